@@ -1,0 +1,1 @@
+//! Looking ahead in the access stream: frequencies, next use, reuse distance.

@@ -1,0 +1,95 @@
+//! Policies by name, with their options.
+
+use crate::model::Seconds;
+
+/// How `nopfs` learns whether a peer already has a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Availability {
+    /// From its own prefetch progress, as the paper does; may be wrong.
+    Heuristic,
+    /// It asks, and asking is free.
+    Known,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicyKind {
+    Perfect,
+    Naive,
+    Staging {
+        /// Threads that only load (DALI: 3); the rest preprocess.
+        loading_threads: Option<u32>,
+    },
+    DeepioOrdered,
+    DeepioOpportunistic,
+    ParallelStaging,
+    LbannDynamic,
+    LbannPreload,
+    LocalityAware,
+    Nopfs {
+        in_order: bool,
+        cleanup_read: bool,
+        availability: Availability,
+    },
+    Lobster {
+        threads: bool,
+        eviction: bool,
+        tau: Seconds,
+    },
+    Monarch,
+    Lru,
+    Belady,
+    /// MONARCH's baseline: the dataset lies on the local disk before the job.
+    Local,
+    /// MONARCH's baseline: the first epoch copies the whole dataset to the local disk.
+    Cache,
+}
+
+impl PolicyKind {
+    /// Every policy that a scenario without `[[policy]]` runs, with default options.
+    pub const ALL: [Self; 14] = [
+        Self::Perfect,
+        Self::Naive,
+        Self::Staging { loading_threads: None },
+        Self::DeepioOrdered,
+        Self::DeepioOpportunistic,
+        Self::ParallelStaging,
+        Self::LbannDynamic,
+        Self::LbannPreload,
+        Self::LocalityAware,
+        Self::Nopfs { in_order: true, cleanup_read: false, availability: Availability::Heuristic },
+        Self::Lobster { threads: true, eviction: true, tau: Seconds(0.001) },
+        Self::Monarch,
+        Self::Lru,
+        Self::Belady,
+    ];
+
+    /// Policies that run only when a scenario or `--policy` names them.
+    pub const ON_REQUEST: [Self; 2] = [Self::Local, Self::Cache];
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Perfect => "perfect",
+            Self::Naive => "naive",
+            Self::Staging { .. } => "staging",
+            Self::DeepioOrdered => "deepio-ordered",
+            Self::DeepioOpportunistic => "deepio-opportunistic",
+            Self::ParallelStaging => "parallel-staging",
+            Self::LbannDynamic => "lbann-dynamic",
+            Self::LbannPreload => "lbann-preload",
+            Self::LocalityAware => "locality-aware",
+            Self::Nopfs { .. } => "nopfs",
+            Self::Lobster { .. } => "lobster",
+            Self::Monarch => "monarch",
+            Self::Lru => "lru",
+            Self::Belady => "belady",
+            Self::Local => "local",
+            Self::Cache => "cache",
+        }
+    }
+
+    /// The policy of that name with its default options.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().chain(Self::ON_REQUEST).find(|kind| kind.name() == name)
+    }
+}

@@ -1,0 +1,79 @@
+//! What one simulated run gives: the data behind the table, the JSON and the report.
+
+use serde::Serialize;
+
+/// One policy on one scenario.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    pub scenario: String,
+    /// The policy's label: its name unless the scenario gives another.
+    pub policy: String,
+    /// The values of swept keys, in the order of the sweep: `(key, value)`.
+    pub sweep: Vec<(String, String)>,
+    pub supported: bool,
+    /// Why not, if not supported.
+    pub reason: Option<String>,
+    pub seconds: f64,
+    pub perfect_seconds: f64,
+    pub bound_seconds: f64,
+    /// Which resource binds the bound, by epoch.
+    pub bound_by: Vec<String>,
+    pub stall_seconds: f64,
+    /// Stall by its cause plus compute; sums to `seconds`.
+    pub time: TimeByCause,
+    pub preload_seconds: f64,
+    pub epoch_seconds: Vec<f64>,
+    /// Charged to the epoch that consumes them.
+    pub source_bytes_per_epoch: Vec<u64>,
+    /// Distinct bytes that an epoch reads (S_e).
+    pub distinct_bytes_per_epoch: Vec<u64>,
+    /// Of the source bytes: samples that no earlier epoch used.
+    pub first_reads_per_epoch: Vec<u64>,
+    pub source_ops_per_epoch: Vec<SourceOps>,
+    pub bytes: ByPlace<u64>,
+    pub hit_ratio: ByPlace<f64>,
+    /// Share of iterations in which the slowest rank waits for data longer than 5 %
+    /// of the iteration's compute time while some other rank does not.
+    pub imbalanced_iterations: f64,
+    /// The same after the first epoch.
+    pub imbalanced_iterations_after_first: f64,
+    /// Mean wait of the slowest rank as a share of compute, after the first epoch.
+    pub mean_wait_share: f64,
+    /// Requests to peers that did not have the sample.
+    pub peer_misses: u64,
+    /// Batch (iteration) times after the first epoch: quantiles at 0, 1, ..., 100 %.
+    pub batch_seconds_quantiles: Vec<f64>,
+    /// Batch times of the first epoch, likewise.
+    pub first_epoch_batch_seconds_quantiles: Vec<f64>,
+    /// Source bytes read for each rank after the first epoch: total, and the
+    /// largest over the mean within an iteration, averaged.
+    pub slow_bytes_by_rank: Vec<u64>,
+    pub slow_bytes_peak_over_mean: f64,
+    /// Worker seconds this simulation took: the simulator's own speed.
+    pub simulated_in_seconds: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct SourceOps {
+    pub open: u64,
+    pub stat: u64,
+    pub read: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ByPlace<T> {
+    pub source: T,
+    pub peer: T,
+    pub local: T,
+}
+
+/// Seconds of the run by what the slowest rank was doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TimeByCause {
+    pub compute: f64,
+    pub preload: f64,
+    pub source: f64,
+    pub peer: f64,
+    pub local: f64,
+    pub preprocess: f64,
+}
