@@ -167,9 +167,14 @@ pub trait Plan: Send + Sync {
         Preload::default()
     }
 
-    /// The next epoch starts being staged: `order` is its order. Called once an
-    /// epoch, in order, before any event of that epoch.
-    fn begin_epoch(&self, _epoch: u32, _order: &Arc<EpochOrder>) {}
+    /// The next epoch starts being staged: its order, and that of the epoch after it
+    /// if there is one. Called once an epoch, in order, before any event of that epoch.
+    fn begin_epoch(&self, _epoch: u32, _order: &Arc<EpochOrder>, _next: Option<&Arc<EpochOrder>>) {}
+
+    /// How staging threads are used until an instance says otherwise.
+    fn threads(&self) -> Threads {
+        Threads::PerRank
+    }
 
     /// Whether each rank gets exactly the samples of its access stream, in order.
     fn keeps_order(&self) -> bool {

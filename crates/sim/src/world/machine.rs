@@ -1,0 +1,124 @@
+//! Servers that do work in virtual time: the staging threads of a rank or node,
+//! and the background prefetchers of its tiers.
+//!
+//! A server works through its queue in order. Each piece of work is a read from the
+//! shared source (at a rate that depends on who else reads, see [`super::clock`]),
+//! then a span of its own that nobody else disturbs.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::clock::{Key, SourceClock};
+
+pub type ServerId = u32;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// What the caller wants to hear of when it is done.
+    pub token: Option<u32>,
+    pub source_bytes: f64,
+    pub then_seconds: f64,
+}
+
+#[derive(Debug)]
+struct Server {
+    node: u32,
+    threads: f64,
+    queue: VecDeque<Work>,
+    busy: bool,
+}
+
+#[derive(Debug)]
+pub struct Machine {
+    pub clock: SourceClock,
+    servers: Vec<Server>,
+    /// Ends of the spans after a source read.
+    spans: BinaryHeap<Reverse<(Key, ServerId)>>,
+}
+
+/// A piece of work with a token has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    pub token: u32,
+    pub server: ServerId,
+    pub at: f64,
+}
+
+impl Machine {
+    pub fn new(clock: SourceClock) -> Self {
+        Self { clock, servers: vec![], spans: BinaryHeap::new() }
+    }
+
+    pub fn add_server(&mut self, node: u32, threads: f64) -> ServerId {
+        self.servers.push(Server { node, threads, queue: VecDeque::new(), busy: false });
+        self.servers.len() as ServerId - 1
+    }
+
+    /// Takes effect with the next piece of work.
+    pub fn set_threads(&mut self, server: ServerId, threads: f64) {
+        self.servers[server as usize].threads = threads;
+    }
+
+    pub fn threads(&self, server: ServerId) -> f64 {
+        self.servers[server as usize].threads
+    }
+
+    pub fn submit(&mut self, now: f64, server: ServerId, work: Work) {
+        self.servers[server as usize].queue.push_back(work);
+        if !self.servers[server as usize].busy {
+            self.begin(now, server);
+        }
+    }
+
+    fn begin(&mut self, now: f64, id: ServerId) {
+        let server = &mut self.servers[id as usize];
+        let Some(work) = server.queue.front() else {
+            server.busy = false;
+            return;
+        };
+        server.busy = true;
+        if work.source_bytes > 0.0 {
+            self.clock.start(now, server.node, id, work.source_bytes, server.threads);
+        } else {
+            self.spans.push(Reverse((Key(now + work.then_seconds), id)));
+        }
+    }
+
+    pub fn next_event(&mut self) -> Option<f64> {
+        let source = self.clock.next_end();
+        let span = self.spans.peek().map(|Reverse((key, _))| key.0);
+        match (source, span) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Handles the next event; `None` if it ended no work with a token.
+    pub fn step(&mut self) -> Option<Done> {
+        let source = self.clock.next_end();
+        let span = self.spans.peek().map(|Reverse((key, _))| key.0);
+        match (source, span) {
+            (Some(at), other) if other.is_none_or(|span| at <= span) => {
+                let id = self.clock.end(at)?;
+                let then = self.servers[id as usize].queue.front()?.then_seconds;
+                if then > 0.0 {
+                    self.spans.push(Reverse((Key(at + then), id)));
+                    None
+                } else {
+                    self.finish(at, id)
+                }
+            }
+            (_, Some(at)) => {
+                let Reverse((_, id)) = self.spans.pop()?;
+                self.finish(at, id)
+            }
+            _ => None,
+        }
+    }
+
+    fn finish(&mut self, at: f64, id: ServerId) -> Option<Done> {
+        let work = self.servers[id as usize].queue.pop_front()?;
+        self.begin(at, id);
+        work.token.map(|token| Done { token, server: id, at })
+    }
+}

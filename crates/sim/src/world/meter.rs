@@ -1,0 +1,241 @@
+//! Measures a run: what the world tells it, step by step, becomes an [`Outcome`].
+
+use belady_control::Job;
+use belady_control::model::Sharing;
+use belady_control::sampler::SampleId;
+
+use super::stations::Cause;
+use crate::outcome::{ByPlace, Outcome, SourceOps, TimeByCause};
+
+/// A rank counts as waiting when it waits longer than this share of the compute time.
+pub const WAIT_THRESHOLD: f64 = 0.05;
+
+#[derive(Debug)]
+pub struct Meter {
+    epochs: usize,
+    iterations: usize,
+    files: u32,
+    samples: u32,
+    read_size: Option<f64>,
+    /// Samples that some epoch has used before.
+    seen: Vec<u64>,
+    /// Packed files opened on the source in the present epoch, by epoch parity.
+    opened: Vec<u32>,
+    pub outcome: Outcome,
+    local: Counter,
+    peer: Counter,
+    source: Counter,
+    imbalanced: u64,
+    imbalanced_after_first: u64,
+    wait_share: f64,
+    first_batches: Vec<f32>,
+    later_batches: Vec<f32>,
+    peak_over_mean: f64,
+    peak_steps: u64,
+    epoch_began: f64,
+    read_bytes: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    samples: u64,
+    bytes: u64,
+}
+
+impl Counter {
+    fn add(&mut self, bytes: u64) {
+        self.samples += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl Meter {
+    pub fn new(job: &Job, epochs: u32) -> Self {
+        let packed = job.packing.files < job.sizes.len();
+        let count = epochs as usize;
+        Self {
+            epochs: count,
+            iterations: job.stream.iterations() as usize,
+            files: job.packing.files,
+            samples: job.sizes.len(),
+            read_size: job.packing.read_size.map(belady_control::model::Bytes::as_f64),
+            seen: vec![0; (job.sizes.len() as usize).div_ceil(64)],
+            opened: if packed { vec![u32::MAX; job.packing.files as usize] } else { vec![] },
+            outcome: Outcome {
+                supported: true,
+                epoch_seconds: vec![0.0; count],
+                source_bytes_per_epoch: vec![0; count],
+                distinct_bytes_per_epoch: vec![0; count],
+                first_reads_per_epoch: vec![0; count],
+                source_ops_per_epoch: vec![SourceOps::default(); count],
+                slow_bytes_by_rank: vec![0; job.system.ranks() as usize],
+                ..Outcome::default()
+            },
+            local: Counter::default(),
+            peer: Counter::default(),
+            source: Counter::default(),
+            imbalanced: 0,
+            imbalanced_after_first: 0,
+            wait_share: 0.0,
+            first_batches: vec![],
+            later_batches: vec![],
+            peak_over_mean: 0.0,
+            peak_steps: 0,
+            epoch_began: 0.0,
+            read_bytes: vec![0.0; count],
+        }
+    }
+
+    pub fn local(&mut self, bytes: u64) {
+        self.local.add(bytes);
+    }
+
+    pub fn peer(&mut self, bytes: u64) {
+        self.peer.add(bytes);
+    }
+
+    pub fn staged_from_source(&mut self, epoch: u32, sample: SampleId, bytes: u64) {
+        self.source.add(bytes);
+        self.source_read(epoch, sample, bytes, true);
+    }
+
+    /// A read of the source; `small` if it goes in calls of `read_size`, otherwise the
+    /// whole file is read in one call.
+    pub fn source_read(&mut self, epoch: u32, sample: SampleId, bytes: u64, small: bool) {
+        let at = (epoch as usize).min(self.epochs - 1);
+        self.outcome.source_bytes_per_epoch[at] += bytes;
+        let first = self.seen[sample as usize / 64] >> (sample % 64) & 1 == 0;
+        if first {
+            self.seen[sample as usize / 64] |= 1 << (sample % 64);
+            if at > 0 {
+                self.outcome.first_reads_per_epoch[at] += bytes;
+            }
+        }
+        let ops = &mut self.outcome.source_ops_per_epoch[at];
+        if self.opened.is_empty() {
+            ops.open += 1;
+            ops.stat += 1;
+            ops.read += 1;
+        } else {
+            let file = u64::from(sample) * u64::from(self.files) / u64::from(self.samples);
+            let opened = &mut self.opened[file as usize];
+            if *opened != epoch {
+                *opened = epoch;
+                ops.open += 1;
+                if !small {
+                    ops.read += 1;
+                }
+            }
+            if small {
+                match self.read_size {
+                    Some(size) => self.read_bytes[at] += bytes as f64 / size,
+                    None => ops.read += 1,
+                }
+            }
+        }
+    }
+
+    pub fn distinct(&mut self, epoch: u32, bytes: u64) {
+        self.outcome.distinct_bytes_per_epoch[epoch as usize] = bytes;
+    }
+
+    /// Time before the first step.
+    pub fn preloaded(&mut self, seconds: f64) {
+        self.outcome.preload_seconds = seconds;
+        self.outcome.time.preload = seconds;
+    }
+
+    /// One iteration of the whole job.
+    pub fn step(&mut self, epoch: u32, step: &StepTimes<'_>) {
+        let duration = step.end - step.begin;
+        let stall = (duration - step.compute).max(0.0);
+        let time = &mut self.outcome.time;
+        time.compute += step.compute;
+        match step.cause {
+            Cause::Source => time.source += stall,
+            Cause::Peer => time.peer += stall,
+            Cause::Local => time.local += stall,
+            Cause::Preprocess => time.preprocess += stall,
+        }
+        self.outcome.stall_seconds += stall;
+        let limit = WAIT_THRESHOLD * step.compute;
+        let imbalanced = step.longest_wait > limit && step.shortest_wait <= limit;
+        self.imbalanced += u64::from(imbalanced);
+        if epoch == 0 {
+            self.first_batches.push(duration as f32);
+        } else {
+            self.imbalanced_after_first += u64::from(imbalanced);
+            self.wait_share += step.longest_wait / step.compute.max(f64::MIN_POSITIVE);
+            self.later_batches.push(duration as f32);
+            let total: u64 = step.slow_bytes.iter().sum();
+            if total > 0 {
+                let peak = step.slow_bytes.iter().max().copied().unwrap_or(0);
+                self.peak_over_mean += peak as f64 * step.slow_bytes.len() as f64 / total as f64;
+                self.peak_steps += 1;
+            }
+            for (sum, bytes) in self.outcome.slow_bytes_by_rank.iter_mut().zip(step.slow_bytes) {
+                *sum += bytes;
+            }
+        }
+    }
+
+    pub fn epoch_end(&mut self, epoch: u32, now: f64) {
+        self.outcome.epoch_seconds[epoch as usize] = now - self.epoch_began;
+        self.epoch_began = now;
+    }
+
+    pub fn finish(mut self, seconds: f64, _sharing: Sharing) -> Outcome {
+        let steps = (self.epochs * self.iterations).max(1) as f64;
+        let later = ((self.epochs - 1) * self.iterations).max(1) as f64;
+        let outcome = &mut self.outcome;
+        outcome.seconds = seconds;
+        outcome.bytes = ByPlace {
+            source: outcome.source_bytes_per_epoch.iter().sum(),
+            peer: self.peer.bytes,
+            local: self.local.bytes,
+        };
+        let all = (self.local.samples + self.peer.samples + self.source.samples).max(1) as f64;
+        outcome.hit_ratio = ByPlace {
+            source: self.source.samples as f64 / all,
+            peer: self.peer.samples as f64 / all,
+            local: self.local.samples as f64 / all,
+        };
+        for (ops, bytes) in outcome.source_ops_per_epoch.iter_mut().zip(&self.read_bytes) {
+            ops.read += bytes.ceil() as u64;
+        }
+        outcome.imbalanced_iterations = self.imbalanced as f64 / steps;
+        outcome.imbalanced_iterations_after_first = self.imbalanced_after_first as f64 / later;
+        outcome.mean_wait_share = self.wait_share / later;
+        outcome.slow_bytes_peak_over_mean = self.peak_over_mean / self.peak_steps.max(1) as f64;
+        outcome.batch_seconds_quantiles = quantiles(&mut self.later_batches);
+        outcome.first_epoch_batch_seconds_quantiles = quantiles(&mut self.first_batches);
+        self.outcome
+    }
+}
+
+/// One iteration as the world saw it.
+#[derive(Debug)]
+pub struct StepTimes<'a> {
+    pub begin: f64,
+    pub end: f64,
+    /// Of the slowest rank.
+    pub compute: f64,
+    pub longest_wait: f64,
+    pub shortest_wait: f64,
+    pub cause: Cause,
+    /// Source bytes by rank.
+    pub slow_bytes: &'a [u64],
+}
+
+fn quantiles(values: &mut [f32]) -> Vec<f64> {
+    values.sort_by(f32::total_cmp);
+    match values.len() {
+        0 => vec![],
+        count => (0..=100).map(|q| f64::from(values[q * (count - 1) / 100])).collect(),
+    }
+}
+
+/// Seconds of compute and nothing else; see [`Outcome::perfect_seconds`].
+pub fn time_of_compute(seconds: f64) -> TimeByCause {
+    TimeByCause { compute: seconds, ..TimeByCause::default() }
+}
