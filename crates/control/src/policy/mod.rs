@@ -14,6 +14,8 @@
 //! Tiers may also be filled in the background: an idle prefetcher asks with
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
+mod balance;
+pub mod belady;
 pub mod kind;
 
 use std::sync::Arc;
