@@ -3,4 +3,5 @@
 
 pub mod bound;
 pub mod outcome;
+pub mod scenario;
 pub mod world;
