@@ -214,6 +214,7 @@ fn impossible_choices_and_shapes_name_their_key() {
     says(&["training.drop_last=maybe"], &["`training.drop_last`"]);
     says(&["cluster.tier=[]"], &["`cluster.tier`", "staging"]);
     says(&["cluster.tier=4"], &["`cluster.tier`"]);
+    says(&["cluster.source=4"], &["`cluster.source`", "expected a table"]);
     says(&["cluster.tier.ram.name=staging"], &["`cluster.tier.1.name`", "second"]);
     for (curve, part) in [
         ("[]", "at least one"),
@@ -221,7 +222,8 @@ fn impossible_choices_and_shapes_name_their_key() {
         ("[[1, \"0 MB/s\"]]", "at least 1 B/s"),
         ("[[0, \"1 MB/s\"]]", "at least 1"),
         ("[[1, \"1 MB/s\"], [1, \"2 MB/s\"]]", "twice"),
-        ("[[1]]", "invalid length"),
+        ("[[1]]", "expected a pair"),
+        ("[7]", "expected a pair"),
     ] {
         let set = format!("cluster.source.throughput={curve}");
         says(&[&set], &["`cluster.source.throughput", part]);
