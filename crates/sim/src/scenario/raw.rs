@@ -12,7 +12,7 @@ use serde_path_to_error::Segment;
 use super::ScenarioError;
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct RawScenario {
     pub name: Option<String>,
     pub dataset: RawDataset,
@@ -22,7 +22,7 @@ pub struct RawScenario {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct RawDataset {
     pub samples: Option<Whole>,
     pub mean: Option<Quantity<Bytes>>,
@@ -38,7 +38,7 @@ pub struct RawDataset {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct RawTraining {
     pub epochs: Option<Whole>,
     pub batch: Option<Whole>,
@@ -50,7 +50,7 @@ pub struct RawTraining {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct RawCluster {
     pub nodes: Option<Whole>,
     pub ranks_per_node: Option<Whole>,
@@ -63,7 +63,7 @@ pub struct RawCluster {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct RawSource {
     pub link: Option<Quantity<Rate>>,
     pub sharing: Option<String>,
@@ -72,7 +72,7 @@ pub struct RawSource {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct RawTier {
     pub name: Option<String>,
     pub capacity: Option<Quantity<Bytes>>,
@@ -82,7 +82,7 @@ pub struct RawTier {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct RawPolicy {
     pub name: Option<String>,
     pub label: Option<String>,
@@ -96,7 +96,11 @@ pub struct RawPolicy {
 }
 
 /// `[[count, rate], ...]`.
-pub type RawCurve = Vec<(Whole, Quantity<Rate>)>;
+pub type RawCurve = Vec<RawPoint>;
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(expecting = "a pair such as [2, \"86 MB/s\"]")]
+pub struct RawPoint(pub Whole, pub Quantity<Rate>);
 
 /// A whole number of any size and sign; its range is judged where its key is known.
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,8 @@ use belady_control::sampler::{Order, Scheme};
 
 use super::dataset::{Dataset, Distribution, Origin, Synthetic};
 use super::raw::{
-    Quantity, RawCluster, RawCurve, RawDataset, RawPolicy, RawScenario, RawSource, RawTier,
-    RawTraining, Whole,
+    Quantity, RawCluster, RawCurve, RawDataset, RawPoint, RawPolicy, RawScenario, RawSource,
+    RawTier, RawTraining, Whole,
 };
 use super::schema::nearest;
 use super::{MOST_BYTES, PolicySpec, Scenario, ScenarioError, Training};
@@ -493,7 +493,7 @@ fn rate(key: &str, value: Option<Quantity<Rate>>) -> Result<Rate, ScenarioError>
 fn curve(key: &str, points: Option<RawCurve>) -> Result<Curve, ScenarioError> {
     let points = needed(points, key, "")?
         .into_iter()
-        .map(|(count, value)| {
+        .map(|RawPoint(count, value)| {
             let count = whole(key, count, 1, u32::MAX.into())? as u32;
             Ok((count, rate(key, Some(value))?))
         })
