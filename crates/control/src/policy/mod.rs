@@ -17,6 +17,7 @@
 mod balance;
 pub mod belady;
 pub mod kind;
+pub mod nopfs;
 
 use std::sync::Arc;
 
@@ -31,14 +32,14 @@ pub type RankId = u32;
 /// Index into [`crate::model::System::tiers`]; 0 is the staging buffer.
 pub type TierId = u8;
 
-/// Where a sample is read from.
+/// Where a sample is read from. A sample that still stands in some node's ring, on its
+/// way to a tier, counts as in that tier: the ring serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     Source,
     /// A tier of this node.
     Local(TierId),
-    /// A tier of another node. A sample that its holder has staged and will keep
-    /// in that tier counts as there.
+    /// A tier of another node.
     Peer(NodeId, TierId),
 }
 
