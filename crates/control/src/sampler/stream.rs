@@ -2,10 +2,15 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rayon::prelude::*;
+
 use super::deal::{Batch, Deal, Scheme, Slot};
 use super::permutation::Permutation;
 use super::torch::{self, Draws, RandomSampler};
 use super::{SampleId, mt19937::Mt19937};
+
+/// Positions worth a task of their own: some 100 microseconds of permutation.
+const PARALLEL: usize = 1 << 13;
 
 /// How an epoch's samples are ordered.
 #[derive(Clone, Debug)]
@@ -135,7 +140,11 @@ impl AccessStream {
             },
             Order::Permutation => {
                 let permutation = self.keyed(epoch);
-                (0..u64::from(samples)).map(|at| permutation.forward(at) as SampleId).collect()
+                (0..samples)
+                    .into_par_iter()
+                    .with_min_len(PARALLEL)
+                    .map(|position| permutation.forward(u64::from(position)) as SampleId)
+                    .collect()
             }
             Order::Sequential => (0..samples).collect(),
             Order::Given(lists) => lists[epoch as usize % lists.len()].clone(),
