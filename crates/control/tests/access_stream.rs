@@ -107,6 +107,19 @@ fn streams_can_be_shared_and_asked_from_many_threads() {
     });
 }
 
+#[test]
+fn a_sample_among_four_billion_is_located_without_an_order() {
+    let samples = 4_000_000_000;
+    let stream = stream(StreamConfig { order: Order::Permutation, ..config(samples, 8, 256) });
+    let permutation = stream.permutation(3).unwrap();
+    for position in [0, 1, 255, 256, 1_234_567_890, 3_999_999_999] {
+        let sample = permutation.forward(position) as u32;
+        let slot = stream.locate(3, sample).unwrap();
+        assert_eq!(u64::from(slot.iteration), position / 256);
+        assert_eq!(u64::from(slot.rank), position % 8);
+    }
+}
+
 fn any_order() -> impl Strategy<Value = Order> {
     let list = given(vec![vec![0, 3, 1, 0], vec![2, 2, 1, 3]]);
     prop::sample::select(vec![Order::Torch, Order::Permutation, Order::Sequential, list])

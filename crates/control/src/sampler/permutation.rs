@@ -40,7 +40,7 @@ impl Permutation {
         // columns (measured: chi-square statistics fall by its square), so small
         // rectangles need more of them. One part in 2^20 is below what the
         // uniformity tests below can see.
-        let pairs = 20_u32.div_ceil(bits.max(1)).max(4) as usize;
+        let pairs = 20_u32.div_ceil(bits.max(1)).max(3) as usize;
         let mut state = scramble(scramble(seed) ^ epoch.wrapping_mul(ODD_A));
         let mut next = || {
             state = state.wrapping_add(GOLDEN);

@@ -15,9 +15,10 @@ const PARALLEL: usize = 1 << 13;
 /// How an epoch's samples are ordered.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Bit for bit what torch gives: `DistributedSampler` under the schemes that
-    /// give each rank a share of its own making (uniform, contiguous), and one
-    /// `RandomSampler` for all under those that split its batches.
+    /// Bit for bit what torch gives. Uniform and contiguous schemes follow
+    /// `DistributedSampler`, a fresh generator of seed + epoch; whole and imbalanced
+    /// ones split the batches of one `RandomSampler`, whose generator, seeded once,
+    /// runs on from epoch to epoch.
     Torch,
     /// The keyed permutation that needs no memory.
     Permutation,
