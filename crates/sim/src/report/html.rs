@@ -96,11 +96,17 @@ impl Page {
 
     fn combinations(&mut self, data: &PlotData) {
         let swept = data.combinations.len() > 1;
+        if swept {
+            self.push("<h2 class=\"part\">Each combination</h2>");
+        }
         for combination in data.combinations.iter().take(FOLDED_COMBINATIONS) {
             if swept {
                 let values = combination.sweep.iter().map(|(k, v)| format!("{k} = {v}"));
                 let name = values.collect::<Vec<_>>().join(", ");
-                self.push(&format!("<details>\n<summary>{}</summary>", escape(&name)));
+                self.push(&format!(
+                    "<details class=\"fold\">\n<summary>{}</summary>",
+                    escape(&name)
+                ));
             }
             self.plots(combination);
             if swept {

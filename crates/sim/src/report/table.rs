@@ -127,17 +127,17 @@ fn columns(outcomes: &[Outcome]) -> Vec<Column> {
         Column::new(["", "stall"], 1, |o| {
             quotient(o.stall_seconds, o.seconds).map_or_else(|| NONE.to_owned(), percent)
         }),
-        Column::new(["source bytes", "first epoch"], 3, |o| {
+        Column::new(["source", "epoch 1"], 3, |o| {
             o.source_bytes_per_epoch.first().map_or_else(|| NONE.to_owned(), |b| bytes(*b as f64))
         }),
-        Column::new(["per epoch", "later"], 2, |o| {
+        Column::new(["source", "later"], 2, |o| {
             mean_later(o).map_or_else(|| NONE.to_owned(), bytes)
         }),
-        Column::new(["hits in %: local", "/ peer / source"], 5, move |o| {
+        Column::new(["hits: local", "/peer/source"], 5, move |o| {
             let hits = [o.hit_ratio.local, o.hit_ratio.peer, o.hit_ratio.source];
-            hits.map(|h| pad_left(&share(h), 3)).join(" / ")
+            hits.map(|h| pad_left(&share(h), 3)).join("/") + "%"
         }),
-        Column::new(["imba-", "lanced"], 6, |o| percent(o.imbalanced_iterations)),
+        Column::new(["imbalanced", "iterations"], 6, |o| percent(o.imbalanced_iterations)),
     ]
 }
 

@@ -59,7 +59,7 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
 }
 
 const BYTES_END: f64 = 540.0;
-const PEAK: (f64, f64) = (594.0, 860.0);
+const PEAK: (f64, f64) = (616.0, 866.0);
 const ROW: f64 = 26.0;
 const TOP: f64 = 34.0;
 

@@ -31,8 +31,13 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
         supported(outcomes).flat_map(of).flatten().filter(|q| *q > 0.0 && q.is_finite()).collect();
     let (lo, hi) =
         (all.iter().copied().fold(f64::MAX, f64::min), all.iter().copied().fold(0.0, f64::max));
-    let (lo, hi) = if all.is_empty() { (0.0, 0.0) } else { (lo * 0.95, hi * 1.03) };
-    let log = lo > 0.0 && hi / lo > LOG_FROM;
+    let log = !all.is_empty() && hi / lo > LOG_FROM;
+    // Room for the shapes to fade out.
+    let (lo, hi) = match (all.is_empty(), log) {
+        (true, _) => (0.0, 0.0),
+        (_, true) => (lo * 0.88, hi * 1.1),
+        (_, false) => (lo - (hi - lo) * 0.05, hi + (hi - lo) * 0.05),
+    };
     let (min_seconds, max_seconds) = (rounded(lo), rounded(hi));
     let axis = Scale::auto((min_seconds, max_seconds), (0.0, 1.0), log);
     let shapes = |of: fn(&Outcome) -> &[f64]| {
@@ -119,7 +124,7 @@ fn frame(
     let middle =
         if data.log { (data.min_seconds * data.max_seconds).sqrt() } else { data.max_seconds };
     let unit = TimeUnit::of(middle);
-    for t in axis.ticks(if panels > 1 { 5 } else { 8 }, unit.seconds) {
+    for t in axis.ticks(if panels > 1 { 6 } else { 9 }, unit.seconds) {
         svg.line("grid", (axis.at(t), TOP - 6.0), (axis.at(t), end));
         let text = format!("{} {}", tick(t / unit.seconds), unit.name);
         svg.text("tick mid", (axis.at(t), end + 16.0), &text);

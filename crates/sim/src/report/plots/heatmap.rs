@@ -24,6 +24,8 @@ pub struct Data {
     pub max_seconds: f64,
     pub log: bool,
     pub maps: Vec<Map>,
+    /// Policies that can run in no combination.
+    pub never: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,12 +51,14 @@ pub fn data(outcomes: &[Outcome]) -> Option<Data> {
     let row = |policy: &str, r: &str| across.iter().map(|c| cell(policy, r, c)).collect();
     let map =
         |p: &String| Map { policy: p.clone(), cells: down.iter().map(|r| row(p, r)).collect() };
-    let maps: Vec<Map> = policies.iter().map(map).collect();
+    let (maps, empty): (Vec<Map>, Vec<Map>) =
+        policies.iter().map(map).partition(|m| m.cells.iter().flatten().any(Option::is_some));
+    let never = empty.into_iter().map(|m| m.policy).collect();
     let seconds = || maps.iter().flat_map(|m| &m.cells).flatten().flatten().copied();
     let max = seconds().fold(0.0, f64::max);
     let min = seconds().fold(max, f64::min);
     let log = min > 0.0 && max / min > LOG_FROM;
-    Some(Data { keys, down, across, min_seconds: min, max_seconds: max, log, maps })
+    Some(Data { keys, down, across, min_seconds: min, max_seconds: max, log, maps, never })
 }
 
 /// In order of first appearance: the order in which the user listed them.
@@ -115,8 +119,8 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         }
     }
     ramp(&mut svg, data, rows as f64 * size.1 + 8.0);
-    let caption = format!(
-        "Run time in {} for each combination: {down_key} down, {across_key} across; darker ink is slower. \
+    let mut caption = format!(
+        "Run time in {} for each combination: {down_key} down, {across_key} across; stronger ink is slower. \
          All grids share one {}colour scale.",
         match unit.name {
             "s" => "seconds",
@@ -126,6 +130,9 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         },
         if data.log { "logarithmic " } else { "" }
     );
+    if !data.never.is_empty() {
+        caption += &format!(" No combination can run {}.", data.never.join(", "));
+    }
     Some(Figure { heading: "Which combination is fast enough", caption, svg })
 }
 
@@ -177,7 +184,8 @@ mod tests {
 
     #[test]
     fn the_first_key_goes_down_and_gaps_stay_gaps() {
-        let data = data(&[run("1", "x", 1.0), run("1", "y", 2.0), run("2", "x", 0.0)]).unwrap();
+        let runs = [run("1", "x", 1.0), run("1", "y", 2.0), run("2", "x", 0.0)];
+        let data = data(&runs).unwrap();
         assert_eq!(data.maps[0].cells, [[Some(1.0), Some(2.0)], [None, None]]);
     }
 

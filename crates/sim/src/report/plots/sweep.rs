@@ -127,7 +127,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         x: x_scale(&places, (left + 14.0, right - 14.0)),
         y,
         x_ticks: x_ticks(&places, &data.values),
-        y_ticks: y.ticks(6, unit.seconds).into_iter().map(y_tick).collect(),
+        y_ticks: y.ticks(8, unit.seconds).into_iter().map(y_tick).collect(),
         title: "run time".to_owned(),
         x_title: data.key.clone(),
         edges: EDGES,

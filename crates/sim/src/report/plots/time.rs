@@ -161,10 +161,12 @@ fn key(svg: &mut Svg, data: &Data) {
     for (i, (name, class)) in CAUSES.iter().enumerate() {
         if data.rows.iter().any(|r| r.unsupported.is_none() && r.parts[i] > 0.0) {
             svg.rect(class, (x, 5.0), (11.0, 11.0), "");
-            let text = if i == 0 { (*name).to_owned() } else { format!("wait: {name}") };
-            let text = if i > 1 && i < 6 { text } else { text.replace("wait: ", "") };
-            svg.text("soft", (x + 16.0, 14.5), &text);
-            x += 34.0 + text.chars().count() as f64 * 6.3;
+            svg.text("soft", (x + 16.0, 14.5), name);
+            x += 36.0 + name.chars().count() as f64 * 7.0;
+            if i == 0 {
+                svg.text("mute", (x, 14.5), "waiting for");
+                x += 80.0;
+            }
         }
     }
 }
@@ -193,7 +195,9 @@ fn panel(svg: &mut Svg, data: &Data, rows: &[&Row], top: f64, axis: f64, palette
             None => bar(svg, row, y, &x, axis, palette),
         }
     }
-    references(svg, data, &x, axis, (first, end));
+    // The lines end with the bars: rows of words follow.
+    let bars = rows.iter().filter(|r| r.unsupported.is_none()).count();
+    references(svg, data, &x, axis, (first, first + bars as f64 * ROW));
     end + 26.0
 }
 
@@ -243,8 +247,10 @@ fn references(svg: &mut Svg, data: &Data, x: &Scale, axis: f64, (first, end): (f
     }
     // Two lines that the eye cannot part get one label.
     if (x.at(bound) - x.at(perfect)).abs() < 1.5 {
-        let text = format!("perfect = bound {}", duration(bound));
-        svg.text("soft mid", (x.at(bound).max(LEFT + 60.0), y), &text);
+        let same = duration(perfect) == duration(bound);
+        let joint =
+            if same { "perfect =".to_owned() } else { format!("perfect {},", duration(perfect)) };
+        svg.text("soft mid", (x.at(bound), y), &format!("{joint} bound {}", duration(bound)));
     } else {
         svg.text("soft end", (x.at(perfect) + 2.0, y), &format!("perfect {}", duration(perfect)));
         svg.text("soft", (x.at(bound) + 8.0, y), &format!("bound {}", duration(bound)));
