@@ -128,6 +128,16 @@ impl TimeUnit {
         positive.min_by(f64::total_cmp).map_or(Self::SECOND, Self::of)
     }
 
+    /// A tick of an axis in this unit. Below a minute, round numbers of one unit are round
+    /// in the next: `1 s` reads better than `1,000 ms`.
+    pub fn tick(self, seconds: f64) -> String {
+        let unit = if self.seconds <= 1.0 && seconds < 180.0 { Self::of(seconds) } else { self };
+        match tick(seconds / unit.seconds) {
+            zero if zero == "0" => zero,
+            value => format!("{value} {}", unit.name),
+        }
+    }
+
     pub fn format(self, seconds: f64) -> String {
         let value = seconds / self.seconds;
         format!("{} {}", number(value), self.name)
@@ -211,6 +221,9 @@ mod tests {
         assert_eq!(tick(2.0), "2");
         assert_eq!(tick(0.05), "0.05");
         assert_eq!(tick(1000.0), "1,000");
+        assert_eq!(TimeUnit::MILLISECOND.tick(1.0), "1 s");
+        assert_eq!(TimeUnit::MINUTE.tick(0.0), "0");
+        assert_eq!(TimeUnit::MINUTE.tick(30.0), "0.5 min");
         assert_eq!(byte_tick(2e12), "2 TB");
         assert_eq!(byte_tick(0.0), "0");
     }

@@ -17,7 +17,8 @@ const DOTS: usize = 32;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Data {
     pub ranks: usize,
-    pub max_bytes: f64,
+    /// Where the axis ends.
+    pub axis_bytes: f64,
     pub rows: Vec<Row>,
 }
 
@@ -38,6 +39,8 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
         supported(outcomes).filter(|o| !o.slow_bytes_by_rank.is_empty()).collect();
     let ranks = known.iter().map(|o| o.slow_bytes_by_rank.len()).max().unwrap_or(0);
     let max = known.iter().flat_map(|o| &o.slow_bytes_by_rank).max().copied().unwrap_or(0) as f64;
+    // Room for the rightmost shape to fade out.
+    let max = rounded(max * 1.05);
     let axis = Scale::linear((0.0, max), (0.0, 1.0));
     let row = |o: &&Outcome| {
         let mut sorted: Vec<f64> = o.slow_bytes_by_rank.iter().map(|b| *b as f64).collect();
@@ -55,7 +58,7 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
             peak_over_mean: (mean > 0.0).then(|| rounded(o.slow_bytes_peak_over_mean)),
         }
     };
-    Data { ranks, max_bytes: max, rows: known.iter().map(row).collect() }
+    Data { ranks, axis_bytes: max, rows: known.iter().map(row).collect() }
 }
 
 const BYTES_END: f64 = 540.0;
@@ -64,16 +67,20 @@ const ROW: f64 = 26.0;
 const TOP: f64 = 34.0;
 
 pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
-    if data.rows.is_empty() || data.max_bytes <= 0.0 {
+    if data.rows.is_empty() || data.axis_bytes <= 0.0 {
         return None;
     }
     let end = TOP + data.rows.len() as f64 * ROW;
     let mut svg = Svg::new(WIDTH, end + 28.0);
-    let amount = Scale::linear((0.0, data.max_bytes), (LEFT, BYTES_END));
+    let amount = Scale::linear((0.0, data.axis_bytes), (LEFT, BYTES_END));
     let peaks = data.rows.iter().filter_map(|r| r.peak_over_mean);
     let highest = peaks.fold(1.2, f64::max);
     let peak = Scale::linear((1.0, highest), PEAK);
-    svg.text("head", (LEFT, 14.0), &format!("source bytes of each of {} ranks", data.ranks));
+    svg.text(
+        "head",
+        (LEFT, 14.0),
+        &format!("source bytes of each of {} ranks", tick(data.ranks as f64)),
+    );
     svg.text("head", (PEAK.0, 14.0), "peak over mean within an iteration");
     for t in amount.ticks(4, 1.0) {
         svg.line("grid", (amount.at(t), TOP - 6.0), (amount.at(t), end));

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::distribution::Distribution;
 use super::{Figure, LEFT, WIDTH, rounded, supported};
 use crate::outcome::Outcome;
-use crate::report::format::{TimeUnit, duration, tick};
+use crate::report::format::{TimeUnit, duration};
 use crate::report::ink::Palette;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
@@ -35,7 +35,7 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
     // Room for the shapes to fade out.
     let (lo, hi) = match (all.is_empty(), log) {
         (true, _) => (0.0, 0.0),
-        (_, true) => (lo * 0.88, hi * 1.1),
+        (_, true) => (lo / (hi / lo).powf(0.06), hi * (hi / lo).powf(0.03)),
         (_, false) => (lo - (hi - lo) * 0.05, hi + (hi - lo) * 0.05),
     };
     let (min_seconds, max_seconds) = (rounded(lo), rounded(hi));
@@ -95,7 +95,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         }
     }
     let (title, shapes) = panels[panels.len() - 1];
-    svg.text("tick end", (COLUMNS[1], 12.0), title);
+    svg.text("head mid", (f64::midpoint(COLUMNS[0], COLUMNS[1]) - 20.0, 14.0), title);
     for (at, text) in COLUMNS.iter().zip(["median", "99 %"]) {
         svg.text("tick end", (*at, TOP - 8.0), text);
     }
@@ -124,10 +124,9 @@ fn frame(
     let middle =
         if data.log { (data.min_seconds * data.max_seconds).sqrt() } else { data.max_seconds };
     let unit = TimeUnit::of(middle);
-    for t in axis.ticks(if panels > 1 { 6 } else { 9 }, unit.seconds) {
+    for t in axis.ticks(if panels > 1 { 7 } else { 10 }, unit.seconds) {
         svg.line("grid", (axis.at(t), TOP - 6.0), (axis.at(t), end));
-        let text = format!("{} {}", tick(t / unit.seconds), unit.name);
-        svg.text("tick mid", (axis.at(t), end + 16.0), &text);
+        svg.text("tick mid", (axis.at(t), end + 16.0), &unit.tick(t));
     }
 }
 

@@ -80,7 +80,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         x,
         y,
         x_ticks: epochs.into_iter().map(|t| (t, format!("{t:.0}"))).collect(),
-        y_ticks: y.ticks(5, 1.0).into_iter().map(|t| (t, byte_tick(t))).collect(),
+        y_ticks: y.ticks(7, 1.0).into_iter().map(|t| (t, byte_tick(t))).collect(),
         title: "bytes read from the source".to_owned(),
         x_title: "epoch".to_owned(),
         edges: EDGES,

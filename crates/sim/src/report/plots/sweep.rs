@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::lines::{self, Frame, Name, Series};
 use super::{Figure, WIDTH, rounded};
 use crate::outcome::Outcome;
-use crate::report::format::{TimeUnit, duration, shorten, tick};
+use crate::report::format::{TimeUnit, duration, shorten};
 use crate::report::ink::Palette;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
@@ -122,7 +122,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         Scale::linear((0.0, max), (bottom, top))
     };
     let unit = TimeUnit::of(if log { (min * max).sqrt() } else { max });
-    let y_tick = |t: f64| (t, format!("{} {}", tick(t / unit.seconds), unit.name));
+    let y_tick = |t: f64| (t, unit.tick(t));
     let frame = Frame {
         x: x_scale(&places, (left + 14.0, right - 14.0)),
         y,

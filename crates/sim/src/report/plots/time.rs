@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Figure, LEFT, WIDTH, rounded, supported};
 use crate::outcome::Outcome;
-use crate::report::format::{NONE, TimeUnit, duration, percent, shorten, tick, times};
+use crate::report::format::{NONE, TimeUnit, duration, percent, shorten, times};
 use crate::report::ink::Palette;
 use crate::report::quotient;
 use crate::report::scale::Scale;
@@ -178,12 +178,7 @@ fn panel(svg: &mut Svg, data: &Data, rows: &[&Row], top: f64, axis: f64, palette
     let (first, end) = (top + 42.0, top + 42.0 + rows.len() as f64 * ROW);
     for t in x.ticks(6, unit.seconds) {
         svg.line("grid", (x.at(t), first - 4.0), (x.at(t), end));
-        let text = if t == 0.0 {
-            "0".to_owned()
-        } else {
-            format!("{} {}", tick(t / unit.seconds), unit.name)
-        };
-        svg.text("tick mid", (x.at(t), end + 16.0), &text);
+        svg.text("tick mid", (x.at(t), end + 16.0), &unit.tick(t));
     }
     for (at, text) in COLUMNS.iter().zip(["time", "× bound", "stall"]) {
         svg.text("tick end", (*at, first - 8.0), text);
