@@ -139,6 +139,9 @@ impl TimeUnit {
     }
 
     pub fn format(self, seconds: f64) -> String {
+        if !seconds.is_finite() {
+            return NONE.to_owned();
+        }
         let value = seconds / self.seconds;
         format!("{} {}", number(value), self.name)
     }
@@ -183,7 +186,7 @@ mod tests {
         assert_eq!(duration(7.3), "7.30 s");
         assert_eq!(duration(3825.66), "63.8 min");
         assert_eq!(duration(15_204.78), "4.22 h");
-        assert_eq!(duration(f64::NAN), "– s");
+        assert_eq!(duration(f64::NAN), NONE);
         assert_eq!(bytes(0.0), "0 B");
         assert_eq!(bytes(1.5e12), "1.50 TB");
         assert_eq!(bytes(999_999.0), "1.00 MB");

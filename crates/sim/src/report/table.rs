@@ -216,7 +216,8 @@ fn wrap(text: &str, limit: usize) -> Vec<String> {
         if line.is_empty() {
             *line = word;
         } else if width(line) + 1 + width(&word) <= limit {
-            *line += &format!(" {word}");
+            line.push(' ');
+            line.push_str(&word);
         } else {
             lines.push(word);
         }

@@ -175,7 +175,7 @@ fn lag_of(nodes: usize, lag: f64) -> f64 {
     (nodes as f64 / 4.0).powf(lag - 1.0)
 }
 
-/// A sweep over RAM and SSD, as the environment evaluation of NoPFS.
+/// A sweep over RAM and SSD, as the environment evaluation of `NoPFS`.
 pub fn memory_sweep(policies: &[&str]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for ram in [32, 64, 128, 256, 512] {

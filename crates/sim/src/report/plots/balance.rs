@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::distribution::{Distribution, quantile};
-use super::{Figure, LEFT, WIDTH, rounded, supported};
+use super::{Figure, LEFT, WIDTH, rounded, supported, x_axis};
 use crate::outcome::Outcome;
 use crate::report::format::{byte_tick, bytes, tick, times};
 use crate::report::ink::Palette;
@@ -55,7 +55,8 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
             spread: many
                 .then(|| Distribution::new(&o.policy, &hundred().collect::<Vec<_>>(), &axis))
                 .flatten(),
-            peak_over_mean: (mean > 0.0).then(|| rounded(o.slow_bytes_peak_over_mean)),
+            peak_over_mean: Some(rounded(o.slow_bytes_peak_over_mean))
+                .filter(|p| mean > 0.0 && *p > 0.0),
         }
     };
     Data { ranks, axis_bytes: max, rows: known.iter().map(row).collect() }
@@ -67,7 +68,8 @@ const ROW: f64 = 26.0;
 const TOP: f64 = 34.0;
 
 pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
-    if data.rows.is_empty() || data.axis_bytes <= 0.0 {
+    // One rank is always in balance.
+    if data.ranks < 2 || data.axis_bytes <= 0.0 {
         return None;
     }
     let end = TOP + data.rows.len() as f64 * ROW;
@@ -82,14 +84,8 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         &format!("source bytes of each of {} ranks", tick(data.ranks as f64)),
     );
     svg.text("head", (PEAK.0, 14.0), "peak over mean within an iteration");
-    for t in amount.ticks(4, 1.0) {
-        svg.line("grid", (amount.at(t), TOP - 6.0), (amount.at(t), end));
-        svg.text("tick mid", (amount.at(t), end + 16.0), &byte_tick(t));
-    }
-    for t in peak.ticks(4, 1.0) {
-        svg.line("grid", (peak.at(t), TOP - 6.0), (peak.at(t), end));
-        svg.text("tick mid", (peak.at(t), end + 16.0), &format!("{} ×", tick(t)));
-    }
+    x_axis(&mut svg, &amount, &amount.ticks(4, 1.0), (TOP - 6.0, end), byte_tick);
+    x_axis(&mut svg, &peak, &peak.ticks(4, 1.0), (TOP - 6.0, end), |t| format!("{} ×", tick(t)));
     for (i, row) in data.rows.iter().enumerate() {
         let y = TOP + (i as f64 + 0.5) * ROW;
         palette.label(&mut svg, &row.policy, (14.0, y), row.mean_bytes == 0.0);

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::distribution::Distribution;
-use super::{Figure, LEFT, WIDTH, rounded, supported};
+use super::{Figure, LEFT, WIDTH, rounded, supported, x_axis};
 use crate::outcome::Outcome;
 use crate::report::format::{TimeUnit, duration};
 use crate::report::ink::Palette;
@@ -55,7 +55,7 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
 const END: f64 = 784.0;
 const COLUMNS: [f64; 2] = [868.0, WIDTH - 8.0];
 const ROW: f64 = 30.0;
-const TOP: f64 = 34.0;
+const TOP: f64 = 40.0;
 
 pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
     let titled = [("first epoch", &data.first_epoch), ("later epochs", &data.later_epochs)];
@@ -76,7 +76,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
     for policy in &policies {
         palette.label(&mut svg, policy, (14.0, y(policy)), false);
     }
-    let gap = 26.0;
+    let gap = 34.0;
     let width = (END - LEFT + gap) / panels.len() as f64 - gap;
     for (i, (title, shapes)) in panels.iter().enumerate() {
         let from = LEFT + i as f64 * (width + gap);
@@ -124,10 +124,8 @@ fn frame(
     let middle =
         if data.log { (data.min_seconds * data.max_seconds).sqrt() } else { data.max_seconds };
     let unit = TimeUnit::of(middle);
-    for t in axis.ticks(if panels > 1 { 7 } else { 10 }, unit.seconds) {
-        svg.line("grid", (axis.at(t), TOP - 6.0), (axis.at(t), end));
-        svg.text("tick mid", (axis.at(t), end + 16.0), &unit.tick(t));
-    }
+    let ticks = axis.ticks(if panels > 1 { 7 } else { 10 }, unit.seconds);
+    x_axis(svg, axis, &ticks, (TOP - 6.0, end), |t| unit.tick(t));
 }
 
 fn tip(shape: &Distribution, title: &str) -> String {

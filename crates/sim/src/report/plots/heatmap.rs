@@ -1,5 +1,7 @@
-//! Two swept keys: run time as a grid, one for each policy (as NoPFS Fig. 9), on one
+//! Two swept keys: run time as a grid, one for each policy (as `NoPFS` Fig. 9), on one
 //! colour scale so that grids can be compared.
+
+use std::fmt::Write;
 
 use serde::Serialize;
 
@@ -131,7 +133,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         if data.log { "logarithmic " } else { "" }
     );
     if !data.never.is_empty() {
-        caption += &format!(" No combination can run {}.", data.never.join(", "));
+        let _ = write!(caption, " No combination can run {}.", data.never.join(", "));
     }
     Some(Figure { heading: "Which combination is fast enough", caption, svg })
 }

@@ -25,7 +25,8 @@ pub mod time;
 use serde::Serialize;
 
 use super::combinations;
-use super::svg::Svg;
+use super::scale::Scale;
+use super::svg::{Point, Svg};
 use crate::outcome::Outcome;
 
 /// All plots have this width in pixels; the page scales them.
@@ -94,6 +95,27 @@ fn rounded(value: f64) -> f64 {
     }
     let power = 10f64.powi(5 - value.abs().log10().floor() as i32);
     (value * power).round() / power
+}
+
+/// Grid lines from `top` to `end` with their values below, as far as these do not overlap.
+fn x_axis(
+    svg: &mut Svg,
+    axis: &Scale,
+    ticks: &[f64],
+    (top, end): Point,
+    text: impl Fn(f64) -> String,
+) {
+    let mut free = f64::MIN;
+    for value in ticks {
+        let (x, text) = (axis.at(*value), text(*value));
+        svg.line("grid", (x, top), (x, end));
+        // 6.6 pixels: a digit of the axis font.
+        let half = text.chars().count() as f64 * 3.3;
+        if x - half > free {
+            svg.text("tick mid", (x, end + 16.0), &text);
+            free = x + half + 4.0;
+        }
+    }
 }
 
 fn supported<'a>(outcomes: &[&'a Outcome]) -> impl Iterator<Item = &'a Outcome> {

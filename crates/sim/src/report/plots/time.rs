@@ -1,12 +1,14 @@
 //! Where the time goes: a bar for each policy, stacked by what the slowest rank did
-//! (as NoPFS Fig. 8), with `perfect` and the bound as lines.
+//! (as `NoPFS` Fig. 8), with `perfect` and the bound as lines.
 //!
 //! A very slow policy would squash all others. Bars beyond three times the middle of the
 //! field are cut with a visible break and shown whole in a second panel with its own axis.
 
+use std::fmt::Write;
+
 use serde::Serialize;
 
-use super::{Figure, LEFT, WIDTH, rounded, supported};
+use super::{Figure, LEFT, WIDTH, rounded, supported, x_axis};
 use crate::outcome::Outcome;
 use crate::report::format::{NONE, TimeUnit, duration, percent, shorten, times};
 use crate::report::ink::Palette;
@@ -120,6 +122,9 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
     if data.rows.is_empty() {
         return None;
     }
+    if data.rows.iter().all(|r| r.unsupported.is_some()) {
+        return Some(only_reasons(data, palette));
+    }
     let cut: Vec<&Row> = data.rows.iter().filter(|r| r.off_scale).collect();
     let height = |rows: usize| rows as f64 * ROW + 76.0;
     let second = if cut.is_empty() { 0.0 } else { height(cut.len()) + 22.0 };
@@ -142,17 +147,27 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
         computing, or waiting for data from the place named."
         .to_owned();
     if data.bound_seconds > 0.0 {
-        caption += &format!(
-            " No policy that reads every sample can beat the bound, {}",
-            duration(data.bound_seconds)
-        );
-        caption += &if data.bound_by.is_empty() {
-            ".".to_owned()
+        let by = if data.bound_by.is_empty() {
+            String::new()
         } else {
-            format!(" (set by: {}).", data.bound_by)
+            format!(" (set by: {})", data.bound_by)
         };
+        let bound = duration(data.bound_seconds);
+        let _ =
+            write!(caption, " No policy that reads every sample can beat the bound, {bound}{by}.");
     }
     Some(Figure { heading: "Where the time goes", caption, svg })
+}
+
+/// Nothing ran: no axis, only why.
+fn only_reasons(data: &Data, palette: &Palette) -> Figure {
+    let mut svg = Svg::new(WIDTH, data.rows.len() as f64 * ROW + 8.0);
+    for (i, row) in data.rows.iter().enumerate() {
+        let reason = row.unsupported.as_deref().unwrap_or_default();
+        unsupported(&mut svg, row, reason, (i as f64 + 0.5) * ROW, palette);
+    }
+    let caption = "Each policy says what it lacks.".to_owned();
+    Figure { heading: "Why nothing ran", caption, svg }
 }
 
 /// Only causes that occur need explaining.
@@ -176,10 +191,7 @@ fn panel(svg: &mut Svg, data: &Data, rows: &[&Row], top: f64, axis: f64, palette
     let x = Scale::linear((0.0, axis), (LEFT, AXIS_END));
     let unit = TimeUnit::of(axis);
     let (first, end) = (top + 42.0, top + 42.0 + rows.len() as f64 * ROW);
-    for t in x.ticks(6, unit.seconds) {
-        svg.line("grid", (x.at(t), first - 4.0), (x.at(t), end));
-        svg.text("tick mid", (x.at(t), end + 16.0), &unit.tick(t));
-    }
+    x_axis(svg, &x, &x.ticks(6, unit.seconds), (first - 4.0, end), |t| unit.tick(t));
     for (at, text) in COLUMNS.iter().zip(["time", "× bound", "stall"]) {
         svg.text("tick end", (*at, first - 8.0), text);
     }
