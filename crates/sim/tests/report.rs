@@ -66,6 +66,8 @@ fn the_table_fits_a_terminal() {
         assert!(width(&text) <= 100, "{text}");
         assert!(text.contains("×") && text.contains("belady"), "{text}");
     }
+    let two_keys = table(&memory_sweep(&["belady"]));
+    assert!(two_keys.contains("ram.capacity  ssd.capacity  policy"), "{two_keys}");
 }
 
 #[test]

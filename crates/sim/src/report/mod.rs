@@ -9,7 +9,7 @@
 //!
 //! The report is made in two steps. [`PlotData`] decides *what* is shown: order of
 //! policies, shares, densities, where an axis must break. It is plain data and is what
-//! the tests pin down. Drawing (`plots/`, on the small [`svg`](self) writer) only turns
+//! the tests pin down. Drawing (`plots/`, on the small writer in `svg`) only turns
 //! it into ink. Each plot is one file that holds both halves.
 //!
 //! Numbers reach the page only through `format` and `svg`, which is where text is escaped
@@ -65,12 +65,20 @@ fn swept_keys(outcomes: &[Outcome]) -> Vec<String> {
     keys
 }
 
-/// The last part of each dotted key; the whole key where that would be ambiguous.
+/// As few of each dotted key's last parts as tell it from the others.
 fn short_keys(keys: &[String]) -> Vec<String> {
-    let last = |key: &String| key.rsplit('.').next().unwrap_or(key).to_owned();
-    let tails: Vec<String> = keys.iter().map(last).collect();
-    let unique = |tail: &String| tails.iter().filter(|t| *t == tail).count() == 1;
-    keys.iter().zip(&tails).map(|(k, t)| if unique(t) { t.clone() } else { k.clone() }).collect()
+    let tail = |key: &str, parts: usize| {
+        let from = key.rmatch_indices('.').nth(parts - 1).map_or(0, |(dot, _)| dot + 1);
+        key[from..].to_owned()
+    };
+    let unique = |key: &str, parts: usize| {
+        keys.iter().filter(|other| tail(other, parts) == tail(key, parts)).count() == 1
+    };
+    let short = |key: &String| {
+        let most = key.split('.').count();
+        tail(key, (1..most).find(|parts| unique(key, *parts)).unwrap_or(most))
+    };
+    keys.iter().map(short).collect()
 }
 
 /// The outcome's value of a swept key.
@@ -94,9 +102,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ambiguous_keys_stay_whole() {
-        let keys = ["a.read".to_owned(), "b.read".to_owned(), "cluster.nodes".to_owned()];
-        assert_eq!(short_keys(&keys), ["a.read", "b.read", "nodes"]);
+    fn short_keys_tell_keys_apart() {
+        let keys = ["cluster.tier.1.read", "cluster.tier.2.read", "cluster.nodes", "seed"];
+        assert_eq!(short_keys(&keys.map(str::to_owned)), ["1.read", "2.read", "nodes", "seed"]);
     }
 
     #[test]

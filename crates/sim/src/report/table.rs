@@ -151,7 +151,7 @@ fn mean_later(outcome: &Outcome) -> Option<f64> {
 fn leading(keys: &[String], outcomes: &[Outcome]) -> Vec<(String, usize)> {
     let mut heads: Vec<(String, usize)> = Vec::new();
     for (key, short) in keys.iter().zip(short_keys(keys)) {
-        let short = shorten(&short, VALUE_WIDTH);
+        let short = last_characters(&plain(&short), VALUE_WIDTH);
         let values = outcomes.iter().filter_map(|o| swept_value(o, key)).map(width);
         let widest = values.chain([width(&short)]).max().unwrap_or(0);
         heads.push((short, widest.min(VALUE_WIDTH)));
@@ -195,6 +195,14 @@ fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// A key's end tells more than its beginning.
+fn last_characters(text: &str, limit: usize) -> String {
+    match width(text).checked_sub(limit) {
+        None | Some(0) => text.to_owned(),
+        Some(over) => "…".to_owned() + &text.chars().skip(over + 1).collect::<String>(),
+    }
+}
+
 fn width(text: &str) -> usize {
     text.chars().count()
 }
@@ -233,6 +241,12 @@ mod tests {
     fn wrap_keeps_words_and_limit() {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("incomprehensible", 6), ["incom…"]);
+    }
+
+    #[test]
+    fn long_keys_keep_their_end() {
+        assert_eq!(last_characters("throughput", 4), "…put");
+        assert_eq!(last_characters("put", 4), "put");
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Sketch {
     pub peer: f64,
     /// Share of imbalanced iterations.
     pub uneven: f64,
+    /// Whether the policy can run at all.
+    pub fits: bool,
 }
 
 const fn sketch(
@@ -26,8 +28,10 @@ const fn sketch(
     peer: f64,
     uneven: f64,
 ) -> Sketch {
-    Sketch { policy, waits, source, peer, uneven }
+    Sketch { policy, waits, source, peer, uneven, fits: true }
 }
+
+const LBANN: [f64; 5] = [0.0, 100.0, 400.0, 900.0, 800.0];
 
 /// Every policy of the simulator; those of LBANN cannot run.
 pub fn sketches() -> Vec<Sketch> {
@@ -38,8 +42,8 @@ pub fn sketches() -> Vec<Sketch> {
         sketch("deepio-ordered", [900.0, 0.0, 310.0, 14_100.0, 2_300.0], 0.66, 0.26, 0.31),
         sketch("deepio-opportunistic", [0.0, 0.0, 0.0, 0.0, 2_300.0], 0.0, 0.0, 0.0),
         sketch("parallel-staging", [0.0, 420.0, 0.0, 0.0, 6_150.0], 0.0, 0.0, 0.0),
-        sketch("lbann-dynamic", [0.0; 5], 0.0, 0.0, 0.0),
-        sketch("lbann-preload", [0.0; 5], 0.0, 0.0, 0.0),
+        Sketch { fits: false, ..sketch("lbann-dynamic", LBANN, 0.1, 0.6, 0.05) },
+        Sketch { fits: false, ..sketch("lbann-preload", LBANN, 0.1, 0.6, 0.05) },
         sketch("locality-aware", [0.0, 260.0, 180.0, 3_900.0, 5_800.0], 0.25, 0.04, 0.11),
         sketch("nopfs", [0.0, 120.0, 90.0, 1_960.0, 0.0], 0.27, 0.51, 0.12),
         sketch("lobster", [0.0, 160.0, 140.0, 2_480.0, 0.0], 0.33, 0.47, 0.08),
@@ -55,9 +59,8 @@ pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> Outcome 
     let compute = PERFECT / speed;
     let stall = preprocess + local + peer + source + preload;
     let seconds = compute + stall;
-    let supported = !sketch.policy.starts_with("lbann");
     let ideal = sketch.policy == "perfect";
-    if !supported {
+    if !sketch.fits {
         return Outcome {
             scenario: "hdmlp-4".into(),
             policy: sketch.policy.into(),
@@ -88,7 +91,7 @@ pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> Outcome 
         scenario: "hdmlp-4".into(),
         policy: sketch.policy.into(),
         sweep: Vec::new(),
-        supported,
+        supported: true,
         reason: None,
         seconds,
         perfect_seconds: compute,
@@ -147,32 +150,21 @@ pub fn only(policies: &[&str], ranks: usize, epochs: usize) -> Vec<Outcome> {
     all(ranks, epochs).into_iter().filter(|o| policies.contains(&o.policy.as_str())).collect()
 }
 
-/// A sweep over nodes: compute scales, waiting less so.
+/// A sweep over nodes: compute scales, waiting less so; LBANN needs the memory of eight.
 pub fn nodes_sweep() -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for nodes in [1usize, 2, 4, 8, 16, 32] {
-        for sketch in sketches() {
-            let mut scaled = sketch;
-            let lag = if scaled.policy == "belady" { 1.1 } else { 1.9 };
-            let factor = lag_of(nodes, lag);
-            scaled.waits = scaled.waits.map(|w| w * factor);
-            let mut outcome = run(&scaled, nodes, 5, nodes as f64 / 4.0);
-            if scaled.policy.starts_with("lbann") && nodes >= 8 {
-                scaled.policy = if scaled.policy.ends_with("preload") { "x" } else { "y" };
-                let policy = outcome.policy.clone();
-                scaled.waits = [0.0, 100.0, 400.0, 900.0, 800.0];
-                outcome = run(&scaled, nodes, 5, nodes as f64 / 4.0);
-                outcome.policy = policy;
-            }
+        let speed = nodes as f64 / 4.0;
+        for mut sketch in sketches() {
+            let lag = if sketch.policy == "belady" { 0.1 } else { 0.9 };
+            sketch.waits = sketch.waits.map(|w| w * speed.powf(lag));
+            sketch.fits |= nodes >= 8;
+            let mut outcome = run(&sketch, nodes, 5, speed);
             outcome.sweep = vec![("cluster.nodes".into(), nodes.to_string())];
             outcomes.push(outcome);
         }
     }
     outcomes
-}
-
-fn lag_of(nodes: usize, lag: f64) -> f64 {
-    (nodes as f64 / 4.0).powf(lag - 1.0)
 }
 
 /// A sweep over RAM and SSD, as the environment evaluation of `NoPFS`.
@@ -185,7 +177,6 @@ pub fn memory_sweep(policies: &[&str]) -> Vec<Outcome> {
                 let missing = (1.0 - cached).max(0.0);
                 sketch.waits = sketch.waits.map(|w| w * (missing + 0.05));
                 let mut outcome = run(sketch, 4, 5, 5.0);
-                outcome.supported = sketch.policy != "lbann-dynamic";
                 outcome.sweep = vec![
                     ("cluster.tier.ram.capacity".into(), format!("{ram} GB")),
                     ("cluster.tier.ssd.capacity".into(), format!("{ssd} GB")),
