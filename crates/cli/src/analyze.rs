@@ -283,7 +283,7 @@ impl Analysis {
         let first = counts.iter().position(|&n| n > visible).unwrap_or(0);
         let last = counts.iter().rposition(|&n| n > visible).unwrap_or(0);
         let width = (last - first + 1).div_ceil(ROWS);
-        let bins = counts[first..].chunks(width);
+        let bins = counts[first..=last].chunks(width);
         let rows = bins.enumerate().map(|(i, bin)| {
             let from = first + i * width;
             let label = if width == 1 {
@@ -313,10 +313,11 @@ impl Analysis {
         let width = round_step(shown / ROWS as f64) * iterations as f64;
         let bins = ((width / f64::from(histogram.bin())).round() as usize).max(1);
         let step = (bins as u64 * u64::from(histogram.bin())) as f64;
+        let decimals = if epoch(step) < 0.95 { 2 } else { 1 };
         let rows = histogram.counts().chunks(bins).enumerate().map(|(i, bin)| {
             let (from, to) = (i as f64 * step, (i + 1) as f64 * step);
             let label = format!(
-                "{:.2}–{:.2} ({}–{})",
+                "{:.decimals$}–{:.decimals$} ({}–{})",
                 epoch(from),
                 epoch(to),
                 grouped(from, 0),
