@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 const LOOKUPS: u32 = 20_000_000;
 /// Each epoch's permutation is kept ready, some 300 bytes each.
 const MOST_EPOCHS: u64 = 100_000;
+/// Each thread keeps 16 bytes a worker.
+const MOST_WORKERS: u64 = 1 << 20;
 /// Columns of a full bar.
 const BAR: usize = 48;
 /// Rows of a chart.
@@ -83,7 +85,7 @@ fn samples(text: &str) -> Result<u32, String> {
 }
 
 fn workers(text: &str) -> Result<u32, String> {
-    count(text, "the number of workers", 1 << 24)
+    count(text, "the number of workers", MOST_WORKERS)
 }
 
 fn epochs(text: &str) -> Result<u32, String> {
