@@ -27,7 +27,7 @@ use crate::sampler::{AccessStream, EpochOrder};
 
 pub use frequency::{FrequencyTable, frequencies};
 pub use reuse::{ReuseHistogram, reuse_distances};
-pub use survey::{Survey, survey};
+pub use survey::{Survey, Uncovered, survey};
 pub use window::{NextUse, Use, Window};
 
 /// Orders held at once while counting: enough to keep a few cores busy, few enough

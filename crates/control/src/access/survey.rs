@@ -12,6 +12,9 @@ use super::reuse::ReuseHistogram;
 use crate::model::frequency::{AccessLaw, FrequencyCut};
 use crate::sampler::{AccessStream, Permutation, SampleId};
 
+/// Bins of reuse distances.
+const BINS_AN_EPOCH: u32 = 20;
+
 /// What was seen. A worker is a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Survey {
@@ -19,17 +22,28 @@ pub struct Survey {
     pub drawn: u32,
     /// Of all (sample, worker) pairs: how many have 0, 1, 2, ... accesses.
     pub frequency: Vec<u64>,
-    /// Distances between two uses by the same worker, in quarters of an epoch.
+    /// Distances between two uses by the same worker, in twentieths of an epoch.
     pub reuse_by_worker: ReuseHistogram,
     /// Distances between two uses by anyone.
     pub reuse_by_anyone: ReuseHistogram,
     /// Samples that nobody holds when each worker takes its most frequent samples
     /// first, up to the share it has room for.
-    pub uncovered: u32,
+    pub uncovered: Uncovered,
     /// Mean and standard error, over samples, of the share of workers that read the
     /// sample at least `threshold` times.
     pub above: f64,
     pub above_error: f64,
+}
+
+/// Samples that nobody holds, by how a worker chooses among samples that it reads
+/// equally often. It makes a difference, since most samples near the cut are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uncovered {
+    /// Lowest index first, as a stable sort by frequency does: all workers prefer the
+    /// same ones.
+    pub ties_by_index: u32,
+    /// At random, each worker for itself.
+    pub ties_at_random: u32,
 }
 
 /// What is asked.
@@ -84,7 +98,7 @@ struct Seen {
     frequency: Vec<u64>,
     by_worker: ReuseHistogram,
     by_anyone: ReuseHistogram,
-    uncovered: u32,
+    uncovered: Uncovered,
     above: u64,
     above_squares: u64,
     /// Of the sample being followed: accesses and last step by worker.
@@ -94,12 +108,12 @@ struct Seen {
 
 impl Seen {
     fn new(stream: &AccessStream) -> Self {
-        let bin = (stream.iterations() / 4).max(1);
+        let bin = (stream.iterations() / BINS_AN_EPOCH).max(1);
         Self {
             frequency: Vec::new(),
             by_worker: ReuseHistogram::new(bin),
             by_anyone: ReuseHistogram::new(bin),
-            uncovered: 0,
+            uncovered: Uncovered::default(),
             above: 0,
             above_squares: 0,
             workers: vec![(0, 0); stream.config().ranks as usize],
@@ -116,7 +130,8 @@ impl Seen {
         }
         self.by_worker = self.by_worker.merge(other.by_worker);
         self.by_anyone = self.by_anyone.merge(other.by_anyone);
-        self.uncovered += other.uncovered;
+        self.uncovered.ties_by_index += other.uncovered.ties_by_index;
+        self.uncovered.ties_at_random += other.uncovered.ties_at_random;
         self.above += other.above;
         self.above_squares += other.above_squares;
         self
@@ -170,7 +185,7 @@ impl Follower<'_> {
     }
 
     fn tally(&self, sample: SampleId, seen: &mut Seen) {
-        let mut held = false;
+        let (mut by_index, mut at_random) = (false, false);
         let mut above = 0;
         while let Some(worker) = seen.touched.pop() {
             let count = std::mem::take(&mut seen.workers[worker as usize]).0;
@@ -180,22 +195,29 @@ impl Follower<'_> {
             }
             seen.frequency[at] += 1;
             above += u64::from(count >= self.threshold);
-            held |= self.holds(count, sample, worker);
+            if count == self.cut.above {
+                by_index |= self.wins_by_index(sample);
+                at_random |= self.wins_at_random(sample, worker);
+            } else {
+                by_index |= count > self.cut.above;
+                at_random |= count > self.cut.above;
+            }
         }
         seen.above += above;
         seen.above_squares += above * above;
-        seen.uncovered += u32::from(!held);
+        seen.uncovered.ties_by_index += u32::from(!by_index);
+        seen.uncovered.ties_at_random += u32::from(!at_random);
     }
 
-    /// Whether a worker that reads the sample `count` times keeps it. Where counts are
-    /// equal, which of them it keeps has nothing to do with what others keep.
-    fn holds(&self, count: u32, sample: SampleId, worker: u32) -> bool {
-        if count != self.cut.above {
-            return count > self.cut.above;
-        }
+    /// Of samples at the cut, spread evenly over the index, the first `share_at` fit.
+    fn wins_by_index(&self, sample: SampleId) -> bool {
+        f64::from(sample) < self.cut.share_at * f64::from(self.stream.config().samples)
+    }
+
+    fn wins_at_random(&self, sample: SampleId, worker: u32) -> bool {
         let seed = self.stream.config().seed;
         let hash = scramble(scramble(seed ^ u64::from(worker)) ^ u64::from(sample));
-        (hash >> 11) as f64 / (1u64 << 53) as f64 <= self.cut.share_at
+        ((hash >> 11) as f64) < self.cut.share_at * (1u64 << 53) as f64
     }
 }
 
@@ -253,16 +275,17 @@ mod tests {
     }
 
     /// Each worker sorts its samples and takes the first F/N: what the cut stands for.
-    fn uncovered_by_sorting(stream: &AccessStream, epochs: u32) -> f64 {
+    fn uncovered_by_sorting(
+        stream: &AccessStream,
+        epochs: u32,
+        tie: impl Fn(u32, SampleId) -> u64,
+    ) -> f64 {
         let StreamConfig { samples, ranks, .. } = *stream.config();
         let table = frequencies(stream, 0..epochs, 1, 0..ranks);
         let mut held = vec![false; samples as usize];
         for worker in 0..ranks {
             let mut order: Vec<SampleId> = (0..samples).collect();
-            order.sort_by_key(|&k| {
-                let tie = scramble(u64::from(worker) << 32 | u64::from(k));
-                (std::cmp::Reverse(table.get(worker, k)), tie)
-            });
+            order.sort_by_key(|&k| (std::cmp::Reverse(table.get(worker, k)), tie(worker, k)));
             for &k in &order[..(samples / ranks) as usize] {
                 held[k as usize] = true;
             }
@@ -281,11 +304,18 @@ mod tests {
             let room = 1.0 / f64::from(workers);
             let question = Question { epochs, draw: 40_000, threshold: 1, room };
             let survey = survey(&stream, question).unwrap();
-            let share = f64::from(survey.uncovered) / f64::from(survey.drawn);
-            let sorted = uncovered_by_sorting(&stream, epochs);
-            println!("N={workers} E={epochs}: cut {share:.4}, sorted {sorted:.4}");
-            assert!((share - sorted).abs() < 0.01, "N={workers}: cut {share}, sorted {sorted}");
-            assert!((share - expected).abs() < 0.015, "N={workers}: {share}, not {expected}");
+            let share = |samples: u32| f64::from(samples) / f64::from(survey.drawn);
+            let by_index = share(survey.uncovered.ties_by_index);
+            assert!((by_index - expected).abs() < 0.015, "N={workers}: {by_index}, not {expected}");
+
+            // With 160 samples a worker the real cut wanders and blurs the sharp one by
+            // 1.5 points at N = 256; with 800 they agree within one.
+            let sorted = uncovered_by_sorting(&stream, epochs, |_, k| u64::from(k));
+            assert!((by_index - sorted).abs() < 0.02, "N={workers}: {by_index}, sorted {sorted}");
+            let at_random = share(survey.uncovered.ties_at_random);
+            let tie = |worker, k| scramble(u64::from(worker) << 32 | u64::from(k));
+            let sorted = uncovered_by_sorting(&stream, epochs, tie);
+            assert!((at_random - sorted).abs() < 0.01, "N={workers}: {at_random}, sorted {sorted}");
         }
     }
 
