@@ -1,0 +1,199 @@
+//! Dealing an epoch's order out to ranks.
+//!
+//! Under every scheme the samples of iteration t are the t-th stretch of B entries
+//! of the order; schemes differ only in which entries of the stretch a rank takes.
+//! That makes both directions arithmetic: the entries of (rank, iteration), and
+//! the (rank, iteration) of an entry.
+
+use super::SampleId;
+use super::torch::distributed_len;
+
+/// How a global batch becomes the ranks' local batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// Equal parts, strided by rank as `DistributedSampler` does. The order is
+    /// padded (or truncated) so that all ranks get the same number.
+    Uniform,
+    /// Equal contiguous parts of each batch, the last rank takes the rest (HDMLP's uniform).
+    Contiguous,
+    /// Every rank gets the whole batch.
+    Whole,
+    /// The first half of the ranks gets contiguous parts four times as large as the
+    /// others'. HDMLP (4.1.3) prints 2·⌈B/N⌉ and ½·⌈B/N⌉, which together exceed the
+    /// batch by a quarter; this keeps their proportion and deals each sample once.
+    /// Of an odd number of ranks, the smaller half is the favoured one.
+    Imbalanced,
+}
+
+/// Where an entry of an epoch's order is consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    pub iteration: u32,
+    /// 0 under [`Scheme::Whole`], where all ranks consume it.
+    pub rank: u32,
+}
+
+/// The arithmetic of one scheme on orders of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deal {
+    scheme: Scheme,
+    ranks: u32,
+    batch: u32,
+    /// Entries consumed in an epoch: padded, truncated, without a dropped batch.
+    entries: u64,
+    iterations: u32,
+}
+
+impl Deal {
+    /// For orders of `length`; all numbers at least one, and an even batch where
+    /// the scheme is uniform.
+    pub(super) fn new(
+        scheme: Scheme,
+        ranks: u32,
+        batch: u32,
+        length: u64,
+        sampler_drop_last: bool,
+        drop_last: bool,
+    ) -> Self {
+        let dealt = match scheme {
+            Scheme::Uniform => distributed_len(length, ranks, sampler_drop_last) * u64::from(ranks),
+            _ => length,
+        };
+        let wide = u64::from(batch);
+        // Ranks of a uniform deal have equally many samples, so their last
+        // incomplete local batches together are the last incomplete global one.
+        let iterations = if drop_last { dealt / wide } else { dealt.div_ceil(wide) };
+        let entries = dealt.min(iterations * wide);
+        Self { scheme, ranks, batch, entries, iterations: iterations as u32 }
+    }
+
+    pub fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// Entries of the order that an epoch consumes.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Start and length of an iteration's global batch.
+    #[inline]
+    fn stretch(&self, iteration: u32) -> (u64, u64) {
+        let start = u64::from(iteration) * u64::from(self.batch);
+        (start, (self.entries.saturating_sub(start)).min(u64::from(self.batch)))
+    }
+
+    /// The first entry of a rank's part of a batch of `length`, for contiguous schemes.
+    #[inline]
+    fn part(&self, rank: u32, length: u64) -> u64 {
+        if rank == self.ranks {
+            return length;
+        }
+        match self.scheme {
+            Scheme::Contiguous => u64::from(rank) * (length / u64::from(self.ranks)),
+            Scheme::Imbalanced => length * self.weight(rank) / self.weight(self.ranks),
+            Scheme::Uniform | Scheme::Whole => 0,
+        }
+    }
+
+    /// Weight of all ranks before `rank`.
+    #[inline]
+    fn weight(&self, rank: u32) -> u64 {
+        u64::from(rank) + 3 * u64::from(rank.min(self.ranks / 2))
+    }
+
+    /// Start, distance and number of the entries of one rank in one iteration.
+    #[inline]
+    fn entries_of(&self, rank: u32, iteration: u32) -> (u64, u64, u64) {
+        let (start, length) = self.stretch(iteration);
+        match self.scheme {
+            Scheme::Uniform => {
+                let ranks = u64::from(self.ranks);
+                (start + u64::from(rank), ranks, length / ranks)
+            }
+            Scheme::Whole => (start, 1, length),
+            Scheme::Contiguous | Scheme::Imbalanced => {
+                let from = self.part(rank, length);
+                (start + from, 1, self.part(rank + 1, length) - from)
+            }
+        }
+    }
+
+    /// How many samples a rank consumes in an iteration.
+    pub fn batch_len(&self, rank: u32, iteration: u32) -> u32 {
+        self.entries_of(rank, iteration).2 as u32
+    }
+
+    /// The samples of one rank in one iteration, out of an order made for this deal.
+    #[inline]
+    pub fn batch<'a>(&self, order: &'a [SampleId], rank: u32, iteration: u32) -> Batch<'a> {
+        assert!(rank < self.ranks && iteration < self.iterations);
+        let (start, step, left) = self.entries_of(rank, iteration);
+        let entries = if left == 0 {
+            &[]
+        } else {
+            &order[start as usize..=(start + (left - 1) * step) as usize]
+        };
+        Batch { entries, step: step as usize, at: 0 }
+    }
+
+    /// Who consumes the entry at `position` of the order, and when; `None` for
+    /// entries that are dropped.
+    #[inline]
+    pub fn slot(&self, position: u64) -> Option<Slot> {
+        if position >= self.entries {
+            return None;
+        }
+        let wide = u64::from(self.batch);
+        let iteration = (position / wide) as u32;
+        let within = position % wide;
+        let length = self.stretch(iteration).1;
+        let ranks = u64::from(self.ranks);
+        let rank = match self.scheme {
+            Scheme::Uniform => (within % ranks) as u32,
+            Scheme::Whole => 0,
+            Scheme::Contiguous => within
+                .checked_div(length / ranks)
+                .map_or(self.ranks - 1, |rank| (rank as u32).min(self.ranks - 1)),
+            Scheme::Imbalanced => {
+                // The last rank whose part starts at or before the entry.
+                let total = self.weight(self.ranks);
+                let weight = ((within + 1) * total - 1) / length;
+                let favoured = u64::from(self.ranks / 2);
+                let rank = if weight < 4 * favoured { weight / 4 } else { weight - 3 * favoured };
+                rank as u32
+            }
+        };
+        Some(Slot { iteration, rank })
+    }
+}
+
+/// One rank's samples of one iteration, in the order it consumes them.
+#[derive(Clone, Debug)]
+pub struct Batch<'a> {
+    /// From the first to the last, with others' between them where strided.
+    entries: &'a [SampleId],
+    step: usize,
+    at: usize,
+}
+
+impl Iterator for Batch<'_> {
+    type Item = SampleId;
+
+    #[inline]
+    fn next(&mut self) -> Option<SampleId> {
+        let sample = *self.entries.get(self.at)?;
+        self.at += self.step;
+        Some(sample)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.entries.len().saturating_sub(self.at).div_ceil(self.step);
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Batch<'_> {}
+impl std::iter::FusedIterator for Batch<'_> {}

@@ -1,0 +1,168 @@
+//! The Mersenne Twister as torch's CPU generator runs it.
+//!
+//! torch draws one word at a time; a shuffle needs millions. So the state is
+//! renewed in one block of 624 words, in loops a compiler can vectorise, and words
+//! are handed out in slices. The state itself is kept as torch keeps it, so that a
+//! generator can be skipped ahead, saved and compared word for word.
+
+const WORDS: usize = 624;
+const SHIFT: usize = 397;
+
+/// torch's `torch.Generator` for the CPU.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Mt19937 {
+    state: [u32; WORDS],
+    /// The next word of `state` to hand out; 624 when all are used.
+    next: usize,
+}
+
+// 624 words tell a reader nothing.
+impl std::fmt::Debug for Mt19937 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mt19937").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl Mt19937 {
+    /// `manual_seed(seed)`. torch looks at the low 32 bits only, which is why a
+    /// negative seed is the same as its two's complement.
+    pub fn new(seed: u64) -> Self {
+        let mut state = [0; WORDS];
+        let mut word = seed as u32;
+        state[0] = word;
+        for (i, slot) in state.iter_mut().enumerate().skip(1) {
+            word = 1_812_433_253_u32.wrapping_mul(word ^ (word >> 30)).wrapping_add(i as u32);
+            *slot = word;
+        }
+        Self { state, next: WORDS }
+    }
+
+    /// Continues from saved words; `None` if `next` is not a place among them.
+    pub fn from_words(words: [u32; WORDS], next: usize) -> Option<Self> {
+        (next <= WORDS).then_some(Self { state: words, next })
+    }
+
+    /// The raw state and the index of the next word to hand out.
+    pub fn words(&self) -> (&[u32; WORDS], usize) {
+        (&self.state, self.next)
+    }
+
+    /// One 32-bit word.
+    pub fn random(&mut self) -> u32 {
+        if self.next == WORDS {
+            self.renew();
+        }
+        let word = self.state[self.next];
+        self.next += 1;
+        temper(word)
+    }
+
+    /// Two words; the first one drawn is the high half.
+    pub fn random64(&mut self) -> u64 {
+        let high = self.random();
+        u64::from(high) << 32 | u64::from(self.random())
+    }
+
+    /// The next `out.len()` words.
+    pub fn fill(&mut self, mut out: &mut [u32]) {
+        while !out.is_empty() {
+            if self.next == WORDS {
+                self.renew();
+            }
+            let ready = &self.state[self.next..];
+            let count = ready.len().min(out.len());
+            let (now, later) = out.split_at_mut(count);
+            for (slot, &word) in now.iter_mut().zip(ready) {
+                *slot = temper(word);
+            }
+            self.next += count;
+            out = later;
+        }
+    }
+
+    /// Passes over `count` words: what remains of drawing them is the renewal of
+    /// the state, a small part of the cost.
+    pub fn skip(&mut self, mut count: u64) {
+        loop {
+            let ready = (WORDS - self.next) as u64;
+            if count <= ready {
+                self.next += count as usize;
+                return;
+            }
+            count -= ready;
+            self.renew();
+        }
+    }
+
+    fn renew(&mut self) {
+        const FRESH: usize = WORDS - SHIFT;
+        let old = self.state;
+        // Each third reads only the old state and thirds already written.
+        let (first, rest) = self.state.split_at_mut(FRESH);
+        let (second, third) = rest.split_at_mut(FRESH);
+        twist(first, &old[..], &old[SHIFT..]);
+        twist(second, &old[FRESH..], first);
+        let last = third.len() - 1;
+        twist(&mut third[..last], &old[2 * FRESH..], second);
+        third[last] = second[last] ^ mix(old[WORDS - 1], first[0]);
+        self.next = 0;
+    }
+}
+
+/// `new[i] = far[i] ^ mix(old[i], old[i + 1])`.
+fn twist(new: &mut [u32], old: &[u32], far: &[u32]) {
+    for (((slot, &here), &following), &far) in new.iter_mut().zip(old).zip(&old[1..]).zip(far) {
+        *slot = far ^ mix(here, following);
+    }
+}
+
+#[inline]
+fn mix(high: u32, low: u32) -> u32 {
+    let joined = (high & 0x8000_0000) | (low & 0x7fff_ffff);
+    // All ones where the lowest bit is set: no branch on a random bit.
+    (joined >> 1) ^ ((low & 1).wrapping_neg() & 0x9908_b0df)
+}
+
+#[inline]
+fn temper(mut y: u32) -> u32 {
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c_5680;
+    y ^= (y << 15) & 0xefc6_0000;
+    y ^ (y >> 18)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_the_published_words_of_the_reference_implementation() {
+        let mut generator = Mt19937::new(5489);
+        assert_eq!(generator.random(), 3_499_211_612);
+        generator.skip(9_998);
+        // The 10,000th word, as the C++ standard demands of std::mt19937.
+        assert_eq!(generator.random(), 4_123_659_995);
+    }
+
+    #[test]
+    fn only_the_low_half_of_the_seed_counts() {
+        assert_eq!(Mt19937::new(7), Mt19937::new(7 + (1 << 32)));
+        assert_eq!(Mt19937::new(-1_i64 as u64), Mt19937::new(0xffff_ffff));
+    }
+
+    #[test]
+    fn slices_skips_and_single_words_are_one_sequence() {
+        let mut single = Mt19937::new(1);
+        let all: Vec<u32> = (0..5000).map(|_| single.random()).collect();
+        for cut in [0, 1, 227, 623, 624, 625, 1247, 1248, 3000] {
+            let mut generator = Mt19937::new(1);
+            let mut head = vec![0; cut];
+            generator.fill(&mut head);
+            assert_eq!(head, all[..cut]);
+            let mut skipped = Mt19937::new(1);
+            skipped.skip(cut as u64);
+            assert_eq!(skipped.random(), all[cut]);
+            assert_eq!(generator.random64(), u64::from(all[cut]) << 32 | u64::from(all[cut + 1]));
+        }
+    }
+}
