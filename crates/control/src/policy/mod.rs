@@ -14,7 +14,18 @@
 //! Tiers may also be filled in the background: an idle prefetcher asks with
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
+mod deepio_opportunistic;
+mod deepio_ordered;
+mod holdings;
 pub mod kind;
+mod lbann_preload;
+mod naive;
+mod parallel_staging;
+mod perfect;
+mod shards;
+mod staging;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 
@@ -193,4 +204,19 @@ pub trait Plan: Send + Sync {
 pub struct Unsupported(pub String);
 
 /// Makes the plan of a policy for a job.
-pub type Planner = fn(&Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported>;
+pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported> {
+    Ok(match *kind {
+        PolicyKind::Perfect => Arc::new(perfect::Perfect),
+        PolicyKind::Naive => Arc::new(naive::Naive),
+        PolicyKind::Staging { loading_threads } => {
+            Arc::new(staging::Ahead::new(job, loading_threads)?)
+        }
+        PolicyKind::DeepioOrdered => Arc::new(deepio_ordered::DeepioOrdered::new(job)),
+        PolicyKind::DeepioOpportunistic => {
+            Arc::new(deepio_opportunistic::DeepioOpportunistic::new(job))
+        }
+        PolicyKind::ParallelStaging => Arc::new(parallel_staging::ParallelStaging::new(job)),
+        PolicyKind::LbannPreload => Arc::new(lbann_preload::LbannPreload::new(job)?),
+        _ => return Err(Unsupported("not built yet".to_owned())),
+    })
+}
