@@ -2,6 +2,9 @@
 //! description, and the formulas of the papers on top of them.
 
 pub mod curve;
+pub mod frequency;
+pub mod lobster;
+pub mod nopfs;
 pub mod system;
 pub mod units;
 

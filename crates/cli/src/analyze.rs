@@ -1,0 +1,511 @@
+//! `belady analyze`: what a run's access pattern looks like before it is run.
+//!
+//! Expectations come from the binomial law, everything else from following a number
+//! of samples through the whole run ([`belady_control::access::survey`]), so that a
+//! billion samples take no more memory than a thousand.
+
+use std::fmt::Write as _;
+
+use belady_control::access::survey::{Question, survey};
+use belady_control::access::{ReuseHistogram, Survey};
+use belady_control::model::frequency::AccessLaw;
+use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
+use clap::Args;
+use serde_json::{Value, json};
+
+/// Looked-up positions a run may cost: about a second on two cores.
+const LOOKUPS: u32 = 20_000_000;
+/// Each epoch's permutation is kept ready, some 300 bytes each.
+const MOST_EPOCHS: u64 = 100_000;
+/// Columns of a full bar.
+const BAR: usize = 48;
+/// Rows of a chart.
+const ROWS: usize = 16;
+
+#[derive(Args, Clone, Debug)]
+pub struct AnalyzeArgs {
+    /// Samples in the dataset (F)
+    #[arg(long, value_name = "F", value_parser = samples, allow_negative_numbers = true)]
+    pub samples: u32,
+    /// Workers that read it (N)
+    #[arg(long, value_name = "N", value_parser = workers, allow_negative_numbers = true)]
+    pub workers: u32,
+    /// Epochs of the run (E)
+    #[arg(long, value_name = "E", value_parser = epochs, allow_negative_numbers = true)]
+    pub epochs: u32,
+    /// Count samples that a worker reads more than (1+D)·E/N times
+    #[arg(long, value_name = "D", default_value = "0.8", value_parser = delta,
+          allow_negative_numbers = true)]
+    pub delta: f64,
+    /// Samples in a global batch, a multiple of N [default: 32 a worker]
+    #[arg(long, value_name = "B", value_parser = batch, allow_negative_numbers = true)]
+    pub batch: Option<u32>,
+    /// Storage of all workers together, as a share of the dataset
+    #[arg(long, value_name = "SHARE", default_value = "1", value_parser = capacity,
+          allow_negative_numbers = true)]
+    pub capacity: f64,
+    #[arg(long, value_name = "S", default_value_t = 42)]
+    pub seed: u64,
+    /// Print JSON instead of charts
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments that are fine one by one but not together. Like the command-line
+/// parser's own complaints, it is the user's to mend: exit code 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageError(String);
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+fn count(text: &str, what: &str, most: u64) -> Result<u32, String> {
+    let number: i128 = text
+        .replace(['_', ','], "")
+        .parse()
+        .map_err(|_| format!("{what} must be a whole number, such as 1000 or 1_000"))?;
+    if number < 1 {
+        return Err(format!("{what} must be at least 1"));
+    }
+    if number > i128::from(most) {
+        return Err(format!("{what} must be at most {most}"));
+    }
+    Ok(number as u32)
+}
+
+fn samples(text: &str) -> Result<u32, String> {
+    count(text, "the number of samples", u64::from(u32::MAX))
+}
+
+fn workers(text: &str) -> Result<u32, String> {
+    count(text, "the number of workers", 1 << 24)
+}
+
+fn epochs(text: &str) -> Result<u32, String> {
+    count(text, "the number of epochs", MOST_EPOCHS)
+}
+
+fn batch(text: &str) -> Result<u32, String> {
+    count(text, "the batch", u64::from(u32::MAX))
+}
+
+fn number(text: &str, what: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{what} must be a number, such as 0.5"))?;
+    if number.is_finite() { Ok(number) } else { Err(format!("{what} must be finite")) }
+}
+
+fn delta(text: &str) -> Result<f64, String> {
+    let delta = number(text, "delta")?;
+    if delta < 0.0 { Err("delta must not be negative".to_owned()) } else { Ok(delta) }
+}
+
+fn capacity(text: &str) -> Result<f64, String> {
+    let capacity = number(text, "the capacity")?;
+    if capacity < 0.0 { Err("the capacity must not be negative".to_owned()) } else { Ok(capacity) }
+}
+
+pub fn run(args: AnalyzeArgs) -> anyhow::Result<()> {
+    let analysis = Analysis::new(args)?;
+    if analysis.args.json {
+        println!("{:#}", analysis.json());
+    } else {
+        print!("{}", analysis.text());
+    }
+    Ok(())
+}
+
+struct Analysis {
+    args: AnalyzeArgs,
+    stream: AccessStream,
+    law: AccessLaw,
+    survey: Survey,
+}
+
+/// The share of the dataset that nobody holds under one placement.
+struct Coverage {
+    placement: &'static str,
+    uncovered: f64,
+    why: &'static str,
+}
+
+impl Analysis {
+    fn new(args: AnalyzeArgs) -> Result<Self, UsageError> {
+        let stream = stream(&args)?;
+        let law = AccessLaw::new(args.epochs, args.workers);
+        let question = Question {
+            epochs: args.epochs,
+            draw: LOOKUPS / args.epochs,
+            threshold: law.more_than(args.delta),
+            room: (args.capacity / f64::from(args.workers)).min(1.0),
+        };
+        let survey = survey(&stream, question)
+            .ok_or_else(|| UsageError("only index-free orders can be surveyed".to_owned()))?;
+        Ok(Self { args, stream, law, survey })
+    }
+
+    fn threshold(&self) -> u32 {
+        self.law.more_than(self.args.delta)
+    }
+
+    fn expected(&self) -> f64 {
+        self.law.expected_above(u64::from(self.args.samples), self.args.delta)
+    }
+
+    fn coverage(&self) -> Vec<Coverage> {
+        let share = |samples: u32| f64::from(samples) / f64::from(self.survey.drawn);
+        let workers = f64::from(self.args.workers);
+        let left = (1.0 - self.args.capacity).max(0.0);
+        let random = (1.0 - (self.args.capacity / workers).min(1.0)).powf(workers);
+        let row = |placement, uncovered, why| Coverage { placement, uncovered, why };
+        vec![
+            row(
+                "nopfs",
+                share(self.survey.uncovered.ties_by_index),
+                "each worker its most frequent, ties by index",
+            ),
+            row(
+                "nopfs, ties at random",
+                share(self.survey.uncovered.ties_at_random),
+                "the same, ties broken by each worker for itself",
+            ),
+            row("random", random, "each worker any, without asking others"),
+            row("first-touch", left, "who reads it in the first epoch, until full"),
+            row("belady", left, "each sample once before any twice"),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let AnalyzeArgs { samples, workers, epochs, delta, capacity, seed, .. } = self.args;
+        let scale = f64::from(samples);
+        let pairs: u64 = self.survey.frequency.iter().sum();
+        let frequency: Vec<f64> =
+            self.survey.frequency.iter().map(|&n| n as f64 / pairs as f64).collect();
+        let reuse = |histogram: &ReuseHistogram| {
+            let total = histogram.total().max(1) as f64;
+            let share: Vec<f64> = histogram.counts().iter().map(|&n| n as f64 / total).collect();
+            json!({
+                "iterations_per_bin": histogram.bin(),
+                "share": share,
+                "reuses": histogram.total(),
+                "median_iterations": histogram.quantile(0.5),
+                "share_beyond_one_epoch":
+                    histogram.share_from(u64::from(self.stream.iterations())),
+            })
+        };
+        let coverage: serde_json::Map<String, Value> = self
+            .coverage()
+            .into_iter()
+            .map(|row| (row.placement.to_owned(), json!(row.uncovered)))
+            .collect();
+        json!({
+            "samples": samples,
+            "workers": workers,
+            "epochs": epochs,
+            "delta": delta,
+            "batch": self.stream.config().batch,
+            "iterations_per_epoch": self.stream.iterations(),
+            "capacity": capacity,
+            "seed": seed,
+            "mean_accesses": self.law.mean(),
+            "more_than": self.threshold() - 1,
+            "expected_samples": self.expected(),
+            "monte_carlo": {
+                "samples_drawn": self.survey.drawn,
+                "expected_samples": scale * self.survey.above,
+                "standard_error": scale * self.survey.above_error,
+            },
+            "frequency_share": frequency,
+            "reuse_by_worker": reuse(&self.survey.reuse_by_worker),
+            "reuse_by_anyone": reuse(&self.survey.reuse_by_anyone),
+            "uncovered": coverage,
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_expectation(&mut out);
+        let _ = self.write_frequencies(&mut out);
+        let _ = self.write_reuse(&mut out);
+        let _ = self.write_coverage(&mut out);
+        out
+    }
+
+    fn write_expectation(&self, out: &mut String) -> std::fmt::Result {
+        let AnalyzeArgs { samples, workers, epochs, delta, seed, .. } = self.args;
+        let scale = f64::from(samples);
+        writeln!(
+            out,
+            "{} samples, {} workers, {} epochs; batches of {}, {} iterations an epoch",
+            grouped(f64::from(samples), 0),
+            grouped(f64::from(workers), 0),
+            grouped(f64::from(epochs), 0),
+            grouped(f64::from(self.stream.config().batch), 0),
+            grouped(f64::from(self.stream.iterations()), 0),
+        )?;
+        writeln!(
+            out,
+            "Followed {} of the samples through the run (index-free order, seed {seed}).",
+            if self.survey.drawn == samples {
+                "all".to_owned()
+            } else {
+                grouped(f64::from(self.survey.drawn), 0)
+            },
+        )?;
+        writeln!(
+            out,
+            "\nA worker reads a sample {:.2} times on average. Samples it reads more than {} times \
+             (delta {delta}):",
+            self.law.mean(),
+            self.threshold() - 1,
+        )?;
+        writeln!(out, "  expected     {:>16}", grouped(self.expected(), 1))?;
+        writeln!(
+            out,
+            "  Monte Carlo  {:>16}  ± {} (standard error; mean over all workers)",
+            grouped(scale * self.survey.above, 1),
+            grouped(scale * self.survey.above_error, 1),
+        )
+    }
+
+    fn write_frequencies(&self, out: &mut String) -> std::fmt::Result {
+        let counts = &self.survey.frequency;
+        let total: u64 = counts.iter().sum();
+        writeln!(out, "\nHow often a worker reads a sample (share of samples):")?;
+        // A fraction below this is invisible even as a partial column.
+        let visible = total / 10_000;
+        let first = counts.iter().position(|&n| n > visible).unwrap_or(0);
+        let last = counts.iter().rposition(|&n| n > visible).unwrap_or(0);
+        let width = (last - first + 1).div_ceil(ROWS);
+        let bins = counts[first..].chunks(width);
+        let rows = bins.enumerate().map(|(i, bin)| {
+            let from = first + i * width;
+            let label = if width == 1 {
+                from.to_string()
+            } else {
+                format!("{from}–{}", from + width - 1)
+            };
+            (label, bin.iter().sum::<u64>() as f64 / total as f64)
+        });
+        chart(out, rows.take(ROWS))
+    }
+
+    fn write_reuse(&self, out: &mut String) -> std::fmt::Result {
+        let histogram = &self.survey.reuse_by_worker;
+        let iterations = u64::from(self.stream.iterations());
+        writeln!(out, "\nHow far apart a worker's uses of a sample are (share of reuses):")?;
+        let total = histogram.total();
+        if total == 0 {
+            return writeln!(out, "  no worker reads a sample twice");
+        }
+        // Most of the mass; the tail of a geometric law would only add empty rows.
+        let shown = histogram.quantile(0.99).max(iterations);
+        let width = shown.div_ceil(u64::from(histogram.bin())).div_ceil(ROWS as u64) as usize;
+        let step = width as u64 * u64::from(histogram.bin());
+        let epoch = |at: u64| at as f64 / iterations as f64;
+        let rows = histogram.counts().chunks(width).enumerate().map(|(i, bin)| {
+            let (from, to) = (i as u64 * step, (i as u64 + 1) * step);
+            let label = format!(
+                "{:.1}–{:.1} epochs, {}–{} iterations",
+                epoch(from),
+                epoch(to),
+                grouped(from as f64, 0),
+                grouped(to as f64, 0),
+            );
+            (label, bin.iter().sum::<u64>() as f64 / total as f64)
+        });
+        chart(out, rows.take(ROWS))?;
+        writeln!(
+            out,
+            "  {:.0} % of a worker's reuses lie an epoch or more apart; half within {:.2} epochs.",
+            100.0 * histogram.share_from(iterations),
+            epoch(histogram.quantile(0.5)),
+        )?;
+        writeln!(
+            out,
+            "  By anyone, half of the reuses lie within {:.2} epochs, all within {:.2}.",
+            epoch(self.survey.reuse_by_anyone.quantile(0.5)),
+            epoch(self.survey.reuse_by_anyone.quantile(1.0)),
+        )
+    }
+
+    fn write_coverage(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(
+            out,
+            "\nSamples that nobody holds when all workers together have room for {} of the dataset\n\
+             (read from shared storage in every epoch):",
+            percent(self.args.capacity),
+        )?;
+        for row in self.coverage() {
+            writeln!(out, "  {:<22} {:>7}  {}", row.placement, percent(row.uncovered), row.why)?;
+        }
+        Ok(())
+    }
+}
+
+fn stream(args: &AnalyzeArgs) -> Result<AccessStream, UsageError> {
+    let AnalyzeArgs { samples, workers, seed, .. } = *args;
+    if workers > samples {
+        return Err(UsageError(format!(
+            "--workers {workers} is more than --samples {samples}: some workers would have \
+             nothing to read"
+        )));
+    }
+    // Lobster's 32 a GPU, or an epoch in one batch where that is less.
+    let batch = args.batch.unwrap_or_else(|| workers * (samples / workers).min(32));
+    if batch > samples {
+        return Err(UsageError(format!(
+            "--batch {batch} is more than --samples {samples}: an epoch has no complete batch"
+        )));
+    }
+    AccessStream::new(StreamConfig {
+        samples,
+        ranks: workers,
+        batch,
+        order: Order::Permutation,
+        scheme: Scheme::Uniform,
+        seed,
+        sampler_drop_last: false,
+        drop_last: false,
+    })
+    .map_err(|error| UsageError(format!("--batch: {error}")))
+}
+
+/// One bar a row, the longest over the full width.
+fn chart(out: &mut String, rows: impl Iterator<Item = (String, f64)>) -> std::fmt::Result {
+    let rows: Vec<(String, f64)> = rows.collect();
+    let widest = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    let most = rows.iter().map(|&(_, share)| share).fold(f64::MIN_POSITIVE, f64::max);
+    for (label, share) in rows {
+        let bar = bar(share / most);
+        writeln!(out, "  {label:>widest$}  {bar:<BAR$}  {:>7}", percent(share))?;
+    }
+    Ok(())
+}
+
+/// A bar of eighths of a column.
+fn bar(share: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share * (BAR * 8) as f64).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// 1234567.8 as 1,234,567.8.
+fn grouped(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut grouped = String::new();
+    for (i, digit) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: AnalyzeArgs,
+    }
+
+    fn parse(text: &str) -> Result<AnalyzeArgs, clap::Error> {
+        let words = std::iter::once("analyze").chain(text.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.args)
+    }
+
+    fn analysis(text: &str) -> Analysis {
+        Analysis::new(parse(text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn shows_the_published_numbers() {
+        let analysis = analysis("--samples 1_281_167 --workers 16 --epochs 90 --delta 0.8");
+        assert!(analysis.text().contains("31,634.7"));
+        let json = analysis.json();
+        let monte_carlo = json["monte_carlo"]["expected_samples"].as_f64().unwrap();
+        let error = json["monte_carlo"]["standard_error"].as_f64().unwrap();
+        assert!((monte_carlo - 31_634.7).abs() < 4.0 * error, "{monte_carlo} ± {error}");
+        assert_eq!(json["more_than"], 10);
+    }
+
+    #[test]
+    fn follows_every_sample_of_a_small_dataset() {
+        let analysis = analysis("--samples 10000 --workers 4 --epochs 1000 --delta 0.1");
+        let text = analysis.text();
+        assert!(text.contains("322.9") && text.contains("Followed all"), "{text}");
+    }
+
+    #[test]
+    fn covers_what_fits() {
+        let uncovered = |capacity: &str| {
+            let rest = format!("--samples 100000 --workers 16 --epochs 90 --capacity {capacity}");
+            analysis(&rest).json()["uncovered"].clone()
+        };
+        let exact = uncovered("1");
+        assert_eq!(exact["belady"], 0.0);
+        assert!((exact["nopfs"].as_f64().unwrap() - 0.31).abs() < 0.015);
+        assert!((exact["random"].as_f64().unwrap() - 0.356).abs() < 0.001);
+        assert_eq!(uncovered("0.75")["belady"], 0.25);
+        assert_eq!(uncovered("0")["nopfs"], 1.0);
+        assert_eq!(uncovered("16")["random"], 0.0);
+    }
+
+    #[test]
+    fn an_epoch_alone_reuses_nothing() {
+        let analysis = analysis("--samples 100 --workers 1 --epochs 1");
+        assert!(analysis.text().contains("no worker reads a sample twice"));
+        assert_eq!(analysis.json()["uncovered"]["nopfs"], 0.0);
+    }
+
+    #[test]
+    fn refuses_nonsense_in_a_sentence() {
+        for (text, sentence) in [
+            ("--samples 0 --workers 4 --epochs 1", "the number of samples must be at least 1"),
+            ("--samples -5 --workers 4 --epochs 1", "the number of samples must be at least 1"),
+            ("--samples 9 --workers 0 --epochs 1", "the number of workers must be at least 1"),
+            ("--samples 9 --workers 4 --epochs -1", "the number of epochs must be at least 1"),
+            ("--samples 9 --workers 4 --epochs x", "the number of epochs must be a whole number"),
+            ("--samples 9 --workers 4 --epochs 1 --delta -1", "delta must not be negative"),
+            ("--samples 9 --workers 4 --epochs 1 --capacity nan", "must be finite"),
+            ("--samples 9999999999 --workers 4 --epochs 1", "must be at most 4294967295"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(sentence), "{error}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit_together() {
+        let error = |text| Analysis::new(parse(text).unwrap()).err().unwrap().to_string();
+        let crowded = error("--samples 3 --workers 4 --epochs 1");
+        assert!(crowded.contains("more than --samples 3"), "{crowded}");
+        let uneven = error("--samples 90 --workers 4 --epochs 1 --batch 10");
+        assert!(uneven.contains("multiple of 4"), "{uneven}");
+        let large = error("--samples 90 --workers 4 --epochs 1 --batch 100");
+        assert!(large.contains("no complete batch"), "{large}");
+    }
+
+    #[test]
+    fn groups_digits() {
+        assert_eq!(grouped(1_234_567.84, 1), "1,234,567.8");
+        assert_eq!(grouped(322.9, 1), "322.9");
+        assert_eq!(grouped(0.0, 0), "0");
+    }
+}

@@ -1,1 +1,0 @@
-//! Looking ahead in the access stream: frequencies, next use, reuse distance.
