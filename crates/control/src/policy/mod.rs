@@ -14,11 +14,17 @@
 //! Tiers may also be filled in the background: an idle prefetcher asks with
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
+mod cache;
 mod deepio_opportunistic;
 mod deepio_ordered;
 mod holdings;
 pub mod kind;
+mod lbann_dynamic;
 mod lbann_preload;
+mod local;
+mod locality_aware;
+mod lru;
+mod monarch;
 mod naive;
 mod parallel_staging;
 mod perfect;
@@ -216,7 +222,15 @@ pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsuppor
             Arc::new(deepio_opportunistic::DeepioOpportunistic::new(job))
         }
         PolicyKind::ParallelStaging => Arc::new(parallel_staging::ParallelStaging::new(job)),
+        PolicyKind::LbannDynamic => Arc::new(lbann_dynamic::LbannDynamic::new(job)?),
         PolicyKind::LbannPreload => Arc::new(lbann_preload::LbannPreload::new(job)?),
-        _ => return Err(Unsupported("not built yet".to_owned())),
+        PolicyKind::LocalityAware => Arc::new(locality_aware::LocalityAware::new(job)),
+        PolicyKind::Monarch => Arc::new(monarch::Monarch::new(job)),
+        PolicyKind::Lru => Arc::new(lru::Lru::new(job)),
+        PolicyKind::Local => Arc::new(local::Local::new(job)?),
+        PolicyKind::Cache => Arc::new(cache::Cache::new(job)?),
+        PolicyKind::Nopfs { .. } | PolicyKind::Lobster { .. } | PolicyKind::Belady => {
+            return Err(Unsupported("not built yet".to_owned()));
+        }
     })
 }
