@@ -14,6 +14,8 @@
 //! Tiers may also be filled in the background: an idle prefetcher asks with
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
+mod balance;
+pub mod belady;
 mod cache;
 mod deepio_opportunistic;
 mod deepio_ordered;
@@ -229,7 +231,8 @@ pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsuppor
         PolicyKind::Lru => Arc::new(lru::Lru::new(job)),
         PolicyKind::Local => Arc::new(local::Local::new(job)?),
         PolicyKind::Cache => Arc::new(cache::Cache::new(job)?),
-        PolicyKind::Nopfs { .. } | PolicyKind::Lobster { .. } | PolicyKind::Belady => {
+        PolicyKind::Belady => return belady::plan(job),
+        PolicyKind::Nopfs { .. } | PolicyKind::Lobster { .. } => {
             return Err(Unsupported("not built yet".to_owned()));
         }
     })

@@ -178,7 +178,8 @@ impl RandomSampler {
         self.epoch
     }
 
-    /// The order of the next epoch, which is then iterated to its end.
+    /// The order of the next epoch, which is then iterated to its end, as a `for`
+    /// loop over sampler or loader does.
     pub fn next_epoch(&mut self) -> Vec<SampleId> {
         let order = self.next_epoch_left_early();
         // `randperm(n)[:num_samples % n]`, run only when the order is used up.
@@ -186,8 +187,9 @@ impl RandomSampler {
         order
     }
 
-    /// The order of the next epoch, which is left before its iterator has said that
-    /// it is at its end (a `break`, or a loop that counts its batches).
+    /// The order of the next epoch, which is left before the sampler has said that
+    /// it is at its end: a `break`, or a loop that counts its batches. (An incomplete
+    /// last batch counts as the end: to make it, torch asks for one sample too many.)
     pub fn next_epoch_left_early(&mut self) -> Vec<SampleId> {
         self.draw_base_seed();
         randperm(self.samples, &mut self.generator)

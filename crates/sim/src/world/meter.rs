@@ -1,11 +1,10 @@
 //! Measures a run: what the world tells it, step by step, becomes an [`Outcome`].
 
 use belady_control::Job;
-use belady_control::model::Sharing;
 use belady_control::sampler::SampleId;
 
 use super::stations::Cause;
-use crate::outcome::{ByPlace, Outcome, SourceOps, TimeByCause};
+use crate::outcome::{ByPlace, Outcome, SourceOps};
 
 /// A rank counts as waiting when it waits longer than this share of the compute time.
 pub const WAIT_THRESHOLD: f64 = 0.05;
@@ -65,7 +64,6 @@ impl Meter {
                 supported: true,
                 epoch_seconds: vec![0.0; count],
                 source_bytes_per_epoch: vec![0; count],
-                distinct_bytes_per_epoch: vec![0; count],
                 first_reads_per_epoch: vec![0; count],
                 source_ops_per_epoch: vec![SourceOps::default(); count],
                 slow_bytes_by_rank: vec![0; job.system.ranks() as usize],
@@ -135,10 +133,6 @@ impl Meter {
         }
     }
 
-    pub fn distinct(&mut self, epoch: u32, bytes: u64) {
-        self.outcome.distinct_bytes_per_epoch[epoch as usize] = bytes;
-    }
-
     /// Time before the first step.
     pub fn preloaded(&mut self, seconds: f64) {
         self.outcome.preload_seconds = seconds;
@@ -184,7 +178,7 @@ impl Meter {
         self.epoch_began = now;
     }
 
-    pub fn finish(mut self, seconds: f64, _sharing: Sharing) -> Outcome {
+    pub fn finish(mut self, seconds: f64) -> Outcome {
         let steps = (self.epochs * self.iterations).max(1) as f64;
         let later = ((self.epochs - 1) * self.iterations).max(1) as f64;
         let outcome = &mut self.outcome;
@@ -233,9 +227,4 @@ fn quantiles(values: &mut [f32]) -> Vec<f64> {
         0 => vec![],
         count => (0..=100).map(|q| f64::from(values[q * (count - 1) / 100])).collect(),
     }
-}
-
-/// Seconds of compute and nothing else; see [`Outcome::perfect_seconds`].
-pub fn time_of_compute(seconds: f64) -> TimeByCause {
-    TimeByCause { compute: seconds, ..TimeByCause::default() }
 }

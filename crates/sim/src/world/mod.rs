@@ -236,10 +236,7 @@ impl World {
             ops.open += opens;
             ops.stat += stats;
         }
-        Run {
-            outcome: self.meter.finish(self.now, self.rates.sharing),
-            violations: self.store.violations,
-        }
+        Run { outcome: self.meter.finish(self.now), violations: self.store.violations }
     }
 
     /// Fills the tiers before the first step.
@@ -351,7 +348,6 @@ impl World {
         let next = self.orders.get(epoch + 1);
         if let Some((_, order)) = &self.order {
             self.plan.begin_epoch(epoch, order, next.as_ref());
-            self.meter.distinct(epoch, distinct_bytes(&self.job, order));
         }
     }
 
@@ -789,22 +785,4 @@ impl World {
         self.prefetchers[index].samples = samples;
         self.ask_prefetcher(index, now);
     }
-}
-
-/// S_e: the bytes of the distinct samples of an epoch's batches.
-fn distinct_bytes(job: &Job, order: &EpochOrder) -> u64 {
-    let mut seen = vec![0u64; (job.sizes.len() as usize).div_ceil(64)];
-    let mut bytes = 0;
-    for iteration in 0..order.iterations() {
-        for rank in 0..job.system.ranks() {
-            for sample in order.batch(rank, iteration) {
-                let (word, bit) = (sample as usize / 64, 1u64 << (sample % 64));
-                if seen[word] & bit == 0 {
-                    seen[word] |= bit;
-                    bytes += job.sizes.get(sample);
-                }
-            }
-        }
-    }
-    bytes
 }
