@@ -15,9 +15,26 @@
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
 mod balance;
-pub mod belady;
+mod belady;
+mod cache;
+mod deepio_opportunistic;
+mod deepio_ordered;
+mod holdings;
 pub mod kind;
-pub mod nopfs;
+mod lbann_dynamic;
+mod lbann_preload;
+mod local;
+mod locality_aware;
+mod lru;
+mod monarch;
+mod naive;
+mod nopfs;
+mod parallel_staging;
+mod perfect;
+mod shards;
+mod staging;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 
@@ -196,4 +213,32 @@ pub trait Plan: Send + Sync {
 pub struct Unsupported(pub String);
 
 /// Makes the plan of a policy for a job.
-pub type Planner = fn(&Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported>;
+pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported> {
+    Ok(match *kind {
+        PolicyKind::Perfect => Arc::new(perfect::Perfect),
+        PolicyKind::Naive => Arc::new(naive::Naive),
+        PolicyKind::Staging { loading_threads } => {
+            Arc::new(staging::Ahead::new(job, loading_threads)?)
+        }
+        PolicyKind::DeepioOrdered => Arc::new(deepio_ordered::DeepioOrdered::new(job)),
+        PolicyKind::DeepioOpportunistic => {
+            Arc::new(deepio_opportunistic::DeepioOpportunistic::new(job))
+        }
+        PolicyKind::ParallelStaging => Arc::new(parallel_staging::ParallelStaging::new(job)),
+        PolicyKind::LbannDynamic => Arc::new(lbann_dynamic::LbannDynamic::new(job)?),
+        PolicyKind::LbannPreload => Arc::new(lbann_preload::LbannPreload::new(job)?),
+        PolicyKind::LocalityAware => Arc::new(locality_aware::LocalityAware::new(job)),
+        PolicyKind::Monarch => Arc::new(monarch::Monarch::new(job)),
+        PolicyKind::Lru => Arc::new(lru::Lru::new(job)),
+        PolicyKind::Local => Arc::new(local::Local::new(job)?),
+        PolicyKind::Cache => Arc::new(cache::Cache::new(job)?),
+        PolicyKind::Belady => return belady::plan(job),
+        PolicyKind::Nopfs { in_order, cleanup_read, availability } => {
+            let options = nopfs::Options { in_order, cleanup_read, availability };
+            return nopfs::plan(job, options);
+        }
+        PolicyKind::Lobster { .. } => {
+            return Err(Unsupported("not built yet".to_owned()));
+        }
+    })
+}

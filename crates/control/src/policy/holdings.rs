@@ -1,0 +1,118 @@
+//! A node's own view of what it holds: one bit a sample and tier, and bytes used.
+//! Policies keep this instead of asking the world, so that the same code runs where
+//! asking would cost a round trip.
+
+use super::TierId;
+use crate::job::Job;
+use crate::sampler::SampleId;
+
+/// A set of samples, one bit each, allocated with its first member.
+#[derive(Clone, Debug, Default)]
+pub struct Bits(Vec<u64>);
+
+impl Bits {
+    #[inline]
+    pub fn contains(&self, sample: SampleId) -> bool {
+        self.0.get(sample as usize / 64).is_some_and(|word| word >> (sample % 64) & 1 == 1)
+    }
+
+    /// Adds a sample of a dataset of `samples`.
+    pub fn insert(&mut self, sample: SampleId, samples: u32) {
+        if self.0.is_empty() {
+            self.0 = vec![0; (samples as usize).div_ceil(64)];
+        }
+        self.0[sample as usize / 64] |= 1 << (sample % 64);
+    }
+
+    pub fn remove(&mut self, sample: SampleId) {
+        if let Some(word) = self.0.get_mut(sample as usize / 64) {
+            *word &= !(1 << (sample % 64));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shelf {
+    held: Bits,
+    free: u64,
+    capacity: u64,
+}
+
+/// What the cache tiers of one node hold.
+#[derive(Debug)]
+pub struct Holdings {
+    samples: u32,
+    /// Tier 1 first: the staging buffer is not a cache.
+    shelves: Vec<Shelf>,
+}
+
+impl Holdings {
+    pub fn new(job: &Job) -> Self {
+        let shelf = |capacity| Shelf { held: Bits::default(), free: capacity, capacity };
+        Self {
+            samples: job.sizes.len(),
+            shelves: job.system.tiers.iter().skip(1).map(|tier| shelf(tier.capacity.0)).collect(),
+        }
+    }
+
+    /// The fastest tier that holds it.
+    #[inline]
+    pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
+        let at = self.shelves.iter().position(|shelf| shelf.held.contains(sample))?;
+        Some(at as TierId + 1)
+    }
+
+    /// The fastest tier with that much room.
+    #[inline]
+    pub fn room_for(&self, bytes: u64) -> Option<TierId> {
+        let at = self.shelves.iter().position(|shelf| shelf.free >= bytes)?;
+        Some(at as TierId + 1)
+    }
+
+    /// Whether any tier could ever hold so much.
+    pub fn could_hold(&self, bytes: u64) -> bool {
+        self.shelves.iter().any(|shelf| shelf.capacity >= bytes)
+    }
+
+    /// Takes room for something that is still on its way.
+    pub fn reserve(&mut self, tier: TierId, bytes: u64) {
+        let free = &mut self.shelves[tier as usize - 1].free;
+        debug_assert!(*free >= bytes, "reserved more than there is");
+        *free = free.saturating_sub(bytes);
+    }
+
+    /// What was reserved has arrived.
+    pub fn arrive(&mut self, tier: TierId, sample: SampleId) {
+        self.shelves[tier as usize - 1].held.insert(sample, self.samples);
+    }
+
+    pub fn put(&mut self, tier: TierId, sample: SampleId, bytes: u64) {
+        self.reserve(tier, bytes);
+        self.arrive(tier, sample);
+    }
+
+    pub fn remove(&mut self, tier: TierId, sample: SampleId, bytes: u64) {
+        let shelf = &mut self.shelves[tier as usize - 1];
+        shelf.held.remove(sample);
+        shelf.free += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::job;
+
+    #[test]
+    fn finds_room_in_the_fastest_tier_first() {
+        let job = job(10, 1, 1, &[30, 50]);
+        let mut held = Holdings::new(&job);
+        assert_eq!(held.room_for(30), Some(1));
+        held.put(1, 7, 10);
+        assert_eq!((held.room_for(30), held.room_for(60)), (Some(2), None));
+        assert_eq!((held.tier_of(7), held.tier_of(8)), (Some(1), None));
+        held.remove(1, 7, 10);
+        assert_eq!((held.room_for(30), held.tier_of(7)), (Some(1), None));
+        assert!(held.could_hold(50) && !held.could_hold(51));
+    }
+}

@@ -1,0 +1,213 @@
+//! `locality-aware`: batches dealt to where their samples are.
+//!
+//! Knows which node holds which sample (each preloads its share of the dataset into
+//! RAM, as much as fits) and the global batches. In every step the samples of the
+//! global batch go to ranks of the node that holds them; what a node has too many of,
+//! and what nobody holds, fills up the others, so that local batches keep their
+//! sizes. Every sample is still delivered once an epoch, in the same step, but
+//! perhaps to another rank. Costs S − N·d_1 source bytes an epoch, and the network
+//! only for the imbalance.
+//!
+//! With every rank reading the whole batch there is nothing to deal.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::shards::Shards;
+use super::{Actions, Event, Load, NodeId, Place, Plan, Policy, Preload, RankId};
+use crate::job::Job;
+use crate::model::Seconds;
+use crate::sampler::{EpochOrder, SampleId, Scheme, Step};
+
+/// Dealt steps that are kept for ranks that lag behind; older ones are dealt anew.
+const KEPT_STEPS: usize = 64;
+
+#[derive(Debug)]
+pub struct LocalityAware {
+    job: Arc<Job>,
+    shards: Shards,
+    /// Both change how long an answer takes, never what it is.
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    orders: VecDeque<(u32, Arc<EpochOrder>)>,
+    dealt: VecDeque<Dealt>,
+    /// Scratch: the samples of a global batch by node, the last list for those that
+    /// found no room at their holder or have none.
+    by_node: Vec<Vec<SampleId>>,
+}
+
+/// One global batch, dealt out.
+#[derive(Debug)]
+struct Dealt {
+    step: Step,
+    /// Rank after rank.
+    samples: Vec<SampleId>,
+    /// Ranks in this process that have not asked yet, as far as known.
+    left: u32,
+}
+
+impl LocalityAware {
+    pub fn new(job: &Arc<Job>) -> Self {
+        let shards = Shards::new(job, vec![1]);
+        Self { job: job.clone(), shards, memory: Mutex::default() }
+    }
+
+    /// Appends the loads of one rank in one step.
+    fn loads(&self, node: NodeId, rank: RankId, step: Step, loads: &mut Vec<Load>) {
+        // Nothing is ever half done under this lock.
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = match memory.dealt.iter().position(|dealt| dealt.step == step) {
+            Some(at) => at,
+            None => self.deal(&mut memory, step),
+        };
+        let deal = self.job.stream.deal();
+        let start: usize = (0..rank).map(|r| deal.batch_len(r, step.iteration) as usize).sum();
+        let count = deal.batch_len(rank, step.iteration) as usize;
+        let dealt = &mut memory.dealt[at];
+        let samples = &dealt.samples[start..start + count];
+        loads.extend(samples.iter().map(|&k| Load::from(k, self.shards.place(node, k))));
+        dealt.left -= 1;
+        if dealt.left == 0 {
+            memory.dealt.remove(at);
+        }
+    }
+
+    /// Deals a step and says where it lies in `dealt`.
+    fn deal(&self, memory: &mut Memory, step: Step) -> usize {
+        let order = memory.order(&self.job, step.epoch);
+        let system = &self.job.system;
+        let nodes = system.nodes as usize;
+        let deal = self.job.stream.deal();
+        let by_node = &mut memory.by_node;
+        by_node.resize(nodes + 1, vec![]);
+        by_node.iter_mut().for_each(Vec::clear);
+        let room = |node: usize| -> usize {
+            let first = node as u32 * system.ranks_per_node;
+            let ranks = first..first + system.ranks_per_node;
+            ranks.map(|rank| deal.batch_len(rank, step.iteration) as usize).sum()
+        };
+        let rooms: Vec<usize> = (0..nodes).map(room).collect();
+        for rank in 0..system.ranks() {
+            for sample in order.batch(rank, step.iteration) {
+                let node = match self.shards.holder(sample) {
+                    Some((node, _)) if by_node[node as usize].len() < rooms[node as usize] => node,
+                    _ => nodes as NodeId,
+                };
+                by_node[node as usize].push(sample);
+            }
+        }
+        let mut samples = Vec::with_capacity(rooms.iter().sum());
+        for (node, &room) in rooms.iter().enumerate() {
+            let (own, rest) = by_node.split_at_mut(nodes);
+            let missing = rest[0].len() - (room - own[node].len());
+            own[node].extend(rest[0].drain(missing..));
+            samples.append(&mut own[node]);
+        }
+        let dealt = Dealt { step, samples, left: system.ranks() };
+        if memory.dealt.len() == KEPT_STEPS {
+            memory.dealt.pop_front();
+        }
+        memory.dealt.push_back(dealt);
+        memory.dealt.len() - 1
+    }
+}
+
+impl Memory {
+    fn order(&mut self, job: &Job, epoch: u32) -> Arc<EpochOrder> {
+        match self.orders.iter().find(|(of, _)| *of == epoch) {
+            Some((_, order)) => order.clone(),
+            None => self.remember(epoch, Arc::new(job.stream.epoch(epoch))),
+        }
+    }
+
+    fn remember(&mut self, epoch: u32, order: Arc<EpochOrder>) -> Arc<EpochOrder> {
+        // Staging reaches less than an epoch ahead: two epochs are in flight.
+        if self.orders.len() == 2 {
+            self.orders.pop_front();
+        }
+        self.orders.push_back((epoch, order.clone()));
+        order
+    }
+}
+
+impl Plan for LocalityAware {
+    fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
+        Box::new(DealtBatches { node, plan: self })
+    }
+
+    fn preload(&self) -> Preload {
+        self.shards.preload()
+    }
+
+    fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, _next: Option<&Arc<EpochOrder>>) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.remember(epoch, order.clone());
+    }
+
+    fn keeps_order(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Debug)]
+struct DealtBatches {
+    node: NodeId,
+    plan: Arc<LocalityAware>,
+}
+
+impl Policy for DealtBatches {
+    fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
+        match event {
+            Event::Stage { samples, .. }
+                if self.plan.job.stream.config().scheme == Scheme::Whole =>
+            {
+                let place = |&k| Load::from(k, self.plan.shards.place(self.node, k));
+                actions.loads.extend(samples.iter().map(place));
+            }
+            Event::Stage { rank, step, .. } => {
+                self.plan.loads(self.node, rank, step, &mut actions.loads);
+            }
+            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{Driver, job};
+
+    #[test]
+    fn deals_samples_to_their_holder_and_balances_the_rest() {
+        // Node 0 holds 0..4 and node 1 holds 4..7; the first step is 0, 1, 2, 3.
+        let plan: Arc<dyn Plan> = Arc::new(LocalityAware::new(&Arc::new(job(8, 2, 1, &[40]))));
+        let first = Driver::new(&plan, 0).stage(0, (0, 0), &[0, 2]);
+        let second = Driver::new(&plan, 1).stage(1, (0, 0), &[1, 3]);
+        assert!(first.iter().all(|load| load.from == Place::Local(1)));
+        assert!(second.iter().all(|load| load.from == Place::Peer(0, 1)));
+        let mut all: Vec<_> = first.iter().chain(&second).map(|load| load.sample).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_shuffled_batch_stays_local_where_it_can() {
+        let mut job = job(64, 2, 1, &[320]);
+        let config = crate::sampler::StreamConfig {
+            batch: 32,
+            order: crate::sampler::Order::Permutation,
+            ..job.stream.config().clone()
+        };
+        job.stream = crate::sampler::AccessStream::new(config).unwrap();
+        let job = Arc::new(job);
+        let plan: Arc<dyn Plan> = Arc::new(LocalityAware::new(&job));
+        let loads = Driver::new(&plan, 0).stage(0, (0, 0), &[0; 16]);
+        let held = job.stream.epoch(0).samples()[..32].iter().filter(|&&k| k < 32).count();
+        let local = loads.iter().filter(|load| load.from == Place::Local(1)).count();
+        assert_eq!(local, held.min(16));
+    }
+}

@@ -1,0 +1,203 @@
+//! `lru`: what a page cache does.
+//!
+//! Knows nothing of the future and nothing of other nodes. What was read stays until
+//! room is needed; then what was used longest ago goes. All cache tiers together are
+//! one such cache: a sample takes the fastest tier with room and stays where it is
+//! until it is evicted, since in a stream that touches everything once an epoch
+//! nothing is hot enough to be worth moving. Costs nearly S source bytes an epoch
+//! when the node's tiers are much smaller than what the node reads.
+//!
+//! Recency is a queue of accesses. A sample's older entries are skipped when they
+//! come up, so every access is O(1) (amortised) and the queue is bounded by what the
+//! node holds, with one byte a sample beside it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::holdings::Holdings;
+use super::{Actions, Event, Evict, Keep, Load, NodeId, Place, Plan, Policy};
+use crate::job::Job;
+use crate::model::Seconds;
+use crate::sampler::SampleId;
+
+#[derive(Debug)]
+pub struct Lru {
+    job: Arc<Job>,
+}
+
+impl Lru {
+    pub fn new(job: &Arc<Job>) -> Self {
+        Self { job: job.clone() }
+    }
+}
+
+impl Plan for Lru {
+    fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
+        Box::new(PageCache {
+            node,
+            held: Holdings::new(&self.job),
+            recency: Recency::default(),
+            job: self.job.clone(),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct PageCache {
+    node: NodeId,
+    held: Holdings,
+    recency: Recency,
+    job: Arc<Job>,
+}
+
+impl PageCache {
+    /// Keeps what was just consumed, making room for it.
+    fn keep(&mut self, samples: &[SampleId], actions: &mut Actions) {
+        let before = actions.keeps.len();
+        for &sample in samples {
+            let bytes = self.job.sizes.get(sample);
+            if self.held.tier_of(sample).is_some() || !self.held.could_hold(bytes) {
+                continue;
+            }
+            // What is kept now enters the queue afterwards, so it cannot be evicted
+            // before it is there.
+            let tier = loop {
+                if let Some(tier) = self.held.room_for(bytes) {
+                    break Some(tier);
+                }
+                let Some(oldest) = self.recency.pop_oldest() else { break None };
+                if let Some(tier) = self.held.tier_of(oldest) {
+                    self.held.remove(tier, oldest, self.job.sizes.get(oldest));
+                    actions.evictions.push(Evict { sample: oldest, tier });
+                }
+            };
+            if let Some(tier) = tier {
+                self.held.put(tier, sample, bytes);
+                actions.keeps.push(Keep { sample, node: self.node, tier });
+            }
+        }
+        for keep in &actions.keeps[before..] {
+            self.recency.touch(keep.sample, self.job.sizes.len());
+        }
+    }
+}
+
+impl Policy for PageCache {
+    fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
+        match event {
+            Event::Stage { samples, .. } => {
+                for &sample in samples {
+                    let from = match self.held.tier_of(sample) {
+                        Some(tier) => {
+                            self.recency.touch(sample, self.job.sizes.len());
+                            Place::Local(tier)
+                        }
+                        None => Place::Source,
+                    };
+                    actions.loads.push(Load::from(sample, from));
+                }
+            }
+            Event::Consumed { samples, .. } => self.keep(samples, actions),
+            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Idle { .. } | Event::Fetched { .. } => {}
+        }
+    }
+}
+
+/// Samples by when they were last used.
+#[derive(Debug, Default)]
+struct Recency {
+    /// Accesses, oldest first.
+    queue: VecDeque<SampleId>,
+    /// How many entries of the queue are a sample's; the last one counts.
+    entries: Vec<u8>,
+    /// Samples with an entry.
+    members: usize,
+}
+
+impl Recency {
+    fn touch(&mut self, sample: SampleId, samples: u32) {
+        if self.entries.is_empty() {
+            self.entries = vec![0; samples as usize];
+        }
+        if self.entries[sample as usize] == u8::MAX || self.queue.len() > 2 * self.members + 64 {
+            self.forget_older_entries();
+        }
+        let entries = &mut self.entries[sample as usize];
+        self.members += usize::from(*entries == 0);
+        *entries += 1;
+        self.queue.push_back(sample);
+    }
+
+    fn pop_oldest(&mut self) -> Option<SampleId> {
+        while let Some(sample) = self.queue.pop_front() {
+            let entries = &mut self.entries[sample as usize];
+            *entries -= 1;
+            if *entries == 0 {
+                self.members -= 1;
+                return Some(sample);
+            }
+        }
+        None
+    }
+
+    fn forget_older_entries(&mut self) {
+        let entries = &mut self.entries;
+        self.queue.retain(|&sample| {
+            let last = entries[sample as usize] == 1;
+            if !last {
+                entries[sample as usize] -= 1;
+            }
+            last
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{Driver, job};
+    use proptest::prelude::*;
+
+    #[test]
+    fn evicts_what_was_used_longest_ago() {
+        let plan: Arc<dyn Plan> = Arc::new(Lru::new(&Arc::new(job(8, 1, 1, &[20, 10]))));
+        let mut node = Driver::new(&plan, 0);
+        let kept = node.consumed(0, (0, 0), &[0, 1, 2]).keeps.clone();
+        assert_eq!(kept.iter().map(|keep| keep.tier).collect::<Vec<_>>(), [1, 1, 2]);
+        assert_eq!(node.stage(0, (0, 1), &[0, 5])[0].from, Place::Local(1));
+        let actions = node.consumed(0, (0, 1), &[0, 5]);
+        assert_eq!(actions.evictions, [Evict { sample: 1, tier: 1 }]);
+        assert_eq!(actions.keeps, [Keep { sample: 5, node: 0, tier: 1 }]);
+        assert_eq!(node.stage(0, (0, 2), &[1])[0].from, Place::Source);
+    }
+
+    #[test]
+    fn never_evicts_what_the_same_event_keeps() {
+        let plan: Arc<dyn Plan> = Arc::new(Lru::new(&Arc::new(job(8, 1, 1, &[20]))));
+        let mut node = Driver::new(&plan, 0);
+        let actions = node.consumed(0, (0, 0), &[0, 1, 2, 3]);
+        assert_eq!((actions.keeps.len(), actions.evictions.len()), (2, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_list(touches in prop::collection::vec(0u32..12, 1..600)) {
+            let mut fast = Recency::default();
+            let mut list: Vec<SampleId> = vec![];
+            for (at, &sample) in touches.iter().enumerate() {
+                fast.touch(sample, 12);
+                list.retain(|&other| other != sample);
+                list.push(sample);
+                if at % 5 == 4 {
+                    prop_assert_eq!(fast.pop_oldest(), Some(list.remove(0)));
+                }
+                prop_assert!(fast.queue.len() <= 2 * 12 + 66);
+            }
+            for sample in list {
+                prop_assert_eq!(fast.pop_oldest(), Some(sample));
+            }
+            prop_assert_eq!(fast.pop_oldest(), None);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! `monarch`: node-local tiers, first come, never evict.
+//!
+//! Knows nothing of the future and nothing of other nodes. The first read of a file
+//! gives it a place: the first tier with room for the whole file. From then on a
+//! background thread copies the file there, and its samples are read from the tier
+//! once they have arrived. A file that fits nowhere is always read from the source;
+//! a later, smaller one may still find a place. Nothing moves again: everything is
+//! read once an epoch, so evicting one file for another would gain nothing. Costs S
+//! source bytes in the first epoch, more where samples are read before the copy of
+//! their file arrives, and S − D a node after that.
+//!
+//! With one file a sample there is no rest of the file to fetch: the sample is kept
+//! from the staging buffer once it has been used, which needs no second read.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::holdings::Holdings;
+use super::{Actions, Event, Fetch, Keep, Load, NodeId, Place, Plan, Policy, TierId};
+use crate::job::Job;
+use crate::model::Seconds;
+use crate::sampler::SampleId;
+
+#[derive(Debug)]
+pub struct Monarch {
+    job: Arc<Job>,
+}
+
+impl Monarch {
+    pub fn new(job: &Arc<Job>) -> Self {
+        Self { job: job.clone() }
+    }
+}
+
+impl Plan for Monarch {
+    fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
+        Box::new(Placement {
+            node,
+            packed: self.job.packing.files < self.job.sizes.len(),
+            held: Holdings::new(&self.job),
+            places: vec![],
+            copying: vec![VecDeque::new(); self.job.system.tiers.len()],
+            job: self.job.clone(),
+        })
+    }
+
+    /// Its metadata container is filled from one `stat` a file.
+    fn startup_ops(&self) -> (u64, u64) {
+        (0, u64::from(self.job.packing.files))
+    }
+}
+
+/// No read has touched the file yet.
+const UNTOUCHED: TierId = TierId::MAX;
+/// There was no room for it, and there never will be: nothing is evicted.
+const NOWHERE: TierId = 0;
+
+#[derive(Debug)]
+struct Placement {
+    node: NodeId,
+    packed: bool,
+    held: Holdings,
+    /// Tier by file; allocated with the first.
+    places: Vec<TierId>,
+    /// Samples still to be copied, by tier.
+    copying: Vec<VecDeque<Range<SampleId>>>,
+    job: Arc<Job>,
+}
+
+impl Placement {
+    fn samples_of(&self, file: u32) -> Range<SampleId> {
+        let (all, files) = (u64::from(self.job.sizes.len()), u64::from(self.job.packing.files));
+        let first = |file: u64| (file * all).div_ceil(files) as SampleId;
+        first(u64::from(file))..first(u64::from(file) + 1)
+    }
+
+    /// The file's place, chosen now if this is its first touch.
+    fn place(&mut self, file: u32) -> TierId {
+        if self.places.is_empty() {
+            self.places = vec![UNTOUCHED; self.job.packing.files as usize];
+        }
+        if self.places[file as usize] == UNTOUCHED {
+            let samples = self.samples_of(file);
+            let bytes = samples.clone().map(|k| self.job.sizes.get(k)).sum();
+            let tier = self.held.room_for(bytes).unwrap_or(NOWHERE);
+            self.places[file as usize] = tier;
+            if tier != NOWHERE {
+                self.held.reserve(tier, bytes);
+                if self.packed {
+                    self.copying[tier as usize].push_back(samples);
+                }
+            }
+        }
+        self.places[file as usize]
+    }
+
+    fn load(&mut self, sample: SampleId) -> Load {
+        let from = match self.held.tier_of(sample) {
+            Some(tier) => Place::Local(tier),
+            None => {
+                self.place(self.job.file_of(sample));
+                Place::Source
+            }
+        };
+        Load::from(sample, from)
+    }
+
+    fn copy(&mut self, tier: TierId, limit: usize, actions: &mut Actions) {
+        let queue = &mut self.copying[tier as usize];
+        while actions.fetches.len() < limit
+            && let Some(samples) = queue.front_mut()
+        {
+            match samples.next() {
+                Some(sample) => actions.fetches.push(Fetch { sample, from: Place::Source }),
+                None => drop(queue.pop_front()),
+            }
+        }
+    }
+}
+
+impl Policy for Placement {
+    fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
+        match event {
+            Event::Stage { samples, .. } => {
+                for &sample in samples {
+                    let load = self.load(sample);
+                    actions.loads.push(load);
+                }
+            }
+            Event::Consumed { samples, .. } if !self.packed => {
+                for &sample in samples {
+                    let tier = self.place(self.job.file_of(sample));
+                    if tier != NOWHERE && self.held.tier_of(sample).is_none() {
+                        self.held.arrive(tier, sample);
+                        actions.keeps.push(Keep { sample, node: self.node, tier });
+                    }
+                }
+            }
+            Event::Idle { tier, limit } => self.copy(tier, limit, actions),
+            Event::Fetched { tier, sample } => self.held.arrive(tier, sample),
+            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Consumed { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{Driver, job};
+
+    #[test]
+    fn the_first_touch_fetches_the_whole_file_in_the_background() {
+        let mut job = job(12, 1, 1, &[50]);
+        job.packing.files = 3;
+        let plan: Arc<dyn Plan> = Arc::new(Monarch::new(&Arc::new(job)));
+        assert_eq!(plan.startup_ops(), (0, 3));
+        let mut node = Driver::new(&plan, 0);
+        assert!(node.on(Event::Idle { tier: 1, limit: 9 }).fetches.is_empty());
+        // The second file fits, the third no longer does.
+        assert_eq!(node.stage(0, (0, 0), &[5, 8])[0].from, Place::Source);
+        let fetches = node.on(Event::Idle { tier: 1, limit: 3 }).fetches.clone();
+        assert_eq!(fetches.iter().map(|fetch| fetch.sample).collect::<Vec<_>>(), [4, 5, 6]);
+        assert_eq!(node.stage(0, (0, 1), &[5])[0].from, Place::Source);
+        node.on(Event::Fetched { tier: 1, sample: 5 });
+        assert_eq!(node.stage(0, (0, 2), &[5])[0].from, Place::Local(1));
+        assert_eq!(node.on(Event::Idle { tier: 1, limit: 3 }).fetches.len(), 1);
+        assert!(node.on(Event::Idle { tier: 1, limit: 3 }).fetches.is_empty());
+    }
+
+    #[test]
+    fn does_not_stop_placing_at_the_first_file_that_does_not_fit() {
+        let mut job = job(4, 1, 1, &[25]);
+        job.sizes = crate::Sizes::from_bytes(vec![10, 20, 10, 10]);
+        let plan: Arc<dyn Plan> = Arc::new(Monarch::new(&Arc::new(job)));
+        let mut node = Driver::new(&plan, 0);
+        node.stage(0, (0, 0), &[0, 1, 2, 3]);
+        let keeps = node.consumed(0, (0, 0), &[0, 1, 2, 3]).keeps.clone();
+        assert_eq!(keeps.iter().map(|keep| keep.sample).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(node.stage(0, (1, 0), &[2])[0].from, Place::Local(1));
+        assert!(node.consumed(0, (1, 0), &[2]).keeps.is_empty());
+    }
+}

@@ -1,0 +1,89 @@
+//! `staging`: double buffering, as `tf.data` and torch's `DataLoader` do it.
+//!
+//! Knows the order as far as the staging buffer reaches. Loads ahead of use with
+//! p_0 threads a node, caches nothing. Costs S source bytes an epoch, but hides
+//! their latency behind compute where bandwidth allows.
+//!
+//! With `loading_threads` the threads have fixed duties: so many load (shared
+//! evenly by the node's ranks), the rest preprocess. DALI's default is 3.
+
+use std::sync::Arc;
+
+use super::{Actions, Event, Load, NodeId, Place, Plan, Policy, Threads, Unsupported};
+use crate::job::Job;
+use crate::model::Seconds;
+
+#[derive(Debug)]
+pub struct Ahead {
+    threads: Threads,
+}
+
+impl Ahead {
+    pub fn new(job: &Job, loading_threads: Option<u32>) -> Result<Self, Unsupported> {
+        let all = job.system.staging_threads();
+        let threads = match loading_threads {
+            None => Threads::PerRank,
+            Some(loading) if loading == 0 || loading >= all => {
+                return Err(Unsupported(format!(
+                    "`loading_threads` is {loading}, but of the node's {all} staging threads at \
+                     least one has to load and one has to preprocess"
+                )));
+            }
+            Some(loading) => {
+                let ranks = job.system.ranks_per_node;
+                Threads::Split {
+                    loading: vec![f64::from(loading) / f64::from(ranks); ranks as usize],
+                    preprocessing: f64::from(all - loading),
+                }
+            }
+        };
+        Ok(Self { threads })
+    }
+}
+
+impl Plan for Ahead {
+    fn node(self: Arc<Self>, _node: NodeId) -> Box<dyn Policy> {
+        Box::new(FromSource)
+    }
+
+    fn threads(&self) -> Threads {
+        self.threads.clone()
+    }
+}
+
+/// Every sample from the source, none kept.
+#[derive(Debug)]
+pub struct FromSource;
+
+impl Policy for FromSource {
+    fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
+        match event {
+            Event::Stage { samples, .. } => {
+                actions.loads.extend(samples.iter().map(|&k| Load::from(k, Place::Source)));
+            }
+            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::job;
+
+    #[test]
+    fn loading_threads_are_shared_by_the_nodes_ranks() {
+        let job = job(8, 1, 2, &[]);
+        let plan = Ahead::new(&job, Some(3)).unwrap();
+        let expected = Threads::Split { loading: vec![1.5, 1.5], preprocessing: 5.0 };
+        assert_eq!(plan.threads(), expected);
+        assert_eq!(Ahead::new(&job, None).unwrap().threads(), Threads::PerRank);
+    }
+
+    #[test]
+    fn no_thread_left_to_preprocess_is_an_error_that_says_so() {
+        let error = Ahead::new(&job(8, 1, 2, &[]), Some(8)).unwrap_err().to_string();
+        assert!(error.contains("`loading_threads` is 8"), "{error}");
+    }
+}
