@@ -158,7 +158,8 @@ pub trait Policy: Send {
 pub enum Staging {
     /// Everything is there already: the lower bound.
     Instant,
-    /// One sample at a time, when the consumer asks for it.
+    /// What comes from the source is fetched one sample at a time, when the consumer asks
+    /// for it; what a tier holds is staged ahead.
     OnDemand,
     /// Ahead of use, as far as the staging buffer reaches.
     Ahead,

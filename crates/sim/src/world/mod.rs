@@ -521,16 +521,15 @@ impl World {
         self.store.enter_ring(node, step.epoch, load.sample);
     }
 
-    /// One sample, one thread: fetch, preprocess, compute, one after the other.
+    /// One sample of a consumer that does not read the source ahead: fetch, preprocess,
+    /// compute, one after the other. What a tier holds was staged in time.
     fn on_demand_work(&mut self, token: Option<u32>) -> Work {
         let demand = &self.demand;
+        let compute = demand.total / self.rates.compute;
         let work = Work {
             token,
             source_bytes: demand.source,
-            then_seconds: self.rates.local_seconds(demand)
-                + self.rates.peer_seconds(demand)
-                + demand.total * self.rates.prepare
-                + demand.total / self.rates.compute,
+            then_seconds: demand.source * self.rates.prepare + compute,
         };
         self.demand.clear(self.job.system.tiers.len());
         work
