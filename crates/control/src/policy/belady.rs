@@ -25,6 +25,7 @@ use super::balance::even_classes;
 use super::{
     Actions, Event, Keep, Load, NodeId, Place, Plan, Policy, RankId, Threads, TierId, Unsupported,
 };
+use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Scheme};
@@ -32,6 +33,9 @@ use crate::sampler::{EpochOrder, SampleId, Scheme};
 /// Left free in the caches: an epoch's occupancy wavers by a few samples a node while
 /// one epoch's samples make room for the next one's.
 const SLACK: f64 = 0.002;
+
+/// Share of the room that is not dealt evenly by count but used to even out bytes.
+const EVENING: f64 = 0.1;
 
 /// A place in a cache: `node * tiers + tier`, or 0 for nowhere (tier 0 is the ring).
 type Spot = u16;
@@ -61,6 +65,9 @@ struct Epoch {
     /// Where each sample waits for this epoch; empty means nowhere.
     spots: Arc<Vec<Spot>>,
     repeats: Arc<Repeats>,
+    /// By node: how many bytes more than the mean it has read from the source when the
+    /// epoch begins, as far as that still makes it late. Empty means none.
+    behind: Arc<Vec<f64>>,
 }
 
 impl Epoch {
@@ -109,14 +116,17 @@ impl Plan for Belady {
     }
 
     fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, next: Option<&Arc<EpochOrder>>) {
-        let spots = self.epoch(epoch).spots;
-        let (coming, repeats) =
-            Transition::new(&self.job, order, next.map(AsRef::as_ref), &spots).run();
+        let Epoch { spots, behind, .. } = self.epoch(epoch);
+        let mut transition =
+            Transition::new(&self.job, order, next.map(AsRef::as_ref), &spots, &behind);
+        let (coming, repeats) = transition.run();
+        let later = Arc::new(transition.behind);
         let mut epochs = self.lock();
         // Staging may be one epoch ahead of what is consumed.
         epochs.retain(|&old, _| old + 2 > epoch);
-        epochs.insert(epoch, Epoch { spots, repeats: Arc::new(repeats) });
-        epochs.insert(epoch + 1, Epoch { spots: Arc::new(coming), ..Epoch::default() });
+        epochs.insert(epoch, Epoch { spots, repeats: Arc::new(repeats), behind });
+        let spots = Arc::new(coming);
+        epochs.insert(epoch + 1, Epoch { spots, repeats: Arc::default(), behind: later });
     }
 }
 
@@ -134,6 +144,8 @@ struct Transition<'a> {
     room: Vec<u64>,
     /// The same over all nodes, by tier.
     room_in_tier: Vec<u64>,
+    /// As [`Epoch::behind`], of the next epoch.
+    behind: Vec<f64>,
 }
 
 impl<'a> Transition<'a> {
@@ -142,6 +154,7 @@ impl<'a> Transition<'a> {
         order: &'a EpochOrder,
         next: Option<&'a EpochOrder>,
         spots: &'a [Spot],
+        behind: &[f64],
     ) -> Self {
         let system = &job.system;
         let tiers = system.tiers.len();
@@ -159,10 +172,11 @@ impl<'a> Transition<'a> {
             Scheme::Whole => 1,
             _ => system.ranks(),
         };
-        Self { job, order, next, spots, tiers, ranks, room, room_in_tier }
+        let behind = source_lag(job, order, ranks, spots, behind);
+        Self { job, order, next, spots, tiers, ranks, room, room_in_tier, behind }
     }
 
-    fn run(mut self) -> (Vec<Spot>, Repeats) {
+    fn run(&mut self) -> (Vec<Spot>, Repeats) {
         let mut repeats = self.find_repeats();
         let next_node = self.next_nodes();
         let wish = self.wishes(&repeats, &next_node);
@@ -358,6 +372,8 @@ impl<'a> Transition<'a> {
             return wish;
         }
         let mut to_next = vec![0u32; count as usize];
+        let mut from_next = vec![0u32; count as usize];
+        let mut candidates = Bits::new(self.job.sizes.len());
         let mut number = 0;
         for iteration in 0..next.iterations() {
             for rank in 0..self.ranks {
@@ -365,15 +381,129 @@ impl<'a> Transition<'a> {
                     let place = std::mem::replace(&mut place_of[sample as usize], u32::MAX);
                     if place != u32::MAX {
                         to_next[place as usize] = number;
+                        from_next[number as usize] = place;
                         number += 1;
+                        candidates.insert(sample);
                     }
                 }
             }
         }
         drop(place_of);
-        let shares: Vec<f64> = capacities.iter().map(|&room| room / bytes.max(1) as f64).collect();
-        even_classes(to_next, &shares)
+        let share = |room: f64| room / bytes.max(1) as f64;
+        let dealt = if fits { 1.0 } else { 1.0 - EVENING };
+        let shares: Vec<f64> = capacities.iter().map(|&room| share(room) * dealt).collect();
+        let mut wish = even_classes(to_next, &shares);
+        if !fits {
+            self.even_out(next, &candidates, &from_next, &capacities, &mut wish);
+        }
+        wish
     }
+
+    /// Deals the rest of the room so that, at every iteration of the next epoch, every
+    /// node has read as much from the source since the epoch's start as any other: a node
+    /// that lags would hold up all. Equal counts alone drift apart, since sizes differ.
+    fn even_out(
+        &self,
+        next: &EpochOrder,
+        candidates: &Bits,
+        from_next: &[u32],
+        capacities: &[f64],
+        wish: &mut [TierId],
+    ) {
+        let nodes = self.behind.len();
+        let mut slow = self.behind.clone();
+        let mut room = capacities.to_vec();
+        let mut used = 0.0;
+        let mut total = 0.0;
+        for iteration in 0..next.iterations() {
+            for rank in 0..self.ranks {
+                for sample in next.batch(rank, iteration) {
+                    total += self.job.sizes.get(sample) as f64;
+                }
+            }
+        }
+        let slow_share = (1.0 - capacities.iter().sum::<f64>() / total.max(1.0)).max(0.0);
+        let mut seen = candidates.clone();
+        let mut number = 0;
+        let mut open = vec![];
+        for iteration in 0..next.iterations() {
+            open.clear();
+            for rank in 0..self.ranks {
+                let node = self.job.system.node_of(rank) as usize % nodes;
+                for sample in next.batch(rank, iteration) {
+                    let size = self.job.sizes.get(sample) as f64;
+                    used += size;
+                    let tier = if seen.remove(sample) {
+                        let place = from_next[number] as usize;
+                        number += 1;
+                        if wish[place] == 0 {
+                            open.push((node, place, size));
+                        }
+                        wish[place]
+                    } else {
+                        0
+                    };
+                    if tier == 0 {
+                        slow[node] += size;
+                    } else {
+                        room[usize::from(tier) - 1] -= size;
+                    }
+                }
+            }
+            let fair = used * slow_share / nodes as f64;
+            for &(node, place, size) in &open {
+                // Half a sample too many is as good as half a sample too few.
+                if slow[node] - fair < size / 2.0 {
+                    continue;
+                }
+                let roomiest = (0..room.len()).max_by(|&a, &b| room[a].total_cmp(&room[b]));
+                if let Some(tier) = roomiest.filter(|&tier| room[tier] >= size) {
+                    room[tier] -= size;
+                    slow[node] -= size;
+                    wish[place] = tier as TierId + 1;
+                }
+            }
+        }
+    }
+}
+
+/// How far each node is behind the others, in bytes read from the source, when an epoch
+/// ends. Where compute or anything else but the source sets the pace, rings are full by
+/// then and nobody is.
+fn source_lag(
+    job: &Job,
+    order: &EpochOrder,
+    ranks: u32,
+    spots: &[Spot],
+    behind: &[f64],
+) -> Vec<f64> {
+    let system = &job.system;
+    let nodes = if ranks == 1 { 1 } else { system.nodes as usize };
+    let mut slow = vec![0.0; nodes];
+    let mut total = 0.0;
+    for iteration in 0..order.iterations() {
+        for rank in 0..ranks {
+            let node = system.node_of(rank) as usize % nodes;
+            for sample in order.batch(rank, iteration) {
+                let size = job.sizes.get(sample) as f64;
+                total += size;
+                if spots.get(sample as usize).is_none_or(|&spot| spot == NOWHERE) {
+                    slow[node] += size;
+                }
+            }
+        }
+    }
+    let read: f64 = slow.iter().sum();
+    let reading = read / system.source.throughput.at(system.nodes).0;
+    let computing = total / (f64::from(ranks) * system.compute.0);
+    if reading < computing {
+        return vec![0.0; nodes];
+    }
+    let mean = read / nodes as f64;
+    for (node, slow) in slow.iter_mut().enumerate() {
+        *slow += behind.get(node).copied().unwrap_or(0.0) - mean;
+    }
+    slow
 }
 
 /// No rank uses the sample in the next epoch.
