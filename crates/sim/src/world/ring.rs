@@ -104,9 +104,6 @@ impl World {
         let step = self.step_of(number);
         if self.order.as_ref().is_none_or(|(epoch, _)| *epoch != step.epoch) {
             self.order = self.orders.get(step.epoch).map(|order| (step.epoch, order));
-            if step.epoch == self.begun {
-                self.begin_epoch(step.epoch);
-            }
         }
         let ranks = self.rings[ring].ranks.clone();
         let parcel = &mut self.parcels[id as usize];
@@ -123,13 +120,5 @@ impl World {
             parcel.bytes += part.bytes;
         }
         id
-    }
-
-    fn begin_epoch(&mut self, epoch: u32) {
-        self.begun = epoch + 1;
-        let next = self.orders.get(epoch + 1);
-        if let Some((_, order)) = &self.order {
-            self.plan.begin_epoch(epoch, order, next.as_ref());
-        }
     }
 }
