@@ -131,6 +131,7 @@ impl Plan for Belady {
             epoch: None,
             this: Epoch::default(),
             next: Epoch::default(),
+            found: vec![],
             plan: self,
         })
     }
@@ -557,6 +558,8 @@ struct Instance {
     epoch: Option<u32>,
     this: Epoch,
     next: Epoch,
+    /// Of the batch at hand: the spots in both; kept for its allocation.
+    found: Vec<(Spot, Spot)>,
 }
 
 impl Instance {
@@ -573,9 +576,16 @@ impl Instance {
         if node == self.node { Place::Local(tier) } else { Place::Peer(node, tier) }
     }
 
+    /// Looks up where each sample is now and where it goes, all at once so that the
+    /// look-ups overlap.
+    fn look_up(&mut self, samples: &[SampleId]) {
+        self.found.clear();
+        let (this, next) = (&self.this, &self.next);
+        self.found.extend(samples.iter().map(|&sample| (this.spot(sample), next.spot(sample))));
+    }
+
     /// Where the sample is for this use, and whether this use is its last here.
-    fn find(&self, sample: SampleId, at: (u32, RankId)) -> (Spot, bool) {
-        let spot = self.this.spot(sample);
+    fn find(&self, spot: Spot, sample: SampleId, at: (u32, RankId)) -> (Spot, bool) {
         match self.this.repeats.get(sample, at.0) {
             None => (spot, true),
             Some(repeat) if spot == NOWHERE && at.0 > repeat.first.0 => {
@@ -593,12 +603,12 @@ impl Instance {
             actions.loads.extend(samples.iter().map(|&sample| Load::from(sample, from)));
             return;
         }
-        for &sample in samples {
-            let (spot, last) = self.find(sample, at);
+        for (&sample, &(spot, next)) in samples.iter().zip(&self.found) {
+            let (spot, last) = self.find(spot, sample, at);
             let load = if spot == NOWHERE {
                 Load::from(sample, Place::Source)
             } else {
-                let last_use = last && self.next.spot(sample) != spot;
+                let last_use = last && next != spot;
                 Load { sample, from: self.place(spot), last_use, keep: None }
             };
             actions.loads.push(load);
@@ -615,10 +625,10 @@ impl Instance {
         if self.whole && rank > 0 {
             return;
         }
-        for &sample in samples {
-            let (spot, last) = self.find(sample, at);
+        for (&sample, &(spot, next)) in samples.iter().zip(&self.found) {
+            let (spot, last) = self.find(spot, sample, at);
             let to = if last {
-                self.next.spot(sample)
+                next
             } else if spot == NOWHERE {
                 self.this.repeats.get(sample, at.0).map_or(NOWHERE, |repeat| repeat.waits_at)
             } else {
@@ -637,10 +647,12 @@ impl Policy for Instance {
         match event {
             Event::Stage { rank, step, samples } => {
                 self.turn_to(step.epoch);
+                self.look_up(samples);
                 self.stage(rank, (step.iteration, rank), samples, actions);
             }
             Event::Consumed { rank, step, samples } => {
                 self.turn_to(step.epoch);
+                self.look_up(samples);
                 self.consumed(rank, (step.iteration, rank), samples, actions);
             }
             // A holder that died or lost its cache: the source always has it.

@@ -204,6 +204,7 @@ impl Plan for Nopfs {
             arrived: vec![0; tiers],
             reads: own.reads.clone(),
             arriving: vec![],
+            found: vec![],
             own,
             plan: self,
         })
@@ -223,11 +224,24 @@ struct Instance {
     reads: Vec<u16>,
     /// Samples of the batch being staged that will be held once they have arrived.
     arriving: Vec<SampleId>,
+    /// Where the batch being staged is held; kept for its allocation.
+    found: Vec<TierId>,
 }
 
 impl Instance {
     fn held_in(&self, sample: SampleId) -> Option<TierId> {
-        (1..self.held.len()).find(|&tier| self.held[tier].contains(sample)).map(|t| t as TierId)
+        Some(self.held_tier(sample)).filter(|&tier| tier > 0)
+    }
+
+    /// 0 for none. No branch depends on what memory says, so that a batch's look-ups
+    /// overlap.
+    #[inline]
+    fn held_tier(&self, sample: SampleId) -> TierId {
+        let mut found = 0;
+        for (tier, held) in self.held.iter().enumerate() {
+            found |= tier as TierId * TierId::from(held.contains(sample));
+        }
+        found
     }
 
     fn planned_in(&self, sample: SampleId) -> Option<TierId> {
@@ -275,8 +289,8 @@ impl Instance {
         best.1
     }
 
-    fn load(&mut self, sample: SampleId) -> Load {
-        let local = self.held_in(sample);
+    fn load(&mut self, sample: SampleId, held: TierId) -> Load {
+        let local = Some(held).filter(|&tier| tier > 0);
         let from = self.fastest(sample, local);
         let keep = if local.is_none() { self.planned_in(sample) } else { None };
         if let Some(tier) = keep {
@@ -303,10 +317,14 @@ impl Policy for Instance {
         match event {
             Event::Stage { samples, .. } => {
                 self.arriving.clear();
-                for &sample in samples {
-                    let load = self.load(sample);
+                let mut found = std::mem::take(&mut self.found);
+                found.clear();
+                found.extend(samples.iter().map(|&sample| self.held_tier(sample)));
+                for (&sample, &held) in samples.iter().zip(&found) {
+                    let load = self.load(sample, held);
                     actions.loads.push(load);
                 }
+                self.found = found;
             }
             Event::Consumed { samples, .. } => {
                 if self.plan.options.cleanup_read {

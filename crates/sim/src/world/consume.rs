@@ -101,8 +101,10 @@ impl World {
                 if let Some(threads) = actions.threads.take() {
                     self.set_threads(node, threads);
                 }
-                for &sample in &part.samples {
-                    self.store.leave_ring(node, at.epoch, sample);
+                if self.ring_matters(at) {
+                    for &sample in &part.samples {
+                        self.store.leave_ring(node, at.epoch, sample);
+                    }
                 }
                 self.apply_keeps(node, &actions);
             }

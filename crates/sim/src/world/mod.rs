@@ -88,6 +88,8 @@ struct World {
     order: Option<(u32, Arc<EpochOrder>)>,
     epochs: u32,
     iterations: u64,
+    /// Most parcels that a ring ever held.
+    deepest: u64,
     demand: Demand,
     /// Source bytes of a step by rank; kept for its allocation.
     slow_bytes: Vec<u64>,
@@ -164,6 +166,7 @@ impl World {
             order: None,
             epochs,
             iterations: u64::from(job.stream.iterations()),
+            deepest: 0,
             demand: Demand::default(),
             slow_bytes: vec![],
             meter: Meter::new(job, epochs),

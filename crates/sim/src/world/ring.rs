@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use belady_control::policy::{NodeId, RankId, Staging, TierId};
-use belady_control::sampler::SampleId;
+use belady_control::sampler::{SampleId, Scheme, Step};
 
 use super::World;
 use super::machine::ServerId;
@@ -84,6 +84,7 @@ impl World {
                 }
                 entered.next += 1;
                 entered.staged.push_back(id);
+                self.deepest = self.deepest.max(entered.staged.len() as u64);
                 self.stage(ring, id);
                 self.rings[ring].used += self.parcels[id as usize].bytes;
                 admitted = true;
@@ -92,6 +93,15 @@ impl World {
                 return;
             }
         }
+    }
+
+    /// Whether samples of this step may still be in a ring when the next epoch is staged.
+    /// Only then does it matter who has them there: within an epoch a sample is used once,
+    /// unless every rank gets the whole batch.
+    pub fn ring_matters(&self, step: Step) -> bool {
+        // Twice as far as rings have ever reached, since batches differ in size.
+        u64::from(step.iteration) + 2 * self.deepest + 16 >= self.iterations
+            || self.job.stream.config().scheme == Scheme::Whole
     }
 
     /// Takes the next step's batches from the access stream.

@@ -191,7 +191,9 @@ impl World {
             let spent = device_seconds(bytes, &self.rates.write, tier);
             parcel.ready.take(device.serve(self.now, spent), Cause::Local);
         }
-        self.store.enter_ring(node, step.epoch, load.sample);
+        if self.ring_matters(step) {
+            self.store.enter_ring(node, step.epoch, load.sample);
+        }
     }
 
     /// One sample of a consumer that does not read the source ahead: fetch, preprocess,
