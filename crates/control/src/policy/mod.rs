@@ -23,6 +23,7 @@ mod holdings;
 pub mod kind;
 mod lbann_dynamic;
 mod lbann_preload;
+mod lobster;
 mod local;
 mod locality_aware;
 mod lru;
@@ -232,7 +233,10 @@ pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsuppor
         PolicyKind::Local => Arc::new(local::Local::new(job)?),
         PolicyKind::Cache => Arc::new(cache::Cache::new(job)?),
         PolicyKind::Belady => return belady::plan(job),
-        PolicyKind::Nopfs { .. } | PolicyKind::Lobster { .. } => {
+        PolicyKind::Lobster { threads, eviction, tau } => {
+            Arc::new(lobster::Lobster::new(job, lobster::Options { threads, eviction, tau }))
+        }
+        PolicyKind::Nopfs { .. } => {
             return Err(Unsupported("not built yet".to_owned()));
         }
     })
