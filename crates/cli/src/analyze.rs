@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 const LOOKUPS: u32 = 20_000_000;
 /// Each epoch's permutation is kept ready, some 300 bytes each.
 const MOST_EPOCHS: u64 = 100_000;
+/// Each thread keeps 16 bytes a worker.
+const MOST_WORKERS: u64 = 1 << 20;
 /// Columns of a full bar.
 const BAR: usize = 48;
 /// Rows of a chart.
@@ -83,7 +85,7 @@ fn samples(text: &str) -> Result<u32, String> {
 }
 
 fn workers(text: &str) -> Result<u32, String> {
-    count(text, "the number of workers", 1 << 24)
+    count(text, "the number of workers", MOST_WORKERS)
 }
 
 fn epochs(text: &str) -> Result<u32, String> {
@@ -193,6 +195,7 @@ impl Analysis {
                 "share": share,
                 "reuses": histogram.total(),
                 "median_iterations": histogram.quantile(0.5),
+                "longest_iterations": histogram.longest(),
                 "share_beyond_one_epoch":
                     histogram.share_from(u64::from(self.stream.iterations())),
             })
@@ -282,7 +285,7 @@ impl Analysis {
         let first = counts.iter().position(|&n| n > visible).unwrap_or(0);
         let last = counts.iter().rposition(|&n| n > visible).unwrap_or(0);
         let width = (last - first + 1).div_ceil(ROWS);
-        let bins = counts[first..].chunks(width);
+        let bins = counts[first..=last].chunks(width);
         let rows = bins.enumerate().map(|(i, bin)| {
             let from = first + i * width;
             let label = if width == 1 {
@@ -298,39 +301,42 @@ impl Analysis {
     fn write_reuse(&self, out: &mut String) -> std::fmt::Result {
         let histogram = &self.survey.reuse_by_worker;
         let iterations = u64::from(self.stream.iterations());
-        writeln!(out, "\nHow far apart a worker's uses of a sample are (share of reuses):")?;
+        let epoch = |at: f64| at / iterations as f64;
+        writeln!(
+            out,
+            "\nHow far apart a worker's uses of a sample are, in epochs (iterations; share of reuses):"
+        )?;
         let total = histogram.total();
         if total == 0 {
             return writeln!(out, "  no worker reads a sample twice");
         }
         // Most of the mass; the tail of a geometric law would only add empty rows.
-        let shown = histogram.quantile(0.99).max(iterations);
-        let width = shown.div_ceil(u64::from(histogram.bin())).div_ceil(ROWS as u64) as usize;
-        let step = width as u64 * u64::from(histogram.bin());
-        let epoch = |at: u64| at as f64 / iterations as f64;
-        let rows = histogram.counts().chunks(width).enumerate().map(|(i, bin)| {
-            let (from, to) = (i as u64 * step, (i as u64 + 1) * step);
+        let shown = epoch(histogram.quantile(0.99)).max(1.0);
+        let width = round_step(shown / ROWS as f64) * iterations as f64;
+        let bins = ((width / f64::from(histogram.bin())).round() as usize).max(1);
+        let step = (bins as u64 * u64::from(histogram.bin())) as f64;
+        let decimals = if epoch(step) < 0.95 { 2 } else { 1 };
+        let rows = histogram.counts().chunks(bins).enumerate().map(|(i, bin)| {
+            let (from, to) = (i as f64 * step, (i + 1) as f64 * step);
             let label = format!(
-                "{:.1}–{:.1} epochs, {}–{} iterations",
+                "{:.decimals$}–{:.decimals$} ({}–{})",
                 epoch(from),
                 epoch(to),
-                grouped(from as f64, 0),
-                grouped(to as f64, 0),
+                grouped(from, 0),
+                grouped(to, 0)
             );
             (label, bin.iter().sum::<u64>() as f64 / total as f64)
         });
         chart(out, rows.take(ROWS))?;
+        let anyone = &self.survey.reuse_by_anyone;
         writeln!(
             out,
-            "  {:.0} % of a worker's reuses lie an epoch or more apart; half within {:.2} epochs.",
+            "  {:.0} % of a worker's reuses lie an epoch or more apart; half within {:.2} epochs.\n  \
+             By anyone, half of the reuses lie within {:.2} epochs, all within {:.2}.",
             100.0 * histogram.share_from(iterations),
             epoch(histogram.quantile(0.5)),
-        )?;
-        writeln!(
-            out,
-            "  By anyone, half of the reuses lie within {:.2} epochs, all within {:.2}.",
-            epoch(self.survey.reuse_by_anyone.quantile(0.5)),
-            epoch(self.survey.reuse_by_anyone.quantile(1.0)),
+            epoch(anyone.quantile(0.5)),
+            epoch(anyone.longest() as f64),
         )
     }
 
@@ -374,6 +380,17 @@ fn stream(args: &AnalyzeArgs) -> Result<AccessStream, UsageError> {
         drop_last: false,
     })
     .map_err(|error| UsageError(format!("--batch: {error}")))
+}
+
+/// The next of 0.25, 0.5, 1, 2, 5, 10, 20, 50, ... that is not less.
+fn round_step(least: f64) -> f64 {
+    let mut step = 0.25;
+    while step < least {
+        // Of 1, 2, 5, 10 only the step from 2 to 5 does not double.
+        let lead = step / 10f64.powf(step.log10().floor());
+        step *= if (lead - 2.0).abs() < 1e-6 { 2.5 } else { 2.0 };
+    }
+    step
 }
 
 /// One bar a row, the longest over the full width.
@@ -500,6 +517,12 @@ mod tests {
         assert!(uneven.contains("multiple of 4"), "{uneven}");
         let large = error("--samples 90 --workers 4 --epochs 1 --batch 100");
         assert!(large.contains("no complete batch"), "{large}");
+    }
+
+    #[test]
+    fn steps_are_round() {
+        let steps: Vec<f64> = [0.1, 0.3, 0.7, 1.5, 2.1, 7.0, 11.0, 21.0].map(round_step).into();
+        assert_eq!(steps, [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
     }
 
     #[test]

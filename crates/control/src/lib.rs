@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod bits;
 pub mod job;
 pub mod model;
 pub mod policy;

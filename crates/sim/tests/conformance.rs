@@ -434,7 +434,7 @@ fn capacities() -> impl Strategy<Value = f64> {
 
 /// Random jobs, each option set of the policy of that name on each.
 fn conforms(name: &str) {
-    let config = ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() };
+    let config = ProptestConfig { failure_persistence: None, ..Default::default() };
     let result = TestRunner::new(config).run(&shapes(), |shape| {
         if let Some(job) = shape.job() {
             for kind in kinds().filter(|kind| kind.name() == name) {

@@ -3,6 +3,7 @@
 //! NoPFS places by it. For N nodes the table has N×F counters; a caller who cannot
 //! hold them all asks for a range of nodes at a time and pays with one pass over
 //! the run's orders for each range.
+#![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
 use std::ops::Range;
 

@@ -59,7 +59,7 @@ pub fn epochs_ahead(epochs: Option<u32>, from: u32, window: u32) -> Range<u32> {
 }
 
 /// Shows every epoch, in order, to every state; `see(state, epoch, order)`.
-fn drive<S: Send>(
+pub(crate) fn drive<S: Send>(
     stream: &AccessStream,
     epochs: Range<u32>,
     states: &mut [S],

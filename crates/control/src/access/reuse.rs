@@ -12,6 +12,7 @@ pub struct ReuseHistogram {
     /// Iterations a bin; bin i holds distances from i·bin to below (i+1)·bin.
     bin: u32,
     counts: Vec<u64>,
+    longest: u64,
     /// Uses after which the counted epochs hold no other.
     last_uses: u64,
 }
@@ -21,7 +22,7 @@ impl ReuseHistogram {
     /// With bins of zero iterations.
     pub fn new(bin: u32) -> Self {
         assert!(bin > 0, "a bin holds at least one iteration");
-        Self { bin, counts: Vec::new(), last_uses: 0 }
+        Self { bin, counts: Vec::new(), longest: 0, last_uses: 0 }
     }
 
     pub fn bin(&self) -> u32 {
@@ -48,17 +49,25 @@ impl ReuseHistogram {
         if tail == 0 { 0.0 } else { tail as f64 / self.total() as f64 }
     }
 
-    /// The smallest bin boundary (in iterations) that `share` of the reuses lie below.
-    pub fn quantile(&self, share: f64) -> u64 {
+    /// The longest distance; 0 where there is none.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    /// The distance in iterations that `share` of the reuses lie below, as if they
+    /// were spread evenly within a bin.
+    pub fn quantile(&self, share: f64) -> f64 {
         let wanted = share * self.total() as f64;
-        let mut below = 0;
+        let mut below = 0.0;
         for (i, &count) in self.counts.iter().enumerate() {
-            below += count;
-            if below as f64 >= wanted {
-                return (i as u64 + 1) * u64::from(self.bin);
+            let count = count as f64;
+            if count > 0.0 && below + count >= wanted {
+                let within = (wanted - below) / count;
+                return ((i as f64 + within) * f64::from(self.bin)).min(self.longest as f64);
             }
+            below += count;
         }
-        0
+        0.0
     }
 
     pub(super) fn add(&mut self, distance: u64) {
@@ -67,6 +76,7 @@ impl ReuseHistogram {
             self.counts.resize(at + 1, 0);
         }
         self.counts[at] += 1;
+        self.longest = self.longest.max(distance);
     }
 
     pub(super) fn add_last_uses(&mut self, uses: u64) {
@@ -80,6 +90,7 @@ impl ReuseHistogram {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
             *mine += theirs;
         }
+        self.longest = self.longest.max(other.longest);
         self.last_uses += other.last_uses;
         self
     }
@@ -178,9 +189,10 @@ mod tests {
             histogram.add(distance);
         }
         assert_eq!(histogram.counts(), [1, 2, 0, 1]);
-        assert_eq!(histogram.quantile(0.5), 20);
-        assert_eq!(histogram.quantile(1.0), 40);
+        assert_eq!(histogram.quantile(0.25), 10.0);
+        assert_eq!(histogram.quantile(0.5), 15.0);
+        assert_eq!((histogram.quantile(1.0), histogram.longest()), (35.0, 35));
         assert_eq!(histogram.share_from(20), 0.25);
-        assert_eq!(ReuseHistogram::new(1).quantile(0.5), 0);
+        assert_eq!(ReuseHistogram::new(1).quantile(0.5), 0.0);
     }
 }

@@ -12,6 +12,9 @@ use super::reuse::ReuseHistogram;
 use crate::model::frequency::{AccessLaw, FrequencyCut};
 use crate::sampler::{AccessStream, Permutation, SampleId};
 
+/// Bins of reuse distances.
+const BINS_AN_EPOCH: u32 = 20;
+
 /// What was seen. A worker is a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Survey {
@@ -19,7 +22,7 @@ pub struct Survey {
     pub drawn: u32,
     /// Of all (sample, worker) pairs: how many have 0, 1, 2, ... accesses.
     pub frequency: Vec<u64>,
-    /// Distances between two uses by the same worker, in quarters of an epoch.
+    /// Distances between two uses by the same worker, in twentieths of an epoch.
     pub reuse_by_worker: ReuseHistogram,
     /// Distances between two uses by anyone.
     pub reuse_by_anyone: ReuseHistogram,
@@ -105,7 +108,7 @@ struct Seen {
 
 impl Seen {
     fn new(stream: &AccessStream) -> Self {
-        let bin = (stream.iterations() / 4).max(1);
+        let bin = (stream.iterations() / BINS_AN_EPOCH).max(1);
         Self {
             frequency: Vec::new(),
             by_worker: ReuseHistogram::new(bin),

@@ -9,6 +9,7 @@
 //! The papers print the sum from ⌈(1+δ)E/N⌉, which counts equality where
 //! (1+δ)E/N is whole; their numbers and their words ("more than 275 times") are
 //! of the strict inequality, which is implemented.
+#![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
 /// X ~ Binomial(E, 1/N).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,7 +311,7 @@ mod tests {
                 .prop_flat_map(|n| (Just(n), proptest::collection::vec(0..n, 1..60))),
             percent in 0u32..700,
         ) {
-            let epochs = owners.len() as i64;
+            let epochs = i64::try_from(owners.len()).unwrap();
             let n = i64::from(workers);
             let delta = i64::from(percent).min(100 * (n - 1));
             let mut counts = vec![0i64; workers as usize];

@@ -14,6 +14,7 @@
 //! to one that is late, lines 13 and 15 never move from the initial value, and
 //! nothing keeps the sum over GPUs within the node's threads. Here each does what
 //! the text wants.
+#![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
 use super::curve::{Curve, CurveError};
 use super::nopfs;

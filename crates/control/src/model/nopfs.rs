@@ -11,6 +11,7 @@
 //! Both papers print the same formulas; where one adds something (b_fs) the
 //! richer one is implemented. Equation numbers are HDMLP's, since NoPFS prints
 //! none.
+#![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
 use super::system::{Pipeline, Readers, Sharing, System};
 use super::units::{Bytes, Rate, Seconds};

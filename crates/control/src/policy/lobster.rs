@@ -20,8 +20,9 @@ mod threads;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::holdings::{Bits, Holdings};
+use super::holdings::Holdings;
 use super::{Actions, Event, Evict, Keep, Load, NodeId, Place, Plan, Policy, Threads};
+use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Step};
@@ -70,7 +71,7 @@ impl Plan for Lobster {
         Box::new(Node {
             node,
             held: Holdings::new(&self.job),
-            ring: Bits::default(),
+            ring: Bits::new(self.job.sizes.len()),
             plans: [None, None],
             cleaned: None,
             assigned: None,
@@ -146,9 +147,8 @@ impl Node {
         for (&sample, &holder) in samples.iter().zip(holders) {
             actions.loads.push(Load::from(sample, self.place(holder, sample)));
         }
-        let all = self.plan.job.sizes.len();
         for &sample in samples {
-            self.ring.insert(sample, all);
+            self.ring.insert(sample);
         }
     }
 

@@ -15,7 +15,7 @@
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
 mod balance;
-pub mod belady;
+mod belady;
 mod cache;
 mod deepio_opportunistic;
 mod deepio_ordered;
@@ -29,6 +29,7 @@ mod locality_aware;
 mod lru;
 mod monarch;
 mod naive;
+mod nopfs;
 mod parallel_staging;
 mod perfect;
 mod shards;
@@ -49,14 +50,14 @@ pub type RankId = u32;
 /// Index into [`crate::model::System::tiers`]; 0 is the staging buffer.
 pub type TierId = u8;
 
-/// Where a sample is read from.
+/// Where a sample is read from. A sample that still stands in some node's ring, on its
+/// way to a tier, counts as in that tier: the ring serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     Source,
     /// A tier of this node.
     Local(TierId),
-    /// A tier of another node. A sample that its holder has staged and will keep
-    /// in that tier counts as there.
+    /// A tier of another node.
     Peer(NodeId, TierId),
 }
 
@@ -158,7 +159,8 @@ pub trait Policy: Send {
 pub enum Staging {
     /// Everything is there already: the lower bound.
     Instant,
-    /// One sample at a time, when the consumer asks for it.
+    /// What comes from the source is fetched one sample at a time, when the consumer asks
+    /// for it; what a tier holds is staged ahead.
     OnDemand,
     /// Ahead of use, as far as the staging buffer reaches.
     Ahead,
@@ -236,8 +238,9 @@ pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsuppor
         PolicyKind::Lobster { threads, eviction, tau } => {
             Arc::new(lobster::Lobster::new(job, lobster::Options { threads, eviction, tau }))
         }
-        PolicyKind::Nopfs { .. } => {
-            return Err(Unsupported("not built yet".to_owned()));
+        PolicyKind::Nopfs { in_order, cleanup_read, availability } => {
+            let options = nopfs::Options { in_order, cleanup_read, availability };
+            return nopfs::plan(job, options);
         }
     })
 }

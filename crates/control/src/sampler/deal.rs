@@ -197,3 +197,80 @@ impl Iterator for Batch<'_> {
 
 impl ExactSizeIterator for Batch<'_> {}
 impl std::iter::FusedIterator for Batch<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SCHEMES: [Scheme; 4] =
+        [Scheme::Uniform, Scheme::Contiguous, Scheme::Whole, Scheme::Imbalanced];
+
+    fn lengths(scheme: Scheme, ranks: u32, batch: u32) -> Vec<u32> {
+        let deal = Deal::new(scheme, ranks, batch, u64::from(batch), false, false);
+        (0..ranks).map(|rank| deal.batch_len(rank, 0)).collect()
+    }
+
+    #[test]
+    fn contiguous_gives_the_rest_to_the_last_rank() {
+        assert_eq!(lengths(Scheme::Contiguous, 4, 103), [25, 25, 25, 28]);
+        assert_eq!(lengths(Scheme::Contiguous, 4, 3), [0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn imbalanced_deals_four_to_one_and_each_sample_once() {
+        assert_eq!(lengths(Scheme::Imbalanced, 4, 100), [40, 40, 10, 10]);
+        assert_eq!(lengths(Scheme::Imbalanced, 2, 5), [4, 1]);
+        assert_eq!(lengths(Scheme::Imbalanced, 3, 60), [40, 10, 10]);
+        assert_eq!(lengths(Scheme::Imbalanced, 1, 7), [7]);
+    }
+
+    #[test]
+    fn whole_gives_every_rank_the_batch() {
+        assert_eq!(lengths(Scheme::Whole, 3, 8), [8, 8, 8]);
+    }
+
+    #[test]
+    fn uniform_strides() {
+        let order: Vec<u32> = (0..12).collect();
+        let deal = Deal::new(Scheme::Uniform, 2, 4, 12, false, false);
+        let batch: Vec<u32> = deal.batch(&order, 1, 2).collect();
+        assert_eq!(batch, [9, 11]);
+    }
+
+    proptest! {
+        /// The naive reading of "who gets what" judges the arithmetic in both directions.
+        #[test]
+        fn slots_and_batches_are_two_views_of_one_deal(
+            scheme in prop::sample::select(&SCHEMES[..]),
+            ranks in 1_u32..9,
+            local in 1_u32..9,
+            extra in 0_u32..8,
+            length in 1_u64..400,
+            sampler_drop_last: bool,
+            drop_last: bool,
+        ) {
+            let batch = ranks * local + if scheme == Scheme::Uniform { 0 } else { extra };
+            let deal = Deal::new(scheme, ranks, batch, length, sampler_drop_last, drop_last);
+            let order: Vec<u32> = (0..deal.entries() as u32).collect();
+            let mut dealt = vec![0; order.len()];
+            for iteration in 0..deal.iterations() {
+                for rank in 0..ranks {
+                    let entries = deal.batch(&order, rank, iteration);
+                    prop_assert_eq!(entries.len(), entries.clone().count());
+                    prop_assert_eq!(entries.len() as u32, deal.batch_len(rank, iteration));
+                    for position in entries {
+                        dealt[position as usize] += 1;
+                        let slot = deal.slot(u64::from(position)).unwrap();
+                        prop_assert_eq!(slot.iteration, iteration);
+                        let expected = if scheme == Scheme::Whole { 0 } else { rank };
+                        prop_assert_eq!(slot.rank, expected);
+                    }
+                }
+            }
+            let times = if scheme == Scheme::Whole { ranks } else { 1 };
+            prop_assert!(dealt.iter().all(|&count| count == times));
+            prop_assert_eq!(deal.slot(deal.entries()), None);
+        }
+    }
+}

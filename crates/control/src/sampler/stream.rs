@@ -2,17 +2,23 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rayon::prelude::*;
+
 use super::deal::{Batch, Deal, Scheme, Slot};
 use super::permutation::Permutation;
 use super::torch::{self, Draws, RandomSampler};
 use super::{SampleId, mt19937::Mt19937};
 
+/// Positions worth a task of their own: some 100 microseconds of permutation.
+const PARALLEL: usize = 1 << 13;
+
 /// How an epoch's samples are ordered.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Bit for bit what torch gives: `DistributedSampler` under the schemes that
-    /// give each rank a share of its own making (uniform, contiguous), and one
-    /// `RandomSampler` for all under those that split its batches.
+    /// Bit for bit what torch gives. Uniform and contiguous schemes follow
+    /// `DistributedSampler`, a fresh generator of seed + epoch; whole and imbalanced
+    /// ones split the batches of one `RandomSampler`, whose generator, seeded once,
+    /// runs on from epoch to epoch.
     Torch,
     /// The keyed permutation that needs no memory.
     Permutation,
@@ -135,7 +141,11 @@ impl AccessStream {
             },
             Order::Permutation => {
                 let permutation = self.keyed(epoch);
-                (0..u64::from(samples)).map(|at| permutation.forward(at) as SampleId).collect()
+                (0..samples)
+                    .into_par_iter()
+                    .with_min_len(PARALLEL)
+                    .map(|position| permutation.forward(u64::from(position)) as SampleId)
+                    .collect()
             }
             Order::Sequential => (0..samples).collect(),
             Order::Given(lists) => lists[epoch as usize % lists.len()].clone(),

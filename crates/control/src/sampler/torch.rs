@@ -67,8 +67,8 @@ fn reduce(words: &mut [u32], left: u32) {
         let quotient = (f64::from(*word) / f64::from(divisor) + INTEGER).to_bits() as u32;
         // Rounded to nearest, the quotient may be one too large: the remainder,
         // within half a divisor of zero, is then negative.
-        let remainder = word.wrapping_sub(quotient.wrapping_mul(divisor)) as i32;
-        *word = (remainder + (divisor as i32 & (remainder >> 31))) as u32;
+        let remainder = word.wrapping_sub(quotient.wrapping_mul(divisor)).cast_signed();
+        *word = (remainder + (divisor.cast_signed() & (remainder >> 31))).cast_unsigned();
     }
 }
 

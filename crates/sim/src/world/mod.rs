@@ -379,8 +379,8 @@ impl World {
         let on_demand = self.staging == Staging::OnDemand;
         let count = actions.loads.len();
         for at in 0..count {
-            let load = self.resolve(rank, step, actions.loads[at], &mut actions);
-            self.add_load(node, step, load, &mut chunk);
+            let (load, served) = self.resolve(rank, step, actions.loads[at], &mut actions);
+            self.add_load(node, step, load, served, &mut chunk);
             if on_demand {
                 let token = (at + 1 == count).then_some(index);
                 let work = self.on_demand_work(token);
@@ -423,83 +423,90 @@ impl World {
         chunk.bytes = chunk.samples.iter().map(|&sample| self.job.sizes.get(sample)).sum();
     }
 
-    /// Finds out whether a load can be had as asked.
-    fn resolve(&mut self, rank: usize, step: Step, load: Load, actions: &mut Actions) -> Load {
-        let node = self.rings[rank].node;
-        match load.from {
-            Place::Source => load,
-            Place::Local(tier) => {
-                if self.store.has(node, tier, load.sample) {
-                    return load;
-                }
-                self.store.violation(format!(
-                    "node {node} in {step:?} read sample {} from its tier {tier}, which does not hold it",
-                    load.sample
-                ));
-                Load { from: Place::Source, last_use: false, ..load }
-            }
-            Place::Peer(peer, tier) => {
-                if self.store.has(peer, tier, load.sample) {
-                    return load;
-                }
-                self.meter.outcome.peer_misses += 1;
-                let sample = load.sample;
-                let before = actions.loads.len();
-                let event = Event::Missed { rank: rank as RankId, sample, peer };
-                self.policies[node as usize].on(seconds(self.now), event, actions);
-                let answer = (actions.loads.len() > before).then(|| actions.loads.pop()).flatten();
-                match answer {
-                    Some(other)
-                        if other.sample == sample && !matches!(other.from, Place::Peer(..)) =>
-                    {
-                        other
-                    }
-                    _ => {
-                        self.store.violation(format!(
-                            "node {node} had no other place for sample {sample} after a miss"
-                        ));
-                        Load::from(sample, Place::Source)
-                    }
-                }
-            }
+    /// Finds out whether a load can be had as asked, and where it really comes from:
+    /// what waits in a ring to be kept in a tier is served from that ring.
+    fn resolve(
+        &mut self,
+        rank: usize,
+        step: Step,
+        load: Load,
+        actions: &mut Actions,
+    ) -> (Load, Place) {
+        let here = self.rings[rank].node;
+        let sample = load.sample;
+        let (node, tier) = match load.from {
+            Place::Source => return (load, load.from),
+            Place::Local(tier) => (here, tier),
+            Place::Peer(peer, tier) => (peer, tier),
+        };
+        if self.store.holds(node, tier, sample) {
+            return (load, load.from);
         }
+        if let Some(ring) = self.store.in_ring_of(sample) {
+            return (load, if ring == here { Place::Local(0) } else { Place::Peer(ring, 0) });
+        }
+        if node == here {
+            self.store.violation(format!(
+                "node {here} in {step:?} read sample {sample} from its tier {tier}, which does not hold it"
+            ));
+            return (Load::from(sample, Place::Source), Place::Source);
+        }
+        self.meter.outcome.peer_misses += 1;
+        let before = actions.loads.len();
+        let event = Event::Missed { rank: rank as RankId, sample, peer: node };
+        self.policies[here as usize].on(seconds(self.now), event, actions);
+        let answer = (actions.loads.len() > before).then(|| actions.loads.pop()).flatten();
+        let answer = answer.filter(|other| {
+            other.sample == sample
+                && match other.from {
+                    Place::Source => true,
+                    Place::Local(tier) => self.store.holds(here, tier, sample),
+                    Place::Peer(..) => false,
+                }
+        });
+        let load = answer.unwrap_or_else(|| {
+            self.store.violation(format!(
+                "node {here} had no other place for sample {sample} after a miss"
+            ));
+            Load::from(sample, Place::Source)
+        });
+        (load, load.from)
     }
 
     /// Adds one load to the batch's demands and moves what moves at once.
-    fn add_load(&mut self, node: NodeId, step: Step, load: Load, chunk: &mut Chunk) {
+    fn add_load(&mut self, node: NodeId, step: Step, load: Load, served: Place, chunk: &mut Chunk) {
         let bytes = self.job.sizes.get(load.sample);
         let amount = bytes as f64;
         let physical = self.rates.sharing == Sharing::Aggregate;
         self.demand.total += amount;
-        match load.from {
+        let device = match served {
             Place::Source => {
                 self.demand.source += amount;
                 chunk.source_bytes += bytes;
                 self.meter.staged_from_source(step.epoch, load.sample, bytes);
+                None
             }
             Place::Local(tier) => {
                 self.demand.local[tier as usize] += amount;
                 self.meter.local(bytes);
-                if physical {
-                    let device = &mut self.stations[node as usize].devices[tier as usize];
-                    let spent = device_seconds(bytes, &self.rates.read, tier);
-                    chunk.ready.take(device.serve(self.now, spent), Cause::Local);
-                }
-                if load.last_use {
-                    chunk.releases.push((node, tier, load.sample));
-                }
+                Some((node, tier, Cause::Local))
             }
             Place::Peer(peer, tier) => {
                 self.demand.peer[tier as usize] += amount;
                 self.meter.peer(bytes);
-                if physical {
-                    let device = &mut self.stations[peer as usize].devices[tier as usize];
-                    let spent = device_seconds(bytes, &self.rates.read, tier);
-                    chunk.ready.take(device.serve(self.now, spent), Cause::Peer);
-                }
-                if load.last_use {
-                    chunk.releases.push((peer, tier, load.sample));
-                }
+                Some((peer, tier, Cause::Peer))
+            }
+        };
+        if physical && let Some((holder, tier, cause)) = device {
+            let device = &mut self.stations[holder as usize].devices[tier as usize];
+            let spent = device_seconds(bytes, &self.rates.read, tier);
+            chunk.ready.take(device.serve(self.now, spent), cause);
+        }
+        if load.last_use {
+            match load.from {
+                Place::Source => {}
+                Place::Local(tier) => chunk.releases.push((node, tier, load.sample)),
+                Place::Peer(peer, tier) => chunk.releases.push((peer, tier, load.sample)),
             }
         }
         if let Some(tier) = load.keep
@@ -511,19 +518,18 @@ impl World {
             let spent = device_seconds(bytes, &self.rates.write, tier);
             chunk.ready.take(device.serve(self.now, spent), Cause::Local);
         }
-        self.store.enter_ring(node, load.sample);
+        self.store.enter_ring(node, step.epoch, load.sample);
     }
 
-    /// One sample, one thread: fetch, preprocess, compute, one after the other.
+    /// One sample of a consumer that does not read the source ahead: fetch, preprocess,
+    /// compute, one after the other. What a tier holds was staged in time.
     fn on_demand_work(&mut self, token: Option<u32>) -> Work {
         let demand = &self.demand;
+        let compute = demand.total / self.rates.compute;
         let work = Work {
             token,
             source_bytes: demand.source,
-            then_seconds: self.rates.local_seconds(demand)
-                + self.rates.peer_seconds(demand)
-                + demand.total * self.rates.prepare
-                + demand.total / self.rates.compute,
+            then_seconds: demand.source * self.rates.prepare + compute,
         };
         self.demand.clear(self.job.system.tiers.len());
         work
@@ -689,7 +695,7 @@ impl World {
                     self.set_threads(node, threads);
                 }
                 for &sample in &chunk.samples {
-                    self.store.leave_ring(node, sample);
+                    self.store.leave_ring(node, at.epoch, sample);
                 }
                 self.apply_keeps(node, &actions);
             }

@@ -2,31 +2,9 @@
 //! checked against.
 
 use belady_control::Job;
+use belady_control::bits::Bits;
 use belady_control::policy::{NodeId, TierId};
 use belady_control::sampler::SampleId;
-
-/// A set of samples, one bit each, allocated with its first member.
-#[derive(Clone, Debug, Default)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn contains(&self, sample: SampleId) -> bool {
-        self.0.get(sample as usize / 64).is_some_and(|word| word >> (sample % 64) & 1 == 1)
-    }
-
-    fn set(&mut self, sample: SampleId, samples: u32, value: bool) {
-        if self.0.is_empty() {
-            self.0 = vec![0; (samples as usize).div_ceil(64)];
-        }
-        let word = &mut self.0[sample as usize / 64];
-        let bit = 1 << (sample % 64);
-        if value {
-            *word |= bit;
-        } else {
-            *word &= !bit;
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Shelf {
@@ -41,7 +19,9 @@ pub struct Store {
     tiers: usize,
     /// `[node * tiers + tier]`; tier 0 stays empty.
     shelves: Vec<Shelf>,
-    /// One past the node in whose ring a sample is, 0 when in none.
+    /// Who staged a sample last and has not consumed it: twice one past the node, plus
+    /// the epoch's parity; 0 for nobody. Near an epoch's end a sample may stand in the
+    /// rings of two epochs.
     ring: Vec<u16>,
     /// What a policy asked for and could not have. Empty for a correct policy.
     pub violations: Vec<String>,
@@ -73,18 +53,18 @@ impl Store {
         self.shelves[node as usize * self.tiers + tier as usize].held.contains(sample)
     }
 
-    /// Held in the tier, or on its way there through the node's ring.
-    pub fn has(&self, node: NodeId, tier: TierId, sample: SampleId) -> bool {
-        self.holds(node, tier, sample) || self.ring[sample as usize] == node as u16 + 1
+    /// The node in whose ring the sample is.
+    pub fn in_ring_of(&self, sample: SampleId) -> Option<NodeId> {
+        (self.ring[sample as usize] / 2).checked_sub(1).map(NodeId::from)
     }
 
-    pub fn enter_ring(&mut self, node: NodeId, sample: SampleId) {
-        self.ring[sample as usize] = node as u16 + 1;
+    pub fn enter_ring(&mut self, node: NodeId, epoch: u32, sample: SampleId) {
+        self.ring[sample as usize] = ring_entry(node, epoch);
     }
 
-    pub fn leave_ring(&mut self, node: NodeId, sample: SampleId) {
+    pub fn leave_ring(&mut self, node: NodeId, epoch: u32, sample: SampleId) {
         let slot = &mut self.ring[sample as usize];
-        if *slot == node as u16 + 1 {
+        if *slot == ring_entry(node, epoch) {
             *slot = 0;
         }
     }
@@ -96,6 +76,9 @@ impl Store {
         if shelf.held.contains(sample) {
             return false;
         }
+        if shelf.held.is_unallocated() {
+            shelf.held = Bits::new(samples);
+        }
         if shelf.used + bytes > shelf.capacity || tier == 0 {
             let (used, capacity) = (shelf.used, shelf.capacity);
             self.violation(format!(
@@ -104,16 +87,14 @@ impl Store {
             return false;
         }
         shelf.used += bytes;
-        shelf.held.set(sample, samples, true);
-        true
+        shelf.held.insert(sample)
     }
 
     pub fn evict(&mut self, node: NodeId, tier: TierId, sample: SampleId, bytes: u64) {
-        let samples = self.samples;
         let shelf = self.shelf(node, tier);
         if shelf.held.contains(sample) {
             shelf.used -= bytes;
-            shelf.held.set(sample, samples, false);
+            shelf.held.remove(sample);
         } else {
             self.violation(format!(
                 "node {node} evicted sample {sample} from tier {tier}, which does not hold it"
@@ -132,4 +113,8 @@ impl Store {
     pub fn used(&self, node: NodeId, tier: TierId) -> u64 {
         self.shelves[node as usize * self.tiers + tier as usize].used
     }
+}
+
+fn ring_entry(node: NodeId, epoch: u32) -> u16 {
+    ((node + 1) * 2 + epoch % 2) as u16
 }

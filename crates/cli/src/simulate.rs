@@ -1,0 +1,131 @@
+//! `belady simulate`: policies on a described cluster, before it is bought or used.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use anyhow::Context;
+use belady_sim::report::{ReportContext, Style, html, json, table_with};
+use belady_sim::run::run as simulate;
+use belady_sim::scenario::{Scenario, Set, Sweep};
+use clap::Args;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+#[derive(Args, Clone, Debug)]
+pub struct SimulateArgs {
+    /// The scenario: a TOML file
+    #[arg(value_name = "FILE.toml")]
+    scenario: PathBuf,
+    /// Run this policy only; may be given several times
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<String>,
+    /// Print one JSON array instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Also write a report with plots
+    #[arg(long, value_name = "OUT.html")]
+    html: Option<PathBuf>,
+    /// Set a key of the scenario, such as cluster.nodes=8
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Run once for each value of a key; two sweeps give every combination
+    #[arg(long, value_name = "KEY=V1,V2,...")]
+    sweep: Vec<String>,
+}
+
+pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
+    let sets = args.set.iter().map(|set| Set::parse(set)).collect::<Result<Vec<_>, _>>()?;
+    let sweeps = args.sweep.iter().map(|s| Sweep::parse(s)).collect::<Result<Vec<_>, _>>()?;
+    let combinations = Sweep::combinations(&sweeps);
+    let mut scenarios = vec![];
+    // All are read before the first runs: a mistake in the last one must not cost the
+    // time of the others.
+    for combination in combinations {
+        let all: Vec<Set> = sets.iter().chain(&combination).cloned().collect();
+        let mut scenario = Scenario::load(&args.scenario, &all)?;
+        if !args.policy.is_empty() {
+            scenario.select(&args.policy)?;
+        }
+        scenarios.push((scenario, combination));
+    }
+    let bars = Bars::new();
+    let mut outcomes = vec![];
+    for (scenario, combination) in &scenarios {
+        let runs = simulate(scenario, combination, &|policy, done, all| {
+            bars.show(policy, done, all);
+        });
+        outcomes.extend(runs.map_err(|error| {
+            anyhow::Error::new(error).context(format!("{}", args.scenario.display()))
+        })?);
+        bars.clear();
+    }
+    if let Some(path) = &args.html {
+        let first = &scenarios[0].0;
+        let caches: Vec<u64> = scenarios
+            .iter()
+            .map(|(s, _)| u64::from(s.system.nodes) * s.system.cache_capacity().0)
+            .collect();
+        let context = ReportContext {
+            title: first.name.clone(),
+            scenario_toml: std::fs::read_to_string(&args.scenario).unwrap_or_default(),
+            command: command_line(),
+            cache_bytes: caches.iter().all(|&c| c == caches[0]).then_some(caches[0]),
+        };
+        std::fs::write(path, html(&context, &outcomes))
+            .with_context(|| format!("cannot write the report to {}", path.display()))?;
+    }
+    if args.json {
+        println!("{}", json(&outcomes));
+    } else {
+        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        print!("{}", table_with(&outcomes, Style { colour }));
+        if let Some(path) = &args.html {
+            println!("Report: {}", path.display());
+        }
+    }
+    Ok(())
+}
+
+fn command_line() -> String {
+    let rest = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    format!("belady {rest}")
+}
+
+/// One progress bar a running policy, on a terminal only.
+struct Bars {
+    all: MultiProgress,
+    bars: Mutex<HashMap<String, ProgressBar>>,
+}
+
+impl Bars {
+    fn new() -> Self {
+        let target = if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        Self { all: MultiProgress::with_draw_target(target), bars: Mutex::default() }
+    }
+
+    fn show(&self, policy: &str, done: u64, all: u64) {
+        let mut bars = self.bars.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let bar = bars.entry(policy.to_owned()).or_insert_with(|| {
+            let style =
+                ProgressStyle::with_template("{prefix:>22} {wide_bar} {percent:>3} % {eta}")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = self.all.add(ProgressBar::new(all).with_style(style));
+            bar.set_prefix(policy.to_owned());
+            bar
+        });
+        bar.set_position(done);
+        if done == all {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn clear(&self) {
+        self.bars.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+        let _ = self.all.clear();
+    }
+}

@@ -1,0 +1,355 @@
+//! `nopfs`: the policy of NoPFS and HDMLP (seed 000, section 5; seed 001, 3.2.2).
+//!
+//! *Knows* its own access stream over the whole run, and everybody else's.
+//!
+//! *Decides* once, before the run: each node puts the samples it reads most often
+//! into its fastest tier, the next ones into the next tier, until its storage is full.
+//! Prefetchers fill the tiers in the order of first access; staging reads in access
+//! order from wherever the model says is fastest, and caches on the way what a
+//! prefetcher has not reached yet. Nodes choose on their own, so several cache the
+//! same sample while others are cached nowhere.
+//!
+//! *Costs* a pass over the run's orders before the first step. Whether a peer already
+//! has a sample is guessed from the node's own progress; a wrong guess costs a
+//! request.
+
+use std::sync::Arc;
+
+use super::{
+    Actions, Availability, Event, Evict, Fetch, Load, NodeId, Place, Plan, Policy, TierId,
+    Unsupported,
+};
+use crate::access::drive;
+use crate::bits::Bits;
+use crate::job::Job;
+use crate::model::{Rate, Seconds};
+use crate::sampler::SampleId;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Fill tiers in the order of first access rather than of frequency.
+    pub in_order: bool,
+    /// Drop a sample after this node's last read of it.
+    pub cleanup_read: bool,
+    pub availability: Availability,
+}
+
+/// Counters of this many bytes are held at a time; more nodes take more passes.
+const COUNTER_BYTES: usize = 256 << 20;
+
+#[derive(Debug)]
+pub struct Nopfs {
+    job: Arc<Job>,
+    options: Options,
+    nodes: Vec<Arc<NodePlan>>,
+    /// By sample: `node * tiers + tier` of the holder that gets it first, 0 for none.
+    holder: Vec<u16>,
+    /// By sample: how many samples that holder fetches into the tier before it.
+    offset: Vec<u32>,
+    /// Fastest per-thread rates, worst case of all nodes reading the source.
+    source_rate: Rate,
+}
+
+/// What one node will cache.
+#[derive(Debug, Default)]
+struct NodePlan {
+    /// By tier: samples in fetch order.
+    lists: Vec<Vec<SampleId>>,
+    /// By tier.
+    planned: Vec<Bits>,
+    /// Reads left by sample; empty unless `cleanup_read`.
+    reads: Vec<u16>,
+}
+
+pub fn plan(job: &Arc<Job>, options: Options) -> Result<Arc<dyn Plan>, Unsupported> {
+    let Some(epochs) = job.epochs else {
+        return Err(Unsupported(
+            "nopfs counts accesses over the whole run and needs its number of epochs".into(),
+        ));
+    };
+    let tiers = job.system.tiers.len();
+    let samples = job.sizes.len() as usize;
+    if job.system.nodes as usize * tiers > usize::from(u16::MAX) {
+        return Err(Unsupported("nopfs plans for at most 65535 nodes times tiers".into()));
+    }
+    let mut nodes = vec![];
+    let at_once = (COUNTER_BYTES / (2 * samples)).clamp(1, job.system.nodes as usize) as u32;
+    let mut first = 0;
+    while first < job.system.nodes {
+        let last = (first + at_once).min(job.system.nodes);
+        let mut counts: Vec<Accesses> =
+            (first..last).map(|node| Accesses::new(node, samples)).collect();
+        drive(&job.stream, 0..epochs, &mut counts, |accesses, _, order| {
+            let per_node = job.system.ranks_per_node;
+            for iteration in 0..order.iterations() {
+                for rank in accesses.node * per_node..(accesses.node + 1) * per_node {
+                    accesses.see(order.batch(rank, iteration));
+                }
+            }
+        });
+        nodes.extend(counts.into_iter().map(|accesses| Arc::new(accesses.place(job, options))));
+        first = last;
+    }
+    let mut holder = vec![0u16; samples];
+    let mut offset = vec![0u32; samples];
+    for (node, plan) in nodes.iter().enumerate() {
+        for tier in 1..tiers {
+            for (place, &sample) in plan.lists[tier].iter().enumerate() {
+                let at = sample as usize;
+                let (old_tier, old_offset) = (usize::from(holder[at]) % tiers, offset[at] as usize);
+                // Lowest tier, then whoever gets it first: spreads the requests.
+                if holder[at] == 0 || (tier, place) < (old_tier, old_offset) {
+                    holder[at] = (node * tiers + tier) as u16;
+                    offset[at] = place as u32;
+                }
+            }
+        }
+    }
+    let source = &job.system.source;
+    let readers = job.system.nodes;
+    let source_rate = (source.throughput.at(readers) / f64::from(readers)).min(source.link);
+    Ok(Arc::new(Nopfs { job: job.clone(), options, nodes, holder, offset, source_rate }))
+}
+
+/// What one node reads: how often, and in what order for the first time.
+struct Accesses {
+    node: NodeId,
+    counts: Vec<u16>,
+    first_reads: Vec<SampleId>,
+}
+
+impl Accesses {
+    fn new(node: NodeId, samples: usize) -> Self {
+        Self { node, counts: vec![0; samples], first_reads: vec![] }
+    }
+
+    fn see(&mut self, batch: impl Iterator<Item = SampleId>) {
+        for sample in batch {
+            let count = &mut self.counts[sample as usize];
+            if *count == 0 {
+                self.first_reads.push(sample);
+            }
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// The most frequent to the fastest tier; among equals, the first read first.
+    fn place(self, job: &Job, options: Options) -> NodePlan {
+        let tiers = &job.system.tiers;
+        let by_frequency = self.by_frequency();
+        let mut room: Vec<u64> = tiers.iter().map(|tier| tier.capacity.0).collect();
+        let mut tier_of = vec![0 as TierId; self.counts.len()];
+        for &sample in &by_frequency {
+            let size = job.sizes.get(sample);
+            if let Some(tier) = (1..tiers.len()).find(|&tier| room[tier] >= size) {
+                room[tier] -= size;
+                tier_of[sample as usize] = tier as TierId;
+            }
+        }
+        let mut plan = NodePlan {
+            lists: vec![vec![]; tiers.len()],
+            planned: vec![Bits::default(); tiers.len()],
+            reads: if options.cleanup_read { self.counts } else { vec![] },
+        };
+        for &sample in if options.in_order { &self.first_reads } else { &by_frequency } {
+            let tier = usize::from(tier_of[sample as usize]);
+            if tier > 0 {
+                if plan.planned[tier].is_unallocated() {
+                    plan.planned[tier] = Bits::new(job.sizes.len());
+                }
+                plan.planned[tier].insert(sample);
+                plan.lists[tier].push(sample);
+            }
+        }
+        plan
+    }
+
+    /// Most frequent first, a counting sort that leaves equals in the order of first read.
+    fn by_frequency(&self) -> Vec<SampleId> {
+        let count = |sample: SampleId| usize::from(self.counts[sample as usize]);
+        let most = self.first_reads.iter().map(|&sample| count(sample)).max().unwrap_or(0);
+        let mut start = vec![0usize; most + 2];
+        for &sample in &self.first_reads {
+            start[most - count(sample) + 1] += 1;
+        }
+        for level in 1..start.len() {
+            start[level] += start[level - 1];
+        }
+        let mut sorted = vec![0; self.first_reads.len()];
+        for &sample in &self.first_reads {
+            let at = &mut start[most - count(sample)];
+            sorted[*at] = sample;
+            *at += 1;
+        }
+        sorted
+    }
+}
+
+impl Plan for Nopfs {
+    fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
+        let tiers = self.job.system.tiers.len();
+        let own = self.nodes[node as usize].clone();
+        Box::new(Instance {
+            node,
+            held: (0..tiers)
+                .map(|tier| {
+                    if own.lists[tier].is_empty() {
+                        Bits::default()
+                    } else {
+                        Bits::new(self.job.sizes.len())
+                    }
+                })
+                .collect(),
+            asked: vec![0; tiers],
+            arrived: vec![0; tiers],
+            reads: own.reads.clone(),
+            arriving: vec![],
+            own,
+            plan: self,
+        })
+    }
+}
+
+struct Instance {
+    node: NodeId,
+    plan: Arc<Nopfs>,
+    own: Arc<NodePlan>,
+    /// By tier.
+    held: Vec<Bits>,
+    /// By tier: how far in its list the prefetcher has asked, and how far it has got.
+    asked: Vec<usize>,
+    arrived: Vec<usize>,
+    /// Reads left by sample; empty unless `cleanup_read`.
+    reads: Vec<u16>,
+    /// Samples of the batch being staged that will be held once they have arrived.
+    arriving: Vec<SampleId>,
+}
+
+impl Instance {
+    fn held_in(&self, sample: SampleId) -> Option<TierId> {
+        (1..self.held.len()).find(|&tier| self.held[tier].contains(sample)).map(|t| t as TierId)
+    }
+
+    fn planned_in(&self, sample: SampleId) -> Option<TierId> {
+        (1..self.held.len())
+            .find(|&tier| self.own.planned[tier].contains(sample))
+            .map(|t| t as TierId)
+    }
+
+    /// The peer to ask for a sample, if it is worth asking.
+    fn peer(&self, sample: SampleId) -> Option<(NodeId, TierId)> {
+        let holder = usize::from(self.plan.holder[sample as usize]);
+        let tiers = self.held.len();
+        let (node, tier) = (holder / tiers, holder % tiers);
+        if holder == 0 || node == self.node as usize {
+            return None;
+        }
+        let believed = match self.plan.options.availability {
+            Availability::Known => true,
+            // Nodes prefetch at about the same pace: what this one has passed, others
+            // have too. A tier that this node does not use holds little elsewhere.
+            Availability::Heuristic => {
+                let offset = self.plan.offset[sample as usize] as usize;
+                self.own.lists[tier].len() == self.arrived[tier] || self.arrived[tier] > offset
+            }
+        };
+        believed.then_some((node as NodeId, tier as TierId))
+    }
+
+    /// The fastest place that has the sample (seed 001, eq. 3.12).
+    fn fastest(&self, sample: SampleId, local: Option<TierId>) -> Place {
+        let system = &self.plan.job.system;
+        let rate = |tier: TierId| system.tiers[usize::from(tier)].read_rate_per_thread();
+        let mut best = (self.plan.source_rate, Place::Source);
+        if let Some((node, tier)) = self.peer(sample) {
+            let peer = rate(tier).min(system.network);
+            if peer > best.0 {
+                best = (peer, Place::Peer(node, tier));
+            }
+        }
+        if let Some(tier) = local
+            && rate(tier) >= best.0
+        {
+            best.1 = Place::Local(tier);
+        }
+        best.1
+    }
+
+    fn load(&mut self, sample: SampleId) -> Load {
+        let local = self.held_in(sample);
+        let from = self.fastest(sample, local);
+        let keep = if local.is_none() { self.planned_in(sample) } else { None };
+        if let Some(tier) = keep {
+            self.held[usize::from(tier)].insert(sample);
+            self.arriving.push(sample);
+        }
+        Load { sample, from, last_use: false, keep }
+    }
+
+    /// Moves past what is there already; how far the tier's list is filled.
+    fn advance(&mut self, tier: usize) {
+        let list = &self.own.lists[tier];
+        let arrived = &mut self.arrived[tier];
+        while let Some(&sample) = list.get(*arrived)
+            && (self.held[tier].contains(sample) || self.reads.get(sample as usize) == Some(&0))
+        {
+            *arrived += 1;
+        }
+    }
+}
+
+impl Policy for Instance {
+    fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
+        match event {
+            Event::Stage { samples, .. } => {
+                self.arriving.clear();
+                for &sample in samples {
+                    let load = self.load(sample);
+                    actions.loads.push(load);
+                }
+            }
+            Event::Consumed { samples, .. } => {
+                if self.plan.options.cleanup_read {
+                    for &sample in samples {
+                        let left = &mut self.reads[sample as usize];
+                        *left = left.saturating_sub(1);
+                        if *left == 0
+                            && let Some(tier) = self.held_in(sample)
+                        {
+                            self.held[usize::from(tier)].remove(sample);
+                            actions.evictions.push(Evict { sample, tier });
+                        }
+                    }
+                }
+            }
+            Event::Idle { tier, limit } => {
+                let at = usize::from(tier);
+                self.advance(at);
+                while actions.fetches.len() < limit
+                    && let Some(&sample) = self.own.lists[at].get(self.asked[at])
+                {
+                    self.asked[at] += 1;
+                    let wanted = self.reads.is_empty() || self.reads[sample as usize] > 0;
+                    if wanted && !self.held[at].contains(sample) {
+                        actions.fetches.push(Fetch { sample, from: Place::Source });
+                    }
+                }
+            }
+            Event::Fetched { tier, sample } => {
+                self.held[usize::from(tier)].insert(sample);
+                self.advance(usize::from(tier));
+            }
+            Event::Missed { sample, .. } => {
+                let held = self.held_in(sample);
+                let arriving = self.arriving.contains(&sample);
+                let from = match held {
+                    Some(tier) if !arriving => Place::Local(tier),
+                    _ => Place::Source,
+                };
+                let keep = held.filter(|_| arriving);
+                let load = Load { sample, from, last_use: false, keep };
+                actions.loads.push(load);
+            }
+        }
+    }
+}
