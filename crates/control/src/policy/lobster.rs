@@ -69,7 +69,7 @@ impl Plan for Lobster {
         let assigner =
             self.options.threads.then(|| Assigner::new(&self.job, self.options.tau)).flatten();
         Box::new(Node {
-            node,
+            id: node,
             held: Holdings::new(&self.job),
             ring: Bits::new(self.job.sizes.len()),
             plans: [None, None],
@@ -95,7 +95,7 @@ impl Plan for Lobster {
 }
 
 struct Node {
-    node: NodeId,
+    id: NodeId,
     held: Holdings,
     /// What stands in this node's ring.
     ring: Bits,
@@ -121,7 +121,7 @@ impl Node {
     fn place(&self, holder: Holder, sample: SampleId) -> Place {
         match holder.get() {
             None => Place::Source,
-            Some((node, tier)) if node == self.node => match self.held.tier_of(sample) {
+            Some((node, tier)) if node == self.id => match self.held.tier_of(sample) {
                 Some(tier) => Place::Local(tier),
                 // Planned, and on its way through the ring.
                 None if self.ring.contains(sample) => Place::Local(tier),
@@ -141,7 +141,7 @@ impl Node {
             && let Some(assigner) = &mut self.assigner
         {
             self.assigned = Some(step);
-            actions.threads = assigner.assign(&self.plan.job, self.node, step, &plan);
+            actions.threads = assigner.assign(&self.plan.job, self.id, step, &plan);
         }
         let holders = plan.holders(rank, step.iteration);
         for (&sample, &holder) in samples.iter().zip(holders) {
@@ -158,7 +158,7 @@ impl Node {
         // All of a step's evictions come first: its keeps need the room.
         if self.cleaned != Some(step) {
             self.cleaned = Some(step);
-            for &(sample, tier) in plan.evictions(self.node, step.iteration) {
+            for &(sample, tier) in plan.evictions(self.id, step.iteration) {
                 self.held.remove(tier, sample, sizes.get(sample));
                 actions.evictions.push(Evict { sample, tier });
             }
@@ -168,7 +168,7 @@ impl Node {
             self.ring.remove(sample);
             if tier != 0 {
                 self.held.put(tier, sample, sizes.get(sample));
-                actions.keeps.push(Keep { sample, node: self.node, tier });
+                actions.keeps.push(Keep { sample, node: self.id, tier });
             }
         }
     }

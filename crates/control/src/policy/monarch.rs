@@ -96,14 +96,11 @@ impl Placement {
     }
 
     fn load(&mut self, sample: SampleId) -> Load {
-        let from = match self.held.tier_of(sample) {
-            Some(tier) => Place::Local(tier),
-            None => {
-                self.place(self.job.file_of(sample));
-                Place::Source
-            }
-        };
-        Load::from(sample, from)
+        if let Some(tier) = self.held.tier_of(sample) {
+            return Load::from(sample, Place::Local(tier));
+        }
+        self.place(self.job.file_of(sample));
+        Load::from(sample, Place::Source)
     }
 
     fn copy(&mut self, tier: TierId, limit: usize, actions: &mut Actions) {

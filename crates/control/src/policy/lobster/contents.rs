@@ -372,3 +372,122 @@ fn is_current(key: Key, sample: SampleId, node: NodeId, keys: &[Key], holders: &
     keys[sample as usize] == key
         && holders[sample as usize].get().is_some_and(|(holder, _)| holder == node)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::job;
+    use crate::sampler::{AccessStream, Order, StreamConfig};
+    use proptest::prelude::*;
+
+    fn with_orders(job: &mut Job, lists: Vec<Vec<SampleId>>) {
+        let order = Order::Given(Arc::new(lists));
+        let config = StreamConfig { order, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+    }
+
+    fn plans(job: Job, by_distance: bool, epochs: u32) -> Vec<EpochPlan> {
+        let job = Arc::new(job);
+        let mut contents = Contents::new(&job, by_distance);
+        let orders: Vec<_> = (0..epochs).map(|epoch| job.stream.epoch(epoch)).collect();
+        (0..epochs)
+            .map(|epoch| {
+                let at = epoch as usize;
+                contents.epoch(epoch, &orders[at], orders.get(at + 1))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn keeps_what_is_used_again_soonest() {
+        // One node, room for two of four samples.
+        let mut job = job(4, 1, 1, &[20]);
+        with_orders(&mut job, vec![vec![0, 1, 2, 3], vec![3, 1, 2, 0]]);
+        let plans = plans(job, true, 2);
+        // 0 and 1 fill the cache; 3 comes sooner than 0, 2 later than 1.
+        assert_eq!(plans[0].keeps(0, 0), [1, 1]);
+        assert_eq!(plans[0].keeps(0, 1), [0, 1]);
+        assert_eq!(plans[0].evictions(0, 1), [(0, 1)]);
+        let held: Vec<_> = plans[1].holders.iter().map(|holder| holder.get().is_some()).collect();
+        assert_eq!(held, [true, true, false, false]);
+    }
+
+    #[test]
+    fn without_reuse_distances_the_least_recently_used_goes() {
+        let mut job = job(4, 1, 1, &[20]);
+        with_orders(&mut job, vec![vec![0, 1, 2, 3], vec![3, 1, 2, 0]]);
+        let plans = plans(job, false, 2);
+        assert_eq!(plans[0].evictions(0, 1), [(1, 1), (0, 1)]);
+        assert_eq!(plans[0].keeps(0, 1), [1, 1]);
+    }
+
+    #[test]
+    fn the_next_user_takes_a_sample_over_from_its_only_holder() {
+        // Node 0 reads 0, 2, then node 1 does, then node 1 again.
+        let mut job = job(4, 2, 1, &[40]);
+        let first = vec![0, 1, 2, 3];
+        let then = vec![1, 0, 3, 2];
+        with_orders(&mut job, vec![first, then.clone(), then.clone(), then]);
+        let plans = plans(job, true, 4);
+        let holder = |epoch: usize| plans[epoch].holders(1, 0)[0].get();
+        assert_eq!(plans[1].samples(1, 0)[0], 0);
+        assert_eq!((holder(0), holder(1), holder(2)), (None, Some((0, 1)), Some((1, 1))));
+        assert!(plans[1].evictions(0, 0).contains(&(0, 1)));
+    }
+
+    proptest! {
+        /// Carrying the plan out gives the contents that it speaks of, and fits.
+        #[test]
+        fn keeps_and_evictions_add_up(
+            nodes in 1u32..4,
+            ranks in 1u32..3,
+            samples in 6u32..60,
+            capacities in prop::collection::vec(0u64..400, 1..3),
+            sizes in prop::collection::vec(1u64..60, 60),
+            by_distance: bool,
+            seed: u64,
+            whole: bool,
+        ) {
+            let mut job = job(samples, nodes, ranks, &capacities);
+            job.sizes = crate::Sizes::from_bytes(sizes[..samples as usize].to_vec());
+            let scheme = if whole { Scheme::Whole } else { Scheme::Uniform };
+            let config = job.stream.config().clone();
+            job.stream = AccessStream::new(StreamConfig {
+                order: Order::Permutation, seed, scheme, ..config
+            }).unwrap();
+            let mut held = vec![Holder::default(); samples as usize];
+            let mut free = vec![capacities.clone(); nodes as usize];
+            for plan in plans(job.clone(), by_distance, 4) {
+                for iteration in 0..job.stream.iterations() {
+                    for rank in 0..job.system.ranks() {
+                        let batch = plan.samples(rank, iteration).iter();
+                        for (&k, &holder) in batch.zip(plan.holders(rank, iteration)) {
+                            prop_assert_eq!(held[k as usize], holder);
+                        }
+                    }
+                    for node in 0..nodes {
+                        for &(k, tier) in plan.evictions(node, iteration) {
+                            prop_assert_eq!(held[k as usize], Holder::new(node, tier));
+                            held[k as usize] = Holder::default();
+                            free[node as usize][tier as usize - 1] += job.sizes.get(k);
+                        }
+                    }
+                    for rank in 0..job.system.ranks() {
+                        let node = job.system.node_of(rank);
+                        let batch = plan.samples(rank, iteration).iter();
+                        for (&k, &tier) in batch.zip(plan.keeps(rank, iteration)) {
+                            if tier == 0 {
+                                continue;
+                            }
+                            prop_assert_eq!(held[k as usize].get(), None);
+                            held[k as usize] = Holder::new(node, tier);
+                            let room = &mut free[node as usize][tier as usize - 1];
+                            prop_assert!(*room >= job.sizes.get(k));
+                            *room -= job.sizes.get(k);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

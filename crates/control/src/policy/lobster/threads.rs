@@ -6,7 +6,7 @@ use crate::model::lobster::{
     BatchBytes, LoadingThreads, ReadRates, assign_threads, loading_time, preprocessing_threads,
     time_difference,
 };
-use crate::model::{Bytes, Readers, Seconds};
+use crate::model::{Bytes, Pipeline, Readers, Seconds};
 use crate::policy::{NodeId, Threads};
 use crate::sampler::Step;
 
@@ -14,8 +14,10 @@ use crate::sampler::Step;
 pub struct Assigner {
     rates: ReadRates,
     tau: Seconds,
-    /// All staging threads of the node.
+    /// Threads of the node for both stages.
     total: u32,
+    /// More than these do not speed preprocessing up.
+    peak: u32,
     /// What the world was told last.
     last: Option<(Vec<u32>, u32)>,
     // Reused from step to step.
@@ -27,17 +29,24 @@ impl Assigner {
     /// `None` where there are too few threads to give each rank one and preprocess.
     pub fn new(job: &Job, tau: Seconds) -> Option<Self> {
         let system = &job.system;
-        let total = system.staging_threads();
+        let staging = system.staging_threads();
+        // As many threads as other policies have: where their stages overlap, each has
+        // p_0 of its own.
+        let total = match system.pipeline {
+            Pipeline::Serial => staging,
+            Pipeline::Overlapped => 2 * staging,
+        };
         if total <= system.ranks_per_node {
             return None;
         }
+        let peak = staging.min(total - system.ranks_per_node);
         let readers = match system.source.readers {
             Readers::Nodes => system.nodes,
-            Readers::Threads => system.nodes * total,
+            Readers::Threads => system.nodes * staging,
         };
         let tier = usize::from(system.tiers.len() > 1);
         let rates = ReadRates::from_system(system, tier, readers).ok()?;
-        Some(Self { rates, tau, total, last: None, batches: vec![], pending: vec![] })
+        Some(Self { rates, tau, total, peak, last: None, batches: vec![], pending: vec![] })
     }
 
     /// The threads for a step, if they change.
@@ -67,8 +76,7 @@ impl Assigner {
             .iter()
             .map(|batch| bytes(batch) / system.compute)
             .fold(Seconds::ZERO, Seconds::max);
-        let split =
-            preprocessing_threads(self.total, self.total - ranks, train, preprocess, slowest);
+        let split = preprocessing_threads(self.total, self.peak, train, preprocess, slowest);
         let ahead = preprocess(split.preprocessing);
         let mut loading = assign_threads(&self.pending, split.loading, self.tau, |gpu, threads| {
             let batch = &self.batches[gpu];
