@@ -12,7 +12,8 @@
 //!
 //! Its two parts can be switched off, as in the paper's ablation. Without `eviction`
 //! the cache takes in what is read and drops what was used longest ago; without
-//! `threads` every rank has its fixed share, as in `staging`.
+//! `threads` duties are fixed as DALI fixes them, on which the paper's runtime is built
+//! and with which its ablation compares.
 
 mod contents;
 mod threads;
@@ -21,6 +22,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::holdings::Holdings;
+use super::staging;
 use super::{Actions, Event, Evict, Keep, Load, NodeId, Place, Plan, Policy, Threads};
 use crate::bits::Bits;
 use crate::job::Job;
@@ -28,6 +30,9 @@ use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Step};
 use contents::{Contents, EpochPlan, Holder};
 use threads::Assigner;
+
+/// DALI's default, as the paper gives it (section 5.1).
+const DALI_LOADING_THREADS: u32 = 3;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -90,7 +95,11 @@ impl Plan for Lobster {
     }
 
     fn threads(&self) -> Threads {
-        Threads::PerRank
+        let fixed = staging::Ahead::new(&self.job, Some(DALI_LOADING_THREADS));
+        match fixed {
+            Ok(dali) if !self.options.threads => dali.threads(),
+            _ => Threads::PerRank,
+        }
     }
 }
 

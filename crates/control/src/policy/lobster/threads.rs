@@ -3,8 +3,8 @@
 use super::contents::EpochPlan;
 use crate::job::Job;
 use crate::model::lobster::{
-    BatchBytes, LoadingThreads, ReadRates, assign_threads, loading_time, preprocessing_threads,
-    time_difference,
+    BatchBytes, LoadingThreads, ReadRates, StageThreads, assign_threads, loading_time,
+    preprocessing_threads, time_difference,
 };
 use crate::model::{Bytes, Pipeline, Readers, Seconds};
 use crate::policy::{NodeId, Threads};
@@ -14,10 +14,10 @@ use crate::sampler::Step;
 pub struct Assigner {
     rates: ReadRates,
     tau: Seconds,
-    /// Threads of the node for both stages.
+    /// `p_0` of the node.
     total: u32,
-    /// More than these do not speed preprocessing up.
-    peak: u32,
+    /// Whether both stages take their threads from one pool.
+    one_pool: bool,
     /// What the world was told last.
     last: Option<(Vec<u32>, u32)>,
     // Reused from step to step.
@@ -29,24 +29,18 @@ impl Assigner {
     /// `None` where there are too few threads to give each rank one and preprocess.
     pub fn new(job: &Job, tau: Seconds) -> Option<Self> {
         let system = &job.system;
-        let staging = system.staging_threads();
-        // As many threads as other policies have: where their stages overlap, each has
-        // p_0 of its own.
-        let total = match system.pipeline {
-            Pipeline::Serial => staging,
-            Pipeline::Overlapped => 2 * staging,
-        };
-        if total <= system.ranks_per_node {
+        let total = system.staging_threads();
+        let one_pool = system.pipeline == Pipeline::Serial;
+        if total < system.ranks_per_node + u32::from(one_pool) {
             return None;
         }
-        let peak = staging.min(total - system.ranks_per_node);
         let readers = match system.source.readers {
             Readers::Nodes => system.nodes,
-            Readers::Threads => system.nodes * staging,
+            Readers::Threads => system.nodes * total,
         };
         let tier = usize::from(system.tiers.len() > 1);
         let rates = ReadRates::from_system(system, tier, readers).ok()?;
-        Some(Self { rates, tau, total, peak, last: None, batches: vec![], pending: vec![] })
+        Some(Self { rates, tau, total, one_pool, last: None, batches: vec![], pending: vec![] })
     }
 
     /// The threads for a step, if they change.
@@ -67,22 +61,37 @@ impl Assigner {
         let load = |batch: &BatchBytes, threads: u32| {
             loading_time(&self.rates, *batch, LoadingThreads::in_turn(threads))
         };
+        // Each rank's share of the threads need not be whole: between two counts, the
+        // time is too.
         let slowest = |threads: u32| {
-            let each = (threads / ranks).max(1);
-            self.batches.iter().map(|batch| load(batch, each)).fold(Seconds::ZERO, Seconds::max)
+            let (each, rest) = (threads / ranks, threads % ranks);
+            let share = f64::from(rest) / f64::from(ranks);
+            let time = |batch| load(batch, each) * (1.0 - share) + load(batch, each + 1) * share;
+            self.batches.iter().map(time).fold(Seconds::ZERO, Seconds::max)
         };
         let train = self
             .batches
             .iter()
             .map(|batch| bytes(batch) / system.compute)
             .fold(Seconds::ZERO, Seconds::max);
-        let split = preprocessing_threads(self.total, self.peak, train, preprocess, slowest);
+        let split = if self.one_pool {
+            // β is of one thread, and no peak is known: as many as leave one a rank.
+            preprocessing_threads(self.total, self.total - ranks, train, preprocess, slowest)
+        } else {
+            StageThreads { preprocessing: self.total, loading: self.total }
+        };
         let ahead = preprocess(split.preprocessing);
+        // The first rank in line wins every tie: take turns, or the same rank falls
+        // behind step after step.
+        let turn = (step.iteration % ranks) as usize;
+        self.pending.rotate_left(turn);
+        self.batches.rotate_left(turn);
         let mut loading = assign_threads(&self.pending, split.loading, self.tau, |gpu, threads| {
             let batch = &self.batches[gpu];
             time_difference(load(batch, threads), ahead, bytes(batch) / system.compute)
         });
         give_everyone_one(&mut loading, split.loading);
+        loading.rotate_right(turn);
         if self.last.as_ref().is_some_and(|last| *last == (loading.clone(), split.preprocessing)) {
             return None;
         }
