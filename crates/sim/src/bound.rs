@@ -10,7 +10,7 @@
 //! epoch used cannot be held either. The staging ring is transit, not cache.
 
 use belady_control::Job;
-use belady_control::model::Seconds;
+use belady_control::model::{Readers, Seconds};
 
 /// The bound of a whole job.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +101,11 @@ fn epoch_bound(job: &Job, epoch: u32, seen: &mut [u64]) -> EpochBound {
         slowest_ranks += slowest;
     }
     let nodes = f64::from(system.nodes);
+    let threads: u32 = system.tiers.iter().map(|tier| tier.threads).sum();
+    let most_readers = match system.source.readers {
+        Readers::Nodes => system.nodes,
+        Readers::Threads => system.nodes * threads,
+    };
     let cache = u64::from(system.nodes) * system.cache_capacity().0;
     let from_source = distinct.saturating_sub(cache).max(first);
     let from_cache = distinct - from_source;
@@ -116,7 +121,7 @@ fn epoch_bound(job: &Job, epoch: u32, seen: &mut [u64]) -> EpochBound {
     EpochBound {
         compute: Seconds(slowest_ranks as f64 / system.compute.0),
         preprocess: Seconds(most / (f64::from(system.staging_threads()) * system.preprocess.0)),
-        source: Seconds(from_source as f64 / system.source.throughput.best_up_to(system.nodes).0),
+        source: Seconds(from_source as f64 / system.source.throughput.best_up_to(most_readers).0),
         link: Seconds(from_source as f64 / (nodes * system.source.link.0)),
         tiers,
         distinct_bytes: distinct,

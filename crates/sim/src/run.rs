@@ -25,27 +25,36 @@ pub fn run(
     watch: Observer<'_>,
 ) -> Result<Vec<Outcome>, ScenarioError> {
     let job = scenario.job()?;
-    let epochs = scenario.training.epochs;
-    if job.sizes.len() > LARGE {
-        let bound = bound(&job, epochs);
-        let runs = scenario.policies.iter();
-        return Ok(runs.map(|spec| outcome(scenario, sweep, &job, spec, &bound, watch)).collect());
+    let outcome = |spec: &PolicySpec| simulate_policy(scenario, &job, spec, watch);
+    // The bound takes about as long as a policy's run: both at once.
+    let (mut outcomes, bound): (Vec<Outcome>, Bound) = rayon::join(
+        || {
+            if job.sizes.len() > LARGE {
+                scenario.policies.iter().map(outcome).collect()
+            } else {
+                scenario.policies.par_iter().with_max_len(1).map(outcome).collect()
+            }
+        },
+        || bound(&job, scenario.training.epochs),
+    );
+    for (outcome, spec) in outcomes.iter_mut().zip(&scenario.policies) {
+        outcome.scenario.clone_from(&scenario.name);
+        outcome.policy.clone_from(&spec.label);
+        outcome.sweep =
+            sweep.iter().map(|set| (set.key().to_owned(), set.text().to_owned())).collect();
+        outcome.perfect_seconds = bound.perfect.0;
+        outcome.bound_seconds = bound.seconds.0;
+        outcome.bound_by = bound.epochs.iter().map(|epoch| epoch.binds().to_owned()).collect();
+        outcome.distinct_bytes_per_epoch =
+            bound.epochs.iter().map(|epoch| epoch.distinct_bytes).collect();
     }
-    let bound = bound(&job, epochs);
-    Ok(scenario
-        .policies
-        .par_iter()
-        .with_max_len(1)
-        .map(|spec| outcome(scenario, sweep, &job, spec, &bound, watch))
-        .collect())
+    Ok(outcomes)
 }
 
-fn outcome(
+fn simulate_policy(
     scenario: &Scenario,
-    sweep: &[Set],
     job: &Arc<Job>,
     spec: &PolicySpec,
-    bound: &Bound,
     watch: Observer<'_>,
 ) -> Outcome {
     let began = Instant::now();
@@ -56,14 +65,6 @@ fn outcome(
         }
         Err(reason) => Outcome { reason: Some(reason.to_string()), ..Outcome::default() },
     };
-    outcome.scenario.clone_from(&scenario.name);
-    outcome.policy.clone_from(&spec.label);
-    outcome.sweep = sweep.iter().map(|set| (set.key().to_owned(), set.text().to_owned())).collect();
-    outcome.perfect_seconds = bound.perfect.0;
-    outcome.bound_seconds = bound.seconds.0;
-    outcome.bound_by = bound.epochs.iter().map(|epoch| epoch.binds().to_owned()).collect();
-    outcome.distinct_bytes_per_epoch =
-        bound.epochs.iter().map(|epoch| epoch.distinct_bytes).collect();
     outcome.simulated_in_seconds = began.elapsed().as_secs_f64();
     outcome
 }

@@ -19,19 +19,24 @@
 //! away. So all nodes compute the same places without a word between them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::balance::even_classes;
 use super::{
     Actions, Event, Keep, Load, NodeId, Place, Plan, Policy, RankId, Threads, TierId, Unsupported,
 };
+use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::Seconds;
-use crate::sampler::{EpochOrder, SampleId, Scheme};
+use crate::sampler::{EpochOrder, Order, SampleId, Scheme};
 
 /// Left free in the caches: an epoch's occupancy wavers by a few samples a node while
 /// one epoch's samples make room for the next one's.
 const SLACK: f64 = 0.002;
+
+/// Share of the room that is not dealt evenly by count but used to even out bytes.
+const EVENING: f64 = 0.1;
 
 /// A place in a cache: `node * tiers + tier`, or 0 for nowhere (tier 0 is the ring).
 type Spot = u16;
@@ -47,7 +52,30 @@ struct Repeat {
     waits_at: Spot,
 }
 
-type Repeats = HashMap<SampleId, Repeat>;
+/// The samples that one epoch uses more than once. Padding repeats the first samples of an
+/// epoch at its end, so most iterations need no look into the map.
+#[derive(Clone, Debug, Default)]
+struct Repeats {
+    samples: HashMap<SampleId, Repeat>,
+    /// No repeated sample is used in the iterations between these two.
+    quiet: Range<u32>,
+}
+
+impl Repeats {
+    #[inline]
+    fn get(&self, sample: SampleId, iteration: u32) -> Option<&Repeat> {
+        if self.samples.is_empty() || self.quiet.contains(&iteration) {
+            None
+        } else {
+            self.samples.get(&sample)
+        }
+    }
+
+    #[inline]
+    fn is_last(&self, sample: SampleId, iteration: u32, rank: RankId) -> bool {
+        self.get(sample, iteration).is_none_or(|repeat| repeat.last == (iteration, rank))
+    }
+}
 
 #[derive(Debug)]
 pub struct Belady {
@@ -61,6 +89,9 @@ struct Epoch {
     /// Where each sample waits for this epoch; empty means nowhere.
     spots: Arc<Vec<Spot>>,
     repeats: Arc<Repeats>,
+    /// By node: how many bytes more than the mean it has read from the source when the
+    /// epoch begins, as far as that still makes it late. Empty means none.
+    behind: Arc<Vec<f64>>,
 }
 
 impl Epoch {
@@ -109,14 +140,18 @@ impl Plan for Belady {
     }
 
     fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, next: Option<&Arc<EpochOrder>>) {
-        let spots = self.epoch(epoch).spots;
-        let (coming, repeats) =
-            Transition::new(&self.job, order, next.map(AsRef::as_ref), &spots).run();
+        let next = next.map(AsRef::as_ref);
+        let Epoch { spots, behind, .. } = self.epoch(epoch);
+        let mut transition = Transition::new(&self.job, order, next, &spots, &behind);
+        let (coming, repeats) = transition.run();
+        let later = Arc::new(transition.behind);
         let mut epochs = self.lock();
-        // Staging may be one epoch ahead of what is consumed.
-        epochs.retain(|&old, _| old + 2 > epoch);
-        epochs.insert(epoch, Epoch { spots, repeats: Arc::new(repeats) });
-        epochs.insert(epoch + 1, Epoch { spots: Arc::new(coming), ..Epoch::default() });
+        // This one may be begun while the one before is staged and the one before that
+        // is consumed.
+        epochs.retain(|&old, _| old + 3 > epoch);
+        epochs.insert(epoch, Epoch { spots, repeats: Arc::new(repeats), behind });
+        let spots = Arc::new(coming);
+        epochs.insert(epoch + 1, Epoch { spots, repeats: Arc::default(), behind: later });
     }
 }
 
@@ -134,6 +169,8 @@ struct Transition<'a> {
     room: Vec<u64>,
     /// The same over all nodes, by tier.
     room_in_tier: Vec<u64>,
+    /// As [`Epoch::behind`], of the next epoch.
+    behind: Vec<f64>,
 }
 
 impl<'a> Transition<'a> {
@@ -142,6 +179,7 @@ impl<'a> Transition<'a> {
         order: &'a EpochOrder,
         next: Option<&'a EpochOrder>,
         spots: &'a [Spot],
+        behind: &[f64],
     ) -> Self {
         let system = &job.system;
         let tiers = system.tiers.len();
@@ -159,10 +197,11 @@ impl<'a> Transition<'a> {
             Scheme::Whole => 1,
             _ => system.ranks(),
         };
-        Self { job, order, next, spots, tiers, ranks, room, room_in_tier }
+        let behind = source_lag(job, order, ranks, spots, behind);
+        Self { job, order, next, spots, tiers, ranks, room, room_in_tier, behind }
     }
 
-    fn run(mut self) -> (Vec<Spot>, Repeats) {
+    fn run(&mut self) -> (Vec<Spot>, Repeats) {
         let mut repeats = self.find_repeats();
         let next_node = self.next_nodes();
         let wish = self.wishes(&repeats, &next_node);
@@ -174,12 +213,14 @@ impl<'a> Transition<'a> {
             let begin = place;
             for rank in 0..self.ranks {
                 for sample in self.order.batch(rank, iteration) {
-                    if !is_last(&repeats, sample, iteration, rank) {
+                    if !repeats.is_last(sample, iteration, rank) {
                         continue;
                     }
                     let mut spot = self.spot(sample);
                     if spot == NOWHERE {
-                        spot = repeats.get(&sample).map_or(NOWHERE, |repeat| repeat.waits_at);
+                        spot = repeats
+                            .get(sample, iteration)
+                            .map_or(NOWHERE, |repeat| repeat.waits_at);
                     }
                     let candidate = next_node.get(sample as usize).is_some_and(|&n| n != UNUSED);
                     if spot != NOWHERE {
@@ -197,14 +238,14 @@ impl<'a> Transition<'a> {
             for rank in 0..self.ranks {
                 let node = self.job.system.node_of(rank);
                 for sample in self.order.batch(rank, iteration) {
-                    if !repeats.is_empty()
-                        && let Some(repeat) = repeats.get_mut(&sample)
+                    if let Some(repeat) = repeats.get(sample, iteration)
                         && (iteration, rank) == repeat.first
                         && self.spot(sample) == NOWHERE
                     {
-                        repeat.waits_at = self.find_room(sample, 1, node, node);
+                        let spot = self.find_room(sample, 1, node, node);
+                        repeats.samples.entry(sample).and_modify(|r| r.waits_at = spot);
                     }
-                    if !is_last(&repeats, sample, iteration, rank) {
+                    if !repeats.is_last(sample, iteration, rank) {
                         continue;
                     }
                     let Some(&user) = next_node.get(sample as usize).filter(|&&n| n != UNUSED)
@@ -267,40 +308,51 @@ impl<'a> Transition<'a> {
     }
 
     fn find_repeats(&self) -> Repeats {
-        let mut repeats = Repeats::new();
-        let mut seen = vec![0u64; (self.job.sizes.len() as usize).div_ceil(64)];
+        let mut repeats = Repeats::default();
+        let config = self.job.stream.config();
+        let given = matches!(config.order, Order::Given(_));
+        if !given && self.order.samples().len() <= config.samples as usize {
+            // A permutation or part of one.
+            return repeats;
+        }
+        let mut uses: HashMap<SampleId, Vec<(u32, RankId)>> = HashMap::new();
+        let mut seen = Bits::new(self.job.sizes.len());
+        self.for_each_use(|_, _, sample| {
+            if !seen.insert(sample) {
+                uses.insert(sample, vec![]);
+            }
+        });
+        self.for_each_use(|iteration, rank, sample| {
+            if let Some(uses) = uses.get_mut(&sample) {
+                uses.push((iteration, rank));
+            }
+        });
+        let mut busy: Vec<u32> = uses.values().flatten().map(|&(iteration, _)| iteration).collect();
+        busy.extend([0, self.order.iterations()]);
+        busy.sort_unstable();
+        repeats.quiet = busy
+            .windows(2)
+            .map(|pair| pair[0] + 1..pair[1])
+            .max_by_key(ExactSizeIterator::len)
+            .unwrap_or_default();
+        repeats.samples = uses
+            .into_iter()
+            .map(|(sample, uses)| {
+                let (first, last) = (uses[0], uses[uses.len() - 1]);
+                (sample, Repeat { first, last, waits_at: NOWHERE })
+            })
+            .collect();
+        repeats
+    }
+
+    fn for_each_use(&self, mut see: impl FnMut(u32, RankId, SampleId)) {
         for iteration in 0..self.order.iterations() {
             for rank in 0..self.ranks {
                 for sample in self.order.batch(rank, iteration) {
-                    let (word, bit) = (sample as usize / 64, 1u64 << (sample % 64));
-                    if seen[word] & bit != 0 {
-                        let at = (iteration, rank);
-                        let new = Repeat { first: at, last: at, waits_at: NOWHERE };
-                        repeats.entry(sample).or_insert(new).last = at;
-                    }
-                    seen[word] |= bit;
+                    see(iteration, rank, sample);
                 }
             }
         }
-        if !repeats.is_empty() {
-            // Only now is it known whose first use matters.
-            let mut open: std::collections::HashSet<SampleId> = repeats.keys().copied().collect();
-            for iteration in 0..self.order.iterations() {
-                for rank in 0..self.ranks {
-                    for sample in self.order.batch(rank, iteration) {
-                        if open.is_empty() {
-                            return repeats;
-                        }
-                        if open.remove(&sample)
-                            && let Some(repeat) = repeats.get_mut(&sample)
-                        {
-                            repeat.first = (iteration, rank);
-                        }
-                    }
-                }
-            }
-        }
-        repeats
     }
 
     /// The node that uses each sample first in the next epoch; empty without one.
@@ -325,18 +377,18 @@ impl<'a> Transition<'a> {
         let system = &self.job.system;
         let mut count = 0u32;
         let mut bytes = 0u64;
-        let mut settled = true;
+        let mut settled = 0u32;
         let mut place_of = vec![u32::MAX; self.job.sizes.len() as usize];
         for iteration in 0..self.order.iterations() {
             for rank in 0..self.ranks {
                 for sample in self.order.batch(rank, iteration) {
                     if next_node[sample as usize] != UNUSED
-                        && is_last(repeats, sample, iteration, rank)
+                        && repeats.is_last(sample, iteration, rank)
                     {
                         place_of[sample as usize] = count;
                         count += 1;
                         bytes += self.job.sizes.get(sample);
-                        settled &= self.spot(sample) != NOWHERE;
+                        settled += u32::from(self.spot(sample) != NOWHERE);
                     }
                 }
             }
@@ -346,18 +398,21 @@ impl<'a> Transition<'a> {
             .map(|tier| (nodes * system.tiers[tier].capacity.0) as f64 * (1.0 - SLACK))
             .collect();
         let fits = capacities.iter().sum::<f64>() >= bytes as f64;
-        if fits && settled {
-            // Everything has a place already: leave the tiers alone.
-            let mut wish = vec![0; count as usize];
+        if fits && settled > 0 {
+            // Everything has a place but what the last epoch left out: leave the tiers
+            // alone and put the rest where there is room.
+            let mut wish = vec![1; count as usize];
             for (sample, &place) in place_of.iter().enumerate() {
-                if place != u32::MAX {
-                    wish[place as usize] =
-                        (usize::from(self.spot(sample as SampleId)) % self.tiers) as TierId;
+                let spot = self.spot(sample as SampleId);
+                if place != u32::MAX && spot != NOWHERE {
+                    wish[place as usize] = (usize::from(spot) % self.tiers) as TierId;
                 }
             }
             return wish;
         }
         let mut to_next = vec![0u32; count as usize];
+        let mut from_next = vec![0u32; count as usize];
+        let mut candidates = Bits::new(self.job.sizes.len());
         let mut number = 0;
         for iteration in 0..next.iterations() {
             for rank in 0..self.ranks {
@@ -365,23 +420,133 @@ impl<'a> Transition<'a> {
                     let place = std::mem::replace(&mut place_of[sample as usize], u32::MAX);
                     if place != u32::MAX {
                         to_next[place as usize] = number;
+                        from_next[number as usize] = place;
                         number += 1;
+                        candidates.insert(sample);
                     }
                 }
             }
         }
         drop(place_of);
-        let shares: Vec<f64> = capacities.iter().map(|&room| room / bytes.max(1) as f64).collect();
-        even_classes(to_next, &shares)
+        let share = |room: f64| room / bytes.max(1) as f64;
+        let dealt = if fits { 1.0 } else { 1.0 - EVENING };
+        let shares: Vec<f64> = capacities.iter().map(|&room| share(room) * dealt).collect();
+        let mut wish = even_classes(to_next, &shares);
+        if !fits {
+            self.even_out(next, &candidates, &from_next, &capacities, &mut wish);
+        }
+        wish
     }
+
+    /// Deals the rest of the room so that, at every iteration of the next epoch, every
+    /// node has read as much from the source since the epoch's start as any other: a node
+    /// that lags would hold up all. Equal counts alone drift apart, since sizes differ.
+    fn even_out(
+        &self,
+        next: &EpochOrder,
+        candidates: &Bits,
+        from_next: &[u32],
+        capacities: &[f64],
+        wish: &mut [TierId],
+    ) {
+        let nodes = self.behind.len();
+        let mut slow = self.behind.clone();
+        let mut room = capacities.to_vec();
+        let mut used = 0.0;
+        let mut total = 0.0;
+        for iteration in 0..next.iterations() {
+            for rank in 0..self.ranks {
+                for sample in next.batch(rank, iteration) {
+                    total += self.job.sizes.get(sample) as f64;
+                }
+            }
+        }
+        let slow_share = (1.0 - capacities.iter().sum::<f64>() / total.max(1.0)).max(0.0);
+        let mut seen = candidates.clone();
+        let mut number = 0;
+        let mut open = vec![];
+        for iteration in 0..next.iterations() {
+            open.clear();
+            for rank in 0..self.ranks {
+                let node = self.job.system.node_of(rank) as usize % nodes;
+                for sample in next.batch(rank, iteration) {
+                    let size = self.job.sizes.get(sample) as f64;
+                    used += size;
+                    let tier = if seen.remove(sample) {
+                        let place = from_next[number] as usize;
+                        number += 1;
+                        if wish[place] == 0 {
+                            open.push((node, place, size));
+                        }
+                        wish[place]
+                    } else {
+                        0
+                    };
+                    if tier == 0 {
+                        slow[node] += size;
+                    } else {
+                        room[usize::from(tier) - 1] -= size;
+                    }
+                }
+            }
+            let fair = used * slow_share / nodes as f64;
+            for &(node, place, size) in &open {
+                // Half a sample too many is as good as half a sample too few.
+                if slow[node] - fair < size / 2.0 {
+                    continue;
+                }
+                let roomiest = (0..room.len()).max_by(|&a, &b| room[a].total_cmp(&room[b]));
+                if let Some(tier) = roomiest.filter(|&tier| room[tier] >= size) {
+                    room[tier] -= size;
+                    slow[node] -= size;
+                    wish[place] = tier as TierId + 1;
+                }
+            }
+        }
+    }
+}
+
+/// How far each node is behind the others, in bytes read from the source, when an epoch
+/// ends. Where compute or anything else but the source sets the pace, rings are full by
+/// then and nobody is.
+fn source_lag(
+    job: &Job,
+    order: &EpochOrder,
+    ranks: u32,
+    spots: &[Spot],
+    behind: &[f64],
+) -> Vec<f64> {
+    let system = &job.system;
+    let nodes = if ranks == 1 { 1 } else { system.nodes as usize };
+    let mut slow = vec![0.0; nodes];
+    let mut total = 0.0;
+    for iteration in 0..order.iterations() {
+        for rank in 0..ranks {
+            let node = system.node_of(rank) as usize % nodes;
+            for sample in order.batch(rank, iteration) {
+                let size = job.sizes.get(sample) as f64;
+                total += size;
+                if spots.get(sample as usize).is_none_or(|&spot| spot == NOWHERE) {
+                    slow[node] += size;
+                }
+            }
+        }
+    }
+    let read: f64 = slow.iter().sum();
+    let reading = read / system.source.throughput.at(system.nodes).0;
+    let computing = total / (f64::from(ranks) * system.compute.0);
+    if reading < computing {
+        return vec![0.0; nodes];
+    }
+    let mean = read / nodes as f64;
+    for (node, slow) in slow.iter_mut().enumerate() {
+        *slow += behind.get(node).copied().unwrap_or(0.0) - mean;
+    }
+    slow
 }
 
 /// No rank uses the sample in the next epoch.
 const UNUSED: u16 = u16::MAX;
-
-fn is_last(repeats: &Repeats, sample: SampleId, iteration: u32, rank: RankId) -> bool {
-    repeats.is_empty() || repeats.get(&sample).is_none_or(|repeat| repeat.last == (iteration, rank))
-}
 
 struct Instance {
     node: NodeId,
@@ -411,9 +576,7 @@ impl Instance {
     /// Where the sample is for this use, and whether this use is its last here.
     fn find(&self, sample: SampleId, at: (u32, RankId)) -> (Spot, bool) {
         let spot = self.this.spot(sample);
-        let repeat =
-            if self.this.repeats.is_empty() { None } else { self.this.repeats.get(&sample) };
-        match repeat {
+        match self.this.repeats.get(sample, at.0) {
             None => (spot, true),
             Some(repeat) if spot == NOWHERE && at.0 > repeat.first.0 => {
                 (repeat.waits_at, at == repeat.last)
@@ -457,7 +620,7 @@ impl Instance {
             let to = if last {
                 self.next.spot(sample)
             } else if spot == NOWHERE {
-                self.this.repeats.get(&sample).map_or(NOWHERE, |repeat| repeat.waits_at)
+                self.this.repeats.get(sample, at.0).map_or(NOWHERE, |repeat| repeat.waits_at)
             } else {
                 NOWHERE
             };

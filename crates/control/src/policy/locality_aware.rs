@@ -124,8 +124,8 @@ impl Memory {
     }
 
     fn remember(&mut self, epoch: u32, order: Arc<EpochOrder>) -> Arc<EpochOrder> {
-        // Staging reaches less than an epoch ahead: two epochs are in flight.
-        if self.orders.len() == 2 {
+        // Staging reaches less than an epoch ahead, and one more is begun early.
+        if self.orders.len() == 3 {
             self.orders.pop_front();
         }
         self.orders.push_back((epoch, order.clone()));

@@ -189,8 +189,9 @@ pub trait Plan: Send + Sync {
         Preload::default()
     }
 
-    /// The next epoch starts being staged: its order, and that of the epoch after it
-    /// if there is one. Called once an epoch, in order, before any event of that epoch.
+    /// Told of each epoch once, in order, before any event of it: its order, and that of
+    /// the epoch after it if there is one. May be called on another thread while events of
+    /// the epoch before still arrive.
     fn begin_epoch(&self, _epoch: u32, _order: &Arc<EpochOrder>, _next: Option<&Arc<EpochOrder>>) {}
 
     /// How staging threads are used until an instance says otherwise.

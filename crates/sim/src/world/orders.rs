@@ -1,61 +1,105 @@
-//! The orders of the epochs in the window between what is consumed and what is
-//! staged, each made once, on a thread of its own while the world goes on.
+//! The orders of the epochs in the window between what is consumed and what is staged.
+//!
+//! Each epoch is made ready on a thread of its own while the world goes through the one
+//! before: its successor's order is drawn, and the plan is told of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use belady_control::Job;
+use belady_control::policy::Plan;
 use belady_control::sampler::EpochOrder;
 
-#[derive(Debug)]
 pub struct Orders {
     job: Arc<Job>,
+    plan: Arc<dyn Plan>,
     epochs: u32,
-    /// The epoch of the front of `ready`.
+    /// The epoch of the front of `begun`.
     first: u32,
-    ready: VecDeque<Arc<EpochOrder>>,
-    coming: Option<JoinHandle<EpochOrder>>,
+    /// Epochs that the plan knows.
+    begun: VecDeque<Arc<EpochOrder>>,
+    /// The epoch after the last of `begun`, being made ready.
+    coming: Option<JoinHandle<Begun>>,
+    /// Its order, drawn already when the epoch before it was begun.
+    drawn: Option<Arc<EpochOrder>>,
+}
+
+/// An epoch made ready, and the order of the one after it.
+struct Begun {
+    order: Arc<EpochOrder>,
+    next: Option<Arc<EpochOrder>>,
 }
 
 impl Orders {
-    pub fn new(job: &Arc<Job>, epochs: u32) -> Self {
-        let mut orders =
-            Self { job: job.clone(), epochs, first: 0, ready: VecDeque::new(), coming: None };
+    pub fn new(job: &Arc<Job>, plan: &Arc<dyn Plan>, epochs: u32) -> Self {
+        let mut orders = Self {
+            job: job.clone(),
+            plan: plan.clone(),
+            epochs,
+            first: 0,
+            begun: VecDeque::new(),
+            coming: None,
+            drawn: None,
+        };
         orders.prepare();
         orders
     }
 
-    fn prepare(&mut self) {
-        let next = self.first + self.ready.len() as u32;
-        if self.coming.is_none() && next < self.epochs {
-            let job = self.job.clone();
-            self.coming = Some(std::thread::spawn(move || job.stream.epoch(next)));
+    /// What makes the next epoch ready.
+    fn work(&mut self) -> impl FnOnce() -> Begun + Send + 'static {
+        let epoch = self.first + self.begun.len() as u32;
+        let (job, plan, epochs) = (self.job.clone(), self.plan.clone(), self.epochs);
+        let drawn = self.drawn.take();
+        move || {
+            let order = drawn.unwrap_or_else(|| Arc::new(job.stream.epoch(epoch)));
+            let next = (epoch + 1 < epochs).then(|| Arc::new(job.stream.epoch(epoch + 1)));
+            plan.begin_epoch(epoch, &order, next.as_ref());
+            Begun { order, next }
         }
     }
 
-    /// `None` past the last epoch.
+    fn prepare(&mut self) {
+        if self.coming.is_none() && self.first + (self.begun.len() as u32) < self.epochs {
+            let work = self.work();
+            self.coming = Some(std::thread::spawn(work));
+        }
+    }
+
+    /// The order of an epoch, which the plan knows by then; `None` past the last one.
     pub fn get(&mut self, epoch: u32) -> Option<Arc<EpochOrder>> {
         if epoch >= self.epochs {
             return None;
         }
-        while epoch - self.first >= self.ready.len() as u32 {
-            let next = self.first + self.ready.len() as u32;
-            let order = match self.coming.take().map(JoinHandle::join) {
-                Some(Ok(order)) => order,
-                _ => self.job.stream.epoch(next),
+        while epoch - self.first >= self.begun.len() as u32 {
+            let begun = match self.coming.take() {
+                Some(thread) => match thread.join() {
+                    Ok(begun) => begun,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                },
+                None => self.work()(),
             };
-            self.ready.push_back(Arc::new(order));
+            self.begun.push_back(begun.order);
+            self.drawn = begun.next;
+            // One ahead and no more: the plan keeps only so many epochs.
+            if epoch - self.first < self.begun.len() as u32 && self.begun.len() <= 2 {
+                self.prepare();
+            }
         }
-        Some(self.ready[(epoch - self.first) as usize].clone())
+        Some(self.begun[(epoch - self.first) as usize].clone())
     }
 
     /// Epochs before `epoch` will not be asked for again.
     pub fn forget_before(&mut self, epoch: u32) {
-        while self.first < epoch && !self.ready.is_empty() {
-            self.ready.pop_front();
+        while self.first < epoch && !self.begun.is_empty() {
+            self.begun.pop_front();
             self.first += 1;
         }
-        self.prepare();
+    }
+}
+
+impl std::fmt::Debug for Orders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Orders").field("first", &self.first).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,137 @@
+//! What happens beside staging: filling tiers before the run, and prefetching into them
+//! during it.
+
+use belady_control::model::{Pipeline, Sharing};
+use belady_control::policy::{Event, NodeId, Place, Staging, TierId};
+use belady_control::sampler::SampleId;
+
+use super::World;
+use super::machine::{ServerId, Work};
+use super::stations::{device_seconds, seconds};
+
+/// Token of background work: its server says whose it is.
+pub const PREFETCH: u32 = u32::MAX;
+/// Samples of one background fetch: enough to amortise the asking, few enough to
+/// keep progress fine-grained.
+const PREFETCH_BATCH: usize = 64;
+
+#[derive(Debug)]
+pub struct Prefetcher {
+    pub node: NodeId,
+    pub tier: TierId,
+    pub server: ServerId,
+    pub busy: bool,
+    pub samples: Vec<SampleId>,
+}
+
+impl World {
+    /// Fills the tiers before the first step.
+    pub fn preload(&mut self) {
+        let preload = self.plan.preload();
+        let tiers = self.job.system.tiers.len();
+        for (node, list) in preload.nodes.iter().enumerate() {
+            let mut bytes = vec![0.0; tiers];
+            for &(sample, tier) in list {
+                let size = self.job.sizes.get(sample);
+                self.store.put(node as NodeId, tier, sample, size);
+                bytes[tier as usize] += size as f64;
+                if !preload.free {
+                    self.meter.source_read(0, sample, size, true);
+                }
+            }
+            if preload.free {
+                continue;
+            }
+            for (tier, &bytes) in bytes.iter().enumerate().skip(1) {
+                if bytes > 0.0 {
+                    let server = self.prefetchers[node * (tiers - 1) + tier - 1].server;
+                    let threads = self.machine.threads(server);
+                    let prepare = match self.rates.pipeline {
+                        Pipeline::Serial => bytes * self.rates.prepare / threads,
+                        Pipeline::Overlapped => 0.0,
+                    };
+                    let work =
+                        Work { token: Some(PREFETCH), source_bytes: bytes, then_seconds: prepare };
+                    self.machine.submit(0.0, server, work);
+                }
+            }
+        }
+        while let Some(at) = self.machine.next_event() {
+            self.machine.step();
+            self.now = at;
+        }
+        self.meter.preloaded(self.now);
+    }
+
+    pub fn wake_prefetchers(&mut self) {
+        if self.staging == Staging::Instant {
+            return;
+        }
+        for index in 0..self.prefetchers.len() {
+            if !self.prefetchers[index].busy {
+                self.ask_prefetcher(index, self.now);
+            }
+        }
+    }
+
+    fn ask_prefetcher(&mut self, index: usize, now: f64) {
+        let Prefetcher { node, tier, server, .. } = self.prefetchers[index];
+        let mut actions = std::mem::take(&mut self.actions);
+        actions.clear();
+        let event = Event::Idle { tier, limit: PREFETCH_BATCH };
+        self.policies[node as usize].on(seconds(now), event, &mut actions);
+        self.apply_evictions(node, &actions);
+        self.prefetchers[index].busy = !actions.fetches.is_empty();
+        if self.prefetchers[index].busy {
+            self.demand.clear(self.job.system.tiers.len());
+            let mut samples = std::mem::take(&mut self.prefetchers[index].samples);
+            samples.clear();
+            for fetch in &actions.fetches {
+                let bytes = self.job.sizes.get(fetch.sample);
+                let amount = bytes as f64;
+                match fetch.from {
+                    Place::Source => {
+                        self.demand.source += amount;
+                        self.meter.source_read(self.epoch, fetch.sample, bytes, false);
+                    }
+                    Place::Local(from) => self.demand.local[from as usize] += amount,
+                    Place::Peer(_, from) => self.demand.peer[from as usize] += amount,
+                }
+                samples.push(fetch.sample);
+            }
+            let threads = self.machine.threads(server);
+            let own =
+                self.rates.local_seconds(&self.demand) + self.rates.peer_seconds(&self.demand);
+            let work = Work {
+                token: Some(PREFETCH),
+                source_bytes: self.demand.source,
+                then_seconds: own / threads,
+            };
+            self.prefetchers[index].samples = samples;
+            self.machine.submit(now, server, work);
+        }
+        self.actions = actions;
+    }
+
+    /// A background fetch has arrived.
+    pub fn fetched(&mut self, index: usize, now: f64) {
+        let Prefetcher { node, tier, .. } = self.prefetchers[index];
+        let samples = std::mem::take(&mut self.prefetchers[index].samples);
+        let mut actions = std::mem::take(&mut self.actions);
+        for &sample in &samples {
+            let bytes = self.job.sizes.get(sample);
+            if self.store.put(node, tier, sample, bytes) && self.rates.sharing == Sharing::Aggregate
+            {
+                let device = &mut self.stations[node as usize].devices[tier as usize];
+                device.serve(now, device_seconds(bytes, &self.rates.write, tier));
+            }
+            actions.clear();
+            let event = Event::Fetched { tier, sample };
+            self.policies[node as usize].on(seconds(now), event, &mut actions);
+            self.apply_evictions(node, &actions);
+        }
+        self.actions = actions;
+        self.prefetchers[index].samples = samples;
+        self.ask_prefetcher(index, now);
+    }
+}

@@ -1,0 +1,136 @@
+//! The end of a step: who waited, what is let go, what is kept.
+
+use belady_control::model::Sharing;
+use belady_control::policy::{Actions, Event, NodeId, Staging};
+
+use super::World;
+use super::background::PREFETCH;
+use super::meter::StepTimes;
+use super::stations::{Cause, device_seconds, seconds};
+
+impl World {
+    /// Runs the machine to its next event.
+    fn advance(&mut self) {
+        let Some(done) = self.machine.step() else { return };
+        if done.token == PREFETCH {
+            self.fetched((done.server - self.first_prefetcher) as usize, done.at);
+        } else {
+            let parcel = &mut self.parcels[done.token as usize];
+            parcel.loaded = true;
+            let cause = parcel.server_cause;
+            parcel.ready.take(done.at, cause);
+        }
+    }
+
+    /// All ranks consume their batch of `step`; the slowest ends it.
+    pub fn consume(&mut self, step: u64) {
+        for ring in 0..self.rings.len() {
+            while let Some(&front) = self.rings[ring].staged.front()
+                && !self.parcels[front as usize].loaded
+            {
+                self.advance();
+            }
+        }
+        let begin = self.now;
+        let on_demand = self.staging == Staging::OnDemand;
+        let mut end = begin;
+        let mut compute: f64 = 0.0;
+        let (mut longest, mut shortest) = (0.0f64, f64::INFINITY);
+        let mut cause = Cause::Source;
+        self.slow_bytes.clear();
+        for ring in &self.rings {
+            let Some(&front) = ring.staged.front() else { continue };
+            let parcel = &self.parcels[front as usize];
+            let ready = parcel.ready.at;
+            for part in &parcel.parts {
+                let (wait, finish) = if on_demand {
+                    ((ready - begin - part.compute).max(0.0), ready.max(begin))
+                } else {
+                    let wait = (ready - begin).max(0.0);
+                    (wait, begin + wait + part.compute)
+                };
+                longest = longest.max(wait);
+                shortest = shortest.min(wait);
+                compute = compute.max(part.compute);
+                if finish > end {
+                    end = finish;
+                    cause = parcel.ready.cause;
+                }
+                self.slow_bytes.push(part.source_bytes);
+            }
+        }
+        let times = StepTimes {
+            begin,
+            end,
+            compute,
+            longest_wait: longest,
+            shortest_wait: if shortest.is_finite() { shortest } else { 0.0 },
+            cause,
+            slow_bytes: &self.slow_bytes,
+        };
+        self.meter.step(self.epoch, &times);
+        while self.machine.next_event().is_some_and(|at| at <= end) {
+            self.advance();
+        }
+        self.now = end;
+        self.let_go(step);
+    }
+
+    /// The step is over: copies that were waiting for it go, the ring frees its
+    /// space, and policies decide what to keep.
+    fn let_go(&mut self, step: u64) {
+        for ring in &self.rings {
+            let Some(&front) = ring.staged.front() else { continue };
+            for &(node, tier, sample) in &self.parcels[front as usize].releases {
+                self.store.evict(node, tier, sample, self.job.sizes.get(sample));
+            }
+        }
+        let at = self.step_of(step);
+        let mut actions = std::mem::take(&mut self.actions);
+        for ring in 0..self.rings.len() {
+            let Some(id) = self.rings[ring].staged.pop_front() else { continue };
+            let parcel = std::mem::take(&mut self.parcels[id as usize]);
+            let node = self.rings[ring].node;
+            self.rings[ring].used -= parcel.bytes;
+            let parts = if self.staging == Staging::Instant { &[] } else { &parcel.parts[..] };
+            for part in parts {
+                actions.clear();
+                let event = Event::Consumed { rank: part.rank, step: at, samples: &part.samples };
+                self.policies[node as usize].on(seconds(self.now), event, &mut actions);
+                self.apply_evictions(node, &actions);
+                if let Some(threads) = actions.threads.take() {
+                    self.set_threads(node, threads);
+                }
+                for &sample in &part.samples {
+                    self.store.leave_ring(node, at.epoch, sample);
+                }
+                self.apply_keeps(node, &actions);
+            }
+            self.parcels[id as usize] = parcel;
+            self.free.push(id);
+        }
+        self.actions = actions;
+    }
+
+    pub fn apply_evictions(&mut self, node: NodeId, actions: &Actions) {
+        for evict in &actions.evictions {
+            let bytes = self.job.sizes.get(evict.sample);
+            self.store.evict(node, evict.tier, evict.sample, bytes);
+        }
+    }
+
+    fn apply_keeps(&mut self, node: NodeId, actions: &Actions) {
+        let physical = self.rates.sharing == Sharing::Aggregate;
+        for keep in &actions.keeps {
+            let bytes = self.job.sizes.get(keep.sample);
+            if self.store.put(keep.node, keep.tier, keep.sample, bytes) && physical {
+                let stations = &mut self.stations[keep.node as usize];
+                let spent = device_seconds(bytes, &self.rates.write, keep.tier);
+                stations.devices[keep.tier as usize].serve(self.now, spent);
+                if keep.node != node {
+                    stations.network.serve(self.now, bytes as f64 / self.rates.network);
+                }
+            }
+        }
+    }
+}
