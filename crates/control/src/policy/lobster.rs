@@ -45,27 +45,21 @@ pub struct Options {
 pub struct Lobster {
     job: Arc<Job>,
     options: Options,
-    shared: Mutex<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    contents: Contents,
-    /// The epochs that are being consumed and staged.
-    plans: VecDeque<Arc<EpochPlan>>,
+    contents: Mutex<Contents>,
+    /// The epochs that are being consumed, staged and made ready.
+    plans: Mutex<VecDeque<Arc<EpochPlan>>>,
 }
 
 impl Lobster {
     pub fn new(job: &Arc<Job>, options: Options) -> Self {
-        let contents = Contents::new(job, options.eviction);
-        let shared = Mutex::new(Shared { contents, plans: VecDeque::new() });
-        Self { job: job.clone(), options, shared }
+        let contents = Mutex::new(Contents::new(job, options.eviction));
+        Self { job: job.clone(), options, contents, plans: Mutex::default() }
     }
 
     fn epoch(&self, epoch: u32) -> Option<Arc<EpochPlan>> {
         // Plans are pushed whole: a poisoned lock still guards complete ones.
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.plans.iter().find(|plan| plan.epoch == epoch).cloned()
+        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.iter().find(|plan| plan.epoch == epoch).cloned()
     }
 }
 
@@ -86,12 +80,15 @@ impl Plan for Lobster {
     }
 
     fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, next: Option<&Arc<EpochOrder>>) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = shared.contents.epoch(epoch, order, next.map(AsRef::as_ref));
-        if shared.plans.len() == 2 {
-            shared.plans.pop_front();
+        let plan = {
+            let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::new(contents.epoch(epoch, order, next.map(AsRef::as_ref)))
+        };
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if plans.len() == 3 {
+            plans.pop_front();
         }
-        shared.plans.push_back(Arc::new(plan));
+        plans.push_back(plan);
     }
 
     fn threads(&self) -> Threads {
