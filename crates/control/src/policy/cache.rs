@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use super::holdings::Bits;
 use super::local::WholeDataset;
 use super::{Actions, Event, Load, NodeId, Place, Plan, Policy, Unsupported};
+use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::SampleId;
@@ -28,7 +28,7 @@ impl Cache {
 
 impl Plan for Cache {
     fn node(self: Arc<Self>, _node: NodeId) -> Box<dyn Policy> {
-        Box::new(Copies { held: Bits::default(), plan: self })
+        Box::new(Copies { held: Bits::new(self.samples), plan: self })
     }
 }
 
@@ -44,7 +44,7 @@ impl Copies {
         if self.held.contains(sample) {
             return Load::from(sample, Place::Local(tier));
         }
-        self.held.insert(sample, self.plan.samples);
+        self.held.insert(sample);
         Load { keep: Some(tier), ..Load::from(sample, Place::Source) }
     }
 }

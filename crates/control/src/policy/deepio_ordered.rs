@@ -3,7 +3,7 @@
 //! Knows which node holds which sample: each loads its share of the dataset into
 //! RAM before training, as much as fits. Then samples are read when they are
 //! asked for, from local RAM, from the holder's, or from the source, since access
-//! frequency plays no part in what is cached. Costs S − N·d_1 source bytes an
+//! frequency plays no part in what is cached. Costs S − N·`d_1` source bytes an
 //! epoch, read one at a time.
 
 use std::sync::Arc;

@@ -3,33 +3,9 @@
 //! asking would cost a round trip.
 
 use super::TierId;
+use crate::bits::Bits;
 use crate::job::Job;
 use crate::sampler::SampleId;
-
-/// A set of samples, one bit each, allocated with its first member.
-#[derive(Clone, Debug, Default)]
-pub struct Bits(Vec<u64>);
-
-impl Bits {
-    #[inline]
-    pub fn contains(&self, sample: SampleId) -> bool {
-        self.0.get(sample as usize / 64).is_some_and(|word| word >> (sample % 64) & 1 == 1)
-    }
-
-    /// Adds a sample of a dataset of `samples`.
-    pub fn insert(&mut self, sample: SampleId, samples: u32) {
-        if self.0.is_empty() {
-            self.0 = vec![0; (samples as usize).div_ceil(64)];
-        }
-        self.0[sample as usize / 64] |= 1 << (sample % 64);
-    }
-
-    pub fn remove(&mut self, sample: SampleId) {
-        if let Some(word) = self.0.get_mut(sample as usize / 64) {
-            *word &= !(1 << (sample % 64));
-        }
-    }
-}
 
 #[derive(Debug)]
 struct Shelf {
@@ -41,16 +17,15 @@ struct Shelf {
 /// What the cache tiers of one node hold.
 #[derive(Debug)]
 pub struct Holdings {
-    samples: u32,
     /// Tier 1 first: the staging buffer is not a cache.
     shelves: Vec<Shelf>,
 }
 
 impl Holdings {
     pub fn new(job: &Job) -> Self {
-        let shelf = |capacity| Shelf { held: Bits::default(), free: capacity, capacity };
+        let held = Bits::new(job.sizes.len());
+        let shelf = |capacity| Shelf { held: held.clone(), free: capacity, capacity };
         Self {
-            samples: job.sizes.len(),
             shelves: job.system.tiers.iter().skip(1).map(|tier| shelf(tier.capacity.0)).collect(),
         }
     }
@@ -83,7 +58,7 @@ impl Holdings {
 
     /// What was reserved has arrived.
     pub fn arrive(&mut self, tier: TierId, sample: SampleId) {
-        self.shelves[tier as usize - 1].held.insert(sample, self.samples);
+        self.shelves[tier as usize - 1].held.insert(sample);
     }
 
     pub fn put(&mut self, tier: TierId, sample: SampleId, bytes: u64) {

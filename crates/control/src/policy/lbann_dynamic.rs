@@ -13,9 +13,9 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::holdings::Bits;
 use super::lbann_preload::must_fit;
 use super::{Actions, Event, Keep, Load, NodeId, Place, Plan, Policy, TierId, Unsupported};
+use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Scheme, Step};
@@ -94,7 +94,12 @@ impl LbannDynamic {
 
 impl Plan for LbannDynamic {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
-        Box::new(Store { node, staged: Bits::default(), consumed: None, plan: self })
+        Box::new(Store {
+            node,
+            staged: Bits::new(self.job.sizes.len()),
+            consumed: None,
+            plan: self,
+        })
     }
 
     fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, _next: Option<&Arc<EpochOrder>>) {
@@ -158,10 +163,9 @@ impl Policy for Store {
                     let load = self.load(step, sample);
                     actions.loads.push(load);
                 }
-                let all = self.plan.job.sizes.len();
                 for &sample in samples {
                     if self.plan.owner(sample).is_some_and(|owner| owner.node == self.node) {
-                        self.staged.insert(sample, all);
+                        self.staged.insert(sample);
                     }
                 }
             }

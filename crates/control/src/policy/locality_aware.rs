@@ -5,7 +5,7 @@
 //! global batch go to ranks of the node that holds them; what a node has too many of,
 //! and what nobody holds, fills up the others, so that local batches keep their
 //! sizes. Every sample is still delivered once an epoch, in the same step, but
-//! perhaps to another rank. Costs S − N·d_1 source bytes an epoch, and the network
+//! perhaps to another rank. Costs S − N·`d_1` source bytes an epoch, and the network
 //! only for the imbalance.
 //!
 //! With every rank reading the whole batch there is nothing to deal.

@@ -23,6 +23,7 @@ mod holdings;
 pub mod kind;
 mod lbann_dynamic;
 mod lbann_preload;
+mod lobster;
 mod local;
 mod locality_aware;
 mod lru;
@@ -235,12 +236,12 @@ pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsuppor
         PolicyKind::Local => Arc::new(local::Local::new(job)?),
         PolicyKind::Cache => Arc::new(cache::Cache::new(job)?),
         PolicyKind::Belady => return belady::plan(job),
+        PolicyKind::Lobster { threads, eviction, tau } => {
+            Arc::new(lobster::Lobster::new(job, lobster::Options { threads, eviction, tau }))
+        }
         PolicyKind::Nopfs { in_order, cleanup_read, availability } => {
             let options = nopfs::Options { in_order, cleanup_read, availability };
             return nopfs::plan(job, options);
-        }
-        PolicyKind::Lobster { .. } => {
-            return Err(Unsupported("not built yet".to_owned()));
         }
     })
 }

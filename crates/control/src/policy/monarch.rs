@@ -6,11 +6,11 @@
 //! once they have arrived. A file that fits nowhere is always read from the source;
 //! a later, smaller one may still find a place. Nothing moves again: everything is
 //! read once an epoch, so evicting one file for another would gain nothing. Costs S
-//! source bytes in the first epoch, more where samples are read before the copy of
-//! their file arrives, and S − D a node after that.
+//! source bytes in the first epoch and S − D a node after that.
 //!
-//! With one file a sample there is no rest of the file to fetch: the sample is kept
-//! from the staging buffer once it has been used, which needs no second read.
+//! What the job itself reads of a file before the copy gets there is not fetched a
+//! second time: the page cache still has it, so it is kept once it has been used.
+//! With one file a sample that is all there is to it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::holdings::Holdings;
 use super::{Actions, Event, Fetch, Keep, Load, NodeId, Place, Plan, Policy, TierId};
+use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::SampleId;
@@ -37,8 +38,8 @@ impl Plan for Monarch {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(Placement {
             node,
-            packed: self.job.packing.files < self.job.sizes.len(),
             held: Holdings::new(&self.job),
+            claimed: Bits::new(self.job.sizes.len()),
             places: vec![],
             copying: vec![VecDeque::new(); self.job.system.tiers.len()],
             job: self.job.clone(),
@@ -59,8 +60,9 @@ const NOWHERE: TierId = 0;
 #[derive(Debug)]
 struct Placement {
     node: NodeId,
-    packed: bool,
     held: Holdings,
+    /// On its way to its place, with the job's own read or with the copy.
+    claimed: Bits,
     /// Tier by file; allocated with the first.
     places: Vec<TierId>,
     /// Samples still to be copied, by tier.
@@ -87,7 +89,7 @@ impl Placement {
             self.places[file as usize] = tier;
             if tier != NOWHERE {
                 self.held.reserve(tier, bytes);
-                if self.packed {
+                if samples.len() > 1 {
                     self.copying[tier as usize].push_back(samples);
                 }
             }
@@ -96,14 +98,13 @@ impl Placement {
     }
 
     fn load(&mut self, sample: SampleId) -> Load {
-        let from = match self.held.tier_of(sample) {
-            Some(tier) => Place::Local(tier),
-            None => {
-                self.place(self.job.file_of(sample));
-                Place::Source
-            }
-        };
-        Load::from(sample, from)
+        if let Some(tier) = self.held.tier_of(sample) {
+            return Load::from(sample, Place::Local(tier));
+        }
+        if self.place(self.job.file_of(sample)) != NOWHERE {
+            self.claimed.insert(sample);
+        }
+        Load::from(sample, Place::Source)
     }
 
     fn copy(&mut self, tier: TierId, limit: usize, actions: &mut Actions) {
@@ -112,7 +113,10 @@ impl Placement {
             && let Some(samples) = queue.front_mut()
         {
             match samples.next() {
-                Some(sample) => actions.fetches.push(Fetch { sample, from: Place::Source }),
+                Some(sample) if self.claimed.insert(sample) => {
+                    actions.fetches.push(Fetch { sample, from: Place::Source });
+                }
+                Some(_) => {}
                 None => drop(queue.pop_front()),
             }
         }
@@ -128,7 +132,7 @@ impl Policy for Placement {
                     actions.loads.push(load);
                 }
             }
-            Event::Consumed { samples, .. } if !self.packed => {
+            Event::Consumed { samples, .. } => {
                 for &sample in samples {
                     let tier = self.place(self.job.file_of(sample));
                     if tier != NOWHERE && self.held.tier_of(sample).is_none() {
@@ -140,7 +144,6 @@ impl Policy for Placement {
             Event::Idle { tier, limit } => self.copy(tier, limit, actions),
             Event::Fetched { tier, sample } => self.held.arrive(tier, sample),
             Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
-            Event::Consumed { .. } => {}
         }
     }
 }
@@ -161,12 +164,15 @@ mod tests {
         // The second file fits, the third no longer does.
         assert_eq!(node.stage(0, (0, 0), &[5, 8])[0].from, Place::Source);
         let fetches = node.on(Event::Idle { tier: 1, limit: 3 }).fetches.clone();
-        assert_eq!(fetches.iter().map(|fetch| fetch.sample).collect::<Vec<_>>(), [4, 5, 6]);
-        assert_eq!(node.stage(0, (0, 1), &[5])[0].from, Place::Source);
-        node.on(Event::Fetched { tier: 1, sample: 5 });
-        assert_eq!(node.stage(0, (0, 2), &[5])[0].from, Place::Local(1));
-        assert_eq!(node.on(Event::Idle { tier: 1, limit: 3 }).fetches.len(), 1);
+        // The job reads 5 itself.
+        assert_eq!(fetches.iter().map(|fetch| fetch.sample).collect::<Vec<_>>(), [4, 6, 7]);
         assert!(node.on(Event::Idle { tier: 1, limit: 3 }).fetches.is_empty());
+        assert_eq!(node.stage(0, (0, 1), &[6])[0].from, Place::Source);
+        node.on(Event::Fetched { tier: 1, sample: 6 });
+        assert_eq!(node.stage(0, (0, 2), &[6])[0].from, Place::Local(1));
+        let keeps = node.consumed(0, (0, 0), &[5, 8]).keeps.clone();
+        assert_eq!(keeps, [Keep { sample: 5, node: 0, tier: 1 }]);
+        assert_eq!(node.stage(0, (1, 0), &[5])[0].from, Place::Local(1));
     }
 
     #[test]

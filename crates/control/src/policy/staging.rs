@@ -1,7 +1,7 @@
 //! `staging`: double buffering, as `tf.data` and torch's `DataLoader` do it.
 //!
 //! Knows the order as far as the staging buffer reaches. Loads ahead of use with
-//! p_0 threads a node, caches nothing. Costs S source bytes an epoch, but hides
+//! `p_0` threads a node, caches nothing. Costs S source bytes an epoch, but hides
 //! their latency behind compute where bandwidth allows.
 //!
 //! With `loading_threads` the threads have fixed duties: so many load (shared

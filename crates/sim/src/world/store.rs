@@ -1,6 +1,8 @@
 //! What the tiers of all nodes really hold: the truth that policies' actions are
 //! checked against.
 
+use std::collections::HashMap;
+
 use belady_control::Job;
 use belady_control::bits::Bits;
 use belady_control::policy::{NodeId, TierId};
@@ -19,10 +21,12 @@ pub struct Store {
     tiers: usize,
     /// `[node * tiers + tier]`; tier 0 stays empty.
     shelves: Vec<Shelf>,
-    /// Who staged a sample last and has not consumed it: twice one past the node, plus
-    /// the epoch's parity; 0 for nobody. Near an epoch's end a sample may stand in the
-    /// rings of two epochs.
+    /// Who staged a sample and has not consumed it: twice one past the node, plus the
+    /// epoch's parity; 0 for nobody.
     ring: Vec<u16>,
+    /// Further rings in which a sample stands: of the next epoch near an epoch's end,
+    /// of other ranks where padding or the whole-batch scheme gives it to several.
+    more: HashMap<SampleId, Vec<u16>>,
     /// What a policy asked for and could not have. Empty for a correct policy.
     pub violations: Vec<String>,
 }
@@ -41,6 +45,7 @@ impl Store {
             tiers,
             shelves,
             ring: vec![0; job.sizes.len() as usize],
+            more: HashMap::new(),
             violations: vec![],
         }
     }
@@ -53,19 +58,35 @@ impl Store {
         self.shelves[node as usize * self.tiers + tier as usize].held.contains(sample)
     }
 
-    /// The node in whose ring the sample is.
+    /// A node in whose ring the sample is.
     pub fn in_ring_of(&self, sample: SampleId) -> Option<NodeId> {
         (self.ring[sample as usize] / 2).checked_sub(1).map(NodeId::from)
     }
 
     pub fn enter_ring(&mut self, node: NodeId, epoch: u32, sample: SampleId) {
-        self.ring[sample as usize] = ring_entry(node, epoch);
+        match &mut self.ring[sample as usize] {
+            slot @ 0 => *slot = ring_entry(node, epoch),
+            _ => self.more.entry(sample).or_default().push(ring_entry(node, epoch)),
+        }
     }
 
     pub fn leave_ring(&mut self, node: NodeId, epoch: u32, sample: SampleId) {
+        let entry = ring_entry(node, epoch);
         let slot = &mut self.ring[sample as usize];
-        if *slot == ring_entry(node, epoch) {
-            *slot = 0;
+        let others = if self.more.is_empty() { None } else { self.more.get_mut(&sample) };
+        let Some(others) = others else {
+            if *slot == entry {
+                *slot = 0;
+            }
+            return;
+        };
+        if *slot == entry {
+            *slot = others.pop().unwrap_or(0);
+        } else if let Some(at) = others.iter().position(|&other| other == entry) {
+            others.swap_remove(at);
+        }
+        if others.is_empty() {
+            self.more.remove(&sample);
         }
     }
 
@@ -117,4 +138,30 @@ impl Store {
 
 fn ring_entry(node: NodeId, epoch: u32) -> u16 {
     ((node + 1) * 2 + epoch % 2) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_lags_an_epoch_behind_does_not_hide_who_staged_earlier() {
+        let mut store = Store {
+            samples: 1,
+            tiers: 1,
+            shelves: vec![],
+            ring: vec![0],
+            more: HashMap::new(),
+            violations: vec![],
+        };
+        store.enter_ring(2, 2, 0);
+        store.enter_ring(0, 1, 0);
+        store.leave_ring(0, 1, 0);
+        assert_eq!(store.in_ring_of(0), Some(2));
+        store.enter_ring(2, 2, 0);
+        store.leave_ring(2, 2, 0);
+        assert_eq!(store.in_ring_of(0), Some(2));
+        store.leave_ring(2, 2, 0);
+        assert_eq!((store.in_ring_of(0), store.more.len()), (None, 0));
+    }
 }
