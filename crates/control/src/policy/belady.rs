@@ -241,6 +241,7 @@ impl<'a> Transition<'a> {
                 for sample in self.order.batch(rank, iteration) {
                     if let Some(repeat) = repeats.get(sample, iteration)
                         && (iteration, rank) == repeat.first
+                        && iteration < repeat.last.0
                         && self.spot(sample) == NOWHERE
                     {
                         let spot = self.find_room(sample, 1, node, node);

@@ -90,6 +90,8 @@ struct World {
     iterations: u64,
     /// Most parcels that a ring ever held.
     deepest: u64,
+    /// Steps staged before the first was consumed.
+    first_fill: u64,
     demand: Demand,
     /// Source bytes of a step by rank; kept for its allocation.
     slow_bytes: Vec<u64>,
@@ -167,6 +169,7 @@ impl World {
             epochs,
             iterations: u64::from(job.stream.iterations()),
             deepest: 0,
+            first_fill: u64::MAX,
             demand: Demand::default(),
             slow_bytes: vec![],
             meter: Meter::new(job, epochs),

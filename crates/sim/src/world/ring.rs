@@ -67,9 +67,13 @@ impl World {
             Staging::Ahead => (current + self.iterations).min(steps),
         };
         loop {
+            // An epoch is staged once all have staged the one before: what a policy takes
+            // from another node's ring must be there.
+            let slowest = self.rings.iter().map(|ring| ring.next).min().unwrap_or(0);
+            let epoch_end = (slowest / self.iterations + 1) * self.iterations;
             let mut admitted = false;
             for ring in 0..self.rings.len() {
-                if self.rings[ring].next >= reach {
+                if self.rings[ring].next >= reach.min(epoch_end) {
                     continue;
                 }
                 let id = match self.rings[ring].waiting.take() {
@@ -90,6 +94,7 @@ impl World {
                 admitted = true;
             }
             if !admitted {
+                self.first_fill = self.first_fill.min(self.deepest);
                 return;
             }
         }
@@ -99,9 +104,12 @@ impl World {
     /// Only then does it matter who has them there: within an epoch a sample is used once,
     /// unless every rank gets the whole batch.
     pub fn ring_matters(&self, step: Step) -> bool {
-        // Twice as far as rings have ever reached, since batches differ in size.
-        u64::from(step.iteration) + 2 * self.deepest + 16 >= self.iterations
-            || self.job.stream.config().scheme == Scheme::Whole
+        let Step { epoch, iteration } = step;
+        // Until the rings are full for the first time nobody knows how far they reach.
+        let first_fill = epoch == 0 && u64::from(iteration) < self.first_fill;
+        // Twice as far as they have ever reached, since batches differ in size.
+        let near_end = u64::from(iteration) + 2 * self.deepest >= self.iterations;
+        first_fill || near_end || self.job.stream.config().scheme == Scheme::Whole
     }
 
     /// Takes the next step's batches from the access stream.
