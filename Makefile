@@ -8,7 +8,7 @@ PYTHON ?= python3
 # A Python that has torch, for the comparison in `make bench`.
 TORCH ?=
 
-BELADY := target/release/belady
+BELADY := $(or $(CARGO_TARGET_DIR),target)/release/belady
 PICTURE_RUN := scenarios/hdmlp-4.toml --set cluster.source.sharing=aggregate
 
 .DEFAULT_GOAL := help
