@@ -148,18 +148,38 @@ fn documented_commands_run_and_print_what_is_shown() {
     assert!(compared > 3, "only {compared} outputs were found: have the blocks changed form?");
 }
 
+/// The anchors that a code host gives to the headings of a document.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = blocks(text).into_iter().filter(|block| block.language.is_none());
+    let lines = headings.flat_map(|block| block.lines).filter(|line| line.starts_with('#'));
+    lines
+        .map(|line| {
+            // Of a link, its text.
+            let title = line.trim_start_matches('#').trim().replace('[', "");
+            let title = title.split("](").next().unwrap_or_default().to_lowercase();
+            let kept = title.chars().filter(|&c| c.is_alphanumeric() || " -_".contains(c));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
+        .collect()
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     for document in DOCUMENTS.iter().chain(&["CHANGELOG.md"]) {
         let path = root().join(document);
         let text = read(&path);
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap_or_default();
-            if target.contains("://") || file.is_empty() {
+            if target.contains("://") {
                 continue;
             }
-            let there = path.parent().expect("a folder").join(file);
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let there =
+                if file.is_empty() { path.clone() } else { path.with_file_name("").join(file) };
             assert!(there.exists(), "{document} links to {target}, which does not exist");
+            assert!(
+                anchor.is_empty() || anchors(&read(&there)).iter().any(|known| known == anchor),
+                "{document} links to {target}, but no heading there is called so"
+            );
         }
     }
 }
