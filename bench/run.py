@@ -148,7 +148,8 @@ def simulate(binary, runs):
 def analyze(binary, runs):
     small, large = run_cases("Access pattern", ANALYZE, binary, runs)
     ratio = large / small
-    print(f"  memory, a billion samples over a million: {ratio:.2f} {verdict(ratio, 1.1, lambda t: f'constant: at most {t}')}")
+    judged = verdict(ratio, 1.1, lambda most: f"constant: at most {most}")
+    print(f"  memory, a billion samples over a million: {ratio:.2f} {judged}")
 
 
 def lookups(target):
@@ -200,8 +201,10 @@ def main():
     binary = target / "release" / "belady"
     if not binary.exists():
         sys.exit(f"{binary} does not exist: run `make build` first")
-    load = os.getloadavg()[0]
-    print(f"{os.cpu_count()} cores, load {load:.1f} before the first run")
+    cores, load = os.cpu_count(), os.getloadavg()[0]
+    print(f"{cores} cores, load {load:.1f} before the first run")
+    if load > cores / 2:
+        print("Other programs are running: wall times will be too long. CPU time says more.")
     if "simulate" in chosen:
         simulate(binary, args.runs)
     if "analyze" in chosen:
