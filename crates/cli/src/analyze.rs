@@ -5,6 +5,7 @@
 //! billion samples take no more memory than a thousand.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 use belady_control::access::survey::{Question, survey};
 use belady_control::access::{ReuseHistogram, Survey};
@@ -113,10 +114,12 @@ fn capacity(text: &str) -> Result<f64, String> {
 
 pub fn run(args: AnalyzeArgs) -> anyhow::Result<()> {
     let analysis = Analysis::new(args)?;
+    // Not `println`, which panics when the reader of a pipe has gone.
+    let mut out = std::io::stdout().lock();
     if analysis.args.json {
-        println!("{:#}", analysis.json());
+        writeln!(out, "{:#}", analysis.json())?;
     } else {
-        print!("{}", analysis.text());
+        out.write_all(analysis.text().as_bytes())?;
     }
     Ok(())
 }

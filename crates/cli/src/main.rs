@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             // 2 is a mistake in what was asked for, as from the argument parser itself.
-            let asked_wrongly = error.chain().any(|cause| cause.is::<ScenarioError>())
+            let asked_wrongly = error.chain().any(<dyn std::error::Error>::is::<ScenarioError>)
                 || error.is::<analyze::UsageError>();
             ExitCode::from(if asked_wrongly { 2 } else { 1 })
         }

@@ -1,7 +1,7 @@
 //! `belady simulate`: policies on a described cluster, before it is bought or used.
 
 use std::collections::HashMap;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -75,13 +75,15 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
         std::fs::write(path, html(&context, &outcomes))
             .with_context(|| format!("cannot write the report to {}", path.display()))?;
     }
+    // Not `println`, which panics when the reader of a pipe has gone.
+    let mut out = std::io::stdout().lock();
     if args.json {
-        println!("{}", json(&outcomes));
+        writeln!(out, "{}", json(&outcomes))?;
     } else {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        print!("{}", table_with(&outcomes, Style { colour }));
+        write!(out, "{}", table_with(&outcomes, Style { colour }))?;
         if let Some(path) = &args.html {
-            println!("Report: {}", path.display());
+            writeln!(out, "Report: {}", path.display())?;
         }
     }
     Ok(())

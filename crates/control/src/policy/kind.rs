@@ -17,7 +17,7 @@ pub enum PolicyKind {
     Perfect,
     Naive,
     Staging {
-        /// Threads that only load (DALI: 3); the rest preprocess.
+        /// Threads of each rank that only load (DALI: 3); the node's others preprocess.
         loading_threads: Option<u32>,
     },
     DeepioOrdered,

@@ -4,8 +4,8 @@
 //! `p_0` threads a node, caches nothing. Costs S source bytes an epoch, but hides
 //! their latency behind compute where bandwidth allows.
 //!
-//! With `loading_threads` the threads have fixed duties: so many load (shared
-//! evenly by the node's ranks), the rest preprocess. DALI's default is 3.
+//! With `loading_threads` the threads have fixed duties: so many of each rank load, the
+//! node's others preprocess. DALI's default is 3, and it runs one pipeline a GPU.
 
 use std::sync::Arc;
 
@@ -21,21 +21,20 @@ pub struct Ahead {
 impl Ahead {
     pub fn new(job: &Job, loading_threads: Option<u32>) -> Result<Self, Unsupported> {
         let all = job.system.staging_threads();
+        let ranks = job.system.ranks_per_node;
         let threads = match loading_threads {
             None => Threads::PerRank,
-            Some(loading) if loading == 0 || loading >= all => {
+            Some(loading) if loading == 0 || loading * ranks >= all => {
                 return Err(Unsupported(format!(
-                    "`loading_threads` is {loading}, but of the node's {all} staging threads at \
-                     least one has to load and one has to preprocess"
+                    "`loading_threads` is {loading} for each of {ranks} ranks, but of the node's \
+                     {all} staging threads at least one a rank has to load and one has to \
+                     preprocess"
                 )));
             }
-            Some(loading) => {
-                let ranks = job.system.ranks_per_node;
-                Threads::Split {
-                    loading: vec![f64::from(loading) / f64::from(ranks); ranks as usize],
-                    preprocessing: f64::from(all - loading),
-                }
-            }
+            Some(loading) => Threads::Split {
+                loading: vec![f64::from(loading); ranks as usize],
+                preprocessing: f64::from(all - loading * ranks),
+            },
         };
         Ok(Self { threads })
     }
@@ -73,10 +72,10 @@ mod tests {
     use crate::policy::testing::job;
 
     #[test]
-    fn loading_threads_are_shared_by_the_nodes_ranks() {
+    fn loading_threads_are_of_each_rank() {
         let job = job(8, 1, 2, &[]);
         let plan = Ahead::new(&job, Some(3)).unwrap();
-        let expected = Threads::Split { loading: vec![1.5, 1.5], preprocessing: 5.0 };
+        let expected = Threads::Split { loading: vec![3.0, 3.0], preprocessing: 2.0 };
         assert_eq!(plan.threads(), expected);
         assert_eq!(Ahead::new(&job, None).unwrap().threads(), Threads::PerRank);
     }

@@ -101,17 +101,18 @@ impl World {
                 if let Some(threads) = actions.threads.take() {
                     self.set_threads(node, threads);
                 }
+                self.keeps.extend(actions.keeps.iter().map(|&keep| (node, keep)));
                 if self.ring_matters(at) {
                     for &sample in &part.samples {
                         self.store.leave_ring(node, at.epoch, sample);
                     }
                 }
-                self.apply_keeps(node, &actions);
             }
             self.parcels[id as usize] = parcel;
             self.free.push(id);
         }
         self.actions = actions;
+        self.apply_keeps();
     }
 
     pub fn apply_evictions(&mut self, node: NodeId, actions: &Actions) {
@@ -121,11 +122,18 @@ impl World {
         }
     }
 
-    fn apply_keeps(&mut self, node: NodeId, actions: &Actions) {
+    /// After the evictions of all nodes: one may keep on another what that one made room for.
+    fn apply_keeps(&mut self) {
         let physical = self.rates.sharing == Sharing::Aggregate;
-        for keep in &actions.keeps {
+        for (node, keep) in self.keeps.drain(..) {
             let bytes = self.job.sizes.get(keep.sample);
-            if self.store.put(keep.node, keep.tier, keep.sample, bytes) && physical {
+            if !self.store.put(keep.node, keep.tier, keep.sample, bytes) {
+                continue;
+            }
+            if keep.node != node {
+                self.meter.pushed(bytes);
+            }
+            if physical {
                 let stations = &mut self.stations[keep.node as usize];
                 let spent = device_seconds(bytes, &self.rates.write, keep.tier);
                 stations.devices[keep.tier as usize].serve(self.now, spent);

@@ -92,6 +92,11 @@ impl Meter {
         self.peer.add(bytes);
     }
 
+    /// Sent to another node to be kept there: network bytes, but nobody's hit.
+    pub fn pushed(&mut self, bytes: u64) {
+        self.peer.bytes += bytes;
+    }
+
     pub fn staged_from_source(&mut self, epoch: u32, sample: SampleId, bytes: u64) {
         self.source.add(bytes);
         self.source_read(epoch, sample, bytes, true);

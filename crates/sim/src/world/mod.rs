@@ -37,7 +37,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use belady_control::Job;
-use belady_control::policy::{Actions, Plan, Policy, Staging, Threads, TierId};
+use belady_control::policy::{Actions, Keep, NodeId, Plan, Policy, Staging, Threads, TierId};
 use belady_control::sampler::{EpochOrder, Step};
 
 use crate::outcome::Outcome;
@@ -95,6 +95,8 @@ struct World {
     demand: Demand,
     /// Source bytes of a step by rank; kept for its allocation.
     slow_bytes: Vec<u64>,
+    /// What a step's consumers keep, by consumer; kept for its allocation.
+    keeps: Vec<(NodeId, Keep)>,
     meter: Meter,
     now: f64,
     /// The epoch being consumed.
@@ -172,6 +174,7 @@ impl World {
             first_fill: u64::MAX,
             demand: Demand::default(),
             slow_bytes: vec![],
+            keeps: vec![],
             meter: Meter::new(job, epochs),
             now: 0.0,
             epoch: 0,

@@ -1,0 +1,82 @@
+//! Copies left behind: duplicates with what coverage leaves over.
+//!
+//! When a sample in memory moves to its next user, the old copy may stay while there is
+//! room. Nobody counts on it. If that node is the next user once more, its copy becomes
+//! the one that counts, and nothing has to be sent. When coverage needs the room, the
+//! oldest copies go.
+
+use std::collections::VecDeque;
+
+use crate::bits::Bits;
+use crate::job::Job;
+use crate::policy::NodeId;
+use crate::sampler::SampleId;
+
+/// All copies are in tier 1: a slower tier is no faster than a peer's memory.
+#[derive(Debug, Default)]
+pub struct Copies {
+    nodes: Vec<NodeCopies>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct NodeCopies {
+    held: Bits,
+    /// May still name samples that are no longer copies.
+    oldest: VecDeque<SampleId>,
+    bytes: u64,
+}
+
+impl Copies {
+    fn node(&mut self, node: NodeId, samples: u32) -> &mut NodeCopies {
+        let at = node as usize;
+        if self.nodes.len() <= at {
+            self.nodes.resize(at + 1, NodeCopies::default());
+        }
+        if self.nodes[at].held.is_unallocated() {
+            self.nodes[at].held = Bits::new(samples);
+        }
+        &mut self.nodes[at]
+    }
+
+    pub fn bytes(&self, node: NodeId) -> u64 {
+        self.nodes.get(node as usize).map_or(0, |copies| copies.bytes)
+    }
+
+    /// What moves away from `node` leaves a copy there.
+    pub fn leave(&mut self, job: &Job, node: NodeId, sample: SampleId) {
+        let copies = self.node(node, job.sizes.len());
+        if copies.held.insert(sample) {
+            copies.oldest.push_back(sample);
+            copies.bytes += job.sizes.get(sample);
+        }
+    }
+
+    pub fn any(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    pub fn has(&self, node: NodeId, sample: SampleId) -> bool {
+        self.nodes.get(node as usize).is_some_and(|copies| copies.held.contains(sample))
+    }
+
+    /// The copy on `node` becomes the one that counts.
+    pub fn promote(&mut self, job: &Job, node: NodeId, sample: SampleId) {
+        if let Some(copies) = self.nodes.get_mut(node as usize)
+            && copies.held.remove(sample)
+        {
+            copies.bytes -= job.sizes.get(sample);
+        }
+    }
+
+    /// The oldest copy on `node` goes.
+    pub fn drop_oldest(&mut self, job: &Job, node: NodeId) -> Option<SampleId> {
+        let copies = self.nodes.get_mut(node as usize)?;
+        while let Some(sample) = copies.oldest.pop_front() {
+            if copies.held.remove(sample) {
+                copies.bytes -= job.sizes.get(sample);
+                return Some(sample);
+            }
+        }
+        None
+    }
+}

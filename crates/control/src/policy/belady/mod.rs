@@ -1,0 +1,246 @@
+//! `belady`: cover first, evenly.
+//!
+//! *Knows* the orders of this epoch and the next, all sizes, all capacities.
+//!
+//! *Decides*, once an epoch and for all nodes at once, which samples of this epoch
+//! are held for the next and where. Every sample is held at most once, so with full
+//! caches an epoch reads no more than S − N·D from the source, which is what
+//! arithmetic demands. Which ones are held is chosen so that every (rank, iteration)
+//! of the next epoch has the same share of slow reads ([`super::balance`]), and every
+//! iteration of this one frees as much room as it fills. The same choice, made again
+//! within what is held, spreads the fast tier over the next epoch. A sample stays
+//! where it is if it may, otherwise the node that has just consumed it keeps it, or
+//! the one that will use it next, or whoever has room.
+//!
+//! *Costs* two passes over the samples an epoch and six bytes a sample.
+//!
+//! All of this is a pure function of the job in logical time: a sample is let go by
+//! its holder when the step that uses it is over, and only then is its room given
+//! away. So all nodes compute the same places without a word between them.
+
+mod copies;
+mod repeats;
+mod transition;
+mod wishes;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::copies::Copies;
+use self::transition::{Decision, Transition};
+use super::{
+    Actions, Event, Evict, Keep, Load, NodeId, Place, Plan, Policy, RankId, Threads, TierId,
+    Unsupported,
+};
+use crate::job::Job;
+use crate::model::Seconds;
+use crate::sampler::{EpochOrder, SampleId, Scheme};
+
+/// A place in a cache: `node * tiers + tier`, or 0 for nowhere (tier 0 is the ring).
+type Spot = u16;
+const NOWHERE: Spot = 0;
+
+#[derive(Debug)]
+pub struct Belady {
+    job: Arc<Job>,
+    epochs: Mutex<HashMap<u32, Epoch>>,
+    copies: Mutex<Copies>,
+}
+
+/// What is decided about one epoch.
+#[derive(Clone, Debug, Default)]
+struct Epoch {
+    /// Where each sample waits for this epoch, and what else the decision before it said.
+    coming: Arc<Decision>,
+    /// What this epoch leaves for the next.
+    leaving: Arc<Decision>,
+}
+
+impl Epoch {
+    fn spot(&self, sample: SampleId) -> Spot {
+        self.coming.spots.get(sample as usize).copied().unwrap_or(NOWHERE)
+    }
+
+    fn next_spot(&self, sample: SampleId) -> Spot {
+        self.leaving.spots.get(sample as usize).copied().unwrap_or(NOWHERE)
+    }
+}
+
+pub fn plan(job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported> {
+    let spots = job.system.nodes as usize * job.system.tiers.len();
+    if spots > usize::from(Spot::MAX) {
+        return Err(Unsupported(format!(
+            "belady plans for at most {} nodes with {} tiers",
+            usize::from(Spot::MAX) / job.system.tiers.len(),
+            job.system.tiers.len()
+        )));
+    }
+    Ok(Arc::new(Belady { job: job.clone(), epochs: Mutex::default(), copies: Mutex::default() }))
+}
+
+impl Belady {
+    fn epoch(&self, epoch: u32) -> Epoch {
+        self.lock().get(&epoch).cloned().unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Epoch>> {
+        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Plan for Belady {
+    fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
+        Box::new(Instance {
+            node,
+            tiers: self.job.system.tiers.len() as Spot,
+            whole: self.job.stream.config().scheme == Scheme::Whole,
+            epoch: None,
+            at: Epoch::default(),
+            found: vec![],
+            plan: self,
+        })
+    }
+
+    fn threads(&self) -> Threads {
+        Threads::Pooled
+    }
+
+    fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, next: Option<&Arc<EpochOrder>>) {
+        let coming = self.epoch(epoch).coming;
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = next.map(AsRef::as_ref);
+        let transition = Transition::new(&self.job, order, next, &coming, &mut copies);
+        let leaving = Arc::new(transition.run());
+        let mut epochs = self.lock();
+        // This one may be begun while the one before is staged and the one before that
+        // is consumed.
+        epochs.retain(|&old, _| old + 3 > epoch);
+        epochs.insert(epoch, Epoch { coming, leaving: leaving.clone() });
+        epochs.insert(epoch + 1, Epoch { coming: leaving, leaving: Arc::default() });
+    }
+}
+
+struct Instance {
+    node: NodeId,
+    tiers: Spot,
+    whole: bool,
+    plan: Arc<Belady>,
+    /// The epoch that `at` speaks of.
+    epoch: Option<u32>,
+    at: Epoch,
+    /// Of the batch at hand: the spots in both; kept for its allocation.
+    found: Vec<(Spot, Spot)>,
+}
+
+impl Instance {
+    fn turn_to(&mut self, epoch: u32) {
+        if self.epoch != Some(epoch) {
+            self.epoch = Some(epoch);
+            self.at = self.plan.epoch(epoch);
+        }
+    }
+
+    fn place(&self, spot: Spot) -> Place {
+        let (node, tier) = (NodeId::from(spot / self.tiers), (spot % self.tiers) as TierId);
+        if node == self.node { Place::Local(tier) } else { Place::Peer(node, tier) }
+    }
+
+    /// Looks up where each sample is now and where it goes, all at once so that the
+    /// look-ups overlap.
+    fn look_up(&mut self, samples: &[SampleId]) {
+        self.found.clear();
+        let at = &self.at;
+        self.found.extend(samples.iter().map(|&sample| (at.spot(sample), at.next_spot(sample))));
+    }
+
+    /// Where the sample is for this use, and whether this use is its last here.
+    fn find(&self, spot: Spot, sample: SampleId, at: (u32, RankId)) -> (Spot, bool) {
+        match self.at.leaving.repeats.get(sample, at.0) {
+            None => (spot, true),
+            Some(repeat) if spot == NOWHERE && at.0 > repeat.first.0 => {
+                (repeat.waits_at, at == repeat.last)
+            }
+            Some(repeat) => (spot, at == repeat.last),
+        }
+    }
+
+    fn stage(&self, rank: RankId, at: (u32, RankId), samples: &[SampleId], actions: &mut Actions) {
+        if self.whole && rank > 0 {
+            // The rank before has just staged the same batch: take it from its ring.
+            let before = self.plan.job.system.node_of(rank - 1);
+            let from = if before == self.node { Place::Local(0) } else { Place::Peer(before, 0) };
+            actions.loads.extend(samples.iter().map(|&sample| Load::from(sample, from)));
+            return;
+        }
+        for (&sample, &(spot, next)) in samples.iter().zip(&self.found) {
+            let (spot, last) = self.find(spot, sample, at);
+            let load = if spot == NOWHERE {
+                Load::from(sample, Place::Source)
+            } else {
+                let last_use =
+                    last && next != spot && !self.at.leaving.left_behind.contains(sample);
+                Load { sample, from: self.place(spot), last_use, keep: None }
+            };
+            actions.loads.push(load);
+        }
+    }
+
+    /// Copies that go when a step is over: told with the batch of the node's first rank.
+    fn drop_copies(&self, rank: RankId, iteration: u32, actions: &mut Actions) {
+        if rank % self.plan.job.system.ranks_per_node == 0
+            && let Some(copies) = self.at.leaving.evictions.get(&(self.node, iteration))
+        {
+            actions.evictions.extend(copies.iter().map(|&sample| Evict { sample, tier: 1 }));
+        }
+    }
+
+    fn consumed(
+        &self,
+        rank: RankId,
+        at: (u32, RankId),
+        samples: &[SampleId],
+        actions: &mut Actions,
+    ) {
+        if self.whole && rank > 0 {
+            return;
+        }
+        for (&sample, &(spot, next)) in samples.iter().zip(&self.found) {
+            let (spot, last) = self.find(spot, sample, at);
+            let to = if last {
+                next
+            } else if spot == NOWHERE {
+                self.at.leaving.repeats.get(sample, at.0).map_or(NOWHERE, |repeat| repeat.waits_at)
+            } else {
+                NOWHERE
+            };
+            let there = last && self.at.leaving.there_already.contains(sample);
+            if to != NOWHERE && to != spot && !there {
+                let (node, tier) = (NodeId::from(to / self.tiers), (to % self.tiers) as TierId);
+                actions.keeps.push(Keep { sample, node, tier });
+            }
+        }
+    }
+}
+
+impl Policy for Instance {
+    fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
+        match event {
+            Event::Stage { rank, step, samples } => {
+                self.turn_to(step.epoch);
+                self.look_up(samples);
+                self.stage(rank, (step.iteration, rank), samples, actions);
+            }
+            Event::Consumed { rank, step, samples } => {
+                self.turn_to(step.epoch);
+                self.look_up(samples);
+                self.drop_copies(rank, step.iteration, actions);
+                self.consumed(rank, (step.iteration, rank), samples, actions);
+            }
+            // A holder that died or lost its cache: the source always has it.
+            Event::Missed { sample, .. } => {
+                actions.loads.push(Load::from(sample, Place::Source));
+            }
+            Event::Idle { .. } | Event::Fetched { .. } => {}
+        }
+    }
+}

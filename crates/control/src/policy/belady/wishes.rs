@@ -1,0 +1,161 @@
+//! Which samples to hold and in which tier, before asking where.
+
+use super::NOWHERE;
+use super::transition::{Transition, UNUSED};
+use crate::bits::Bits;
+use crate::policy::TierId;
+use crate::policy::balance::even_classes;
+use crate::sampler::{EpochOrder, SampleId};
+
+/// Left free in the caches: an epoch's occupancy wavers by a few samples a node while
+/// one epoch's samples make room for the next one's.
+const SLACK: f64 = 0.002;
+
+/// Share of the room that is not dealt evenly by count but used to even out bytes.
+const EVENING: f64 = 0.1;
+
+#[derive(Debug, Default)]
+pub struct Wishes {
+    /// By place among the candidates in this epoch's order; 0 for none.
+    pub tier: Vec<TierId>,
+    /// All candidates can be held.
+    pub fits: bool,
+}
+
+impl Transition<'_> {
+    /// The tier each candidate should be in, by its place in this epoch's order; 0 for
+    /// none. Candidates are the samples that this epoch and the next both use.
+    pub fn wishes(&self, next_node: &[u16]) -> Wishes {
+        let Some(next) = self.next else { return Wishes::default() };
+        let repeats = &self.decision.repeats;
+        let system = &self.job.system;
+        let mut count = 0u32;
+        let mut bytes = 0u64;
+        let mut settled = 0u32;
+        let mut place_of = vec![u32::MAX; self.job.sizes.len() as usize];
+        for iteration in 0..self.order.iterations() {
+            for rank in 0..self.ranks {
+                for sample in self.order.batch(rank, iteration) {
+                    if next_node[sample as usize] != UNUSED
+                        && repeats.is_last(sample, iteration, rank)
+                    {
+                        place_of[sample as usize] = count;
+                        count += 1;
+                        bytes += self.job.sizes.get(sample);
+                        settled += u32::from(self.spot(sample) != NOWHERE);
+                    }
+                }
+            }
+        }
+        let nodes = u64::from(system.nodes);
+        let capacities: Vec<f64> = (1..self.tiers)
+            .map(|tier| (nodes * system.tiers[tier].capacity.0) as f64 * (1.0 - SLACK))
+            .collect();
+        let fits = capacities.iter().sum::<f64>() >= bytes as f64;
+        if fits && settled > 0 {
+            // Everything has a place but what the last epoch left out: leave the tiers
+            // alone and put the rest where there is room.
+            let mut wish = vec![1; count as usize];
+            for (sample, &place) in place_of.iter().enumerate() {
+                let spot = self.spot(sample as SampleId);
+                if place != u32::MAX && spot != NOWHERE {
+                    wish[place as usize] = (usize::from(spot) % self.tiers) as TierId;
+                }
+            }
+            return Wishes { tier: wish, fits };
+        }
+        let mut to_next = vec![0u32; count as usize];
+        let mut from_next = vec![0u32; count as usize];
+        let mut candidates = Bits::new(self.job.sizes.len());
+        let mut number = 0;
+        for iteration in 0..next.iterations() {
+            for rank in 0..self.ranks {
+                for sample in next.batch(rank, iteration) {
+                    let place = std::mem::replace(&mut place_of[sample as usize], u32::MAX);
+                    if place != u32::MAX {
+                        to_next[place as usize] = number;
+                        from_next[number as usize] = place;
+                        number += 1;
+                        candidates.insert(sample);
+                    }
+                }
+            }
+        }
+        drop(place_of);
+        let share = |room: f64| room / bytes.max(1) as f64;
+        let dealt = if fits { 1.0 } else { 1.0 - EVENING };
+        let shares: Vec<f64> = capacities.iter().map(|&room| share(room) * dealt).collect();
+        let mut wish = even_classes(to_next, &shares);
+        if !fits {
+            self.even_out(next, &candidates, &from_next, &capacities, &mut wish);
+        }
+        Wishes { tier: wish, fits }
+    }
+
+    /// Deals the rest of the room so that, at every iteration of the next epoch, every
+    /// node has read as much from the source since the epoch's start as any other: a node
+    /// that lags would hold up all. Equal counts alone drift apart, since sizes differ.
+    fn even_out(
+        &self,
+        next: &EpochOrder,
+        candidates: &Bits,
+        from_next: &[u32],
+        capacities: &[f64],
+        wish: &mut [TierId],
+    ) {
+        let nodes = self.behind.len();
+        let mut slow = self.behind.clone();
+        let mut room = capacities.to_vec();
+        let mut used = 0.0;
+        let mut total = 0.0;
+        for iteration in 0..next.iterations() {
+            for rank in 0..self.ranks {
+                for sample in next.batch(rank, iteration) {
+                    total += self.job.sizes.get(sample) as f64;
+                }
+            }
+        }
+        let slow_share = (1.0 - capacities.iter().sum::<f64>() / total.max(1.0)).max(0.0);
+        let mut seen = candidates.clone();
+        let mut number = 0;
+        let mut open = vec![];
+        for iteration in 0..next.iterations() {
+            open.clear();
+            for rank in 0..self.ranks {
+                let node = self.job.system.node_of(rank) as usize % nodes;
+                for sample in next.batch(rank, iteration) {
+                    let size = self.job.sizes.get(sample) as f64;
+                    used += size;
+                    let tier = if seen.remove(sample) {
+                        let place = from_next[number] as usize;
+                        number += 1;
+                        if wish[place] == 0 {
+                            open.push((node, place, size));
+                        }
+                        wish[place]
+                    } else {
+                        0
+                    };
+                    if tier == 0 {
+                        slow[node] += size;
+                    } else {
+                        room[usize::from(tier) - 1] -= size;
+                    }
+                }
+            }
+            let fair = used * slow_share / nodes as f64;
+            for &(node, place, size) in &open {
+                // Half a sample too many is as good as half a sample too few.
+                if slow[node] - fair < size / 2.0 {
+                    continue;
+                }
+                let roomiest = (0..room.len()).max_by(|&a, &b| room[a].total_cmp(&room[b]));
+                if let Some(tier) = roomiest.filter(|&tier| room[tier] >= size) {
+                    room[tier] -= size;
+                    slow[node] -= size;
+                    wish[place] = tier as TierId + 1;
+                }
+            }
+        }
+    }
+}
