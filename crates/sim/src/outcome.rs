@@ -10,6 +10,8 @@ pub struct Outcome {
     pub policy: String,
     /// The values of swept keys, in the order of the sweep: `(key, value)`.
     pub sweep: Vec<(String, String)>,
+    /// Whether every rank gets exactly the samples of its access stream, in order.
+    pub keeps_order: bool,
     pub supported: bool,
     /// Why not, if not supported.
     pub reason: Option<String>,

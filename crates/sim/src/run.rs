@@ -61,7 +61,8 @@ fn simulate_policy(
     let mut outcome = match policy::plan(&spec.kind, job) {
         Ok(plan) => {
             let mut progress = |done, all| watch(&spec.label, done, all);
-            simulate(job, &plan, scenario.training.epochs, &mut progress).outcome
+            let run = simulate(job, &plan, scenario.training.epochs, &mut progress);
+            Outcome { keeps_order: plan.keeps_order(), ..run.outcome }
         }
         Err(reason) => Outcome { reason: Some(reason.to_string()), ..Outcome::default() },
     };

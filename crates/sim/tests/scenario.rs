@@ -2,7 +2,6 @@
 //! key, and every shipped file makes a job.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use belady_control::model::{Bytes, Pipeline, Rate, Readers, Sharing};
 use belady_control::policy::{Availability, PolicyKind};
@@ -344,15 +343,10 @@ fn every_shipped_scenario_makes_a_job() {
         let scenario = Scenario::load(&path, &[]).unwrap();
         assert_eq!(Some(scenario.name.as_str()), path.file_stem().unwrap().to_str());
         assert!(scenario.policies.iter().any(|spec| spec.kind == PolicyKind::Belady));
-        let start = Instant::now();
         scenario.job().unwrap();
-        let took = start.elapsed();
-        println!("{}: {took:?}", scenario.name);
-        // 14 million draws take a few tenths; the rest is for a busy machine.
-        assert!(took < Duration::from_secs(5), "{}: {took:?}", scenario.name);
         names.push(scenario.name);
     }
-    assert_eq!(names.len(), 18, "{names:?}");
+    assert_eq!(names.len(), 19, "{names:?}");
 }
 
 /// The totals that the papers print, and where their samples are all alike, samples × mean.

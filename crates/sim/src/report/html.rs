@@ -223,7 +223,11 @@ fn optional(value: Option<f64>, format: fn(f64) -> String) -> String {
 /// The answer in a sentence or two, escaped.
 fn lead(outcomes: &[Outcome]) -> String {
     let all = combinations(outcomes);
-    let contenders: Vec<&Outcome> = outcomes.iter().filter(|o| is_contender(o)).collect();
+    let (contenders, reordering): (Vec<&Outcome>, Vec<&Outcome>) =
+        outcomes.iter().filter(|o| is_contender(o)).partition(|o| o.keeps_order);
+    // Those that change what ranks read are named apart: their time buys something else.
+    let (contenders, reordering) =
+        if contenders.is_empty() { (reordering, vec![]) } else { (contenders, reordering) };
     let fastest = contenders.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
     let Some(best) = fastest else {
         return if outcomes.iter().any(|o| o.supported) {
@@ -243,7 +247,7 @@ fn lead(outcomes: &[Outcome]) -> String {
         )
     } else if contenders.len() > 1 {
         format!(
-            "<b>{policy}</b> is the fastest of {} policies: {}",
+            "<b>{policy}</b> is the fastest of {} policies that keep the order: {}",
             contenders.len(),
             duration(best.seconds)
         )
@@ -262,6 +266,14 @@ fn lead(outcomes: &[Outcome]) -> String {
         {
             let _ =
                 write!(text, " Next is {} with {}.", escape(&next.policy), duration(next.seconds));
+        }
+        let faster: Vec<String> = reordering
+            .iter()
+            .filter(|o| o.seconds < best.seconds)
+            .map(|o| format!("{} ({})", escape(&o.policy), duration(o.seconds)))
+            .collect();
+        if !faster.is_empty() {
+            let _ = write!(text, " Faster by changing what ranks read: {}.", faster.join(", "));
         }
         let cannot = outcomes.iter().filter(|o| !o.supported).count();
         if cannot > 0 {

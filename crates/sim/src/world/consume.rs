@@ -104,7 +104,7 @@ impl World {
                 self.keeps.extend(actions.keeps.iter().map(|&keep| (node, keep)));
                 if self.ring_matters(at) {
                     for &sample in &part.samples {
-                        self.store.leave_ring(node, at.epoch, sample);
+                        self.store.rings.leave(node, at.epoch, sample);
                     }
                 }
             }

@@ -107,7 +107,7 @@ impl World {
         if self.store.holds(node, tier, sample) {
             return (load, load.from);
         }
-        if let Some(ring) = self.store.in_ring_of(sample) {
+        if let Some(ring) = self.store.rings.find(sample) {
             return (load, if ring == here { Place::Local(0) } else { Place::Peer(ring, 0) });
         }
         if node == here {
@@ -192,7 +192,7 @@ impl World {
             parcel.ready.take(device.serve(self.now, spent), Cause::Local);
         }
         if self.ring_matters(step) {
-            self.store.enter_ring(node, step.epoch, load.sample);
+            self.store.rings.enter(node, step.epoch, load.sample);
         }
     }
 

@@ -21,12 +21,8 @@ pub struct Store {
     tiers: usize,
     /// `[node * tiers + tier]`; tier 0 stays empty.
     shelves: Vec<Shelf>,
-    /// Who staged a sample and has not consumed it: twice one past the node, plus the
-    /// epoch's parity; 0 for nobody.
-    ring: Vec<u16>,
-    /// Further rings in which a sample stands: of the next epoch near an epoch's end,
-    /// of other ranks where padding or the whole-batch scheme gives it to several.
-    more: HashMap<SampleId, Vec<u16>>,
+    /// What stands in the rings.
+    pub rings: RingIndex,
     /// What a policy asked for and could not have. Empty for a correct policy.
     pub violations: Vec<String>,
 }
@@ -44,8 +40,7 @@ impl Store {
             samples: job.sizes.len(),
             tiers,
             shelves,
-            ring: vec![0; job.sizes.len() as usize],
-            more: HashMap::new(),
+            rings: RingIndex::new(job.sizes.len()),
             violations: vec![],
         }
     }
@@ -56,38 +51,6 @@ impl Store {
 
     pub fn holds(&self, node: NodeId, tier: TierId, sample: SampleId) -> bool {
         self.shelves[node as usize * self.tiers + tier as usize].held.contains(sample)
-    }
-
-    /// A node in whose ring the sample is.
-    pub fn in_ring_of(&self, sample: SampleId) -> Option<NodeId> {
-        (self.ring[sample as usize] / 2).checked_sub(1).map(NodeId::from)
-    }
-
-    pub fn enter_ring(&mut self, node: NodeId, epoch: u32, sample: SampleId) {
-        match &mut self.ring[sample as usize] {
-            slot @ 0 => *slot = ring_entry(node, epoch),
-            _ => self.more.entry(sample).or_default().push(ring_entry(node, epoch)),
-        }
-    }
-
-    pub fn leave_ring(&mut self, node: NodeId, epoch: u32, sample: SampleId) {
-        let entry = ring_entry(node, epoch);
-        let slot = &mut self.ring[sample as usize];
-        let others = if self.more.is_empty() { None } else { self.more.get_mut(&sample) };
-        let Some(others) = others else {
-            if *slot == entry {
-                *slot = 0;
-            }
-            return;
-        };
-        if *slot == entry {
-            *slot = others.pop().unwrap_or(0);
-        } else if let Some(at) = others.iter().position(|&other| other == entry) {
-            others.swap_remove(at);
-        }
-        if others.is_empty() {
-            self.more.remove(&sample);
-        }
     }
 
     /// Whether it was new there.
@@ -136,8 +99,57 @@ impl Store {
     }
 }
 
-fn ring_entry(node: NodeId, epoch: u32) -> u16 {
-    ((node + 1) * 2 + epoch % 2) as u16
+/// Who has staged a sample and not consumed it.
+///
+/// At most two epochs are in the rings at a time, so an epoch's parity tells them apart.
+#[derive(Debug)]
+pub struct RingIndex {
+    /// By parity of the epoch: one past the node, 0 for nobody.
+    staged: [Vec<u16>; 2],
+    /// Further nodes, where padding or the whole-batch scheme gives a sample to several.
+    more: HashMap<(SampleId, usize), Vec<u16>>,
+}
+
+impl RingIndex {
+    fn new(samples: u32) -> Self {
+        let empty = vec![0; samples as usize];
+        Self { staged: [empty.clone(), empty], more: HashMap::new() }
+    }
+
+    /// A node in whose ring the sample is.
+    pub fn find(&self, sample: SampleId) -> Option<NodeId> {
+        let staged = self.staged.iter().map(|staged| staged[sample as usize]);
+        staged.max()?.checked_sub(1).map(NodeId::from)
+    }
+
+    pub fn enter(&mut self, node: NodeId, epoch: u32, sample: SampleId) {
+        let parity = (epoch % 2) as usize;
+        match &mut self.staged[parity][sample as usize] {
+            slot @ 0 => *slot = node as u16 + 1,
+            _ => self.more.entry((sample, parity)).or_default().push(node as u16 + 1),
+        }
+    }
+
+    pub fn leave(&mut self, node: NodeId, epoch: u32, sample: SampleId) {
+        let parity = (epoch % 2) as usize;
+        let slot = &mut self.staged[parity][sample as usize];
+        let entry = node as u16 + 1;
+        let others = if self.more.is_empty() { None } else { self.more.get_mut(&(sample, parity)) };
+        let Some(others) = others else {
+            if *slot == entry {
+                *slot = 0;
+            }
+            return;
+        };
+        if *slot == entry {
+            *slot = others.pop().unwrap_or(0);
+        } else if let Some(at) = others.iter().position(|&other| other == entry) {
+            others.swap_remove(at);
+        }
+        if others.is_empty() {
+            self.more.remove(&(sample, parity));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -146,22 +158,15 @@ mod tests {
 
     #[test]
     fn a_rank_that_lags_an_epoch_behind_does_not_hide_who_staged_earlier() {
-        let mut store = Store {
-            samples: 1,
-            tiers: 1,
-            shelves: vec![],
-            ring: vec![0],
-            more: HashMap::new(),
-            violations: vec![],
-        };
-        store.enter_ring(2, 2, 0);
-        store.enter_ring(0, 1, 0);
-        store.leave_ring(0, 1, 0);
-        assert_eq!(store.in_ring_of(0), Some(2));
-        store.enter_ring(2, 2, 0);
-        store.leave_ring(2, 2, 0);
-        assert_eq!(store.in_ring_of(0), Some(2));
-        store.leave_ring(2, 2, 0);
-        assert_eq!((store.in_ring_of(0), store.more.len()), (None, 0));
+        let mut rings = RingIndex::new(1);
+        rings.enter(2, 2, 0);
+        rings.enter(0, 1, 0);
+        rings.leave(0, 1, 0);
+        assert_eq!(rings.find(0), Some(2));
+        rings.enter(2, 2, 0);
+        rings.leave(2, 2, 0);
+        assert_eq!(rings.find(0), Some(2));
+        rings.leave(2, 2, 0);
+        assert_eq!((rings.find(0), rings.more.len()), (None, 0));
     }
 }

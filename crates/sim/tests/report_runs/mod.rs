@@ -91,6 +91,8 @@ pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> Outcome 
         scenario: "hdmlp-4".into(),
         policy: sketch.policy.into(),
         sweep: Vec::new(),
+        keeps_order: !["deepio-opportunistic", "parallel-staging", "locality-aware"]
+            .contains(&sketch.policy),
         supported: true,
         reason: None,
         seconds,
