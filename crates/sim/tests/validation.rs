@@ -353,9 +353,6 @@ fn monarch_source_operations() {
 // ---------------------------------------------------------------------------
 // What `belady` promises
 
-/// Where a share of imbalanced iterations above 2 % is open, and what it is at most.
-const IMBALANCE_OPEN: [(&str, f64); 1] = [("hdmlp-environment", 0.03)];
-
 fn changes_the_order(kind: PolicyKind) -> bool {
     matches!(
         kind,
@@ -423,9 +420,7 @@ fn belady(name: &str) {
     let imbalanced = belady.imbalanced_iterations_after_first;
     let on_the_threshold = (0.03..=0.08).contains(&belady.mean_wait_share);
     if runs["lobster"].imbalanced_iterations_after_first >= 0.05 && !on_the_threshold {
-        let open = IMBALANCE_OPEN.iter().find(|open| open.0 == name);
-        let allowed = open.map_or(0.02, |open| open.1);
-        verdict.expect(imbalanced <= allowed, || {
+        verdict.expect(imbalanced <= 0.02, || {
             format!("{name}: {:.1} % of iterations imbalanced", 100.0 * imbalanced)
         });
     }
