@@ -94,11 +94,10 @@ pub struct Evict {
     pub tier: TierId,
 }
 
-/// Fetch a sample into the tier whose prefetcher asked.
+/// Fetch a sample from the source into the tier whose prefetcher asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
     pub sample: SampleId,
-    pub from: Place,
 }
 
 /// What happened on this node.

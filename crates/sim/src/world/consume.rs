@@ -28,6 +28,11 @@ impl World {
             while let Some(&front) = self.rings[ring].staged.front()
                 && !self.parcels[front as usize].loaded
             {
+                if self.machine.next_event().is_none() {
+                    // Cannot happen while every parcel is submitted; better wrong than stuck.
+                    self.store.violation(format!("step {step} waits for nothing"));
+                    self.parcels[front as usize].loaded = true;
+                }
                 self.advance();
             }
         }
@@ -35,7 +40,7 @@ impl World {
         let on_demand = self.staging == Staging::OnDemand;
         let mut end = begin;
         let mut compute: f64 = 0.0;
-        let (mut longest, mut shortest) = (0.0f64, f64::INFINITY);
+        let (mut slowest_wait, mut shortest) = (0.0f64, f64::INFINITY);
         let mut cause = Cause::Source;
         self.slow_bytes.clear();
         for ring in &self.rings {
@@ -49,11 +54,11 @@ impl World {
                     let wait = (ready - begin).max(0.0);
                     (wait, begin + wait + part.compute)
                 };
-                longest = longest.max(wait);
                 shortest = shortest.min(wait);
                 compute = compute.max(part.compute);
                 if finish > end {
                     end = finish;
+                    slowest_wait = wait;
                     cause = parcel.ready.cause;
                 }
                 self.slow_bytes.push(part.source_bytes);
@@ -63,7 +68,7 @@ impl World {
             begin,
             end,
             compute,
-            longest_wait: longest,
+            slowest_wait,
             shortest_wait: if shortest.is_finite() { shortest } else { 0.0 },
             cause,
             slow_bytes: &self.slow_bytes,
