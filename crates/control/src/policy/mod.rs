@@ -14,7 +14,6 @@
 //! Tiers may also be filled in the background: an idle prefetcher asks with
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
-mod balance;
 mod belady;
 mod cache;
 mod deepio_opportunistic;

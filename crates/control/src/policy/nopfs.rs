@@ -10,8 +10,8 @@
 //! same sample while others are cached nowhere.
 //!
 //! *Costs* a pass over the run's orders before the first step. Whether a peer already
-//! has a sample is guessed from the node's own progress; a wrong guess costs a
-//! request.
+//! has a sample is guessed from the node's own progress; a wrong guess is counted
+//! (`peer_misses`) and the sample read from elsewhere.
 
 use std::sync::Arc;
 
