@@ -10,6 +10,7 @@
 //! epoch used cannot be held either. The staging ring is transit, not cache.
 
 use belady_control::Job;
+use belady_control::bits::Bits;
 use belady_control::model::{Readers, Seconds};
 
 /// The bound of a whole job.
@@ -61,7 +62,7 @@ impl EpochBound {
 }
 
 pub fn bound(job: &Job, epochs: u32) -> Bound {
-    let mut seen = vec![0u64; (job.sizes.len() as usize).div_ceil(64)];
+    let mut seen = Bits::new(job.sizes.len());
     let epochs: Vec<EpochBound> =
         (0..epochs).map(|epoch| epoch_bound(job, epoch, &mut seen)).collect();
     Bound {
@@ -71,10 +72,10 @@ pub fn bound(job: &Job, epochs: u32) -> Bound {
     }
 }
 
-fn epoch_bound(job: &Job, epoch: u32, seen: &mut [u64]) -> EpochBound {
+fn epoch_bound(job: &Job, epoch: u32, seen: &mut Bits) -> EpochBound {
     let system = &job.system;
     let order = job.stream.epoch(epoch);
-    let mut used = vec![0u64; seen.len()];
+    let mut used = Bits::new(job.sizes.len());
     let mut node_bytes = vec![0u64; system.nodes as usize];
     let mut slowest_ranks = 0u64;
     let (mut distinct, mut first) = (0u64, 0u64);
@@ -85,12 +86,9 @@ fn epoch_bound(job: &Job, epoch: u32, seen: &mut [u64]) -> EpochBound {
             for sample in order.batch(rank, iteration) {
                 let bytes = job.sizes.get(sample);
                 batch += bytes;
-                let (word, bit) = (sample as usize / 64, 1u64 << (sample % 64));
-                if used[word] & bit == 0 {
-                    used[word] |= bit;
+                if used.insert(sample) {
                     distinct += bytes;
-                    if seen[word] & bit == 0 {
-                        seen[word] |= bit;
+                    if seen.insert(sample) {
                         first += bytes;
                     }
                 }

@@ -14,7 +14,6 @@
 //! Tiers may also be filled in the background: an idle prefetcher asks with
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
-mod balance;
 mod belady;
 mod cache;
 mod deepio_opportunistic;
@@ -94,11 +93,10 @@ pub struct Evict {
     pub tier: TierId,
 }
 
-/// Fetch a sample into the tier whose prefetcher asked.
+/// Fetch a sample from the source into the tier whose prefetcher asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
     pub sample: SampleId,
-    pub from: Place,
 }
 
 /// What happened on this node.

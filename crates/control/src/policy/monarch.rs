@@ -114,7 +114,7 @@ impl Placement {
         {
             match samples.next() {
                 Some(sample) if self.claimed.insert(sample) => {
-                    actions.fetches.push(Fetch { sample, from: Place::Source });
+                    actions.fetches.push(Fetch { sample });
                 }
                 Some(_) => {}
                 None => drop(queue.pop_front()),

@@ -10,8 +10,8 @@
 //! same sample while others are cached nowhere.
 //!
 //! *Costs* a pass over the run's orders before the first step. Whether a peer already
-//! has a sample is guessed from the node's own progress; a wrong guess costs a
-//! request.
+//! has a sample is guessed from the node's own progress; a wrong guess is counted
+//! (`peer_misses`) and the sample read from elsewhere.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use super::{
 use crate::access::drive;
 use crate::bits::Bits;
 use crate::job::Job;
-use crate::model::{Rate, Seconds};
+use crate::model::nopfs::{local_rate, peer_rate, source_rate};
+use crate::model::{Rate, Readers, Seconds};
 use crate::sampler::SampleId;
 
 #[derive(Clone, Copy, Debug)]
@@ -105,9 +106,12 @@ pub fn plan(job: &Arc<Job>, options: Options) -> Result<Arc<dyn Plan>, Unsupport
             }
         }
     }
-    let source = &job.system.source;
-    let readers = job.system.nodes;
-    let source_rate = (source.throughput.at(readers) / f64::from(readers)).min(source.link);
+    let system = &job.system;
+    let readers = match system.source.readers {
+        Readers::Nodes => system.nodes,
+        Readers::Threads => system.nodes.saturating_mul(system.staging_threads()),
+    };
+    let source_rate = source_rate(system, readers);
     Ok(Arc::new(Nopfs { job: job.clone(), options, nodes, holder, offset, source_rate }))
 }
 
@@ -273,16 +277,15 @@ impl Instance {
     /// The fastest place that has the sample (seed 001, eq. 3.12).
     fn fastest(&self, sample: SampleId, local: Option<TierId>) -> Place {
         let system = &self.plan.job.system;
-        let rate = |tier: TierId| system.tiers[usize::from(tier)].read_rate_per_thread();
         let mut best = (self.plan.source_rate, Place::Source);
         if let Some((node, tier)) = self.peer(sample) {
-            let peer = rate(tier).min(system.network);
+            let peer = peer_rate(system, usize::from(tier));
             if peer > best.0 {
                 best = (peer, Place::Peer(node, tier));
             }
         }
         if let Some(tier) = local
-            && rate(tier) >= best.0
+            && local_rate(system, usize::from(tier)) >= best.0
         {
             best.1 = Place::Local(tier);
         }
@@ -349,7 +352,7 @@ impl Policy for Instance {
                     self.asked[at] += 1;
                     let wanted = self.reads.is_empty() || self.reads[sample as usize] > 0;
                     if wanted && !self.held[at].contains(sample) {
-                        actions.fetches.push(Fetch { sample, from: Place::Source });
+                        actions.fetches.push(Fetch { sample });
                     }
                 }
             }

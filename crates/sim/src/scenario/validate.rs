@@ -20,6 +20,12 @@ use super::{MOST_BYTES, PolicySpec, Scenario, ScenarioError, Training};
 
 /// Far more than any machine has; keeps per-rank and per-thread state allocatable.
 const MOST_RANKS: i64 = 1 << 20;
+/// A node's number and one for nobody have to fit two bytes in the simulator's indices.
+const MOST_NODES: i64 = u16::MAX as i64 - 1;
+/// Readers that the source's curve is tabled for.
+const MOST_READERS: i64 = 1 << 24;
+/// Every epoch has a line in the outcome.
+const MOST_EPOCHS: i64 = 1_000_000;
 const MOST_THREADS: i64 = 1 << 16;
 /// Tiers are numbered by `u8`; nobody has more kinds of storage than this.
 const MOST_TIERS: usize = 16;
@@ -239,7 +245,7 @@ fn training(raw: RawTraining) -> Result<Training, ScenarioError> {
         )
     })?;
     Ok(Training {
-        epochs: whole("training.epochs", epochs, 1, u32::MAX.into())? as u32,
+        epochs: whole("training.epochs", epochs, 1, MOST_EPOCHS)? as u32,
         batch: whole("training.batch", batch, 1, u32::MAX.into())? as u32,
         drop_last: raw.drop_last.unwrap_or(false),
         sampler_drop_last: raw.sampler_drop_last.unwrap_or(false),
@@ -251,7 +257,7 @@ fn training(raw: RawTraining) -> Result<Training, ScenarioError> {
 
 fn system(raw: RawCluster) -> Result<System, ScenarioError> {
     let nodes = needed(raw.nodes, "cluster.nodes", "")?;
-    let nodes = whole("cluster.nodes", nodes, 1, MOST_RANKS)?;
+    let nodes = whole("cluster.nodes", nodes, 1, MOST_NODES)?;
     let ranks_per_node = raw.ranks_per_node.unwrap_or(Whole(1));
     let ranks_per_node = whole("cluster.ranks_per_node", ranks_per_node, 1, MOST_RANKS)?;
     if nodes * ranks_per_node > MOST_RANKS {
@@ -284,6 +290,13 @@ fn system(raw: RawCluster) -> Result<System, ScenarioError> {
         return Err(ScenarioError::invalid(
             "cluster.tier",
             "holds more than 4 EiB over all nodes: check the capacities",
+        ));
+    }
+    let threads: i64 = system.tiers.iter().map(|tier| i64::from(tier.threads)).sum();
+    if threads * nodes > MOST_READERS {
+        return Err(ScenarioError::invalid(
+            "cluster.tier",
+            format!("has {threads} threads a node, over all nodes more than {MOST_READERS}"),
         ));
     }
     Ok(system)

@@ -2,7 +2,7 @@
 //! during it.
 
 use belady_control::model::{Pipeline, Sharing};
-use belady_control::policy::{Event, NodeId, Place, Staging, TierId};
+use belady_control::policy::{Event, NodeId, Staging, TierId};
 use belady_control::sampler::SampleId;
 
 use super::World;
@@ -29,6 +29,7 @@ impl World {
     pub fn preload(&mut self) {
         let preload = self.plan.preload();
         let tiers = self.job.system.tiers.len();
+        let mut written: f64 = 0.0;
         for (node, list) in preload.nodes.iter().enumerate() {
             let mut bytes = vec![0.0; tiers];
             for &(sample, tier) in list {
@@ -44,6 +45,10 @@ impl World {
             }
             for (tier, &bytes) in bytes.iter().enumerate().skip(1) {
                 if bytes > 0.0 {
+                    if self.rates.sharing == Sharing::Aggregate {
+                        let device = &mut self.stations[node].devices[tier];
+                        written = written.max(device.serve(0.0, bytes / self.rates.write[tier]));
+                    }
                     let server = self.prefetchers[node * (tiers - 1) + tier - 1].server;
                     let threads = self.machine.threads(server);
                     let prepare = match self.rates.pipeline {
@@ -60,6 +65,7 @@ impl World {
             self.machine.step();
             self.now = at;
         }
+        self.now = self.now.max(written);
         self.meter.preloaded(self.now);
     }
 
@@ -83,29 +89,19 @@ impl World {
         self.apply_evictions(node, &actions);
         self.prefetchers[index].busy = !actions.fetches.is_empty();
         if self.prefetchers[index].busy {
-            self.demand.clear(self.job.system.tiers.len());
+            let mut source_bytes = 0;
             let mut samples = std::mem::take(&mut self.prefetchers[index].samples);
             samples.clear();
             for fetch in &actions.fetches {
                 let bytes = self.job.sizes.get(fetch.sample);
-                let amount = bytes as f64;
-                match fetch.from {
-                    Place::Source => {
-                        self.demand.source += amount;
-                        self.meter.source_read(self.epoch, fetch.sample, bytes, false);
-                    }
-                    Place::Local(from) => self.demand.local[from as usize] += amount,
-                    Place::Peer(_, from) => self.demand.peer[from as usize] += amount,
-                }
+                source_bytes += bytes;
+                self.meter.source_read(self.epoch, fetch.sample, bytes, false);
                 samples.push(fetch.sample);
             }
-            let threads = self.machine.threads(server);
-            let own =
-                self.rates.local_seconds(&self.demand) + self.rates.peer_seconds(&self.demand);
             let work = Work {
                 token: Some(PREFETCH),
-                source_bytes: self.demand.source,
-                then_seconds: own / threads,
+                source_bytes: source_bytes as f64,
+                then_seconds: 0.0,
             };
             self.prefetchers[index].samples = samples;
             self.machine.submit(now, server, work);

@@ -69,11 +69,11 @@ impl SourceClock {
             Readers::Nodes => nodes,
             Readers::Threads => nodes * threads_per_node,
         };
-        // Under aggregate sharing the link is a station of its own, since it limits
-        // the node and not each of its threads.
-        let cap = match source.sharing {
-            Sharing::PerThread => source.link.0,
-            Sharing::Aggregate => f64::INFINITY,
+        // The link limits a node, and where threads are counted each gets its part of it;
+        // the papers let it limit each thread.
+        let cap = match (source.sharing, source.readers) {
+            (Sharing::Aggregate, Readers::Threads) => source.link.0 / f64::from(threads_per_node),
+            _ => source.link.0,
         };
         let rates = (0..=most.max(1))
             .map(|count| (source.throughput.at(count.max(1)).0 / f64::from(count.max(1))).min(cap))
@@ -98,11 +98,6 @@ impl SourceClock {
             Readers::Threads => self.threads_reading.round() as u32,
         };
         self.rates[(readers.max(1) as usize).min(self.rates.len() - 1)]
-    }
-
-    /// What one node alone could take if every node read at once.
-    pub fn rate_when_all_read(&self) -> f64 {
-        self.rates[self.rates.len() - 1]
     }
 
     fn advance(&mut self, now: f64) {

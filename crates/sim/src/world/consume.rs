@@ -1,7 +1,7 @@
 //! The end of a step: who waited, what is let go, what is kept.
 
 use belady_control::model::Sharing;
-use belady_control::policy::{Actions, Event, NodeId, Staging};
+use belady_control::policy::{Actions, Event, Keep, NodeId, Staging};
 
 use super::World;
 use super::background::PREFETCH;
@@ -28,6 +28,11 @@ impl World {
             while let Some(&front) = self.rings[ring].staged.front()
                 && !self.parcels[front as usize].loaded
             {
+                if self.machine.next_event().is_none() {
+                    // Cannot happen while every parcel is submitted; better wrong than stuck.
+                    self.store.violation(format!("step {step} waits for nothing"));
+                    self.parcels[front as usize].loaded = true;
+                }
                 self.advance();
             }
         }
@@ -35,7 +40,7 @@ impl World {
         let on_demand = self.staging == Staging::OnDemand;
         let mut end = begin;
         let mut compute: f64 = 0.0;
-        let (mut longest, mut shortest) = (0.0f64, f64::INFINITY);
+        let (mut slowest_wait, mut shortest) = (0.0f64, f64::INFINITY);
         let mut cause = Cause::Source;
         self.slow_bytes.clear();
         for ring in &self.rings {
@@ -49,11 +54,11 @@ impl World {
                     let wait = (ready - begin).max(0.0);
                     (wait, begin + wait + part.compute)
                 };
-                longest = longest.max(wait);
                 shortest = shortest.min(wait);
                 compute = compute.max(part.compute);
                 if finish > end {
                     end = finish;
+                    slowest_wait = wait;
                     cause = parcel.ready.cause;
                 }
                 self.slow_bytes.push(part.source_bytes);
@@ -63,7 +68,7 @@ impl World {
             begin,
             end,
             compute,
-            longest_wait: longest,
+            slowest_wait,
             shortest_wait: if shortest.is_finite() { shortest } else { 0.0 },
             cause,
             slow_bytes: &self.slow_bytes,
@@ -101,7 +106,13 @@ impl World {
                 if let Some(threads) = actions.threads.take() {
                     self.set_threads(node, threads);
                 }
-                self.keeps.extend(actions.keeps.iter().map(|&keep| (node, keep)));
+                for &keep in &actions.keeps {
+                    if keep.node == node {
+                        self.apply_keep(node, keep);
+                    } else {
+                        self.keeps.push((node, keep));
+                    }
+                }
                 if self.ring_matters(at) {
                     for &sample in &part.samples {
                         self.store.rings.leave(node, at.epoch, sample);
@@ -112,7 +123,12 @@ impl World {
             self.free.push(id);
         }
         self.actions = actions;
-        self.apply_keeps();
+        // After the evictions of all nodes: one may keep on another what that made room for.
+        let mut keeps = std::mem::take(&mut self.keeps);
+        for (node, keep) in keeps.drain(..) {
+            self.apply_keep(node, keep);
+        }
+        self.keeps = keeps;
     }
 
     pub fn apply_evictions(&mut self, node: NodeId, actions: &Actions) {
@@ -122,24 +138,20 @@ impl World {
         }
     }
 
-    /// After the evictions of all nodes: one may keep on another what that one made room for.
-    fn apply_keeps(&mut self) {
-        let physical = self.rates.sharing == Sharing::Aggregate;
-        for (node, keep) in self.keeps.drain(..) {
-            let bytes = self.job.sizes.get(keep.sample);
-            if !self.store.put(keep.node, keep.tier, keep.sample, bytes) {
-                continue;
-            }
-            if keep.node != node {
-                self.meter.pushed(bytes);
-            }
-            if physical {
-                let stations = &mut self.stations[keep.node as usize];
-                let spent = device_seconds(bytes, &self.rates.write, keep.tier);
-                stations.devices[keep.tier as usize].serve(self.now, spent);
-                if keep.node != node {
-                    stations.network.serve(self.now, bytes as f64 / self.rates.network);
-                }
+    fn apply_keep(&mut self, from: NodeId, keep: Keep) {
+        let bytes = self.job.sizes.get(keep.sample);
+        if !self.store.put(keep.node, keep.tier, keep.sample, bytes) {
+            return;
+        }
+        if keep.node != from {
+            self.meter.pushed(bytes);
+        }
+        if self.rates.sharing == Sharing::Aggregate {
+            let stations = &mut self.stations[keep.node as usize];
+            let spent = device_seconds(bytes, &self.rates.write, keep.tier);
+            stations.devices[keep.tier as usize].serve(self.now, spent);
+            if keep.node != from {
+                stations.network.serve(self.now, bytes as f64 / self.rates.network);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Measures a run: what the world tells it, step by step, becomes an [`Outcome`].
 
 use belady_control::Job;
+use belady_control::bits::Bits;
 use belady_control::sampler::SampleId;
 
 use super::stations::Cause;
@@ -17,9 +18,10 @@ pub struct Meter {
     samples: u32,
     read_size: Option<f64>,
     /// Samples that some epoch has used before.
-    seen: Vec<u64>,
-    /// Packed files opened on the source in the present epoch, by epoch parity.
-    opened: Vec<u32>,
+    seen: Bits,
+    /// By parity of the epoch: the last epoch in which each packed file was opened. Near an
+    /// epoch's end two epochs are read at a time.
+    opened: [Vec<u32>; 2],
     pub outcome: Outcome,
     local: Counter,
     peer: Counter,
@@ -58,8 +60,12 @@ impl Meter {
             files: job.packing.files,
             samples: job.sizes.len(),
             read_size: job.packing.read_size.map(belady_control::model::Bytes::as_f64),
-            seen: vec![0; (job.sizes.len() as usize).div_ceil(64)],
-            opened: if packed { vec![u32::MAX; job.packing.files as usize] } else { vec![] },
+            seen: Bits::new(job.sizes.len()),
+            opened: if packed {
+                [const { vec![] }; 2].map(|_: Vec<u32>| vec![u32::MAX; job.packing.files as usize])
+            } else {
+                [vec![], vec![]]
+            },
             outcome: Outcome {
                 supported: true,
                 epoch_seconds: vec![0.0; count],
@@ -107,21 +113,17 @@ impl Meter {
     pub fn source_read(&mut self, epoch: u32, sample: SampleId, bytes: u64, small: bool) {
         let at = (epoch as usize).min(self.epochs - 1);
         self.outcome.source_bytes_per_epoch[at] += bytes;
-        let first = self.seen[sample as usize / 64] >> (sample % 64) & 1 == 0;
-        if first {
-            self.seen[sample as usize / 64] |= 1 << (sample % 64);
-            if at > 0 {
-                self.outcome.first_reads_per_epoch[at] += bytes;
-            }
+        if self.seen.insert(sample) && at > 0 {
+            self.outcome.first_reads_per_epoch[at] += bytes;
         }
         let ops = &mut self.outcome.source_ops_per_epoch[at];
-        if self.opened.is_empty() {
+        if self.opened[0].is_empty() {
             ops.open += 1;
             ops.stat += 1;
             ops.read += 1;
         } else {
             let file = u64::from(sample) * u64::from(self.files) / u64::from(self.samples);
-            let opened = &mut self.opened[file as usize];
+            let opened = &mut self.opened[(epoch % 2) as usize][file as usize];
             if *opened != epoch {
                 *opened = epoch;
                 ops.open += 1;
@@ -158,13 +160,13 @@ impl Meter {
         }
         self.outcome.stall_seconds += stall;
         let limit = WAIT_THRESHOLD * step.compute;
-        let imbalanced = step.longest_wait > limit && step.shortest_wait <= limit;
+        let imbalanced = step.slowest_wait > limit && step.shortest_wait <= limit;
         self.imbalanced += u64::from(imbalanced);
         if epoch == 0 {
             self.first_batches.push(duration as f32);
         } else {
             self.imbalanced_after_first += u64::from(imbalanced);
-            self.wait_share += step.longest_wait / step.compute.max(f64::MIN_POSITIVE);
+            self.wait_share += step.slowest_wait / step.compute.max(f64::MIN_POSITIVE);
             self.later_batches.push(duration as f32);
             let total: u64 = step.slow_bytes.iter().sum();
             if total > 0 {
@@ -219,7 +221,8 @@ pub struct StepTimes<'a> {
     pub end: f64,
     /// Of the slowest rank.
     pub compute: f64,
-    pub longest_wait: f64,
+    /// Of the rank that ends the iteration.
+    pub slowest_wait: f64,
     pub shortest_wait: f64,
     pub cause: Cause,
     /// Source bytes by rank.

@@ -95,7 +95,7 @@ struct World {
     demand: Demand,
     /// Source bytes of a step by rank; kept for its allocation.
     slow_bytes: Vec<u64>,
-    /// What a step's consumers keep, by consumer; kept for its allocation.
+    /// What a step's consumers keep on other nodes; kept for its allocation.
     keeps: Vec<(NodeId, Keep)>,
     meter: Meter,
     now: f64,

@@ -252,8 +252,6 @@ impl World {
                 parcel.server_cause = Cause::Source;
                 let spent = (source_seconds + own) / loading;
                 parcel.ready.take(stations.loading[station].serve(self.now, spent), biggest);
-                let link = self.demand.source / self.rates.link;
-                parcel.ready.take(stations.link.serve(self.now, link), Cause::Source);
                 let from_peers: f64 = self.demand.peer.iter().sum();
                 let network = from_peers / self.rates.network;
                 parcel.ready.take(stations.network.serve(self.now, network), Cause::Peer);

@@ -42,7 +42,6 @@ pub enum Cause {
 pub struct Rates {
     pub sharing: Sharing,
     pub pipeline: Pipeline,
-    pub link: f64,
     pub network: f64,
     /// Thread-seconds a byte to read tier j here.
     local: Vec<f64>,
@@ -69,7 +68,6 @@ impl Rates {
         Self {
             sharing: system.source.sharing,
             pipeline: system.pipeline,
-            link: system.source.link.0,
             network: system.network.0,
             local: tier(&|t| 1.0 / t.read_rate_per_thread().0),
             peer: tier(&|t| 1.0 / t.read_rate_per_thread().min(system.network).0),
@@ -133,7 +131,6 @@ impl Latest {
 /// All stations of one node.
 #[derive(Clone, Debug)]
 pub struct NodeStations {
-    pub link: Station,
     pub network: Station,
     /// By tier.
     pub devices: Vec<Station>,
@@ -146,7 +143,6 @@ impl NodeStations {
     pub fn new(job: &Job) -> Self {
         let ranks = job.system.ranks_per_node as usize;
         Self {
-            link: Station::default(),
             network: Station::default(),
             devices: vec![Station::default(); job.system.tiers.len()],
             loading: vec![Station::default(); ranks],

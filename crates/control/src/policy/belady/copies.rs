@@ -23,7 +23,19 @@ struct NodeCopies {
     held: Bits,
     /// May still name samples that are no longer copies.
     oldest: VecDeque<SampleId>,
+    count: usize,
     bytes: u64,
+}
+
+impl NodeCopies {
+    /// Keeps the latest entry of each copy; amortised over as many that were left.
+    fn forget_promoted(&mut self) {
+        let mut live = self.held.clone();
+        let mut kept: VecDeque<SampleId> =
+            self.oldest.drain(..).rev().filter(|&sample| live.remove(sample)).collect();
+        kept.make_contiguous().reverse();
+        self.oldest = kept;
+    }
 }
 
 impl Copies {
@@ -47,7 +59,11 @@ impl Copies {
         let copies = self.node(node, job.sizes.len());
         if copies.held.insert(sample) {
             copies.oldest.push_back(sample);
+            copies.count += 1;
             copies.bytes += job.sizes.get(sample);
+            if copies.oldest.len() > 2 * copies.count + 64 {
+                copies.forget_promoted();
+            }
         }
     }
 
@@ -64,6 +80,7 @@ impl Copies {
         if let Some(copies) = self.nodes.get_mut(node as usize)
             && copies.held.remove(sample)
         {
+            copies.count -= 1;
             copies.bytes -= job.sizes.get(sample);
         }
     }
@@ -73,6 +90,7 @@ impl Copies {
         let copies = self.nodes.get_mut(node as usize)?;
         while let Some(sample) = copies.oldest.pop_front() {
             if copies.held.remove(sample) {
+                copies.count -= 1;
                 copies.bytes -= job.sizes.get(sample);
                 return Some(sample);
             }

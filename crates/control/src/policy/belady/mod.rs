@@ -3,21 +3,28 @@
 //! *Knows* the orders of this epoch and the next, all sizes, all capacities.
 //!
 //! *Decides*, once an epoch and for all nodes at once, which samples of this epoch
-//! are held for the next and where. Every sample is held at most once, so with full
-//! caches an epoch reads no more than S − N·D from the source, which is what
-//! arithmetic demands. Which ones are held is chosen so that every (rank, iteration)
-//! of the next epoch has the same share of slow reads ([`super::balance`]), and every
-//! iteration of this one frees as much room as it fills. The same choice, made again
-//! within what is held, spreads the fast tier over the next epoch. A sample stays
-//! where it is if it may, otherwise the node that has just consumed it keeps it, or
-//! the one that will use it next, or whoever has room.
+//! are held for the next and where ([`transition`]). Every sample counts once, so with
+//! full caches an epoch reads no more than S − N·D from the source, which is what
+//! arithmetic demands; what room is left over may hold copies ([`copies`]). Which ones
+//! are held is chosen so that every (rank, iteration) of the next epoch has the same
+//! share of slow reads ([`balance`], [`wishes`]), and every iteration of this one frees
+//! as much room as it fills. The same choice, made again within what is held, spreads the
+//! fast tier over the next epoch. What is in memory moves to the node that uses it next,
+//! if that has room, else stays with the one that has it, else goes to whoever has room;
+//! what is on disk stays.
 //!
-//! *Costs* two passes over the samples an epoch and six bytes a sample.
+//! The fast tier is spread evenly rather than given to what is used soonest: what it holds
+//! when an epoch begins is what it can serve in that epoch, whichever samples these are,
+//! so the choice is free, and even is what keeps the slower tier's load flat.
+//!
+//! *Costs* a few passes over the samples an epoch, and in memory an order and a spot a
+//! sample for each epoch at hand, and a bit a sample and node where copies are kept.
 //!
 //! All of this is a pure function of the job in logical time: a sample is let go by
 //! its holder when the step that uses it is over, and only then is its room given
 //! away. So all nodes compute the same places without a word between them.
 
+mod balance;
 mod copies;
 mod repeats;
 mod transition;

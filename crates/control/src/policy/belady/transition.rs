@@ -210,6 +210,9 @@ impl<'a> Transition<'a> {
 
     /// A node whose copies take the room that the sample needs.
     fn copies_in_the_way(&self, sample: SampleId) -> Option<NodeId> {
+        if !self.copies.any() {
+            return None;
+        }
         let size = self.job.sizes.get(sample);
         (0..self.job.system.nodes).find(|&node| {
             let room = self.room.get(node as usize * self.tiers + 1).copied().unwrap_or(0);

@@ -1,10 +1,10 @@
 //! Which samples to hold and in which tier, before asking where.
 
 use super::NOWHERE;
+use super::balance::even_classes;
 use super::transition::{Transition, UNUSED};
 use crate::bits::Bits;
 use crate::policy::TierId;
-use crate::policy::balance::even_classes;
 use crate::sampler::{EpochOrder, SampleId};
 
 /// Left free in the caches: an epoch's occupancy wavers by a few samples a node while
