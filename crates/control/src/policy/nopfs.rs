@@ -15,6 +15,8 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::{
     Actions, Availability, Event, Evict, Fetch, Load, NodeId, Place, Plan, Policy, TierId,
     Unsupported,
@@ -88,7 +90,8 @@ pub fn plan(job: &Arc<Job>, options: Options) -> Result<Arc<dyn Plan>, Unsupport
                 }
             }
         });
-        nodes.extend(counts.into_iter().map(|accesses| Arc::new(accesses.place(job, options))));
+        let placed = counts.into_par_iter().map(|accesses| Arc::new(accesses.place(job, options)));
+        nodes.extend(placed.collect::<Vec<_>>());
         first = last;
     }
     let mut holder = vec![0u16; samples];
@@ -228,8 +231,8 @@ struct Instance {
     reads: Vec<u16>,
     /// Samples of the batch being staged that will be held once they have arrived.
     arriving: Vec<SampleId>,
-    /// Where the batch being staged is held; kept for its allocation.
-    found: Vec<TierId>,
+    /// Where the batch being staged is held, and by which peer; kept for its allocation.
+    found: Vec<(TierId, u16)>,
 }
 
 impl Instance {
@@ -255,8 +258,8 @@ impl Instance {
     }
 
     /// The peer to ask for a sample, if it is worth asking.
-    fn peer(&self, sample: SampleId) -> Option<(NodeId, TierId)> {
-        let holder = usize::from(self.plan.holder[sample as usize]);
+    fn peer(&self, sample: SampleId, holder: u16) -> Option<(NodeId, TierId)> {
+        let holder = usize::from(holder);
         let tiers = self.held.len();
         let (node, tier) = (holder / tiers, holder % tiers);
         if holder == 0 || node == self.node as usize {
@@ -275,10 +278,10 @@ impl Instance {
     }
 
     /// The fastest place that has the sample (seed 001, eq. 3.12).
-    fn fastest(&self, sample: SampleId, local: Option<TierId>) -> Place {
+    fn fastest(&self, sample: SampleId, local: Option<TierId>, holder: u16) -> Place {
         let system = &self.plan.job.system;
         let mut best = (self.plan.source_rate, Place::Source);
-        if let Some((node, tier)) = self.peer(sample) {
+        if let Some((node, tier)) = self.peer(sample, holder) {
             let peer = peer_rate(system, usize::from(tier));
             if peer > best.0 {
                 best = (peer, Place::Peer(node, tier));
@@ -292,9 +295,9 @@ impl Instance {
         best.1
     }
 
-    fn load(&mut self, sample: SampleId, held: TierId) -> Load {
+    fn load(&mut self, sample: SampleId, held: TierId, holder: u16) -> Load {
         let local = Some(held).filter(|&tier| tier > 0);
-        let from = self.fastest(sample, local);
+        let from = self.fastest(sample, local, holder);
         let keep = if local.is_none() { self.planned_in(sample) } else { None };
         if let Some(tier) = keep {
             self.held[usize::from(tier)].insert(sample);
@@ -322,9 +325,10 @@ impl Policy for Instance {
                 self.arriving.clear();
                 let mut found = std::mem::take(&mut self.found);
                 found.clear();
-                found.extend(samples.iter().map(|&sample| self.held_tier(sample)));
-                for (&sample, &held) in samples.iter().zip(&found) {
-                    let load = self.load(sample, held);
+                let holders = &self.plan.holder;
+                found.extend(samples.iter().map(|&k| (self.held_tier(k), holders[k as usize])));
+                for (&sample, &(held, holder)) in samples.iter().zip(&found) {
+                    let load = self.load(sample, held, holder);
                     actions.loads.push(load);
                 }
                 self.found = found;
