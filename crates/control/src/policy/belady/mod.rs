@@ -194,7 +194,7 @@ impl Instance {
 
     /// Copies that go when a step is over: told with the batch of the node's first rank.
     fn drop_copies(&self, rank: RankId, iteration: u32, actions: &mut Actions) {
-        if rank % self.plan.job.system.ranks_per_node == 0
+        if rank.is_multiple_of(self.plan.job.system.ranks_per_node)
             && let Some(copies) = self.at.leaving.evictions.get(&(self.node, iteration))
         {
             actions.evictions.extend(copies.iter().map(|&sample| Evict { sample, tier: 1 }));
@@ -343,16 +343,15 @@ mod tests {
         let (order, next) = (Arc::new(job.stream.epoch(0)), Arc::new(job.stream.epoch(1)));
         belady.begin_epoch(0, &order, Some(&next));
         let epoch = belady.epoch(1);
-        let mut slow = [0i64; 4];
+        let mut slow = [0u32; 4];
         for iteration in 0..next.iterations() {
             for rank in 0..4u32 {
-                slow[rank as usize] +=
-                    next.batch(rank, iteration).filter(|&k| epoch.spot(k) == NOWHERE).count()
-                        as i64;
+                let batch = next.batch(rank, iteration);
+                slow[rank as usize] += batch.filter(|&k| epoch.spot(k) == NOWHERE).count() as u32;
             }
-            let fair = i64::from(iteration + 1);
+            let fair = iteration + 1;
             for count in slow {
-                assert!((count - fair).abs() <= 6, "{slow:?} of {fair} at {iteration}");
+                assert!(count.abs_diff(fair) <= 6, "{slow:?} of {fair} at {iteration}");
             }
         }
     }
