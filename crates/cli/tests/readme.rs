@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 8] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -21,6 +21,7 @@ const DOCUMENTS: [&str; 7] = [
     "docs/policies.md",
     "docs/scenarios.md",
     "docs/simulator.md",
+    "docs/validation.md",
 ];
 
 fn root() -> PathBuf {

@@ -15,6 +15,8 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::{
     Actions, Availability, Event, Evict, Fetch, Load, NodeId, Place, Plan, Policy, TierId,
     Unsupported,
@@ -88,7 +90,8 @@ pub fn plan(job: &Arc<Job>, options: Options) -> Result<Arc<dyn Plan>, Unsupport
                 }
             }
         });
-        nodes.extend(counts.into_iter().map(|accesses| Arc::new(accesses.place(job, options))));
+        let placed = counts.into_par_iter().map(|accesses| Arc::new(accesses.place(job, options)));
+        nodes.extend(placed.collect::<Vec<_>>());
         first = last;
     }
     let mut holder = vec![0u16; samples];
@@ -228,8 +231,8 @@ struct Instance {
     reads: Vec<u16>,
     /// Samples of the batch being staged that will be held once they have arrived.
     arriving: Vec<SampleId>,
-    /// Where the batch being staged is held; kept for its allocation.
-    found: Vec<TierId>,
+    /// Where the batch being staged is held, and by which peer; kept for its allocation.
+    found: Vec<(TierId, u16)>,
 }
 
 impl Instance {
@@ -255,8 +258,8 @@ impl Instance {
     }
 
     /// The peer to ask for a sample, if it is worth asking.
-    fn peer(&self, sample: SampleId) -> Option<(NodeId, TierId)> {
-        let holder = usize::from(self.plan.holder[sample as usize]);
+    fn peer(&self, sample: SampleId, holder: u16) -> Option<(NodeId, TierId)> {
+        let holder = usize::from(holder);
         let tiers = self.held.len();
         let (node, tier) = (holder / tiers, holder % tiers);
         if holder == 0 || node == self.node as usize {
@@ -275,10 +278,10 @@ impl Instance {
     }
 
     /// The fastest place that has the sample (seed 001, eq. 3.12).
-    fn fastest(&self, sample: SampleId, local: Option<TierId>) -> Place {
+    fn fastest(&self, sample: SampleId, local: Option<TierId>, holder: u16) -> Place {
         let system = &self.plan.job.system;
         let mut best = (self.plan.source_rate, Place::Source);
-        if let Some((node, tier)) = self.peer(sample) {
+        if let Some((node, tier)) = self.peer(sample, holder) {
             let peer = peer_rate(system, usize::from(tier));
             if peer > best.0 {
                 best = (peer, Place::Peer(node, tier));
@@ -292,9 +295,9 @@ impl Instance {
         best.1
     }
 
-    fn load(&mut self, sample: SampleId, held: TierId) -> Load {
+    fn load(&mut self, sample: SampleId, held: TierId, holder: u16) -> Load {
         let local = Some(held).filter(|&tier| tier > 0);
-        let from = self.fastest(sample, local);
+        let from = self.fastest(sample, local, holder);
         let keep = if local.is_none() { self.planned_in(sample) } else { None };
         if let Some(tier) = keep {
             self.held[usize::from(tier)].insert(sample);
@@ -322,9 +325,10 @@ impl Policy for Instance {
                 self.arriving.clear();
                 let mut found = std::mem::take(&mut self.found);
                 found.clear();
-                found.extend(samples.iter().map(|&sample| self.held_tier(sample)));
-                for (&sample, &held) in samples.iter().zip(&found) {
-                    let load = self.load(sample, held);
+                let holders = &self.plan.holder;
+                found.extend(samples.iter().map(|&k| (self.held_tier(k), holders[k as usize])));
+                for (&sample, &(held, holder)) in samples.iter().zip(&found) {
+                    let load = self.load(sample, held, holder);
                     actions.loads.push(load);
                 }
                 self.found = found;
@@ -372,5 +376,82 @@ impl Policy for Instance {
                 actions.loads.push(load);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{Driver, job};
+    use crate::sampler::{Order, StreamConfig};
+
+    const OPTIONS: Options =
+        Options { in_order: true, cleanup_read: false, availability: Availability::Heuristic };
+
+    /// The testing job in torch's order, over several epochs.
+    fn shuffled(samples: u32, nodes: u32, capacities: &[u64], epochs: u32) -> Arc<Job> {
+        let mut job = job(samples, nodes, 1, capacities);
+        let config = StreamConfig { order: Order::Torch, ..job.stream.config().clone() };
+        job.stream = crate::sampler::AccessStream::new(config).unwrap();
+        job.epochs = Some(epochs);
+        Arc::new(job)
+    }
+
+    fn accesses(job: &Job, node: NodeId) -> Accesses {
+        let mut accesses = Accesses::new(node, job.sizes.len() as usize);
+        for epoch in 0..job.epochs.unwrap() {
+            let order = job.stream.epoch(epoch);
+            for iteration in 0..order.iterations() {
+                accesses.see(order.batch(node, iteration));
+            }
+        }
+        accesses
+    }
+
+    #[test]
+    fn the_most_frequent_are_in_the_fastest_tier() {
+        let job = shuffled(60, 3, &[50, 100], 9);
+        let seen = accesses(&job, 1);
+        let counts = seen.counts.clone();
+        let plan = seen.place(&job, OPTIONS);
+        let least = |tier: usize| plan.lists[tier].iter().map(|&k| counts[k as usize]).min();
+        let most = |tier: usize| plan.lists[tier].iter().map(|&k| counts[k as usize]).max();
+        assert_eq!((plan.lists[1].len(), plan.lists[2].len()), (5, 10));
+        assert!(least(1) >= most(2), "{:?} {:?}", least(1), most(2));
+        let left_out =
+            (0..60).filter(|&k| !plan.planned[1].contains(k) && !plan.planned[2].contains(k));
+        assert!(least(2) >= left_out.map(|k| counts[k as usize]).max());
+    }
+
+    #[test]
+    fn tiers_are_filled_in_the_order_of_first_access() {
+        let job = shuffled(60, 3, &[100], 5);
+        let seen = accesses(&job, 0);
+        let first = seen.first_reads.clone();
+        let plan = seen.place(&job, OPTIONS);
+        let at = |sample: SampleId| first.iter().position(|&k| k == sample).unwrap();
+        assert!(plan.lists[1].windows(2).all(|pair| at(pair[0]) < at(pair[1])));
+    }
+
+    #[test]
+    fn a_sample_that_the_prefetcher_has_not_reached_is_kept_on_the_way() {
+        let job = shuffled(12, 1, &[1000], 2);
+        let plan = plan(&job, OPTIONS).unwrap();
+        let mut node = Driver::new(&plan, 0);
+        let load = node.stage(0, (0, 0), &[3])[0];
+        assert_eq!((load.from, load.keep), (Place::Source, Some(1)));
+        let again = node.stage(0, (1, 0), &[3])[0];
+        assert_eq!((again.from, again.keep), (Place::Local(1), None));
+        // And the prefetcher leaves it out.
+        let fetches = node.on(Event::Idle { tier: 1, limit: 100 }).fetches.clone();
+        assert_eq!(fetches.len(), 11);
+        assert!(fetches.iter().all(|fetch| fetch.sample != 3));
+    }
+
+    #[test]
+    fn an_open_ended_run_is_refused() {
+        let mut job = job(12, 1, 1, &[100]);
+        job.epochs = None;
+        assert!(plan(&Arc::new(job), OPTIONS).is_err());
     }
 }

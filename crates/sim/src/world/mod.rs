@@ -93,6 +93,8 @@ struct World {
     /// Steps staged before the first was consumed.
     first_fill: u64,
     demand: Demand,
+    /// Whether each load of a batch is where it is said to be; kept for its allocation.
+    held: Vec<bool>,
     /// Source bytes of a step by rank; kept for its allocation.
     slow_bytes: Vec<u64>,
     /// What a step's consumers keep on other nodes; kept for its allocation.
@@ -173,6 +175,7 @@ impl World {
             deepest: 0,
             first_fill: u64::MAX,
             demand: Demand::default(),
+            held: vec![],
             slow_bytes: vec![],
             keeps: vec![],
             meter: Meter::new(job, epochs),

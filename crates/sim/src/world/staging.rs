@@ -54,15 +54,29 @@ impl World {
             self.set_threads(node, threads);
         }
         self.check_order(parcel, part, &actions.loads);
+        // All look-ups before the first decision, so that they overlap.
+        let mut held = std::mem::take(&mut self.held);
+        held.clear();
+        held.extend(actions.loads.iter().map(|load| match load.from {
+            Place::Source => true,
+            Place::Local(tier) => self.store.holds(node, tier, load.sample),
+            Place::Peer(peer, tier) => self.store.holds(peer, tier, load.sample),
+        }));
         let count = actions.loads.len();
-        for at in 0..count {
-            let (load, served) = self.resolve(node, rank, step, actions.loads[at], &mut actions);
+        for (at, &held) in held.iter().enumerate() {
+            let load = actions.loads[at];
+            let (load, served) = if held {
+                (load, load.from)
+            } else {
+                self.find_elsewhere(node, rank, step, load, &mut actions)
+            };
             self.add_load(node, step, load, served, parcel, part);
             if self.staging == Staging::OnDemand {
                 let work = self.on_demand_work((at + 1 == count).then_some(id));
                 self.machine.submit(self.now, self.rings[ring].server, work);
             }
         }
+        self.held = held;
         self.actions = actions;
     }
 
@@ -88,9 +102,9 @@ impl World {
         parcel.bytes += part.bytes;
     }
 
-    /// Finds out whether a load can be had as asked, and where it really comes from:
-    /// what waits in a ring to be kept in a tier is served from that ring.
-    fn resolve(
+    /// The tier does not hold what was asked of it: what waits in a ring to be kept there
+    /// is served from that ring, a peer that has nothing is a miss.
+    fn find_elsewhere(
         &mut self,
         here: NodeId,
         rank: RankId,
@@ -104,9 +118,6 @@ impl World {
             Place::Local(tier) => (here, tier),
             Place::Peer(peer, tier) => (peer, tier),
         };
-        if self.store.holds(node, tier, sample) {
-            return (load, load.from);
-        }
         if let Some(ring) = self.store.rings.find(sample) {
             return (load, if ring == here { Place::Local(0) } else { Place::Peer(ring, 0) });
         }

@@ -57,18 +57,84 @@ impl Transition<'_> {
             .map(|tier| (nodes * system.tiers[tier].capacity.0) as f64 * (1.0 - SLACK))
             .collect();
         let fits = capacities.iter().sum::<f64>() >= bytes as f64;
-        if fits && settled > 0 {
-            // Everything has a place but what the last epoch left out: leave the tiers
-            // alone and put the rest where there is room.
-            let mut wish = vec![1; count as usize];
-            for (sample, &place) in place_of.iter().enumerate() {
-                let spot = self.spot(sample as SampleId);
-                if place != u32::MAX && spot != NOWHERE {
-                    wish[place as usize] = (usize::from(spot) % self.tiers) as TierId;
+        let share = |room: f64| room / bytes.max(1) as f64;
+        let shares: Vec<f64> = capacities.iter().map(|&room| share(room)).collect();
+        let tier = if !fits {
+            self.choose(next, place_of, count, &shares, &capacities)
+        } else if settled > 0 {
+            self.leave_alone(&place_of, count)
+        } else {
+            self.deal_tiers(next, &place_of, count, &shares)
+        };
+        Wishes { tier, fits }
+    }
+
+    /// Everything has a place but what the last epoch left out: the tiers stay as they are,
+    /// and the rest goes where there is room.
+    fn leave_alone(&self, place_of: &[u32], count: u32) -> Vec<TierId> {
+        let mut wish = vec![1; count as usize];
+        for (sample, &place) in place_of.iter().enumerate() {
+            let spot = self.spot(sample as SampleId);
+            if place != u32::MAX && spot != NOWHERE {
+                wish[place as usize] = (usize::from(spot) % self.tiers) as TierId;
+            }
+        }
+        wish
+    }
+
+    /// Everything fits and nothing has a place yet: only the next epoch's load on the tiers
+    /// matters, so they take turns in its order, each as often as its share.
+    fn deal_tiers(
+        &self,
+        next: &EpochOrder,
+        place_of: &[u32],
+        count: u32,
+        shares: &[f64],
+    ) -> Vec<TierId> {
+        let mut rest = 1.0;
+        // The fastest tiers are filled; the last one in use takes what remains.
+        let turns: Vec<f64> = shares
+            .iter()
+            .map(|&share| {
+                let part = f64::min(share, rest);
+                rest -= part;
+                part
+            })
+            .collect();
+        let mut credit = vec![0.0; turns.len()];
+        let mut wish = vec![0; count as usize];
+        for iteration in 0..next.iterations() {
+            for rank in 0..self.ranks {
+                for sample in next.batch(rank, iteration) {
+                    let place = place_of[sample as usize];
+                    if place == u32::MAX || wish[place as usize] != 0 {
+                        continue;
+                    }
+                    let mut most = 0;
+                    for (tier, turn) in turns.iter().enumerate() {
+                        credit[tier] += turn;
+                        if credit[tier] > credit[most] {
+                            most = tier;
+                        }
+                    }
+                    credit[most] -= 1.0;
+                    wish[place as usize] = most as TierId + 1;
                 }
             }
-            return Wishes { tier: wish, fits };
         }
+        wish
+    }
+
+    /// Not everything fits: what is held is spread evenly over both epochs, and the last of
+    /// the room evens out bytes.
+    fn choose(
+        &self,
+        next: &EpochOrder,
+        mut place_of: Vec<u32>,
+        count: u32,
+        shares: &[f64],
+        capacities: &[f64],
+    ) -> Vec<TierId> {
         let mut to_next = vec![0u32; count as usize];
         let mut from_next = vec![0u32; count as usize];
         let mut candidates = Bits::new(self.job.sizes.len());
@@ -87,16 +153,12 @@ impl Transition<'_> {
             }
         }
         drop(place_of);
-        let share = |room: f64| room / bytes.max(1) as f64;
-        let room = share(capacities.iter().sum());
+        let room: f64 = shares.iter().sum();
         let evening = (EVENING / room).clamp(EVENING_OF_ROOM.0, EVENING_OF_ROOM.1);
-        let dealt = if fits { 1.0 } else { 1.0 - evening };
-        let shares: Vec<f64> = capacities.iter().map(|&room| share(room) * dealt).collect();
-        let mut wish = even_classes(to_next, &shares);
-        if !fits {
-            self.even_out(next, &candidates, &from_next, &capacities, &mut wish);
-        }
-        Wishes { tier: wish, fits }
+        let dealt: Vec<f64> = shares.iter().map(|share| share * (1.0 - evening)).collect();
+        let mut wish = even_classes(to_next, &dealt);
+        self.even_out(next, &candidates, &from_next, capacities, &mut wish);
+        wish
     }
 
     /// Deals the rest of the room so that, at every iteration of the next epoch, every
