@@ -92,11 +92,6 @@ impl Store {
             self.violations.push(what);
         }
     }
-
-    #[cfg(test)]
-    pub fn used(&self, node: NodeId, tier: TierId) -> u64 {
-        self.shelves[node as usize * self.tiers + tier as usize].used
-    }
 }
 
 /// Who has staged a sample and not consumed it.
