@@ -1,0 +1,3 @@
+//! A slow file system over a folder, for honest end-to-end runs.
+
+fn main() {}

@@ -1,0 +1,93 @@
+//! Sources: where a dataset rests. Read-only, shared with others, slow.
+//!
+//! A source is opened once: its files are listed and their records indexed, or the
+//! snapshot of an earlier listing is mapped ([`snapshot`]). What it holds is then fixed in
+//! a [`Catalog`], the same on every node, and [`Source::read`] fetches samples by their
+//! number. Wrappers make a source slow ([`Throttled`]) or unreliable ([`Faulty`]).
+
+mod catalog;
+
+use std::fmt;
+use std::path::PathBuf;
+
+pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
+
+use crate::SampleId;
+
+/// A sample and the memory it is to be read into, exactly as long as the catalog says.
+#[derive(Debug)]
+pub struct Want<'a> {
+    pub sample: SampleId,
+    pub into: &'a mut [u8],
+}
+
+/// Where the dataset rests.
+pub trait Source: Send + Sync + fmt::Debug {
+    /// What there is, fixed for the life of the source.
+    fn catalog(&self) -> &Catalog;
+
+    /// Reads samples that lie in one file, in the order in which they lie there, with one
+    /// request as far as the operating system allows. All of them or none: after an error
+    /// nothing may be assumed of the memory, and the caller may try again, also one by one.
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError>;
+
+    /// Calls made on the storage so far, listing included.
+    fn operations(&self) -> Operations;
+}
+
+/// Calls on the storage that a dataset rests on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Operations {
+    /// Directories listed.
+    pub list: u64,
+    pub open: u64,
+    pub stat: u64,
+    pub read: u64,
+    /// Bytes asked for by reads, those between neighbouring samples included.
+    pub bytes: u64,
+}
+
+/// Why a sample could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The operating system said no. Whether it may say yes later is [`Self::is_transient`].
+    #[error("cannot read sample {sample} from {}: {error}", path.display())]
+    Io { sample: SampleId, path: PathBuf, error: std::io::Error },
+    /// Fewer bytes came than asked for, though the file is as long as it was.
+    #[error("sample {sample} in {} ended after {got} of {expected} bytes", path.display())]
+    Short { sample: SampleId, path: PathBuf, expected: u64, got: u64 },
+    /// The file is not what it was when the dataset was listed.
+    #[error(
+        "{} has changed since the dataset was listed ({change}); sample {sample} cannot be \
+         trusted: start again to list it anew", path.display()
+    )]
+    Changed { sample: SampleId, path: PathBuf, change: String },
+    /// A checksum in the file does not match.
+    #[error("sample {sample} in {} is damaged: {damage}", path.display())]
+    Damaged { sample: SampleId, path: PathBuf, damage: String },
+}
+
+impl ReadError {
+    /// Whether trying again may help.
+    pub fn is_transient(&self) -> bool {
+        use std::io::ErrorKind as Kind;
+        match self {
+            Self::Io { error, .. } => !matches!(
+                error.kind(),
+                Kind::NotFound | Kind::PermissionDenied | Kind::IsADirectory | Kind::InvalidInput
+            ),
+            // Bytes can be damaged on the way as well as where they rest.
+            Self::Short { .. } | Self::Damaged { .. } => true,
+            Self::Changed { .. } => false,
+        }
+    }
+
+    pub fn sample(&self) -> SampleId {
+        match self {
+            Self::Io { sample, .. }
+            | Self::Short { sample, .. }
+            | Self::Changed { sample, .. }
+            | Self::Damaged { sample, .. } => *sample,
+        }
+    }
+}

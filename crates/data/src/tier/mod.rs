@@ -1,0 +1,82 @@
+//! Tiers: storage of this node between the source and the ring. They obey, they never
+//! decide: what is kept and what goes is the policy's choice.
+//!
+//! A tier belongs to one dataset; its samples have the sizes of that dataset's catalog. Its
+//! quota is hard. Nothing here fails an epoch: a tier that cannot hold or give a sample says
+//! so as a value, and the engine reads the sample elsewhere.
+
+use std::fmt;
+
+use belady_control::model::Bytes;
+
+use crate::SampleId;
+
+/// How a `put` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    Stored,
+    /// The tier holds it already.
+    Present,
+    /// No room for it now.
+    Full,
+    /// The tier cannot take it: degraded, read-only, or an evicted copy is still lent.
+    Refused,
+}
+
+/// How a `get` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Get {
+    Hit,
+    Miss,
+    /// It was held and its checksum did not match, or it could not be read; it is gone now.
+    Damaged,
+}
+
+/// What a tier holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TierStatus {
+    pub capacity: Bytes,
+    pub used: Bytes,
+    pub samples: u64,
+    /// Why the tier does less than it was asked to, if so.
+    pub degraded: Option<String>,
+}
+
+/// Storage class j ≥ 1 of this node, for one dataset.
+pub trait Tier: Send + Sync + fmt::Debug {
+    /// Takes in a copy of a sample.
+    fn put(&self, sample: SampleId, bytes: &[u8]) -> Put;
+
+    /// Copies a sample out; `into` is exactly as long as the sample.
+    fn get(&self, sample: SampleId, into: &mut [u8]) -> Get;
+
+    /// Lets a sample go; whether it was held.
+    fn evict(&self, sample: SampleId) -> bool;
+
+    fn holds(&self, sample: SampleId) -> bool;
+
+    fn status(&self) -> TierStatus;
+
+    /// Lends the tier's own memory to someone who cannot write to it: the bytes stay where
+    /// they are, also if the sample is evicted meanwhile, until [`Tier::unpin`] was called
+    /// as often as this. `None` where the tier has no memory to lend (a disk), does not hold
+    /// the sample, or holds it in pieces.
+    fn pin(&self, _sample: SampleId) -> Option<Pinned> {
+        None
+    }
+
+    /// Gives back what [`Tier::pin`] lent.
+    fn unpin(&self, _sample: SampleId) {}
+}
+
+/// Bytes lent by [`Tier::pin`].
+#[derive(Clone, Copy, Debug)]
+pub struct Pinned {
+    pub start: *const u8,
+    pub length: usize,
+}
+
+// SAFETY: the bytes do not change while they are pinned, whoever reads them.
+unsafe impl Send for Pinned {}
+// SAFETY: as above.
+unsafe impl Sync for Pinned {}

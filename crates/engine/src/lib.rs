@@ -1,0 +1,1 @@
+//! The real world around the policies.
