@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use belady_control::sampler::Step;
 
-use super::layout::{Entry, Extent, SlotState, turn};
+use super::layout::{Entry, Extent, SlotState, TableEntry, turn};
 use super::region::Region;
 use crate::SampleId;
 use crate::sync::Arc;
@@ -30,8 +30,8 @@ impl Batch {
     pub(super) fn lend(region: &Arc<Region>, sequence: u64) -> Option<Self> {
         let descriptor = region.descriptor(sequence);
         let (extent, samples) = descriptor.extent(region.layout())?;
-        let table = region.table(extent, samples);
-        let entries = table.iter().map(|entry| entry.load(extent.bytes)).collect::<Option<_>>()?;
+        let rows = region.table(extent, samples).iter().map(TableEntry::load);
+        let entries = region.layout().entries(extent.bytes, rows)?;
         let step = descriptor.step();
         Some(Self(Arc::new(Lent { region: Arc::clone(region), sequence, step, extent, entries })))
     }
@@ -64,17 +64,16 @@ impl Batch {
 
     /// A slot's memory: the sample's bytes if its state says so.
     pub fn bytes(&self, index: usize) -> &[u8] {
-        let Entry { offset, length, .. } = self.0.entries[index];
-        // SAFETY: the entry was checked to lie within the block, the block within the
+        let slot = &self.0.entries[index].slot;
+        // SAFETY: the slot was checked to lie within the block, the block within the
         // mapping, which lives as long as `self.0.region`. Nobody writes to a published block
         // before it is released, which happens when the last clone of this batch is dropped.
-        unsafe { std::slice::from_raw_parts(self.as_ptr().add(offset as usize), length as usize) }
+        unsafe { std::slice::from_raw_parts(self.as_ptr().add(slot.start), slot.len()) }
     }
 
     /// Where a slot lies, counted from [`Batch::as_ptr`].
     pub fn slot_range(&self, index: usize) -> Range<usize> {
-        let Entry { offset, length, .. } = self.0.entries[index];
-        offset as usize..(offset + length) as usize
+        self.0.entries[index].slot.clone()
     }
 
     /// First byte of the block that all slots lie in.

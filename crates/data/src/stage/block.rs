@@ -61,7 +61,7 @@ impl Block {
     }
 
     pub fn length(&self, index: usize) -> usize {
-        self.0.entries[index].length as usize
+        self.0.entries[index].slot.len()
     }
 
     /// The memory that a sample goes into, exactly as long as the sample.
@@ -71,13 +71,11 @@ impl Block {
     /// One caller at a time for each slot, and none after [`Block::publish`].
     #[allow(clippy::mut_from_ref, reason = "the caller promises to be alone")]
     pub unsafe fn slot(&self, index: usize) -> &mut [u8] {
-        let Entry { offset, length, .. } = self.0.entries[index];
+        let slot = &self.0.entries[index].slot;
         let block = self.0.reserved.region.block(self.0.extent);
         // SAFETY: `entries` was made for a block of this size, so the slot lies within it;
         // the space is not given away while this block lives; the caller is alone.
-        unsafe {
-            std::slice::from_raw_parts_mut(block.add(offset as usize).as_ptr(), length as usize)
-        }
+        unsafe { std::slice::from_raw_parts_mut(block.add(slot.start).as_ptr(), slot.len()) }
     }
 
     /// Says how a slot came out; slots are [`SlotState::Filled`] unless told otherwise.

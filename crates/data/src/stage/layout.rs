@@ -7,6 +7,8 @@
 //!
 //! Everything here may be mapped by two processes, of which neither trusts the other.
 
+use std::ops::Range;
+
 use belady_control::sampler::Step;
 
 use super::gate::Gate;
@@ -114,20 +116,31 @@ impl Layout {
     pub fn block_bytes(&self, lengths: &[u64]) -> Option<u64> {
         let mut end = table_bytes(lengths.len());
         for &length in lengths {
-            end = end.checked_next_multiple_of(self.align)?.checked_add(length)?;
+            end = self.slot_after(end, length)?.end;
         }
         end.max(1).checked_next_multiple_of(self.block_align() as u64)
     }
 
-    /// The table of a block that [`Self::block_bytes`] could measure.
-    pub fn entries(&self, samples: &[SampleId], lengths: &[u64]) -> Box<[Entry]> {
-        let mut end = table_bytes(samples.len());
-        let entry = |(&sample, &length): (&SampleId, &u64)| {
-            let offset = end.next_multiple_of(self.align);
-            end = offset + length;
-            Entry { sample, state: SlotState::Filled, offset, length }
-        };
-        samples.iter().zip(lengths).map(entry).collect()
+    /// Where a slot lies that follows what ends at `end`.
+    fn slot_after(&self, end: u64, length: u64) -> Option<Range<u64>> {
+        let start = end.checked_next_multiple_of(self.align)?;
+        Some(start..start.checked_add(length)?)
+    }
+
+    /// The table of a block, if its slots end within `bytes`.
+    pub fn entries(
+        &self,
+        bytes: usize,
+        rows: impl ExactSizeIterator<Item = Option<Row>>,
+    ) -> Option<Box<[Entry]>> {
+        let mut end = table_bytes(rows.len());
+        let entries = rows.map(|row| {
+            let Row { sample, state, length } = row?;
+            let slot = self.slot_after(end, length).filter(|slot| slot.end <= bytes as u64)?;
+            end = slot.end;
+            Some(Entry { sample, state, slot: slot.start as usize..slot.end as usize })
+        });
+        entries.collect()
     }
 }
 
@@ -278,28 +291,38 @@ pub enum SlotState {
 
 impl SlotState {
     fn from_word(word: u32) -> Option<Self> {
-        [Self::Filled, Self::Skipped, Self::Elsewhere, Self::Replaced]
-            .into_iter()
-            .find(|state| *state as u32 == word)
+        match word {
+            0 => Some(Self::Filled),
+            1 => Some(Self::Skipped),
+            2 => Some(Self::Elsewhere),
+            3 => Some(Self::Replaced),
+            _ => None,
+        }
     }
 }
 
-/// A side's own record of one sample in a block; the offset counts from the block's start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+/// What the table says of one sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
     pub sample: SampleId,
     pub state: SlotState,
-    pub offset: u64,
     pub length: u64,
 }
 
-/// The same in shared memory.
+/// A side's own record of one sample in a block; the slot is counted from the block's start.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub sample: SampleId,
+    pub state: SlotState,
+    pub slot: Range<usize>,
+}
+
+/// One row in shared memory. Where the slot lies follows from the lengths before it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TableEntry {
     sample: plain::AtomicU32,
     state: plain::AtomicU32,
-    offset: plain::AtomicU64,
     length: plain::AtomicU64,
 }
 
@@ -307,22 +330,16 @@ impl TableEntry {
     pub fn store(&self, entry: &Entry) {
         self.sample.store(entry.sample, Relaxed);
         self.mark(entry.state);
-        self.offset.store(entry.offset, Relaxed);
-        self.length.store(entry.length, Relaxed);
+        self.length.store(entry.slot.len() as u64, Relaxed);
     }
 
     pub fn mark(&self, state: SlotState) {
         self.state.store(state as u32, Relaxed);
     }
 
-    /// A copy, if it points into a block of this many bytes.
-    pub fn load(&self, block_bytes: usize) -> Option<Entry> {
-        let entry = Entry {
-            sample: self.sample.load(Relaxed),
-            state: SlotState::from_word(self.state.load(Relaxed))?,
-            offset: self.offset.load(Relaxed),
-            length: self.length.load(Relaxed),
-        };
-        (entry.offset.checked_add(entry.length)? <= block_bytes as u64).then_some(entry)
+    /// A copy, if it is one that [`Self::store`] can have written.
+    pub fn load(&self) -> Option<Row> {
+        let state = SlotState::from_word(self.state.load(Relaxed))?;
+        Some(Row { sample: self.sample.load(Relaxed), state, length: self.length.load(Relaxed) })
     }
 }

@@ -132,9 +132,11 @@ mod tests {
         identity.sign();
         assert!(!identity.is_gone(), "our own");
         let pid = Pid::from_child(&child);
+        let started = status(pid).unwrap().started;
         identity.process.store(child.id(), Relaxed);
+        identity.started.store(started + 1, Relaxed);
         assert!(identity.is_gone(), "the same id, started at another time");
-        identity.started.store(status(pid).unwrap().started, Relaxed);
+        identity.started.store(started, Relaxed);
         assert!(!identity.is_gone(), "alive");
         child.kill().unwrap();
         while !identity.is_gone() {

@@ -6,7 +6,7 @@ use belady_control::sampler::Step;
 
 use super::RingError;
 use super::block::Block;
-use super::layout::{ending, presence, turn};
+use super::layout::{Row, SlotState, ending, presence, turn};
 use super::life::{INTERVAL, Watch};
 use super::region::Region;
 use super::space::Space;
@@ -116,9 +116,12 @@ impl Producer {
             return Ok(None);
         }
         let Some(extent) = self.space.give(bytes as usize) else { return Ok(None) };
+        let row = |(&sample, &length)| Some(Row { sample, state: SlotState::Filled, length });
+        let entries = layout
+            .entries(extent.bytes, samples.iter().zip(lengths).map(row))
+            .expect("measured to fit above");
         let sequence = self.next;
         self.next += 1;
-        let entries = layout.entries(samples, lengths);
         Ok(Some(Block::new(Arc::clone(&self.reserved), sequence, step, extent, entries)))
     }
 
