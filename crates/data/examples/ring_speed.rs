@@ -20,12 +20,13 @@ fn main() -> Result<(), RingError> {
     ] {
         let seconds = run(length, batches, copy)?;
         let rate = f64::from(batches) / seconds;
-        let bytes = rate * f64::from(SAMPLES) * length as f64;
-        println!(
-            "{SAMPLES} samples of {length:>6} B, {}: {rate:>9.0} batches/s, {:>6.2} GB/s",
-            if copy { "copied in" } else { "untouched" },
-            bytes / 1e9
-        );
+        print!("{SAMPLES} samples of {length:>6} B: {rate:>9.0} batches/s");
+        if copy {
+            let bytes = rate * f64::from(SAMPLES) * length as f64;
+            println!(", {:.2} GB/s copied in", bytes / 1e9);
+        } else {
+            println!(", slots left as they are");
+        }
     }
     Ok(())
 }
