@@ -91,13 +91,20 @@ impl Expected {
     }
 }
 
+/// A clone of a block that outlives its publication, and where its slots lie.
+struct Kept {
+    sequence: u64,
+    slots: Vec<(*const u8, usize)>,
+    _block: Block,
+}
+
 struct Bench {
     producer: Producer,
     consumer: Consumer,
     config: RingConfig,
     all: Vec<Expected>,
     filling: Vec<(u64, Block)>,
-    kept: Vec<(u64, Block)>,
+    kept: Vec<Kept>,
     held: Vec<Batch>,
 }
 
@@ -118,8 +125,8 @@ impl Bench {
             Move::Reserve(sizes) => self.reserve(sizes),
             Move::Publish { which, keep } => self.publish(which, keep),
             Move::DropKept(which) if !self.kept.is_empty() => {
-                let (sequence, _block) = self.kept.swap_remove(which.index(self.kept.len()));
-                self.all[sequence as usize].blocks -= 1;
+                let kept = self.kept.swap_remove(which.index(self.kept.len()));
+                self.all[kept.sequence as usize].blocks -= 1;
             }
             Move::Take => self.take(),
             Move::Clone(which) if !self.held.is_empty() => {
@@ -180,9 +187,12 @@ impl Bench {
             return;
         }
         let (sequence, block) = self.filling.swap_remove(which.index(self.filling.len()));
+        let mut slots = Vec::new();
         for index in 0..block.len() {
             // SAFETY: this thread alone has the block, and has not published it.
-            assert!(holds_its_bytes(unsafe { block.slot(index) }, sequence, index));
+            let slot = unsafe { block.slot(index) };
+            assert!(holds_its_bytes(slot, sequence, index));
+            slots.push((slot.as_ptr(), slot.len()));
             block.mark(index, state(sequence, index));
         }
         block.publish();
@@ -190,7 +200,7 @@ impl Bench {
         let expected = &mut self.all[sequence as usize];
         expected.published = true;
         if keep {
-            self.kept.push((sequence, block));
+            self.kept.push(Kept { sequence, slots, _block: block });
         } else {
             expected.blocks -= 1;
         }
@@ -228,6 +238,13 @@ impl Bench {
         for batch in &self.held {
             for index in 0..batch.len() {
                 assert!(holds_its_bytes(batch.bytes(index), batch.sequence(), index));
+            }
+        }
+        for kept in &self.kept {
+            for (index, &(start, length)) in kept.slots.iter().enumerate() {
+                // SAFETY: the space is not given away while a clone of its block lives.
+                let bytes = unsafe { std::slice::from_raw_parts(start, length) };
+                assert!(holds_its_bytes(bytes, kept.sequence, index));
             }
         }
         let lent = self.all.iter().filter(|batch| batch.batches > 0).count();

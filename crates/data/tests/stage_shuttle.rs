@@ -104,11 +104,15 @@ fn blocks_are_published_by_others_out_of_order_and_outlive_their_batches() {
                 let block = reserve(&mut producer, iteration).unwrap();
                 fillers.push(thread::spawn(move || {
                     fill(&block);
+                    // SAFETY: this thread alone has the block, and has not published it.
+                    let place = unsafe { block.slot(0) }.as_ptr();
                     // A late clone, as a hung read keeps it.
                     let late = block.clone();
                     block.publish();
                     drop(block);
                     thread::yield_now();
+                    // SAFETY: the space is not given away while a clone lives.
+                    assert_eq!(unsafe { *place }, iteration as u8, "space used twice");
                     drop(late);
                 }));
             }
