@@ -118,7 +118,9 @@ fn blocks_are_published_by_others_out_of_order_and_outlive_their_batches() {
             }
             producer.finish();
             drop(producer);
-            fillers.into_iter().for_each(|filler| filler.join().unwrap());
+            for filler in fillers {
+                filler.join().unwrap();
+            }
         });
         let taken = take_all(&mut consumer, drop);
         assert_eq!((taken, consumer.is_complete()), (4, true));
@@ -137,7 +139,9 @@ fn clones_are_let_go_of_on_other_threads() {
             holders.push(thread::spawn(move || assert!(holds_its_bytes(&clone))));
         });
         assert_eq!((taken, consumer.is_complete()), (4, true));
-        holders.into_iter().for_each(|holder| holder.join().unwrap());
+        for holder in holders {
+            holder.join().unwrap();
+        }
         assert_eq!(producing.join().unwrap(), Ok(()));
     });
 }
