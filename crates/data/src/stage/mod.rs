@@ -9,9 +9,9 @@
 //! Producer::reserve -> Block ..fill.. Block::publish -> Consumer::take -> Batch ..drop.. -> reuse
 //! ```
 //!
-//! One mapped [`region`] holds a header, one descriptor for each batch that may be
-//! outstanding, and the area the blocks lie in ([`layout`]). [`space`] decides where in the
-//! area a block goes. Both sides sleep at a [`gate`] each. [`life`] notices that the other
+//! One mapped `region` holds a header, one descriptor for each batch that may be
+//! outstanding, and the area the blocks lie in (`layout`). `space` decides where in the
+//! area a block goes. Both sides sleep at a `gate` each. `life` notices that the other
 //! side was killed, or that we are a forked copy of the process the ring belongs to.
 //!
 //! The two sides need not trust each other: the producer keeps its own record of what lies

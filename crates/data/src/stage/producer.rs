@@ -46,6 +46,7 @@ pub(super) struct Reserved {
     dropped: Box<[AtomicU64]>,
     pub published: plain::AtomicU64,
     stopped: AtomicBool,
+    ended: AtomicBool,
 }
 
 impl Reserved {
@@ -91,6 +92,7 @@ impl Producer {
             dropped,
             published: plain::AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         };
         Self { reserved: Arc::new(reserved), space, next: 0, watch: Watch::new() }
     }
@@ -200,8 +202,7 @@ impl Producer {
     }
 
     fn is_finished(&self) -> bool {
-        let from_producer = &self.reserved.region.header().from_producer;
-        from_producer.ending.load(SeqCst) != ending::RUNNING
+        self.reserved.ended.load(SeqCst)
     }
 
     fn is_ours(&self) -> bool {
@@ -210,9 +211,9 @@ impl Producer {
 
     /// The first ending counts.
     fn end(&self, how: u32) {
-        let header = self.reserved.region.header();
-        let ending = &header.from_producer.ending;
-        if ending.compare_exchange(ending::RUNNING, how, SeqCst, SeqCst).is_ok() {
+        if !self.reserved.ended.swap(true, SeqCst) {
+            let header = self.reserved.region.header();
+            header.from_producer.ending.store(how, SeqCst);
             header.arrivals.notify();
         }
     }
