@@ -5,11 +5,13 @@
 //! a [`Catalog`], the same on every node, and [`Source::read`] fetches samples by their
 //! number. Wrappers make a source slow ([`Throttled`]) or unreliable ([`Faulty`]).
 
+mod block;
 mod catalog;
 
 use std::fmt;
 use std::path::PathBuf;
 
+pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
 
 use crate::SampleId;
