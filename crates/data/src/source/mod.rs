@@ -7,12 +7,26 @@
 
 mod block;
 mod catalog;
+#[doc(hidden)]
+pub mod conformance;
+mod counters;
+mod descriptors;
+mod format;
+mod index;
+mod listing;
+mod open;
+mod reader;
+mod snapshot;
 
 use std::fmt;
 use std::path::PathBuf;
 
 pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
+pub use counters::{Progress, Seen};
+pub use format::{Format, ParseFormatError};
+pub use open::{OpenError, OpenOptions, open};
+pub use snapshot::Snapshots;
 
 use crate::SampleId;
 
