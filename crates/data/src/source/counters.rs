@@ -34,6 +34,14 @@ impl Counters {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
+    pub fn add(&self, more: Operations) {
+        self.list.fetch_add(more.list, Relaxed);
+        self.open.fetch_add(more.open, Relaxed);
+        self.stat.fetch_add(more.stat, Relaxed);
+        self.read.fetch_add(more.read, Relaxed);
+        self.bytes.fetch_add(more.bytes, Relaxed);
+    }
+
     pub fn so_far(&self) -> Operations {
         Operations {
             list: self.list.load(Relaxed),

@@ -1,10 +1,14 @@
-//! From files to samples, for the formats whose samples follow from names and sizes.
+//! From files to samples: one function a format.
 
 use std::path::{Path, PathBuf};
 
-use super::listing::Directory;
+use rayon::prelude::*;
+
+use super::counters::{Counters, Progress};
+use super::listing::{Directory, on_many_threads};
 use super::open::OpenError;
-use super::{CatalogBuilder, FileEntry, Location, SampleEntry};
+use super::packed::{IndexError, Record};
+use super::{CatalogBuilder, FileEntry, Location, Operations, SampleEntry};
 
 /// Class folders: each file is a sample, labelled with the top-level folder it lies in.
 /// Files that lie in no folder are left out, as torchvision does.
@@ -60,6 +64,38 @@ pub(super) fn records(
         samples.extend((0..file.size / size).map(|record| SampleEntry {
             location: Location { file: at, offset: record * size, length: size },
             label: None,
+        }));
+    }
+    Ok(CatalogBuilder { files, samples, ..Default::default() })
+}
+
+/// Files in which samples are found by reading them, many files at a time.
+pub(super) fn packed(
+    root: &Path,
+    files: Vec<FileEntry>,
+    index_file: fn(&Path, &mut Operations) -> Result<Vec<Record>, IndexError>,
+    progress: &Progress<'_>,
+    counters: &Counters,
+) -> Result<CatalogBuilder, OpenError> {
+    let index = |file: &FileEntry| {
+        let mut operations = Operations::default();
+        let records = index_file(&root.join(&file.path), &mut operations);
+        counters.add(operations);
+        progress.indexed();
+        records
+    };
+    let indexed: Result<Vec<_>, _> =
+        on_many_threads(|| files.par_iter().with_max_len(1).map(index).collect());
+    let indexed = indexed?;
+    let count: usize = indexed.iter().map(Vec::len).sum();
+    if u32::try_from(count).is_err() {
+        return Err(OpenError::TooMany { path: root.to_owned(), what: "samples" });
+    }
+    let mut samples = Vec::with_capacity(count);
+    for (file, records) in (0..).zip(indexed) {
+        samples.extend(records.into_iter().map(|record| SampleEntry {
+            location: Location { file, offset: record.offset, length: record.length },
+            label: record.label,
         }));
     }
     Ok(CatalogBuilder { files, samples, ..Default::default() })

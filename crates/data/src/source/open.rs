@@ -7,9 +7,10 @@ use belady_control::model::Bytes;
 
 use super::counters::{Counters, Progress};
 use super::listing::{self, Directory};
-use super::reader::{Files, Opening};
+use super::packed::IndexError;
+use super::reader::{Files, Opening, Trailer};
 use super::snapshot::{Place, Snapshots};
-use super::{CatalogBuilder, FileEntry, Format, Source, index};
+use super::{CatalogBuilder, FileEntry, Format, Source, index, tfrecord, webdataset};
 
 /// How to open a dataset.
 #[derive(Clone, Debug)]
@@ -65,8 +66,8 @@ pub enum OpenError {
         path.display()
     )]
     CannotGuess { path: PathBuf },
-    #[error("cannot index {}: {reason}", path.display())]
-    Index { path: PathBuf, reason: String },
+    #[error(transparent)]
+    Index(#[from] IndexError),
 }
 
 impl OpenError {
@@ -105,10 +106,18 @@ pub fn open(
         keep_open: format.is_packed(),
         direct: options.direct,
         verify_times: options.verify_times,
-        trailer: None,
+        trailer: trailer(format),
         snapshot: place.map(Place::into_path),
     };
     Ok(Box::new(Files::new(dataset.root, catalog, counters, opening)?))
+}
+
+fn trailer(format: Format) -> Option<Trailer> {
+    let damage = |payload: &[u8], footer: &[u8]| match footer.try_into() {
+        Ok(footer) => tfrecord::damage(payload, footer),
+        Err(_) => Some("its checksum is missing".to_owned()),
+    };
+    (format == Format::TfRecord).then_some(Trailer { length: tfrecord::FOOTER, damage })
 }
 
 /// What a snapshot holds besides the dataset's place.
@@ -173,8 +182,8 @@ impl Dataset {
         &self,
         format: Format,
         directories: Vec<Directory>,
-        _progress: &Progress<'_>,
-        _counters: &Counters,
+        progress: &Progress<'_>,
+        counters: &Counters,
     ) -> Result<CatalogBuilder, OpenError> {
         let (mut times, mut files) = (Vec::new(), Vec::new());
         for directory in directories {
@@ -188,7 +197,10 @@ impl Dataset {
         keep_claimed(format, &mut files);
         let mut builder = match format {
             Format::Records(Bytes(size)) => index::records(&self.root, files, size)?,
-            _ => todo!(),
+            Format::TfRecord => {
+                index::packed(&self.root, files, tfrecord::index_file, progress, counters)?
+            }
+            _ => index::packed(&self.root, files, webdataset::index_file, progress, counters)?,
         };
         builder.directories = times;
         Ok(builder)
