@@ -1,9 +1,15 @@
 //! Sources: where a dataset rests. Read-only, shared with others, slow.
 //!
-//! A source is opened once: its files are listed and their records indexed, or the
-//! snapshot of an earlier listing is mapped ([`snapshot`]). What it holds is then fixed in
+//! A source is opened once ([`open`]): its files are listed and their samples found, or the
+//! snapshot of an earlier listing is mapped ([`Snapshots`]). What it holds is then fixed in
 //! a [`Catalog`], the same on every node, and [`Source::read`] fetches samples by their
 //! number. Wrappers make a source slow ([`Throttled`]) or unreliable ([`Faulty`]).
+//!
+//! ```text
+//! open -> snapshot -----------------------> catalog (block) -> reader -> descriptors
+//!      \-> format -> listing -> index ----/
+//!                                \-> tfrecord, webdataset (packed)
+//! ```
 
 mod block;
 mod catalog;

@@ -196,3 +196,35 @@ fn each_way_of_being_wrong_has_its_error() {
     });
     assert!(outside.to_string().contains("outside its file"), "{outside}");
 }
+
+#[test]
+fn blocks_of_many_pieces_are_checked_to_the_end() {
+    let files = 4;
+    let samples = 1_500_000u32;
+    let range = |sample: u32| SampleEntry {
+        location: Location { file: sample % files, offset: u64::from(sample), length: 7 },
+        label: None,
+    };
+    let file = |at: u32| FileEntry { path: at.to_string().into(), size: 1_500_006, modified: 1 };
+    let catalog = CatalogBuilder {
+        files: (0..files).map(file).collect(),
+        samples: (0..samples).map(range).collect(),
+        ..Default::default()
+    }
+    .finish();
+    let good = catalog.as_bytes().to_vec();
+    let layout = Layout::check(&good).expect("good");
+    assert!((0..samples).step_by(997).all(|it| catalog.location(it) == range(it).location));
+    for at in [0, good.len() / 2, good.len() - 1] {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x10;
+        assert!(Catalog::from_bytes(bytes).is_err());
+    }
+    for sample in [0, samples as usize / 2, samples as usize - 1] {
+        let mut bytes = good.clone();
+        bytes[layout.sample_files.start + 4 * sample] = 4;
+        Catalog::seal(&mut bytes);
+        let error = Catalog::from_bytes(bytes).expect_err("outside");
+        assert_eq!(error, SnapshotError::Broken { what: "a sample lies outside its file" });
+    }
+}
