@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A block from outside is checked once ([`Layout::check`]): the checksum of the whole, and
-//! every end, index and range in it. After that, no accessor can leave the block.
+//! every end, index, range and label in it. After that, no accessor can leave the block.
 //!
 //! Large blocks are hashed and checked on all cores, by threads that live no longer than
 //! that: a pool that outlives the call would be lost in a forked child.
@@ -29,6 +29,9 @@ const CHECKED_FROM: usize = 16;
 const PIECE: usize = 1 << 20;
 /// Work for a thread: a few hundred microseconds, several times what starting it takes.
 const PIECES_FOR_A_THREAD: usize = 4;
+
+/// The label of a sample that has none, in a dataset where others have one.
+pub(super) const NO_LABEL: u32 = u32::MAX;
 
 /// Why the bytes of a snapshot cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,6 +149,7 @@ impl Layout {
         }
         layout.check_texts(block)?;
         layout.check_ranges(block)?;
+        layout.check_labels(block)?;
         Ok(layout)
     }
 
@@ -187,6 +191,24 @@ impl Layout {
         });
         if inside.contains(&false) {
             return Err(broken("a sample lies outside its file"));
+        }
+        Ok(())
+    }
+
+    /// Where classes have names, a label must be the number of one.
+    fn check_labels(&self, block: &[u8]) -> Result<(), SnapshotError> {
+        let labels = &block[self.labels.clone()];
+        let named = self.counts.classes;
+        let is_named = |label: &[u8]| {
+            let label = u32_at(label, 0);
+            label == NO_LABEL || u64::from(label) < named
+        };
+        let fine = on_all_cores(labels.len().div_ceil(PIECE), |piece| {
+            let start = piece * PIECE;
+            labels[start..labels.len().min(start + PIECE)].chunks_exact(4).all(is_named)
+        });
+        if named > 0 && fine.contains(&false) {
+            return Err(broken("a label has no class"));
         }
         Ok(())
     }
