@@ -47,15 +47,14 @@ pub fn cache(directory: &Path) -> PathBuf {
     root(directory).join(format!("{FINGERPRINT:016x}"))
 }
 
-/// Bytes on disk of all files below, as `du` counts them.
+/// Bytes of all files below, in whole pages.
 pub fn disk_usage(directory: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     entries
         .filter_map(Result::ok)
         .map(|entry| match entry.metadata() {
             Ok(metadata) if metadata.is_dir() => disk_usage(&entry.path()),
-            Ok(metadata) => metadata.len().max(metadata.blocks() * 512),
+            Ok(metadata) => metadata.len().next_multiple_of(4096),
             Err(_) => 0,
         })
         .sum()

@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::index::PAGE;
 use super::segments;
 
 const ROOT: &str = "belady-cache-v1";
@@ -197,12 +198,12 @@ impl CacheDirectory {
             .unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Bytes of our files here.
+    /// Bytes of our files here, in whole pages.
     pub fn bytes(&self) -> u64 {
         self.files()
             .iter()
             .filter_map(|path| fs::symlink_metadata(path).ok())
-            .map(|metadata| metadata.len())
+            .map(|metadata| metadata.len().next_multiple_of(PAGE))
             .sum()
     }
 

@@ -90,7 +90,10 @@ fn open_as_writer(
     let header = Header::new(config.fingerprint, &config.name, segment, sizes);
     let index_bytes = header.file_bytes();
     let granted = granted(config, root, &cache, index_bytes, troubles)?;
-    let room = granted.saturating_sub(index_bytes) / PAGE * PAGE;
+    // A page for the lock, and what file systems take for their own tables: on ext4 a block
+    // for some hundred fragments of a file.
+    let overhead = index_bytes + PAGE + granted / 512;
+    let room = granted.saturating_sub(overhead) / PAGE * PAGE;
     if room == 0 {
         return Err(Unusable::NoRoom { granted, index: index_bytes });
     }
@@ -116,7 +119,7 @@ fn granted(
     let quota = config.capacity.0;
     let payload = config.sizes.total().0 + GRANULE * u64::from(config.sizes.len());
     // Tables of samples in pieces, and a little to move in.
-    let need = index_bytes + payload + payload / 128 + (1 << 20);
+    let need = index_bytes + payload + payload / 64 + (1 << 20);
     let grant = quota::grant(root, config.fingerprint, quota, need)?;
     if grant.bytes < need.min(quota) {
         let sentence = format!(

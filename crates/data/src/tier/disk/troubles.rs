@@ -55,3 +55,18 @@ impl Troubles {
         Some(sentence)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_said_once_and_all_are_kept() {
+        let troubles = Troubles::default();
+        assert_eq!(troubles.summary(), None);
+        assert!(troubles.first(Trouble::Anew, "anew".to_owned()).is_some());
+        assert!(troubles.first(Trouble::Anew, "again".to_owned()).is_none());
+        assert!(troubles.first(Trouble::NoGrowth, "full".to_owned()).is_some());
+        assert_eq!(troubles.summary().as_deref(), Some("anew; full"));
+    }
+}
