@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use belady_data::SampleId;
 use belady_data::source::{
     Fault, FaultSpec, Faulty, ReadError, Source, Synthetic, ThrottleSpec, Throttled, Want,
+    conformance,
 };
 use proptest::prelude::*;
 
@@ -44,6 +45,24 @@ proptest! {
         prop_assert_eq!(source.operations().read, 2 * sizes.len() as u64);
         prop_assert_eq!(source.operations().bytes, 2 * sizes.iter().sum::<u64>());
     }
+}
+
+fn made_up() -> Synthetic {
+    Synthetic::of_sizes([0, 1, 7, 8, 9, 1000, 100_000, 0], 4)
+}
+
+fn check_conformance(source: &dyn Source) {
+    let original = made_up();
+    let expected =
+        |sample| conformance::Expected { bytes: read(&original, sample).unwrap(), label: None };
+    conformance::check(source, &(0..8).map(expected).collect::<Vec<_>>());
+}
+
+#[test]
+fn all_pass_the_suite_of_sources() {
+    check_conformance(&made_up());
+    check_conformance(&throttled(made_up(), "1:1GB/s,4:2GB/s,latency:10us,jitter:50%"));
+    check_conformance(&Faulty::new(made_up(), FaultSpec::all_at(0.0, 0)));
 }
 
 fn faulty(rates: [f64; 5], checksums: bool) -> Faulty<Synthetic> {
