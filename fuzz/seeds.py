@@ -108,6 +108,83 @@ def webdatasets() -> None:
     save("webdataset", "sparse", 3, sparse.tobuf(tarfile.GNU_FORMAT))
 
 
+def column(form: str, values) -> bytes:
+    data = struct.pack(f"<{len(values)}{form}", *values)
+    return data + bytes(-len(data) % 8)
+
+
+def texts(names: list[bytes]) -> bytes:
+    ends = [sum(map(len, names[: at + 1])) for at in range(len(names))]
+    joined = b"".join(names)
+    return column("Q", ends) + joined + bytes(-len(joined) % 8)
+
+
+def snapshot(shape: int, files, ranges, lengths, labels, classes, directories) -> bytes:
+    """The columns of crates/data/src/source/block.rs; the target adds the checksum."""
+    samples = len(files) if shape == 0 else len(lengths)
+    names = [name for name, _ in files]
+    folders = [name for name, _ in directories]
+    counts = [shape, int(bool(labels)), samples]
+    for group in (names, classes, folders):
+        counts += [len(group), sum(map(len, group))]
+    header = b"BeladyCt" + struct.pack("<13Q", 0, 1, 0, 0, *counts)
+    return b"".join(
+        [
+            header.ljust(128, b"\0"),
+            texts(names),
+            column("Q", [size for _, size in files]),
+            column("q", [5] * len(files)),
+            column("I", [file for file, _ in ranges]),
+            column("Q", [offset for _, offset in ranges]),
+            column("Q", lengths),
+            column("I", labels),
+            texts(classes),
+            texts(folders),
+            column("q", [time for _, time in directories]),
+        ]
+    )
+
+
+def snapshots() -> None:
+    files = [(b"a/0.jpg", 10), (b"b/1.jpg", 20)]
+    ranges = [(0, 0), (0, 5), (1, 20)]
+    folders = [(b"a", 1), (b"b", -1)]
+    kinds = {
+        "whole": snapshot(0, files, [], [], [0, 1], [b"a", b"b"], folders),
+        "ranges": snapshot(1, files, ranges, [5, 5, 0], [], [], folders[:1]),
+        "labelled": snapshot(1, files, ranges, [5, 5, 0], [1, 0, 2**32 - 1], [b"x", b""], []),
+        "sizes": snapshot(2, [], [], [3, 0, 2**64 - 1], [], [], []),
+        "empty": snapshot(0, [], [], [], [], [], []),
+        "outside": snapshot(1, files, [(0, 2**64 - 1), (9, 0)], [5, 5], [], [], []),
+    }
+    for name, data in kinds.items():
+        save("snapshot", name, 1, data)
+    save("snapshot", "unsealed", 0, kinds["whole"])
+    save("snapshot", "cut", 1, kinds["whole"][:130])
+
+
+def tier_indexes() -> None:
+    """The header of crates/data/src/tier/disk/index.rs; the target adds checksum and pages."""
+
+    def header(samples: int, equal: int, width: int, name: bytes) -> bytes:
+        numbers = struct.pack("<IIQQQQII", 1, 16, 7, samples, 1 << 20, equal, width, len(name))
+        return (b"BELADYIX" + numbers).ljust(64, b"\0") + name.ljust(512, b"\0")
+
+    def entries(count: int) -> bytes:
+        return b"".join(struct.pack("<QQ", at + 1, (at % 4) << 62 | at) for at in range(count))
+
+    save("tier_index", "empty", 1, header(0, 0, 0, b""))
+    save("tier_index", "equal", 1, header(3, 100, 0, b"dataset") + entries(3))
+    sizes = struct.pack("<3I", 1, 2, 3)
+    save("tier_index", "narrow", 1, header(3, 0, 4, b"dataset") + entries(3) + sizes)
+    wide = struct.pack("<3Q", 1, 2, 2**40)
+    save("tier_index", "wide", 1, header(3, 0, 8, b"x" * 512) + entries(3) + wide)
+    save("tier_index", "absurd", 1, header(2**32 - 1, 0, 8, b""))
+    save("tier_index", "as-is", 0, header(3, 100, 0, b"dataset"))
+
+
 if __name__ == "__main__":
     tfrecords()
     webdatasets()
+    snapshots()
+    tier_indexes()
