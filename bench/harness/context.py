@@ -17,6 +17,9 @@ class Context:
     runs: int
     commands: Commands = dataclasses.field(default_factory=Commands)
 
+    def __post_init__(self):
+        self.commands.name(self.target, "target")
+
     def binary(self, name):
         path = self.target / "release" / name
         if not path.exists():

@@ -27,8 +27,8 @@ class Mount:
         self.path = pathlib.Path(self.folder.name)
         command = [slowfs, source, self.path, "--throughput", throughput(curve), *options]
         self.command = [str(part) for part in command]
-        shown = self.command[:2] + ["MOUNT"] + self.command[3:]
-        commands.add(shown)
+        commands.name(self.path, "MOUNT")
+        commands.add(self.command)
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE)

@@ -46,16 +46,22 @@ class Commands:
 
     def __init__(self):
         self.seen = []
+        self.names = {f"{ROOT}/": ""}
+
+    def name(self, path, name):
+        """From now on `path` is shown as `name`: where it is says nothing."""
+        self.names[str(path)] = name
+
+    def show(self, command):
+        text = shlex.join(str(part) for part in command)
+        for path, name in self.names.items():
+            text = text.replace(path, name)
+        return text
 
     def add(self, command):
-        text = shlex.join(shorten(str(part)) for part in command)
+        text = self.show(command)
         if text not in self.seen:
             self.seen.append(text)
-
-
-def shorten(text):
-    """Paths as seen from the root of the repository."""
-    return text.replace(f"{ROOT}/", "")
 
 
 def target_directory():
@@ -85,7 +91,7 @@ def run(commands, command, before=None, watch_memory=False):
             errors.seek(0)
             message = errors.read().decode(errors="replace").strip().splitlines()
             told = message[-1] if message else "it said nothing"
-            raise CommandFailed(f"{shorten(shlex.join(command))} failed: {told}")
+            raise CommandFailed(f"{commands.show(command)} failed: {told}")
         output.seek(0)
         text = output.read().decode()
     return Finished(text, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, anonymous)

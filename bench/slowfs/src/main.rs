@@ -67,6 +67,9 @@ struct Options {
     threads: usize,
 }
 
+/// The highest priority of `nice`.
+const FIRST: i32 = -20;
+
 fn parse_time(text: &str) -> Result<Seconds, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
@@ -98,6 +101,9 @@ fn main() -> anyhow::Result<()> {
     }
     // Before any thread starts, since threads inherit what is blocked.
     signals::block();
+    // It stands for another machine, which does not wait for the programs on this one. Who
+    // may not ask for that goes without.
+    let _ = rustix::process::setpriority_process(None, FIRST);
     let stats = Arc::new(Stats::default());
     let link = LinkConfig {
         throughput: options.throughput,
