@@ -19,7 +19,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import local, process, promises, slow, table  # noqa: E402
+from harness import link, local, process, promises, slow, table  # noqa: E402
 from harness.context import Context  # noqa: E402
 
 DOCUMENT = process.ROOT / "docs" / "performance.md"
@@ -27,6 +27,7 @@ SECTIONS = {
     "ram": local.ram,
     "warm": local.warm,
     "cold": local.cold,
+    "slowfs": link.slowfs,
     "slow": slow.slow,
     "boundaries": promises.boundaries,
     "first-batch": promises.first_batch,

@@ -1,1 +1,1 @@
-"""What bench/engine.py and bench/check_slowfs.py are made of."""
+"""What bench/engine.py is made of, a module for each kind of section."""
