@@ -54,7 +54,7 @@ struct Options {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time)]
     metadata_latency: Seconds,
     /// For how long the link keeps the place of a reader that will ask again
-    #[arg(long, value_name = "TIME", default_value = "250us", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
     turnaround: Seconds,
     /// Let the kernel cache what was read
     #[arg(long)]
