@@ -5,12 +5,38 @@
 //! a [`Catalog`], the same on every node, and [`Source::read`] fetches samples by their
 //! number. Wrappers make a source slow ([`Throttled`]) or unreliable ([`Faulty`]).
 
+mod block;
 mod catalog;
+#[doc(hidden)]
+pub mod conformance;
+mod counters;
+mod descriptors;
+mod faulty;
+mod format;
+mod index;
+mod listing;
+mod open;
+mod packed;
+mod reader;
+mod snapshot;
+mod synthetic;
+pub mod tfrecord;
+mod throttled;
+pub mod webdataset;
 
 use std::fmt;
 use std::path::PathBuf;
 
+pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
+pub use counters::{Progress, Seen};
+pub use faulty::{Fault, FaultSpec, Faulty};
+pub use format::{Format, ParseFormatError};
+pub use open::{OpenError, OpenOptions, open};
+pub use packed::{Flaw, IndexError, Record};
+pub use snapshot::Snapshots;
+pub use synthetic::Synthetic;
+pub use throttled::{ThrottleError, ThrottleSpec, Throttled};
 
 use crate::SampleId;
 
