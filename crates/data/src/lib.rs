@@ -12,7 +12,7 @@
 
 pub mod source;
 pub mod stage;
-mod sync;
+pub mod sync;
 pub mod tier;
 
 pub use belady_control::sampler::SampleId;

@@ -1,1 +1,3 @@
 //! The real world around the policies.
+
+pub mod metrics;
