@@ -5,12 +5,24 @@
 //! a [`Catalog`], the same on every node, and [`Source::read`] fetches samples by their
 //! number. Wrappers make a source slow ([`Throttled`]) or unreliable ([`Faulty`]).
 
+mod block;
 mod catalog;
+mod faulty;
+mod packed;
+mod synthetic;
+pub mod tfrecord;
+mod throttled;
+pub mod webdataset;
 
 use std::fmt;
 use std::path::PathBuf;
 
+pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
+pub use faulty::{Fault, FaultSpec, Faulty};
+pub use packed::{Flaw, IndexError, Record};
+pub use synthetic::Synthetic;
+pub use throttled::{ThrottleError, ThrottleSpec, Throttled};
 
 use crate::SampleId;
 
