@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use belady_control::policy::TierId;
 use belady_data::SampleId;
 
 /// Locks are short; this many keep threads from meeting at one.
@@ -20,26 +21,33 @@ struct Flight<W> {
     waiters: Vec<W>,
     /// The leader's place in the sequence of batches.
     leader: u64,
-    /// The sample is not to be kept any more where the leader is about to put it.
-    cancelled: bool,
+    /// The sample is not to be kept there any more.
+    cancelled: Option<TierId>,
 }
 
 /// How a flight ended.
 #[derive(Debug)]
 pub struct Landed<W> {
     pub waiters: Vec<W>,
-    pub cancelled: bool,
+    /// The sample is not to be kept there any more.
+    pub cancelled: Option<TierId>,
 }
 
 #[derive(Debug)]
 pub struct Flights<W> {
     shards: [Mutex<HashMap<SampleId, Flight<W>>>; SHARDS],
     open: AtomicUsize,
+    /// Nobody waits any more, and nobody may begin to.
+    closed: AtomicBool,
 }
 
 impl<W> Default for Flights<W> {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), open: AtomicUsize::new(0) }
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            open: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        }
     }
 }
 
@@ -55,9 +63,13 @@ impl<W> Flights<W> {
         leader: u64,
         waiter: impl FnOnce() -> W,
     ) -> bool {
-        match self.shard(sample).entry(sample) {
+        let mut shard = self.shard(sample);
+        if self.closed.load(Ordering::Acquire) {
+            return true;
+        }
+        match shard.entry(sample) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Flight { waiters: vec![], leader, cancelled: false });
+                vacant.insert(Flight { waiters: vec![], leader, cancelled: None });
                 self.open.fetch_add(1, Ordering::Relaxed);
                 true
             }
@@ -84,14 +96,15 @@ impl<W> Flights<W> {
         }
     }
 
-    /// Tells a leader who is not after `by` not to keep the sample; whether there was one.
-    pub fn cancel(&self, sample: SampleId, by: u64) -> bool {
+    /// Tells a leader who is not after `by` not to keep the sample in that tier; whether there
+    /// was one.
+    pub fn cancel(&self, sample: SampleId, tier: TierId, by: u64) -> bool {
         if self.open.load(Ordering::Acquire) == 0 {
             return false;
         }
         match self.shard(sample).get_mut(&sample) {
             Some(flight) if flight.leader <= by => {
-                flight.cancelled = true;
+                flight.cancelled = Some(tier);
                 true
             }
             _ => false,
@@ -105,12 +118,17 @@ impl<W> Flights<W> {
                 self.open.fetch_sub(1, Ordering::Release);
                 Landed { waiters, cancelled }
             }
-            None => Landed { waiters: vec![], cancelled: false },
+            None => Landed { waiters: vec![], cancelled: None },
         }
     }
 
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+    /// Sends everybody away, for good: waiters refer to batches, which refer to this.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for shard in &self.shards {
+            let flights = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            self.open.fetch_sub(flights.len(), Ordering::Release);
+        }
     }
 }
 
@@ -125,10 +143,13 @@ mod tests {
         assert!(!flights.lead_or_wait(7, 5, || "second"));
         assert!(flights.wait_if_open(7, || "third"));
         assert!(!flights.wait_if_open(8, || "nobody"));
-        assert!(!flights.cancel(7, 4) && flights.cancel(7, 5) && !flights.cancel(8, 5));
+        assert!(!flights.cancel(7, 1, 4) && flights.cancel(7, 1, 5) && !flights.cancel(8, 1, 5));
         let landed = flights.land(7);
-        assert_eq!((landed.waiters, landed.cancelled), (vec!["second", "third"], true));
-        assert_eq!(flights.open(), 0);
+        assert_eq!((landed.waiters, landed.cancelled), (vec!["second", "third"], Some(1)));
+        assert!(!flights.wait_if_open(7, || "late"));
         assert!(flights.lead_or_wait(7, 5, || "again"));
+        assert!(!flights.lead_or_wait(7, 5, || "behind it"));
+        flights.close();
+        assert!(flights.lead_or_wait(7, 5, || "alone") && flights.land(7).waiters.is_empty());
     }
 }

@@ -37,7 +37,7 @@ fn let_go(run: &Run, parcel: &Parcel) {
     let told = parcel.evictions.iter().map(|evict| (evict.sample, evict.tier));
     for (sample, tier) in used_up.chain(told) {
         // It may be on its way there still.
-        run.flights.cancel(sample, parcel.sequence.saturating_sub(1));
+        run.flights.cancel(sample, tier, parcel.sequence - 1);
         run.cache.evict(tier, sample);
     }
 }
@@ -78,7 +78,7 @@ fn keep_items(parcel: &Arc<Parcel>, items: &[u32]) {
         let tier = item.keep();
         let put = parcel.with_bytes(index, |bytes| run.cache.put(tier, item.sample, bytes));
         run.metrics.put(tier, put);
-        if item.leads() && load::land(parcel, index) {
+        if item.leads() && load::land(parcel, index) == Some(tier) {
             run.cache.evict(tier, item.sample);
         }
     }

@@ -231,6 +231,12 @@ fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
             }
             item.set_leads(true);
         }
+        if let Some(length) = load_from_others(parcel, index) {
+            run.metrics.loaded(Served::Tier(item.from), 1, length);
+            arrived(parcel, index);
+            run.loaded(parcel, 1);
+            continue;
+        }
         let passed_over = run.cache.tier(item.from).is_some_and(|tier| tier.holds(item.sample));
         if item.keep() == NOWHERE && !item.last_use && !passed_over {
             item.set_keep(item.from);
@@ -240,6 +246,16 @@ fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
     let mut tasks = vec![];
     source_tasks(parcel, from_source, &mut tasks);
     run.pool.submit_first(tasks);
+}
+
+/// From any tier but the one where it should have been.
+fn load_from_others(parcel: &Parcel, index: u32) -> Option<u64> {
+    let item = &parcel.items[index as usize];
+    let tier = parcel.run.cache.find(item.sample).filter(|&tier| tier != item.from)?;
+    // SAFETY: each item is given to one loader at a time, and its batch is not published
+    // before it is loaded.
+    let slot = unsafe { parcel.slot(index) };
+    (parcel.run.cache.tier(tier)?.get(item.sample, slot) == Get::Hit).then_some(slot.len() as u64)
 }
 
 /// One request to the source, the `attempt`th try.
@@ -372,15 +388,17 @@ fn arrived(parcel: &Parcel, index: u32) {
     }
 }
 
-/// Ends the flight that an item leads; whether it is not to be kept any more.
-pub fn land(parcel: &Parcel, index: u32) -> bool {
+/// Ends the flight that an item leads; where it is not to be kept any more.
+pub fn land(parcel: &Parcel, index: u32) -> Option<TierId> {
     let run = &parcel.run;
     let item = &parcel.items[index as usize];
     item.set_leads(false);
     let landed = run.flights.land(item.sample);
     for waiter in landed.waiters {
         match waiter {
-            Waiter::Load(other, slot) => share(parcel, index, &other, slot),
+            Waiter::Load(other, slot) => {
+                parcel.with_bytes(index, |bytes| share(bytes, &other, slot));
+            }
             Waiter::Fetch(run, tier) => {
                 parcel.with_bytes(index, |bytes| prefetch::store(&run, tier, item.sample, bytes));
             }
@@ -389,14 +407,12 @@ pub fn land(parcel: &Parcel, index: u32) -> bool {
     landed.cancelled
 }
 
-/// Copies an item to another batch that waits for the same sample.
-fn share(parcel: &Parcel, index: u32, other: &Arc<Parcel>, slot: u32) {
-    parcel.with_bytes(index, |bytes| {
-        // SAFETY: the item waits, so nobody else loads it.
-        unsafe { other.slot(slot) }.copy_from_slice(bytes);
-        parcel.run.metrics.loaded(Served::Shared, 1, bytes.len() as u64);
-    });
-    parcel.run.loaded(other, 1);
+/// Gives a sample to a batch that waits for it.
+pub fn share(bytes: &[u8], parcel: &Arc<Parcel>, index: u32) {
+    // SAFETY: the item waits, so nobody else loads it.
+    unsafe { parcel.slot(index) }.copy_from_slice(bytes);
+    parcel.run.metrics.loaded(Served::Shared, 1, bytes.len() as u64);
+    parcel.run.loaded(parcel, 1);
 }
 
 /// Reads a sample that is not part of a batch.

@@ -86,7 +86,7 @@ pub enum Held {
     #[default]
     Slot,
     /// Lent by a tier.
-    Lent(TierId, Pinned),
+    Lent(TierId, SampleId, Pinned),
     Own(Box<[u8]>),
     /// A copy of another sample of the batch, in the place of a bad one.
     Substitute(SampleId, Box<[u8]>),
@@ -106,7 +106,7 @@ pub struct Extra {
     pub held: Vec<Held>,
     pub problem: Option<Problem>,
     /// Set with the first that is lent.
-    lender: Option<(Arc<Run>, Block)>,
+    lender: Option<Arc<Run>>,
 }
 
 impl Extra {
@@ -124,12 +124,12 @@ impl Extra {
 
 impl Drop for Extra {
     fn drop(&mut self) {
-        let Some((run, block)) = self.lender.take() else { return };
-        for (item, held) in self.held.iter().enumerate() {
-            if let Held::Lent(tier, _) = held
+        let Some(run) = self.lender.take() else { return };
+        for held in &self.held {
+            if let Held::Lent(tier, sample, _) = held
                 && let Some(tier) = run.cache.tier(*tier)
             {
-                tier.unpin(block.sample(item));
+                tier.unpin(*sample);
             }
         }
     }
@@ -141,7 +141,7 @@ pub struct Parcel {
     pub block: Block,
     pub items: Box<[Item]>,
     pub evictions: Vec<Evict>,
-    /// Place in the sequence of the job's batches.
+    /// Place in the sequence of the job's batches, from 1.
     pub sequence: u64,
     loading: AtomicU32,
     keeping: AtomicU32,
@@ -192,7 +192,7 @@ impl Parcel {
             }
             Held::Own(bytes) | Held::Substitute(_, bytes) => look(bytes),
             // SAFETY: it stays pinned as long as `extra` has it.
-            Held::Lent(_, pinned) => look(unsafe {
+            Held::Lent(_, _, pinned) => look(unsafe {
                 std::slice::from_raw_parts(pinned.start, pinned.length)
             }),
         }
@@ -201,10 +201,11 @@ impl Parcel {
     pub fn lend(&self, lent: impl IntoIterator<Item = (u32, TierId, Pinned)>) {
         let mut extra = lock(&self.extra);
         for (item, tier, pinned) in lent {
-            extra.put(item as usize, self.items.len(), Held::Lent(tier, pinned));
+            let sample = self.items[item as usize].sample;
+            extra.put(item as usize, self.items.len(), Held::Lent(tier, sample, pinned));
             self.block.mark(item as usize, SlotState::Elsewhere);
         }
-        extra.lender.get_or_insert_with(|| (self.run.clone(), self.block.clone()));
+        extra.lender.get_or_insert_with(|| self.run.clone());
     }
 
     pub fn own(&self, item: u32, bytes: Box<[u8]>) {
@@ -216,10 +217,6 @@ impl Parcel {
     pub fn bad(&self, item: u32, problem: Problem) {
         self.items[item as usize].set_keep(NOWHERE);
         lock(&self.bad).push((item, problem));
-    }
-
-    pub fn is_bad(&self, item: u32) -> bool {
-        lock(&self.bad).iter().any(|(bad, _)| *bad == item)
     }
 
     /// So many items are there; whether these were the last.
@@ -249,7 +246,7 @@ impl Parcel {
         }
         let extra = std::mem::take(&mut *lock(&self.extra));
         if !extra.held.is_empty() || extra.problem.is_some() {
-            lock(&self.run.extras).insert(self.sequence, extra);
+            self.run.extras.add(self.block.step(), extra);
         }
         self.block.publish();
     }
@@ -280,7 +277,7 @@ impl Parcel {
     fn substitute(&self, item: u32, bad: &[u32]) -> Option<Held> {
         let all = self.items.len() as u32;
         let good = (item + 1..all).chain(0..item).find(|other| !bad.contains(other))?;
-        let bytes = self.with_bytes(good, Into::into);
+        let bytes = self.with_bytes(good, |bytes| bytes.into());
         Some(Held::Substitute(self.items[good as usize].sample, bytes))
     }
 }

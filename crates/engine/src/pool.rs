@@ -182,6 +182,12 @@ impl Pool {
     }
 }
 
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.shared.threads).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Pool {
     /// Lets running tasks end and drops the others. Threads that hang are left behind: they
     /// own what they touch.

@@ -87,12 +87,17 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
         }
         Watched::InTime(Ok(bytes)) => {
             store(run, tier, sample, &bytes);
-            release(run, sample);
+            for waiter in run.flights.land(sample).waiters {
+                match waiter {
+                    Waiter::Load(parcel, item) => load::share(&bytes, &parcel, item),
+                    Waiter::Fetch(run, tier) => store(&run, tier, sample, &bytes),
+                }
+            }
         }
     }
 }
 
-/// Those who wait for the fetch look for themselves, in the tier first.
+/// Those who wait for a fetch that failed see for themselves.
 fn release(run: &Arc<Run>, sample: SampleId) {
     for waiter in run.flights.land(sample).waiters {
         match waiter {
