@@ -44,6 +44,14 @@ impl Brain {
         }
     }
 
+    /// Ends the trace.
+    pub fn finish(&self) {
+        let recorder = lock(&self.state).recorder.take();
+        if let Some(recorder) = recorder {
+            recorder.finish();
+        }
+    }
+
     /// Tells the policy and hands its answer on; nothing happens before there is a plan.
     pub fn tell<T>(&self, event: Event<'_>, hear: impl FnOnce(&Actions) -> T) -> Option<T> {
         let state = &mut *lock(&self.state);

@@ -95,7 +95,6 @@ impl Engine {
             sampler_drop_last: false,
             drop_last: job.drop_last,
         })?;
-        let iterations = stream.iterations();
         let recorder = job.trace.as_deref().map(Recorder::create).transpose()?;
         let share = self.take_share(job.cache_share);
         let tiers = self.tiers(&job, &share, &sizes);
@@ -110,15 +109,17 @@ impl Engine {
         let system =
             known_system(self.config.system.as_ref(), job.staging, threads, &capacities);
         let rates = Rates::new(&system);
-        let files = job.source.catalog().files().max(1);
-        let plan = Arc::new(Job {
+        // Samples that lie in no file count as files of their own.
+        let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
+        let files = files.unwrap_or(sizes.len());
+        let job_of_plan = Arc::new(Job {
             system,
             stream,
             sizes: Sizes::clone(&sizes),
             epochs: job.epochs,
             packing: Packing { files, read_size: None },
         });
-        let epochs = Epochs::new(&plan, &job.policy).map_err(EngineError::Threads)?;
+        let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
         let (producer, consumer) = ring(&ring_config)?;
         let run = Arc::new(Run::new(Parts {
             cache: Cache::new(tiers, sizes.len()),
@@ -138,7 +139,7 @@ impl Engine {
             .name("belady-stage".into())
             .spawn(move || planner.run())
             .map_err(EngineError::Threads)?;
-        Ok(Loader { run, consumer, planner: Some(planner), waker, iterations, _share: share })
+        Ok(Loader { run, consumer, planner: Some(planner), waker, job: job_of_plan, _share: share })
     }
 
     fn take_share(&self, share: f64) -> Share {

@@ -54,7 +54,9 @@ fn keep(parcel: &Arc<Parcel>) {
             bytes = 0;
         }
         bytes += parcel.run.size(item.sample);
-        pieces.last_mut().map_or((), |piece| piece.push(index as u32));
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(index as u32);
+        }
     }
     parcel.begin_keeping(pieces.len() as u32);
     match pieces.len() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use belady_control::Job;
 use belady_control::sampler::Step;
 use belady_data::SampleId;
 use belady_data::stage::{self, Consumer, ProducerWaker, SlotState, Take};
@@ -25,7 +26,7 @@ pub struct Loader {
     pub(crate) consumer: Consumer,
     pub(crate) planner: Option<JoinHandle<()>>,
     pub(crate) waker: ProducerWaker,
-    pub(crate) iterations: u32,
+    pub(crate) job: Arc<Job>,
     /// Gives the job's part of the quotas back.
     pub(crate) _share: Share,
 }
@@ -68,9 +69,9 @@ impl Loader {
         Ok(Some(batch))
     }
 
-    /// Batches an epoch.
-    pub fn iterations(&self) -> u32 {
-        self.iterations
+    /// What the policy knows: the access stream, the sizes, the system.
+    pub fn job(&self) -> &Arc<Job> {
+        &self.job
     }
 
     pub fn metrics(&self) -> &Arc<Metrics> {
@@ -92,6 +93,7 @@ impl Drop for Loader {
             let _ = planner.join();
         }
         self.run.abandon();
+        self.run.brain.finish();
     }
 }
 

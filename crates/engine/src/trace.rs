@@ -70,12 +70,13 @@ impl Told {
 pub struct Recorder {
     path: PathBuf,
     out: BufWriter<File>,
+    failed: bool,
 }
 
 impl Recorder {
     pub fn create(path: &Path) -> Result<Self, EngineError> {
         match File::create(path) {
-            Ok(file) => Ok(Self { path: path.to_owned(), out: BufWriter::new(file) }),
+            Ok(file) => Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: false }),
             Err(error) => Err(EngineError::Trace { path: path.to_owned(), error }),
         }
     }
@@ -92,8 +93,20 @@ impl Recorder {
         let written = serde_json::to_writer(&mut self.out, line)
             .map_err(std::io::Error::from)
             .and_then(|()| self.out.write_all(b"\n"));
-        if let Err(error) = written {
-            tracing::warn!(path = %self.path.display(), %error, "cannot write the trace");
+        self.check(written);
+    }
+
+    pub fn finish(mut self) {
+        let written = self.out.flush();
+        self.check(written);
+    }
+
+    /// A trace that cannot be written is no reason to stop training, but one to say so, once.
+    fn check(&mut self, written: std::io::Result<()>) {
+        if let Err(error) = written
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the trace is incomplete");
         }
     }
 }
