@@ -52,6 +52,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let seconds = began.elapsed().as_secs_f64();
     let seen = &loader.metrics().snapshot() - &before;
+    if std::env::var_os("SHOW").is_some() {
+        eprintln!("{seen:#?}");
+    }
     println!(
         "{{\"size\": {size}, \"lend\": \"{lend:?}\", \"seconds\": {seconds:.3}, \"samples_per_s\": {:.0}, \
          \"bytes_per_s\": {:.0}, \"cpu_seconds\": {:.3}, \"source_bytes\": {}, \"touched\": {touched}}}",
