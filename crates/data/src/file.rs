@@ -248,7 +248,7 @@ mod tests {
     fn more_pieces_than_the_kernel_takes_at_once() {
         let (named, bytes) = cold_file(30_000);
         for cold in [Cold::Buffered, Cold::Switch] {
-            assert!(read_pieces(named.as_file(), 1, &[9; 3000], cold) == bytes[1..27_001]);
+            assert!(read_pieces(named.as_file(), 1, &vec![9; 3000], cold) == bytes[1..27_001]);
             chill(named.as_file());
         }
     }
@@ -267,15 +267,15 @@ mod tests {
     #[test]
     fn a_file_system_without_direct_reads_is_read_plainly() {
         let mut named = tempfile::NamedTempFile::new_in("/dev/shm").expect("a temporary file");
-        named.write_all(&[7; 50_000]).expect("written");
+        named.write_all(&vec![7; 50_000]).expect("written");
         assert!(!is_on_local_disk(named.as_file()));
-        assert_eq!(read_pieces(named.as_file(), 3, &[49_000], Cold::Switch), [7; 49_000]);
+        assert_eq!(read_pieces(named.as_file(), 3, &[49_000], Cold::Switch), vec![7; 49_000]);
     }
 
     #[test]
     fn a_descriptor_that_cannot_be_read_is_an_error() {
         let directory = File::open("/").expect("opened");
-        let mut into = [0; 20_000];
+        let mut into = vec![0; 20_000];
         for cold in [Cold::Buffered, Cold::Switch] {
             assert!(read_exact_at(&directory, 0, &mut into, cold).is_err());
         }

@@ -7,8 +7,18 @@
 
 mod block;
 mod catalog;
+#[doc(hidden)]
+pub mod conformance;
+mod counters;
+mod descriptors;
 mod faulty;
+mod format;
+mod index;
+mod listing;
+mod open;
 mod packed;
+mod reader;
+mod snapshot;
 mod synthetic;
 pub mod tfrecord;
 mod throttled;
@@ -19,8 +29,12 @@ use std::path::PathBuf;
 
 pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
+pub use counters::{Progress, Seen};
 pub use faulty::{Fault, FaultSpec, Faulty};
+pub use format::{Format, ParseFormatError};
+pub use open::{OpenError, OpenOptions, open};
 pub use packed::{Flaw, IndexError, Record};
+pub use snapshot::Snapshots;
 pub use synthetic::Synthetic;
 pub use throttled::{ThrottleError, ThrottleSpec, Throttled};
 
