@@ -177,19 +177,26 @@ impl Dataset {
         if u32::try_from(count).is_err() {
             return Err(OpenError::TooMany { path: self.path.clone(), what: "files" });
         }
+        let root = &self.root;
+        let packed = |files, index_file| index::packed(root, files, index_file, progress, counters);
         match self.format {
             Format::Folder => Ok(index::folder(directories)),
             Format::Flat => Ok(index::flat(directories)),
-            packed => self.index(packed, directories, progress, counters),
+            Format::Records(Bytes(size)) => {
+                self.pack(directories, |files| index::records(root, files, size))
+            }
+            Format::TfRecord => self.pack(directories, |files| packed(files, tfrecord::index_file)),
+            Format::WebDataset => {
+                self.pack(directories, |files| packed(files, webdataset::index_file))
+            }
         }
     }
 
-    fn index(
+    /// Indexes the files of a packed format.
+    fn pack(
         &self,
-        format: Format,
         directories: Vec<Directory>,
-        progress: &Progress<'_>,
-        counters: &Counters,
+        index: impl FnOnce(Vec<FileEntry>) -> Result<CatalogBuilder, OpenError>,
     ) -> Result<CatalogBuilder, OpenError> {
         let (mut times, mut files) = (Vec::new(), Vec::new());
         for directory in directories {
@@ -200,16 +207,8 @@ impl Dataset {
             // Its directory may hold anything; the file itself is looked at.
             times.clear();
         }
-        keep_claimed(format, &mut files);
-        let mut builder = match format {
-            Format::Records(Bytes(size)) => index::records(&self.root, files, size)?,
-            Format::TfRecord => {
-                index::packed(&self.root, files, tfrecord::index_file, progress, counters)?
-            }
-            _ => index::packed(&self.root, files, webdataset::index_file, progress, counters)?,
-        };
-        builder.directories = times;
-        Ok(builder)
+        keep_claimed(self.format, &mut files);
+        Ok(CatalogBuilder { directories: times, ..index(files)? })
     }
 
     fn check(&self, builder: CatalogBuilder) -> Result<CatalogBuilder, OpenError> {
