@@ -26,10 +26,8 @@ pub const METRICS_TOKEN: Variable = Variable {
     secret: true,
     ..variable("BELADY_METRICS_TOKEN", "What a scraper has to send to read --metrics")
 };
-pub const LOG: Variable = variable(
-    "BELADY_LOG",
-    "What is told on standard error: error, warn (the default), info, debug or trace",
-);
+pub const LOG: Variable =
+    variable("BELADY_LOG", "What is told: error, warn (the default), info, debug or trace");
 pub const NO_COLOR: Variable = variable("NO_COLOR", "No colours if it is set");
 const XDG_CACHE_HOME: Variable =
     variable("XDG_CACHE_HOME", "Where lists of datasets are kept, in belady/snapshots");

@@ -125,9 +125,10 @@ impl Listing {
         let rows = self.sizes.rows(ROWS);
         writeln!(out, "\nSizes")?;
         let all = self.samples.max(1) as f64;
-        let label = |from, to| match to - from {
-            0 => bytes(from),
-            _ => format!("{} to {}", bytes(from), bytes(to)),
+        let label = |from: u64, to: u64| match to - from {
+            0 => power_of_two(from),
+            // Up to the next power of two, which a size may not reach.
+            _ => format!("{} to {}", power_of_two(from), power_of_two(to.saturating_add(1))),
         };
         chart(
             &mut out,
@@ -146,6 +147,13 @@ impl Listing {
         }
         Ok(out)
     }
+}
+
+/// Such as 512 B or 64 KiB; anything else in bytes.
+fn power_of_two(size: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (size.checked_ilog2().unwrap_or(0) / 10) as usize;
+    format!("{} {}", size >> (10 * unit), UNITS[unit])
 }
 
 /// Samples by size: one count for empty ones, and one for each power of two.

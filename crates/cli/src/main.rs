@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod analyze;
+mod cache;
 mod dataset;
 mod environment;
 mod logging;
@@ -14,6 +15,8 @@ mod usage;
 use std::process::ExitCode;
 
 use belady_data::source::OpenError;
+use belady_data::tier::disk::ManageError;
+use belady_engine::EngineError;
 use belady_sim::scenario::ScenarioError;
 use clap::{Parser, Subcommand};
 use usage::UsageError;
@@ -36,6 +39,9 @@ enum Command {
     Read(Box<read::ReadArgs>),
     /// Show what a dataset holds
     Ls(ls::LsArgs),
+    /// Look after the caches in a directory
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
     /// Show the environment variables that Belady reads
     #[command(after_help = environment::help())]
     Environment,
@@ -49,6 +55,7 @@ fn main() -> ExitCode {
         Command::Analyze(args) => analyze::run(args),
         Command::Read(args) => read::run(&args),
         Command::Ls(args) => ls::run(&args),
+        Command::Cache(command) => cache::run(&command),
         Command::Environment => environment::run(),
     };
     match result {
@@ -68,6 +75,18 @@ fn asked_wrongly(error: &anyhow::Error) -> bool {
             // Storage that fails is not the user's mistake.
             !matches!(error, OpenError::Unreadable { .. } | OpenError::Index { .. })
         })
+        || error.downcast_ref::<EngineError>().is_some_and(|error| {
+            matches!(
+                error,
+                EngineError::StagingTooSmall { .. }
+                    | EngineError::SimulatorOnly(..)
+                    | EngineError::Policy(_)
+                    | EngineError::Sampler(_)
+            )
+        })
+        || error
+            .downcast_ref::<ManageError>()
+            .is_some_and(|error| !matches!(error, ManageError::Io { .. } | ManageError::InUse(_)))
 }
 
 /// `belady ... | head` is no failure.

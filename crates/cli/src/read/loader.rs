@@ -1,92 +1,90 @@
 //! The one file of the command that knows the engine.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
-use belady_control::sampler::{AccessStream, EpochOrder, SampleId, Step};
-use belady_data::source::{Source, Want};
-use belady_engine::metrics::{Metrics, Served, Watch};
+use belady_control::sampler::{SampleId, Step};
+use belady_data::source::Source;
+use belady_engine::metrics::Metrics;
+use belady_engine::{self as engine, Engine, EngineConfig, JobConfig, Lend, Retry, TierConfig};
 
-use super::args::ReadArgs;
+use super::args::{BadSamples, Cache, ReadArgs};
 use super::plan::Plan;
 
-/// Reads batch after batch when asked, until the engine is there.
+/// A job on an engine of its own.
 #[derive(Debug)]
 pub struct Loader {
-    source: Arc<dyn Source>,
-    stream: AccessStream,
-    order: EpochOrder,
-    step: Step,
-    epochs: u32,
-    metrics: Arc<Metrics>,
-    _watch: Watch,
+    loader: engine::Loader,
+    // Goes after the job that runs on it.
+    _engine: Engine,
 }
 
 impl Loader {
     pub fn start(args: &ReadArgs, plan: &Plan, source: Arc<dyn Source>) -> anyhow::Result<Self> {
-        let names: Vec<String> = plan.caches.iter().map(|cache| format!("{cache:?}")).collect();
-        let metrics = Arc::new(Metrics::new(&names));
-        let stream = plan.stream(args, source.catalog().len())?;
-        Ok(Self {
-            order: stream.epoch(0),
-            stream,
-            step: Step { epoch: 0, iteration: 0 },
-            epochs: args.epochs,
-            _watch: metrics.watch(Arc::clone(&source)),
-            metrics,
-            source,
-        })
+        let engine = Engine::new(EngineConfig {
+            threads: plan.threads,
+            tiers: plan.caches.iter().map(tier).collect(),
+            system: plan.system.clone(),
+            retry: retry(args),
+        })?;
+        let loader = engine.start(JobConfig {
+            name: args.dataset.name(),
+            order: plan.order.clone(),
+            seed: args.seed,
+            batch: args.batch,
+            drop_last: args.drop_last,
+            epochs: Some(args.epochs),
+            staging: plan.staging,
+            policy: args.policy,
+            bad_samples: match args.bad_samples {
+                BadSamples::Raise => engine::BadSamples::Raise,
+                BadSamples::Skip => engine::BadSamples::Skip,
+                BadSamples::Replace => engine::BadSamples::Replace,
+            },
+            lend: if args.lend { Lend::ReadOnly } else { Lend::Slots },
+            trace: args.trace.clone(),
+            ..JobConfig::new(source)
+        })?;
+        Ok(Self { loader, _engine: engine })
     }
 
     pub fn next(&mut self) -> anyhow::Result<Option<Batch>> {
-        if self.step.epoch == self.epochs {
-            return Ok(None);
-        }
-        let began = Instant::now();
-        let step = self.step;
-        let mut samples = vec![];
-        for id in self.order.batch(0, step.iteration) {
-            let mut bytes = vec![0; self.source.catalog().size(id) as usize];
-            self.source.read(&mut [Want { sample: id, into: &mut bytes }])?;
-            self.metrics.loaded(Served::Source, 1, bytes.len() as u64);
-            samples.push((id, bytes));
-        }
-        self.step.iteration += 1;
-        if self.step.iteration == self.stream.iterations() {
-            self.step = Step { epoch: step.epoch + 1, iteration: 0 };
-            self.order = self.stream.epoch(self.step.epoch);
-        }
-        let batch = Batch { step, samples };
-        self.metrics.waited(began.elapsed(), step.iteration == 0 && step.epoch > 0);
-        self.metrics.delivered(batch.len() as u64, batch.bytes());
-        Ok(Some(batch))
+        Ok(self.loader.next_batch()?.map(Batch))
     }
 
     pub fn metrics(&self) -> Arc<Metrics> {
-        Arc::clone(&self.metrics)
+        Arc::clone(self.loader.metrics())
     }
 }
 
-#[derive(Debug)]
-pub struct Batch {
-    step: Step,
-    samples: Vec<(SampleId, Vec<u8>)>,
+fn tier(cache: &Cache) -> TierConfig {
+    let capacity = cache.capacity;
+    match &cache.directory {
+        None => TierConfig::Ram { capacity },
+        Some(directory) => TierConfig::Disk { directory: directory.clone(), capacity },
+    }
 }
+
+fn retry(args: &ReadArgs) -> Retry {
+    let usual = Retry::default();
+    Retry {
+        attempts: args.retries.map_or(usual.attempts, |retries| retries + 1),
+        timeout: args.read_timeout.map_or(usual.timeout, |time| Duration::from_secs_f64(time.0)),
+        ..usual
+    }
+}
+
+/// A batch, lent until it is dropped.
+#[derive(Debug)]
+pub struct Batch(engine::Batch);
 
 impl Batch {
     pub fn step(&self) -> Step {
-        self.step
+        self.0.step()
     }
 
-    pub fn len(&self) -> usize {
-        self.samples.len()
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.samples.iter().map(|(_, bytes)| bytes.len() as u64).sum()
-    }
-
-    pub fn samples(&self) -> impl Iterator<Item = SampleId> {
-        self.samples.iter().map(|&(id, _)| id)
+    /// The samples that are there, and their bytes.
+    pub fn samples(&self) -> impl Iterator<Item = (SampleId, u64)> {
+        self.0.iter().map(|sample| (sample.id, sample.bytes().len() as u64))
     }
 }

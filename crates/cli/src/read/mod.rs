@@ -19,10 +19,11 @@ use std::time::Instant;
 
 use anyhow::Context;
 pub use args::ReadArgs;
+use belady_control::sampler::Step;
 use belady_data::source::{Source, Throttled};
 use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, serve};
 
-use self::loader::Loader;
+use self::loader::{Batch, Loader};
 use self::order::OrderCheck;
 use self::pace::Pace;
 use self::plan::{MetricsPort, Plan};
@@ -128,20 +129,30 @@ impl Run {
             if self.epochs.is_empty() && self.samples == 0 {
                 self.first_batch_seconds = (had - self.start).as_secs_f64();
             }
-            self.order.took(batch.step(), batch.samples());
-            self.samples += batch.len() as u64;
-            let bytes = batch.bytes();
-            self.bytes += bytes;
+            let step = batch.step();
+            let bytes = self.note(step, &batch);
             if let Some(pace) = &mut pace {
                 let end = pace.until(bytes, asked, had);
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
             }
-            let step = batch.step();
             drop(batch);
             if step.iteration + 1 == self.iterations {
                 self.end_epoch(step.epoch, metrics);
             }
         }
+    }
+
+    /// Notes what came, and tells its bytes.
+    fn note(&mut self, step: Step, batch: &Batch) -> u64 {
+        let mut bytes = 0;
+        let samples = batch.samples().map(|(sample, size)| {
+            self.samples += 1;
+            bytes += size;
+            sample
+        });
+        self.order.took(step, samples);
+        self.bytes += bytes;
+        bytes
     }
 
     fn end_epoch(&mut self, epoch: u32, metrics: &Metrics) {

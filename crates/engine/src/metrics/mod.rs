@@ -86,13 +86,14 @@ struct Sources {
 }
 
 impl Metrics {
-    /// For the tiers 1, 2, ... of these names.
+    /// For the tiers 1, 2, ... of these names. A name that comes again gets a number, so
+    /// that each tier can be told from the others.
     pub fn new(tier_names: &[String]) -> Self {
         Self {
             delivered: Counter2::default(),
             source: Counter2::default(),
             ring: Counter2::default(),
-            tiers: tier_names.iter().cloned().map(TierMetrics::new).collect(),
+            tiers: told_apart(tier_names).into_iter().map(TierMetrics::new).collect(),
             blocked_ns: CachePadded::default(),
             wait_us: Histogram::new(),
             boundary_wait_us: Histogram::new(),
@@ -220,6 +221,16 @@ impl Metrics {
             count(tier);
         }
     }
+}
+
+fn told_apart(names: &[String]) -> Vec<String> {
+    let mut unique: Vec<String> = Vec::with_capacity(names.len());
+    for name in names {
+        let numbered = (2..).map(|number| format!("{name} {number}"));
+        let mut candidates = std::iter::once(name.clone()).chain(numbered);
+        unique.extend(candidates.find(|candidate| !unique.contains(candidate)));
+    }
+    unique
 }
 
 fn add(counter: &Counter2, samples: u64, bytes: u64) {

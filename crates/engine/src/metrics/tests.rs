@@ -136,6 +136,14 @@ fn threads_lose_nothing() {
 }
 
 #[test]
+fn tiers_of_one_name_are_told_apart() {
+    let metrics = Metrics::new(&["ram", "ram", "ram 2", "ram"].map(str::to_owned));
+    let seen = metrics.snapshot();
+    let names: Vec<&str> = seen.tiers.iter().map(|tier| tier.name.as_str()).collect();
+    assert_eq!(names, ["ram", "ram 2", "ram 2 2", "ram 3"]);
+}
+
+#[test]
 fn a_snapshot_serialises() {
     let metrics = metrics();
     metrics.loaded(Served::Lent(1), 1, 2);
