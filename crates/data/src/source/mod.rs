@@ -32,7 +32,7 @@ pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
 pub use counters::{Progress, Seen};
 pub use faulty::{Fault, FaultSpec, Faulty};
 pub use format::{Format, ParseFormatError};
-pub use open::{OpenError, OpenOptions, open};
+pub use open::{OpenError, OpenOptions, open, snapshot_path};
 pub use packed::{Flaw, IndexError, Record};
 pub use snapshot::Snapshots;
 pub use synthetic::Synthetic;
@@ -59,6 +59,20 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// Calls made on the storage so far, listing included.
     fn operations(&self) -> Operations;
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn catalog(&self) -> &Catalog {
+        (**self).catalog()
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        (**self).read(wants)
+    }
+
+    fn operations(&self) -> Operations {
+        (**self).operations()
+    }
 }
 
 /// Calls on the storage that a dataset rests on.

@@ -112,6 +112,12 @@ pub fn open(
     Ok(Box::new(Files::new(dataset.root, catalog, counters, opening)?))
 }
 
+/// Where the listing of a dataset is kept, if it is: what [`open`] looks for.
+pub fn snapshot_path(path: &Path, options: &OpenOptions) -> Option<PathBuf> {
+    let format = options.format.or_else(|| Format::guess(path).ok())?;
+    options.snapshots.place(path, &key(format, &options.extensions)).map(Place::into_path)
+}
+
 fn trailer(format: Format) -> Option<Trailer> {
     let damage = |payload: &[u8], footer: &[u8]| match footer.try_into() {
         Ok(footer) => tfrecord::damage(payload, footer),
