@@ -10,10 +10,10 @@
 //! for a format that has them, a check finds it and the read fails.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{Catalog, Operations, ReadError, Source, Want};
@@ -121,13 +121,13 @@ impl<S: Source> Faulty<S> {
         let (sample, path) = (want.sample, place());
         let expected = want.into.len() as u64;
         match fault {
-            Fault::Error => ReadError::Io { sample, path, error: io::ErrorKind::Other.into() },
+            Fault::Error => ReadError::Io { sample, path, error: Errno::IO.into() },
             Fault::Short => {
                 ReadError::Short { sample, path, expected, got: draw % expected.max(1) }
             }
             Fault::Hang => {
                 std::thread::sleep(self.spec.hang);
-                ReadError::Io { sample, path, error: io::ErrorKind::TimedOut.into() }
+                ReadError::Io { sample, path, error: Errno::TIMEDOUT.into() }
             }
             Fault::Damaged | Fault::Corrupt => damaged(sample, "its checksum does not match"),
         }

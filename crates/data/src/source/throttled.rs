@@ -131,3 +131,39 @@ impl<S: Source> Source for Throttled<S> {
 fn duration(time: Seconds) -> Duration {
     Duration::try_from_secs_f64(time.0.max(0.0)).unwrap_or(Duration::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Synthetic;
+    use super::*;
+
+    fn factors(jitter: &str, seed: u64) -> Vec<f64> {
+        let spec = format!("1:1GB/s,jitter:{jitter}").parse().expect("a proper throttle");
+        let throttled = Throttled::new(Synthetic::of_sizes([], 0), spec, seed);
+        (0..1000).map(|_| throttled.next_factor()).collect()
+    }
+
+    #[test]
+    fn jitter_moves_requests_both_ways_and_not_beyond_its_share() {
+        let some = factors("20%", 1);
+        assert!(some.iter().all(|factor| (0.8..1.2).contains(factor)));
+        assert!(some.iter().any(|&factor| factor < 0.82));
+        assert!(some.iter().any(|&factor| factor > 1.18));
+        // The mean of a thousand uniform draws is within four standard deviations of 1.
+        let mean = some.iter().sum::<f64>() / 1000.0;
+        assert!((mean - 1.0).abs() < 4.0 * 0.4 / 12f64.sqrt() / 1000f64.sqrt(), "{mean}");
+        assert!(factors("0%", 1).iter().all(|&factor| factor == 1.0));
+    }
+
+    #[test]
+    fn jitter_follows_from_the_seed() {
+        assert_eq!(factors("10%", 1), factors("10%", 1));
+        assert_ne!(factors("10%", 1), factors("10%", 2));
+    }
+
+    #[test]
+    fn times_beyond_every_clock_are_no_panic() {
+        assert_eq!(duration(Seconds(f64::INFINITY)), Duration::MAX);
+        assert_eq!(duration(Seconds(-1.0)), Duration::ZERO);
+    }
+}

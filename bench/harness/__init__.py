@@ -1,0 +1,1 @@
+"""What bench/engine.py and bench/check_slowfs.py are made of."""
