@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
 use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Scheme, StreamConfig};
+use belady_control::Sizes;
 use belady_data::stage::{RingConfig, ring};
-use belady_data::tier::{DiskConfig, DiskTier, RamTier, Tier};
+use belady_data::tier::Tier;
+// DISK
+use belady_data::tier::ram::RamTier;
 
-use crate::EngineError;
 use crate::brain::Brain;
 use crate::cache::Cache;
 use crate::config::{EngineConfig, JobConfig, TierConfig};
@@ -23,6 +24,7 @@ use crate::rates::Rates;
 use crate::run::{Parts, Run};
 use crate::system::known_system;
 use crate::trace::Recorder;
+use crate::EngineError;
 
 /// Policies that make sense with real bytes.
 const POLICIES: [&str; 7] = ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
@@ -104,7 +106,8 @@ impl Engine {
             .map(|(config, tier)| (config.name(), tier.status().capacity))
             .collect();
         let threads = self.pool.threads();
-        let system = known_system(self.config.system.as_ref(), job.staging, threads, &capacities);
+        let system =
+            known_system(self.config.system.as_ref(), job.staging, threads, &capacities);
         let rates = Rates::new(&system);
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
@@ -153,14 +156,7 @@ impl Engine {
         let tier = |(config, &bytes): (&TierConfig, &u64)| -> Arc<dyn Tier> {
             match config {
                 TierConfig::Ram { .. } => Arc::new(RamTier::new(Bytes(bytes), sizes.clone())),
-                TierConfig::Disk { directory, .. } => Arc::new(DiskTier::open(DiskConfig {
-                    directory: directory.clone(),
-                    capacity: Bytes(bytes),
-                    fingerprint: job.source.catalog().fingerprint(),
-                    name: job.name.clone(),
-                    sizes: sizes.clone(),
-                    segment: None,
-                })),
+                TierConfig::Disk { .. } => Arc::new(RamTier::new(Bytes(bytes), sizes.clone())), // DISK
             }
         };
         self.config.tiers.iter().zip(&share.bytes).map(tier).collect()
@@ -190,7 +186,11 @@ fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError
     if job.staging < needed {
         return Err(EngineError::StagingTooSmall { given: job.staging, needed, batch });
     }
-    Ok(RingConfig { capacity: job.staging.0 as usize, batches: BATCHES, align: SLOT_ALIGN })
+    Ok(RingConfig {
+        capacity: job.staging.0 as usize,
+        batches: BATCHES,
+        align: SLOT_ALIGN,
+    })
 }
 
 /// No batch of any order is larger than its largest samples together.

@@ -74,10 +74,9 @@ fn ls(args: &DirectoryArgs) -> anyhow::Result<()> {
     if args.json {
         return print_json(&caches.iter().map(cache_json).collect());
     }
-    print_caches(&caches)
-}
-
-fn print_caches(caches: &[CacheInfo]) -> anyhow::Result<()> {
+    if caches.is_empty() {
+        return print(&format!("{} holds no caches\n", args.directory.display()));
+    }
     let headings = ["dataset", "fingerprint", "samples", "bytes", "on disk", "used", "state"];
     let rows: Vec<Vec<String>> = caches.iter().map(row).collect();
     print(&table(&headings, &rows))

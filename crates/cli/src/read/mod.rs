@@ -79,8 +79,11 @@ fn open(args: &ReadArgs, plan: &Plan) -> anyhow::Result<Arc<dyn Source>> {
 }
 
 fn offer(port: &MetricsPort, metrics: &Arc<Metrics>) -> anyhow::Result<MetricsServer> {
-    serve(port.address.as_str(), &port.token, Arc::clone(metrics))
-        .with_context(|| format!("cannot offer metrics at {}", port.address))
+    let server = serve(port.address.as_str(), &port.token, Arc::clone(metrics))
+        .with_context(|| format!("cannot offer metrics at {}", port.address))?;
+    // With port 0 only the system knows which one it is.
+    eprintln!("metrics at http://{}/metrics", server.address());
+    Ok(server)
 }
 
 /// A run so far.

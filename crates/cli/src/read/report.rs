@@ -84,6 +84,7 @@ impl Report {
             "source_opens": engine.operations.open,
             "ram_bytes": self.cache_bytes(engine, false),
             "disk_bytes": self.cache_bytes(engine, true),
+            "ring_bytes": engine.ring.bytes,
         })
     }
 
@@ -96,7 +97,7 @@ impl Report {
 
     pub fn text(&self) -> String {
         let headings =
-            ["epoch", "time", "rate", "stall", "samples", "bytes", "source", "ram", "disk"];
+            ["epoch", "time", "rate", "stall", "samples", "bytes", "source", "ram", "disk", "ring"];
         let rows: Vec<Vec<String>> = self.epochs.iter().map(|epoch| self.row(epoch)).collect();
         let mut out = table(&headings, &rows);
         let wait = |name: &str, waits: &HistogramSnapshot| {
@@ -145,6 +146,7 @@ impl Report {
             bytes(engine.source.bytes),
             bytes(self.cache_bytes(engine, false)),
             bytes(self.cache_bytes(engine, true)),
+            bytes(engine.ring.bytes),
         ]
     }
 }
