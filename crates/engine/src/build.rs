@@ -9,8 +9,8 @@ use belady_control::sampler::{AccessStream, Scheme, StreamConfig};
 use belady_control::Sizes;
 use belady_data::stage::{RingConfig, ring};
 use belady_data::tier::Tier;
-// DISK
-use belady_data::tier::ram::RamTier;
+use belady_data::tier::disk::{DiskConfig, DiskTier};
+use belady_data::tier::RamTier;
 
 use crate::brain::Brain;
 use crate::cache::Cache;
@@ -156,7 +156,14 @@ impl Engine {
         let tier = |(config, &bytes): (&TierConfig, &u64)| -> Arc<dyn Tier> {
             match config {
                 TierConfig::Ram { .. } => Arc::new(RamTier::new(Bytes(bytes), sizes.clone())),
-                TierConfig::Disk { .. } => Arc::new(RamTier::new(Bytes(bytes), sizes.clone())), // DISK
+                TierConfig::Disk { directory, .. } => Arc::new(DiskTier::open(DiskConfig {
+                    directory: directory.clone(),
+                    capacity: Bytes(bytes),
+                    fingerprint: job.source.catalog().fingerprint(),
+                    name: job.name.clone(),
+                    sizes: sizes.clone(),
+                    segment: None,
+                })),
             }
         };
         self.config.tiers.iter().zip(&share.bytes).map(tier).collect()
