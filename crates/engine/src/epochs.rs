@@ -74,13 +74,10 @@ impl Epochs {
     }
 
     /// The plan, once it knows the epoch; waits for it at most so long.
-    pub fn plan(
-        &self,
-        epoch: u32,
-        patience: Duration,
-    ) -> Result<Option<Arc<dyn Plan>>, Unsupported> {
-        let ready =
-            |state: &mut State| state.begun <= epoch && state.failed.is_none() && !state.stopping;
+    pub fn plan(&self, epoch: u32, patience: Duration) -> Result<Option<Arc<dyn Plan>>, Unsupported> {
+        let ready = |state: &mut State| {
+            state.begun <= epoch && state.failed.is_none() && !state.stopping
+        };
         let state = lock(&self.shared.state);
         let (state, _) = self
             .shared

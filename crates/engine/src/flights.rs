@@ -57,7 +57,12 @@ impl<W> Flights<W> {
     }
 
     /// Whether the caller now leads a flight of the sample; if not, its waiter is kept.
-    pub fn lead_or_wait(&self, sample: SampleId, leader: u64, waiter: impl FnOnce() -> W) -> bool {
+    pub fn lead_or_wait(
+        &self,
+        sample: SampleId,
+        leader: u64,
+        waiter: impl FnOnce() -> W,
+    ) -> bool {
         let mut shard = self.shard(sample);
         if self.closed.load(Ordering::Acquire) {
             return true;
@@ -121,8 +126,7 @@ impl<W> Flights<W> {
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for shard in &self.shards {
-            let flights =
-                std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            let flights = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
             self.open.fetch_sub(flights.len(), Ordering::Release);
         }
     }

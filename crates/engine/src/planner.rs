@@ -152,9 +152,7 @@ impl Planner {
 
     /// Whether the consumer waits for a batch while it holds all that there is room for.
     fn consumer_has_all(&self) -> bool {
-        self.run.asked.is_waiting()
-            && self.producer.ready() == 0
-            && lock(&self.run.in_order).is_empty()
+        self.run.asked.is_waiting() && self.producer.ready() == 0 && lock(&self.run.in_order).is_empty()
     }
 
     /// Asks the policy where each sample comes from and what the step leaves behind.

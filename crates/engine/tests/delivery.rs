@@ -10,9 +10,7 @@ use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::Order;
 use belady_data::source::{Fault, FaultSpec, Faulty, Source, Synthetic};
-use belady_engine::{
-    BadSamples, Engine, EngineConfig, EngineError, JobConfig, Lend, Retry, TierConfig,
-};
+use belady_engine::{BadSamples, Engine, EngineConfig, EngineError, JobConfig, Lend, Retry, TierConfig};
 use common::{POLICIES, consume, expected, policy};
 use proptest::prelude::*;
 
@@ -82,8 +80,7 @@ fn half_a_cache_halves_what_belady_reads() {
     let source = Arc::new(Synthetic::of_sizes(vec![1000; 400], 1));
     // 16 B beyond the room of 200 samples, whose sizes are rounded to 1,008.
     let engine = engine(4, &[200 * 1008]);
-    let config =
-        JobConfig { epochs: Some(11), staging: Bytes(40_000), ..job(&source, policy("belady")) };
+    let config = JobConfig { epochs: Some(11), staging: Bytes(40_000), ..job(&source, policy("belady")) };
     let loader = engine.start(config.clone()).unwrap();
     assert_eq!(consume(loader, &source).unwrap(), expected(&config));
     let later = source.operations().bytes - 400_000;
@@ -152,9 +149,11 @@ fn faults_of_all_kinds_change_nothing_for_the_consumer() {
 #[test]
 fn a_bad_sample_is_raised_skipped_or_replaced_as_asked() {
     let spec = FaultSpec { broken: [17, 18].into_iter().collect(), ..FaultSpec::default() };
-    for (bad_samples, name) in
-        [(BadSamples::Raise, "raise"), (BadSamples::Skip, "skip"), (BadSamples::Replace, "replace")]
-    {
+    for (bad_samples, name) in [
+        (BadSamples::Raise, "raise"),
+        (BadSamples::Skip, "skip"),
+        (BadSamples::Replace, "replace"),
+    ] {
         let (source, config) = faulty(spec.clone());
         let config = JobConfig { bad_samples, order: Order::Sequential, epochs: Some(1), ..config };
         let mut loader = impatient(&[50_000]).start(config).unwrap();
@@ -180,9 +179,7 @@ fn a_bad_sample_is_raised_skipped_or_replaced_as_asked() {
             // 14 to 20 make one batch.
             BadSamples::Raise => all.filter(|k| !(14..21).contains(k)).collect(),
             BadSamples::Skip => all.filter(|k| ![17, 18].contains(k)).collect(),
-            BadSamples::Replace => {
-                all.map(|k| if [17, 18].contains(&k) { 19 } else { k }).collect()
-            }
+            BadSamples::Replace => all.map(|k| if [17, 18].contains(&k) { 19 } else { k }).collect(),
         };
         assert_eq!((ids, errors), (wanted, u32::from(bad_samples == BadSamples::Raise)), "{name}");
     }
@@ -194,8 +191,7 @@ fn a_loader_can_be_dropped_at_any_time() {
     let engine = engine(4, &[100_000]);
     for taken in 0..30 {
         let mut loader = engine.start(job(&source, policy(POLICIES[taken % 7]))).unwrap();
-        let held: Vec<_> =
-            (0..taken.min(3)).map(|_| loader.next_batch().unwrap().unwrap()).collect();
+        let held: Vec<_> = (0..taken.min(3)).map(|_| loader.next_batch().unwrap().unwrap()).collect();
         drop(loader);
         for sample in held.iter().flat_map(belady_engine::Batch::iter) {
             assert!(source.verify(sample.id, sample.bytes()), "lent memory outlives its loader");
