@@ -10,6 +10,7 @@
 //! implementation passes. Unusual outcomes (a miss, a full tier, a ring without room) are
 //! values; errors name what failed.
 
+mod file;
 pub mod source;
 pub mod stage;
 pub mod sync;

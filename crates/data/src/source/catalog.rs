@@ -1,12 +1,17 @@
 //! What a dataset holds: its files, and where in them each sample lies.
 //!
-//! Columns in one block of bytes that is the same in memory and in a snapshot file, so a
-//! snapshot is mapped and used as it is, and costs no anonymous memory.
+//! Columns in one block of bytes ([`block`](super::block)) that is the same in memory and
+//! in a snapshot file, so a snapshot is mapped and used as it is, and costs no anonymous
+//! memory.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use belady_control::Sizes;
+use memmap2::Mmap;
 
+use super::block::{self, Counts, Layout, NO_LABEL, Shape, SnapshotError, Texts, u32_at, u64_at};
 use crate::SampleId;
 
 /// Where a sample's payload lies.
@@ -49,13 +54,85 @@ pub struct CatalogBuilder {
 /// What a dataset holds, read-only.
 #[derive(Debug)]
 pub struct Catalog {
-    // Placeholder of the interface: replaced by the mapped columns.
-    built: CatalogBuilder,
+    block: Block,
+    layout: Layout,
+}
+
+enum Block {
+    Owned(Vec<u8>),
+    /// The start of a mapped snapshot.
+    Mapped(Mmap, usize),
 }
 
 impl CatalogBuilder {
+    /// Lays the catalog out. A builder without files makes a catalog of sizes.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than 2³² samples or files: ids have 32 bits.
     pub fn finish(self) -> Catalog {
-        Catalog { built: self }
+        let layout =
+            Layout::of(self.counts()).expect("what fits in memory as rows fits as columns");
+        let mut block = Vec::with_capacity(layout.length);
+        block.resize(layout.paths.ends.start, 0);
+        let paths = || self.files.iter().map(|file| file.path.as_os_str().as_bytes());
+        put_texts(&mut block, paths);
+        put_column(&mut block, self.files.iter().map(|file| file.size.to_le_bytes()));
+        put_column(&mut block, self.files.iter().map(|file| file.modified.to_le_bytes()));
+        let locations = || self.samples.iter().map(|sample| sample.location);
+        if layout.counts.shape == Shape::Ranges {
+            put_column(&mut block, locations().map(|location| location.file.to_le_bytes()));
+            put_column(&mut block, locations().map(|location| location.offset.to_le_bytes()));
+        }
+        if layout.counts.shape != Shape::Whole {
+            put_column(&mut block, locations().map(|location| location.length.to_le_bytes()));
+        }
+        if layout.counts.labelled {
+            let labels = self.samples.iter().map(|sample| sample.label.unwrap_or(NO_LABEL));
+            put_column(&mut block, labels.map(u32::to_le_bytes));
+        }
+        put_texts(&mut block, || self.classes.iter().map(String::as_bytes));
+        put_texts(&mut block, || {
+            self.directories.iter().map(|(path, _)| path.as_os_str().as_bytes())
+        });
+        put_column(&mut block, self.directories.iter().map(|(_, time)| time.to_le_bytes()));
+        block::complete(&mut block, &layout);
+        Catalog { block: Block::Owned(block), layout }
+    }
+
+    fn counts(&self) -> Counts {
+        let fits = |count: usize| u32::try_from(count).is_ok();
+        assert!(fits(self.samples.len()) && fits(self.files.len()), "ids have 32 bits");
+        Counts {
+            shape: self.shape(),
+            labelled: self.samples.iter().any(|sample| sample.label.is_some()),
+            samples: self.samples.len() as u64,
+            files: self.files.len() as u64,
+            path_bytes: self.files.iter().map(|file| file.path.as_os_str().len() as u64).sum(),
+            classes: self.classes.len() as u64,
+            class_bytes: self.classes.iter().map(|class| class.len() as u64).sum(),
+            directories: self.directories.len() as u64,
+            directory_bytes: self
+                .directories
+                .iter()
+                .map(|(path, _)| path.as_os_str().len() as u64)
+                .sum(),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        let whole = |(at, (sample, file)): (usize, (&SampleEntry, &FileEntry))| {
+            sample.location == Location { file: at as u32, offset: 0, length: file.size }
+        };
+        if self.files.is_empty() {
+            Shape::Sizes
+        } else if self.files.len() == self.samples.len()
+            && self.samples.iter().zip(&self.files).enumerate().all(whole)
+        {
+            Shape::Whole
+        } else {
+            Shape::Ranges
+        }
     }
 }
 
@@ -66,36 +143,123 @@ impl Catalog {
             location: Location { file: at as u32, offset: 0, length },
             label: None,
         });
-        Self { built: CatalogBuilder { samples: samples.collect(), ..Default::default() } }
+        CatalogBuilder { samples: samples.collect(), ..Default::default() }.finish()
+    }
+
+    /// A catalog from the bytes of a snapshot, all of which are checked.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, SnapshotError> {
+        let layout = Layout::check(&bytes)?;
+        Ok(Self { block: Block::Owned(bytes), layout })
+    }
+
+    /// As [`Self::from_bytes`], from the first `length` bytes of a mapped file.
+    pub(super) fn from_map(map: Mmap, length: usize) -> Result<Self, SnapshotError> {
+        let layout = Layout::check(&map[..length])?;
+        Ok(Self { block: Block::Mapped(map, length), layout })
+    }
+
+    /// What [`Self::from_bytes`] reads.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.block {
+            Block::Owned(bytes) => bytes,
+            Block::Mapped(map, length) => &map[..*length],
+        }
+    }
+
+    /// Makes the checksum of damaged bytes right, so that a fuzzer gets past it.
+    #[doc(hidden)]
+    pub fn seal(bytes: &mut [u8]) {
+        block::seal(bytes);
     }
 
     /// F.
     pub fn len(&self) -> u32 {
-        self.built.samples.len() as u32
+        self.layout.counts.samples as u32
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// The sample's length in bytes.
+    #[inline]
     pub fn size(&self, sample: SampleId) -> u64 {
-        self.location(sample).length
+        let lengths = match self.layout.counts.shape {
+            Shape::Whole => &self.layout.file_sizes,
+            Shape::Ranges | Shape::Sizes => &self.layout.sample_lengths,
+        };
+        u64_at(&self.as_bytes()[lengths.clone()], sample as usize * 8)
     }
 
+    #[inline]
     pub fn location(&self, sample: SampleId) -> Location {
-        self.built.samples[sample as usize].location
+        let length = self.size(sample);
+        if self.layout.counts.shape != Shape::Ranges {
+            return Location { file: sample, offset: 0, length };
+        }
+        let block = self.as_bytes();
+        Location {
+            file: u32_at(&block[self.layout.sample_files.clone()], sample as usize * 4),
+            offset: u64_at(&block[self.layout.sample_offsets.clone()], sample as usize * 8),
+            length,
+        }
     }
 
+    #[inline]
     pub fn label(&self, sample: SampleId) -> Option<u32> {
-        self.built.samples[sample as usize].label
+        if !self.layout.counts.labelled {
+            return None;
+        }
+        let labels = &self.as_bytes()[self.layout.labels.clone()];
+        Some(u32_at(labels, sample as usize * 4)).filter(|&label| label != NO_LABEL)
     }
 
+    /// The names of the labels.
     pub fn classes(&self) -> Vec<String> {
-        self.built.classes.clone()
+        let texts = &self.layout.classes;
+        let names = (0..self.layout.counts.classes as usize).map(|at| self.text(texts, at));
+        names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
     pub fn files(&self) -> u32 {
-        self.built.files.len() as u32
+        self.layout.counts.files as u32
+    }
+
+    /// Where a file lies, relative to the dataset.
+    #[inline]
+    pub fn path(&self, file: u32) -> &Path {
+        Path::new(OsStr::from_bytes(self.text(&self.layout.paths, file as usize)))
+    }
+
+    #[inline]
+    pub fn file_size(&self, file: u32) -> u64 {
+        u64_at(&self.as_bytes()[self.layout.file_sizes.clone()], file as usize * 8)
+    }
+
+    /// When a file was last written to, in nanoseconds since 1970.
+    #[inline]
+    pub fn file_modified(&self, file: u32) -> i64 {
+        u64_at(&self.as_bytes()[self.layout.file_times.clone()], file as usize * 8).cast_signed()
+    }
+
+    pub fn file(&self, file: u32) -> FileEntry {
+        FileEntry {
+            path: self.path(file).to_owned(),
+            size: self.file_size(file),
+            modified: self.file_modified(file),
+        }
+    }
+
+    /// How many directories were listed.
+    pub fn directories(&self) -> u32 {
+        self.layout.counts.directories as u32
+    }
+
+    /// A listed directory, relative to the dataset, and its time of modification.
+    pub fn directory(&self, at: u32) -> (&Path, i64) {
+        let times = &self.as_bytes()[self.layout.directory_times.clone()];
+        let path = self.text(&self.layout.directories, at as usize);
+        (Path::new(OsStr::from_bytes(path)), u64_at(times, at as usize * 8).cast_signed())
     }
 
     /// All sizes, for the plan.
@@ -103,8 +267,49 @@ impl Catalog {
         Sizes::from_bytes((0..self.len()).map(|sample| self.size(sample)).collect())
     }
 
-    /// Tells this dataset from every other, and from what it was before a change.
+    /// Tells this dataset from every other, and from what it was before a change: a hash of
+    /// the files' relative paths, sizes and times, and of where the samples lie in them.
     pub fn fingerprint(&self) -> u64 {
-        0
+        block::fingerprint(self.as_bytes())
+    }
+
+    #[inline]
+    fn text(&self, texts: &Texts, at: usize) -> &[u8] {
+        let block = self.as_bytes();
+        let ends = &block[texts.ends.clone()];
+        let start = if at == 0 { 0 } else { u64_at(ends, (at - 1) * 8) };
+        &block[texts.bytes.clone()][start as usize..u64_at(ends, at * 8) as usize]
     }
 }
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Owned(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Mapped(_, length) => write!(f, "{length} bytes, mapped"),
+        }
+    }
+}
+
+fn put_column<const N: usize>(block: &mut Vec<u8>, values: impl Iterator<Item = [u8; N]>) {
+    block.extend(values.flatten());
+    align(block);
+}
+
+fn put_texts<'a, I: Iterator<Item = &'a [u8]>>(block: &mut Vec<u8>, texts: impl Fn() -> I) {
+    let mut end = 0u64;
+    let ends = texts().map(|text| {
+        end += text.len() as u64;
+        end.to_le_bytes()
+    });
+    put_column(block, ends);
+    texts().for_each(|text| block.extend_from_slice(text));
+    align(block);
+}
+
+fn align(block: &mut Vec<u8>) {
+    block.resize(block.len().next_multiple_of(8), 0);
+}
+
+#[cfg(test)]
+mod tests;

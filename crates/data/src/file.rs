@@ -1,0 +1,283 @@
+//! Reading a file at an offset, as fast as its file system allows.
+//!
+//! What the page cache holds is copied from there. What it does not hold, on a local disk
+//! and from [`DIRECT_FROM`] bytes up, is read with `O_DIRECT`: the aligned bytes around
+//! what is wanted go into a buffer of the thread and are copied from there. A cold random
+//! read is twice as fast that way, and a dataset larger than memory does not push
+//! everything else out of the page cache. Wherever a file system or kernel does not go
+//! along with this, the read ends as a plain one.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+/// Below this a plain read is as fast as a direct one: four pages.
+const DIRECT_FROM: usize = 16 << 10;
+
+/// What offset, length and address of a direct read are multiples of: the largest block
+/// that local disks ask for.
+const ALIGNMENT: usize = 4096;
+
+/// A direct read fetches at most this much at once: enough for a disk's full rate, little
+/// enough to stay in a core's cache until it is copied.
+const BOUNCE: usize = 512 << 10;
+
+/// The kernel takes no longer lists than this (`IOV_MAX`).
+const MOST_PIECES: usize = 1024;
+
+/// How to read what the page cache does not hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cold<'a> {
+    /// Through the page cache.
+    Buffered,
+    /// Directly, by switching the descriptor for the time of the read. Only for a
+    /// descriptor that no other thread uses meanwhile.
+    Switch,
+    /// Directly, through this second descriptor, opened with `O_DIRECT`.
+    Through(&'a File),
+}
+
+/// Reads until `into` is full or the file ends; how many bytes came.
+pub(crate) fn read_exact_at(
+    file: &File,
+    offset: u64,
+    into: &mut [u8],
+    cold: Cold<'_>,
+) -> io::Result<usize> {
+    read_vectored_at(file, offset, &mut [IoSliceMut::new(into)], cold)
+}
+
+/// As [`read_exact_at`], one range of the file into many pieces of memory.
+pub(crate) fn read_vectored_at(
+    file: &File,
+    offset: u64,
+    mut into: &mut [IoSliceMut<'_>],
+    cold: Cold<'_>,
+) -> io::Result<usize> {
+    let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut got = 0;
+    if !matches!(cold, Cold::Buffered) && wanted >= DIRECT_FROM {
+        got = read_cached(file, offset, &mut into)?;
+        if wanted - got >= DIRECT_FROM {
+            let offset = offset + got as u64;
+            got += match cold {
+                Cold::Buffered => 0,
+                Cold::Through(direct) => read_direct(direct.as_fd(), offset, &mut into)?,
+                Cold::Switch => read_switched(file, offset, &mut into)?,
+            };
+        }
+    }
+    Ok(got + read_plain(file, offset + got as u64, &mut into)?)
+}
+
+/// Pieces of memory still to be filled: each way of reading moves past what it filled.
+type Pieces<'a, 'b> = &'a mut [IoSliceMut<'b>];
+
+/// Whether direct reads are worth trying: on file systems that lie on a local disk.
+pub(crate) fn is_on_local_disk(file: impl AsFd) -> bool {
+    const EXT: u32 = 0xEF53; // ext2, ext3 and ext4 alike
+    const XFS: u32 = 0x5846_5342;
+    const BTRFS: u32 = 0x9123_683E;
+    rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type as u32, EXT | XFS | BTRFS))
+}
+
+/// What the page cache holds of the start of the range; nothing where the kernel cannot say.
+fn read_cached(file: &File, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result<usize> {
+    let count = into.len().min(MOST_PIECES);
+    let batch = &mut into[..count];
+    match retry_on_intr(|| rustix::io::preadv2(file, batch, offset, ReadWriteFlags::NOWAIT)) {
+        Ok(got) => {
+            IoSliceMut::advance_slices(into, got);
+            Ok(got)
+        }
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_plain(file: &File, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result<usize> {
+    let mut got = 0;
+    // Moving past nothing drops empty pieces, for which a read would look like the end.
+    IoSliceMut::advance_slices(into, 0);
+    while !into.is_empty() {
+        let count = into.len().min(MOST_PIECES);
+        let batch = &mut into[..count];
+        match retry_on_intr(|| rustix::io::preadv(file, batch, offset + got as u64))? {
+            0 => break,
+            more => {
+                IoSliceMut::advance_slices(into, more);
+                got += more;
+            }
+        }
+    }
+    Ok(got)
+}
+
+fn read_switched(file: &File, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result<usize> {
+    let Ok(flags) = rustix::fs::fcntl_getfl(file) else { return Ok(0) };
+    if rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).is_err() {
+        return Ok(0);
+    }
+    let got = read_direct(file.as_fd(), offset, into);
+    rustix::fs::fcntl_setfl(file, flags)?;
+    got
+}
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reads the aligned bytes around the range and copies the range out. Ends early, without
+/// an error, where the file system turns out not to read directly.
+fn read_direct(file: BorrowedFd<'_>, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result<usize> {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.is_empty() {
+            *buffer = vec![0; BOUNCE + ALIGNMENT];
+        }
+        let start = buffer.as_ptr().align_offset(ALIGNMENT);
+        bounce(file, offset, into, &mut buffer[start..start + BOUNCE])
+    })
+}
+
+fn bounce(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    into: &mut Pieces<'_, '_>,
+    buffer: &mut [u8],
+) -> io::Result<usize> {
+    let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut got = 0;
+    while got < wanted {
+        let at = offset + got as u64;
+        let skip = (at % ALIGNMENT as u64) as usize;
+        let length = (skip + wanted - got).next_multiple_of(ALIGNMENT).min(buffer.len());
+        let came = match retry_on_intr(|| {
+            rustix::io::pread(file, &mut buffer[..length], at - skip as u64)
+        }) {
+            Ok(came) => came,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => break,
+            Err(error) => return Err(error.into()),
+        };
+        if came <= skip {
+            break;
+        }
+        let useful = (came - skip).min(wanted - got);
+        scatter(&buffer[skip..skip + useful], into);
+        got += useful;
+        if !came.is_multiple_of(ALIGNMENT) {
+            break; // The file ends here.
+        }
+    }
+    Ok(got)
+}
+
+/// Copies bytes into the first pieces and moves past what is filled.
+fn scatter(mut bytes: &[u8], into: &mut Pieces<'_, '_>) {
+    while !bytes.is_empty() {
+        let count = bytes.len().min(into[0].len());
+        into[0][..count].copy_from_slice(&bytes[..count]);
+        bytes = &bytes[count..];
+        IoSliceMut::advance_slices(into, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A file of the given length that the page cache has let go of.
+    fn cold_file(length: usize) -> (tempfile::NamedTempFile, Vec<u8>) {
+        let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + at / 251) as u8).collect();
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(&bytes).expect("written");
+        file.as_file().sync_all().expect("synced");
+        chill(file.as_file());
+        (file, bytes)
+    }
+
+    fn chill(file: &File) {
+        rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
+    }
+
+    fn read_pieces(file: &File, offset: u64, lengths: &[usize], cold: Cold<'_>) -> Vec<u8> {
+        let mut memory: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0xEE; length]).collect();
+        let mut pieces: Vec<_> = memory.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
+        let got = read_vectored_at(file, offset, &mut pieces, cold).expect("read");
+        let mut all = memory.concat();
+        all.truncate(got);
+        all
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn every_way_of_reading_gives_what_the_file_holds(
+            length in 0usize..1_500_000,
+            offset in 0u64..1_600_000,
+            lengths in prop::collection::vec(prop_oneof![0usize..40, 0usize..700_000], 0..5),
+        ) {
+            let (named, bytes) = cold_file(length);
+            let file = named.as_file();
+            let start = (offset as usize).min(length);
+            let end = (start + lengths.iter().sum::<usize>()).min(length);
+            let expected = if offset as usize > length { &[][..] } else { &bytes[start..end] };
+            let direct = OpenOptions::new()
+                .read(true)
+                .custom_flags(OFlags::DIRECT.bits().cast_signed())
+                .open(named.path());
+            prop_assert!(read_pieces(file, offset, &lengths, Cold::Switch) == expected);
+            if let Ok(direct) = &direct {
+                prop_assert!(read_pieces(file, offset, &lengths, Cold::Through(direct)) == expected);
+            }
+            prop_assert!(read_pieces(file, offset, &lengths, Cold::Buffered) == expected);
+            prop_assert!(read_pieces(file, offset, &lengths, Cold::Switch) == expected);
+        }
+    }
+
+    #[test]
+    fn more_pieces_than_the_kernel_takes_at_once() {
+        let (named, bytes) = cold_file(30_000);
+        for cold in [Cold::Buffered, Cold::Switch] {
+            assert!(read_pieces(named.as_file(), 1, &vec![9; 3000], cold) == bytes[1..27_001]);
+            chill(named.as_file());
+        }
+    }
+
+    #[test]
+    fn a_switched_descriptor_is_switched_back() {
+        let (named, bytes) = cold_file(100_000);
+        let mut into = vec![0; 100_000];
+        let got = read_exact_at(named.as_file(), 0, &mut into, Cold::Switch).expect("read");
+        assert_eq!(got, 100_000);
+        assert!(into == bytes);
+        let flags = rustix::fs::fcntl_getfl(named.as_file()).expect("flags");
+        assert!(!flags.contains(OFlags::DIRECT));
+    }
+
+    #[test]
+    fn a_file_system_without_direct_reads_is_read_plainly() {
+        let mut named = tempfile::NamedTempFile::new_in("/dev/shm").expect("a temporary file");
+        named.write_all(&vec![7; 50_000]).expect("written");
+        assert!(!is_on_local_disk(named.as_file()));
+        assert_eq!(read_pieces(named.as_file(), 3, &[49_000], Cold::Switch), vec![7; 49_000]);
+    }
+
+    #[test]
+    fn a_descriptor_that_cannot_be_read_is_an_error() {
+        let directory = File::open("/").expect("opened");
+        let mut into = vec![0; 20_000];
+        for cold in [Cold::Buffered, Cold::Switch] {
+            assert!(read_exact_at(&directory, 0, &mut into, cold).is_err());
+        }
+    }
+}

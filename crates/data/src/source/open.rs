@@ -1,0 +1,234 @@
+//! Opening a dataset: its snapshot if that still holds, else a listing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use belady_control::model::Bytes;
+
+use super::counters::{Counters, Progress};
+use super::listing::{self, Directory};
+use super::packed::IndexError;
+use super::reader::{Files, Opening, Trailer};
+use super::snapshot::{Place, Snapshots};
+use super::{CatalogBuilder, FileEntry, Format, Source, index, tfrecord, webdataset};
+
+/// How to open a dataset.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// `None` looks at the names of the files ([`Format::guess`]).
+    pub format: Option<Format>,
+    /// Only files with one of these extensions, without the dot and in any case; all files
+    /// if there are none.
+    pub extensions: Vec<String>,
+    pub snapshots: Snapshots,
+    /// Whether to read past the page cache what it does not hold, on local disks.
+    pub direct: bool,
+    /// Whether a file whose time of modification has changed counts as changed. Without it
+    /// only its size does, for storage whose times mean nothing.
+    pub verify_times: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            format: None,
+            extensions: Vec::new(),
+            snapshots: Snapshots::default(),
+            direct: true,
+            verify_times: true,
+        }
+    }
+}
+
+/// Why a dataset cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("there is no dataset at {}: check the path", path.display())]
+    Missing { path: PathBuf },
+    #[error(
+        "{} is a file and format {format} needs a directory: name the directory, or a format \
+         that packs samples into files (records:SIZE, tfrecord, webdataset)", path.display()
+    )]
+    NotADirectory { path: PathBuf, format: Format },
+    #[error("cannot list {}: {error}", path.display())]
+    Unreadable { path: PathBuf, error: io::Error },
+    #[error("no samples in {} as format {format}: {hint}", path.display())]
+    Empty { path: PathBuf, format: Format, hint: &'static str },
+    #[error(
+        "{} has {length} bytes, which is no multiple of the record size {size}: check the \
+         size, or move the file out of the dataset", path.display()
+    )]
+    RecordSize { path: PathBuf, length: u64, size: u64 },
+    #[error("{} holds more than 2^32 {what}: split the dataset", path.display())]
+    TooMany { path: PathBuf, what: &'static str },
+    #[error(
+        "cannot tell the format of {} from its name: give it, such as records:4096",
+        path.display()
+    )]
+    CannotGuess { path: PathBuf },
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+impl OpenError {
+    pub(super) fn unreadable(path: &Path, error: io::Error) -> Self {
+        let path = path.to_owned();
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Missing { path },
+            _ => Self::Unreadable { path, error },
+        }
+    }
+}
+
+/// Opens a dataset: a directory, or one file of a packed format.
+pub fn open(
+    path: &Path,
+    options: &OpenOptions,
+    progress: &Progress<'_>,
+) -> Result<Box<dyn Source>, OpenError> {
+    let counters = Counters::default();
+    let format = options.format.map_or_else(|| Format::guess_counted(path, &counters), Ok)?;
+    let dataset = Dataset::at(path, format)?;
+    let place = options.snapshots.place(path, &key(format, &options.extensions));
+    let kept = place.as_ref().and_then(|place| place.load(&dataset.root, &counters));
+    let catalog = if let Some(catalog) = kept {
+        catalog
+    } else {
+        let begun = std::time::SystemTime::now();
+        let builder = dataset.list(options, progress, &counters)?;
+        let catalog = dataset.check(builder)?.finish();
+        if let Some(place) = &place {
+            place.keep(&catalog, begun);
+        }
+        catalog
+    };
+    let opening = Opening {
+        keep_open: format.is_packed(),
+        direct: options.direct,
+        verify_times: options.verify_times,
+        trailer: trailer(format),
+        snapshot: place.map(Place::into_path),
+    };
+    Ok(Box::new(Files::new(dataset.root, catalog, counters, opening)?))
+}
+
+/// Where the listing of a dataset is kept, if it is: what [`open`] looks for.
+pub fn snapshot_path(path: &Path, options: &OpenOptions) -> Option<PathBuf> {
+    let format = options.format.or_else(|| Format::guess(path).ok())?;
+    options.snapshots.place(path, &key(format, &options.extensions)).map(Place::into_path)
+}
+
+fn trailer(format: Format) -> Option<Trailer> {
+    let damage = |payload: &[u8], footer: &[u8]| match footer.try_into() {
+        Ok(footer) => tfrecord::damage(payload, footer),
+        Err(_) => Some("its checksum is missing".to_owned()),
+    };
+    (format == Format::TfRecord).then_some(Trailer { length: tfrecord::FOOTER, damage })
+}
+
+/// What a snapshot holds besides the dataset's place.
+fn key(format: Format, extensions: &[String]) -> String {
+    let mut extensions = extensions.to_vec();
+    for extension in &mut extensions {
+        extension.make_ascii_lowercase();
+    }
+    extensions.sort_unstable();
+    format!("{format} {extensions:?}")
+}
+
+struct Dataset {
+    path: PathBuf,
+    /// What the files' paths are relative to.
+    root: PathBuf,
+    is_file: bool,
+    format: Format,
+}
+
+impl Dataset {
+    fn at(path: &Path, format: Format) -> Result<Self, OpenError> {
+        let metadata =
+            std::fs::metadata(path).map_err(|error| OpenError::unreadable(path, error))?;
+        let path = path.to_owned();
+        if metadata.is_dir() {
+            return Ok(Self { root: path.clone(), path, is_file: false, format });
+        }
+        if !format.is_packed() {
+            return Err(OpenError::NotADirectory { path, format });
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let root = parent.unwrap_or(Path::new(".")).to_owned();
+        Ok(Self { path, root, is_file: true, format })
+    }
+
+    fn list(
+        &self,
+        options: &OpenOptions,
+        progress: &Progress<'_>,
+        counters: &Counters,
+    ) -> Result<CatalogBuilder, OpenError> {
+        let directories = if self.is_file {
+            let files = vec![listing::single(&self.path, counters)?];
+            progress.listed(1);
+            vec![Directory { path: PathBuf::new(), modified: 0, files }]
+        } else {
+            listing::list(&self.root, &options.extensions, progress, counters)?
+        };
+        let count: usize = directories.iter().map(|directory| directory.files.len()).sum();
+        if u32::try_from(count).is_err() {
+            return Err(OpenError::TooMany { path: self.path.clone(), what: "files" });
+        }
+        let root = &self.root;
+        let packed = |files, index_file| index::packed(root, files, index_file, progress, counters);
+        match self.format {
+            Format::Folder => Ok(index::folder(directories)),
+            Format::Flat => Ok(index::flat(directories)),
+            Format::Records(Bytes(size)) => {
+                self.pack(directories, |files| index::records(root, files, size))
+            }
+            Format::TfRecord => self.pack(directories, |files| packed(files, tfrecord::index_file)),
+            Format::WebDataset => {
+                self.pack(directories, |files| packed(files, webdataset::index_file))
+            }
+        }
+    }
+
+    /// Indexes the files of a packed format.
+    fn pack(
+        &self,
+        directories: Vec<Directory>,
+        index: impl FnOnce(Vec<FileEntry>) -> Result<CatalogBuilder, OpenError>,
+    ) -> Result<CatalogBuilder, OpenError> {
+        let (mut times, mut files) = (Vec::new(), Vec::new());
+        for directory in directories {
+            times.push((directory.path, directory.modified));
+            files.extend(directory.files);
+        }
+        if self.is_file {
+            // Its directory may hold anything; the file itself is looked at.
+            times.clear();
+        }
+        keep_claimed(self.format, &mut files);
+        Ok(CatalogBuilder { directories: times, ..index(files)? })
+    }
+
+    fn check(&self, builder: CatalogBuilder) -> Result<CatalogBuilder, OpenError> {
+        if !builder.samples.is_empty() {
+            return Ok(builder);
+        }
+        let in_folders = builder.directories.len() > 1;
+        let hint = match self.format {
+            Format::Folder if in_folders => "its folders hold no files that count",
+            Format::Folder => "it has no folders; for files without classes use format flat",
+            Format::Flat => "it holds no files that count; hidden ones do not",
+            _ => "its files hold no records",
+        };
+        Err(OpenError::Empty { path: self.path.clone(), format: self.format, hint })
+    }
+}
+
+/// Where some names are clearly of the format, leaves out what lies beside them.
+fn keep_claimed(format: Format, files: &mut Vec<FileEntry>) {
+    if files.iter().any(|file| format.claims(&file.path)) {
+        files.retain(|file| format.claims(&file.path));
+    }
+}

@@ -1,0 +1,316 @@
+//! Reading samples out of a dataset's files: the source behind every format.
+//!
+//! A request takes wants that lie in one file. The file is opened (or found among the
+//! [`descriptors`](super::descriptors) kept open, where files are few), its size and time
+//! are compared with the catalog, and all wants are read with one call, what lies between
+//! them into memory that is thrown away. A format may have a [`Trailer`] behind each
+//! sample, which is read along and checked.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::counters::Counters;
+use super::descriptors::{Descriptors, Kept};
+use super::listing::{is_regular, modified};
+use super::open::OpenError;
+use super::{Catalog, Operations, ReadError, Source, Want, snapshot};
+use crate::file::{self, Cold};
+use crate::sync::Arc;
+
+/// Wants further apart than this are not read together: reading a gap of this size takes
+/// about as long as another call.
+const LARGEST_GAP: u64 = 64 << 10;
+
+/// What lies right behind each sample and tells whether it is whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trailer {
+    pub length: usize,
+    /// What is wrong with a sample, given its bytes and its trailer.
+    pub damage: fn(&[u8], &[u8]) -> Option<String>,
+}
+
+/// How the files of a source are to be read.
+#[derive(Debug)]
+pub(super) struct Opening {
+    /// Whether files hold many samples, so that it pays to keep them open.
+    pub keep_open: bool,
+    pub direct: bool,
+    pub verify_times: bool,
+    pub trailer: Option<Trailer>,
+    /// Removed when the dataset turns out to have changed.
+    pub snapshot: Option<PathBuf>,
+}
+
+/// A dataset in files.
+#[derive(Debug)]
+pub(super) struct Files {
+    path: PathBuf,
+    /// The directory that all paths start from.
+    root: OwnedFd,
+    catalog: Catalog,
+    counters: Counters,
+    opening: Opening,
+    kept: Descriptors,
+}
+
+/// An open file, and how to read what is cold of it.
+enum Handle {
+    Own(File),
+    Kept(Arc<Kept>),
+}
+
+impl Files {
+    pub fn new(
+        path: PathBuf,
+        catalog: Catalog,
+        counters: Counters,
+        mut opening: Opening,
+    ) -> Result<Self, OpenError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|error| OpenError::unreadable(&path, error.into()))?;
+        opening.direct &= file::is_on_local_disk(&root);
+        Ok(Self { path, root, catalog, counters, opening, kept: Descriptors::default() })
+    }
+
+    /// Reads wants that all lie in one file.
+    fn read_file(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        let number = self.catalog.location(wants[0].sample).file;
+        let failed = |error| self.failed(wants[0].sample, number, error);
+        let handle = self.handle(number).map_err(failed)?;
+        let (file, cold) = match &handle {
+            Handle::Own(file) if self.opening.direct => (file, Cold::Switch),
+            Handle::Own(file) => (file, Cold::Buffered),
+            Handle::Kept(kept) => (&kept.file, kept.cold()),
+        };
+        self.check_unchanged(file, wants[0].sample, number)?;
+        let mut rest = wants;
+        while !rest.is_empty() {
+            let (together, others) = rest.split_at_mut(self.count_together(rest));
+            self.read_together(file, number, together, cold)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn handle(&self, number: u32) -> io::Result<Handle> {
+        if !self.opening.keep_open {
+            return Ok(Handle::Own(self.open(number)?));
+        }
+        if let Some(kept) = self.kept.get(number) {
+            return Ok(Handle::Kept(kept));
+        }
+        let kept = Kept::new(self.open(number)?, self.opening.direct);
+        Ok(Handle::Kept(self.kept.insert(number, kept)))
+    }
+
+    fn open(&self, number: u32) -> io::Result<File> {
+        self.counters.opened();
+        // Without waiting: should a pipe lie where the file was, it is not waited for.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let path = self.catalog.path(number);
+        Ok(rustix::fs::openat(&self.root, path, flags, Mode::empty())?.into())
+    }
+
+    fn check_unchanged(&self, file: &File, sample: u32, number: u32) -> Result<(), ReadError> {
+        self.counters.stated(1);
+        let stat =
+            rustix::fs::fstat(file).map_err(|error| self.failed(sample, number, error.into()))?;
+        let (size, time) = (self.catalog.file_size(number), self.catalog.file_modified(number));
+        let change = if !is_regular(&stat) {
+            "it is no regular file any more".to_owned()
+        } else if stat.st_size as u64 != size {
+            format!("it had {size} bytes and has {}", stat.st_size)
+        } else if self.opening.verify_times && modified(&stat) != time {
+            "it was written to".to_owned()
+        } else {
+            return Ok(());
+        };
+        self.kept.remove(number);
+        self.forget_snapshot();
+        Err(ReadError::Changed { sample, path: self.path_of(number), change })
+    }
+
+    /// How many of the wants one call can read: those that follow each other closely.
+    fn count_together(&self, wants: &[Want<'_>]) -> usize {
+        let end = |want: &Want<'_>| {
+            let location = self.catalog.location(want.sample);
+            location.offset + location.length + self.trailer_length() as u64
+        };
+        let apart = wants.windows(2).position(|pair| {
+            let gap = self.catalog.location(pair[1].sample).offset.checked_sub(end(&pair[0]));
+            gap.is_none_or(|gap| gap > LARGEST_GAP)
+        });
+        apart.map_or(wants.len(), |at| at + 1)
+    }
+
+    fn read_together(
+        &self,
+        file: &File,
+        number: u32,
+        wants: &mut [Want<'_>],
+        cold: Cold<'_>,
+    ) -> Result<(), ReadError> {
+        let start = self.catalog.location(wants[0].sample).offset;
+        if let ([want], None) = (&mut *wants, self.opening.trailer) {
+            let wanted = want.into.len();
+            let got = self.call(wanted, || file::read_exact_at(file, start, want.into, cold));
+            return self.check_whole(file, number, wants, wanted, got);
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let behind = self.lay_out(wants, scratch);
+            let wanted = scratch.len() + wants.iter().map(|want| want.into.len()).sum::<usize>();
+            let got = self.call(wanted, || {
+                let mut pieces = pieces(wants, scratch, &behind);
+                file::read_vectored_at(file, start, &mut pieces, cold)
+            });
+            self.check_whole(file, number, wants, wanted, got)?;
+            self.check_trailers(number, wants, scratch, &behind)
+        })
+    }
+
+    fn call(&self, bytes: usize, read: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        self.counters.read(bytes as u64);
+        read()
+    }
+
+    /// Where in the scratch memory the bytes behind each want go: its trailer, and what lies
+    /// between it and the next.
+    fn lay_out(&self, wants: &[Want<'_>], scratch: &mut Vec<u8>) -> Vec<Range<usize>> {
+        let mut at = 0;
+        let mut behind = Vec::with_capacity(wants.len());
+        for (index, want) in wants.iter().enumerate() {
+            let location = self.catalog.location(want.sample);
+            let length = wants.get(index + 1).map_or(self.trailer_length(), |next| {
+                let next = self.catalog.location(next.sample).offset;
+                (next - location.offset - location.length) as usize
+            });
+            behind.push(at..at + length);
+            at += length;
+        }
+        scratch.resize(at, 0);
+        behind
+    }
+
+    fn check_trailers(
+        &self,
+        number: u32,
+        wants: &[Want<'_>],
+        scratch: &[u8],
+        behind: &[Range<usize>],
+    ) -> Result<(), ReadError> {
+        let Some(trailer) = self.opening.trailer else { return Ok(()) };
+        for (want, behind) in wants.iter().zip(behind) {
+            let bytes = &scratch[behind.clone()][..trailer.length];
+            if let Some(damage) = (trailer.damage)(want.into, bytes) {
+                let path = self.path_of(number);
+                return Err(ReadError::Damaged { sample: want.sample, path, damage });
+            }
+        }
+        Ok(())
+    }
+
+    fn trailer_length(&self) -> usize {
+        self.opening.trailer.map_or(0, |trailer| trailer.length)
+    }
+
+    /// Turns a call that failed or brought too little into the error it is.
+    fn check_whole(
+        &self,
+        file: &File,
+        number: u32,
+        wants: &[Want<'_>],
+        wanted: usize,
+        got: io::Result<usize>,
+    ) -> Result<(), ReadError> {
+        match got {
+            Ok(got) if got == wanted => Ok(()),
+            Ok(got) => Err(self.short(file, number, wants, got as u64)),
+            Err(error) => Err(self.failed(wants[0].sample, number, error)),
+        }
+    }
+
+    fn short(&self, file: &File, number: u32, wants: &[Want<'_>], got: u64) -> ReadError {
+        let start = self.catalog.location(wants[0].sample).offset;
+        // The last one, if only its trailer is missing.
+        let cut = wants.iter().find(|want| {
+            let location = self.catalog.location(want.sample);
+            location.offset + location.length > start + got
+        });
+        let sample = cut.unwrap_or(&wants[wants.len() - 1]).sample;
+        if let Err(changed) = self.check_unchanged(file, sample, number) {
+            return changed;
+        }
+        let location = self.catalog.location(sample);
+        let got = (start + got).saturating_sub(location.offset).min(location.length);
+        ReadError::Short { sample, path: self.path_of(number), expected: location.length, got }
+    }
+
+    fn failed(&self, sample: u32, number: u32, error: io::Error) -> ReadError {
+        if error.kind() == io::ErrorKind::NotFound {
+            self.forget_snapshot();
+        }
+        ReadError::Io { sample, path: self.path_of(number), error }
+    }
+
+    fn path_of(&self, number: u32) -> PathBuf {
+        self.path.join(self.catalog.path(number))
+    }
+
+    fn forget_snapshot(&self) {
+        if let Some(path) = &self.opening.snapshot {
+            snapshot::forget(path);
+        }
+    }
+}
+
+impl Source for Files {
+    fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        let file = |want: &Want<'_>| self.catalog.location(want.sample).file;
+        if let Some(want) =
+            wants.iter().find(|want| want.into.len() as u64 != self.catalog.size(want.sample))
+        {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "the memory has another size");
+            return Err(self.failed(want.sample, file(want), error));
+        }
+        wants.chunk_by_mut(|a, b| file(a) == file(b)).try_for_each(|wants| self.read_file(wants))
+    }
+
+    fn operations(&self) -> Operations {
+        self.counters.so_far()
+    }
+}
+
+thread_local! {
+    /// Memory for what lies between wants.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The memory of the wants, and behind each that for what is not wanted.
+fn pieces<'a>(
+    wants: &'a mut [Want<'_>],
+    mut scratch: &'a mut [u8],
+    behind: &[Range<usize>],
+) -> Vec<IoSliceMut<'a>> {
+    let mut pieces = Vec::with_capacity(2 * wants.len());
+    for (want, behind) in wants.iter_mut().zip(behind) {
+        pieces.push(IoSliceMut::new(want.into));
+        let (gap, rest) = scratch.split_at_mut(behind.len());
+        pieces.push(IoSliceMut::new(gap));
+        scratch = rest;
+    }
+    pieces
+}

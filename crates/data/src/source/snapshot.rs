@@ -1,0 +1,217 @@
+//! Snapshots: the listing of a dataset, kept for the next time.
+//!
+//! A snapshot is the catalog's block followed by the name of what was listed: the dataset's
+//! canonical path, its format and options. It lies in a cache directory of the user, never
+//! in the dataset, under a hash of that name; the name itself is compared, so two datasets
+//! never share one. It is written under another name and renamed, so it is whole or not
+//! there. Before it is used, the times of all listed directories are compared, and where
+//! files are few, those of the files as well. A file that is found changed later, when it is
+//! read, makes the snapshot go ([`forget`]), and the next start lists again.
+//!
+//! Nothing here fails the opening of a dataset: without a snapshot it is listed.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use memmap2::{Mmap, MmapOptions};
+use rayon::prelude::*;
+use rustix::fs::OFlags;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::counters::Counters;
+use super::listing::{modified, on_many_threads};
+use super::{Catalog, block};
+
+/// Up to this many files are compared one by one before a snapshot is used: a few
+/// milliseconds on a local disk. Packed datasets have fewer; for others it would be the
+/// listing that a snapshot is to save.
+const COMPARED_FILES: u32 = 4096;
+
+/// A half-written file this old belongs to nobody any more.
+const ABANDONED: Duration = Duration::from_hours(1);
+
+/// Where listings are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Snapshots {
+    /// `$BELADY_SNAPSHOTS`, else `$XDG_CACHE_HOME/belady/snapshots`, else
+    /// `~/.cache/belady/snapshots`.
+    #[default]
+    Usual,
+    In(PathBuf),
+    Off,
+}
+
+impl Snapshots {
+    fn directory(&self) -> Option<PathBuf> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        match self {
+            Self::Off => None,
+            Self::In(directory) => Some(directory.clone()),
+            Self::Usual => variable("BELADY_SNAPSHOTS").map(PathBuf::from).or_else(|| {
+                let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+                let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+                Some(cache?.join("belady/snapshots"))
+            }),
+        }
+    }
+
+    /// Where the snapshot of this dataset, listed this way, belongs.
+    pub(super) fn place(&self, dataset: &Path, options: &str) -> Option<Place> {
+        let directory = self.directory()?;
+        let dataset = dataset.canonicalize().ok()?;
+        let mut name = dataset.as_os_str().as_bytes().to_vec();
+        name.push(0);
+        name.extend_from_slice(options.as_bytes());
+        let path = directory.join(format!("{:032x}.snapshot", xxh3_128(&name)));
+        Some(Place { directory, path, name })
+    }
+}
+
+/// Where one snapshot lies, and the name it must bear.
+#[derive(Debug)]
+pub(super) struct Place {
+    directory: PathBuf,
+    path: PathBuf,
+    name: Vec<u8>,
+}
+
+impl Place {
+    pub fn into_path(self) -> PathBuf {
+        self.path
+    }
+
+    /// The listing kept here, if the dataset is still as it was.
+    pub fn load(&self, root: &Path, counters: &Counters) -> Option<Catalog> {
+        match self.read() {
+            Ok(Some(catalog)) => still_holds(root, &catalog, counters).then_some(catalog),
+            Ok(None) => None,
+            Err(reason) => {
+                let snapshot = self.path.display();
+                tracing::warn!(%snapshot, %reason, "cannot use the snapshot; listing again");
+                None
+            }
+        }
+    }
+
+    fn read(&self) -> Result<Option<Catalog>, String> {
+        let map = match self.map() {
+            Ok(map) => map,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let length = block::length_of(&map)
+            .and_then(|length| usize::try_from(length).ok())
+            .filter(|&length| length <= map.len())
+            .ok_or("it is no whole snapshot")?;
+        if map[length..] != self.name {
+            return Err("it belongs to another dataset".to_owned());
+        }
+        Catalog::from_map(map, length).map(Some).map_err(|error| error.to_string())
+    }
+
+    fn map(&self) -> io::Result<Mmap> {
+        let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(nofollow).open(&self.path)?;
+        if !is_ours(&file.metadata()?) {
+            return Err(io::Error::other("it is no file of ours"));
+        }
+        // SAFETY: the file lies in our private directory, belongs to us, and nobody of us
+        // writes to a snapshot once it has its name, or cuts it off: it is replaced.
+        unsafe { MmapOptions::new().populate().map(&file) }
+    }
+
+    /// Keeps a listing that was begun at the given time.
+    pub fn keep(&self, catalog: &Catalog, begun: SystemTime) {
+        if !is_settled(catalog, begun) {
+            tracing::debug!("the dataset changed just now; its listing is not kept");
+            return;
+        }
+        if let Err(error) = self.write(catalog) {
+            let snapshot = self.path.display();
+            tracing::warn!(%snapshot, %error, "cannot keep the listing; the next start lists again");
+        }
+    }
+
+    fn write(&self, catalog: &Catalog) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        self.remove_abandoned();
+        let unfinished = self.path.with_extension(format!("{}.unfinished", std::process::id()));
+        let written = self.write_to(&unfinished, catalog);
+        let renamed = written.and_then(|()| std::fs::rename(&unfinished, &self.path));
+        if renamed.is_err() {
+            let _ = std::fs::remove_file(&unfinished);
+        }
+        renamed
+    }
+
+    fn write_to(&self, path: &Path, catalog: &Catalog) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file: File =
+            options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.write_all(catalog.as_bytes())?;
+        file.write_all(&self.name)
+    }
+
+    /// Removes what killed processes left unfinished of this snapshot.
+    fn remove_abandoned(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
+        let stem = self.path.file_stem().unwrap_or_default().as_bytes();
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let is_unfinished =
+                name.as_bytes().starts_with(stem) && name.as_bytes().ends_with(b".unfinished");
+            let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+            if is_unfinished && age().is_some_and(|age| age > ABANDONED) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// Removes a snapshot that was found to be out of date.
+pub(super) fn forget(snapshot: &Path) {
+    if std::fs::remove_file(snapshot).is_ok() {
+        tracing::info!(snapshot = %snapshot.display(), "the dataset has changed; removed");
+    }
+}
+
+fn is_ours(metadata: &Metadata) -> bool {
+    metadata.is_file() && metadata.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Whether directories, and files where they are few, have the times they had.
+fn still_holds(root: &Path, catalog: &Catalog, counters: &Counters) -> bool {
+    let files = Some(catalog.files()).filter(|&files| files <= COMPARED_FILES).unwrap_or(0);
+    counters.stated(u64::from(catalog.directories()) + u64::from(files));
+    let same_directory = |at| {
+        let (path, time) = catalog.directory(at);
+        rustix::fs::stat(root.join(path)).is_ok_and(|stat| modified(&stat) == time)
+    };
+    let same_file = |file| {
+        rustix::fs::stat(root.join(catalog.path(file))).is_ok_and(|stat| {
+            modified(&stat) == catalog.file_modified(file)
+                && stat.st_size as u64 == catalog.file_size(file)
+        })
+    };
+    on_many_threads(|| {
+        (0..catalog.directories()).into_par_iter().all(same_directory)
+            && (0..files).into_par_iter().all(same_file)
+    })
+}
+
+/// Whether the directories had been left alone for a while when listing began. A change in
+/// the same tick of the file system's clock as the listing would not show in their times.
+fn is_settled(catalog: &Catalog, begun: SystemTime) -> bool {
+    let begun = begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    let begun = i64::try_from(begun).unwrap_or(i64::MAX);
+    (0..catalog.directories()).all(|at| {
+        let (_, time) = catalog.directory(at);
+        // Times in whole seconds are those of a clock that ticks every second or two.
+        let tick = if time % 1_000_000_000 == 0 { 2_000_000_000 } else { 20_000_000 };
+        time.saturating_add(tick) < begun
+    })
+}

@@ -1,0 +1,149 @@
+//! Reading: few calls, right bytes, whatever is asked for together.
+
+mod source_support;
+
+use std::fs;
+
+use belady_data::source::{OpenOptions, ReadError, Want};
+use proptest::prelude::*;
+use source_support::{Dataset, noise, read, tfrecord_file};
+
+#[test]
+fn neighbours_are_read_with_one_call() {
+    let bytes = noise(3, 4000);
+    let dataset = Dataset::with(&[("tokens", &bytes)]);
+    let source = dataset.open("records:100");
+    let before = source.operations();
+    let got = read(&*source, &[3, 4, 5, 8]).expect("read").concat();
+    assert!(got == [&bytes[300..600], &bytes[800..900]].concat());
+    let after = source.operations();
+    assert_eq!(after.read - before.read, 1);
+    assert_eq!(after.bytes - before.bytes, 600, "with what lies between");
+}
+
+#[test]
+fn what_lies_far_apart_is_read_with_a_call_each() {
+    let bytes = noise(3, 400_000);
+    let dataset = Dataset::with(&[("tokens", &bytes)]);
+    let source = dataset.open("records:1000");
+    let before = source.operations();
+    let got = read(&*source, &[0, 1, 300, 301]).expect("read").concat();
+    assert!(got == [&bytes[..2000], &bytes[300_000..302_000]].concat());
+    let after = source.operations();
+    assert_eq!((after.read - before.read, after.bytes - before.bytes), (2, 4000));
+}
+
+#[test]
+fn packed_files_stay_open_and_others_do_not() {
+    let bytes = noise(3, 4000);
+    let dataset = Dataset::with(&[("tokens", &bytes)]);
+    let (packed, flat) = (dataset.open("records:100"), dataset.open("flat"));
+    for _ in 0..5 {
+        read(&*packed, &[3]).expect("read");
+        read(&*flat, &[0]).expect("read");
+    }
+    assert_eq!(packed.operations().open, 1);
+    assert_eq!(flat.operations().open, 5);
+}
+
+#[test]
+fn more_packed_files_than_are_kept_open() {
+    let dataset = Dataset::new();
+    for at in 0..600 {
+        dataset.write(format!("{at:03}"), &noise(at, 20));
+    }
+    let source = dataset.open("records:10");
+    for round in 0..2 {
+        for sample in (0..1200).step_by(1 + round) {
+            let expected = &noise(sample / 2, 20)[sample % 2 * 10..][..10];
+            assert_eq!(read(&*source, &[sample as u32]).expect("read"), [expected]);
+        }
+    }
+    let open = fs::read_dir("/proc/self/fd").expect("listed").count();
+    assert!(open < 600, "{open} descriptors are open");
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_kept_open() {
+    let dataset = Dataset::with(&[("tokens", &noise(3, 4000))]);
+    let source = dataset.open("records:100");
+    read(&*source, &[39]).expect("read");
+    let file = fs::File::options().write(true).open(dataset.root.join("tokens")).expect("opened");
+    file.set_len(3950).expect("cut");
+    let error = read(&*source, &[39]).expect_err("shrunk");
+    assert!(matches!(error, ReadError::Changed { sample: 39, .. }), "{error}");
+    assert!(error.to_string().contains("had 4000 bytes and has 3950"), "{error}");
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_does_not_hang() {
+    let dataset = Dataset::with(&[("a", b"x")]);
+    let source = dataset.open("flat");
+    let path = dataset.root.join("a");
+    fs::remove_file(&path).expect("removed");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, rustix::fs::Mode::RWXU, 0).expect("a pipe");
+    let error = read(&*source, &[0]).expect_err("a pipe");
+    assert!(error.to_string().contains("no regular file any more"), "{error}");
+}
+
+#[test]
+fn times_can_be_left_out_of_account() {
+    let dataset = Dataset::with(&[("a", b"x")]);
+    let options = OpenOptions { verify_times: false, ..dataset.options("flat") };
+    let progress = belady_data::source::Progress::silent();
+    let source = belady_data::source::open(&dataset.root, &options, &progress).expect("opened");
+    let file = fs::File::options().write(true).open(dataset.root.join("a")).expect("opened");
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("touched");
+    assert_eq!(read(&*source, &[0]).expect("read"), [b"x"]);
+    file.set_len(0).expect("cut");
+    assert!(matches!(read(&*source, &[0]), Err(ReadError::Changed { .. })));
+}
+
+#[test]
+fn memory_of_another_size_is_refused() {
+    let dataset = Dataset::with(&[("a", b"12345")]);
+    let source = dataset.open("flat");
+    for size in [4, 6] {
+        let mut memory = vec![0; size];
+        let error = source.read(&mut [Want { sample: 0, into: &mut memory }]).expect_err("refused");
+        assert!(!error.is_transient(), "{error}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn any_wants_in_any_order_get_their_bytes(
+        sizes in prop::collection::vec(prop_oneof![0usize..50, 0usize..90_000], 1..30),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..30),
+        sorted in any::<bool>(),
+        direct in any::<bool>(),
+        cold in any::<bool>(),
+    ) {
+        let payloads: Vec<_> = sizes.iter().enumerate().map(|(at, &size)| noise(at, size)).collect();
+        let (left, right) = payloads.split_at(payloads.len() / 2);
+        let dataset = Dataset::with(&[
+            ("1.tfrecord", &tfrecord_file(left)),
+            ("2.tfrecord", &tfrecord_file(right)),
+        ]);
+        if cold {
+            for name in ["1.tfrecord", "2.tfrecord"] {
+                let file = fs::File::open(dataset.root.join(name)).expect("opened");
+                file.sync_all().expect("synced");
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
+            }
+        }
+        let options = OpenOptions { direct, ..dataset.options("tfrecord") };
+        let progress = belady_data::source::Progress::silent();
+        let source = belady_data::source::open(&dataset.root, &options, &progress).expect("opened");
+        let mut wants: Vec<u32> = picks.iter().map(|pick| pick.index(sizes.len()) as u32).collect();
+        if sorted {
+            wants.sort_unstable();
+        }
+        let got = read(&*source, &wants).expect("read");
+        for (&want, got) in wants.iter().zip(got) {
+            prop_assert!(got == payloads[want as usize]);
+        }
+    }
+}

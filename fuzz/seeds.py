@@ -1,0 +1,190 @@
+"""Writes the seeds of the fuzz targets into corpus/: small proper files and near misses.
+
+The first byte of every seed is the target's choice of what to do with the rest.
+"""
+
+import gzip
+import io
+import pathlib
+import struct
+import tarfile
+
+HERE = pathlib.Path(__file__).parent / "corpus"
+
+
+def save(target: str, name: str, choice: int, data: bytes) -> None:
+    folder = HERE / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(bytes([choice]) + data)
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data: bytes) -> bytes:
+    crc = crc32c(data)
+    crc = ((crc >> 15) | (crc << 17)) & 0xFFFFFFFF
+    return struct.pack("<I", (crc + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def record(payload: bytes, length: int | None = None) -> bytes:
+    header = struct.pack("<Q", len(payload) if length is None else length)
+    return header + masked(header) + payload + masked(payload)
+
+
+def tfrecords() -> None:
+    def as_is(name: str, data: bytes) -> None:
+        save("tfrecord", name, 0, data)
+
+    three = record(b"one") + record(b"") + record(b"three" * 20)
+    as_is("three", three)
+    as_is("cut-header", three[:25])
+    as_is("cut-payload", three[:-10])
+    as_is("absurd-length", record(b"x", length=2**64 - 1))
+    as_is("absurd-length-2", record(b"") + record(b"x", length=2**63))
+    as_is("gzip", gzip.compress(three, mtime=0))
+    as_is("large", record(bytes(5000)) * 2)
+    payloads = b"\x03one\x00\x05three\xffrest"
+    for choice in (1, 2, 3):
+        save("tfrecord", f"written-{choice}", choice, b"\x21\x00\x01" * (choice > 1) + payloads)
+
+
+def archive(members, form=tarfile.USTAR_FORMAT, **options) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form, **options) as tar:
+        for name, body in members:
+            info = tarfile.TarInfo(name)
+            if isinstance(body, bytes):
+                info.size = len(body)
+                tar.addfile(info, io.BytesIO(body))
+            else:
+                info.type, info.linkname = body
+                tar.addfile(info)
+    # The end mark stays, the padding to 10 KiB goes: seeds are to be small.
+    data = out.getvalue().rstrip(b"\0")
+    return data + bytes(-len(data) % 512 + 1024)
+
+
+def webdatasets() -> None:
+    def both(name: str, data: bytes) -> None:
+        save("webdataset", f"{name}-as-is", 0, data)
+        save("webdataset", f"{name}-repaired", 1, data)
+
+    pair = [("0.jpg", b"picture"), ("0.cls", b"7"), ("1.jpg", b""), ("1.cls", b"12\n")]
+    both("pairs", archive(pair))
+    both("folders", archive([("a", (tarfile.DIRTYPE, "")), ("a/0.x", b"x"), ("b/0.x", b"y")]))
+    both("links", archive([("0.a", b"1"), ("l.a", (tarfile.SYMTYPE, "/etc")), ("0.b", b"2")]))
+    both("hard-link", archive([("0.a", b"1"), ("h.a", (tarfile.LNKTYPE, "0.a"))]))
+    both("device", archive([("d.a", (tarfile.CHRTYPE, "")), ("0.a", b"1")]))
+    both("absolute", archive([("/etc/passwd.txt", b"x")]))
+    both("dots", archive([("a/../../b.txt", b"x")]))
+    both("gnu-long", archive([("d/" * 70 + "0.jpg", b"x")], tarfile.GNU_FORMAT))
+    both("pax-long", archive([("d/" * 90 + "\u00e9.jpg", b"x")], tarfile.PAX_FORMAT))
+    both("pax-global", archive(pair[:2], tarfile.PAX_FORMAT, pax_headers={"comment": "hello"}))
+    both("prefix", archive([("p" * 90 + "/" + "n" * 90 + ".jpg", b"x")]))
+    both("unnamed", archive([("README", b"x"), (".x.y", b"y"), ("__m__/a.b", b"z")]))
+    both("twice", archive([("0.a", b"1"), ("0.A", b"2")]))
+    both("cut", archive(pair)[:1300])
+    both("no-end", archive(pair)[:-1024])
+    both("joined", archive(pair) + archive(pair))
+    save("webdataset", "marked", 3, archive(pair)[:-1024])
+    save("webdataset", "gzip", 0, gzip.compress(archive(pair), mtime=0))
+    # A size in GNU's binary form, and one that pax overrides.
+    binary = bytearray(archive([("0.a", b"1")]))
+    binary[124:136] = b"\x80" + (1).to_bytes(11, "big")
+    save("webdataset", "binary-size", 1, bytes(binary))
+    header = tarfile.TarInfo("0.a")
+    header.pax_headers = {"size": "3"}
+    described = header.tobuf(tarfile.PAX_FORMAT) + b"abc".ljust(512, b"\0")
+    save("webdataset", "pax-size", 3, described)
+    sparse = tarfile.TarInfo("0.a")
+    sparse.type = tarfile.GNUTYPE_SPARSE
+    save("webdataset", "sparse", 3, sparse.tobuf(tarfile.GNU_FORMAT))
+
+
+def column(form: str, values) -> bytes:
+    data = struct.pack(f"<{len(values)}{form}", *values)
+    return data + bytes(-len(data) % 8)
+
+
+def texts(names: list[bytes]) -> bytes:
+    ends = [sum(map(len, names[: at + 1])) for at in range(len(names))]
+    joined = b"".join(names)
+    return column("Q", ends) + joined + bytes(-len(joined) % 8)
+
+
+def snapshot(shape: int, files, ranges, lengths, labels, classes, directories) -> bytes:
+    """The columns of crates/data/src/source/block.rs; the target adds the checksum."""
+    samples = len(files) if shape == 0 else len(lengths)
+    names = [name for name, _ in files]
+    folders = [name for name, _ in directories]
+    counts = [shape, int(bool(labels)), samples]
+    for group in (names, classes, folders):
+        counts += [len(group), sum(map(len, group))]
+    header = b"BeladyCt" + struct.pack("<13Q", 0, 1, 0, 0, *counts)
+    return b"".join(
+        [
+            header.ljust(128, b"\0"),
+            texts(names),
+            column("Q", [size for _, size in files]),
+            column("q", [5] * len(files)),
+            column("I", [file for file, _ in ranges]),
+            column("Q", [offset for _, offset in ranges]),
+            column("Q", lengths),
+            column("I", labels),
+            texts(classes),
+            texts(folders),
+            column("q", [time for _, time in directories]),
+        ]
+    )
+
+
+def snapshots() -> None:
+    files = [(b"a/0.jpg", 10), (b"b/1.jpg", 20)]
+    ranges = [(0, 0), (0, 5), (1, 20)]
+    folders = [(b"a", 1), (b"b", -1)]
+    kinds = {
+        "whole": snapshot(0, files, [], [], [0, 1], [b"a", b"b"], folders),
+        "ranges": snapshot(1, files, ranges, [5, 5, 0], [], [], folders[:1]),
+        "labelled": snapshot(1, files, ranges, [5, 5, 0], [1, 0, 2**32 - 1], [b"x", b""], []),
+        "sizes": snapshot(2, [], [], [3, 0, 2**64 - 1], [], [], []),
+        "empty": snapshot(0, [], [], [], [], [], []),
+        "outside": snapshot(1, files, [(0, 2**64 - 1), (9, 0)], [5, 5], [], [], []),
+    }
+    for name, data in kinds.items():
+        save("snapshot", name, 1, data)
+    save("snapshot", "unsealed", 0, kinds["whole"])
+    save("snapshot", "cut", 1, kinds["whole"][:130])
+
+
+def tier_indexes() -> None:
+    """The header of crates/data/src/tier/disk/index.rs; the target adds checksum and pages."""
+
+    def header(samples: int, equal: int, width: int, name: bytes) -> bytes:
+        numbers = struct.pack("<IIQQQQII", 1, 16, 7, samples, 1 << 20, equal, width, len(name))
+        return (b"BELADYIX" + numbers).ljust(64, b"\0") + name.ljust(512, b"\0")
+
+    def entries(count: int) -> bytes:
+        return b"".join(struct.pack("<QQ", at + 1, (at % 4) << 62 | at) for at in range(count))
+
+    save("tier_index", "empty", 1, header(0, 0, 0, b""))
+    save("tier_index", "equal", 1, header(3, 100, 0, b"dataset") + entries(3))
+    sizes = struct.pack("<3I", 1, 2, 3)
+    save("tier_index", "narrow", 1, header(3, 0, 4, b"dataset") + entries(3) + sizes)
+    wide = struct.pack("<3Q", 1, 2, 2**40)
+    save("tier_index", "wide", 1, header(3, 0, 8, b"x" * 512) + entries(3) + wide)
+    save("tier_index", "absurd", 1, header(2**32 - 1, 0, 8, b""))
+    save("tier_index", "as-is", 0, header(3, 100, 0, b"dataset"))
+
+
+if __name__ == "__main__":
+    tfrecords()
+    webdatasets()
+    snapshots()
+    tier_indexes()
