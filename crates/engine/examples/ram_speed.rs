@@ -21,8 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => Lend::Slots,
     };
     let threads = arguments.get(5).and_then(|text| text.parse().ok());
-    let source: Arc<dyn Source> =
-        Arc::new(Synthetic::of_sizes(vec![size; samples as usize], 1));
+    let source: Arc<dyn Source> = Arc::new(Synthetic::of_sizes(vec![size; samples as usize], 1));
     let capacity = Bytes((size.next_multiple_of(16) + 16) * samples);
     let tiers = vec![TierConfig::Ram { capacity }];
     let engine = Engine::new(EngineConfig { threads, tiers, ..EngineConfig::default() })?;

@@ -2,16 +2,17 @@
 
 use std::sync::{Arc, Mutex};
 
+use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
 use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Scheme, StreamConfig};
-use belady_control::Sizes;
 use belady_data::stage::{RingConfig, ring};
+use belady_data::tier::RamTier;
 use belady_data::tier::Tier;
 use belady_data::tier::disk::{DiskConfig, DiskTier};
-use belady_data::tier::RamTier;
 
+use crate::EngineError;
 use crate::brain::Brain;
 use crate::cache::Cache;
 use crate::config::{EngineConfig, JobConfig, TierConfig};
@@ -24,7 +25,6 @@ use crate::rates::Rates;
 use crate::run::{Parts, Run};
 use crate::system::known_system;
 use crate::trace::Recorder;
-use crate::EngineError;
 
 /// Policies that make sense with real bytes.
 const POLICIES: [&str; 7] = ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
@@ -106,8 +106,7 @@ impl Engine {
             .map(|(config, tier)| (config.name(), tier.status().capacity))
             .collect();
         let threads = self.pool.threads();
-        let system =
-            known_system(self.config.system.as_ref(), job.staging, threads, &capacities);
+        let system = known_system(self.config.system.as_ref(), job.staging, threads, &capacities);
         let rates = Rates::new(&system);
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
@@ -193,11 +192,7 @@ fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError
     if job.staging < needed {
         return Err(EngineError::StagingTooSmall { given: job.staging, needed, batch });
     }
-    Ok(RingConfig {
-        capacity: job.staging.0 as usize,
-        batches: BATCHES,
-        align: SLOT_ALIGN,
-    })
+    Ok(RingConfig { capacity: job.staging.0 as usize, batches: BATCHES, align: SLOT_ALIGN })
 }
 
 /// No batch of any order is larger than its largest samples together.

@@ -66,7 +66,8 @@ impl Epochs {
             if let Some((_, order)) = state.orders.iter().find(|(other, _)| *other == epoch) {
                 return Some(order.clone());
             }
-            if state.stopping || self.shared.job.epochs.is_some_and(|epochs| epoch >= epochs) {
+            let past_the_last = self.shared.job.epochs.is_some_and(|epochs| epoch >= epochs);
+            if state.stopping || state.failed.is_some() || past_the_last {
                 return None;
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -74,10 +75,13 @@ impl Epochs {
     }
 
     /// The plan, once it knows the epoch; waits for it at most so long.
-    pub fn plan(&self, epoch: u32, patience: Duration) -> Result<Option<Arc<dyn Plan>>, Unsupported> {
-        let ready = |state: &mut State| {
-            state.begun <= epoch && state.failed.is_none() && !state.stopping
-        };
+    pub fn plan(
+        &self,
+        epoch: u32,
+        patience: Duration,
+    ) -> Result<Option<Arc<dyn Plan>>, Unsupported> {
+        let ready =
+            |state: &mut State| state.begun <= epoch && state.failed.is_none() && !state.stopping;
         let state = lock(&self.shared.state);
         let (state, _) = self
             .shared
@@ -88,6 +92,10 @@ impl Epochs {
             Some(error) => Err(error.clone()),
             None => Ok(state.plan.clone().filter(|_| state.begun > epoch)),
         }
+    }
+
+    pub fn is_last(&self, epoch: u32) -> bool {
+        self.shared.job.epochs.is_some_and(|epochs| epoch + 1 == epochs)
     }
 
     pub fn stop(&self) {
@@ -106,8 +114,22 @@ impl Drop for Epochs {
     }
 }
 
+/// Lets nobody wait for a thread that has gone, whatever it died of.
+struct Guard<'a>(&'a Shared);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let why = "planning failed with a panic, which is a defect of belady";
+            lock(&self.0.state).failed = Some(Unsupported(why.to_owned()));
+        }
+        self.0.changed.notify_all();
+    }
+}
+
 impl Shared {
     fn run(&self) {
+        let _guard = Guard(self);
         let mut order = Some(Arc::new(self.job.stream.epoch(0)));
         self.publish(0, order.as_ref());
         let plan = match policy::plan(&self.kind, &self.job) {

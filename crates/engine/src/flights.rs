@@ -2,8 +2,12 @@
 //!
 //! The first who wants a sample from the source, or is going to put it into a tier, opens a
 //! *flight* and leads it. Whoever wants the same sample while the flight is open waits for
-//! it and gets a copy of the bytes when it ends. Nobody waits in a thread: a waiter is a
-//! piece of work that is set aside.
+//! it and gets a copy of the bytes when they have arrived, or later, when the sample is in its
+//! tier and the flight ends. Nobody waits in a thread: a waiter is a piece of work that is set
+//! aside.
+//!
+//! A sample goes into its tier when all batches before the leader's are there. So nobody who
+//! belongs to an earlier batch may wait for that: he would wait for himself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,8 +25,21 @@ struct Flight<W> {
     waiters: Vec<W>,
     /// The leader's place in the sequence of batches.
     leader: u64,
+    /// The bytes are there; what is left is to put them into a tier.
+    arrived: bool,
     /// The sample is not to be kept there any more.
     cancelled: Option<TierId>,
+}
+
+/// What to do about a sample that one wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Get it, and tell the others.
+    Lead,
+    /// Somebody else gets it.
+    Wait,
+    /// Get it, for nobody else.
+    Alone,
 }
 
 /// How a flight ended.
@@ -51,48 +68,75 @@ impl<W> Default for Flights<W> {
     }
 }
 
+impl<W> Flight<W> {
+    /// Whether somebody of the batch `sequence` may wait for it.
+    fn takes(&self, sequence: u64) -> bool {
+        !self.arrived || sequence > self.leader
+    }
+}
+
 impl<W> Flights<W> {
     fn shard(&self, sample: SampleId) -> MutexGuard<'_, HashMap<SampleId, Flight<W>>> {
         self.shards[sample as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the caller now leads a flight of the sample; if not, its waiter is kept.
+    /// What one should do who belongs to the batch `sequence`; the waiter of one who should wait
+    /// is kept.
     pub fn lead_or_wait(
         &self,
         sample: SampleId,
-        leader: u64,
+        sequence: u64,
         waiter: impl FnOnce() -> W,
-    ) -> bool {
+    ) -> Turn {
         let mut shard = self.shard(sample);
         if self.closed.load(Ordering::Acquire) {
-            return true;
+            return Turn::Alone;
         }
         match shard.entry(sample) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Flight { waiters: vec![], leader, cancelled: None });
+                let waiters = vec![];
+                let flight = Flight { waiters, leader: sequence, arrived: false, cancelled: None };
+                vacant.insert(flight);
                 self.open.fetch_add(1, Ordering::Relaxed);
-                true
+                Turn::Lead
             }
-            Entry::Occupied(mut flight) => {
+            Entry::Occupied(mut flight) if flight.get().takes(sequence) => {
                 flight.get_mut().waiters.push(waiter());
-                false
+                Turn::Wait
             }
+            Entry::Occupied(_) => Turn::Alone,
         }
     }
 
     /// Waits for an open flight, if there is one.
-    pub fn wait_if_open(&self, sample: SampleId, waiter: impl FnOnce() -> W) -> bool {
+    pub fn wait_if_open(
+        &self,
+        sample: SampleId,
+        sequence: u64,
+        waiter: impl FnOnce() -> W,
+    ) -> bool {
         // Most of the time nothing is on its way. Whoever opens a flight that this thread has
         // to know of did so before it planned what this thread is doing.
         if self.open.load(Ordering::Acquire) == 0 {
             return false;
         }
         match self.shard(sample).get_mut(&sample) {
-            Some(flight) => {
+            Some(flight) if flight.takes(sequence) => {
                 flight.waiters.push(waiter());
                 true
             }
-            None => false,
+            _ => false,
+        }
+    }
+
+    /// The bytes are there: those who have waited so far get them now.
+    pub fn arrive(&self, sample: SampleId) -> Vec<W> {
+        match self.shard(sample).get_mut(&sample) {
+            Some(flight) => {
+                flight.arrived = true;
+                std::mem::take(&mut flight.waiters)
+            }
+            None => vec![],
         }
     }
 
@@ -126,7 +170,8 @@ impl<W> Flights<W> {
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for shard in &self.shards {
-            let flights = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            let flights =
+                std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
             self.open.fetch_sub(flights.len(), Ordering::Release);
         }
     }
@@ -139,17 +184,28 @@ mod tests {
     #[test]
     fn the_first_leads_and_the_others_wait() {
         let flights = Flights::default();
-        assert!(flights.lead_or_wait(7, 5, || "first"));
-        assert!(!flights.lead_or_wait(7, 5, || "second"));
-        assert!(flights.wait_if_open(7, || "third"));
-        assert!(!flights.wait_if_open(8, || "nobody"));
+        assert_eq!(flights.lead_or_wait(7, 5, || "first"), Turn::Lead);
+        assert_eq!(flights.lead_or_wait(7, 6, || "second"), Turn::Wait);
+        assert!(flights.wait_if_open(7, 4, || "third") && !flights.wait_if_open(8, 6, || "nobody"));
         assert!(!flights.cancel(7, 1, 4) && flights.cancel(7, 1, 5) && !flights.cancel(8, 1, 5));
         let landed = flights.land(7);
         assert_eq!((landed.waiters, landed.cancelled), (vec!["second", "third"], Some(1)));
-        assert!(!flights.wait_if_open(7, || "late"));
-        assert!(flights.lead_or_wait(7, 5, || "again"));
-        assert!(!flights.lead_or_wait(7, 5, || "behind it"));
+        assert!(!flights.wait_if_open(7, 6, || "late"));
+        assert_eq!(flights.lead_or_wait(7, 5, || "again"), Turn::Lead);
+        assert_eq!(flights.lead_or_wait(7, 6, || "behind it"), Turn::Wait);
         flights.close();
-        assert!(flights.lead_or_wait(7, 5, || "alone") && flights.land(7).waiters.is_empty());
+        assert_eq!(flights.lead_or_wait(7, 5, || "alone"), Turn::Alone);
+        assert!(flights.land(7).waiters.is_empty());
+    }
+
+    #[test]
+    fn an_earlier_batch_never_waits_for_a_later_one_to_be_kept() {
+        let flights = Flights::default();
+        assert_eq!(flights.lead_or_wait(7, 5, || 5), Turn::Lead);
+        assert_eq!(flights.lead_or_wait(7, 4, || 4), Turn::Wait);
+        assert_eq!(flights.arrive(7), [4]);
+        assert_eq!(flights.lead_or_wait(7, 3, || 3), Turn::Alone);
+        assert!(!flights.wait_if_open(7, 3, || 3) && flights.wait_if_open(7, 6, || 6));
+        assert_eq!(flights.land(7).waiters, [6]);
     }
 }

@@ -12,6 +12,7 @@ use belady_data::source::{Location, ReadError, Want};
 use belady_data::tier::{Get, Pinned};
 
 use crate::config::Lend;
+use crate::flights::Turn;
 use crate::metrics::Served;
 use crate::parcel::{NOWHERE, Parcel, Problem, SOURCE};
 use crate::pool::{Hung, Task, Watched, Worker};
@@ -44,11 +45,12 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
         let item = &parcel.items[index as usize];
         let waiter = || Waiter::Load(parcel.clone(), index);
         if item.from == SOURCE || item.keep() != NOWHERE {
-            if !run.flights.lead_or_wait(item.sample, parcel.sequence, waiter) {
-                continue;
+            match run.flights.lead_or_wait(item.sample, parcel.sequence, waiter) {
+                Turn::Lead => item.set_leads(true),
+                Turn::Wait => continue,
+                Turn::Alone => {}
             }
-            item.set_leads(true);
-        } else if run.flights.wait_if_open(item.sample, waiter) {
+        } else if run.flights.wait_if_open(item.sample, parcel.sequence, waiter) {
             continue;
         }
         if item.from == SOURCE { &mut from_source } else { &mut from_tiers }.push(index);
@@ -226,10 +228,11 @@ fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
         let item = &parcel.items[index as usize];
         if !item.leads() {
             let waiter = || Waiter::Load(parcel.clone(), index);
-            if !run.flights.lead_or_wait(item.sample, parcel.sequence, waiter) {
-                continue;
+            match run.flights.lead_or_wait(item.sample, parcel.sequence, waiter) {
+                Turn::Lead => item.set_leads(true),
+                Turn::Wait => continue,
+                Turn::Alone => {}
             }
-            item.set_leads(true);
         }
         if let Some(length) = load_from_others(parcel, index) {
             run.metrics.loaded(Served::Tier(item.from), 1, length);
@@ -379,32 +382,37 @@ fn failed(parcel: &Arc<Parcel>, index: u32, attempt: u32, error: ReadError) {
     run.loaded(parcel, 1);
 }
 
-/// An item is there. Who waits for it gets it now, unless it is going to be kept: then they
-/// get it when that is done.
+/// An item is there, and who waits for it gets it. If it is going to be kept, the flight goes
+/// on until that is done.
 fn arrived(parcel: &Parcel, index: u32) {
     let item = &parcel.items[index as usize];
-    if item.leads() && item.keep() == NOWHERE {
+    if !item.leads() {
+        return;
+    }
+    if item.keep() == NOWHERE {
         land(parcel, index);
+    } else {
+        serve(parcel, index, parcel.run.flights.arrive(item.sample));
     }
 }
 
 /// Ends the flight that an item leads; where it is not to be kept any more.
 pub fn land(parcel: &Parcel, index: u32) -> Option<TierId> {
-    let run = &parcel.run;
     let item = &parcel.items[index as usize];
     item.set_leads(false);
-    let landed = run.flights.land(item.sample);
-    for waiter in landed.waiters {
-        match waiter {
-            Waiter::Load(other, slot) => {
-                parcel.with_bytes(index, |bytes| share(bytes, &other, slot));
-            }
-            Waiter::Fetch(run, tier) => {
-                parcel.with_bytes(index, |bytes| prefetch::store(&run, tier, item.sample, bytes));
-            }
-        }
-    }
+    let landed = parcel.run.flights.land(item.sample);
+    serve(parcel, index, landed.waiters);
     landed.cancelled
+}
+
+fn serve(parcel: &Parcel, index: u32, waiters: Vec<Waiter>) {
+    let sample = parcel.items[index as usize].sample;
+    for waiter in waiters {
+        parcel.with_bytes(index, |bytes| match waiter {
+            Waiter::Load(other, slot) => share(bytes, &other, slot),
+            Waiter::Fetch(run, tier) => prefetch::store(&run, tier, sample, bytes),
+        });
+    }
 }
 
 /// Gives a sample to a batch that waits for it.

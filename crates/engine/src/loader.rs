@@ -50,11 +50,7 @@ impl Loader {
         }
     }
 
-    fn deliver(
-        &self,
-        block: stage::Batch,
-        began: Instant,
-    ) -> Result<Option<Batch>, EngineError> {
+    fn deliver(&self, block: stage::Batch, began: Instant) -> Result<Option<Batch>, EngineError> {
         let step = block.step();
         let metrics = &self.run.metrics;
         metrics.waited(began.elapsed(), step.iteration == 0 && step.epoch > 0);

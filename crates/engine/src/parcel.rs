@@ -192,9 +192,9 @@ impl Parcel {
             }
             Held::Own(bytes) | Held::Substitute(_, bytes) => look(bytes),
             // SAFETY: it stays pinned as long as `extra` has it.
-            Held::Lent(_, _, pinned) => look(unsafe {
-                std::slice::from_raw_parts(pinned.start, pinned.length)
-            }),
+            Held::Lent(_, _, pinned) => {
+                look(unsafe { std::slice::from_raw_parts(pinned.start, pinned.length) })
+            }
         }
     }
 

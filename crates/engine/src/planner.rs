@@ -152,17 +152,21 @@ impl Planner {
 
     /// Whether the consumer waits for a batch while it holds all that there is room for.
     fn consumer_has_all(&self) -> bool {
-        self.run.asked.is_waiting() && self.producer.ready() == 0 && lock(&self.run.in_order).is_empty()
+        self.run.asked.is_waiting()
+            && self.producer.ready() == 0
+            && lock(&self.run.in_order).is_empty()
     }
 
     /// Asks the policy where each sample comes from and what the step leaves behind.
     fn decide(&mut self, step: Step) {
+        // What the last epoch uses for the last time stays: the next run may begin with it.
+        let last_epoch = self.epochs.is_last(step.epoch);
         let Self { run, samples, items, evictions, .. } = self;
         items.clear();
         evictions.clear();
         let planned = run.brain.tell(Event::Stage { rank: 0, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
-            take_loads(run, actions, items);
+            take_loads(run, actions, last_epoch, items);
         });
         if planned.is_none() || items.len() != samples.len() {
             items.clear();
@@ -180,11 +184,12 @@ impl Planner {
     }
 }
 
-fn take_loads(run: &Run, actions: &Actions, items: &mut Vec<Item>) {
+fn take_loads(run: &Run, actions: &Actions, last_epoch: bool, items: &mut Vec<Item>) {
     items.extend(actions.loads.iter().map(|load| {
         let keep = load.keep.unwrap_or(NOWHERE);
+        let last_use = load.last_use && !last_epoch;
         match load.from {
-            Place::Local(tier) if tier > 0 => Item::new(load.sample, tier, load.last_use, keep),
+            Place::Local(tier) if tier > 0 => Item::new(load.sample, tier, last_use, keep),
             // One node has no peers; and what stands in the ring is on its way anyhow.
             Place::Source | Place::Local(_) | Place::Peer(..) => {
                 let Item { from, .. } = unplanned(run, load.sample);

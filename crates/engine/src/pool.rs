@@ -150,7 +150,10 @@ impl Pool {
     }
 
     /// Before all that waits: for what the oldest batch still lacks.
-    pub fn submit_first(&self, tasks: impl IntoIterator<Item = Task, IntoIter: DoubleEndedIterator>) {
+    pub fn submit_first(
+        &self,
+        tasks: impl IntoIterator<Item = Task, IntoIter: DoubleEndedIterator>,
+    ) {
         let mut queues = lock(&self.shared.queues);
         let before = queues.urgent.len();
         for task in tasks.into_iter().rev() {
@@ -280,7 +283,8 @@ impl Shared {
             while queues.later.peek().is_some_and(|later| later.at <= now) {
                 due.extend(queues.later.pop().map(|later| later.task));
             }
-            let late: Vec<_> = queues.posts.iter().filter_map(|post| self.late(post, now)).collect();
+            let late: Vec<_> =
+                queues.posts.iter().filter_map(|post| self.late(post, now)).collect();
             if due.is_empty() && late.is_empty() {
                 let next = queues.later.peek().map_or(tick, |later| (later.at - now).min(tick));
                 queues = match self.clock.wait_timeout(queues, next) {
@@ -334,8 +338,7 @@ impl Worker {
         {
             // A panic is a defect of ours, but must not leave a consumer waiting for ever: the
             // task's own guards tell the job, and this thread goes on.
-            let outcome =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task(&self)));
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task(&self)));
             if outcome.is_err() {
                 tracing::error!("a loading task failed with a panic");
             }

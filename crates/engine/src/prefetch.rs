@@ -8,6 +8,7 @@ use belady_control::policy::{Event, TierId};
 use belady_data::SampleId;
 use belady_data::tier::Put;
 
+use crate::flights::Turn;
 use crate::load::{self, Waiter};
 use crate::pool::{Task, Watched, Worker};
 use crate::run::Run;
@@ -66,7 +67,12 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
         return done(run, tier, sample);
     }
     let planned = run.planned.load(Ordering::Acquire);
-    if !run.flights.lead_or_wait(sample, planned, || Waiter::Fetch(run.clone(), tier)) {
+    // Batches planned so far count as earlier: none of them waits for a fetch to be kept.
+    let turn = run.flights.lead_or_wait(sample, planned, || Waiter::Fetch(run.clone(), tier));
+    if turn != Turn::Lead {
+        if turn == Turn::Alone {
+            give_up(run, tier);
+        }
         return;
     }
     let on_timeout = {

@@ -31,12 +31,10 @@ pub struct Rates {
 impl Rates {
     pub fn new(system: &System) -> Self {
         let source = system.source.throughput.at(1);
-        let tiers = system.tiers.iter().skip(1).map(belady_control::model::Tier::read_rate_per_thread);
-        let place = |modelled| Place {
-            modelled,
-            bytes: AtomicU64::new(0),
-            nanoseconds: AtomicU64::new(0),
-        };
+        let tiers =
+            system.tiers.iter().skip(1).map(belady_control::model::Tier::read_rate_per_thread);
+        let place =
+            |modelled| Place { modelled, bytes: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) };
         Self { places: std::iter::once(source).chain(tiers).map(place).collect() }
     }
 
@@ -65,7 +63,9 @@ impl Place {
         if self.nanoseconds.fetch_add(took, Ordering::Relaxed) + took > MEMORY {
             // Two threads may both halve: the quotient stays the same.
             self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| Some(b / 2)).ok();
-            self.nanoseconds.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n / 2)).ok();
+            self.nanoseconds
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n / 2))
+                .ok();
         }
     }
 
@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_tier_slower_than_the_source_is_passed_over_once_that_was_measured() {
-        let rates = Rates::new(&default_system(Bytes(1 << 20), 4, &[("disk".into(), Bytes(1 << 30))]));
+        let rates =
+            Rates::new(&default_system(Bytes(1 << 20), 4, &[("disk".into(), Bytes(1 << 30))]));
         assert!(!rates.source_is_better_than(1));
         rates.tier(1, 1 << 20, Duration::from_secs(1));
         rates.source(10 << 20, Duration::from_secs(1));

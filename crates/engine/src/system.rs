@@ -1,8 +1,6 @@
 //! What the model believes of this machine as long as nobody has said or measured it.
 
-use belady_control::model::{
-    Bytes, Curve, Pipeline, Rate, Readers, Sharing, Source, System, Tier,
-};
+use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Source, System, Tier};
 
 /// A shared file system as one client sees it: only its order of magnitude matters, since
 /// measured rates replace it after the first reads.
@@ -54,8 +52,8 @@ pub fn known_system(
 ) -> System {
     let default = default_system(staging, threads, tiers);
     let Some(described) = described else { return default };
-    let tiers = default.tiers.into_iter().enumerate().map(|(at, tier)| {
-        match described.tiers.get(at) {
+    let tiers =
+        default.tiers.into_iter().enumerate().map(|(at, tier)| match described.tiers.get(at) {
             Some(known) => Tier {
                 read: known.read.clone(),
                 write: known.write.clone(),
@@ -63,7 +61,6 @@ pub fn known_system(
                 ..tier
             },
             None => tier,
-        }
-    });
+        });
     System { tiers: tiers.collect(), nodes: 1, ranks_per_node: 1, ..described.clone() }
 }

@@ -76,7 +76,9 @@ pub struct Recorder {
 impl Recorder {
     pub fn create(path: &Path) -> Result<Self, EngineError> {
         match File::create(path) {
-            Ok(file) => Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: false }),
+            Ok(file) => {
+                Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: false })
+            }
             Err(error) => Err(EngineError::Trace { path: path.to_owned(), error }),
         }
     }
