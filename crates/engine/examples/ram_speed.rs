@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let capacity = Bytes((size.next_multiple_of(16) + 16) * samples);
     let tiers = vec![TierConfig::Ram { capacity }];
     let engine = Engine::new(EngineConfig { threads, tiers, ..EngineConfig::default() })?;
-    let mut loader = engine.start(JobConfig {
+    let mut loader = engine.start(&JobConfig {
         batch: batch as u32,
         epochs: None,
         lend,

@@ -46,7 +46,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         staging: Bytes(320 << 20),
         ..JobConfig::new(dynamic)
     };
-    let mut loader = engine.start(config)?;
+    let mut loader = engine.start(&config)?;
     let job = loader.job().clone();
 
     let began = Instant::now();

@@ -81,10 +81,10 @@ impl Engine {
     }
 
     /// Starts a job: from here on it loads ahead of whoever takes its batches.
-    pub fn start(&self, job: JobConfig) -> Result<Loader, EngineError> {
+    pub fn start(&self, job: &JobConfig) -> Result<Loader, EngineError> {
         check_policy(&job.policy)?;
         let sizes = Arc::new(job.source.catalog().sizes());
-        let ring_config = ring_config(&job, &sizes)?;
+        let ring_config = ring_config(job, &sizes)?;
         let stream = AccessStream::new(StreamConfig {
             samples: sizes.len(),
             ranks: 1,
@@ -97,7 +97,7 @@ impl Engine {
         })?;
         let recorder = job.trace.as_deref().map(Recorder::create).transpose()?;
         let share = self.take_share(job.cache_share);
-        let tiers = self.tiers(&job, &share, &sizes);
+        let tiers = self.tiers(job, &share, &sizes);
         let capacities: Vec<(String, Bytes)> = self
             .config
             .tiers

@@ -46,7 +46,7 @@ impl Epochs {
     pub fn new(job: &Arc<Job>, kind: &PolicyKind) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             job: job.clone(),
-            kind: kind.clone(),
+            kind: *kind,
             state: Mutex::default(),
             changed: Condvar::new(),
         });

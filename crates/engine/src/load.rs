@@ -110,10 +110,7 @@ fn source_tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>
 }
 
 /// Cuts what is sorted by location into requests of neighbours.
-pub fn requests<'a, T>(
-    sorted: &'a [T],
-    location: impl Fn(&T) -> Location,
-) -> impl Iterator<Item = &'a [T]> {
+pub fn requests<T>(sorted: &[T], location: impl Fn(&T) -> Location) -> impl Iterator<Item = &[T]> {
     let mut bytes = 0;
     sorted.chunk_by(move |before, after| {
         let (before, after) = (location(before), location(after));

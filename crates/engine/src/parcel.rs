@@ -191,8 +191,8 @@ impl Parcel {
                 look(unsafe { self.slot(item) })
             }
             Held::Own(bytes) | Held::Substitute(_, bytes) => look(bytes),
-            // SAFETY: it stays pinned as long as `extra` has it.
             Held::Lent(_, _, pinned) => {
+                // SAFETY: it stays pinned as long as `extra` has it.
                 look(unsafe { std::slice::from_raw_parts(pinned.start, pinned.length) })
             }
         }

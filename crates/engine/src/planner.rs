@@ -137,7 +137,6 @@ impl Planner {
                 return Ok(Some(block));
             }
             match self.producer.wait(TICK) {
-                Wait::Released => stuck_since = None,
                 Wait::ConsumerGone | Wait::Stopped => return Ok(None),
                 Wait::TimedOut if self.consumer_has_all() => {
                     let since = *stuck_since.get_or_insert_with(Instant::now);
@@ -145,7 +144,7 @@ impl Planner {
                         return Err(EngineError::AllLent { batches: self.producer.lent() });
                     }
                 }
-                Wait::TimedOut => stuck_since = None,
+                Wait::Released | Wait::TimedOut => stuck_since = None,
             }
         }
     }

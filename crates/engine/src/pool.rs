@@ -93,10 +93,12 @@ const RUNNING: u8 = 0;
 const DONE: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
+type OnTimeout = Box<dyn FnOnce(Hung) + Send>;
+
 struct Watch {
     state: AtomicU8,
     since: Instant,
-    on_timeout: Mutex<Option<Box<dyn FnOnce(Hung) + Send>>>,
+    on_timeout: Mutex<Option<OnTimeout>>,
 }
 
 /// How many threads hang when a read is given up.

@@ -55,12 +55,12 @@ proptest! {
         };
         // The smallest buffer that is taken, and a little more.
         let refused = JobConfig { staging: Bytes(0), ..config.clone() };
-        let needed = match engine.start(refused) {
+        let needed = match engine.start(&refused) {
             Err(EngineError::StagingTooSmall { needed, .. }) => needed,
             other => panic!("{other:?}"),
         };
         let config = JobConfig { staging: Bytes(needed.0 + spare), ..config };
-        let loader = engine.start(config.clone()).unwrap();
+        let loader = engine.start(&config).unwrap();
         let seen = consume(loader, &source).unwrap();
         prop_assert_eq!(seen, expected(&config));
     }
@@ -72,7 +72,7 @@ fn what_fits_is_read_once_and_later_epochs_leave_the_source_alone() {
         let source = Arc::new(Synthetic::of_sizes(vec![1000; 200], 1));
         let engine = engine(4, &[300_000]);
         let config = JobConfig { epochs: Some(5), ..job(&source, policy(name)) };
-        let loader = engine.start(config.clone()).unwrap();
+        let loader = engine.start(&config).unwrap();
         assert_eq!(consume(loader, &source).unwrap(), expected(&config), "{name}");
         let read = source.operations().bytes;
         assert_eq!(read, 200_000, "{name} reads each sample once");
@@ -86,7 +86,7 @@ fn half_a_cache_halves_what_belady_reads() {
     let engine = engine(4, &[200 * 1008]);
     let config =
         JobConfig { epochs: Some(11), staging: Bytes(40_000), ..job(&source, policy("belady")) };
-    let loader = engine.start(config.clone()).unwrap();
+    let loader = engine.start(&config).unwrap();
     assert_eq!(consume(loader, &source).unwrap(), expected(&config));
     let later = source.operations().bytes - 400_000;
     // S - D in each of ten epochs, and 1 % of the dataset.
@@ -103,7 +103,7 @@ fn two_jobs_share_an_engine() {
     );
     let first = JobConfig { cache_share: 0.5, ..job(&train, policy("belady")) };
     let second = JobConfig { order: Order::Sequential, ..job(&validate, policy("nopfs")) };
-    let loaders = (engine.start(first.clone()).unwrap(), engine.start(second.clone()).unwrap());
+    let loaders = (engine.start(&first).unwrap(), engine.start(&second).unwrap());
     std::thread::scope(|scope| {
         let other = scope.spawn(|| consume(loaders.1, &validate).unwrap());
         assert_eq!(consume(loaders.0, &train).unwrap(), expected(&first));
@@ -129,7 +129,7 @@ fn neighbouring_records_are_read_in_one_request() {
         policy: policy("staging"),
         ..JobConfig::new(source.clone())
     };
-    let mut loader = engine(2, &[]).start(config).unwrap();
+    let mut loader = engine(2, &[]).start(&config).unwrap();
     let before = source.operations().read;
     let mut ids = vec![];
     while let Some(batch) = loader.next_batch().unwrap() {
@@ -155,7 +155,7 @@ fn a_disk_tier_is_warm_for_the_next_run() {
         let config = EngineConfig { threads: Some(3), tiers, ..EngineConfig::default() };
         let config = (Engine::new(config).unwrap(), job(&source, policy("belady")));
         let config = (config.0, JobConfig { seed: run, epochs: Some(3), ..config.1 });
-        let loader = config.0.start(config.1.clone()).unwrap();
+        let loader = config.0.start(&config.1).unwrap();
         assert_eq!(consume(loader, &source).unwrap(), expected(&config.1));
         assert_eq!(source.operations().bytes, from_source, "run {run}");
     }
@@ -165,7 +165,7 @@ fn a_disk_tier_is_warm_for_the_next_run() {
     let engine =
         Engine::new(EngineConfig { threads: Some(3), tiers, ..EngineConfig::default() }).unwrap();
     let config = JobConfig { epochs: Some(1), ..job(&source, policy("belady")) };
-    let loader = engine.start(config.clone()).unwrap();
+    let loader = engine.start(&config).unwrap();
     assert_eq!(consume(loader, &source).unwrap(), expected(&config));
     assert!(source.operations().bytes < total, "{} of {total}", source.operations().bytes);
 }
@@ -177,7 +177,7 @@ fn an_earlier_batch_did_not_wait_for_itself_behind_a_later_one() {
     for seed in 0..20 {
         let (source, config) = faulty(FaultSpec::all_at(0.02, seed));
         let config = JobConfig { seed, epochs: Some(8), batch: 3, ..config };
-        let loader = impatient(&[20_000, 60_000]).start(config.clone()).unwrap();
+        let loader = impatient(&[20_000, 60_000]).start(&config).unwrap();
         assert_eq!(consume(loader, source.source()).unwrap(), expected(&config));
     }
 }
@@ -190,10 +190,10 @@ fn a_loader_whose_source_hangs_can_be_dropped() {
         ..FaultSpec::default()
     };
     let (_source, config) = faulty(spec);
-    let retry = Retry { timeout: Duration::from_secs(60), ..Retry::default() };
+    let retry = Retry { timeout: Duration::from_mins(1), ..Retry::default() };
     let config = (EngineConfig { threads: Some(2), retry, ..EngineConfig::default() }, config);
     let engine = Engine::new(config.0).unwrap();
-    let loader = engine.start(config.1).unwrap();
+    let loader = engine.start(&config.1).unwrap();
     std::thread::sleep(Duration::from_millis(20));
     drop(loader);
     drop(engine);
@@ -222,7 +222,7 @@ fn faults_of_all_kinds_change_nothing_for_the_consumer() {
     for name in POLICIES {
         let (source, config) = faulty(spec.clone());
         let config = JobConfig { policy: policy(name), ..config };
-        let loader = impatient(&[150_000]).start(config.clone()).unwrap();
+        let loader = impatient(&[150_000]).start(&config).unwrap();
         let seen = consume(loader, source.source()).unwrap();
         assert_eq!(seen, expected(&config), "{name}");
         assert!(Fault::ALL.iter().any(|&fault| source.count(fault) > 0));
@@ -237,7 +237,7 @@ fn a_bad_sample_is_raised_skipped_or_replaced_as_asked() {
     {
         let (source, config) = faulty(spec.clone());
         let config = JobConfig { bad_samples, order: Order::Sequential, epochs: Some(1), ..config };
-        let mut loader = impatient(&[50_000]).start(config).unwrap();
+        let mut loader = impatient(&[50_000]).start(&config).unwrap();
         let (mut ids, mut errors) = (vec![], 0);
         loop {
             match loader.next_batch() {
@@ -273,7 +273,7 @@ fn a_loader_can_be_dropped_at_any_time() {
     let source = Arc::new(Synthetic::of_sizes(vec![5000; 100], 1));
     let engine = engine(4, &[100_000]);
     for taken in 0..30 {
-        let mut loader = engine.start(job(&source, policy(POLICIES[taken % 7]))).unwrap();
+        let mut loader = engine.start(&job(&source, policy(POLICIES[taken % 7]))).unwrap();
         let held: Vec<_> =
             (0..taken.min(3)).map(|_| loader.next_batch().unwrap().unwrap()).collect();
         drop(loader);
@@ -286,6 +286,6 @@ fn a_loader_can_be_dropped_at_any_time() {
 #[test]
 fn a_policy_of_the_simulator_is_refused_by_name() {
     let source = Arc::new(Synthetic::of_sizes(vec![10; 10], 1));
-    let error = engine(1, &[]).start(job(&source, policy("perfect"))).unwrap_err().to_string();
+    let error = engine(1, &[]).start(&job(&source, policy("perfect"))).unwrap_err().to_string();
     assert!(error.contains("`perfect`") && error.contains("belady"), "{error}");
 }

@@ -30,7 +30,7 @@ fn a_recorded_run_is_answered_in_the_same_way_again() {
             trace: Some(path.clone()),
             ..JobConfig::new(dynamic)
         };
-        let loader = engine.start(config.clone()).unwrap();
+        let loader = engine.start(&config).unwrap();
         let job = loader.job().clone();
         consume(loader, &source).unwrap();
         let answers = trace::replay(&path, &config.policy, &job).unwrap();

@@ -27,7 +27,7 @@ impl Loader {
             system: plan.system.clone(),
             retry: retry(args),
         })?;
-        let loader = engine.start(JobConfig {
+        let loader = engine.start(&JobConfig {
             name: args.dataset.name(),
             order: plan.order.clone(),
             seed: args.seed,
