@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn work_is_taken_in_order_and_urgent_first() {
-        let pool = Pool::new(1, Duration::from_secs(60)).unwrap();
+        let pool = Pool::new(1, Duration::from_mins(1)).unwrap();
         let (hold, held) = mpsc::channel::<()>();
         let (seen, order) = mpsc::channel();
         pool.submit([task(move |_| held.recv().unwrap())]);
@@ -433,13 +433,13 @@ mod tests {
 
     #[test]
     fn a_panic_leaves_the_pool_working_and_a_stop_drops_what_waits() {
-        let pool = Pool::new(1, Duration::from_secs(60)).unwrap();
+        let pool = Pool::new(1, Duration::from_mins(1)).unwrap();
         let (seen, told) = mpsc::channel();
         pool.submit([task(|_| panic!("on purpose"))]);
         let first = seen.clone();
         pool.submit([task(move |_| first.send(1).unwrap())]);
         assert_eq!(told.recv().unwrap(), 1);
-        pool.delay(Duration::from_secs(600), task(move |_| seen.send(2).unwrap()));
+        pool.delay(Duration::from_mins(10), task(move |_| seen.send(2).unwrap()));
         drop(pool);
         assert_eq!(told.recv(), Err(mpsc::RecvError));
     }
