@@ -6,8 +6,8 @@
 //! in a side table: then it can be copied out but not lent.
 //!
 //! Pages of the mapping cost memory once they are written; what was evicted is written over.
-//! They are of the usual size: asking for huge ones made pins a sixth faster and the first
-//! filling four times slower.
+//! They are of the usual size: on a virtual machine, asking for huge ones made the first
+//! filling several times slower and pins hardly faster.
 
 use std::collections::HashMap;
 use std::fmt;
