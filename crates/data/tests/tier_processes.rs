@@ -1,7 +1,7 @@
 //! The disk tier when processes die or share a directory.
 //!
-//! The tests run this binary again as a child that churns: it puts and evicts without end,
-//! until it is killed.
+//! The tests run this binary again as a child that churns: it puts and evicts until it
+//! is killed.
 
 mod tier_support;
 
@@ -26,7 +26,10 @@ fn churn_until_killed() {
     let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let tier = open(Path::new(&directory), QUOTA, &mixed_sizes(SAMPLES));
     assert_eq!(tier.status().degraded, None);
-    churn(&tier, seed, u64::MAX);
+    let parent = rustix::process::getppid();
+    while rustix::process::getppid() == parent {
+        churn(&tier, seed, 10_000);
+    }
 }
 
 fn churn(tier: &DiskTier, seed: u64, rounds: u64) {
@@ -46,14 +49,32 @@ fn churn(tier: &DiskTier, seed: u64, rounds: u64) {
     }
 }
 
-fn child(directory: &Path, seed: u64) -> Child {
-    Command::new(std::env::current_exe().expect("this binary"))
+/// A child that does not outlive its test.
+struct Churning(Child);
+
+impl Churning {
+    fn kill(&mut self) {
+        self.0.kill().expect("killed");
+        self.0.wait().expect("gone");
+    }
+}
+
+impl Drop for Churning {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn child(directory: &Path, seed: u64) -> Churning {
+    let child = Command::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", "churn_until_killed", "--nocapture"])
         .env(DIRECTORY, directory)
         .env(SEED, seed.to_string())
         .stdout(std::process::Stdio::null())
         .spawn()
-        .expect("a child")
+        .expect("a child");
+    Churning(child)
 }
 
 /// Waits until the child has put something, which it has not done yet if it is slow to start.
@@ -80,8 +101,7 @@ fn a_writer_killed_at_any_point_leaves_right_bytes_only() {
         let mut child = child(directory.path(), round);
         wait_for_samples(directory.path());
         std::thread::sleep(Duration::from_micros(round * 1_711 % 40_000));
-        child.kill().expect("killed");
-        child.wait().expect("gone");
+        child.kill();
 
         let tier = open(directory.path(), QUOTA, &sizes);
         assert_eq!(tier.status().degraded, None);
@@ -116,8 +136,7 @@ fn a_second_process_reads_right_bytes_while_the_first_churns() {
         assert_eq!(reader.put(3, &payload(3, &sizes)), Put::Refused);
     }
     assert!(read > 1_000, "{read}");
-    assert!(child.try_wait().expect("asked").is_none(), "the child churns on");
-    child.kill().expect("killed");
-    child.wait().expect("gone");
+    assert!(child.0.try_wait().expect("asked").is_none(), "the child churns on");
+    child.kill();
     assert_eq!(hits(&reader, &sizes), reader.status().samples);
 }

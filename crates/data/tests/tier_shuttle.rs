@@ -159,3 +159,38 @@ fn a_sample_in_pieces_is_copied_whole_or_missed() {
         3,
     );
 }
+
+/// Sample 7 lies in two pieces, and there is room for another two between the others.
+fn in_pieces_with_room_for_a_second_copy() -> Arc<RamTier> {
+    let tier = ram(7 * 16, &[16, 16, 16, 16, 16, 16, 16, 32]);
+    for sample in 0..7 {
+        assert_eq!(tier.put(sample, &payload(sample, 16)), Put::Stored);
+    }
+    for sample in [0, 2, 4, 6] {
+        assert!(tier.evict(sample));
+    }
+    assert_eq!(tier.put(7, &payload(7, 32)), Put::Stored);
+    assert!(tier.pin(7).is_none(), "in pieces");
+    tier
+}
+
+#[test]
+fn a_sample_put_again_keeps_its_new_pieces() {
+    explore(
+        in_pieces_with_room_for_a_second_copy,
+        &[
+            |tier| {
+                tier.evict(7);
+            },
+            |tier| {
+                tier.put(7, &payload(7, 32));
+                get_gives_its_own_bytes(tier, 7, 32);
+            },
+            |tier| {
+                tier.put(0, &payload(0, 16));
+                get_gives_its_own_bytes(tier, 7, 32);
+            },
+        ],
+        8,
+    );
+}

@@ -57,7 +57,7 @@ pub enum Flaw {
     )]
     Hostile { offset: u64, name: String, why: &'static str },
     #[error("{what} at byte {offset} cannot be used: pack the archive again without it")]
-    Unsupported { offset: u64, what: &'static str },
+    Unsupported { offset: u64, what: String },
 }
 
 impl Flaw {

@@ -112,9 +112,9 @@ impl Samples {
             label: None,
         });
         if group.names.contains(&part.name) {
-            let name = String::from_utf8_lossy(&entry.name);
-            let damage = format!("the second member `{name}` of one sample begins");
-            return Err(Flaw::Damaged { offset: entry.start, whole: 0, damage });
+            let name = shortened(&entry.name);
+            let what = format!("the second member `{name}` of one sample");
+            return Err(Flaw::Unsupported { offset: entry.start, what });
         }
         group.end = entry.end;
         if part.name == b"cls" {

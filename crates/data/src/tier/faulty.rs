@@ -130,3 +130,51 @@ impl<T: Tier> Tier for FaultyTier<T> {
         self.inner.unpin(sample);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use belady_control::Sizes;
+    use belady_control::model::Bytes;
+
+    use super::*;
+    use crate::tier::RamTier;
+
+    const FAULTS: TierFaults = TierFaults { full: 0.1, refused: 0.2, miss: 0.1, damaged: 0.2 };
+
+    /// All outcomes of puts and gets of ten samples, over and over.
+    fn outcomes(seed: u64) -> (Vec<(Put, Get)>, TierFaultCounts) {
+        let sizes = Arc::new(Sizes::Equal { bytes: 8, samples: 10 });
+        let tier = FaultyTier::new(RamTier::new(Bytes(1_000), sizes), FAULTS, seed);
+        let outcomes = (0..2_000_u32)
+            .map(|round| {
+                let sample = round % 10;
+                let mut into = [0; 8];
+                let put = tier.put(sample, &[sample as u8; 8]);
+                let held = tier.holds(sample);
+                let got = tier.get(sample, &mut into);
+                match got {
+                    Get::Hit => assert_eq!(into, [sample as u8; 8]),
+                    _ => assert!(!tier.holds(sample), "what failed is gone"),
+                }
+                assert!(held || got == Get::Miss);
+                (put, got)
+            })
+            .collect();
+        (outcomes, tier.counts())
+    }
+
+    #[test]
+    fn faults_come_from_the_seed_in_their_share() {
+        let (first, counts) = outcomes(1);
+        assert_eq!(first, outcomes(1).0);
+        assert_ne!(first, outcomes(2).0);
+        let count = |wanted: Put| first.iter().filter(|(put, _)| *put == wanted).count() as u64;
+        assert_eq!((count(Put::Full), count(Put::Refused)), (counts.full, counts.refused));
+        assert!((150..250).contains(&counts.full) && (330..470).contains(&counts.refused));
+        let damaged = first.iter().filter(|(_, got)| *got == Get::Damaged).count() as u64;
+        assert_eq!(damaged, counts.damaged);
+        assert!(counts.miss > 100 && counts.damaged > counts.miss);
+    }
+}

@@ -6,6 +6,8 @@
 //! in a side table: then it can be copied out but not lent.
 //!
 //! Pages of the mapping cost memory once they are written; what was evicted is written over.
+//! They are of the usual size: on a virtual machine, asking for huge ones made the first
+//! filling several times slower and pins hardly faster.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw};
 
 use super::extents::{Extent, Extents, GRANULE, granules};
 use super::leases::{ADDRESSABLE, Claim, Doom, Leases, Place};
@@ -227,8 +229,6 @@ impl Memory {
         }
         let length = (granules * GRANULE) as usize;
         let map: MmapRaw = MmapOptions::new().len(length).no_reserve_swap().map_anon()?.into();
-        // Fewer faults and table lookups; a system that cannot is only slower.
-        let _ = map.advise(Advice::HugePage);
         Ok(Self { map: Some(map), granules })
     }
 

@@ -91,8 +91,8 @@ impl<'a, B: ReadAt> Archive<'a, B> {
             let count = (self.length - self.at).min(piece.len() as u64) as usize;
             self.fill(self.at, self.at, &mut piece[..count])?;
             if let Some(at) = piece[..count].iter().position(|&byte| byte != 0) {
-                let damage = "data goes on behind the mark of the archive's end (joined archives?)";
-                return Err(damaged(self.at + at as u64, damage));
+                let what = "the data behind the mark of the archive's end (joined archives?)";
+                return Err(unsupported(self.at + at as u64, what));
             }
             self.at += count as u64;
         }
@@ -106,7 +106,7 @@ impl<'a, B: ReadAt> Archive<'a, B> {
         described: Description,
     ) -> Result<Entry, Flaw> {
         if header.kind == b'S' || described.sparse {
-            return Err(Flaw::Unsupported { offset: start, what: "the sparse member" });
+            return Err(unsupported(start, "the sparse member"));
         }
         let name = described.name.unwrap_or_else(|| header.name());
         // As Python's tarfile does: of old archives, a directory is a file that ends so.
@@ -157,6 +157,10 @@ fn damaged(offset: u64, damage: impl Into<String>) -> Flaw {
     Flaw::Damaged { offset, whole: 0, damage: damage.into() }
 }
 
+fn unsupported(offset: u64, what: impl Into<String>) -> Flaw {
+    Flaw::Unsupported { offset, what: what.into() }
+}
+
 fn padded(size: u64) -> u64 {
     size.div_ceil(BLOCK).saturating_mul(BLOCK)
 }
@@ -181,9 +185,7 @@ impl DescriptionFlaw {
     fn at(&self, offset: u64) -> Flaw {
         match self {
             Self::Unreadable => damaged(offset, "an unreadable pax description begins"),
-            Self::ForAll => {
-                Flaw::Unsupported { offset, what: "a pax name or size for all members" }
-            }
+            Self::ForAll => unsupported(offset, "the pax name or size for all members"),
         }
     }
 }

@@ -1,26 +1,27 @@
 //! How segments are read and written.
 //!
-//! Reads try the page cache first and do not wait for it: what was put lately is there.
-//! What is not there comes straight from the disk, past the page cache, into a bounce
-//! buffer of the thread: the tier below RAM must not fill RAM a second time. Where a file
-//! system cannot do either, a plain read does.
+//! What was put lately is in the page cache and is read from there. What is not there comes
+//! straight from the disk, past the page cache, into a bounce buffer of the thread: the tier
+//! below RAM must not fill RAM a second time. Which of the two it is, `mincore` tells
+//! without moving anything. A read that must not wait (`RWF_NOWAIT`) would tell as well, but
+//! newer kernels then start reading the pages in, and every cold sample is read twice.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::FallocateFlags;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
 use super::index::PAGE;
 
-/// Most bytes of one direct read: enough to keep a disk busy, little memory a thread.
-const CHUNK: u64 = 1 << 20;
+/// Long samples are read by chunks: enough to keep a disk busy, little memory a thread.
+const CHUNK: usize = 1 << 20;
 
 /// A file of the cache, open for reading and, by its writer, for writing.
 #[derive(Debug)]
@@ -29,11 +30,13 @@ pub(super) struct SegmentFile {
     file: File,
     /// The same file past the page cache, opened at the first read that needs it.
     direct: OnceLock<Option<File>>,
-    can_ask_cache: AtomicBool,
+    /// The same file in address space, to ask which of its pages are cached.
+    window: Option<MmapRaw>,
 }
 
 impl SegmentFile {
-    pub fn open(path: PathBuf, writable: bool, create: bool) -> io::Result<Self> {
+    /// `length` is what the file will have at most.
+    pub fn open(path: PathBuf, length: u64, writable: bool, create: bool) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
             .write(writable)
@@ -41,26 +44,33 @@ impl SegmentFile {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)?;
-        Ok(Self { path, file, direct: OnceLock::new(), can_ask_cache: AtomicBool::new(true) })
+        // Samples are read in random order: pages beside them are of no use.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        let window = MmapOptions::new().len(length as usize).map_raw_read_only(&file).ok();
+        Ok(Self { path, file, direct: OnceLock::new(), window })
     }
 
     /// Fills `into` from `offset`, or fails.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let cached = self.read_cached(offset, into)?;
-        if cached == into.len() {
-            return Ok(());
+        let mut at = offset;
+        for part in into.chunks_mut(CHUNK) {
+            self.read_chunk(at, part)?;
+            at += part.len() as u64;
         }
-        let (offset, into) = (offset + cached as u64, &mut into[cached..]);
-        match self.direct() {
-            Some(direct) => match read_direct(direct, offset, into) {
+        Ok(())
+    }
+
+    fn read_chunk(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        if !self.is_cached(offset, into.len())
+            && let Some(direct) = self.direct()
+        {
+            match read_direct(direct, offset, into) {
                 // The file system opens such files and then cannot read them.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    self.file.read_exact_at(into, offset)
-                }
-                result => result,
-            },
-            None => self.file.read_exact_at(into, offset),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+                result => return result,
+            }
         }
+        self.file.read_exact_at(into, offset)
     }
 
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -93,28 +103,23 @@ impl SegmentFile {
         }
     }
 
-    /// How many of the bytes the page cache gave at once.
-    fn read_cached(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        if !self.can_ask_cache.load(Ordering::Relaxed) {
-            return Ok(0);
-        }
-        let mut read = 0;
-        while read < into.len() {
-            let mut rest = [IoSliceMut::new(&mut into[read..])];
-            let at = offset + read as u64;
-            match rustix::io::preadv2(&self.file, &mut rest, at, ReadWriteFlags::NOWAIT) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => read += bytes,
-                Err(Errno::AGAIN) => break,
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    self.can_ask_cache.store(false, Ordering::Relaxed);
-                    break;
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(read)
+    /// Whether all pages of a chunk are in the page cache.
+    fn is_cached(&self, offset: u64, length: usize) -> bool {
+        let first = offset - offset % PAGE;
+        let bytes = (offset + length as u64).next_multiple_of(PAGE) - first;
+        let Some(window) = self.window.as_ref().filter(|map| first + bytes <= map.len() as u64)
+        else {
+            return false;
+        };
+        // A chunk that begins within a page ends in one more.
+        let mut resident = [0_u8; CHUNK / PAGE as usize + 1];
+        // SAFETY: the range lies in the mapping, which is not touched, only asked about, and
+        // has no more pages than the array has bytes.
+        let asked = unsafe {
+            let start = window.as_mut_ptr().add(first as usize);
+            libc::mincore(start.cast(), bytes as usize, resident.as_mut_ptr())
+        };
+        asked == 0 && resident[..(bytes / PAGE) as usize].iter().all(|page| page & 1 == 1)
     }
 
     fn direct(&self) -> Option<&File> {
@@ -126,38 +131,19 @@ fn open_direct(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECT | libc::O_NOFOLLOW).open(path)
 }
 
-/// Reads the pages around the wanted bytes and copies those out.
+/// Reads the pages around a chunk and copies the wanted bytes out.
 fn read_direct(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
     thread_local! {
         static BOUNCE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
     BOUNCE.with_borrow_mut(|bounce| {
-        let mut done = 0;
-        while done < into.len() {
-            let at = offset + done as u64;
-            let first = at - at % PAGE;
-            let end = (offset + into.len() as u64).next_multiple_of(PAGE).min(first + CHUNK);
-            let pages = aligned(bounce, (end - first) as usize);
-            let read = read_some(file, first, pages)?;
-            let useful = pages[..read].get((at - first) as usize..).unwrap_or(&[]);
-            let useful = &useful[..useful.len().min(into.len() - done)];
-            if useful.is_empty() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            into[done..done + useful.len()].copy_from_slice(useful);
-            done += useful.len();
-        }
+        let first = offset - offset % PAGE;
+        let end = (offset + into.len() as u64).next_multiple_of(PAGE);
+        let pages = aligned(bounce, (end - first) as usize);
+        file.read_exact_at(pages, first)?;
+        into.copy_from_slice(&pages[(offset - first) as usize..][..into.len()]);
         Ok(())
     })
-}
-
-fn read_some(file: &File, at: u64, into: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match file.read_at(into, at) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
 }
 
 /// Part of the buffer that begins on a page, as direct reads demand.
@@ -174,10 +160,10 @@ fn aligned(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
 pub(super) fn reserve(file: &File, from: u64, to: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
         Err(Errno::OPNOTSUPP) => {
-            let zeros = vec![0; CHUNK as usize];
+            let zeros = vec![0; CHUNK];
             let mut at = from;
             while at < to {
-                let part = (to - at).min(CHUNK);
+                let part = (to - at).min(CHUNK as u64);
                 file.write_all_at(&zeros[..part as usize], at)?;
                 at += part;
             }

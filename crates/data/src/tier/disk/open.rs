@@ -59,7 +59,7 @@ pub(super) fn open(config: &DiskConfig, troubles: &Troubles) -> Result<Store, Un
             open_as_reader(config, cache)
         }
         Err(error @ DirectoryError::Io { .. }) => {
-            let store = open_as_reader(config, cache)?;
+            let Ok(store) = open_as_reader(config, cache) else { return Err(error.into()) };
             let sentence = format!("{error}; what is held there is read, nothing is added");
             troubles.warn(Trouble::ReadOnly, sentence);
             Ok(store)
