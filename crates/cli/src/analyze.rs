@@ -14,14 +14,15 @@ use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::text::{chart, grouped, percent};
+use crate::usage::{UsageError, count};
+
 /// Looked-up positions a run may cost: about a second on two cores.
 const LOOKUPS: u32 = 20_000_000;
 /// Each epoch's permutation is kept ready, some 300 bytes each.
 const MOST_EPOCHS: u64 = 100_000;
 /// Each thread keeps 16 bytes a worker.
 const MOST_WORKERS: u64 = 1 << 20;
-/// Columns of a full bar.
-const BAR: usize = 48;
 /// Rows of a chart.
 const ROWS: usize = 16;
 
@@ -52,33 +53,6 @@ pub struct AnalyzeArgs {
     /// Print JSON instead of charts
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments that are fine one by one but not together. Like the command-line
-/// parser's own complaints, it is the user's to mend: exit code 2.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsageError(String);
-
-impl std::fmt::Display for UsageError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
-fn count(text: &str, what: &str, most: u64) -> Result<u32, String> {
-    let number: i128 = text
-        .replace(['_', ','], "")
-        .parse()
-        .map_err(|_| format!("{what} must be a whole number, such as 1000 or 1_000"))?;
-    if number < 1 {
-        return Err(format!("{what} must be at least 1"));
-    }
-    if number > i128::from(most) {
-        return Err(format!("{what} must be at most {most}"));
-    }
-    Ok(number as u32)
 }
 
 fn samples(text: &str) -> Result<u32, String> {
@@ -149,7 +123,7 @@ impl Analysis {
             room: (args.capacity / f64::from(args.workers)).min(1.0),
         };
         let survey = survey(&stream, question)
-            .ok_or_else(|| UsageError("only index-free orders can be surveyed".to_owned()))?;
+            .ok_or_else(|| UsageError::new("only index-free orders can be surveyed".to_owned()))?;
         Ok(Self { args, stream, law, survey })
     }
 
@@ -360,7 +334,7 @@ impl Analysis {
 fn stream(args: &AnalyzeArgs) -> Result<AccessStream, UsageError> {
     let AnalyzeArgs { samples, workers, seed, .. } = *args;
     if workers > samples {
-        return Err(UsageError(format!(
+        return Err(UsageError::new(format!(
             "--workers {workers} is more than --samples {samples}: some workers would have \
              nothing to read"
         )));
@@ -368,7 +342,7 @@ fn stream(args: &AnalyzeArgs) -> Result<AccessStream, UsageError> {
     // Lobster's 32 a GPU, or an epoch in one batch where that is less.
     let batch = args.batch.unwrap_or_else(|| workers * (samples / workers).min(32));
     if batch > samples {
-        return Err(UsageError(format!(
+        return Err(UsageError::new(format!(
             "--batch {batch} is more than --samples {samples}: an epoch has no complete batch"
         )));
     }
@@ -382,7 +356,7 @@ fn stream(args: &AnalyzeArgs) -> Result<AccessStream, UsageError> {
         sampler_drop_last: false,
         drop_last: false,
     })
-    .map_err(|error| UsageError(format!("--batch: {error}")))
+    .map_err(|error| UsageError::new(format!("--batch: {error}")))
 }
 
 /// The next of 0.25, 0.5, 1, 2, 5, 10, 20, 50, ... that is not less.
@@ -394,43 +368,6 @@ fn round_step(least: f64) -> f64 {
         step *= if (lead - 2.0).abs() < 1e-6 { 2.5 } else { 2.0 };
     }
     step
-}
-
-/// One bar a row, the longest over the full width.
-fn chart(out: &mut String, rows: impl Iterator<Item = (String, f64)>) -> std::fmt::Result {
-    let rows: Vec<(String, f64)> = rows.collect();
-    let widest = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
-    let most = rows.iter().map(|&(_, share)| share).fold(f64::MIN_POSITIVE, f64::max);
-    for (label, share) in rows {
-        let bar = bar(share / most);
-        writeln!(out, "  {label:>widest$}  {bar:<BAR$}  {:>7}", percent(share))?;
-    }
-    Ok(())
-}
-
-/// A bar of eighths of a column.
-fn bar(share: f64) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (share * (BAR * 8) as f64).round() as usize;
-    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
-/// 1234567.8 as 1,234,567.8.
-fn grouped(value: f64, decimals: usize) -> String {
-    let text = format!("{value:.decimals$}");
-    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let mut grouped = String::new();
-    for (i, digit) in whole.chars().enumerate() {
-        if i > 0 && (whole.len() - i) % 3 == 0 {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped + rest
 }
 
 #[cfg(test)]
@@ -526,12 +463,5 @@ mod tests {
     fn steps_are_round() {
         let steps: Vec<f64> = [0.1, 0.3, 0.7, 1.5, 2.1, 7.0, 11.0, 21.0].map(round_step).into();
         assert_eq!(steps, [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
-    }
-
-    #[test]
-    fn groups_digits() {
-        assert_eq!(grouped(1_234_567.84, 1), "1,234,567.8");
-        assert_eq!(grouped(322.9, 1), "322.9");
-        assert_eq!(grouped(0.0, 0), "0");
     }
 }

@@ -2,12 +2,24 @@
 #![forbid(unsafe_code)]
 
 mod analyze;
+mod cache;
+mod dataset;
+mod environment;
+mod logging;
+mod ls;
+mod read;
 mod simulate;
+mod text;
+mod usage;
 
 use std::process::ExitCode;
 
+use belady_data::source::OpenError;
+use belady_data::tier::disk::ManageError;
+use belady_engine::EngineError;
 use belady_sim::scenario::ScenarioError;
 use clap::{Parser, Subcommand};
+use usage::UsageError;
 
 /// Feeds machine-learning training from the right place at the right time.
 #[derive(Debug, Parser)]
@@ -23,12 +35,28 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Show how often and how far apart a run reads its samples
     Analyze(analyze::AnalyzeArgs),
+    /// Read a dataset as training would, and measure it
+    Read(Box<read::ReadArgs>),
+    /// Show what a dataset holds
+    Ls(ls::LsArgs),
+    /// Look after the caches in a directory
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
+    /// Show the environment variables that Belady reads
+    #[command(after_help = environment::help())]
+    Environment,
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    logging::start();
+    let result = match command {
         Command::Simulate(args) => simulate::run(&args),
         Command::Analyze(args) => analyze::run(args),
+        Command::Read(args) => read::run(&args),
+        Command::Ls(args) => ls::run(&args),
+        Command::Cache(command) => cache::run(&command),
+        Command::Environment => environment::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,11 +64,29 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             // 2 is a mistake in what was asked for, as from the argument parser itself.
-            let asked_wrongly = error.chain().any(<dyn std::error::Error>::is::<ScenarioError>)
-                || error.is::<analyze::UsageError>();
-            ExitCode::from(if asked_wrongly { 2 } else { 1 })
+            ExitCode::from(if asked_wrongly(&error) { 2 } else { 1 })
         }
     }
+}
+
+fn asked_wrongly(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<ScenarioError>() || cause.is::<UsageError>())
+        || error.downcast_ref::<OpenError>().is_some_and(|error| {
+            // Storage that fails is not the user's mistake.
+            !matches!(error, OpenError::Unreadable { .. } | OpenError::Index { .. })
+        })
+        || error.downcast_ref::<EngineError>().is_some_and(|error| {
+            matches!(
+                error,
+                EngineError::StagingTooSmall { .. }
+                    | EngineError::SimulatorOnly(..)
+                    | EngineError::Policy(_)
+                    | EngineError::Sampler(_)
+            )
+        })
+        || error
+            .downcast_ref::<ManageError>()
+            .is_some_and(|error| !matches!(error, ManageError::Io { .. } | ManageError::InUse(_)))
 }
 
 /// `belady ... | head` is no failure.

@@ -12,6 +12,8 @@ use belady_sim::scenario::{Scenario, Set, Sweep};
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::environment;
+
 #[derive(Args, Clone, Debug)]
 pub struct SimulateArgs {
     /// The scenario: a TOML file
@@ -80,7 +82,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
     if args.json {
         writeln!(out, "{}", json(&outcomes))?;
     } else {
-        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = std::io::stdout().is_terminal() && environment::NO_COLOR.value().is_none();
         write!(out, "{}", table_with(&outcomes, Style { colour }))?;
         if let Some(path) = &args.html {
             writeln!(out, "Report: {}", path.display())?;

@@ -264,5 +264,7 @@ fn analyze_refuses_what_makes_no_sense() {
 fn help_names_the_commands() {
     let output = belady(&["--help"]).assert().success().get_output().stdout.clone();
     let text = String::from_utf8_lossy(&output);
-    assert!(text.contains("simulate") && text.contains("analyze"));
+    for command in ["simulate", "analyze", "read", "ls", "cache", "environment"] {
+        assert!(text.contains(&format!("\n  {command} ")), "{command} is not in: {text}");
+    }
 }

@@ -24,6 +24,10 @@ fn a_closed_pipe_ends_quietly() {
         &["simulate", "scenarios/nopfs-mnist.toml", "--policy", "perfect"],
         &["analyze", "--samples", "1000", "--workers", "2", "--epochs", "3"],
         &["analyze", "--samples", "1000", "--workers", "2", "--epochs", "3", "--json"],
+        &["ls", "scenarios", "--format", "flat", "--no-snapshot"],
+        &["read", "scenarios", "--format", "flat", "--no-snapshot"],
+        &["read", "scenarios", "--format", "flat", "--no-snapshot", "--json"],
+        &["environment"],
     ] {
         assert_eq!(status_after_the_reader_left(arguments), (Some(0), String::new()));
     }

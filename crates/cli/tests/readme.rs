@@ -1,7 +1,7 @@
 //! The commands in the documentation, run as they stand.
 //!
 //! In a `sh` block every line that starts with `belady` is run, in a folder that has the
-//! repository's `scenarios`; a `make` line has to name a target that exists. A `text` block
+//! repository's `scenarios` and a small dataset, `photos`; a `make` line has to name a target that exists. A `text` block
 //! that follows the commands has to be what they print. After a change that is meant:
 //!
 //! ```sh
@@ -13,12 +13,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/model.md",
     "docs/policies.md",
+    "docs/reading.md",
     "docs/scenarios.md",
     "docs/simulator.md",
     "docs/validation.md",
@@ -84,6 +85,7 @@ fn run(command: &str, folder: &Path, at: &str) -> String {
         .args(["-c", command])
         .current_dir(folder)
         .env("PATH", std::env::join_paths(path).expect("a search path"))
+        .env("BELADY_SNAPSHOTS", folder.join("snapshots"))
         .output()
         .expect("sh runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -106,6 +108,16 @@ fn run_block(block: &Block, makefile: &str, folder: &Path, at: &str) -> Option<S
     printed
 }
 
+/// Sixty files of 2 to 40 KB in three class folders.
+fn write_photos(folder: &Path) {
+    for at in 0..60_usize {
+        let class = folder.join(["cat", "dog", "owl"][at % 3]);
+        std::fs::create_dir_all(&class).expect("a class folder");
+        let size = 2000 + at * at * 38_000 / (59 * 59);
+        std::fs::write(class.join(format!("{at:02}.jpg")), vec![at as u8; size]).expect("a file");
+    }
+}
+
 #[test]
 fn documented_commands_run_and_print_what_is_shown() {
     let makefile = read(&root().join("Makefile"));
@@ -113,6 +125,7 @@ fn documented_commands_run_and_print_what_is_shown() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::os::unix::fs::symlink(root().join("scenarios"), folder.path().join("scenarios"))
         .expect("a link to the scenarios");
+    write_photos(&folder.path().join("photos"));
     let update = std::env::var_os("UPDATE_DOCS").is_some();
     let mut compared = 0;
     for document in DOCUMENTS {

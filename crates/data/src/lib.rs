@@ -13,7 +13,7 @@
 mod file;
 pub mod source;
 pub mod stage;
-mod sync;
+pub mod sync;
 pub mod tier;
 
 pub use belady_control::sampler::SampleId;

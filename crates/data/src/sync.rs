@@ -7,8 +7,96 @@ pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 #[cfg(feature = "shuttle")]
 pub use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
+/// Atomics that carry data or counts and never order anything. They keep the layout of
+/// their integers in every build, and an explorer need not look at them.
+pub(crate) use std::sync::atomic as plain;
+
+pub(crate) use futex::{Futex, SPINS};
+
 /// Locks even if a thread that held the lock has panicked: what our locks guard is
 /// complete between any two statements.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A word in memory, possibly shared by processes, that threads sleep on.
+#[cfg(not(feature = "shuttle"))]
+mod futex {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use rustix::io::Errno;
+    use rustix::thread::futex;
+
+    /// Looks at a condition before sleeping: one to two microseconds, about what it costs to
+    /// sleep and be woken. More would burn a core that the other side may need.
+    pub const SPINS: u32 = 40;
+
+    #[repr(transparent)]
+    #[derive(Debug, Default)]
+    pub struct Futex(AtomicU32);
+
+    impl Futex {
+        pub fn load(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+
+        /// Sleeps while the word is `seen`. False if the time went by; true if woken, and
+        /// sometimes for no reason.
+        pub fn wait(&self, seen: u32, timeout: Duration) -> bool {
+            let Ok(timeout) = timeout.try_into() else { return true };
+            // Not PRIVATE: the other side may be another process.
+            let slept = futex::wait(&self.0, futex::Flags::empty(), seen, Some(&timeout));
+            !matches!(slept, Err(Errno::TIMEDOUT))
+        }
+
+        /// Changes the word and wakes all that sleep on it.
+        pub fn wake(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            // Fails only for addresses that are not mapped.
+            let _ = futex::wake(&self.0, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+}
+
+/// The same as a model that shuttle can explore. No time passes in it: a wake-up that never
+/// comes is a deadlock, which the explorer reports.
+#[cfg(feature = "shuttle")]
+mod futex {
+    use std::time::Duration;
+
+    use super::atomic::{AtomicU32, Ordering};
+    use super::{Condvar, Mutex, lock};
+
+    pub const SPINS: u32 = 1;
+
+    #[derive(Debug, Default)]
+    pub struct Futex {
+        word: AtomicU32,
+        queue: Mutex<()>,
+        woken: Condvar,
+    }
+
+    impl Futex {
+        pub fn load(&self) -> u32 {
+            self.word.load(Ordering::SeqCst)
+        }
+
+        pub fn wait(&self, seen: u32, timeout: Duration) -> bool {
+            if timeout.is_zero() {
+                return false;
+            }
+            let queue = lock(&self.queue);
+            if self.load() == seen {
+                drop(self.woken.wait(queue));
+            }
+            true
+        }
+
+        pub fn wake(&self) {
+            self.word.fetch_add(1, Ordering::SeqCst);
+            let _queue = lock(&self.queue);
+            self.woken.notify_all();
+        }
+    }
 }

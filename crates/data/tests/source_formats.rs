@@ -200,7 +200,9 @@ fn formats_are_guessed_from_names() {
         (&[], Format::Flat),
     ] {
         let dataset = Dataset::new();
-        files.iter().for_each(|file| dataset.write(file, b"x"));
+        for file in files {
+            dataset.write(file, b"x");
+        }
         assert_eq!(Format::guess(&dataset.root).expect("a guess"), format, "{files:?}");
     }
     let dataset = Dataset::with(&[("tokens.bin", b"x")]);

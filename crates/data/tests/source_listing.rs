@@ -95,7 +95,9 @@ fn links_are_followed_and_loops_end() {
 fn extensions_choose_files_in_any_case() {
     let files = ["a/1.jpg", "a/2.JPEG", "a/3.txt", "a/jpg", "b/4.Jpg"];
     let dataset = Dataset::new();
-    files.iter().for_each(|file| dataset.write(file, b"x"));
+    for file in files {
+        dataset.write(file, b"x");
+    }
     symlink("3.txt", dataset.root.join("a/5.jpg")).expect("linked");
     let options = OpenOptions {
         extensions: vec!["jpg".to_owned(), "jpeg".to_owned()],

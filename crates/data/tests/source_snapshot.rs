@@ -29,7 +29,8 @@ fn the_second_opening_lists_nothing() {
 
 #[test]
 fn every_change_is_noticed_and_listed_again() {
-    let changes: [(&str, fn(&Path)); 6] = [
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 6] = [
         ("a new file", |root| fs::write(root.join("a/0"), "zero").expect("written")),
         ("a file gone", |root| fs::remove_file(root.join("a/1")).expect("removed")),
         ("a new class", |root| {

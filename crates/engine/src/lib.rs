@@ -1,1 +1,36 @@
-//! The real world around the policies.
+//! The engine: the real world around the policies.
+//!
+//! ```text
+//! epochs ──▶ planner ──▶ parcels ──▶ loading threads ──▶ in order: let go, keep ──▶ consumer
+//!   plan      policy      ring        tiers, source        tiers                     batches
+//! ```
+//!
+//! A [`planner`] goes through the access stream ahead of the consumer and asks the policy what
+//! to do. Everything it decides is in logical time. [`load`] and [`keep`] carry it out with
+//! the threads of the [`pool`], and [`flights`] see to it that a sample which is wanted
+//! several times at once is read once. [`build`] wires it all together.
+
+mod brain;
+mod build;
+mod cache;
+mod config;
+mod epochs;
+mod error;
+mod flights;
+mod keep;
+mod load;
+mod loader;
+pub mod metrics;
+mod parcel;
+mod planner;
+mod pool;
+mod prefetch;
+mod rates;
+mod run;
+mod system;
+pub mod trace;
+
+pub use build::Engine;
+pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, TierConfig};
+pub use error::EngineError;
+pub use loader::{Batch, Loader, Sample};

@@ -51,7 +51,7 @@ pub type TierId = u8;
 
 /// Where a sample is read from. A sample that still stands in some node's ring, on its
 /// way to a tier, counts as in that tier: the ring serves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Place {
     Source,
     /// A tier of this node.
@@ -61,7 +61,7 @@ pub enum Place {
 }
 
 /// Stage one sample of the batch that was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Load {
     pub sample: SampleId,
     pub from: Place,
@@ -78,7 +78,7 @@ impl Load {
 }
 
 /// Put a sample of the batch just consumed, still in this node's ring, into a tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Keep {
     pub sample: SampleId,
     /// Usually this node; another one gets it over the network.
@@ -87,14 +87,14 @@ pub struct Keep {
 }
 
 /// Drop a sample from a tier of this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Evict {
     pub sample: SampleId,
     pub tier: TierId,
 }
 
 /// Fetch a sample from the source into the tier whose prefetcher asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Fetch {
     pub sample: SampleId,
 }
@@ -116,7 +116,7 @@ pub enum Event<'a> {
 }
 
 /// How the node's staging threads are used from now on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Threads {
     /// Any thread loads or preprocesses for any local rank.
     Pooled,
@@ -127,7 +127,7 @@ pub enum Threads {
 }
 
 /// What to do. The vectors are reused from event to event; a policy only appends.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Actions {
     pub loads: Vec<Load>,
     pub keeps: Vec<Keep>,

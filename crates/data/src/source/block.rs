@@ -11,11 +11,13 @@
 //! ```
 //!
 //! A block from outside is checked once ([`Layout::check`]): the checksum of the whole, and
-//! every end, index and range in it. After that, no accessor can leave the block.
+//! every end, index, range and label in it. After that, no accessor can leave the block.
+//!
+//! Large blocks are hashed and checked on all cores, by threads that live no longer than
+//! that: a pool that outlives the call would be lost in a forked child.
 
 use std::ops::Range;
 
-use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"BeladyCt";
@@ -23,8 +25,13 @@ const VERSION: u64 = 1;
 const HEADER: usize = 128;
 /// The checksum covers everything behind itself.
 const CHECKED_FROM: usize = 16;
-/// Long inputs are hashed in pieces of this many bytes, on all cores. Part of the format.
-const HASHED_AT_ONCE: usize = 1 << 20;
+/// Long inputs are hashed in pieces of this many bytes. Part of the format.
+const PIECE: usize = 1 << 20;
+/// Work for a thread: a few hundred microseconds, several times what starting it takes.
+const PIECES_FOR_A_THREAD: usize = 4;
+
+/// The label of a sample that has none, in a dataset where others have one.
+pub(super) const NO_LABEL: u32 = u32::MAX;
 
 /// Why the bytes of a snapshot cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,21 +149,20 @@ impl Layout {
         }
         layout.check_texts(block)?;
         layout.check_ranges(block)?;
+        layout.check_labels(block)?;
         Ok(layout)
     }
 
     fn check_texts(&self, block: &[u8]) -> Result<(), SnapshotError> {
         for texts in [&self.paths, &self.classes, &self.directories] {
             let ends = &block[texts.ends.clone()];
-            let ordered = ends.par_chunks(HASHED_AT_ONCE).enumerate().all(|(chunk, part)| {
-                let before = match chunk {
-                    0 => 0,
-                    _ => u64_at(ends, chunk * HASHED_AT_ONCE - 8),
-                };
-                ascending(before, part)
+            let ordered = on_all_cores(ends.len().div_ceil(PIECE), |piece| {
+                let start = piece * PIECE;
+                let before = start.checked_sub(8).map_or(0, |at| u64_at(ends, at));
+                ascending(before, &ends[start..ends.len().min(start + PIECE)])
             });
             let last = ends.len().checked_sub(8).map_or(0, |at| u64_at(ends, at));
-            if !ordered || last != texts.bytes.len() as u64 {
+            if ordered.contains(&false) || last != texts.bytes.len() as u64 {
                 return Err(broken("its names do not follow each other"));
             }
         }
@@ -165,20 +171,46 @@ impl Layout {
 
     /// A range must lie in a file that exists, and within it.
     fn check_ranges(&self, block: &[u8]) -> Result<(), SnapshotError> {
-        let files = block[self.sample_files.clone()].par_chunks_exact(4);
-        let offsets = block[self.sample_offsets.clone()].par_chunks_exact(8);
-        let lengths = block[self.sample_lengths.clone()].par_chunks_exact(8);
+        if self.counts.shape != Shape::Ranges {
+            return Ok(());
+        }
+        let files = &block[self.sample_files.clone()];
+        let offsets = &block[self.sample_offsets.clone()];
+        let lengths = &block[self.sample_lengths.clone()];
         let sizes = &block[self.file_sizes.clone()];
-        let fine = self.counts.shape != Shape::Ranges
-            || files.zip(offsets).zip(lengths).with_min_len(1 << 14).all(
-                |((file, offset), length)| {
-                    let file = u32_at(file, 0);
-                    let end = u64_at(offset, 0).checked_add(u64_at(length, 0));
-                    u64::from(file) < self.counts.files
-                        && end.is_some_and(|end| end <= u64_at(sizes, file as usize * 8))
-                },
-            );
-        if fine { Ok(()) } else { Err(broken("a sample lies outside its file")) }
+        let is_inside = |sample: usize| {
+            let file = u32_at(files, sample * 4);
+            let end = u64_at(offsets, sample * 8).checked_add(u64_at(lengths, sample * 8));
+            u64::from(file) < self.counts.files
+                && end.is_some_and(|end| end <= u64_at(sizes, file as usize * 8))
+        };
+        let samples = self.counts.samples as usize;
+        let inside = on_all_cores(samples.div_ceil(PIECE / 8), |piece| {
+            let start = piece * (PIECE / 8);
+            (start..samples.min(start + PIECE / 8)).all(is_inside)
+        });
+        if inside.contains(&false) {
+            return Err(broken("a sample lies outside its file"));
+        }
+        Ok(())
+    }
+
+    /// Where classes have names, a label must be the number of one.
+    fn check_labels(&self, block: &[u8]) -> Result<(), SnapshotError> {
+        let labels = &block[self.labels.clone()];
+        let named = self.counts.classes;
+        let is_named = |label: &[u8]| {
+            let label = u32_at(label, 0);
+            label == NO_LABEL || u64::from(label) < named
+        };
+        let fine = on_all_cores(labels.len().div_ceil(PIECE), |piece| {
+            let start = piece * PIECE;
+            labels[start..labels.len().min(start + PIECE)].chunks_exact(4).all(is_named)
+        });
+        if named > 0 && fine.contains(&false) {
+            return Err(broken("a label has no class"));
+        }
+        Ok(())
     }
 
     /// The bytes that tell this dataset from others: all columns of files and samples.
@@ -308,12 +340,40 @@ fn ascending(mut before: u64, ends: &[u8]) -> bool {
     ordered
 }
 
-/// xxh3 of the hashes of pieces, which all cores work on.
+/// xxh3; of longer inputs, that of the hashes of their pieces.
 fn hash(bytes: &[u8]) -> u64 {
-    if bytes.len() <= HASHED_AT_ONCE {
+    if bytes.len() <= PIECE {
         return xxh3_64(bytes);
     }
-    let pieces: Vec<u64> = bytes.par_chunks(HASHED_AT_ONCE).map(xxh3_64).collect();
-    let pieces: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_le_bytes()).collect();
-    xxh3_64(&pieces)
+    let pieces = on_all_cores(bytes.len().div_ceil(PIECE), |piece| {
+        let start = piece * PIECE;
+        xxh3_64(&bytes[start..bytes.len().min(start + PIECE)]).to_le_bytes()
+    });
+    xxh3_64(&pieces.concat())
+}
+
+/// What `work` gives for each piece.
+fn on_all_cores<T: Send>(pieces: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    if pieces <= PIECES_FOR_A_THREAD {
+        return (0..pieces).map(work).collect();
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.min(pieces.div_ceil(PIECES_FOR_A_THREAD));
+    let share = |thread: usize| pieces * thread / threads..pieces * (thread + 1) / threads;
+    let run = |thread| share(thread).map(&work).collect::<Vec<T>>();
+    std::thread::scope(|scope| {
+        let run = &run;
+        let spawn = |thread| std::thread::Builder::new().spawn_scoped(scope, move || run(thread));
+        // The first share is for this thread, and any for which there is no other.
+        let others: Vec<_> = (1..threads).map(|thread| (thread, spawn(thread))).collect();
+        let mut all = run(0);
+        for (thread, other) in others {
+            all.extend(match other.map(std::thread::ScopedJoinHandle::join) {
+                Ok(Ok(results)) => results,
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                Err(_) => run(thread),
+            });
+        }
+        all
+    })
 }

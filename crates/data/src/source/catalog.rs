@@ -11,11 +11,8 @@ use std::path::{Path, PathBuf};
 use belady_control::Sizes;
 use memmap2::Mmap;
 
-use super::block::{self, Counts, Layout, Shape, SnapshotError, Texts, u32_at, u64_at};
+use super::block::{self, Counts, Layout, NO_LABEL, Shape, SnapshotError, Texts, u32_at, u64_at};
 use crate::SampleId;
-
-/// The label of a sample that has none, in a dataset where others have one.
-const NO_LABEL: u32 = u32::MAX;
 
 /// Where a sample's payload lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use belady_control::model::Bytes;
 
+use super::counters::Counters;
 use super::open::OpenError;
 
 /// How samples lie in a dataset's files.
@@ -96,6 +97,10 @@ impl Format {
     /// TFRecord files alone `tfrecord`, folders of other files `folder`, anything else
     /// `flat`. Records cannot be guessed, since nothing tells their size.
     pub fn guess(path: &Path) -> Result<Self, OpenError> {
+        Self::guess_counted(path, &Counters::default())
+    }
+
+    pub(super) fn guess_counted(path: &Path, counters: &Counters) -> Result<Self, OpenError> {
         let metadata =
             std::fs::metadata(path).map_err(|error| OpenError::unreadable(path, error))?;
         if !metadata.is_dir() {
@@ -103,12 +108,12 @@ impl Format {
             let refused = || OpenError::CannotGuess { path: path.to_owned() };
             return packed.find(|format| format.claims(path)).ok_or_else(refused);
         }
-        let (files, folders) = look(path)?;
+        let (files, folders) = look(path, counters)?;
         if let Some(packed) = guess_packed(&files) {
             return Ok(packed);
         }
         for folder in &folders {
-            if let Some(files) = first_files(folder)? {
+            if let Some(files) = first_files(folder, counters)? {
                 return Ok(guess_packed(&files).unwrap_or(Self::Folder));
             }
         }
@@ -129,15 +134,15 @@ fn guess_packed(files: &[PathBuf]) -> Option<Format> {
 }
 
 /// The files of the first directory, in order, at or below this one that has any.
-fn first_files(directory: &Path) -> Result<Option<Vec<PathBuf>>, OpenError> {
-    let (files, folders) = look(directory)?;
+fn first_files(directory: &Path, counters: &Counters) -> Result<Option<Vec<PathBuf>>, OpenError> {
+    let (files, folders) = look(directory, counters)?;
     if !files.is_empty() {
         return Ok(Some(files));
     }
     for folder in &folders {
         // A link may lead back up here; a guess need not follow it.
         if !folder.is_symlink()
-            && let Some(files) = first_files(folder)?
+            && let Some(files) = first_files(folder, counters)?
         {
             return Ok(Some(files));
         }
@@ -146,8 +151,9 @@ fn first_files(directory: &Path) -> Result<Option<Vec<PathBuf>>, OpenError> {
 }
 
 /// The files and the folders in a directory, each sorted.
-fn look(directory: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), OpenError> {
+fn look(directory: &Path, counters: &Counters) -> Result<(Vec<PathBuf>, Vec<PathBuf>), OpenError> {
     let failed = |error| OpenError::unreadable(directory, error);
+    counters.listed();
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;

@@ -45,11 +45,12 @@ pub(super) fn list(
     let walk = Walk { root, extensions, progress, counters, astray: Mutex::default() };
     let mut directories = on_many_threads(|| walk.directory(PathBuf::new(), None))?;
     walk.warn_of_links_to_nowhere();
-    directories.par_sort_unstable_by(|a, b| order(&a.path).cmp(&order(&b.path)));
+    directories.sort_unstable_by(|a, b| order(&a.path).cmp(&order(&b.path)));
     Ok(directories)
 }
 
-/// Runs work that waits for the storage. Where no threads can be had, on those there are.
+/// Runs work that waits for the storage, on threads that live no longer than that: a forked
+/// child must never depend on its parent's.
 pub(super) fn on_many_threads<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match rayon::ThreadPoolBuilder::new().num_threads(THREADS).build() {
         Ok(pool) => pool.install(work),

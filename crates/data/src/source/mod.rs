@@ -1,9 +1,15 @@
 //! Sources: where a dataset rests. Read-only, shared with others, slow.
 //!
-//! A source is opened once: its files are listed and their records indexed, or the
-//! snapshot of an earlier listing is mapped ([`snapshot`]). What it holds is then fixed in
+//! A source is opened once ([`open`]): its files are listed and their samples found, or the
+//! snapshot of an earlier listing is mapped ([`Snapshots`]). What it holds is then fixed in
 //! a [`Catalog`], the same on every node, and [`Source::read`] fetches samples by their
 //! number. Wrappers make a source slow ([`Throttled`]) or unreliable ([`Faulty`]).
+//!
+//! ```text
+//! open -> snapshot -----------------------> catalog (block) -> reader -> descriptors
+//!      \-> format -> listing -> index ----/
+//!                                \-> tfrecord, webdataset (packed)
+//! ```
 
 mod block;
 mod catalog;
@@ -32,7 +38,7 @@ pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
 pub use counters::{Progress, Seen};
 pub use faulty::{Fault, FaultSpec, Faulty};
 pub use format::{Format, ParseFormatError};
-pub use open::{OpenError, OpenOptions, open};
+pub use open::{OpenError, OpenOptions, open, snapshot_path};
 pub use packed::{Flaw, IndexError, Record};
 pub use snapshot::Snapshots;
 pub use synthetic::Synthetic;
@@ -59,6 +65,20 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// Calls made on the storage so far, listing included.
     fn operations(&self) -> Operations;
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn catalog(&self) -> &Catalog {
+        (**self).catalog()
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        (**self).read(wants)
+    }
+
+    fn operations(&self) -> Operations {
+        (**self).operations()
+    }
 }
 
 /// Calls on the storage that a dataset rests on.

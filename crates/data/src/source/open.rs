@@ -86,9 +86,9 @@ pub fn open(
     options: &OpenOptions,
     progress: &Progress<'_>,
 ) -> Result<Box<dyn Source>, OpenError> {
-    let format = options.format.map_or_else(|| Format::guess(path), Ok)?;
-    let dataset = Dataset::at(path, format)?;
     let counters = Counters::default();
+    let format = options.format.map_or_else(|| Format::guess_counted(path, &counters), Ok)?;
+    let dataset = Dataset::at(path, format)?;
     let place = options.snapshots.place(path, &key(format, &options.extensions));
     let kept = place.as_ref().and_then(|place| place.load(&dataset.root, &counters));
     let catalog = if let Some(catalog) = kept {
@@ -110,6 +110,12 @@ pub fn open(
         snapshot: place.map(Place::into_path),
     };
     Ok(Box::new(Files::new(dataset.root, catalog, counters, opening)?))
+}
+
+/// Where the listing of a dataset is kept, if it is: what [`open`] looks for.
+pub fn snapshot_path(path: &Path, options: &OpenOptions) -> Option<PathBuf> {
+    let format = options.format.or_else(|| Format::guess(path).ok())?;
+    options.snapshots.place(path, &key(format, &options.extensions)).map(Place::into_path)
 }
 
 fn trailer(format: Format) -> Option<Trailer> {

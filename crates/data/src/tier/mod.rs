@@ -4,10 +4,25 @@
 //! A tier belongs to one dataset; its samples have the sizes of that dataset's catalog. Its
 //! quota is hard. Nothing here fails an epoch: a tier that cannot hold or give a sample says
 //! so as a value, and the engine reads the sample elsewhere.
+//!
+//! [`RamTier`] lends its memory without a lock; [`disk::DiskTier`] is found again by the
+//! next run; [`FaultyTier`] makes either fail on purpose. One suite judges all of them.
+
+#[cfg(test)]
+mod conformance;
+pub mod disk;
+mod extents;
+mod faulty;
+mod leases;
+mod ram;
 
 use std::fmt;
 
 use belady_control::model::Bytes;
+
+pub use disk::{DiskConfig, DiskTier};
+pub use faulty::{FaultyTier, TierFaultCounts, TierFaults};
+pub use ram::RamTier;
 
 use crate::SampleId;
 

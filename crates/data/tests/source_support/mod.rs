@@ -29,7 +29,9 @@ impl Dataset {
 
     pub fn with(files: &[(&str, &[u8])]) -> Self {
         let dataset = Self::new();
-        files.iter().for_each(|(path, bytes)| dataset.write(path, bytes));
+        for (path, bytes) in files {
+            dataset.write(path, bytes);
+        }
         dataset
     }
 
@@ -93,7 +95,7 @@ pub fn read(source: &dyn Source, samples: &[SampleId]) -> Result<Vec<Vec<u8>>, R
 
 /// Bytes that differ from sample to sample.
 pub fn noise(seed: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|at| ((at + 1) * (seed * 2 + 1) * 2_654_435_761 >> 13) as u8).collect()
+    (0..length).map(|at| (((at + 1) * (seed * 2 + 1) * 2_654_435_761) >> 13) as u8).collect()
 }
 
 pub fn expected(bytes: impl IntoIterator<Item = Vec<u8>>) -> Vec<Expected> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    #[error("cannot read the scenario {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}: {error}", path.display())]
     InFile { path: PathBuf, error: Box<ScenarioError> },

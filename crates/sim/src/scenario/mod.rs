@@ -15,6 +15,9 @@
 //! 5. [`Scenario::job`] draws the sizes ([`dataset`]), builds the access stream
 //!    and checks what only the drawn sizes can tell.
 //!
+//! A [`system_file`] is the `[cluster]` part alone, for the engine on a real machine; a
+//! whole scenario serves as one too.
+//!
 //! Every mistake on the way is a [`ScenarioError`]: one sentence that names the
 //! key. The numbers that are allowed are bounded here once, so that sums of bytes
 //! and products of counts cannot overflow anywhere behind this door.
@@ -25,6 +28,7 @@ mod error;
 mod raw;
 mod schema;
 mod sweep;
+mod system_file;
 mod validate;
 
 use std::path::Path;
@@ -39,6 +43,7 @@ use belady_control::{Job, Sizes};
 pub use dataset::Dataset;
 pub use error::ScenarioError;
 pub use sweep::{Set, Sweep};
+pub use system_file::{Snapshot, SystemFile, system_file};
 
 /// All bytes that a run touches, all that its tiers hold: sums stay below this,
 /// which leaves two bits of a `u64` for whoever adds them up.
@@ -88,8 +93,7 @@ impl Scenario {
     /// Reads a scenario file, with `sets` overriding what it says. A relative
     /// `dataset.path` is taken from the file's folder.
     pub fn load(path: &Path, sets: &[Set]) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
+        let text = read_text(path)?;
         let stem = path
             .file_stem()
             .map_or_else(|| "scenario".to_owned(), |stem| stem.to_string_lossy().into_owned());
@@ -107,18 +111,7 @@ impl Scenario {
     }
 
     fn read(text: &str, sets: &[Set], name: &str, folder: &Path) -> Result<Self, ScenarioError> {
-        let mut table: toml::Table = toml::from_str(text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start.min(text.len()));
-            ScenarioError::Syntax {
-                line: 1 + text.get(..start).unwrap_or(text).matches('\n').count(),
-                message: error.message().replace('\n', ", "),
-            }
-        })?;
-        for set in sets {
-            set.apply(&mut table)?;
-        }
-        schema::refuse_unknown_keys(&table)?;
-        validate::scenario(raw::RawScenario::from_table(table)?, name, folder)
+        validate::scenario(read_raw(text, sets)?, name, folder)
     }
 
     /// Runs only the named policies, in the order given: those of the scenario by
@@ -226,6 +219,27 @@ impl Scenario {
         }
         Ok(())
     }
+}
+
+fn read_text(path: &Path) -> Result<String, ScenarioError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })
+}
+
+/// Steps 1 to 3: from text to options as typed.
+fn read_raw(text: &str, sets: &[Set]) -> Result<raw::RawScenario, ScenarioError> {
+    let mut table: toml::Table = toml::from_str(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start.min(text.len()));
+        ScenarioError::Syntax {
+            line: 1 + text.get(..start).unwrap_or(text).matches('\n').count(),
+            message: error.message().replace('\n', ", "),
+        }
+    })?;
+    for set in sets {
+        set.apply(&mut table)?;
+    }
+    schema::refuse_unknown_keys(&table)?;
+    raw::RawScenario::from_table(table)
 }
 
 impl Training {

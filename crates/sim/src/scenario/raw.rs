@@ -58,6 +58,8 @@ pub struct RawCluster {
     pub preprocess: Option<Quantity<Rate>>,
     pub network: Option<Quantity<Rate>>,
     pub pipeline: Option<String>,
+    pub serving_threads: Option<Whole>,
+    pub snapshot: Option<RawSnapshot>,
     pub source: RawSource,
     pub tier: Vec<RawTier>,
 }
@@ -79,6 +81,7 @@ pub struct RawTier {
     pub threads: Option<Whole>,
     pub read: Option<RawCurve>,
     pub write: Option<RawCurve>,
+    pub path: Option<String>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -101,6 +104,14 @@ pub type RawCurve = Vec<RawPoint>;
 #[derive(Debug, serde::Deserialize)]
 #[serde(expecting = "a pair such as [2, \"86 MB/s\"]")]
 pub struct RawPoint(pub Whole, pub Quantity<Rate>);
+
+/// Whether the list of a dataset's files is kept, or where.
+#[derive(Debug, serde::Deserialize)]
+#[serde(untagged, expecting = "expected true, false or a directory")]
+pub enum RawSnapshot {
+    Kept(bool),
+    In(String),
+}
 
 /// A whole number of any size and sign; its range is judged where its key is known.
 #[derive(Clone, Copy, Debug)]

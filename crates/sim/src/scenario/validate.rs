@@ -16,7 +16,7 @@ use super::raw::{
     RawTier, RawTraining, Whole,
 };
 use super::schema::nearest;
-use super::{MOST_BYTES, PolicySpec, Scenario, ScenarioError, Training};
+use super::{MOST_BYTES, PolicySpec, Scenario, ScenarioError, Training, system_file};
 
 /// Far more than any machine has; keeps per-rank and per-thread state allocatable.
 const MOST_RANKS: i64 = 1 << 20;
@@ -26,7 +26,7 @@ const MOST_NODES: i64 = u16::MAX as i64 - 1;
 const MOST_READERS: i64 = 1 << 24;
 /// Every epoch has a line in the outcome.
 const MOST_EPOCHS: i64 = 1_000_000;
-const MOST_THREADS: i64 = 1 << 16;
+pub const MOST_THREADS: i64 = 1 << 16;
 /// Tiers are numbered by `u8`; nobody has more kinds of storage than this.
 const MOST_TIERS: usize = 16;
 const MOST_SAMPLES: i64 = u32::MAX as i64;
@@ -36,6 +36,7 @@ const SLOWEST: Rate = Rate(1.0);
 pub fn scenario(raw: RawScenario, name: &str, folder: &Path) -> Result<Scenario, ScenarioError> {
     let dataset = dataset(&raw.dataset, folder)?;
     let training = training(raw.training)?;
+    system_file::check_local(&raw.cluster)?;
     let system = system(raw.cluster)?;
     let policies = policies(raw.policy, &system)?;
     let ranks = system.ranks();
@@ -255,7 +256,7 @@ fn training(raw: RawTraining) -> Result<Training, ScenarioError> {
     })
 }
 
-fn system(raw: RawCluster) -> Result<System, ScenarioError> {
+pub fn system(raw: RawCluster) -> Result<System, ScenarioError> {
     let nodes = needed(raw.nodes, "cluster.nodes", "")?;
     let nodes = whole("cluster.nodes", nodes, 1, MOST_NODES)?;
     let ranks_per_node = raw.ranks_per_node.unwrap_or(Whole(1));
@@ -485,7 +486,7 @@ fn needed<T>(value: Option<T>, key: &str, hint: &'static str) -> Result<T, Scena
     value.ok_or_else(|| ScenarioError::Missing { key: key.to_owned(), hint })
 }
 
-fn whole(key: &str, Whole(value): Whole, min: i64, max: i64) -> Result<i64, ScenarioError> {
+pub fn whole(key: &str, Whole(value): Whole, min: i64, max: i64) -> Result<i64, ScenarioError> {
     if value < min {
         return Err(ScenarioError::invalid(key, format!("is {value}; it must be at least {min}")));
     }

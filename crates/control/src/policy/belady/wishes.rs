@@ -53,8 +53,11 @@ impl Transition<'_> {
             }
         }
         let nodes = u64::from(system.nodes);
+        // What is on one node and fits there never moves, so nothing wavers.
+        let all_on_one_node = nodes == 1 && system.cache_capacity().0 >= bytes;
+        let slack = if all_on_one_node { 0.0 } else { SLACK };
         let capacities: Vec<f64> = (1..self.tiers)
-            .map(|tier| (nodes * system.tiers[tier].capacity.0) as f64 * (1.0 - SLACK))
+            .map(|tier| (nodes * system.tiers[tier].capacity.0) as f64 * (1.0 - slack))
             .collect();
         let fits = capacities.iter().sum::<f64>() >= bytes as f64;
         let share = |room: f64| room / bytes.max(1) as f64;

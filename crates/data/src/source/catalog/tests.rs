@@ -35,7 +35,8 @@ fn builder() -> impl Strategy<Value = CatalogBuilder> {
     );
     (files(), picks, others).prop_map(|(files, picks, others)| {
         let (classes, directories, whole, labelled) = others;
-        let label = |label: Option<u32>| label.filter(|&at| labelled && at != NO_LABEL);
+        let named = if classes.is_empty() { NO_LABEL } else { classes.len() as u32 };
+        let label = |label: Option<u32>| label.filter(|_| labelled).map(|at| at % named);
         let samples = if whole || files.is_empty() {
             let all = files.iter().enumerate().map(|(at, file)| SampleEntry {
                 location: Location { file: at as u32, offset: 0, length: file.size },
@@ -71,9 +72,12 @@ fn assert_same(catalog: &Catalog, rows: &CatalogBuilder) {
 
 /// Calls everything that a catalog offers.
 fn touch(catalog: &Catalog) {
+    let classes = catalog.classes().len();
     for sample in 0..catalog.len() {
         let location = catalog.location(sample);
-        let _ = (catalog.label(sample), catalog.size(sample));
+        let label = catalog.label(sample);
+        assert!(classes == 0 || label.is_none_or(|label| (label as usize) < classes));
+        assert_eq!(catalog.size(sample), location.length);
         if catalog.files() > 0 {
             let end = location.offset + location.length;
             assert!(end <= catalog.file_size(location.file));
@@ -81,7 +85,7 @@ fn touch(catalog: &Catalog) {
     }
     (0..catalog.files()).for_each(|file| drop(catalog.file(file)));
     (0..catalog.directories()).for_each(|at| drop(catalog.directory(at).0.to_owned()));
-    let _ = (catalog.classes(), catalog.fingerprint());
+    let _ = catalog.fingerprint();
 }
 
 proptest! {
@@ -195,4 +199,36 @@ fn each_way_of_being_wrong_has_its_error() {
         Catalog::seal(bytes);
     });
     assert!(outside.to_string().contains("outside its file"), "{outside}");
+}
+
+#[test]
+fn blocks_of_many_pieces_are_checked_to_the_end() {
+    let files = 4;
+    let samples = 1_500_000u32;
+    let range = |sample: u32| SampleEntry {
+        location: Location { file: sample % files, offset: u64::from(sample), length: 7 },
+        label: None,
+    };
+    let file = |at: u32| FileEntry { path: at.to_string().into(), size: 1_500_006, modified: 1 };
+    let catalog = CatalogBuilder {
+        files: (0..files).map(file).collect(),
+        samples: (0..samples).map(range).collect(),
+        ..Default::default()
+    }
+    .finish();
+    let good = catalog.as_bytes().to_vec();
+    let layout = Layout::check(&good).expect("good");
+    assert!((0..samples).step_by(997).all(|it| catalog.location(it) == range(it).location));
+    for at in [0, good.len() / 2, good.len() - 1] {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x10;
+        assert!(Catalog::from_bytes(bytes).is_err());
+    }
+    for sample in [0, samples as usize / 2, samples as usize - 1] {
+        let mut bytes = good.clone();
+        bytes[layout.sample_files.start + 4 * sample] = 4;
+        Catalog::seal(&mut bytes);
+        let error = Catalog::from_bytes(bytes).expect_err("outside");
+        assert_eq!(error, SnapshotError::Broken { what: "a sample lies outside its file" });
+    }
 }

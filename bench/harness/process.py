@@ -1,0 +1,149 @@
+"""Runs commands and says what they took.
+
+Times and memory are taken from outside, by the kernel's account of the child, so that a
+program cannot flatter itself. Every command is kept, to be printed beside its figures.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+class CommandFailed(Exception):
+    """A command could not be run to its end."""
+
+
+@dataclasses.dataclass
+class Finished:
+    """A command that ran to its end."""
+
+    output: str
+    wall: float
+    cpu: float
+    rss: int
+    # The largest sum of anonymous and shared memory that was seen while it ran.
+    anonymous: int
+
+    @property
+    def json(self):
+        try:
+            return json.loads(self.output)
+        except ValueError as error:
+            raise CommandFailed(f"did not print JSON: {self.output[:200]!r}") from error
+
+
+class Commands:
+    """The commands that were run, each once, as anyone can type them."""
+
+    def __init__(self):
+        self.seen = []
+        self.names = {f"{ROOT}/": ""}
+
+    def name(self, path, name):
+        """From now on `path` is shown as `name`: where it is says nothing."""
+        self.names[str(path)] = name
+
+    def show(self, command):
+        text = shlex.join(str(part) for part in command)
+        for path, name in self.names.items():
+            text = text.replace(path, name)
+        return text
+
+    def add(self, command):
+        text = self.show(command)
+        if text not in self.seen:
+            self.seen.append(text)
+
+
+def target_directory():
+    metadata = ["cargo", "metadata", "--no-deps", "--format-version=1"]
+    answer = subprocess.check_output(metadata, cwd=ROOT)
+    return pathlib.Path(json.loads(answer)["target_directory"])
+
+
+def run(commands, command, before=None, watch_memory=False):
+    """Runs a command; `before` runs in the child, before the command takes its place."""
+    command = [str(part) for part in command]
+    commands.add(command)
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        start = time.perf_counter()
+        try:
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=output, stderr=errors, preexec_fn=before
+            )
+        except OSError as error:
+            raise CommandFailed(f"{command[0]}: {error.strerror}") from error
+        watcher = MemoryWatcher(process.pid) if watch_memory else None
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        anonymous = watcher.stop() if watcher else 0
+        if process.returncode != 0:
+            errors.seek(0)
+            message = errors.read().decode(errors="replace").strip().splitlines()
+            told = message[-1] if message else "it said nothing"
+            raise CommandFailed(f"{commands.show(command)} failed: {told}")
+        output.seek(0)
+        text = output.read().decode()
+    return Finished(text, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, anonymous)
+
+
+class MemoryWatcher:
+    """Looks at a process every 20 ms; memory that is held for less may go unseen."""
+
+    def __init__(self, pid):
+        self.path, self.peak, self.over = f"/proc/{pid}/status", 0, threading.Event()
+        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+
+    def _look(self):
+        while not self.over.wait(0.02):
+            try:
+                with open(self.path) as status:
+                    fields = dict(line.split(":", 1) for line in status)
+            except (OSError, ValueError):
+                return
+            held = (fields.get(name, "0").split()[0] for name in ("RssAnon", "RssShmem"))
+            self.peak = max(self.peak, sum(int(kib) for kib in held) << 10)
+
+    def stop(self):
+        self.over.set()
+        self.thread.join()
+        return self.peak
+
+
+def drop_caches():
+    """Empties the page cache of this machine; whether it could."""
+    os.sync()
+    try:
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+        return True
+    except OSError:
+        return False
+
+
+def machine():
+    """The machine in one line."""
+    cpu, memory = "unknown CPU", 0
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.split(":", 1)[1].strip()
+            break
+    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal"):
+            memory = int(line.split()[1]) >> 20
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of {cpu}, {memory} GiB, Linux {os.uname().release}"
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,202 @@
+"""The slow section: a source behind slowfs, caches from nothing to everything.
+
+Bytes and operations are slowfs's own counters. Beside `belady read` stand the plain 16-thread
+reader on the same mount, the same reader on a mount with a page cache in a memory cgroup (LRU,
+as the kernel does it), the resource bound, and what `belady simulate` predicts.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+
+from .context import SAMPLE
+from .mount import HDMLP_4, Mount
+from .process import CommandFailed
+from .table import Section, percent, rate, seconds, size, spread, verdict
+
+FACTOR = 2
+CURVE = {readers: FACTOR * value for readers, value in HDMLP_4.items()}
+# What hdmlp-4's four nodes compute together, scaled like the source.
+CONSUME = FACTOR * 400e6
+SAMPLES = 10_000
+EPOCHS = 5
+STAGING = 64 << 20
+THREADS = 16
+# For the reader's code, stacks and spare buffers, and the kernel's inodes, which the cgroup
+# counts too: rather too much than too little.
+CGROUP_SLACK = 64 << 20
+PAGE = 4096
+CGROUPS = pathlib.Path("/sys/fs/cgroup/memory")
+
+
+def slow(context):
+    dataset = context.dataset(
+        "flat-slow", "--samples", SAMPLES, "--mean", f"{SAMPLE}B", "--stddev", "10KB"
+    )
+    total = sum(file.stat().st_size for file in dataset.iterdir())
+    section = Section(
+        ["cache", "loader", "epoch 1", "later epochs", "of the bound", "of simulate", "stall",
+         "source bytes, later", "over the bound", "opens, reads", "CPU-s", ""]
+    )
+    for share in (0.0, 0.3, 0.6, 1.0):
+        cache = round(share * total)
+        bound = max(total / CONSUME, max(0, total - cache) / (1e6 * max(CURVE.values())))
+        predicted = simulate(context, dataset, cache)
+        loaders = {"belady": lambda: ours(context, dataset, cache)}
+        if cache == 0:
+            loaders["plain reader"] = lambda: plain(context, dataset)
+        else:
+            loaders["page cache (LRU)"] = lambda: page_cache(context, dataset, cache)
+        for name, measure in loaders.items():
+            runs = [measure() for _ in range(context.runs)]
+            add_row(section, share, name, runs, total, cache, bound, predicted)
+        section.row(percent(share), "`belady simulate`", seconds(predicted["epoch_seconds"][0]),
+                    seconds(later(predicted["epoch_seconds"])), "", "", "",
+                    size(later(predicted["source_bytes_per_epoch"])), "", "", "", "")
+        section.row(percent(share), "bound", "", seconds(bound), "", "", "",
+                    size(max(0, total - cache)), "", "", "", "")
+    section.note(
+        f"Dataset: {SAMPLES:,} files, {size(total)}. t(γ) of `scenarios/hdmlp-4.toml` times "
+        f"{FACTOR}: {', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}, no latency. Consumer: "
+        f"{rate(CONSUME)}; staging {STAGING >> 20} MiB; {THREADS} threads; batch 64; {EPOCHS} "
+        "epochs. Times: best / median of the runs, a later epoch is the mean of epochs 2 to "
+        f"{EPOCHS}. Source bytes, opens and reads: slowfs's counters over the whole run, less one "
+        "reading of the dataset for the first epoch, per later epoch; the worst run. The page "
+        "cache is limited by a memory cgroup of the cache's size in whole pages, the staging "
+        f"buffer's and {CGROUP_SLACK >> 20} MiB. The plain reader keeps nothing, so it stands "
+        "beside no cache only."
+    )
+    return section
+
+
+def later(values):
+    return statistics.mean(values[1:])
+
+
+def add_row(section, share, name, runs, total, cache, bound, predicted):
+    epochs = [[epoch["seconds"] for epoch in run["epochs"]] for run in runs]
+    times = [later(values) for values in epochs]
+    stall = statistics.median(later([e["stall_seconds"] for e in run["epochs"]]) for run in runs)
+    per_epoch = [(run["source"]["bytes"] - total) / (EPOCHS - 1) for run in runs]
+    source = max(per_epoch)
+    worst = runs[per_epoch.index(source)]["source"]
+    operations = [(worst[kind] - SAMPLES) / (EPOCHS - 1) for kind in ("open", "read")]
+    over = (source - max(0, total - cache)) / total
+    off_bound, off_simulated = min(times) / bound - 1, min(times) / later(predicted["epoch_seconds"]) - 1
+    judged = ""
+    if name == "belady":
+        judged = ", ".join((
+            verdict(off_bound <= 0.05, "bound + 5 %"),
+            verdict(abs(off_simulated) <= 0.05, "simulate ± 5 %"),
+            verdict(over <= 0.01, "bytes + 1 %"),
+        ))
+    section.row(
+        percent(share), name, spread([values[0] for values in epochs], seconds), spread(times, seconds),
+        f"{100 * off_bound:+.1f} %", f"{100 * off_simulated:+.1f} %", seconds(stall),
+        size(source), f"{100 * over:+.2f} %", ", ".join(f"{count:,.0f}" for count in operations),
+        f"{min(run['cpu'] for run in runs):.2f}", judged,
+    )
+
+
+def counted(context, dataset, run, *options):
+    """Runs on a fresh mount; the loader's report with the mount's counters."""
+    with Mount(context.commands, context.binary("slowfs"), dataset, CURVE, *options) as at:
+        finished = run(at.path)
+        return {**finished.json, "cpu": finished.cpu, "source": at.stats()}
+
+
+def ours(context, dataset, cache):
+    system = context.folder / f"system-{cache}.toml"
+    system.write_text(cluster(cache))
+    cached = ("--cache", f"ram:{cache}B") if cache else ()
+    return counted(context, dataset, lambda at: context.read(
+        at, "flat", "--epochs", EPOCHS, "--staging", f"{STAGING}B", "--threads", THREADS, *cached,
+        "--policy", "belady", "--consume", f"{CONSUME / 1e6:g}MB/s", "--system", system,
+    ))
+
+
+def reader(context, at, **how):
+    return context.peer(
+        "reader", at, "--threads", THREADS, "--epochs", EPOCHS, "--batch", 64, "--staging",
+        f"{STAGING}B", "--consume", f"{CONSUME / 1e6:g}MB/s", **how,
+    )
+
+
+def plain(context, dataset):
+    return counted(context, dataset, lambda at: reader(context, at))
+
+
+def page_cache(context, dataset, cache):
+    # The kernel keeps whole pages; let it have as many as the cache's part of the files needs.
+    sizes = [file.stat().st_size for file in dataset.iterdir()]
+    pages = sum(-(-size // PAGE) * PAGE for size in sizes) * cache // sum(sizes)
+    with memory_cgroup(pages + STAGING + CGROUP_SLACK) as enter:
+        return counted(
+            context, dataset, lambda at: reader(context, at, before=enter), "--page-cache"
+        )
+
+
+@contextlib.contextmanager
+def memory_cgroup(limit):
+    """A cgroup (version 1) whose processes may hold `limit` bytes, page cache included."""
+    group = CGROUPS / f"belady-bench-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+    except OSError as error:
+        raise CommandFailed(f"cannot limit the page cache with a memory cgroup at {group}: {error}") from error
+    try:
+        yield lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+    finally:
+        # Page cache that outlives the reader is handed to the parent group.
+        group.rmdir()
+
+
+def cluster(cache):
+    """The machine as `belady read --system` and `belady simulate` know it."""
+    curve = ", ".join(f'[{readers}, "{value} MB/s"]' for readers, value in CURVE.items())
+    tier = f"""
+[[cluster.tier]]
+name = "ram"
+capacity = {cache}
+threads = 2
+read = [[1, "10 GB/s"]]
+""" if cache else ""
+    # Rates that no run comes near: what binds is the source and the consumer.
+    return f"""[cluster]
+nodes = 1
+compute = "{CONSUME / 1e6:g} MB/s"
+preprocess = "100 GB/s"
+network = "10 GB/s"
+
+[cluster.source]
+link = "100 GB/s"
+sharing = "aggregate"
+readers = "threads"
+throughput = [{curve}]
+
+[[cluster.tier]]
+name = "staging"
+capacity = {STAGING}
+threads = {THREADS}
+read = [[1, "10 GB/s"]]
+{tier}"""
+
+
+def simulate(context, dataset, cache):
+    scenario = context.folder / f"slow-{cache}.toml"
+    scenario.write_text(f"""name = "slow"
+
+[dataset]
+path = {json.dumps(str(dataset))}
+
+[training]
+epochs = {EPOCHS}
+batch = 64
+order = "torch"
+seed = 0
+
+{cluster(cache)}""")
+    return context.belady("simulate", scenario, "--policy", "belady", "--json").json[0]

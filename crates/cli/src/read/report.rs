@@ -1,0 +1,184 @@
+//! What a run was like: one line an epoch for a person, one object for a program.
+
+use std::fmt::Write as _;
+
+use belady_engine::metrics::{HistogramSnapshot, MetricsSnapshot, TierSnapshot};
+use serde_json::{Value, json};
+
+use super::args::Cache;
+use crate::text::{bytes, grouped, percent, table};
+
+/// An epoch as it was consumed. Reads for the next epoch that were made meanwhile count
+/// here: they took their time here.
+#[derive(Clone, Debug)]
+pub struct EpochReport {
+    pub epoch: u32,
+    pub seconds: f64,
+    pub samples: u64,
+    pub bytes: u64,
+    /// What the engine did meanwhile.
+    pub engine: MetricsSnapshot,
+}
+
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub policy: &'static str,
+    pub caches: Vec<Cache>,
+    pub epochs: Vec<EpochReport>,
+    /// Of the whole run.
+    pub engine: MetricsSnapshot,
+    /// From the dataset's opening to the first batch.
+    pub first_batch_seconds: f64,
+    pub wall_seconds: f64,
+    pub cpu_seconds: f64,
+    pub peak_rss: u64,
+    pub anonymous_peak: u64,
+    pub order_ok: bool,
+}
+
+impl Report {
+    pub fn json(&self) -> Value {
+        let epochs: Vec<Value> = self.epochs.iter().map(|epoch| self.epoch_json(epoch)).collect();
+        let tiers: Vec<Value> = self
+            .caches
+            .iter()
+            .zip(&self.engine.tiers)
+            .map(|(cache, tier)| tier_json(cache, tier))
+            .collect();
+        let engine = &self.engine;
+        json!({
+            "policy": self.policy,
+            "epochs": epochs,
+            "first_batch_ms": self.first_batch_seconds * 1e3,
+            "wait_us": quantiles(&engine.wait_us),
+            "boundary_wait_us": quantiles(&engine.boundary_wait_us),
+            "source_read_us": quantiles(&engine.source_read_us),
+            "source_operations": engine.operations,
+            "tiers": tiers,
+            "hit_ratio": engine.hit_ratio(),
+            "retries": engine.retries,
+            "timeouts": engine.timeouts,
+            "bad_samples": {
+                "raised": engine.bad.raised,
+                "skipped": engine.bad.skipped,
+                "replaced": engine.bad.replaced,
+            },
+            "peak_rss": self.peak_rss,
+            "anonymous_peak": self.anonymous_peak,
+            "cpu_seconds": self.cpu_seconds,
+            "wall_seconds": self.wall_seconds,
+            "order_ok": self.order_ok,
+        })
+    }
+
+    fn epoch_json(&self, epoch: &EpochReport) -> Value {
+        let engine = &epoch.engine;
+        json!({
+            "epoch": epoch.epoch,
+            "seconds": epoch.seconds,
+            "stall_seconds": engine.blocked_seconds(),
+            "samples": epoch.samples,
+            "bytes": epoch.bytes,
+            "source_bytes": engine.source.bytes,
+            "source_reads": engine.operations.read,
+            "source_opens": engine.operations.open,
+            "ram_bytes": self.cache_bytes(engine, false),
+            "disk_bytes": self.cache_bytes(engine, true),
+            "ring_bytes": engine.ring.bytes,
+        })
+    }
+
+    /// What the caches in RAM, or those on disk, gave.
+    fn cache_bytes(&self, engine: &MetricsSnapshot, disk: bool) -> u64 {
+        let tiers = self.caches.iter().zip(&engine.tiers);
+        let wanted = tiers.filter(|(cache, _)| cache.directory.is_some() == disk);
+        wanted.map(|(_, tier)| tier.bytes()).sum()
+    }
+
+    pub fn text(&self) -> String {
+        let headings =
+            ["epoch", "time", "rate", "stall", "samples", "bytes", "source", "ram", "disk", "ring"];
+        let rows: Vec<Vec<String>> = self.epochs.iter().map(|epoch| self.row(epoch)).collect();
+        let mut out = table(&headings, &rows);
+        let wait = |name: &str, waits: &HistogramSnapshot| {
+            let [p50, p99, max] = [waits.quantile(0.5), waits.quantile(0.99), waits.max];
+            format!("{name} {p50} / {p99} / {max} µs (median / p99 / longest)\n")
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "\nfirst batch after {}", seconds(self.first_batch_seconds));
+        out += &wait("waits for batches", &self.engine.wait_us);
+        out += &wait("waits at epochs' starts", &self.engine.boundary_wait_us);
+        let _ = writeln!(
+            out,
+            "memory {} at most, {} of it anonymous; {} of CPU in {}",
+            bytes(self.peak_rss),
+            bytes(self.anonymous_peak),
+            seconds(self.cpu_seconds),
+            seconds(self.wall_seconds),
+        );
+        let bad = self.engine.bad;
+        if bad.skipped + bad.replaced > 0 {
+            let _ = writeln!(
+                out,
+                "bad samples: {} skipped, {} replaced",
+                grouped(bad.skipped as f64, 0),
+                grouped(bad.replaced as f64, 0)
+            );
+        }
+        out += if self.order_ok {
+            "every epoch came in the promised order\n"
+        } else {
+            "the order was NOT the promised one\n"
+        };
+        out
+    }
+
+    fn row(&self, epoch: &EpochReport) -> Vec<String> {
+        let engine = &epoch.engine;
+        let per_second = epoch.bytes as f64 / epoch.seconds.max(f64::MIN_POSITIVE);
+        vec![
+            (epoch.epoch + 1).to_string(),
+            seconds(epoch.seconds),
+            format!("{}/s", bytes(per_second as u64)),
+            percent((engine.blocked_seconds() / epoch.seconds.max(f64::MIN_POSITIVE)).min(1.0)),
+            grouped(epoch.samples as f64, 0),
+            bytes(epoch.bytes),
+            bytes(engine.source.bytes),
+            bytes(self.cache_bytes(engine, false)),
+            bytes(self.cache_bytes(engine, true)),
+            bytes(engine.ring.bytes),
+        ]
+    }
+}
+
+fn tier_json(cache: &Cache, tier: &TierSnapshot) -> Value {
+    json!({
+        "name": tier.name,
+        "kind": if cache.directory.is_some() { "disk" } else { "ram" },
+        "capacity": cache.capacity.0,
+        "samples": tier.hits(),
+        "bytes": tier.bytes(),
+        "lent_bytes": tier.lent.bytes,
+        "misses": tier.misses,
+        "damaged": tier.damaged,
+        "puts": {
+            "stored": tier.puts.stored,
+            "present": tier.puts.present,
+            "full": tier.puts.full,
+            "refused": tier.puts.refused,
+        },
+        "read_us": quantiles(&tier.read_us),
+    })
+}
+
+fn quantiles(times: &HistogramSnapshot) -> Value {
+    json!({ "p50": times.quantile(0.5), "p99": times.quantile(0.99), "max": times.max })
+}
+
+fn seconds(time: f64) -> String {
+    match time {
+        t if t < 1.0 => format!("{:.1} ms", t * 1e3),
+        t if t < 180.0 => format!("{t:.2} s"),
+        t => format!("{:.1} min", t / 60.0),
+    }
+}

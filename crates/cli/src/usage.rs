@@ -1,0 +1,35 @@
+//! Mistakes in what was asked for: a sentence each, and exit status 2.
+
+/// Arguments that are fine one by one but not together, or not with what is there. Like the
+/// command-line parser's own complaints, it is the user's to mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageError(String);
+
+impl UsageError {
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// A whole number from 1 to `most`; digits may be grouped.
+pub fn count(text: &str, what: &str, most: u64) -> Result<u32, String> {
+    let number: i128 = text
+        .replace(['_', ','], "")
+        .parse()
+        .map_err(|_| format!("{what} must be a whole number, such as 1000 or 1_000"))?;
+    if number < 1 {
+        return Err(format!("{what} must be at least 1"));
+    }
+    if number > i128::from(most) {
+        return Err(format!("{what} must be at most {most}"));
+    }
+    Ok(number as u32)
+}

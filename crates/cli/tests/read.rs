@@ -1,0 +1,356 @@
+//! `belady read` and `belady ls` as a user meets them.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use common::{Folder, content};
+use serde_json::Value;
+
+fn sum(report: &Value, key: &str) -> u64 {
+    let epochs = report["epochs"].as_array().expect("epochs");
+    epochs.iter().map(|epoch| epoch[key].as_u64().unwrap_or_else(|| panic!("{key}"))).sum()
+}
+
+#[test]
+fn json_has_every_promised_field() {
+    let folder = Folder::new();
+    folder.class_folders(100);
+    let report = folder.json(&[
+        "read",
+        "photos",
+        "--batch",
+        "7",
+        "--epochs",
+        "3",
+        "--staging",
+        "1MB",
+        "--cache",
+        "ram:60KB",
+        "--cache",
+        "cache:1MB",
+        "--json",
+    ]);
+    for key in [
+        "epochs",
+        "first_batch_ms",
+        "wait_us",
+        "boundary_wait_us",
+        "peak_rss",
+        "anonymous_peak",
+        "cpu_seconds",
+        "wall_seconds",
+        "order_ok",
+        "tiers",
+        "policy",
+    ] {
+        assert!(report.get(key).is_some(), "{key} is missing in {report}");
+    }
+    assert_eq!(report["order_ok"], true);
+    assert_eq!(report["policy"], "belady");
+    let epochs = report["epochs"].as_array().expect("epochs");
+    assert_eq!(epochs.len(), 3);
+    let bytes: u64 = (0..100).map(|at| 1000 + at).sum();
+    for (at, epoch) in epochs.iter().enumerate() {
+        assert_eq!(epoch["epoch"], at);
+        assert_eq!((&epoch["samples"], &epoch["bytes"]), (&100.into(), &bytes.into()));
+        assert!(epoch["seconds"].as_f64() >= epoch["stall_seconds"].as_f64());
+        assert!(epoch["source_opens"].is_u64() && epoch["source_reads"].is_u64());
+    }
+    let places = ["source_bytes", "ram_bytes", "disk_bytes", "ring_bytes"];
+    let came: u64 = places.iter().map(|key| sum(&report, key)).sum();
+    assert!(came >= 3 * bytes, "{report}");
+    assert!(sum(&report, "source_bytes") < 3 * bytes, "the caches hold the dataset: {report}");
+    let kinds: Vec<&Value> =
+        report["tiers"].as_array().expect("tiers").iter().map(|tier| &tier["kind"]).collect();
+    assert_eq!(kinds, ["ram", "disk"]);
+    for times in ["wait_us", "boundary_wait_us"] {
+        let [p50, p99, max] = ["p50", "p99", "max"].map(|key| report[times][key].as_u64());
+        assert!(p50 <= p99 && p99 <= max && max.is_some(), "{report}");
+    }
+}
+
+#[test]
+fn every_format_order_and_policy_comes_as_promised() {
+    let folder = Folder::new();
+    folder.class_folders(50);
+    folder.write("records/a.bin", &content(1, 64 * 30));
+    folder.write("records/b.bin", &content(2, 64 * 20));
+    for (dataset, format) in [("photos", "folder"), ("photos", "flat"), ("records", "records:64")] {
+        for order in ["torch", "permutation", "sequential"] {
+            let report = folder.json(&[
+                "read",
+                dataset,
+                "--format",
+                format,
+                "--order",
+                order,
+                "--batch",
+                "8",
+                "--epochs",
+                "2",
+                "--drop-last",
+                "--threads",
+                "3",
+                "--staging",
+                "4MB",
+                "--json",
+            ]);
+            assert_eq!(report["order_ok"], true, "{format} {order}");
+            assert_eq!(sum(&report, "samples"), 96, "{format} {order}");
+        }
+    }
+    for policy in ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"] {
+        let report = folder.json(&[
+            "read",
+            "photos",
+            "--policy",
+            policy,
+            "--epochs",
+            "2",
+            "--batch",
+            "8",
+            "--cache",
+            "ram:30KB",
+            "--staging",
+            "4MB",
+            "--json",
+            "--lend",
+        ]);
+        assert_eq!((&report["order_ok"], &report["policy"]), (&true.into(), &policy.into()));
+    }
+}
+
+#[test]
+fn a_paced_consumer_takes_its_time() {
+    let folder = Folder::new();
+    folder.class_folders(60);
+    let report = folder.json(&["read", "photos", "--batch", "6", "--consume", "1MB/s", "--json"]);
+    let (bytes, seconds) = (sum(&report, "bytes"), report["epochs"][0]["seconds"].as_f64());
+    assert!(seconds >= Some(bytes as f64 / 1e6), "{report}");
+}
+
+#[test]
+fn the_system_file_says_what_the_command_leaves_open() {
+    let folder = Folder::new();
+    folder.class_folders(30);
+    folder.write(
+        "system.toml",
+        br#"
+        [cluster]
+        snapshot = false
+        [cluster.source]
+        throughput = [[1, "100 MB/s"]]
+        [[cluster.tier]]
+        name = "staging"
+        capacity = "2 MB"
+        threads = 3
+        read = [[3, "10 GB/s"]]
+        [[cluster.tier]]
+        name = "ram"
+        capacity = "20 KB"
+        threads = 1
+        read = [[1, "10 GB/s"]]
+        [[cluster.tier]]
+        name = "ssd"
+        capacity = "3 MB"
+        threads = 1
+        read = [[1, "1 GB/s"]]
+        path = "ssd"
+    "#,
+    );
+    let args = ["read", "photos", "--batch", "8", "--epochs", "2", "--json"];
+    let described = folder.json(&[&args[..], &["--system", "system.toml"]].concat());
+    let tiers = &described["tiers"];
+    assert_eq!((&tiers[0]["kind"], &tiers[0]["capacity"]), (&"ram".into(), &20_000.into()));
+    assert_eq!((&tiers[1]["kind"], &tiers[1]["capacity"]), (&"disk".into(), &3_000_000.into()));
+    assert!(folder.path("ssd").exists(), "a relative path starts at the file's folder");
+    assert!(!folder.path("snapshots").exists(), "the file says that nothing is kept");
+    let output = folder
+        .belady(&[&args[..], &["--cache", "ram:9KB"]].concat())
+        .env("BELADY_SYSTEM", "system.toml")
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
+    let typed: Value = serde_json::from_slice(&output).expect("JSON");
+    assert_eq!(typed["tiers"].as_array().map(Vec::len), Some(1));
+    assert_eq!(typed["tiers"][0]["capacity"], 9000);
+}
+
+/// TFRecords of which the third is damaged.
+fn damaged_records(folder: &Folder) {
+    let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8);
+    let mut file = vec![];
+    for at in 0..20 {
+        let payload = content(at, 100);
+        let length = (payload.len() as u64).to_le_bytes();
+        file.extend_from_slice(&length);
+        file.extend_from_slice(&masked(&length).to_le_bytes());
+        file.extend_from_slice(&payload);
+        let checksum = masked(&payload) ^ u32::from(at == 2);
+        file.extend_from_slice(&checksum.to_le_bytes());
+    }
+    folder.write("records/train.tfrecord", &file);
+}
+
+#[test]
+fn bad_samples_end_the_run_or_are_skipped_or_replaced() {
+    let folder = Folder::new();
+    damaged_records(&folder);
+    let args = ["read", "records", "--batch", "4", "--retries", "1", "--staging", "1MB"];
+    let with = |choice| [&args[..], &["--json", "--bad-samples", choice]].concat();
+    folder.refuses(1, &with("raise"), &["sample 2", "train.tfrecord", "damaged"]);
+    let skipped = folder.json(&with("skip"));
+    assert_eq!((&skipped["order_ok"], sum(&skipped, "samples")), (&true.into(), 19));
+    assert_eq!(skipped["bad_samples"]["skipped"], 1);
+    let replaced = folder.json(&with("replace"));
+    assert_eq!((&replaced["order_ok"], sum(&replaced, "samples")), (&true.into(), 20));
+    assert_eq!(replaced["bad_samples"]["replaced"], 1);
+    assert!(folder.text(&[&args[..], &["--bad-samples", "skip"]].concat()).contains("1 skipped"));
+}
+
+#[test]
+fn the_summary_names_every_epoch() {
+    let folder = Folder::new();
+    folder.class_folders(20);
+    let text = folder.text(&["read", "photos", "--epochs", "2", "--throttle", "1:50MB/s"]);
+    let rows: Vec<&str> = text.lines().take(3).collect();
+    assert!(rows[0].starts_with("epoch") && rows[0].contains("source"), "{text}");
+    assert!(rows[1].starts_with("1 ") && rows[2].starts_with("2 "), "{text}");
+    assert!(text.contains("every epoch came in the promised order"), "{text}");
+}
+
+#[test]
+fn a_trace_is_written() {
+    let folder = Folder::new();
+    folder.class_folders(20);
+    folder.text(&["read", "photos", "--trace", "trace"]);
+    assert!(std::fs::metadata(folder.path("trace")).expect("the trace").len() > 0);
+    folder.refuses(1, &["read", "photos", "--trace", "no/such/trace"], &["no/such/trace"]);
+}
+
+#[test]
+fn metrics_are_there_while_it_runs_for_the_token() {
+    let folder = Folder::new();
+    folder.class_folders(60);
+    let args =
+        ["read", "photos", "--batch", "4", "--consume", "10KB/s", "--metrics", "127.0.0.1:0"];
+    folder.refuses(2, &args, &["--metrics 127.0.0.1:0", "BELADY_METRICS_TOKEN"]);
+    let program = folder.belady(&[]).get_program().to_owned();
+    let mut child = std::process::Command::new(program)
+        .args(args)
+        .current_dir(folder.path(""))
+        .env("BELADY_SNAPSHOTS", folder.path("snapshots"))
+        .env("BELADY_METRICS_TOKEN", "secret")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("belady starts");
+    let mut line = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+    stderr.read_line(&mut line).expect("where the metrics are");
+    let address = line.trim().strip_prefix("metrics at http://").expect(&line);
+    let address = address.strip_suffix("/metrics").expect(&line);
+    let ask = |token: &str| {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        write!(stream, "GET /metrics HTTP/1.1\r\nAuthorization: Bearer {token}\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("an answer");
+        reply
+    };
+    assert!(ask("guess").starts_with("HTTP/1.1 401 "));
+    let reply = ask("secret");
+    child.kill().expect("it still runs");
+    child.wait().expect("it ends");
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    assert!(reply.contains("\nbelady_delivered_samples_total "), "{reply}");
+}
+
+#[test]
+fn mistakes_are_refused_in_a_sentence() {
+    let folder = Folder::new();
+    folder.class_folders(10);
+    std::fs::create_dir(folder.path("empty")).expect("a folder");
+    folder.write("system.toml", b"[cluster]\nserving_threads = 0\n");
+    let read = |args: &[&'static str]| [&["read", "photos"], args].concat();
+    for (args, parts) in [
+        (vec!["read", "nothing"], vec!["nothing"]),
+        (vec!["read", "empty"], vec!["empty", "no samples"]),
+        (read(&["--format", "zip"]), vec!["zip", "tfrecord"]),
+        (read(&["--format", "records:0"]), vec!["records:0"]),
+        (read(&["--format", "records:7"]), vec!["no multiple", "7"]),
+        (read(&["--batch", "0"]), vec!["--batch", "at least 1"]),
+        (read(&["--batch", "11", "--drop-last"]), vec!["--batch 11", "--drop-last"]),
+        (read(&["--epochs", "-1"]), vec!["--epochs", "at least 1"]),
+        (read(&["--threads", "few"]), vec!["--threads", "auto"]),
+        (read(&["--staging", "1KB"]), vec!["staging", "need"]),
+        (read(&["--cache", "ram"]), vec!["--cache", "ram:2GiB"]),
+        (read(&["--cache", "ram:much"]), vec!["--cache", "much"]),
+        (read(&["--policy", "perfect"]), vec!["perfect", "simulator"]),
+        (read(&["--throttle", "fast"]), vec!["--throttle", "fast"]),
+        (read(&["--consume", "3MB"]), vec!["--consume", "MB/s"]),
+        (read(&["--read-timeout", "0s"]), vec!["--read-timeout", "1 ms"]),
+        (read(&["--system", "none.toml"]), vec!["none.toml"]),
+        (read(&["--system", "system.toml"]), vec!["system.toml", "cluster.serving_threads"]),
+        (read(&["--no-snapshot", "--snapshots", "x"]), vec!["--no-snapshot", "--snapshots"]),
+    ] {
+        folder.refuses(2, &args, &parts);
+    }
+    assert!(!folder.path("x").exists());
+}
+
+#[test]
+fn ls_counts_samples_bytes_and_classes() {
+    let folder = Folder::new();
+    folder.class_folders(31);
+    let listed = folder.json(&["ls", "photos", "--json"]);
+    let bytes: u64 = (0..31).map(|at| 1000 + at).sum();
+    assert_eq!((&listed["samples"], &listed["bytes"]), (&31.into(), &bytes.into()));
+    assert_eq!((&listed["smallest"], &listed["largest"]), (&1000.into(), &1030.into()));
+    assert_eq!(listed["format"], "folder");
+    assert_eq!(listed["classes"][0], serde_json::json!({ "name": "cat", "samples": 11 }));
+    let sizes = listed["sizes"].as_array().expect("sizes");
+    assert_eq!(sizes.iter().map(|row| row["samples"].as_u64().unwrap()).sum::<u64>(), 31);
+    let text = folder.text(&["ls", "photos", "--format", "flat", "--no-snapshot"]);
+    assert!(text.contains("samples   31\n") && text.contains("snapshot  none\n"), "{text}");
+    assert!(text.contains("512 B to 1 KiB") && !text.contains("classes"), "{text}");
+    folder.refuses(2, &["ls", "nothing"], &["nothing"]);
+}
+
+#[test]
+fn ls_says_where_the_snapshot_is() {
+    let folder = Folder::new();
+    folder.class_folders(6);
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
+    for name in ["photos", "photos/cat", "photos/dog", "photos/owl"] {
+        // What changed just now is not kept.
+        let directory = std::fs::File::open(folder.path(name)).expect("a folder");
+        directory.set_modified(long_ago).expect("its time");
+    }
+    let listed = folder.json(&["ls", "photos", "--json", "--snapshots", "here"]);
+    let snapshot = listed["snapshot"].as_str().expect("a path");
+    assert!(snapshot.starts_with("here/") && folder.path(snapshot).exists(), "{snapshot}");
+}
+
+#[test]
+fn the_environment_is_listed_without_its_secrets() {
+    let folder = Folder::new();
+    let output = folder
+        .belady(&["environment"])
+        .env("BELADY_METRICS_TOKEN", "hush")
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
+    let text = String::from_utf8(output).expect("UTF-8");
+    assert!(text.contains("BELADY_METRICS_TOKEN=(set)") && !text.contains("hush"), "{text}");
+    let help = folder.text(&["help", "environment"]);
+    for name in ["BELADY_SYSTEM", "BELADY_SNAPSHOTS", "BELADY_METRICS_TOKEN", "BELADY_LOG"] {
+        assert!(text.contains(name) && help.contains(name), "{name}");
+    }
+}

@@ -1,0 +1,187 @@
+//! The mapped memory of a ring, and the only place that turns its addresses into references.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use super::RingError;
+use super::layout::{Descriptor, Extent, Header, Layout, TableEntry};
+use super::life;
+
+/// A ring's memory, mapped for as long as anyone holds a part of it.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    layout: Layout,
+    total: usize,
+    /// Forks before the mapping was made.
+    generation: u32,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread. Everything reached through
+// safe functions of this module is atomic or a lock.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A fresh ring in memory of this process alone.
+    pub fn private(layout: Layout) -> Result<Self, RingError> {
+        let total = size(&layout)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), total, access, MapFlags::PRIVATE) };
+        let region = Self::over(base.map_err(|error| no_memory(total, error))?, layout, total)?;
+        region.initialise();
+        Ok(region)
+    }
+
+    /// A fresh ring in memory that others can map through the file, whose size is sealed: a
+    /// mapping of it can never lose its pages.
+    pub fn shared(layout: Layout) -> Result<(Self, OwnedFd), RingError> {
+        let total = size(&layout)?;
+        let failed = |error| no_memory(total, error);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("belady-stage", flags).map_err(failed)?;
+        ftruncate(&file, total as u64).map_err(failed)?;
+        fcntl_add_seals(&file, SIZE_SEALS | SealFlags::SEAL).map_err(failed)?;
+        let region = Self::over(map(&file, total)?, layout, total)?;
+        region.initialise();
+        Ok((region, file))
+    }
+
+    /// A ring that another process made.
+    pub fn attach(file: OwnedFd) -> Result<Self, RingError> {
+        if cfg!(feature = "shuttle") {
+            return Err(unusable("the explorer's locks cannot be shared".into()));
+        }
+        let seals = fcntl_get_seals(&file).map_err(|error| unusable(error.to_string()))?;
+        if !seals.contains(SIZE_SEALS) {
+            return Err(unusable("its size is not sealed".into()));
+        }
+        let file = File::from(file);
+        let found = file.metadata().map_err(|error| unusable(error.to_string()))?.len();
+        if found < size_of::<Header>() as u64 || found > isize::MAX as u64 {
+            return Err(unusable(format!("its size is {found} bytes")));
+        }
+        let total = found as usize;
+        let base = map(&file.into(), total)?;
+        // Only to look at the header, which lies within the file whatever it says.
+        let unknown = Layout { capacity: 0, align: 1, batches: 0 };
+        let mut region = Self::over(base, unknown, total)?;
+        let layout = region.header().layout().map_err(unusable)?;
+        let claimed = layout.total().map_err(unusable)?;
+        if claimed != total {
+            return Err(unusable(format!("it has {total} bytes and claims {claimed}")));
+        }
+        region.layout = layout;
+        Ok(region)
+    }
+
+    fn over(base: *mut std::ffi::c_void, layout: Layout, total: usize) -> Result<Self, RingError> {
+        let base = NonNull::new(base.cast())
+            .ok_or_else(|| unusable("it was mapped at address zero".into()))?;
+        Ok(Self { base, layout, total, generation: life::generation() })
+    }
+
+    fn initialise(&self) {
+        // SAFETY: the mapping is new, writable, aligned to pages, and large enough for the
+        // header and `batches` descriptors; nobody else knows of it yet.
+        unsafe {
+            self.base.cast::<Header>().write(Header::new(self.layout));
+            for index in 0..self.layout.batches as usize {
+                self.descriptors().add(index).write(Descriptor::default());
+            }
+        }
+    }
+
+    fn descriptors(&self) -> NonNull<Descriptor> {
+        // SAFETY: every mapping is at least as long as the header.
+        unsafe { self.base.add(size_of::<Header>()) }.cast()
+    }
+
+    /// Whether this is the process that made the mapping, and not a fork of it.
+    pub fn is_ours(&self) -> bool {
+        self.generation == life::generation()
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub fn header(&self) -> &Header {
+        // SAFETY: the mapping is aligned to pages, at least as long as the header, and lives
+        // as long as `self`; every bit pattern is a valid header.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    /// The descriptor that serves a sequence number.
+    pub fn descriptor(&self, sequence: u64) -> &Descriptor {
+        let index = (sequence % self.layout.batches) as usize;
+        // SAFETY: the layout was checked against the mapping's length and `index` is below
+        // `batches`; otherwise as for the header.
+        unsafe { self.descriptors().add(index).as_ref() }
+    }
+
+    /// First byte of a block.
+    pub fn block(&self, extent: Extent) -> NonNull<u8> {
+        assert!(extent.start + extent.bytes <= self.layout.capacity as usize);
+        // SAFETY: the area has `capacity` bytes, and lies in the mapping.
+        unsafe { self.base.add(self.layout.area_at() + extent.start) }
+    }
+
+    /// The table of a block, `samples` entries long.
+    pub fn table(&self, extent: Extent, samples: usize) -> &[TableEntry] {
+        assert!(samples * size_of::<TableEntry>() <= extent.bytes);
+        assert!(extent.start.is_multiple_of(self.layout.block_align()));
+        // SAFETY: the entries lie in the block, which lies in the mapping; blocks start at
+        // multiples of at least 64 in an area that starts on a page; entries are atomics, so
+        // every bit pattern is valid and a stranger's write is no data race.
+        unsafe { std::slice::from_raw_parts(self.block(extent).cast().as_ptr(), samples) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // The explorer's atomics own memory; ours do not.
+        if std::mem::needs_drop::<Header>() {
+            // SAFETY: initialised by us, since the explorer never attaches, and not used again.
+            unsafe {
+                for index in 0..self.layout.batches as usize {
+                    self.descriptors().add(index).drop_in_place();
+                }
+                self.base.cast::<Header>().drop_in_place();
+            }
+        }
+        // SAFETY: our own mapping; all who point into it hold a reference to this region.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.total) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+const SIZE_SEALS: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK);
+
+fn map(file: &OwnedFd, total: usize) -> Result<*mut std::ffi::c_void, RingError> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no other memory, and
+    // the file's size is sealed.
+    unsafe { mmap(ptr::null_mut(), total, access, MapFlags::SHARED, file, 0) }
+        .map_err(|error| no_memory(total, error))
+}
+
+fn size(layout: &Layout) -> Result<usize, RingError> {
+    layout.total().map_err(|reason| RingError::Config { reason })
+}
+
+fn no_memory(total: usize, error: rustix::io::Errno) -> RingError {
+    RingError::Memory { bytes: total as u64, error: error.into() }
+}
+
+fn unusable(reason: String) -> RingError {
+    RingError::NotARing { reason }
+}

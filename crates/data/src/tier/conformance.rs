@@ -1,0 +1,331 @@
+//! What every tier promises, whatever it is made of. An implementation is done when it
+//! passes.
+//!
+//! One part compares a tier with a naive model step by step, for any sizes, quota and order
+//! of calls. The other lets threads loose on it: then only bytes and sums can be judged.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use belady_control::Sizes;
+use belady_control::model::Bytes;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+
+use super::{DiskConfig, DiskTier, FaultyTier, Get, Pinned, Put, RamTier, Tier, TierFaults};
+use crate::SampleId;
+
+const GRANULE: u64 = 16;
+
+/// Makes tiers of one kind.
+trait Maker {
+    /// A tier; what an earlier one of the same maker held is still there if `KEEPS`.
+    fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier>;
+    const KEEPS: bool;
+    /// Room that a tier may need beyond the sample itself when it lies in pieces.
+    fn slack(held: u64) -> u64;
+}
+
+struct Ram;
+
+impl Maker for Ram {
+    const KEEPS: bool = false;
+
+    fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier> {
+        Box::new(RamTier::new(capacity, Arc::clone(sizes)))
+    }
+
+    fn slack(_held: u64) -> u64 {
+        0
+    }
+}
+
+struct FaultyWithoutFaults;
+
+impl Maker for FaultyWithoutFaults {
+    const KEEPS: bool = false;
+
+    fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier> {
+        let ram = RamTier::new(capacity, Arc::clone(sizes));
+        Box::new(FaultyTier::new(ram, TierFaults::default(), 1))
+    }
+
+    fn slack(held: u64) -> u64 {
+        Ram::slack(held)
+    }
+}
+
+/// A disk tier of segments of 16 KiB, so that samples meet their ends.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+}
+
+impl Maker for Disk {
+    const KEEPS: bool = true;
+
+    fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier> {
+        // The quota pays for the index, the lock and a little more as well.
+        let index = 4096 + (24 * u64::from(sizes.len())).next_multiple_of(4096);
+        let others = 2 * 4096;
+        Box::new(DiskTier::open(DiskConfig {
+            directory: self.0.path().to_owned(),
+            capacity: Bytes(capacity.0.next_multiple_of(4096) + index + others),
+            fingerprint: 42,
+            name: "conformance".to_owned(),
+            sizes: Arc::clone(sizes),
+            segment: Some(Bytes(16 << 10)),
+        }))
+    }
+
+    /// With n holes a table takes n granules, all of them in the largest hole.
+    fn slack(held: u64) -> u64 {
+        let holes = held + 8;
+        GRANULE * holes * holes
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(SampleId),
+    Get(SampleId),
+    Evict(SampleId),
+    Pin(SampleId),
+    /// Gives back one of the pins.
+    Unpin(usize),
+    /// Closes the tier and opens it again, where that makes sense.
+    Reopen,
+}
+
+fn steps(samples: u32) -> impl Strategy<Value = Vec<Step>> {
+    let sample = 0..samples;
+    let step = prop_oneof![
+        8 => sample.clone().prop_map(Step::Put),
+        4 => sample.clone().prop_map(Step::Get),
+        5 => sample.clone().prop_map(Step::Evict),
+        3 => sample.prop_map(Step::Pin),
+        3 => any::<usize>().prop_map(Step::Unpin),
+        1 => Just(Step::Reopen),
+    ];
+    proptest::collection::vec(step, 1..150)
+}
+
+fn sizes() -> impl Strategy<Value = Vec<u64>> {
+    let size =
+        prop_oneof![1 => Just(0), 4 => 1_u64..100, 4 => 100_u64..5_000, 1 => 5_000_u64..40_000];
+    proptest::collection::vec(size, 2..24)
+}
+
+/// The bytes of a sample, unlike those of any other.
+fn payload(sample: SampleId, size: u64) -> Vec<u8> {
+    let start = u64::from(sample).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7;
+    (0..size).map(|at| (start.wrapping_add(at * 31) >> 2) as u8).collect()
+}
+
+fn bytes_of(pinned: Pinned) -> Vec<u8> {
+    // SAFETY: the caller holds the pin.
+    unsafe { std::slice::from_raw_parts(pinned.start, pinned.length) }.to_vec()
+}
+
+/// The naive judge.
+#[derive(Default)]
+struct Model {
+    held: HashSet<SampleId>,
+    /// Pins of samples, evicted ones included.
+    pins: Vec<(SampleId, Pinned)>,
+    /// Evicted and still pinned.
+    lent: HashSet<SampleId>,
+}
+
+impl Model {
+    fn room_taken(&self, sizes: &Sizes) -> u64 {
+        let all = self.held.iter().chain(&self.lent);
+        all.map(|&sample| sizes.get(sample).next_multiple_of(GRANULE)).sum()
+    }
+}
+
+fn run<M: Maker>(
+    maker: &M,
+    capacity: u64,
+    sizes: Vec<u64>,
+    steps: Vec<Step>,
+) -> Result<(), TestCaseError> {
+    let sizes = Arc::new(Sizes::from_bytes(sizes));
+    let mut tier = maker.make(Bytes(capacity), &sizes);
+    let capacity = tier.status().capacity.0;
+    prop_assert_eq!(tier.status().degraded, None);
+    let mut model = Model::default();
+    for step in steps {
+        match step {
+            Step::Put(sample) => {
+                let size = sizes.get(sample);
+                let got = tier.put(sample, &payload(sample, size));
+                if model.held.contains(&sample) {
+                    prop_assert_eq!(got, Put::Present);
+                } else if model.lent.contains(&sample) {
+                    prop_assert_eq!(got, Put::Refused);
+                } else if got == Put::Full {
+                    let wanted = model.room_taken(&sizes) + size.next_multiple_of(GRANULE);
+                    let slack = M::slack((model.held.len() + model.lent.len()) as u64);
+                    prop_assert!(wanted + slack > capacity, "full with room left");
+                } else {
+                    prop_assert_eq!(got, Put::Stored);
+                    model.held.insert(sample);
+                }
+            }
+            Step::Get(sample) => {
+                let size = sizes.get(sample);
+                let mut into = vec![0xEE; size as usize];
+                let expected = if model.held.contains(&sample) { Get::Hit } else { Get::Miss };
+                prop_assert_eq!(tier.get(sample, &mut into), expected);
+                if expected == Get::Hit {
+                    prop_assert_eq!(into, payload(sample, size));
+                }
+            }
+            Step::Evict(sample) => {
+                prop_assert_eq!(tier.evict(sample), model.held.remove(&sample));
+                if model.pins.iter().any(|&(pinned, _)| pinned == sample) {
+                    model.lent.insert(sample);
+                }
+            }
+            Step::Pin(sample) => {
+                if let Some(pinned) = tier.pin(sample) {
+                    prop_assert!(model.held.contains(&sample));
+                    prop_assert_eq!(bytes_of(pinned), payload(sample, sizes.get(sample)));
+                    model.pins.push((sample, pinned));
+                }
+            }
+            Step::Unpin(which) => {
+                if !model.pins.is_empty() {
+                    let (sample, pinned) = model.pins.swap_remove(which % model.pins.len());
+                    prop_assert_eq!(bytes_of(pinned), payload(sample, sizes.get(sample)));
+                    tier.unpin(sample);
+                    if !model.pins.iter().any(|&(other, _)| other == sample) {
+                        model.lent.remove(&sample);
+                    }
+                }
+            }
+            Step::Reopen if M::KEEPS => {
+                drop(tier);
+                tier = maker.make(Bytes(capacity), &sizes);
+            }
+            Step::Reopen => {}
+        }
+        let status = tier.status();
+        prop_assert!(model.room_taken(&sizes) <= capacity, "the quota is hard");
+        prop_assert!(status.used <= status.capacity);
+        prop_assert!(status.used.0 >= model.room_taken(&sizes));
+        prop_assert_eq!(status.samples, model.held.len() as u64);
+        for sample in 0..sizes.len() {
+            prop_assert_eq!(tier.holds(sample), model.held.contains(&sample));
+        }
+    }
+    Ok(())
+}
+
+fn agrees_with_the_model<M: Maker>(cases: u32, new: impl Fn() -> M) {
+    let inputs = (0_u64..60_000, sizes()).prop_flat_map(|(capacity, sizes)| {
+        let steps = steps(sizes.len() as u32);
+        (Just(capacity), Just(sizes), steps)
+    });
+    let mut runner =
+        TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let result = runner.run(&inputs, |(capacity, sizes, steps)| {
+        // A quota for no samples at all is a case of its own.
+        run(&new(), capacity.max(GRANULE), sizes, steps)
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+/// Threads put, get, pin and evict at will; bytes are right and nothing is lost.
+fn withstands_threads<M: Maker>(maker: &M, rounds: u64) {
+    let sizes: Vec<u64> = (0..40).map(|sample| (sample * sample * 7) % 3_000).collect();
+    let sizes = Arc::new(Sizes::from_bytes(sizes));
+    let tier = maker.make(Bytes(16 << 10), &sizes);
+    let tier = &*tier;
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let sizes = &sizes;
+            scope.spawn(move || {
+                let mut random = thread + 1;
+                for _ in 0..rounds {
+                    // xorshift64
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let sample = (random >> 8) as u32 % sizes.len();
+                    touch(tier, sample, sizes.get(sample), random % 5);
+                }
+            });
+        }
+    });
+    let mut left: HashMap<SampleId, Vec<u8>> = HashMap::new();
+    for sample in 0..sizes.len() {
+        let mut into = vec![0; sizes.get(sample) as usize];
+        if tier.get(sample, &mut into) == Get::Hit {
+            left.insert(sample, into);
+        }
+    }
+    assert_eq!(tier.status().samples, left.len() as u64);
+    for (sample, bytes) in left {
+        assert_eq!(bytes, payload(sample, sizes.get(sample)));
+        assert!(tier.evict(sample));
+    }
+    assert_eq!((tier.status().samples, tier.status().used), (0, Bytes(0)), "room was lost");
+}
+
+fn touch(tier: &dyn Tier, sample: SampleId, size: u64, what: u64) {
+    match what {
+        0 | 1 => {
+            tier.put(sample, &payload(sample, size));
+        }
+        2 => {
+            let mut into = vec![0; size as usize];
+            match tier.get(sample, &mut into) {
+                Get::Hit => assert_eq!(into, payload(sample, size)),
+                Get::Miss => {}
+                Get::Damaged => panic!("sample {sample} is called damaged and was only moved"),
+            }
+        }
+        3 => {
+            if let Some(pinned) = tier.pin(sample) {
+                std::thread::yield_now();
+                assert_eq!(bytes_of(pinned), payload(sample, size));
+                tier.unpin(sample);
+            }
+        }
+        _ => {
+            tier.evict(sample);
+        }
+    }
+}
+
+#[test]
+fn ram_agrees_with_the_model() {
+    agrees_with_the_model(400, || Ram);
+}
+
+#[test]
+fn faulty_without_faults_agrees_with_the_model() {
+    agrees_with_the_model(100, || FaultyWithoutFaults);
+}
+
+#[test]
+fn disk_agrees_with_the_model() {
+    agrees_with_the_model(120, Disk::new);
+}
+
+#[test]
+fn ram_withstands_threads() {
+    withstands_threads(&Ram, 50_000);
+}
+
+#[test]
+fn disk_withstands_threads() {
+    withstands_threads(&Disk::new(), 5_000);
+}

@@ -1,0 +1,316 @@
+//! The cache directory and what lies in it.
+//!
+//! ```text
+//!   DIR/belady-cache-v1/lock                            held while caches come and go
+//!   DIR/belady-cache-v1/0123456789abcdef/lock           held by the one writer; its room
+//!                                       /index          locked shared by all who use it
+//!                                       /segment-0000 ...
+//! ```
+//!
+//! We use only directories that belong to us, remove only files that we name, and never
+//! follow a symbolic link below DIR.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::index::PAGE;
+use super::segments;
+
+const ROOT: &str = "belady-cache-v1";
+const LOCK: &str = "lock";
+const INDEX: &str = "index";
+const UNFINISHED_INDEX: &str = "index.new";
+
+/// How long to wait for another process that is opening or clearing a cache in the same
+/// directory: removing a large cache takes seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error(
+        "{} belongs to user {owner}, not to this user ({user}): choose a directory of your own",
+        path.display()
+    )]
+    Foreign { path: PathBuf, owner: u32, user: u32 },
+    #[error("{} is not a directory: choose another place for the cache", path.display())]
+    NotADirectory { path: PathBuf },
+    #[error("{} cannot be used as a cache directory: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+}
+
+/// The place of all caches in DIR; made if it is not there.
+pub(super) fn prepare(directory: &Path) -> Result<PathBuf, DirectoryError> {
+    let fail = |path: &Path| {
+        let path = path.to_owned();
+        move |error| DirectoryError::Io { path, error }
+    };
+    make(directory).map_err(fail(directory))?;
+    // DIR may be a link, and may be a place that root made for all.
+    let metadata = fs::metadata(directory).map_err(fail(directory))?;
+    check_owner(directory, &metadata, &[user(), 0])?;
+    let root = directory.join(ROOT);
+    make(&root).map_err(fail(&root))?;
+    check_ours(&root)?;
+    Ok(root)
+}
+
+/// The place of all caches in DIR, if there is one that is ours.
+pub(super) fn find(directory: &Path) -> Result<PathBuf, DirectoryError> {
+    let root = directory.join(ROOT);
+    check_ours(&root)?;
+    Ok(root)
+}
+
+fn check_ours(path: &Path) -> Result<(), DirectoryError> {
+    let metadata = fs::symlink_metadata(path)
+        .map_err(|error| DirectoryError::Io { path: path.to_owned(), error })?;
+    check_owner(path, &metadata, &[user()])
+}
+
+fn check_owner(path: &Path, found: &Metadata, owners: &[u32]) -> Result<(), DirectoryError> {
+    let path = path.to_owned();
+    if !found.is_dir() {
+        return Err(DirectoryError::NotADirectory { path });
+    }
+    if owners.contains(&found.uid()) {
+        Ok(())
+    } else {
+        Err(DirectoryError::Foreign { path, owner: found.uid(), user: owners[0] })
+    }
+}
+
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Held while a cache is opened or removed, so that quotas and locks are looked at by one
+/// process at a time.
+#[derive(Debug)]
+pub(super) struct Gate(#[expect(dead_code, reason = "the lock goes with the file")] File);
+
+impl Gate {
+    pub fn enter(root: &Path) -> io::Result<Self> {
+        let file = open_lock(&root.join(LOCK))?;
+        let step = Duration::from_millis(20);
+        let mut waited = Duration::ZERO;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::WouldBlock) if waited < PATIENCE => {
+                    std::thread::sleep(step);
+                    waited += step;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The cache of one dataset.
+#[derive(Clone, Debug)]
+pub(super) struct CacheDirectory {
+    pub path: PathBuf,
+    pub fingerprint: u64,
+}
+
+/// Who has a cache open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Idle,
+    Readers,
+    Writer,
+}
+
+impl CacheDirectory {
+    pub fn new(root: &Path, fingerprint: u64) -> Self {
+        Self { path: root.join(format!("{fingerprint:016x}")), fingerprint }
+    }
+
+    /// All caches below the root.
+    pub fn all(root: &Path) -> io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(root)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            // The type is that of the entry itself: a link to a directory is none.
+            if entry.file_type()?.is_dir()
+                && name.len() == 16
+                && let Ok(fingerprint) = u64::from_str_radix(&name, 16)
+            {
+                found.push(Self { path: entry.path(), fingerprint });
+            }
+        }
+        found.sort_by_key(|cache| cache.fingerprint);
+        Ok(found)
+    }
+
+    pub fn make(&self) -> Result<(), DirectoryError> {
+        make(&self.path).map_err(|error| DirectoryError::Io { path: self.path.clone(), error })?;
+        check_ours(&self.path)
+    }
+
+    pub fn index(&self) -> PathBuf {
+        self.path.join(INDEX)
+    }
+
+    /// The writer's lock, or `None` if another process has it.
+    pub fn lock(&self) -> io::Result<Option<File>> {
+        let file = open_lock(&self.path.join(LOCK))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    pub fn usage(&self) -> Use {
+        if is_locked(&self.path.join(LOCK)) {
+            Use::Writer
+        } else if is_locked(&self.index()) {
+            Use::Readers
+        } else {
+            Use::Idle
+        }
+    }
+
+    /// Notes that the cache is in use now.
+    pub fn touch(&self) {
+        // Only the order in which idle caches go depends on it.
+        let _ =
+            File::open(self.path.join(LOCK)).and_then(|file| file.set_modified(SystemTime::now()));
+    }
+
+    pub fn last_used(&self) -> SystemTime {
+        fs::symlink_metadata(self.path.join(LOCK))
+            .and_then(|metadata| metadata.modified())
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// Bytes of our files here, in whole pages.
+    pub fn bytes(&self) -> u64 {
+        self.files()
+            .iter()
+            .filter_map(|path| fs::symlink_metadata(path).ok())
+            .map(|metadata| metadata.len().next_multiple_of(PAGE))
+            .sum()
+    }
+
+    /// Bytes that its writer may come to use.
+    pub fn granted(&self) -> u64 {
+        let text = fs::read_to_string(self.path.join(LOCK)).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// Writes down what the writer may use.
+    pub fn grant(lock: &File, bytes: u64) -> io::Result<()> {
+        lock.set_len(0)?;
+        lock.write_all_at(format!("{bytes}\n").as_bytes(), 0)
+    }
+
+    /// Removes the data, the index first: without it the rest means nothing.
+    pub fn empty(&self) -> io::Result<()> {
+        remove_if_there(&self.index())?;
+        for path in self.files() {
+            if path.file_name().is_some_and(|name| name != LOCK) {
+                remove_if_there(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the cache. A directory with files that are not ours stays.
+    pub fn remove(&self) -> io::Result<()> {
+        self.empty()?;
+        remove_if_there(&self.path.join(LOCK))?;
+        match fs::remove_dir(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+        let ours = |name: &str| {
+            [LOCK, INDEX, UNFINISHED_INDEX].contains(&name) || segments::is_file_name(name)
+        };
+        entries
+            .filter_map(Result::ok)
+            .filter(|entry| ours(&entry.file_name().to_string_lossy()))
+            .map(|entry| entry.path())
+            .collect()
+    }
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+fn is_locked(path: &Path) -> bool {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_someone_else_is_refused_with_both_users_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let metadata = fs::metadata(directory.path()).expect("metadata");
+        let me = metadata.uid();
+        assert!(check_owner(directory.path(), &metadata, &[me, 0]).is_ok());
+        let error = check_owner(directory.path(), &metadata, &[me + 1]).expect_err("foreign");
+        let sentence = error.to_string();
+        assert!(sentence.contains(&format!("belongs to user {me}")), "{sentence}");
+        assert!(sentence.contains(&format!("({})", me + 1)), "{sentence}");
+    }
+
+    #[test]
+    fn links_are_no_caches_and_files_of_others_stay() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = prepare(directory.path()).expect("ours");
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        std::os::unix::fs::symlink(elsewhere.path(), root.join("00000000000000aa")).expect("link");
+        assert!(CacheDirectory::all(&root).expect("listed").is_empty());
+
+        let cache = CacheDirectory::new(&root, 7);
+        cache.make().expect("made");
+        let target = elsewhere.path().join("kept");
+        fs::write(&target, "kept").expect("written");
+        std::os::unix::fs::symlink(&target, cache.path.join("segment-0000")).expect("link");
+        fs::write(cache.path.join("notes.txt"), "mine").expect("written");
+        cache.remove().expect("removed");
+        assert!(target.exists() && cache.path.join("notes.txt").exists());
+        assert!(fs::symlink_metadata(cache.path.join("segment-0000")).is_err());
+    }
+}

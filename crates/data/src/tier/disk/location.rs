@@ -1,0 +1,100 @@
+//! Where a sample lies in the segments, as the index and the tables of pieces write it.
+//!
+//! A sample in one piece needs no more than its first granule. A sample in several begins,
+//! in its first piece, with a table of all its pieces, one granule each; its payload
+//! follows. What is read here may be torn or stale, so nothing is believed: pieces are
+//! checked against the sample's size, and the payload against its checksum.
+
+use crate::tier::extents::{Extent, GRANULE, granules};
+
+const PRESENT: u64 = 1 << 63;
+const CHAINED: u64 = 1 << 62;
+const START_BITS: u32 = 40;
+const START: u64 = (1 << START_BITS) - 1;
+
+/// Granules that a location can address.
+pub(super) const ADDRESSABLE: u64 = 1 << START_BITS;
+/// Most pieces of one sample: a table of 64 KiB. More would mean holes of a few bytes each.
+pub(super) const MOST_PIECES: u64 = 1 << 12;
+
+/// Where a sample begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// In granules from the start of the first segment.
+    pub start: u64,
+    /// Pieces listed in the table at `start`; `None` if there is no table.
+    pub pieces: Option<u32>,
+}
+
+impl Location {
+    pub(super) fn encode(self) -> u64 {
+        let chain = self.pieces.map_or(0, |pieces| CHAINED | u64::from(pieces) << START_BITS);
+        PRESENT | chain | (self.start & START)
+    }
+
+    pub(super) fn decode(word: u64) -> Option<Self> {
+        if word & PRESENT == 0 {
+            return None;
+        }
+        let pieces = (word & !(PRESENT | CHAINED)) >> START_BITS;
+        let chained = word & CHAINED != 0;
+        Some(Self { start: word & START, pieces: chained.then_some(pieces as u32) })
+    }
+}
+
+/// Granules to allocate for a payload in this many pieces.
+pub(super) fn granules_in_pieces(size: u64, pieces: u64) -> u64 {
+    granules(size) + if pieces > 1 { pieces } else { 0 }
+}
+
+pub(super) fn encode_table(pieces: &[Extent]) -> Vec<u8> {
+    pieces
+        .iter()
+        .flat_map(|piece| [piece.start, piece.granules])
+        .flat_map(u64::to_le_bytes)
+        .collect()
+}
+
+/// The pieces that a table lists, if they can be those of a sample of `size` bytes that
+/// begins at `start`.
+pub(super) fn decode_table(table: &[u8], start: u64, size: u64) -> Option<Vec<Extent>> {
+    let words: Vec<u64> = table
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(std::array::from_fn(|byte| word[byte])))
+        .collect();
+    let mut total = 0_u64;
+    let mut pieces = Vec::with_capacity(words.len() / 2);
+    for pair in words.chunks_exact(2) {
+        let piece = Extent { start: pair[0], granules: pair[1] };
+        if piece.granules == 0 || piece.start.checked_add(piece.granules)? > ADDRESSABLE {
+            return None;
+        }
+        total = total.checked_add(piece.granules)?;
+        pieces.push(piece);
+    }
+    let count = pieces.len() as u64;
+    let first = pieces.first()?;
+    let sound = first.start == start
+        && first.granules >= count
+        && count > 1
+        && total == granules_in_pieces(size, count);
+    sound.then_some(pieces)
+}
+
+/// The runs of bytes that hold the payload: place in the segments, and length.
+pub(super) fn payload_runs(pieces: &[Extent], size: u64) -> Vec<(u64, usize)> {
+    let table = if pieces.len() > 1 { pieces.len() as u64 } else { 0 };
+    let mut rest = size;
+    let mut skip = table;
+    let mut runs = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let room = (piece.granules - skip) * GRANULE;
+        let length = rest.min(room);
+        if length > 0 {
+            runs.push(((piece.start + skip) * GRANULE, length as usize));
+        }
+        rest -= length;
+        skip = 0;
+    }
+    runs
+}

@@ -1,0 +1,171 @@
+//! Opening a cache: as its writer, as one of its readers, or not at all.
+//!
+//! It must be quick, so nothing here looks at the entries of the index; what is free is
+//! worked out before the first sample is taken in.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::DiskConfig;
+use super::directory::{self, CacheDirectory, DirectoryError, Gate};
+use super::index::{Header, Index, OpenError, PAGE};
+use super::location::ADDRESSABLE;
+use super::quota;
+use super::segments::Segments;
+use super::store::{Store, Writer};
+use super::troubles::{Trouble, Troubles};
+use crate::tier::extents::GRANULE;
+
+const SEGMENT: u64 = 1 << 30;
+/// Larger quotas get longer segments: every segment costs two descriptors, of which a
+/// process often has no more than 1,024.
+const MOST_SEGMENTS: u64 = 128;
+
+/// Why the tier does nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("its index cannot be read: {0}")]
+    Index(#[from] OpenError),
+    #[error("its index is of a dataset with other samples")]
+    Mismatch,
+    #[error("{granted} bytes leave no room beside its index of {index} bytes")]
+    NoRoom { granted: u64, index: u64 },
+}
+
+pub(super) fn open(config: &DiskConfig, troubles: &Troubles) -> Result<Store, Unusable> {
+    let root = directory::prepare(&config.directory)?;
+    let cache = CacheDirectory::new(&root, config.fingerprint);
+    let gate = Gate::enter(&root);
+    let locked = match &gate {
+        Ok(_) => cache.make().and_then(|()| {
+            cache.lock().map_err(|error| DirectoryError::Io { path: cache.path.clone(), error })
+        }),
+        Err(error) => Err(DirectoryError::Io {
+            path: root.clone(),
+            error: io::Error::new(error.kind(), error.to_string()),
+        }),
+    };
+    match locked {
+        Ok(Some(lock)) => open_as_writer(config, &root, cache, lock, troubles),
+        Ok(None) => {
+            let path = cache.path.display();
+            let sentence = format!("another process writes {path}; what it holds is shared");
+            troubles.inform(Trouble::Shared, sentence);
+            open_as_reader(config, cache)
+        }
+        Err(error @ DirectoryError::Io { .. }) => {
+            let Ok(store) = open_as_reader(config, cache) else { return Err(error.into()) };
+            let sentence = format!("{error}; what is held there is read, nothing is added");
+            troubles.warn(Trouble::ReadOnly, sentence);
+            Ok(store)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open_as_reader(config: &DiskConfig, cache: CacheDirectory) -> Result<Store, Unusable> {
+    let index = Index::open(&cache.index(), false)?;
+    if !index.header.is_of(config.fingerprint, &config.sizes) {
+        return Err(Unusable::Mismatch);
+    }
+    let segments = Segments::new(&cache.path, index.header.segment_bytes, false);
+    cache.touch();
+    Ok(Store { index, segments, cache, writer: None })
+}
+
+fn open_as_writer(
+    config: &DiskConfig,
+    root: &Path,
+    cache: CacheDirectory,
+    lock: File,
+    troubles: &Troubles,
+) -> Result<Store, Unusable> {
+    let sizes = &config.sizes;
+    let segment = config.segment.map_or_else(|| segment_bytes(config.capacity.0), |bytes| bytes.0);
+    let header = Header::new(config.fingerprint, &config.name, segment, sizes);
+    let index_bytes = header.file_bytes();
+    let granted = granted(config, root, &cache, index_bytes, troubles)?;
+    // A page for the lock, and what file systems take for their own tables: on ext4 a block
+    // for some hundred fragments of a file.
+    let overhead = index_bytes + PAGE + granted / 512;
+    let room = granted.saturating_sub(overhead) / PAGE * PAGE;
+    if room == 0 {
+        return Err(Unusable::NoRoom { granted, index: index_bytes });
+    }
+    CacheDirectory::grant(&lock, granted)?;
+    cache.touch();
+    let index = index(config, &cache, &header, troubles)?;
+    let segments = Segments::new(&cache.path, index.header.segment_bytes, true);
+    let limit = room.min(ADDRESSABLE * GRANULE);
+    let made = segments.trim(limit)?;
+    let writer = Writer::new(made, limit, lock);
+    Ok(Store { index, segments, cache, writer: Some(writer) })
+}
+
+/// Bytes that the cache may use in all: of the quota, what it can use, others leave and
+/// the disk has.
+fn granted(
+    config: &DiskConfig,
+    root: &Path,
+    cache: &CacheDirectory,
+    index_bytes: u64,
+    troubles: &Troubles,
+) -> Result<u64, Unusable> {
+    let quota = config.capacity.0;
+    let payload = config.sizes.total().0 + GRANULE * u64::from(config.sizes.len());
+    // Tables of samples in pieces, and a little to move in.
+    let need = index_bytes + payload + payload / 64 + (1 << 20);
+    let grant = quota::grant(root, config.fingerprint, quota, need)?;
+    if grant.bytes < need.min(quota) {
+        let sentence = format!(
+            "caches of other datasets in use take {} of the {quota} bytes of {}; this one has {}",
+            grant.others,
+            config.directory.display(),
+            grant.bytes
+        );
+        troubles.warn(Trouble::LessRoom, sentence);
+    }
+    let disk = rustix::fs::statvfs(root).map_err(io::Error::from)?;
+    let available = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(cache.bytes());
+    if available < grant.bytes {
+        let sentence = format!(
+            "the disk of {} has room for {available} of the {} bytes asked for",
+            config.directory.display(),
+            grant.bytes
+        );
+        troubles.warn(Trouble::LessRoom, sentence);
+    }
+    Ok(grant.bytes.min(available))
+}
+
+/// The index that is there, or a new one.
+fn index(
+    config: &DiskConfig,
+    cache: &CacheDirectory,
+    header: &Header,
+    troubles: &Troubles,
+) -> Result<Index, Unusable> {
+    let path = cache.index();
+    let why = match Index::open(&path, true) {
+        Ok(index) if index.header.is_of(config.fingerprint, &config.sizes) => return Ok(index),
+        Ok(_) => Some(Unusable::Mismatch.to_string()),
+        Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(why) = why {
+        let sentence = format!("the cache {} starts anew: {why}", cache.path.display());
+        troubles.warn(Trouble::Anew, sentence);
+    }
+    cache.empty()?;
+    Index::create(&path, header, &config.sizes)?;
+    Ok(Index::open(&path, true)?)
+}
+
+fn segment_bytes(quota: u64) -> u64 {
+    (quota / MOST_SEGMENTS).clamp(SEGMENT, ADDRESSABLE * GRANULE).next_power_of_two()
+}

@@ -1,0 +1,150 @@
+//! The segment files: one address space of bytes, cut into files of equal length.
+//!
+//! Files are made and lengthened from the front as room is needed, so the space that there
+//! is always runs from zero to one end, which the files' lengths tell after a restart.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::io::SegmentFile;
+use super::location::{Location, MOST_PIECES, decode_table, payload_runs};
+use crate::sync::{Mutex, lock};
+use crate::tier::extents::{Extent, GRANULE, granules};
+
+/// Bytes written between two starts of write-back: large enough to be sequential for a
+/// disk, small beside the kernel's own limits on dirty pages.
+const WRITE_BACK: u64 = 8 << 20;
+
+/// The segments of one cache.
+#[derive(Debug)]
+pub(super) struct Segments {
+    directory: PathBuf,
+    segment_bytes: u64,
+    writable: bool,
+    open: Mutex<HashMap<u64, Arc<SegmentFile>>>,
+    written: AtomicU64,
+}
+
+impl Segments {
+    pub fn new(directory: &Path, segment_bytes: u64, writable: bool) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            segment_bytes,
+            writable,
+            open: Mutex::new(HashMap::new()),
+            written: AtomicU64::new(0),
+        }
+    }
+
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// The pieces of a sample, from the table in its first piece if it has several.
+    pub fn pieces(&self, location: Location, size: u64) -> io::Result<Vec<Extent>> {
+        let Some(count) = location.pieces else {
+            return Ok(vec![Extent { start: location.start, granules: granules(size) }]);
+        };
+        let torn = || io::Error::new(io::ErrorKind::InvalidData, "a torn table of pieces");
+        if u64::from(count) > MOST_PIECES {
+            return Err(torn());
+        }
+        let mut table = vec![0; count as usize * GRANULE as usize];
+        self.read(location.start * GRANULE, &mut table)?;
+        decode_table(&table, location.start, size).ok_or_else(torn)
+    }
+
+    /// Copies a sample's payload out; whether it is right, its checksum tells.
+    pub fn read_sample(&self, location: Location, into: &mut [u8]) -> io::Result<()> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        if location.pieces.is_none() {
+            return self.read(location.start * GRANULE, into);
+        }
+        let pieces = self.pieces(location, into.len() as u64)?;
+        let mut rest = into;
+        for (at, length) in payload_runs(&pieces, rest.len() as u64) {
+            let (part, others) = rest.split_at_mut(length);
+            self.read(at, part)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let segment = self.segment(at / self.segment_bytes)?;
+        segment.write_at(at % self.segment_bytes, bytes)?;
+        let before = self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if before / WRITE_BACK != (before + bytes.len() as u64) / WRITE_BACK {
+            segment.start_write_back();
+        }
+        Ok(())
+    }
+
+    /// Makes room up to `to` bytes, which lies in the same segment as `from`.
+    pub fn extend(&self, from: u64, to: u64) -> io::Result<()> {
+        let start = from - from % self.segment_bytes;
+        self.segment_or_new(from / self.segment_bytes, true)?.extend(from - start, to - start)
+    }
+
+    /// Bytes of room that the files have, at most `limit`; what lies beyond is given back
+    /// to the disk.
+    pub fn trim(&self, limit: u64) -> io::Result<u64> {
+        let mut made = 0;
+        let mut number = 0;
+        let mut is_last = false;
+        while path(&self.directory, number).exists() {
+            if is_last || made >= limit {
+                std::fs::remove_file(path(&self.directory, number))?;
+            } else {
+                let segment = self.segment(number)?;
+                let bytes = segment.bytes()?;
+                let keep = bytes.min(self.segment_bytes).min(limit - made);
+                if keep < bytes {
+                    segment.truncate(keep)?;
+                }
+                made += keep;
+                is_last = keep < self.segment_bytes;
+            }
+            number += 1;
+        }
+        Ok(made)
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.segment(at / self.segment_bytes)?.read_at(at % self.segment_bytes, into)
+    }
+
+    fn segment(&self, number: u64) -> io::Result<Arc<SegmentFile>> {
+        self.segment_or_new(number, false)
+    }
+
+    fn segment_or_new(&self, number: u64, create: bool) -> io::Result<Arc<SegmentFile>> {
+        let mut open = lock(&self.open);
+        if let Some(segment) = open.get(&number) {
+            return Ok(Arc::clone(segment));
+        }
+        let path = path(&self.directory, number);
+        let segment = Arc::new(SegmentFile::open(path, self.segment_bytes, self.writable, create)?);
+        open.insert(number, Arc::clone(&segment));
+        Ok(segment)
+    }
+}
+
+fn path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(file_name(number))
+}
+
+/// `segment-0000`, ...
+pub(super) fn file_name(number: u64) -> String {
+    format!("segment-{number:04}")
+}
+
+pub(super) fn is_file_name(name: &str) -> bool {
+    name.strip_prefix("segment-")
+        .is_some_and(|number| number.len() >= 4 && number.bytes().all(|byte| byte.is_ascii_digit()))
+}

@@ -1,0 +1,251 @@
+//! An open cache: index and segments, and for its writer the room in them.
+//!
+//! Readers take no lock. They copy a sample out as its entry said and believe it only if
+//! its checksum is right. Writing and evicting one sample exclude each other by a lock that
+//! it shares with few others. A reader whose checksum fails looks again under that lock,
+//! when nothing can move: then it is damage. A process without the writer's lock can only
+//! look whether the entry has changed meanwhile.
+
+use std::fs::File;
+use std::io;
+
+use belady_control::Sizes;
+
+use super::directory::CacheDirectory;
+use super::index::{Entry, Index, checksum};
+use super::location::{Location, encode_table, payload_runs};
+use super::segments::Segments;
+use super::space::{Allocation, Space, is_full};
+use super::troubles::{Trouble, Troubles};
+use crate::SampleId;
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::tier::extents::{Extent, GRANULE};
+use crate::tier::{Get, Put};
+
+/// Locks shared by samples: far more than threads, so that two seldom meet.
+const STRIPES: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Store {
+    pub index: Index,
+    pub segments: Segments,
+    pub cache: CacheDirectory,
+    /// `None` if another process writes this cache.
+    pub writer: Option<Writer>,
+}
+
+/// What only the writer of a cache has.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// `None` until it is worked out from the index.
+    space: Mutex<Option<Space>>,
+    /// What the segments had when they were opened, and may have.
+    made: u64,
+    limit: u64,
+    stripes: Box<[Mutex<()>]>,
+    /// Goes last, with the writer.
+    _lock: File,
+}
+
+/// How a copy out of the segments ended.
+enum Copied {
+    Right,
+    Wrong,
+    Failed(io::Error),
+}
+
+impl Writer {
+    pub fn new(made: u64, limit: u64, lock: File) -> Self {
+        let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
+        Self { space: Mutex::new(None), made, limit, stripes, _lock: lock }
+    }
+
+    fn stripe(&self, sample: SampleId) -> MutexGuard<'_, ()> {
+        lock(&self.stripes[sample as usize % STRIPES])
+    }
+}
+
+impl Store {
+    pub fn put(
+        &self,
+        writer: &Writer,
+        sizes: &Sizes,
+        sample: SampleId,
+        bytes: &[u8],
+        troubles: &Troubles,
+    ) -> Put {
+        let _stripe = writer.stripe(sample);
+        if self.index.location(sample).is_some() {
+            return Put::Present;
+        }
+        let pieces = if bytes.is_empty() {
+            Vec::new()
+        } else {
+            let allocation = self.with_space(writer, sizes, |space| {
+                space.allocate(bytes.len() as u64, &self.segments)
+            });
+            match self.allocated(allocation, troubles) {
+                Some(pieces) => pieces,
+                None => return Put::Full,
+            }
+        };
+        if let Err(error) = self.write(&pieces, bytes) {
+            self.with_space(writer, sizes, |space| space.retire(&pieces));
+            let path = self.cache.path.display();
+            troubles.warn(Trouble::WriteFailed, format!("cannot write to {path}: {error}"));
+            return if is_full(&error) { Put::Full } else { Put::Refused };
+        }
+        let location = Location {
+            start: pieces.first().map_or(0, |piece| piece.start),
+            pieces: (pieces.len() > 1).then_some(pieces.len() as u32),
+        };
+        self.with_space(writer, sizes, |space| space.keep(sample, pieces));
+        let checksum = checksum(self.index.header.fingerprint, sample, bytes);
+        self.index.publish(sample, checksum, location);
+        Put::Stored
+    }
+
+    pub fn get(&self, sample: SampleId, into: &mut [u8], troubles: &Troubles) -> Get {
+        let Some(entry) = self.held(sample) else { return Get::Miss };
+        if let Copied::Right = self.copy(sample, entry, into) {
+            return Get::Hit;
+        }
+        match &self.writer {
+            Some(writer) => self.get_again(writer, sample, into, troubles),
+            None if self.held(sample) == Some(entry) => Get::Damaged,
+            None => Get::Miss,
+        }
+    }
+
+    /// Lets a sample go; whether it was held.
+    pub fn evict(&self, writer: &Writer, sample: SampleId, size: u64) -> bool {
+        let _stripe = writer.stripe(sample);
+        self.drop_sample(writer, sample, size, Space::free)
+    }
+
+    /// Works out what is free, if that was not done yet.
+    pub fn recover(&self, writer: &Writer, sizes: &Sizes) {
+        self.with_space(writer, sizes, |_| ());
+    }
+
+    /// Samples held, their bytes, and the bytes that there can be.
+    pub fn occupancy(&self, sizes: &Sizes) -> (u64, u64, u64) {
+        if let Some(writer) = &self.writer
+            && let Some(space) = &*lock(&writer.space)
+        {
+            return (space.held, space.used(), space.capacity());
+        }
+        let held = (0..self.index.header.samples)
+            .filter(|&sample| self.index.location(sample).is_some())
+            .map(|sample| sizes.get(sample).next_multiple_of(GRANULE));
+        let (samples, used) = held.fold((0, 0), |(samples, used), size| (samples + 1, used + size));
+        (samples, used, self.writer.as_ref().map_or(used, |writer| writer.limit))
+    }
+
+    /// Whether a sample's bytes are as an entry says; `scratch` saves allocations.
+    pub fn is_right(
+        &self,
+        sample: SampleId,
+        entry: Entry,
+        size: u64,
+        scratch: &mut Vec<u8>,
+    ) -> bool {
+        // A size from a broken index may be anything.
+        if size > self.cache.bytes() {
+            return false;
+        }
+        scratch.resize(size as usize, 0);
+        matches!(self.copy(sample, entry, scratch), Copied::Right)
+    }
+
+    fn held(&self, sample: SampleId) -> Option<Entry> {
+        self.index.entry(sample).filter(|entry| entry.location.is_some())
+    }
+
+    fn copy(&self, sample: SampleId, entry: Entry, into: &mut [u8]) -> Copied {
+        let Some(location) = entry.location else { return Copied::Wrong };
+        if let Err(error) = self.segments.read_sample(location, into) {
+            return Copied::Failed(error);
+        }
+        let found = checksum(self.index.header.fingerprint, sample, into);
+        if found == entry.checksum { Copied::Right } else { Copied::Wrong }
+    }
+
+    /// The second look, while nobody can move the sample.
+    fn get_again(
+        &self,
+        writer: &Writer,
+        sample: SampleId,
+        into: &mut [u8],
+        troubles: &Troubles,
+    ) -> Get {
+        let _stripe = writer.stripe(sample);
+        let Some(entry) = self.held(sample) else { return Get::Miss };
+        let size = into.len() as u64;
+        match self.copy(sample, entry, into) {
+            Copied::Right => return Get::Hit,
+            Copied::Wrong => self.drop_sample(writer, sample, size, Space::free),
+            Copied::Failed(error) => {
+                let path = self.cache.path.display();
+                let sentence = format!("cannot read sample {sample} in {path}: {error}");
+                troubles.warn(Trouble::ReadFailed, sentence);
+                self.drop_sample(writer, sample, size, Space::retire)
+            }
+        };
+        Get::Damaged
+    }
+
+    /// With the sample's stripe locked. The location goes first, then its room is given to
+    /// others.
+    fn drop_sample(
+        &self,
+        writer: &Writer,
+        sample: SampleId,
+        size: u64,
+        give: impl FnOnce(&mut Space, &[Extent]),
+    ) -> bool {
+        // An index that is being read for its free room must not change meanwhile.
+        let mut space = lock(&writer.space);
+        let Some(location) = self.index.location(sample) else { return false };
+        self.index.clear(sample);
+        if let Some(space) = &mut *space {
+            let pieces = space.forget(sample, location, size);
+            give(space, &pieces);
+        }
+        true
+    }
+
+    fn with_space<R>(
+        &self,
+        writer: &Writer,
+        sizes: &Sizes,
+        work: impl FnOnce(&mut Space) -> R,
+    ) -> R {
+        let mut space = lock(&writer.space);
+        work(space.get_or_insert_with(|| {
+            Space::recover(&self.index, sizes, &self.segments, writer.made, writer.limit)
+        }))
+    }
+
+    fn allocated(&self, allocation: Allocation, troubles: &Troubles) -> Option<Vec<Extent>> {
+        if let Some(error) = allocation.stunted {
+            let path = self.cache.path.display();
+            let sentence = format!("{path} cannot grow further: {error}; it goes on as it is");
+            troubles.warn(Trouble::NoGrowth, sentence);
+        }
+        (!allocation.pieces.is_empty()).then_some(allocation.pieces)
+    }
+
+    fn write(&self, pieces: &[Extent], bytes: &[u8]) -> io::Result<()> {
+        if let [first, _, ..] = pieces {
+            self.segments.write(first.start * GRANULE, &encode_table(pieces))?;
+        }
+        let mut rest = bytes;
+        for (at, length) in payload_runs(pieces, bytes.len() as u64) {
+            let (part, others) = rest.split_at(length);
+            self.segments.write(at, part)?;
+            rest = others;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! A tier that fails on purpose, for tests and benchmarks of those who use tiers.
+//!
+//! Which call fails is decided by a seed and the number of the call. A fault looks to the
+//! caller as it would in production: a sample that is missed or damaged is gone afterwards.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{Get, Pinned, Put, Tier, TierStatus};
+use crate::SampleId;
+
+/// The share of calls that fail, by kind, each from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TierFaults {
+    /// Puts that find no room.
+    pub full: f64,
+    /// Puts that are refused.
+    pub refused: f64,
+    /// Gets of a sample that has vanished.
+    pub miss: f64,
+    /// Gets of a sample that fails its checksum.
+    pub damaged: f64,
+}
+
+/// How many calls failed, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierFaultCounts {
+    pub full: u64,
+    pub refused: u64,
+    pub miss: u64,
+    pub damaged: u64,
+}
+
+/// Wraps a tier with faults.
+#[derive(Debug)]
+pub struct FaultyTier<T> {
+    inner: T,
+    faults: TierFaults,
+    seed: u64,
+    calls: AtomicU64,
+    full: AtomicU64,
+    refused: AtomicU64,
+    miss: AtomicU64,
+    damaged: AtomicU64,
+}
+
+impl<T: Tier> FaultyTier<T> {
+    pub fn new(inner: T, faults: TierFaults, seed: u64) -> Self {
+        Self {
+            inner,
+            faults,
+            seed,
+            calls: AtomicU64::new(0),
+            full: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            miss: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
+        }
+    }
+
+    /// Faults so far.
+    pub fn counts(&self) -> TierFaultCounts {
+        TierFaultCounts {
+            full: self.full.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            miss: self.miss.load(Ordering::Relaxed),
+            damaged: self.damaged.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A number from 0 to 1 for the next call.
+    fn draw(&self) -> f64 {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let bits = xxh3_64_with_seed(&call.to_le_bytes(), self.seed);
+        (bits >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl<T: Tier> Tier for FaultyTier<T> {
+    fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
+        let draw = self.draw();
+        if draw < self.faults.full {
+            count(&self.full);
+            return Put::Full;
+        }
+        if draw < self.faults.full + self.faults.refused {
+            count(&self.refused);
+            return Put::Refused;
+        }
+        self.inner.put(sample, bytes)
+    }
+
+    fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {
+        let draw = self.draw();
+        if draw < self.faults.miss + self.faults.damaged && self.inner.evict(sample) {
+            // The memory of a failed get may hold anything.
+            into.fill(0xFA);
+            if draw < self.faults.miss {
+                count(&self.miss);
+                return Get::Miss;
+            }
+            count(&self.damaged);
+            return Get::Damaged;
+        }
+        self.inner.get(sample, into)
+    }
+
+    fn evict(&self, sample: SampleId) -> bool {
+        self.inner.evict(sample)
+    }
+
+    fn holds(&self, sample: SampleId) -> bool {
+        self.inner.holds(sample)
+    }
+
+    fn status(&self) -> TierStatus {
+        self.inner.status()
+    }
+
+    fn pin(&self, sample: SampleId) -> Option<Pinned> {
+        self.inner.pin(sample)
+    }
+
+    fn unpin(&self, sample: SampleId) {
+        self.inner.unpin(sample);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use belady_control::Sizes;
+    use belady_control::model::Bytes;
+
+    use super::*;
+    use crate::tier::RamTier;
+
+    const FAULTS: TierFaults = TierFaults { full: 0.1, refused: 0.2, miss: 0.1, damaged: 0.2 };
+
+    /// All outcomes of puts and gets of ten samples, over and over.
+    fn outcomes(seed: u64) -> (Vec<(Put, Get)>, TierFaultCounts) {
+        let sizes = Arc::new(Sizes::Equal { bytes: 8, samples: 10 });
+        let tier = FaultyTier::new(RamTier::new(Bytes(1_000), sizes), FAULTS, seed);
+        let outcomes = (0..2_000_u32)
+            .map(|round| {
+                let sample = round % 10;
+                let mut into = [0; 8];
+                let put = tier.put(sample, &[sample as u8; 8]);
+                let held = tier.holds(sample);
+                let got = tier.get(sample, &mut into);
+                match got {
+                    Get::Hit => assert_eq!(into, [sample as u8; 8]),
+                    _ => assert!(!tier.holds(sample), "what failed is gone"),
+                }
+                assert!(held || got == Get::Miss);
+                (put, got)
+            })
+            .collect();
+        (outcomes, tier.counts())
+    }
+
+    #[test]
+    fn faults_come_from_the_seed_in_their_share() {
+        let (first, counts) = outcomes(1);
+        assert_eq!(first, outcomes(1).0);
+        assert_ne!(first, outcomes(2).0);
+        let count = |wanted: Put| first.iter().filter(|(put, _)| *put == wanted).count() as u64;
+        assert_eq!((count(Put::Full), count(Put::Refused)), (counts.full, counts.refused));
+        assert!((150..250).contains(&counts.full) && (330..470).contains(&counts.refused));
+        let damaged = first.iter().filter(|(_, got)| *got == Get::Damaged).count() as u64;
+        assert_eq!(damaged, counts.damaged);
+        assert!(counts.miss > 100 && counts.damaged > counts.miss);
+    }
+}

@@ -1,0 +1,211 @@
+//! The one place where an engine and its jobs are put together.
+
+use std::sync::{Arc, Mutex};
+
+use belady_control::Sizes;
+use belady_control::job::{Job, Packing};
+use belady_control::model::Bytes;
+use belady_control::policy::PolicyKind;
+use belady_control::sampler::{AccessStream, Scheme, StreamConfig};
+use belady_data::stage::{RingConfig, ring};
+use belady_data::tier::RamTier;
+use belady_data::tier::Tier;
+use belady_data::tier::disk::{DiskConfig, DiskTier};
+
+use crate::EngineError;
+use crate::brain::Brain;
+use crate::cache::Cache;
+use crate::config::{EngineConfig, JobConfig, TierConfig};
+use crate::epochs::Epochs;
+use crate::loader::Loader;
+use crate::metrics::Metrics;
+use crate::planner::Planner;
+use crate::pool::{Pool, lock};
+use crate::rates::Rates;
+use crate::run::{Parts, Run};
+use crate::system::known_system;
+use crate::trace::Recorder;
+
+/// Policies that make sense with real bytes.
+const POLICIES: [&str; 7] = ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
+/// Most batches in the ring at a time: far more than keep a consumer busy.
+const BATCHES: u32 = 1024;
+/// Slots begin at a cache line, where copying is fastest and vector code is at ease.
+const SLOT_ALIGN: usize = 64;
+
+/// Threads and cache tiers for any number of jobs.
+#[derive(Debug)]
+pub struct Engine {
+    config: EngineConfig,
+    pool: Arc<Pool>,
+    metrics: Arc<Metrics>,
+    quotas: Arc<Quotas>,
+}
+
+/// What jobs have left of each tier's quota.
+#[derive(Debug)]
+struct Quotas(Mutex<Vec<u64>>);
+
+/// A job's part of the quotas, given back when it ends.
+#[derive(Debug)]
+pub struct Share {
+    quotas: Arc<Quotas>,
+    bytes: Vec<u64>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        for (left, bytes) in lock(&self.quotas.0).iter_mut().zip(&self.bytes) {
+            *left += bytes;
+        }
+    }
+}
+
+impl Engine {
+    pub fn new(config: EngineConfig) -> Result<Self, EngineError> {
+        let threads = config.threads.unwrap_or_else(|| default_threads(&config)).max(1);
+        let pool = Pool::new(threads, config.retry.timeout).map_err(EngineError::Threads)?;
+        let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
+        let quotas = config.tiers.iter().map(|tier| tier.capacity().0).collect();
+        Ok(Self {
+            pool: Arc::new(pool),
+            metrics: Arc::new(Metrics::new(&names)),
+            quotas: Arc::new(Quotas(Mutex::new(quotas))),
+            config,
+        })
+    }
+
+    /// Of all jobs together.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Starts a job: from here on it loads ahead of whoever takes its batches.
+    pub fn start(&self, job: &JobConfig) -> Result<Loader, EngineError> {
+        check_policy(&job.policy)?;
+        let sizes = Arc::new(job.source.catalog().sizes());
+        let ring_config = ring_config(job, &sizes)?;
+        let stream = AccessStream::new(StreamConfig {
+            samples: sizes.len(),
+            ranks: 1,
+            batch: job.batch,
+            order: job.order.clone(),
+            scheme: Scheme::Uniform,
+            seed: job.seed,
+            sampler_drop_last: false,
+            drop_last: job.drop_last,
+        })?;
+        let recorder = job.trace.as_deref().map(Recorder::create).transpose()?;
+        let share = self.take_share(job.cache_share);
+        let tiers = self.tiers(job, &share, &sizes);
+        let capacities: Vec<(String, Bytes)> = self
+            .config
+            .tiers
+            .iter()
+            .zip(&tiers)
+            .map(|(config, tier)| (config.name(), tier.status().capacity))
+            .collect();
+        let threads = self.pool.threads();
+        let system = known_system(self.config.system.as_ref(), job.staging, threads, &capacities);
+        let rates = Rates::new(&system);
+        // Samples that lie in no file count as files of their own.
+        let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
+        let files = files.unwrap_or(sizes.len());
+        let job_of_plan = Arc::new(Job {
+            system,
+            stream,
+            sizes: Sizes::clone(&sizes),
+            epochs: job.epochs,
+            packing: Packing { files, read_size: None },
+        });
+        let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
+        let (producer, consumer) = ring(&ring_config)?;
+        let run = Arc::new(Run::new(Parts {
+            cache: Cache::new(tiers, sizes.len()),
+            source: job.source.clone(),
+            sizes,
+            brain: Brain::new(recorder),
+            pool: self.pool.clone(),
+            rates,
+            metrics: self.metrics.clone(),
+            retry: self.config.retry,
+            bad_samples: job.bad_samples,
+            lend: job.lend,
+        }));
+        let waker = producer.waker();
+        let planner = Planner::new(run.clone(), epochs, producer);
+        let planner = std::thread::Builder::new()
+            .name("belady-stage".into())
+            .spawn(move || planner.run())
+            .map_err(EngineError::Threads)?;
+        Ok(Loader { run, consumer, planner: Some(planner), waker, job: job_of_plan, _share: share })
+    }
+
+    fn take_share(&self, share: f64) -> Share {
+        let mut left = lock(&self.quotas.0);
+        let bytes: Vec<u64> =
+            left.iter().map(|&left| (left as f64 * share.clamp(0.0, 1.0)) as u64).collect();
+        for (left, bytes) in left.iter_mut().zip(&bytes) {
+            *left -= bytes;
+        }
+        Share { quotas: self.quotas.clone(), bytes }
+    }
+
+    fn tiers(&self, job: &JobConfig, share: &Share, sizes: &Arc<Sizes>) -> Vec<Arc<dyn Tier>> {
+        let tier = |(config, &bytes): (&TierConfig, &u64)| -> Arc<dyn Tier> {
+            match config {
+                TierConfig::Ram { .. } => Arc::new(RamTier::new(Bytes(bytes), sizes.clone())),
+                TierConfig::Disk { directory, .. } => Arc::new(DiskTier::open(DiskConfig {
+                    directory: directory.clone(),
+                    capacity: Bytes(bytes),
+                    fingerprint: job.source.catalog().fingerprint(),
+                    name: job.name.clone(),
+                    sizes: sizes.clone(),
+                    segment: None,
+                })),
+            }
+        };
+        self.config.tiers.iter().zip(&share.bytes).map(tier).collect()
+    }
+}
+
+fn check_policy(kind: &PolicyKind) -> Result<(), EngineError> {
+    if POLICIES.contains(&kind.name()) {
+        return Ok(());
+    }
+    Err(EngineError::SimulatorOnly(kind.name(), POLICIES.join(", ")))
+}
+
+/// Enough to keep a file server busy, and not more than a few for each core.
+fn default_threads(config: &EngineConfig) -> u32 {
+    if let Some(system) = &config.system {
+        return system.staging_threads();
+    }
+    let cores = std::thread::available_parallelism().map_or(4, |cores| cores.get() as u32);
+    (4 * cores).clamp(8, 32)
+}
+
+/// The ring, if the staging buffer has room for two of the largest batches.
+fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError> {
+    let batch = job.batch.min(sizes.len());
+    let needed = Bytes(RingConfig::needed(largest_batch(sizes, batch), batch, SLOT_ALIGN));
+    if job.staging < needed {
+        return Err(EngineError::StagingTooSmall { given: job.staging, needed, batch });
+    }
+    Ok(RingConfig { capacity: job.staging.0 as usize, batches: BATCHES, align: SLOT_ALIGN })
+}
+
+/// No batch of any order is larger than its largest samples together.
+fn largest_batch(sizes: &Sizes, batch: u32) -> u64 {
+    let mut largest = std::collections::BinaryHeap::with_capacity(batch as usize + 1);
+    for sample in 0..sizes.len() {
+        let size = std::cmp::Reverse(sizes.get(sample));
+        if largest.len() < batch as usize {
+            largest.push(size);
+        } else if largest.peek().is_some_and(|least| size < *least) {
+            largest.pop();
+            largest.push(size);
+        }
+    }
+    largest.into_iter().map(|size| size.0).sum()
+}

@@ -1,0 +1,131 @@
+//! What an engine and its jobs are told. Sizes and durations are typed; nothing here does
+//! anything.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belady_control::model::{Bytes, System};
+use belady_control::policy::PolicyKind;
+use belady_control::sampler::Order;
+use belady_data::source::Source;
+
+/// An engine: threads and cache tiers that its jobs share.
+#[derive(Clone, Debug, Default)]
+pub struct EngineConfig {
+    /// Threads that load; `None` for as many as suit the machine.
+    pub threads: Option<u32>,
+    /// Cache tiers, fastest first.
+    pub tiers: Vec<TierConfig>,
+    /// What the machine and its storage can do, as far as it is known. What is not known is
+    /// measured while running.
+    pub system: Option<System>,
+    pub retry: Retry,
+}
+
+/// A cache tier of the engine; its quota is hard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TierConfig {
+    Ram { capacity: Bytes },
+    Disk { directory: PathBuf, capacity: Bytes },
+}
+
+impl TierConfig {
+    pub fn capacity(&self) -> Bytes {
+        match self {
+            Self::Ram { capacity } | Self::Disk { capacity, .. } => *capacity,
+        }
+    }
+
+    pub fn name(&self) -> String {
+        match self {
+            Self::Ram { .. } => "ram".to_owned(),
+            Self::Disk { directory, .. } => directory.display().to_string(),
+        }
+    }
+}
+
+/// How long a read of the source is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Tries in all, the first included.
+    pub attempts: u32,
+    /// Pause before the second try; doubled each time.
+    pub backoff: Duration,
+    /// A read that takes longer is given up and counts as a try.
+    pub timeout: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        // In all about 2 s of pauses: a metadata server fails over in that time; and half a
+        // minute is what NFS waits before it says that a server is not responding.
+        Self { attempts: 6, backoff: Duration::from_millis(50), timeout: Duration::from_secs(30) }
+    }
+}
+
+/// What happens to a batch with a sample that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BadSamples {
+    /// The consumer gets an error instead of the batch.
+    #[default]
+    Raise,
+    /// The batch comes without it.
+    Skip,
+    /// Another sample of the batch takes its place.
+    Replace,
+}
+
+/// What a consumer may do with the memory that it is lent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lend {
+    /// It may write to it: every sample gets a slot of the ring.
+    #[default]
+    Slots,
+    /// It only reads: samples in RAM are lent from there, without a copy.
+    ReadOnly,
+}
+
+/// One run over a dataset.
+#[derive(Clone, Debug)]
+pub struct JobConfig {
+    pub source: Arc<dyn Source>,
+    /// Names the dataset in warnings and caches.
+    pub name: String,
+    pub order: Order,
+    pub seed: u64,
+    pub batch: u32,
+    pub drop_last: bool,
+    /// `None` runs until the loader is dropped.
+    pub epochs: Option<u32>,
+    /// The staging buffer.
+    pub staging: Bytes,
+    pub policy: PolicyKind,
+    pub bad_samples: BadSamples,
+    pub lend: Lend,
+    /// This job's part of every tier's quota, of what other jobs have left.
+    pub cache_share: f64,
+    /// Records what the policy was told and answered.
+    pub trace: Option<PathBuf>,
+}
+
+impl JobConfig {
+    /// A job with the defaults: torch's order, batches of 64, one epoch, the policy `belady`.
+    pub fn new(source: Arc<dyn Source>) -> Self {
+        Self {
+            source,
+            name: "dataset".to_owned(),
+            order: Order::Torch,
+            seed: 0,
+            batch: 64,
+            drop_last: false,
+            epochs: Some(1),
+            staging: Bytes(512 << 20),
+            policy: PolicyKind::Belady,
+            bad_samples: BadSamples::default(),
+            lend: Lend::default(),
+            cache_share: 1.0,
+            trace: None,
+        }
+    }
+}

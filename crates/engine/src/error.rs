@@ -1,0 +1,46 @@
+use std::path::PathBuf;
+
+use belady_control::model::Bytes;
+use belady_control::policy::Unsupported;
+use belady_control::sampler::SamplerError;
+use belady_data::source::ReadError;
+use belady_data::stage::RingError;
+
+/// Why a job cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(
+        "the staging buffer of {given} is too small: two of the largest batches need {needed}; \
+         make it larger or the batch of {batch} samples smaller"
+    )]
+    StagingTooSmall { given: Bytes, needed: Bytes, batch: u32 },
+    #[error("the policy `{0}` exists in the simulator only; the engine runs {1}")]
+    SimulatorOnly(&'static str, String),
+    #[error(transparent)]
+    Policy(#[from] Unsupported),
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    #[error("cannot make the staging buffer: {0}")]
+    Ring(#[from] RingError),
+    #[error("no thread can be started: {0}")]
+    Threads(std::io::Error),
+    #[error(
+        "{error} (tried {attempts} times); choose to skip or replace bad samples if the run \
+         should go on without it"
+    )]
+    BadSample { error: ReadError, attempts: u32 },
+    #[error(
+        "{hung} reads of the source have not returned after {seconds} s each, the last of \
+         sample {sample}; is the storage still there?"
+    )]
+    SourceHangs { hung: u32, seconds: u64, sample: u32 },
+    #[error(
+        "no batch can be staged: all {batches} that the buffer holds are still in use by the \
+         caller; drop batches after use or make the staging buffer larger"
+    )]
+    AllLent { batches: u32 },
+    #[error("cannot write the trace to {}: {error}", path.display())]
+    Trace { path: PathBuf, error: std::io::Error },
+    #[error("the engine has stopped")]
+    Stopped,
+}

@@ -1,0 +1,211 @@
+//! Samples on their way, so that one that is wanted several times at once is read once.
+//!
+//! The first who wants a sample from the source, or is going to put it into a tier, opens a
+//! *flight* and leads it. Whoever wants the same sample while the flight is open waits for
+//! it and gets a copy of the bytes when they have arrived, or later, when the sample is in its
+//! tier and the flight ends. Nobody waits in a thread: a waiter is a piece of work that is set
+//! aside.
+//!
+//! A sample goes into its tier when all batches before the leader's are there. So nobody who
+//! belongs to an earlier batch may wait for that: he would wait for himself.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use belady_control::policy::TierId;
+use belady_data::SampleId;
+
+/// Locks are short; this many keep threads from meeting at one.
+const SHARDS: usize = 16;
+
+#[derive(Debug)]
+struct Flight<W> {
+    waiters: Vec<W>,
+    /// The leader's place in the sequence of batches.
+    leader: u64,
+    /// The bytes are there; what is left is to put them into a tier.
+    arrived: bool,
+    /// The sample is not to be kept there any more.
+    cancelled: Option<TierId>,
+}
+
+/// What to do about a sample that one wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Get it, and tell the others.
+    Lead,
+    /// Somebody else gets it.
+    Wait,
+    /// Get it, for nobody else.
+    Alone,
+}
+
+/// How a flight ended.
+#[derive(Debug)]
+pub struct Landed<W> {
+    pub waiters: Vec<W>,
+    /// The sample is not to be kept there any more.
+    pub cancelled: Option<TierId>,
+}
+
+#[derive(Debug)]
+pub struct Flights<W> {
+    shards: [Mutex<HashMap<SampleId, Flight<W>>>; SHARDS],
+    open: AtomicUsize,
+    /// Nobody waits any more, and nobody may begin to.
+    closed: AtomicBool,
+}
+
+impl<W> Default for Flights<W> {
+    fn default() -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            open: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<W> Flight<W> {
+    /// Whether somebody of the batch `sequence` may wait for it.
+    fn takes(&self, sequence: u64) -> bool {
+        !self.arrived || sequence > self.leader
+    }
+}
+
+impl<W> Flights<W> {
+    fn shard(&self, sample: SampleId) -> MutexGuard<'_, HashMap<SampleId, Flight<W>>> {
+        self.shards[sample as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What one should do who belongs to the batch `sequence`; the waiter of one who should wait
+    /// is kept.
+    pub fn lead_or_wait(
+        &self,
+        sample: SampleId,
+        sequence: u64,
+        waiter: impl FnOnce() -> W,
+    ) -> Turn {
+        let mut shard = self.shard(sample);
+        if self.closed.load(Ordering::Acquire) {
+            return Turn::Alone;
+        }
+        match shard.entry(sample) {
+            Entry::Vacant(vacant) => {
+                let waiters = vec![];
+                let flight = Flight { waiters, leader: sequence, arrived: false, cancelled: None };
+                vacant.insert(flight);
+                self.open.fetch_add(1, Ordering::Relaxed);
+                Turn::Lead
+            }
+            Entry::Occupied(mut flight) if flight.get().takes(sequence) => {
+                flight.get_mut().waiters.push(waiter());
+                Turn::Wait
+            }
+            Entry::Occupied(_) => Turn::Alone,
+        }
+    }
+
+    /// Waits for an open flight, if there is one.
+    pub fn wait_if_open(
+        &self,
+        sample: SampleId,
+        sequence: u64,
+        waiter: impl FnOnce() -> W,
+    ) -> bool {
+        // Most of the time nothing is on its way. Whoever opens a flight that this thread has
+        // to know of did so before it planned what this thread is doing.
+        if self.open.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        match self.shard(sample).get_mut(&sample) {
+            Some(flight) if flight.takes(sequence) => {
+                flight.waiters.push(waiter());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The bytes are there: those who have waited so far get them now.
+    pub fn arrive(&self, sample: SampleId) -> Vec<W> {
+        match self.shard(sample).get_mut(&sample) {
+            Some(flight) => {
+                flight.arrived = true;
+                std::mem::take(&mut flight.waiters)
+            }
+            None => vec![],
+        }
+    }
+
+    /// Tells a leader who is not after `by` not to keep the sample in that tier; whether there
+    /// was one.
+    pub fn cancel(&self, sample: SampleId, tier: TierId, by: u64) -> bool {
+        if self.open.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        match self.shard(sample).get_mut(&sample) {
+            Some(flight) if flight.leader <= by => {
+                flight.cancelled = Some(tier);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The leader's last word.
+    pub fn land(&self, sample: SampleId) -> Landed<W> {
+        match self.shard(sample).remove(&sample) {
+            Some(Flight { waiters, cancelled, .. }) => {
+                self.open.fetch_sub(1, Ordering::Release);
+                Landed { waiters, cancelled }
+            }
+            None => Landed { waiters: vec![], cancelled: None },
+        }
+    }
+
+    /// Sends everybody away, for good: waiters refer to batches, which refer to this.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for shard in &self.shards {
+            let flights =
+                std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            self.open.fetch_sub(flights.len(), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_leads_and_the_others_wait() {
+        let flights = Flights::default();
+        assert_eq!(flights.lead_or_wait(7, 5, || "first"), Turn::Lead);
+        assert_eq!(flights.lead_or_wait(7, 6, || "second"), Turn::Wait);
+        assert!(flights.wait_if_open(7, 4, || "third") && !flights.wait_if_open(8, 6, || "nobody"));
+        assert!(!flights.cancel(7, 1, 4) && flights.cancel(7, 1, 5) && !flights.cancel(8, 1, 5));
+        let landed = flights.land(7);
+        assert_eq!((landed.waiters, landed.cancelled), (vec!["second", "third"], Some(1)));
+        assert!(!flights.wait_if_open(7, 6, || "late"));
+        assert_eq!(flights.lead_or_wait(7, 5, || "again"), Turn::Lead);
+        assert_eq!(flights.lead_or_wait(7, 6, || "behind it"), Turn::Wait);
+        flights.close();
+        assert_eq!(flights.lead_or_wait(7, 5, || "alone"), Turn::Alone);
+        assert!(flights.land(7).waiters.is_empty());
+    }
+
+    #[test]
+    fn an_earlier_batch_never_waits_for_a_later_one_to_be_kept() {
+        let flights = Flights::default();
+        assert_eq!(flights.lead_or_wait(7, 5, || 5), Turn::Lead);
+        assert_eq!(flights.lead_or_wait(7, 4, || 4), Turn::Wait);
+        assert_eq!(flights.arrive(7), [4]);
+        assert_eq!(flights.lead_or_wait(7, 3, || 3), Turn::Alone);
+        assert!(!flights.wait_if_open(7, 3, || 3) && flights.wait_if_open(7, 6, || 6));
+        assert_eq!(flights.land(7).waiters, [6]);
+    }
+}

@@ -1,0 +1,428 @@
+//! Filling the slots of a batch: from tiers, from the source, or from somebody else's read of
+//! the same sample.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use belady_control::policy::TierId;
+use belady_data::SampleId;
+use belady_data::source::{Location, ReadError, Want};
+use belady_data::tier::{Get, Pinned};
+
+use crate::config::Lend;
+use crate::flights::Turn;
+use crate::metrics::Served;
+use crate::parcel::{NOWHERE, Parcel, Problem, SOURCE};
+use crate::pool::{Hung, Task, Watched, Worker};
+use crate::run::Run;
+use crate::{EngineError, prefetch};
+
+/// Samples from tiers are loaded in pieces of about this size: large enough that handing a
+/// piece over costs nothing beside copying it, small enough that all threads get some.
+const PIECE: u64 = 1 << 20;
+/// Copying less than this from memory costs less than waking somebody up to do it.
+const AT_ONCE: u64 = 128 << 10;
+/// Records this close to each other are read in one request: a disk or a server takes longer
+/// for two requests than for the bytes between them.
+const NEIGHBOURS: u64 = 4 << 10;
+/// One request asks for at most this much, so that others get their turn.
+const REQUEST: u64 = 8 << 20;
+
+/// Who wants a sample that somebody else is reading.
+#[derive(Debug)]
+pub enum Waiter {
+    Load(Arc<Parcel>, u32),
+    Fetch(Arc<Run>, TierId),
+}
+
+/// Gives the items of a batch to those who load them.
+pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
+    let run = &parcel.run;
+    let (mut from_tiers, mut from_source) = (vec![], vec![]);
+    for index in items {
+        let item = &parcel.items[index as usize];
+        let waiter = || Waiter::Load(parcel.clone(), index);
+        if item.from == SOURCE || item.keep() != NOWHERE {
+            match run.flights.lead_or_wait(item.sample, parcel.sequence, waiter) {
+                Turn::Lead => item.set_leads(true),
+                Turn::Wait => continue,
+                Turn::Alone => {}
+            }
+        } else if run.flights.wait_if_open(item.sample, parcel.sequence, waiter) {
+            continue;
+        }
+        if item.from == SOURCE { &mut from_source } else { &mut from_tiers }.push(index);
+    }
+    let mut tasks = vec![];
+    let at_once = tier_tasks(parcel, from_tiers, &mut tasks);
+    source_tasks(parcel, from_source, &mut tasks);
+    if !tasks.is_empty() {
+        run.pool.submit(tasks);
+    }
+    if let Some(items) = at_once {
+        load_from_tiers(parcel, &items);
+    }
+}
+
+/// Returns what the caller had better load itself.
+fn tier_tasks(parcel: &Arc<Parcel>, items: Vec<u32>, tasks: &mut Vec<Task>) -> Option<Vec<u32>> {
+    let size = |index: &u32| parcel.run.size(parcel.items[*index as usize].sample);
+    let in_memory = |index: &u32| parcel.items[*index as usize].from == 1;
+    let lent = parcel.run.lend == Lend::ReadOnly;
+    if items.is_empty() {
+        return None;
+    }
+    if items.iter().all(in_memory) && (lent || items.iter().map(size).sum::<u64>() <= AT_ONCE) {
+        return Some(items);
+    }
+    let mut piece = vec![];
+    let mut bytes = 0;
+    let mut add = |piece: Vec<u32>| {
+        let parcel = parcel.clone();
+        tasks.push(Box::new(move |_: &Worker| load_from_tiers(&parcel, &piece)) as Task);
+    };
+    for index in items {
+        bytes += size(&index);
+        piece.push(index);
+        if bytes >= PIECE {
+            add(std::mem::take(&mut piece));
+            bytes = 0;
+        }
+    }
+    if !piece.is_empty() {
+        add(piece);
+    }
+    None
+}
+
+fn source_tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>) {
+    let location =
+        |&index: &u32| parcel.run.source.catalog().location(parcel.items[index as usize].sample);
+    if items.len() > 1 {
+        items.sort_by_cached_key(location);
+    }
+    for request in requests(&items, location) {
+        let (parcel, request) = (parcel.clone(), request.to_vec());
+        tasks.push(Box::new(move |worker: &Worker| read_source(worker, &parcel, request, 1)));
+    }
+}
+
+/// Cuts what is sorted by location into requests of neighbours.
+pub fn requests<T>(sorted: &[T], location: impl Fn(&T) -> Location) -> impl Iterator<Item = &[T]> {
+    let mut bytes = 0;
+    sorted.chunk_by(move |before, after| {
+        let (before, after) = (location(before), location(after));
+        let end = before.offset.saturating_add(before.length);
+        bytes += before.length;
+        let near = before.file == after.file
+            && after.offset >= end
+            && after.offset - end <= NEIGHBOURS
+            && bytes + after.length <= REQUEST;
+        if !near {
+            bytes = 0;
+        }
+        near
+    })
+}
+
+fn load_from_tiers(parcel: &Arc<Parcel>, items: &[u32]) {
+    let run = &parcel.run;
+    let mut loaded = 0;
+    let (mut lent, mut missing): (Vec<(u32, TierId, Pinned)>, _) = (vec![], vec![]);
+    // Most of the time all come from one tier; one clock reading then serves all.
+    for same_tier in items.chunk_by(|&a, &b| item_tier(parcel, a) == item_tier(parcel, b)) {
+        let tier = item_tier(parcel, same_tier[0]);
+        let began = Instant::now();
+        let (mut copied, mut bytes, mut lent_bytes) = (0, 0, 0);
+        let lent_before = lent.len();
+        for &index in same_tier {
+            match load_from_tier(parcel, index, tier) {
+                Loaded::Copied(length) => {
+                    copied += 1;
+                    bytes += length;
+                    arrived(parcel, index);
+                }
+                Loaded::Lent(pinned) => {
+                    lent_bytes += pinned.length as u64;
+                    lent.push((index, tier, pinned));
+                }
+                Loaded::Missing => missing.push(index),
+            }
+        }
+        if copied > 0 {
+            let took = began.elapsed();
+            run.rates.tier(tier, bytes, took);
+            run.metrics.tier_read(tier, took);
+            run.metrics.loaded(Served::Tier(tier), copied, bytes);
+        }
+        let lent_now = lent.len() - lent_before;
+        if lent_now > 0 {
+            run.metrics.loaded(Served::Lent(tier), lent_now as u64, lent_bytes);
+        }
+        loaded += copied as u32 + lent_now as u32;
+    }
+    if !lent.is_empty() {
+        parcel.lend(lent);
+    }
+    look_elsewhere(parcel, missing);
+    run.loaded(parcel, loaded);
+}
+
+fn item_tier(parcel: &Parcel, index: u32) -> TierId {
+    parcel.items[index as usize].from
+}
+
+enum Loaded {
+    Copied(u64),
+    Lent(Pinned),
+    Missing,
+}
+
+fn load_from_tier(parcel: &Parcel, index: u32, tier: TierId) -> Loaded {
+    let run = &parcel.run;
+    let item = &parcel.items[index as usize];
+    let Some(station) = run.cache.tier(tier) else { return Loaded::Missing };
+    // What goes after this use has to be free when the step is over, so it is not lent.
+    if run.lend == Lend::ReadOnly
+        && !item.last_use
+        && item.keep() == NOWHERE
+        && let Some(pinned) = station.pin(item.sample)
+    {
+        return Loaded::Lent(pinned);
+    }
+    if run.rates.source_is_better_than(tier) {
+        return Loaded::Missing;
+    }
+    // SAFETY: each item is given to one loader at a time, and its batch is not published
+    // before it is loaded.
+    let slot = unsafe { parcel.slot(index) };
+    match station.get(item.sample, slot) {
+        Get::Hit => {
+            run.cache.served(tier, item.sample);
+            Loaded::Copied(slot.len() as u64)
+        }
+        Get::Miss => {
+            run.metrics.tier_miss(tier);
+            Loaded::Missing
+        }
+        Get::Damaged => {
+            run.metrics.damaged(tier);
+            Loaded::Missing
+        }
+    }
+}
+
+/// For items that are not where the policy believes them to be: they are put back there.
+fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
+    if missing.is_empty() {
+        return;
+    }
+    let run = &parcel.run;
+    let mut from_source = vec![];
+    for index in missing {
+        let item = &parcel.items[index as usize];
+        if !item.leads() {
+            let waiter = || Waiter::Load(parcel.clone(), index);
+            match run.flights.lead_or_wait(item.sample, parcel.sequence, waiter) {
+                Turn::Lead => item.set_leads(true),
+                Turn::Wait => continue,
+                Turn::Alone => {}
+            }
+        }
+        if let Some(length) = load_from_others(parcel, index) {
+            run.metrics.loaded(Served::Tier(item.from), 1, length);
+            arrived(parcel, index);
+            run.loaded(parcel, 1);
+            continue;
+        }
+        let passed_over = run.cache.tier(item.from).is_some_and(|tier| tier.holds(item.sample));
+        if item.keep() == NOWHERE && !item.last_use && !passed_over {
+            item.set_keep(item.from);
+        }
+        from_source.push(index);
+    }
+    let mut tasks = vec![];
+    source_tasks(parcel, from_source, &mut tasks);
+    run.pool.submit_first(tasks);
+}
+
+/// From any tier but the one where it should have been.
+fn load_from_others(parcel: &Parcel, index: u32) -> Option<u64> {
+    let item = &parcel.items[index as usize];
+    let tier = parcel.run.cache.find(item.sample).filter(|&tier| tier != item.from)?;
+    // SAFETY: each item is given to one loader at a time, and its batch is not published
+    // before it is loaded.
+    let slot = unsafe { parcel.slot(index) };
+    (parcel.run.cache.tier(tier)?.get(item.sample, slot) == Get::Hit).then_some(slot.len() as u64)
+}
+
+/// One request to the source, the `attempt`th try.
+fn read_source(worker: &Worker, parcel: &Arc<Parcel>, items: Vec<u32>, attempt: u32) {
+    let run = &parcel.run;
+    if run.is_stopping() {
+        return;
+    }
+    let began = Instant::now();
+    let on_timeout = {
+        let (parcel, items) = (parcel.clone(), items.clone());
+        move |hung| timed_out(&parcel, &items, attempt, hung)
+    };
+    let Watched::InTime(outcome) = worker.watch(on_timeout, || read_into_slots(parcel, &items))
+    else {
+        return;
+    };
+    match outcome {
+        Ok(own) => {
+            let took = began.elapsed();
+            let bytes = items.iter().map(|&i| run.size(parcel.items[i as usize].sample)).sum();
+            run.rates.source(bytes, took);
+            run.metrics.source_read(took);
+            run.metrics.loaded(Served::Source, items.len() as u64, bytes);
+            for (item, bytes) in own {
+                parcel.own(item, bytes);
+            }
+            for &item in &items {
+                arrived(parcel, item);
+            }
+            run.loaded(parcel, items.len() as u32);
+        }
+        Err(_) if items.len() > 1 => {
+            // One bad record must not take its neighbours with it.
+            run.metrics.retry();
+            let alone = items.into_iter().map(|item| read_task(parcel, item, attempt));
+            run.pool.submit_first(alone.collect::<Vec<_>>());
+        }
+        Err(error) => failed(parcel, items[0], attempt, error),
+    }
+}
+
+fn read_task(parcel: &Arc<Parcel>, item: u32, attempt: u32) -> Task {
+    let parcel = parcel.clone();
+    Box::new(move |worker| read_source(worker, &parcel, vec![item], attempt))
+}
+
+/// Memory of their own for items whose slots cannot be used.
+type Own = Vec<(u32, Box<[u8]>)>;
+
+fn read_into_slots(parcel: &Parcel, items: &[u32]) -> Result<Own, ReadError> {
+    let run = &parcel.run;
+    let mut own: Own = items
+        .iter()
+        .filter(|&&item| parcel.items[item as usize].slot_is_lost())
+        .map(|&item| {
+            let size = run.size(parcel.items[item as usize].sample) as usize;
+            (item, vec![0; size].into_boxed_slice())
+        })
+        .collect();
+    {
+        let mut owned = own.iter_mut();
+        let mut wants: Vec<Want<'_>> = Vec::with_capacity(items.len());
+        for &index in items {
+            let item = &parcel.items[index as usize];
+            let into: &mut [u8] = match item.slot_is_lost().then(|| owned.next()).flatten() {
+                Some((_, bytes)) => bytes,
+                // SAFETY: each item is given to one loader at a time; a read that was given up
+                // has lost the slot for good, and its batch is not published before it is loaded.
+                None => unsafe { parcel.slot(index) },
+            };
+            wants.push(Want { sample: item.sample, into });
+        }
+        run.source.read(&mut wants)?;
+    }
+    Ok(own)
+}
+
+fn timed_out(parcel: &Arc<Parcel>, items: &[u32], attempt: u32, hung: Hung) {
+    let run = &parcel.run;
+    run.metrics.timeout();
+    let seconds = run.retry.timeout.as_secs();
+    if hung.too_many {
+        let sample = parcel.items[items[0] as usize].sample;
+        run.fail(EngineError::SourceHangs { hung: hung.threads, seconds, sample });
+        return;
+    }
+    for &index in items {
+        let item = &parcel.items[index as usize];
+        item.lose_slot();
+        let error = ReadError::Io {
+            sample: item.sample,
+            path: PathBuf::from("the source"),
+            error: io::Error::new(io::ErrorKind::TimedOut, "the read did not return in time"),
+        };
+        failed(parcel, index, attempt, error);
+    }
+}
+
+/// Tries again, later, or gives the sample up.
+fn failed(parcel: &Arc<Parcel>, index: u32, attempt: u32, error: ReadError) {
+    let run = &parcel.run;
+    if error.is_transient() && attempt < run.retry.attempts {
+        run.metrics.retry();
+        let pause = run.retry.backoff * 2u32.saturating_pow(attempt - 1).min(64);
+        run.pool.delay(pause, read_task(parcel, index, attempt + 1));
+        return;
+    }
+    parcel.bad(index, Problem { error, attempts: attempt });
+    let item = &parcel.items[index as usize];
+    if item.leads() {
+        item.set_leads(false);
+        // The others have to see for themselves.
+        for waiter in run.flights.land(item.sample).waiters {
+            match waiter {
+                Waiter::Load(other, item) => dispatch(&other, [item]),
+                Waiter::Fetch(run, tier) => prefetch::give_up(&run, tier),
+            }
+        }
+    }
+    run.loaded(parcel, 1);
+}
+
+/// An item is there, and who waits for it gets it. If it is going to be kept, the flight goes
+/// on until that is done.
+fn arrived(parcel: &Parcel, index: u32) {
+    let item = &parcel.items[index as usize];
+    if !item.leads() {
+        return;
+    }
+    if item.keep() == NOWHERE {
+        land(parcel, index);
+    } else {
+        serve(parcel, index, parcel.run.flights.arrive(item.sample));
+    }
+}
+
+/// Ends the flight that an item leads; where it is not to be kept any more.
+pub fn land(parcel: &Parcel, index: u32) -> Option<TierId> {
+    let item = &parcel.items[index as usize];
+    item.set_leads(false);
+    let landed = parcel.run.flights.land(item.sample);
+    serve(parcel, index, landed.waiters);
+    landed.cancelled
+}
+
+fn serve(parcel: &Parcel, index: u32, waiters: Vec<Waiter>) {
+    let sample = parcel.items[index as usize].sample;
+    for waiter in waiters {
+        parcel.with_bytes(index, |bytes| match waiter {
+            Waiter::Load(other, slot) => share(bytes, &other, slot),
+            Waiter::Fetch(run, tier) => prefetch::store(&run, tier, sample, bytes),
+        });
+    }
+}
+
+/// Gives a sample to a batch that waits for it.
+pub fn share(bytes: &[u8], parcel: &Arc<Parcel>, index: u32) {
+    // SAFETY: the item waits, so nobody else loads it.
+    unsafe { parcel.slot(index) }.copy_from_slice(bytes);
+    parcel.run.metrics.loaded(Served::Shared, 1, bytes.len() as u64);
+    parcel.run.loaded(parcel, 1);
+}
+
+/// Reads a sample that is not part of a batch.
+pub fn read_alone(run: &Run, sample: SampleId) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = vec![0; run.size(sample) as usize];
+    run.source.read(&mut [Want { sample, into: &mut bytes }])?;
+    Ok(bytes)
+}

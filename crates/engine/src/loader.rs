@@ -1,0 +1,162 @@
+//! The consumer's side of a job.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use belady_control::Job;
+use belady_control::sampler::Step;
+use belady_data::SampleId;
+use belady_data::stage::{self, Consumer, ProducerWaker, SlotState, Take};
+use belady_data::tier::TierStatus;
+
+use crate::EngineError;
+use crate::build::Share;
+use crate::metrics::Metrics;
+use crate::parcel::{Extra, Held};
+use crate::run::Run;
+
+/// How often a consumer that waits looks whether the job has failed.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Gives out the batches of a job, in order.
+#[derive(Debug)]
+pub struct Loader {
+    pub(crate) run: Arc<Run>,
+    pub(crate) consumer: Consumer,
+    pub(crate) planner: Option<JoinHandle<()>>,
+    pub(crate) waker: ProducerWaker,
+    pub(crate) job: Arc<Job>,
+    /// Gives the job's part of the quotas back.
+    pub(crate) _share: Share,
+}
+
+impl Loader {
+    /// The next batch; `None` after the last one. After an error about one sample the next
+    /// call goes on with the batch after it.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, EngineError> {
+        let began = Instant::now();
+        let _waiting = self.run.asked.ask();
+        loop {
+            match self.consumer.take(Some(TICK)) {
+                Take::Batch(batch) => return self.deliver(batch, began),
+                Take::Ended => return self.run.take_failure().map_or(Ok(None), Err),
+                Take::TimedOut => {
+                    if let Some(error) = self.run.take_failure() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn deliver(&self, block: stage::Batch, began: Instant) -> Result<Option<Batch>, EngineError> {
+        let step = block.step();
+        let metrics = &self.run.metrics;
+        metrics.waited(began.elapsed(), step.iteration == 0 && step.epoch > 0);
+        let mut extra = self.run.extras.take(step);
+        if let Some(problem) = extra.problem.take() {
+            let crate::parcel::Problem { error, attempts } = problem;
+            return Err(EngineError::BadSample { error, attempts });
+        }
+        let batch = Batch { block, extra: Arc::new(extra), run: self.run.clone() };
+        let bytes = batch.iter().map(|sample| sample.bytes().len() as u64).sum();
+        metrics.delivered(batch.iter().count() as u64, bytes);
+        Ok(Some(batch))
+    }
+
+    /// What the policy knows: the access stream, the sizes, the system.
+    pub fn job(&self) -> &Arc<Job> {
+        &self.job
+    }
+
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.run.metrics
+    }
+
+    /// What each cache tier holds.
+    pub fn tiers(&self) -> Vec<TierStatus> {
+        self.run.cache.status()
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.run.stop();
+        self.waker.wake();
+        if let Some(planner) = self.planner.take() {
+            // A panic of the planner has been reported, and there is nobody left to tell.
+            let _ = planner.join();
+        }
+        self.run.abandon();
+        self.run.brain.finish();
+    }
+}
+
+/// A batch, lent: its memory comes back when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    block: stage::Batch,
+    extra: Arc<Extra>,
+    run: Arc<Run>,
+}
+
+/// A sample of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    pub id: SampleId,
+    bytes: &'a [u8],
+    run: &'a Run,
+}
+
+impl<'a> Sample<'a> {
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The class, where the format has classes.
+    pub fn label(&self) -> Option<u32> {
+        self.run.source.catalog().label(self.id)
+    }
+}
+
+impl Batch {
+    pub fn step(&self) -> Step {
+        self.block.step()
+    }
+
+    /// Samples, those included that were skipped.
+    pub fn len(&self) -> usize {
+        self.block.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One sample; `None` if it was bad and skipped.
+    pub fn get(&self, index: usize) -> Option<Sample<'_>> {
+        if self.block.state(index) == SlotState::Skipped {
+            return None;
+        }
+        let mut id = self.block.sample(index);
+        let bytes = match self.extra.held(index) {
+            Held::Slot => self.block.bytes(index),
+            Held::Own(bytes) => bytes,
+            Held::Substitute(other, bytes) => {
+                id = *other;
+                bytes
+            }
+            // SAFETY: pinned as long as `extra` is there, and nobody writes to a tier's memory.
+            Held::Lent(_, _, pinned) => unsafe {
+                std::slice::from_raw_parts(pinned.start, pinned.length)
+            },
+        };
+        Some(Sample { id, bytes, run: &self.run })
+    }
+
+    /// The samples that are there, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Sample<'_>> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+}

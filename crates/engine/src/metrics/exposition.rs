@@ -1,0 +1,281 @@
+//! A snapshot as Prometheus text (format 0.0.4).
+//!
+//! Times are in microseconds as everywhere here, and their names say so. Histograms have
+//! one bucket to a power of two: durations are cut to whole microseconds, so `le="1024"`
+//! counts those that took less than 1024.
+
+use std::fmt::{Display, Write as _};
+
+use super::{HistogramSnapshot, MetricsSnapshot, TierSnapshot};
+
+/// The largest finite bucket: 2^26 microseconds, about a minute.
+const LAST_POWER: u32 = 26;
+
+/// What a scraper has to be told about [`text`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// Everything that was counted.
+pub fn text(seen: &MetricsSnapshot) -> String {
+    let mut out = Text(String::with_capacity(8 << 10));
+    delivery(&mut out, seen);
+    places(&mut out, seen);
+    source(&mut out, seen);
+    tiers(&mut out, &seen.tiers);
+    out.0
+}
+
+fn delivery(out: &mut Text, seen: &MetricsSnapshot) {
+    out.family("belady_delivered_samples_total", "counter", "Samples given to consumers.");
+    out.line("belady_delivered_samples_total", &[], seen.delivered.samples);
+    out.family("belady_delivered_bytes_total", "counter", "Bytes given to consumers.");
+    out.line("belady_delivered_bytes_total", &[], seen.delivered.bytes);
+    out.family("belady_blocked_seconds_total", "counter", "Time consumers waited for batches.");
+    out.line("belady_blocked_seconds_total", &[], seen.blocked_seconds());
+    let name = "belady_batch_wait_microseconds";
+    out.family(name, "histogram", "Waits for batches other than the first of an epoch.");
+    out.histogram(name, &[], &seen.wait_us);
+    let name = "belady_boundary_wait_microseconds";
+    out.family(name, "histogram", "Waits for the first batch of an epoch.");
+    out.histogram(name, &[], &seen.boundary_wait_us);
+    let name = "belady_bad_samples_total";
+    out.family(name, "counter", "Samples that could not be read, by what became of them.");
+    out.line(name, &[("outcome", "raised")], seen.bad.raised);
+    out.line(name, &[("outcome", "skipped")], seen.bad.skipped);
+    out.line(name, &[("outcome", "replaced")], seen.bad.replaced);
+}
+
+/// Samples and bytes by where they came from.
+fn places(out: &mut Text, seen: &MetricsSnapshot) {
+    let mut rows =
+        vec![(vec![("location", "source")], seen.source), (vec![("location", "ring")], seen.ring)];
+    for tier in &seen.tiers {
+        rows.push((vec![("location", "tier"), ("tier", &tier.name)], tier.read));
+        rows.push((vec![("location", "lent"), ("tier", &tier.name)], tier.lent));
+    }
+    let name = "belady_loaded_samples_total";
+    out.family(name, "counter", "Samples by where they came from.");
+    for (labels, volume) in &rows {
+        out.line(name, labels, volume.samples);
+    }
+    let name = "belady_loaded_bytes_total";
+    out.family(name, "counter", "Bytes by where they came from.");
+    for (labels, volume) in &rows {
+        out.line(name, labels, volume.bytes);
+    }
+    out.family("belady_hit_ratio", "gauge", "Share of samples not read from the source.");
+    out.line("belady_hit_ratio", &[], seen.hit_ratio());
+}
+
+fn source(out: &mut Text, seen: &MetricsSnapshot) {
+    let done = &seen.operations;
+    let name = "belady_source_operations_total";
+    out.family(name, "counter", "Calls on the storage that the datasets rest on.");
+    for (operation, count) in
+        [("list", done.list), ("open", done.open), ("stat", done.stat), ("read", done.read)]
+    {
+        out.line(name, &[("operation", operation)], count);
+    }
+    let name = "belady_source_requested_bytes_total";
+    out.family(name, "counter", "Bytes asked of the source, gaps between samples included.");
+    out.line(name, &[], done.bytes);
+    let name = "belady_source_read_microseconds";
+    out.family(name, "histogram", "Requests to the source.");
+    out.histogram(name, &[], &seen.source_read_us);
+    out.family("belady_read_retries_total", "counter", "Reads that were tried again.");
+    out.line("belady_read_retries_total", &[], seen.retries);
+    out.family("belady_read_timeouts_total", "counter", "Reads given up after their time.");
+    out.line("belady_read_timeouts_total", &[], seen.timeouts);
+    out.family("belady_queue_depth", "gauge", "Reads that wait for a thread.");
+    out.line("belady_queue_depth", &[], seen.queue_depth);
+}
+
+fn tiers(out: &mut Text, tiers: &[TierSnapshot]) {
+    let name = "belady_tier_misses_total";
+    out.family(name, "counter", "Samples that a tier should have held and did not.");
+    for tier in tiers {
+        out.line(name, &[("tier", &tier.name)], tier.misses);
+    }
+    let name = "belady_tier_damaged_total";
+    out.family(name, "counter", "Copies that did not match their checksum.");
+    for tier in tiers {
+        out.line(name, &[("tier", &tier.name)], tier.damaged);
+    }
+    let name = "belady_tier_puts_total";
+    out.family(name, "counter", "Attempts to keep a sample, by how they ended.");
+    for TierSnapshot { name: tier, puts, .. } in tiers {
+        for (outcome, count) in [
+            ("stored", puts.stored),
+            ("present", puts.present),
+            ("full", puts.full),
+            ("refused", puts.refused),
+        ] {
+            out.line(name, &[("tier", tier), ("outcome", outcome)], count);
+        }
+    }
+    let name = "belady_tier_read_microseconds";
+    out.family(name, "histogram", "Reads from a tier.");
+    for tier in tiers {
+        out.histogram(name, &[("tier", &tier.name)], &tier.read_us);
+    }
+}
+
+/// Lines of the format. Writing to a string does not fail.
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: Labels<'_>, value: impl Display) {
+        self.0.push_str(name);
+        for (at, (label, text)) in labels.iter().enumerate() {
+            self.0.push(if at == 0 { '{' } else { ',' });
+            let _ = write!(self.0, "{label}=\"{}\"", escaped(text));
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn histogram(&mut self, name: &str, labels: Labels<'_>, seen: &HistogramSnapshot) {
+        let bucket = format!("{name}_bucket");
+        let edges: Vec<String> =
+            (0..=LAST_POWER).map(|power| (1u64 << power).to_string()).collect();
+        let with = |le| [labels, &[("le", le)]].concat();
+        for (power, edge) in edges.iter().enumerate() {
+            self.line(&bucket, &with(edge), seen.below_power(power as u32));
+        }
+        self.line(&bucket, &with("+Inf"), seen.count);
+        self.line(&format!("{name}_sum"), labels, seen.sum);
+        self.line(&format!("{name}_count"), labels, seen.count);
+    }
+}
+
+/// A label's value may be any text: a tier is named after its directory.
+fn escaped(text: &str) -> String {
+    text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::metrics::{Metrics, Served};
+
+    #[derive(Debug, PartialEq)]
+    struct Line {
+        name: String,
+        labels: Vec<(String, String)>,
+        value: f64,
+    }
+
+    fn is_name(text: &str) -> bool {
+        let mut chars = text.chars();
+        chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+            && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    /// One line of samples, read as a scraper reads it; panics where one would refuse.
+    fn parse(line: &str) -> Line {
+        let end = line.find(['{', ' ']).expect("a value");
+        let (name, mut rest) = line.split_at(end);
+        assert!(is_name(name), "{name}");
+        let mut labels = vec![];
+        while let Some(inner) = rest.strip_prefix(['{', ',']) {
+            let (label, quoted) = inner.split_once("=\"").expect("a quoted value");
+            assert!(is_name(label), "{label}");
+            let (mut value, mut at, bytes) = (String::new(), 0, quoted.as_bytes());
+            while bytes[at] != b'"' {
+                let escaped = bytes[at] == b'\\';
+                at += usize::from(escaped);
+                let c = quoted[at..].chars().next().expect("a closing quote");
+                value.push(if escaped && c == 'n' { '\n' } else { c });
+                at += c.len_utf8();
+            }
+            labels.push((label.to_owned(), value));
+            rest = &quoted[at + 1..];
+        }
+        let value = rest.trim_start_matches('}').strip_prefix(' ').expect("one blank");
+        Line { name: name.to_owned(), labels, value: value.parse().expect("a number") }
+    }
+
+    /// All lines by family; checks that each belongs to the family announced before it.
+    fn families(text: &str) -> HashMap<String, (String, Vec<Line>)> {
+        let mut families: HashMap<String, (String, Vec<Line>)> = HashMap::new();
+        let mut current = String::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a type");
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{kind}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+                current = name.to_owned();
+                let twice = families.insert(current.clone(), (kind.to_owned(), vec![]));
+                assert!(twice.is_none(), "{name} is announced twice");
+            } else if !line.starts_with("# HELP ") {
+                let line = parse(line);
+                let (kind, lines) = families.get_mut(&current).expect("a type before values");
+                let suffix = line.name.strip_prefix(&current).expect("a line of its family");
+                let known: &[&str] =
+                    if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+                assert!(known.contains(&suffix), "{}", line.name);
+                lines.push(line);
+            }
+        }
+        families
+    }
+
+    #[test]
+    fn every_family_is_valid_and_no_series_comes_twice() {
+        let names = ["ram".to_owned(), "a \"disk\" \\ of\nours".to_owned()];
+        let metrics = Metrics::new(&names);
+        metrics.loaded(Served::Lent(2), 3, 4);
+        let families = families(&text(&metrics.snapshot()));
+        assert!(families.len() > 15);
+        for (name, (_, lines)) in &families {
+            for (at, line) in lines.iter().enumerate() {
+                let again = |other: &&Line| other.name == line.name && other.labels == line.labels;
+                assert!(lines[..at].iter().find(again).is_none(), "{name}: {line:?} comes twice");
+            }
+        }
+        let lent = &families["belady_loaded_bytes_total"].1;
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let wanted = vec![label("location", "lent"), label("tier", &names[1])];
+        let found = lent.iter().find(|line| line.labels == wanted).expect("the escaped tier");
+        assert_eq!(found.value, 4.0);
+    }
+
+    proptest! {
+        #[test]
+        fn buckets_rise_to_the_count(times in prop::collection::vec(0u64..1 << 30, 0..100)) {
+            let metrics = Metrics::new(&[]);
+            for &time in &times {
+                metrics.waited(Duration::from_micros(time), false);
+            }
+            let families = families(&text(&metrics.snapshot()));
+            let (_, lines) = &families["belady_batch_wait_microseconds"];
+            let mut last = 0.0;
+            for line in lines.iter().filter(|line| line.name.ends_with("_bucket")) {
+                let edge: f64 = line.labels[0].1.parse().expect("a number or +Inf");
+                let below = times.iter().filter(|&&time| (time as f64) < edge).count();
+                prop_assert_eq!(line.value, below as f64);
+                prop_assert!(line.value >= last);
+                last = line.value;
+            }
+            prop_assert_eq!(last, times.len() as f64);
+            let sum = lines.iter().find(|line| line.name.ends_with("_sum")).expect("a sum");
+            prop_assert_eq!(sum.value, times.iter().sum::<u64>() as f64);
+        }
+
+        #[test]
+        fn any_tier_name_survives_the_way(name in "\\PC*|[\\\\\"\n]*") {
+            let metrics = Metrics::new(std::slice::from_ref(&name));
+            let families = families(&text(&metrics.snapshot()));
+            prop_assert_eq!(&families["belady_tier_misses_total"].1[0].labels[0].1, &name);
+        }
+    }
+}

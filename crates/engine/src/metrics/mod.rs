@@ -1,0 +1,311 @@
+//! What the engine counts.
+//!
+//! Every thread tells one shared [`Metrics`] what it did, at the price of an atomic
+//! addition: no locks, and places that different threads write to lie on cache lines of
+//! their own. [`Metrics::snapshot`] turns all of it into plain values; a snapshot minus an
+//! earlier one says what happened between them. [`exposition`] writes a snapshot as
+//! Prometheus text, and [`serve`] offers that on a port, which nothing does unless asked.
+
+pub mod exposition;
+mod histogram;
+mod server;
+mod snapshot;
+
+use std::time::Duration;
+
+use belady_data::source::Source;
+use belady_data::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use belady_data::sync::{Arc, Mutex, lock};
+use belady_data::tier::Put;
+use crossbeam_utils::CachePadded;
+pub use histogram::{Bucket, HistogramSnapshot};
+pub use server::{MetricsServer, serve};
+pub use snapshot::{BadSamples, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume};
+
+use histogram::Histogram;
+
+/// Where samples came from. Tiers count from 1 as in the model: tier 0 is the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    Source,
+    /// Copied out of a tier.
+    Tier(u8),
+    /// From a read that was in flight for someone else.
+    Shared,
+    /// Lent from a tier's own memory.
+    Lent(u8),
+}
+
+/// What became of a sample that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bad {
+    Raised,
+    Skipped,
+    Replaced,
+}
+
+/// All that is counted, shared by all threads of an engine.
+#[derive(Debug)]
+pub struct Metrics {
+    delivered: Counter2,
+    source: Counter2,
+    ring: Counter2,
+    tiers: Vec<TierMetrics>,
+    blocked_ns: CachePadded<AtomicU64>,
+    wait_us: Histogram,
+    boundary_wait_us: Histogram,
+    source_read_us: Histogram,
+    retries: CachePadded<AtomicU64>,
+    timeouts: AtomicU64,
+    bad: [AtomicU64; 3],
+    queue_depth: CachePadded<AtomicU64>,
+    sources: Mutex<Sources>,
+}
+
+/// Samples and bytes, written together.
+type Counter2 = CachePadded<[AtomicU64; 2]>;
+
+#[derive(Debug)]
+struct TierMetrics {
+    name: String,
+    read: Counter2,
+    lent: Counter2,
+    misses: CachePadded<AtomicU64>,
+    damaged: AtomicU64,
+    /// By outcome, in the order of [`Put`].
+    puts: CachePadded<[AtomicU64; 4]>,
+    read_us: Histogram,
+}
+
+/// Sources count their own operations; they are asked when a snapshot is taken.
+#[derive(Debug, Default)]
+struct Sources {
+    watched: Vec<Arc<dyn Source>>,
+    /// Of sources that are watched no more.
+    gone: SourceOperations,
+}
+
+impl Metrics {
+    /// For the tiers 1, 2, ... of these names. A name that comes again gets a number, so
+    /// that each tier can be told from the others.
+    pub fn new(tier_names: &[String]) -> Self {
+        Self {
+            delivered: Counter2::default(),
+            source: Counter2::default(),
+            ring: Counter2::default(),
+            tiers: told_apart(tier_names).into_iter().map(TierMetrics::new).collect(),
+            blocked_ns: CachePadded::default(),
+            wait_us: Histogram::new(),
+            boundary_wait_us: Histogram::new(),
+            source_read_us: Histogram::new(),
+            retries: CachePadded::default(),
+            timeouts: AtomicU64::new(0),
+            bad: Default::default(),
+            queue_depth: CachePadded::default(),
+            sources: Mutex::default(),
+        }
+    }
+
+    /// Samples were brought from somewhere.
+    pub fn loaded(&self, place: Served, samples: u64, bytes: u64) {
+        match place {
+            Served::Source => add(&self.source, samples, bytes),
+            Served::Shared => add(&self.ring, samples, bytes),
+            Served::Tier(tier) => self.at(tier, |tier| add(&tier.read, samples, bytes)),
+            Served::Lent(tier) => self.at(tier, |tier| add(&tier.lent, samples, bytes)),
+        }
+    }
+
+    /// Samples were handed to the consumer.
+    pub fn delivered(&self, samples: u64, bytes: u64) {
+        add(&self.delivered, samples, bytes);
+    }
+
+    /// The consumer was blocked until a batch was there; `boundary` for the first batch of
+    /// an epoch.
+    pub fn waited(&self, time: Duration, boundary: bool) {
+        self.blocked_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+        let histogram = if boundary { &self.boundary_wait_us } else { &self.wait_us };
+        histogram.record(time);
+    }
+
+    /// One request to the source took this long.
+    pub fn source_read(&self, time: Duration) {
+        self.source_read_us.record(time);
+    }
+
+    /// One `get` from a tier took this long.
+    pub fn tier_read(&self, tier: u8, time: Duration) {
+        self.at(tier, |tier| tier.read_us.record(time));
+    }
+
+    /// A read is tried again.
+    pub fn retry(&self) {
+        self.retries.fetch_add(1, Relaxed);
+    }
+
+    /// A read was given up after its time.
+    pub fn timeout(&self) {
+        self.timeouts.fetch_add(1, Relaxed);
+    }
+
+    pub fn bad_sample(&self, what: Bad) {
+        self.bad[what as usize].fetch_add(1, Relaxed);
+    }
+
+    pub fn put(&self, tier: u8, outcome: Put) {
+        let at = match outcome {
+            Put::Stored => 0,
+            Put::Present => 1,
+            Put::Full => 2,
+            Put::Refused => 3,
+        };
+        self.at(tier, |tier| {
+            tier.puts[at].fetch_add(1, Relaxed);
+        });
+    }
+
+    /// A tier that should have held a sample did not.
+    pub fn tier_miss(&self, tier: u8) {
+        self.at(tier, |tier| {
+            tier.misses.fetch_add(1, Relaxed);
+        });
+    }
+
+    /// A tier's copy of a sample did not match its checksum or could not be read.
+    pub fn damaged(&self, tier: u8) {
+        self.at(tier, |tier| {
+            tier.damaged.fetch_add(1, Relaxed);
+        });
+    }
+
+    /// Reads that wait for a thread, now.
+    pub fn queue_depth(&self, reads: usize) {
+        self.queue_depth.store(reads as u64, Relaxed);
+    }
+
+    /// Counts a source's operations as long as the answer lives, and keeps what it had
+    /// done by then. A source that is watched twice counts once.
+    pub fn watch(self: &Arc<Self>, source: Arc<dyn Source>) -> Watch {
+        lock(&self.sources).watched.push(Arc::clone(&source));
+        Watch { metrics: Arc::clone(self), source }
+    }
+
+    pub fn snapshot(&self) -> MetricsSnapshot {
+        MetricsSnapshot {
+            delivered: volume(&self.delivered),
+            source: volume(&self.source),
+            ring: volume(&self.ring),
+            tiers: self.tiers.iter().map(TierMetrics::snapshot).collect(),
+            operations: lock(&self.sources).operations(),
+            blocked_ns: self.blocked_ns.load(Relaxed),
+            wait_us: self.wait_us.snapshot(),
+            boundary_wait_us: self.boundary_wait_us.snapshot(),
+            source_read_us: self.source_read_us.snapshot(),
+            retries: self.retries.load(Relaxed),
+            timeouts: self.timeouts.load(Relaxed),
+            bad: BadSamples {
+                raised: self.bad[Bad::Raised as usize].load(Relaxed),
+                skipped: self.bad[Bad::Skipped as usize].load(Relaxed),
+                replaced: self.bad[Bad::Replaced as usize].load(Relaxed),
+            },
+            queue_depth: self.queue_depth.load(Relaxed),
+        }
+    }
+
+    /// A tier that was not announced has no place to count in: it is not counted.
+    fn at(&self, tier: u8, count: impl FnOnce(&TierMetrics)) {
+        let found = usize::from(tier).checked_sub(1).and_then(|at| self.tiers.get(at));
+        debug_assert!(found.is_some(), "tier {tier} of {}", self.tiers.len());
+        if let Some(tier) = found {
+            count(tier);
+        }
+    }
+}
+
+fn told_apart(names: &[String]) -> Vec<String> {
+    let mut unique: Vec<String> = Vec::with_capacity(names.len());
+    for name in names {
+        let numbered = (2..).map(|number| format!("{name} {number}"));
+        let mut candidates = std::iter::once(name.clone()).chain(numbered);
+        unique.extend(candidates.find(|candidate| !unique.contains(candidate)));
+    }
+    unique
+}
+
+fn add(counter: &Counter2, samples: u64, bytes: u64) {
+    counter[0].fetch_add(samples, Relaxed);
+    counter[1].fetch_add(bytes, Relaxed);
+}
+
+fn volume(counter: &Counter2) -> Volume {
+    Volume { samples: counter[0].load(Relaxed), bytes: counter[1].load(Relaxed) }
+}
+
+impl TierMetrics {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            read: Counter2::default(),
+            lent: Counter2::default(),
+            misses: CachePadded::default(),
+            damaged: AtomicU64::new(0),
+            puts: CachePadded::default(),
+            read_us: Histogram::new(),
+        }
+    }
+
+    fn snapshot(&self) -> TierSnapshot {
+        let [stored, present, full, refused] =
+            [0, 1, 2, 3].map(|outcome: usize| self.puts[outcome].load(Relaxed));
+        TierSnapshot {
+            name: self.name.clone(),
+            read: volume(&self.read),
+            lent: volume(&self.lent),
+            misses: self.misses.load(Relaxed),
+            damaged: self.damaged.load(Relaxed),
+            puts: Puts { stored, present, full, refused },
+            read_us: self.read_us.snapshot(),
+        }
+    }
+}
+
+impl Sources {
+    fn operations(&self) -> SourceOperations {
+        let watched = self.watched.iter().enumerate();
+        let once = watched.filter(|&(at, source)| !holds(&self.watched[..at], source));
+        once.fold(self.gone, |sum, (_, source)| sum + source.operations().into())
+    }
+}
+
+fn holds(sources: &[Arc<dyn Source>], wanted: &Arc<dyn Source>) -> bool {
+    sources.iter().any(|source| same(source, wanted))
+}
+
+/// By address alone: two vtables of one type may differ.
+fn same(one: &Arc<dyn Source>, other: &Arc<dyn Source>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+/// As long as this lives, a source's operations are counted.
+#[derive(Debug)]
+#[must_use = "the source is watched only as long as this lives"]
+pub struct Watch {
+    metrics: Arc<Metrics>,
+    source: Arc<dyn Source>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut sources = lock(&self.metrics.sources);
+        if let Some(at) = sources.watched.iter().position(|source| same(source, &self.source)) {
+            sources.watched.swap_remove(at);
+        }
+        if !holds(&sources.watched, &self.source) {
+            sources.gone = sources.gone + self.source.operations().into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

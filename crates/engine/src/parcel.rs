@@ -1,0 +1,283 @@
+//! A batch on its way to the consumer.
+//!
+//! 1. The planner reserves its block in the ring and says where each sample comes from
+//!    ([`crate::planner`]).
+//! 2. Loading threads fill its slots ([`crate::load`]). Some samples end up elsewhere: lent
+//!    from a tier, or in memory of their own after a read that hung.
+//! 3. When all of it is there, and all of the batches before it, what the step frees is let go
+//!    and what it keeps is put into tiers ([`crate::keep`]): before the consumer sees it, since
+//!    the consumer may write to its slots.
+//! 4. It is published.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use belady_control::policy::{Evict, TierId};
+use belady_data::SampleId;
+use belady_data::source::ReadError;
+use belady_data::stage::{Block, SlotState};
+use belady_data::tier::Pinned;
+
+use crate::config::BadSamples;
+use crate::metrics::Bad;
+use crate::pool::lock;
+use crate::run::Run;
+
+/// Stands for the source where a tier's number is expected.
+pub const SOURCE: TierId = 0;
+/// Stands for "nowhere" where a tier to keep in is expected.
+pub const NOWHERE: TierId = 0;
+
+/// One sample of a batch.
+#[derive(Debug)]
+pub struct Item {
+    pub sample: SampleId,
+    pub from: TierId,
+    /// The copy at `from` goes when the step is over.
+    pub last_use: bool,
+    keep: AtomicU8,
+    /// Others may wait for this one.
+    leads: AtomicBool,
+    /// A read that was given up may still write to the slot.
+    slot_lost: AtomicBool,
+}
+
+impl Item {
+    pub fn new(sample: SampleId, from: TierId, last_use: bool, keep: TierId) -> Self {
+        Self {
+            sample,
+            from,
+            last_use,
+            keep: AtomicU8::new(keep),
+            leads: AtomicBool::new(false),
+            slot_lost: AtomicBool::new(false),
+        }
+    }
+
+    pub fn keep(&self) -> TierId {
+        self.keep.load(Ordering::Acquire)
+    }
+
+    pub fn set_keep(&self, tier: TierId) {
+        self.keep.store(tier, Ordering::Release);
+    }
+
+    pub fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    pub fn set_leads(&self, leads: bool) {
+        self.leads.store(leads, Ordering::Release);
+    }
+
+    pub fn slot_is_lost(&self) -> bool {
+        self.slot_lost.load(Ordering::Acquire)
+    }
+
+    pub fn lose_slot(&self) {
+        self.slot_lost.store(true, Ordering::Release);
+    }
+}
+
+/// Where the bytes of a sample are.
+#[derive(Debug, Default)]
+pub enum Held {
+    /// In its slot.
+    #[default]
+    Slot,
+    /// Lent by a tier.
+    Lent(TierId, SampleId, Pinned),
+    Own(Box<[u8]>),
+    /// A copy of another sample of the batch, in the place of a bad one.
+    Substitute(SampleId, Box<[u8]>),
+}
+
+/// A sample that could not be had.
+#[derive(Debug)]
+pub struct Problem {
+    pub error: ReadError,
+    pub attempts: u32,
+}
+
+/// What a batch has beside its block. What is lent goes back when it is dropped.
+#[derive(Debug, Default)]
+pub struct Extra {
+    /// By sample of the batch; empty if all are in their slots.
+    pub held: Vec<Held>,
+    pub problem: Option<Problem>,
+    /// Set with the first that is lent.
+    lender: Option<Arc<Run>>,
+}
+
+impl Extra {
+    pub fn held(&self, item: usize) -> &Held {
+        self.held.get(item).unwrap_or(&Held::Slot)
+    }
+
+    fn put(&mut self, item: usize, of: usize, held: Held) {
+        if self.held.is_empty() {
+            self.held.resize_with(of, Held::default);
+        }
+        self.held[item] = held;
+    }
+}
+
+impl Drop for Extra {
+    fn drop(&mut self) {
+        let Some(run) = self.lender.take() else { return };
+        for held in &self.held {
+            if let Held::Lent(tier, sample, _) = held
+                && let Some(tier) = run.cache.tier(*tier)
+            {
+                tier.unpin(*sample);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Parcel {
+    pub run: Arc<Run>,
+    pub block: Block,
+    pub items: Box<[Item]>,
+    pub evictions: Vec<Evict>,
+    /// Place in the sequence of the job's batches, from 1.
+    pub sequence: u64,
+    loading: AtomicU32,
+    keeping: AtomicU32,
+    extra: Mutex<Extra>,
+    bad: Mutex<Vec<(u32, Problem)>>,
+}
+
+impl Parcel {
+    pub fn new(
+        run: &Arc<Run>,
+        block: Block,
+        items: Vec<Item>,
+        evictions: Vec<Evict>,
+        sequence: u64,
+    ) -> Arc<Self> {
+        let loading = AtomicU32::new(items.len() as u32);
+        Arc::new(Self {
+            run: run.clone(),
+            block,
+            items: items.into_boxed_slice(),
+            evictions,
+            sequence,
+            loading,
+            keeping: AtomicU32::new(0),
+            extra: Mutex::default(),
+            bad: Mutex::default(),
+        })
+    }
+
+    /// The slot of an item, to be filled.
+    ///
+    /// # Safety
+    /// The caller is the only one who loads this item, and its batch is not published.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn slot(&self, item: u32) -> &mut [u8] {
+        // SAFETY: passed on to the caller.
+        unsafe { self.block.slot(item as usize) }
+    }
+
+    /// Looks at the bytes of an item that is loaded, before the batch is published.
+    pub fn with_bytes<T>(&self, item: u32, look: impl FnOnce(&[u8]) -> T) -> T {
+        let extra = lock(&self.extra);
+        match extra.held(item as usize) {
+            Held::Slot => {
+                drop(extra);
+                // SAFETY: it is loaded and not published, so nobody writes to it.
+                look(unsafe { self.slot(item) })
+            }
+            Held::Own(bytes) | Held::Substitute(_, bytes) => look(bytes),
+            Held::Lent(_, _, pinned) => {
+                // SAFETY: it stays pinned as long as `extra` has it.
+                look(unsafe { std::slice::from_raw_parts(pinned.start, pinned.length) })
+            }
+        }
+    }
+
+    pub fn lend(&self, lent: impl IntoIterator<Item = (u32, TierId, Pinned)>) {
+        let mut extra = lock(&self.extra);
+        for (item, tier, pinned) in lent {
+            let sample = self.items[item as usize].sample;
+            extra.put(item as usize, self.items.len(), Held::Lent(tier, sample, pinned));
+            self.block.mark(item as usize, SlotState::Elsewhere);
+        }
+        extra.lender.get_or_insert_with(|| self.run.clone());
+    }
+
+    pub fn own(&self, item: u32, bytes: Box<[u8]>) {
+        lock(&self.extra).put(item as usize, self.items.len(), Held::Own(bytes));
+        self.block.mark(item as usize, SlotState::Elsewhere);
+    }
+
+    /// A sample that cannot be had.
+    pub fn bad(&self, item: u32, problem: Problem) {
+        self.items[item as usize].set_keep(NOWHERE);
+        lock(&self.bad).push((item, problem));
+    }
+
+    /// So many items are there; whether these were the last.
+    pub fn loaded(&self, items: u32) -> bool {
+        items > 0 && self.loading.fetch_sub(items, Ordering::AcqRel) == items
+    }
+
+    pub fn is_loaded(&self) -> bool {
+        self.loading.load(Ordering::Acquire) == 0
+    }
+
+    pub fn begin_keeping(&self, tasks: u32) {
+        self.keeping.store(tasks, Ordering::Release);
+    }
+
+    /// Whether this was the last.
+    pub fn kept(&self) -> bool {
+        self.keeping.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Hands the batch to the consumer.
+    pub fn publish(&self) {
+        let bad = std::mem::take(&mut *lock(&self.bad));
+        let which: Vec<u32> = bad.iter().map(|(item, _)| *item).collect();
+        for (item, problem) in bad {
+            self.settle(item, problem, &which);
+        }
+        let extra = std::mem::take(&mut *lock(&self.extra));
+        if !extra.held.is_empty() || extra.problem.is_some() {
+            self.run.extras.add(self.block.step(), extra);
+        }
+        self.block.publish();
+    }
+
+    fn settle(&self, item: u32, problem: Problem, bad: &[u32]) {
+        let substitute = match self.run.bad_samples {
+            BadSamples::Raise => {
+                self.run.metrics.bad_sample(Bad::Raised);
+                lock(&self.extra).problem.get_or_insert(problem);
+                return;
+            }
+            BadSamples::Skip => None,
+            BadSamples::Replace => self.substitute(item, bad),
+        };
+        let Problem { error, attempts } = problem;
+        tracing::warn!(%error, attempts, replaced = substitute.is_some(), "bad sample");
+        if let Some(substitute) = substitute {
+            self.run.metrics.bad_sample(Bad::Replaced);
+            lock(&self.extra).put(item as usize, self.items.len(), substitute);
+            self.block.mark(item as usize, SlotState::Replaced);
+        } else {
+            self.run.metrics.bad_sample(Bad::Skipped);
+            self.block.mark(item as usize, SlotState::Skipped);
+        }
+    }
+
+    /// A copy of the next good sample of the batch.
+    fn substitute(&self, item: u32, bad: &[u32]) -> Option<Held> {
+        let all = self.items.len() as u32;
+        let good = (item + 1..all).chain(0..item).find(|other| !bad.contains(other))?;
+        let bytes = self.with_bytes(good, |bytes| bytes.into());
+        Some(Held::Substitute(self.items[good as usize].sample, bytes))
+    }
+}

@@ -1,0 +1,204 @@
+//! The planner: one thread a job that goes through the access stream ahead of the consumer.
+//!
+//! For each step it reserves the batch's space in the ring, tells the policy that there is
+//! room, and right after that the step is done: both in the logical time in which policies
+//! think. The loading threads then make it so, in whatever order they can, and end the steps
+//! in order. So what a policy is told does not depend on how fast anything is, apart from what
+//! is fetched in the background.
+//!
+//! Until the plan of the first epoch is there, batches come from the source, or from what
+//! tiers have kept from an earlier run.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use belady_control::policy::{Actions, Event, Evict, Place, Staging};
+use belady_control::sampler::{EpochOrder, SampleId, Step};
+use belady_data::stage::{Block, Producer, Wait};
+
+use crate::EngineError;
+use crate::epochs::Epochs;
+use crate::load;
+use crate::parcel::{Item, NOWHERE, Parcel, SOURCE};
+use crate::pool::lock;
+use crate::prefetch;
+use crate::run::Run;
+
+/// How long the first batch waits for the plan: small jobs are planned by then, and a large
+/// one loses nothing that a consumer would notice.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// How often a planner that waits for room looks whether it should stop.
+const TICK: Duration = Duration::from_millis(500);
+/// After this long without room, with every batch in the consumer's hands, something is wrong.
+const ALL_LENT: Duration = Duration::from_secs(20);
+
+pub struct Planner {
+    pub run: Arc<Run>,
+    pub epochs: Epochs,
+    pub producer: Producer,
+    samples: Vec<SampleId>,
+    lengths: Vec<u64>,
+    items: Vec<Item>,
+    evictions: Vec<Evict>,
+    /// The plan is known, and how it stages.
+    staging: Option<Staging>,
+}
+
+impl Planner {
+    pub fn new(run: Arc<Run>, epochs: Epochs, producer: Producer) -> Self {
+        Self {
+            run,
+            epochs,
+            producer,
+            samples: vec![],
+            lengths: vec![],
+            items: vec![],
+            evictions: vec![],
+            staging: None,
+        }
+    }
+
+    pub fn run(mut self) {
+        let outcome = self.all_epochs();
+        if let Err(error) = outcome {
+            self.run.fail(error);
+        }
+        self.producer.finish();
+    }
+
+    fn all_epochs(&mut self) -> Result<(), EngineError> {
+        for epoch in 0.. {
+            let Some(order) = self.epochs.order(epoch) else { return Ok(()) };
+            let mut begun = false;
+            for iteration in 0..order.iterations() {
+                begun = begun || self.begin(epoch, iteration)?;
+                let step = Step { epoch, iteration };
+                if !self.step(step, &order)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the plan knows this epoch.
+    fn begin(&mut self, epoch: u32, iteration: u32) -> Result<bool, EngineError> {
+        // Only the very first batches may come before the plan: later it would be planned twice.
+        let patience = match (epoch, iteration) {
+            (0, 0) => PATIENCE,
+            (0, _) => Duration::ZERO,
+            _ => Duration::MAX,
+        };
+        let Some(plan) = self.epochs.plan(epoch, patience)? else { return Ok(false) };
+        self.staging = Some(plan.staging());
+        self.run.brain.begin(&plan, epoch);
+        Ok(true)
+    }
+
+    /// Plans one batch; whether to go on.
+    fn step(&mut self, step: Step, order: &EpochOrder) -> Result<bool, EngineError> {
+        self.samples.clear();
+        self.samples.extend(order.batch(0, step.iteration));
+        self.lengths.clear();
+        self.lengths.extend(self.samples.iter().map(|&sample| self.run.size(sample)));
+        let sequence = self.run.planned.load(Ordering::Relaxed) + 1;
+        if self.staging == Some(Staging::OnDemand) {
+            self.run.asked.wait_beyond(sequence - 1, || self.run.is_stopping());
+        }
+        let Some(block) = self.reserve(step)? else { return Ok(false) };
+        self.decide(step);
+        let parcel = Parcel::new(
+            &self.run,
+            block,
+            std::mem::take(&mut self.items),
+            std::mem::take(&mut self.evictions),
+            sequence,
+        );
+        self.run.planned.store(sequence, Ordering::Release);
+        lock(&self.run.in_order).push_back(parcel.clone());
+        if parcel.items.is_empty() {
+            crate::keep::advance(&self.run);
+        }
+        load::dispatch(&parcel, 0..parcel.items.len() as u32);
+        prefetch::ask_all(&self.run);
+        self.run.metrics.queue_depth(self.run.pool.queued());
+        Ok(true)
+    }
+
+    /// The block of a batch, when there is room for it; `None` to stop.
+    fn reserve(&mut self, step: Step) -> Result<Option<Block>, EngineError> {
+        let mut stuck_since = None;
+        loop {
+            if self.run.is_stopping() {
+                return Ok(None);
+            }
+            if let Some(block) = self.producer.reserve(step, &self.samples, &self.lengths)? {
+                return Ok(Some(block));
+            }
+            match self.producer.wait(TICK) {
+                Wait::ConsumerGone | Wait::Stopped => return Ok(None),
+                Wait::TimedOut if self.consumer_has_all() => {
+                    let since = *stuck_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > ALL_LENT {
+                        return Err(EngineError::AllLent { batches: self.producer.lent() });
+                    }
+                }
+                Wait::Released | Wait::TimedOut => stuck_since = None,
+            }
+        }
+    }
+
+    /// Whether the consumer waits for a batch while it holds all that there is room for.
+    fn consumer_has_all(&self) -> bool {
+        self.run.asked.is_waiting()
+            && self.producer.ready() == 0
+            && lock(&self.run.in_order).is_empty()
+    }
+
+    /// Asks the policy where each sample comes from and what the step leaves behind.
+    fn decide(&mut self, step: Step) {
+        // What the last epoch uses for the last time stays: the next run may begin with it.
+        let last_epoch = self.epochs.is_last(step.epoch);
+        let Self { run, samples, items, evictions, .. } = self;
+        items.clear();
+        evictions.clear();
+        let planned = run.brain.tell(Event::Stage { rank: 0, step, samples }, |actions| {
+            evictions.extend(&actions.evictions);
+            take_loads(run, actions, last_epoch, items);
+        });
+        if planned.is_none() || items.len() != samples.len() {
+            items.clear();
+            items.extend(samples.iter().map(|&sample| unplanned(run, sample)));
+        }
+        run.brain.tell(Event::Consumed { rank: 0, step, samples }, |actions| {
+            evictions.extend(&actions.evictions);
+            for keep in &actions.keeps {
+                let mut kept = items.iter().filter(|item| item.sample == keep.sample);
+                if let Some(item) = kept.next_back() {
+                    item.set_keep(keep.tier);
+                }
+            }
+        });
+    }
+}
+
+fn take_loads(run: &Run, actions: &Actions, last_epoch: bool, items: &mut Vec<Item>) {
+    items.extend(actions.loads.iter().map(|load| {
+        let keep = load.keep.unwrap_or(NOWHERE);
+        let last_use = load.last_use && !last_epoch;
+        match load.from {
+            Place::Local(tier) if tier > 0 => Item::new(load.sample, tier, last_use, keep),
+            // One node has no peers; and what stands in the ring is on its way anyhow.
+            Place::Source | Place::Local(_) | Place::Peer(..) => {
+                let Item { from, .. } = unplanned(run, load.sample);
+                Item::new(load.sample, from, false, keep)
+            }
+        }
+    }));
+}
+
+/// From a tier that is warm from an earlier run, else from the source.
+fn unplanned(run: &Run, sample: SampleId) -> Item {
+    Item::new(sample, run.cache.find(sample).unwrap_or(SOURCE), false, NOWHERE)
+}

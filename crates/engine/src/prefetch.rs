@@ -1,0 +1,141 @@
+//! Filling tiers in the background, for policies that ask for it: when a tier's prefetcher has
+//! nothing to do it asks the policy what to fetch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use belady_control::policy::{Event, TierId};
+use belady_data::SampleId;
+use belady_data::tier::Put;
+
+use crate::flights::Turn;
+use crate::load::{self, Waiter};
+use crate::pool::{Task, Watched, Worker};
+use crate::run::Run;
+
+/// Samples that a prefetcher asks for at once.
+const AT_A_TIME: usize = 32;
+
+/// Fetches in flight, by tier; tier 0 stays idle.
+#[derive(Debug)]
+pub struct Prefetchers(Vec<AtomicU32>);
+
+impl Prefetchers {
+    pub fn new(tiers: usize) -> Self {
+        Self((0..=tiers).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+/// Lets idle prefetchers ask.
+pub fn ask_all(run: &Arc<Run>) {
+    for tier in run.cache.ids() {
+        ask(run, tier);
+    }
+}
+
+fn ask(run: &Arc<Run>, tier: TierId) {
+    let busy = &run.prefetchers.0[usize::from(tier)];
+    // One too many, while asking: nobody else asks then.
+    if run.is_stopping()
+        || busy.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_err()
+    {
+        return;
+    }
+    let fetches: Vec<SampleId> = run
+        .brain
+        .tell(Event::Idle { tier, limit: AT_A_TIME }, |actions| {
+            for evict in &actions.evictions {
+                run.cache.evict(evict.tier, evict.sample);
+            }
+            actions.fetches.iter().map(|fetch| fetch.sample).collect()
+        })
+        .unwrap_or_default();
+    busy.fetch_add(fetches.len() as u32, Ordering::AcqRel);
+    let task = |sample| {
+        let run = run.clone();
+        Box::new(move |worker: &Worker| fetch(worker, &run, tier, sample)) as Task
+    };
+    run.pool.submit_background(fetches.into_iter().map(task));
+    busy.fetch_sub(1, Ordering::AcqRel);
+}
+
+fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
+    if run.is_stopping() {
+        return;
+    }
+    if run.cache.tier(tier).is_some_and(|tier| tier.holds(sample)) {
+        return done(run, tier, sample);
+    }
+    let planned = run.planned.load(Ordering::Acquire);
+    // Batches planned so far count as earlier: none of them waits for a fetch to be kept.
+    let turn = run.flights.lead_or_wait(sample, planned, || Waiter::Fetch(run.clone(), tier));
+    if turn != Turn::Lead {
+        if turn == Turn::Alone {
+            give_up(run, tier);
+        }
+        return;
+    }
+    let on_timeout = {
+        let run = run.clone();
+        move |_| {
+            run.metrics.timeout();
+            release(&run, sample);
+            give_up(&run, tier);
+        }
+    };
+    match worker.watch(on_timeout, || load::read_alone(run, sample)) {
+        Watched::TooLate => {}
+        Watched::InTime(Err(error)) => {
+            // The batch that needs it will try again, and say so if it must.
+            tracing::debug!(%error, "cannot prefetch");
+            release(run, sample);
+            give_up(run, tier);
+        }
+        Watched::InTime(Ok(bytes)) => {
+            store(run, tier, sample, &bytes);
+            for waiter in run.flights.land(sample).waiters {
+                match waiter {
+                    Waiter::Load(parcel, item) => load::share(&bytes, &parcel, item),
+                    Waiter::Fetch(run, tier) => store(&run, tier, sample, &bytes),
+                }
+            }
+        }
+    }
+}
+
+/// Those who wait for a fetch that failed see for themselves.
+fn release(run: &Arc<Run>, sample: SampleId) {
+    for waiter in run.flights.land(sample).waiters {
+        match waiter {
+            Waiter::Load(parcel, item) => load::dispatch(&parcel, [item]),
+            Waiter::Fetch(run, tier) => give_up(&run, tier),
+        }
+    }
+}
+
+/// Puts what was fetched into its tier and tells the policy.
+pub fn store(run: &Arc<Run>, tier: TierId, sample: SampleId, bytes: &[u8]) {
+    let put = run.cache.put(tier, sample, bytes);
+    run.metrics.put(tier, put);
+    match put {
+        Put::Stored | Put::Present => done(run, tier, sample),
+        Put::Full | Put::Refused => give_up(run, tier),
+    }
+}
+
+fn done(run: &Arc<Run>, tier: TierId, sample: SampleId) {
+    run.brain.tell(Event::Fetched { tier, sample }, |actions| {
+        for evict in &actions.evictions {
+            run.cache.evict(evict.tier, evict.sample);
+        }
+    });
+    give_up(run, tier);
+}
+
+/// A fetch has ended, one way or the other.
+pub fn give_up(run: &Arc<Run>, tier: TierId) {
+    let busy = &run.prefetchers.0[usize::from(tier)];
+    if busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+        ask(run, tier);
+    }
+}

@@ -1,0 +1,149 @@
+//! What a policy was told and what it answered, one line of JSON each, and the proof that it
+//! would answer the same again.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use belady_control::Job;
+use belady_control::model::Seconds;
+use belady_control::policy::{self, Actions, Event, NodeId, PolicyKind, RankId, TierId};
+use belady_control::sampler::{SampleId, Step};
+use serde::{Deserialize, Serialize};
+
+use crate::EngineError;
+
+/// One line of a trace.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Line {
+    now: f64,
+    told: Told,
+    answer: Actions,
+}
+
+/// [`Event`], owned.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Told {
+    Begin { epoch: u32 },
+    Stage { rank: RankId, epoch: u32, iteration: u32, samples: Vec<SampleId> },
+    Consumed { rank: RankId, epoch: u32, iteration: u32, samples: Vec<SampleId> },
+    Idle { tier: TierId, limit: usize },
+    Fetched { tier: TierId, sample: SampleId },
+    Missed { rank: RankId, sample: SampleId, peer: NodeId },
+}
+
+impl Told {
+    fn of(event: &Event<'_>) -> Self {
+        match *event {
+            Event::Stage { rank, step: Step { epoch, iteration }, samples } => {
+                Self::Stage { rank, epoch, iteration, samples: samples.to_vec() }
+            }
+            Event::Consumed { rank, step: Step { epoch, iteration }, samples } => {
+                Self::Consumed { rank, epoch, iteration, samples: samples.to_vec() }
+            }
+            Event::Idle { tier, limit } => Self::Idle { tier, limit },
+            Event::Fetched { tier, sample } => Self::Fetched { tier, sample },
+            Event::Missed { rank, sample, peer } => Self::Missed { rank, sample, peer },
+        }
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(match *self {
+            Self::Begin { .. } => return None,
+            Self::Stage { rank, epoch, iteration, ref samples } => {
+                Event::Stage { rank, step: Step { epoch, iteration }, samples }
+            }
+            Self::Consumed { rank, epoch, iteration, ref samples } => {
+                Event::Consumed { rank, step: Step { epoch, iteration }, samples }
+            }
+            Self::Idle { tier, limit } => Event::Idle { tier, limit },
+            Self::Fetched { tier, sample } => Event::Fetched { tier, sample },
+            Self::Missed { rank, sample, peer } => Event::Missed { rank, sample, peer },
+        })
+    }
+}
+
+/// Writes a trace.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    out: BufWriter<File>,
+    failed: bool,
+}
+
+impl Recorder {
+    pub fn create(path: &Path) -> Result<Self, EngineError> {
+        match File::create(path) {
+            Ok(file) => {
+                Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: false })
+            }
+            Err(error) => Err(EngineError::Trace { path: path.to_owned(), error }),
+        }
+    }
+
+    pub fn begin(&mut self, now: Seconds, epoch: u32) {
+        self.write(&Line { now: now.0, told: Told::Begin { epoch }, answer: Actions::default() });
+    }
+
+    pub fn record(&mut self, now: Seconds, event: &Event<'_>, answer: &Actions) {
+        self.write(&Line { now: now.0, told: Told::of(event), answer: answer.clone() });
+    }
+
+    fn write(&mut self, line: &Line) {
+        let written = serde_json::to_writer(&mut self.out, line)
+            .map_err(std::io::Error::from)
+            .and_then(|()| self.out.write_all(b"\n"));
+        self.check(written);
+    }
+
+    pub fn finish(mut self) {
+        let written = self.out.flush();
+        self.check(written);
+    }
+
+    /// A trace that cannot be written is no reason to stop training, but one to say so, once.
+    fn check(&mut self, written: std::io::Result<()>) {
+        if let Err(error) = written
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the trace is incomplete");
+        }
+    }
+}
+
+/// Tells a fresh policy what a trace says and compares its answers; how many there were.
+pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>) -> Result<u64, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let plan = policy::plan(kind, job).map_err(|error| error.to_string())?;
+    let mut instance = plan.clone().node(0);
+    let mut actions = Actions::default();
+    let mut answers = 0;
+    for (number, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.map_err(|error| error.to_string())?;
+        let line: Line = serde_json::from_str(&line)
+            .map_err(|error| format!("line {} is no trace: {error}", number + 1))?;
+        let Some(event) = line.told.event() else {
+            if let Told::Begin { epoch } = line.told {
+                let order = Arc::new(job.stream.epoch(epoch));
+                let more = job.epochs.is_none_or(|epochs| epoch + 1 < epochs);
+                let next = more.then(|| Arc::new(job.stream.epoch(epoch + 1)));
+                plan.begin_epoch(epoch, &order, next.as_ref());
+            }
+            continue;
+        };
+        actions.clear();
+        instance.on(Seconds(line.now), event, &mut actions);
+        if actions != line.answer {
+            return Err(format!(
+                "line {}: told {:?}, answered {:?}, and now {actions:?}",
+                number + 1,
+                line.told,
+                line.answer
+            ));
+        }
+        answers += 1;
+    }
+    Ok(answers)
+}

@@ -1,0 +1,48 @@
+//! A consumer that checks every byte, and what it should have seen.
+#![allow(dead_code)]
+
+use belady_control::policy::PolicyKind;
+use belady_control::sampler::{AccessStream, SampleId, Scheme, StreamConfig};
+use belady_data::source::Synthetic;
+use belady_engine::{EngineError, JobConfig, Loader};
+
+pub const POLICIES: [&str; 7] =
+    ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
+
+pub fn policy(name: &str) -> PolicyKind {
+    PolicyKind::by_name(name).unwrap()
+}
+
+/// All batches of a job, after a look at their bytes.
+pub fn consume(mut loader: Loader, source: &Synthetic) -> Result<Vec<Vec<SampleId>>, EngineError> {
+    let mut seen = vec![];
+    while let Some(batch) = loader.next_batch()? {
+        for sample in batch.iter() {
+            assert!(source.verify(sample.id, sample.bytes()), "bytes of sample {}", sample.id);
+        }
+        seen.push(batch.iter().map(|sample| sample.id).collect());
+    }
+    Ok(seen)
+}
+
+/// What the access stream promises.
+pub fn expected(config: &JobConfig) -> Vec<Vec<SampleId>> {
+    let stream = AccessStream::new(StreamConfig {
+        samples: config.source.catalog().len(),
+        ranks: 1,
+        batch: config.batch,
+        order: config.order.clone(),
+        scheme: Scheme::Uniform,
+        seed: config.seed,
+        sampler_drop_last: false,
+        drop_last: config.drop_last,
+    })
+    .unwrap();
+    let epochs = config.epochs.unwrap();
+    let mut batches = vec![];
+    for epoch in 0..epochs {
+        let order = stream.epoch(epoch);
+        batches.extend((0..order.iterations()).map(|at| order.batch(0, at).collect()));
+    }
+    batches
+}

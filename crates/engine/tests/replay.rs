@@ -1,0 +1,43 @@
+//! One brain, two bodies: what a policy was told in a real run it answers in the same way
+//! when it is told again.
+
+mod common;
+
+use std::sync::Arc;
+
+use belady_control::model::Bytes;
+use belady_data::source::{Source, Synthetic};
+use belady_engine::{Engine, EngineConfig, JobConfig, TierConfig, trace};
+use common::{POLICIES, consume, policy};
+
+#[test]
+fn a_recorded_run_is_answered_in_the_same_way_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in POLICIES {
+        let source = Arc::new(Synthetic::of_sizes((0..300).map(|k| k * 31 % 900), 4));
+        let tiers = vec![
+            TierConfig::Ram { capacity: Bytes(30_000) },
+            TierConfig::Ram { capacity: Bytes(40_000) },
+        ];
+        let config = EngineConfig { threads: Some(4), tiers, ..EngineConfig::default() };
+        let engine = Engine::new(config).unwrap();
+        let path = folder.path().join(name);
+        let dynamic: Arc<dyn Source> = source.clone();
+        let config = JobConfig {
+            policy: policy(name),
+            epochs: Some(4),
+            batch: 10,
+            trace: Some(path.clone()),
+            ..JobConfig::new(dynamic)
+        };
+        let loader = engine.start(&config).unwrap();
+        let job = loader.job().clone();
+        consume(loader, &source).unwrap();
+        let answers = trace::replay(&path, &config.policy, &job).unwrap();
+        // Every step is told twice. The first few may have been staged before the plan.
+        assert!(answers >= 2 * 4 * 30 - 60, "{name}: {answers}");
+        // A policy with other answers is found out.
+        let other = if name == "naive" || name == "staging" { "lru" } else { "naive" };
+        assert!(trace::replay(&path, &policy(other), &job).is_err(), "{name} is not {other}");
+    }
+}
