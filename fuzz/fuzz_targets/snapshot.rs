@@ -1,7 +1,6 @@
 //! Snapshots: whatever the bytes are, a catalog that is made of them can be asked for all
-//! that it says it holds, its samples lie in its files and have its
-//! classes, and it can be built again from what
-//! it answers.
+//! that it says it holds, its samples lie in its files and have its classes, and it can be
+//! built again from what it answers.
 //!
 //! Fuzzers do not guess checksums. So the first byte chooses whether the rest is a snapshot
 //! as it is, or one that gets the length and the checksum that belong to it first.
