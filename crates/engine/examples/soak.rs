@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use arguments::{Arguments, cpu_seconds};
 use belady_control::model::Bytes;
-use belady_data::source::{Fault, FaultSpec, Faulty, Source, Synthetic};
+use belady_data::source::{Fault, FaultSpec, Faulty, Source, Synthetic, ThrottleSpec, Throttled};
 use belady_engine::{Engine, EngineConfig, JobConfig, Retry, TierConfig};
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
@@ -27,7 +27,10 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let cache = directory.join(format!("belady-soak-{}", std::process::id()));
 
     let spec = FaultSpec { hang: Duration::from_millis(60), ..FaultSpec::all_at(rate, 11) };
-    let source = Arc::new(Faulty::new(Synthetic::of_mean(dataset, mean, 7), spec));
+    // Slower than the disk, as a source is: else the disk would be passed over.
+    let throttle: ThrottleSpec = "1:1GB/s".parse()?;
+    let throttled = Throttled::new(Synthetic::of_mean(dataset, mean, 7), throttle, 3);
+    let source = Arc::new(Faulty::new(throttled, spec));
     let total = source.catalog().sizes().total().0;
     let engine = Engine::new(EngineConfig {
         threads: Some(8),
@@ -61,7 +64,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         let step = batch.step();
         if step.iteration == 0 {
             order = Some(job.stream.epoch(step.epoch));
-            if step.epoch == 3.min(epochs / 2) {
+            if step.epoch == epochs / 5 {
                 early = Some(usage()?);
             }
         }
@@ -70,7 +73,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         wrong_order += u64::from(!promised.is_some_and(|promised| promised.eq(seen)));
         for sample in batch.iter() {
             delivered += 1;
-            wrong_bytes += u64::from(!source.source().verify(sample.id, sample.bytes()));
+            wrong_bytes += u64::from(!source.source().source().verify(sample.id, sample.bytes()));
         }
     }
     let seconds = began.elapsed().as_secs_f64();

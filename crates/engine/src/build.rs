@@ -111,7 +111,9 @@ impl Engine {
             .collect();
         let threads = self.pool.threads();
         let system = known_system(self.config.system.as_ref(), job.staging, threads, &capacities);
-        let rates = Rates::new(&system);
+        let is_disk = |tier: &TierConfig| matches!(tier, TierConfig::Disk { .. });
+        let disks: Vec<bool> = self.config.tiers.iter().map(is_disk).collect();
+        let rates = Rates::new(&system, &disks);
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
         let files = files.unwrap_or(sizes.len());

@@ -7,8 +7,8 @@ use std::time::Duration;
 use belady_control::model::{Rate, System};
 use belady_control::policy::TierId;
 
-/// A tier is passed over when the source is this many times faster: reading the source costs
-/// others something, too.
+/// A disk is passed over when the source is this many times faster: reading the source costs
+/// others something, too. Memory never is: what looks slow there is the machine being busy.
 const CLEARLY: f64 = 2.0;
 /// Measured time after which the older half of what was measured is forgotten.
 const MEMORY: u64 = 10_000_000_000;
@@ -18,6 +18,8 @@ const ENOUGH: u64 = 50_000_000;
 #[derive(Debug)]
 struct Place {
     modelled: Rate,
+    /// May be passed over.
+    disk: bool,
     bytes: AtomicU64,
     nanoseconds: AtomicU64,
 }
@@ -29,13 +31,18 @@ pub struct Rates {
 }
 
 impl Rates {
-    pub fn new(system: &System) -> Self {
-        let source = system.source.throughput.at(1);
-        let tiers =
-            system.tiers.iter().skip(1).map(belady_control::model::Tier::read_rate_per_thread);
-        let place =
-            |modelled| Place { modelled, bytes: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) };
-        Self { places: std::iter::once(source).chain(tiers).map(place).collect() }
+    /// `disks` says of each tier whether it is one.
+    pub fn new(system: &System, disks: &[bool]) -> Self {
+        let place = |modelled, disk| Place {
+            modelled,
+            disk,
+            bytes: AtomicU64::new(0),
+            nanoseconds: AtomicU64::new(0),
+        };
+        let mut places = vec![place(system.source.throughput.at(1), false)];
+        let tiers = system.tiers.iter().skip(1).zip(disks);
+        places.extend(tiers.map(|(tier, &disk)| place(tier.read_rate_per_thread(), disk)));
+        Self { places }
     }
 
     pub fn source(&self, bytes: u64, took: Duration) {
@@ -52,7 +59,7 @@ impl Rates {
     pub fn source_is_better_than(&self, tier: TierId) -> bool {
         self.places
             .get(usize::from(tier))
-            .is_some_and(|place| self.places[0].rate() > place.rate() * CLEARLY)
+            .is_some_and(|place| place.disk && self.places[0].rate() > place.rate() * CLEARLY)
     }
 }
 
@@ -85,17 +92,18 @@ mod tests {
     use belady_control::model::Bytes;
 
     #[test]
-    fn a_tier_slower_than_the_source_is_passed_over_once_that_was_measured() {
-        let rates =
-            Rates::new(&default_system(Bytes(1 << 20), 4, &[("disk".into(), Bytes(1 << 30))]));
-        assert!(!rates.source_is_better_than(1));
+    fn a_disk_slower_than_the_source_is_passed_over_once_that_was_measured() {
+        let tiers = [("ram".into(), Bytes(1 << 20)), ("disk".into(), Bytes(1 << 30))];
+        let rates = Rates::new(&default_system(Bytes(1 << 20), 4, &tiers), &[false, true]);
+        assert!(!rates.source_is_better_than(2));
+        rates.tier(2, 1 << 20, Duration::from_secs(1));
         rates.tier(1, 1 << 20, Duration::from_secs(1));
         rates.source(10 << 20, Duration::from_secs(1));
-        assert!(rates.source_is_better_than(1));
+        assert!(rates.source_is_better_than(2) && !rates.source_is_better_than(1));
         // Old measurements fade.
         for _ in 0..100 {
-            rates.tier(1, 100 << 20, Duration::from_secs(1));
+            rates.tier(2, 100 << 20, Duration::from_secs(1));
         }
-        assert!(!rates.source_is_better_than(1));
+        assert!(!rates.source_is_better_than(2));
     }
 }
