@@ -1,6 +1,6 @@
 //! Snapshots: whatever the bytes are, a catalog that is made of them can be asked for all
-//! that it says it holds, its samples lie in its files, and it can be built again from what
-//! it answers.
+//! that it says it holds, its samples lie in its files and have its classes, and it can be
+//! built again from what it answers.
 //!
 //! Fuzzers do not guess checksums. So the first byte chooses whether the rest is a snapshot
 //! as it is, or one that gets the length and the checksum that belong to it first.
@@ -19,11 +19,12 @@ fuzz_target!(|input: &[u8]| {
         Catalog::seal(&mut bytes);
     }
     let Ok(catalog) = Catalog::from_bytes(bytes) else { return };
-    check_ranges(&catalog);
+    check_samples(&catalog);
     check_rebuilt(&catalog);
 });
 
-fn check_ranges(catalog: &Catalog) {
+fn check_samples(catalog: &Catalog) {
+    let classes = catalog.classes().len();
     for sample in 0..catalog.len() {
         let location = catalog.location(sample);
         assert_eq!(catalog.size(sample), location.length);
@@ -31,8 +32,9 @@ fn check_ranges(catalog: &Catalog) {
             let end = location.offset.checked_add(location.length).expect("64 bits hold its end");
             assert!(end <= catalog.file_size(location.file));
         }
+        let label = catalog.label(sample);
+        assert!(classes == 0 || label.is_none_or(|label| (label as usize) < classes));
     }
-    let _ = catalog.classes();
 }
 
 fn check_rebuilt(catalog: &Catalog) {

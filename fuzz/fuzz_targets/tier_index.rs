@@ -28,9 +28,11 @@ fn check(bytes: &[u8]) {
     let Ok(index) = check_index(bytes) else { return };
     assert_eq!(bytes.len() % PAGE, 0);
     let held: Vec<_> = index.held().collect();
-    assert!(held.iter().all(|(sample, entry, _)| {
-        *sample < index.header.samples && entry.location.is_some()
-    }));
+    assert!(
+        held.iter().all(|(sample, entry, _)| {
+            *sample < index.header.samples && entry.location.is_some()
+        })
+    );
     assert!(held.is_sorted_by(|a, b| a.0 < b.0));
 }
 

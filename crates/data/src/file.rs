@@ -1,16 +1,20 @@
 //! Reading a file at an offset, as fast as its file system allows.
 //!
 //! What the page cache holds is copied from there. What it does not hold, on a local disk
-//! and from [`DIRECT_FROM`] bytes up, is read with `O_DIRECT`: the aligned bytes around
-//! what is wanted go into a buffer of the thread and are copied from there. A cold random
-//! read is twice as fast that way, and a dataset larger than memory does not push
-//! everything else out of the page cache. Wherever a file system or kernel does not go
-//! along with this, the read ends as a plain one.
+//! and from [`DIRECT_FROM`] bytes up, is read with `O_DIRECT`: straight into its place if that
+//! lies right, else the aligned bytes around what is wanted go into a buffer of the thread and
+//! are copied from there. A cold random read is twice as fast that way, and a dataset larger
+//! than memory does not push everything else out of the page cache. Wherever a file system or
+//! kernel does not go along with this, the read ends as a plain one.
+//!
+//! Which of the two it is, `cachestat` tells without moving anything. Where the kernel does not
+//! have it (before 6.5), a read that must not wait (`RWF_NOWAIT`) tries; newer kernels would
+//! begin to read the pages in at that, and a cold sample would be read twice.
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
@@ -21,6 +25,12 @@ const DIRECT_FROM: usize = 16 << 10;
 /// What offset, length and address of a direct read are multiples of: the largest block
 /// that local disks ask for.
 const ALIGNMENT: usize = 4096;
+
+/// What they are multiples of on most: enough for reading straight into memory, if the disk
+/// agrees.
+const BLOCK: usize = 512;
+
+const PAGE: u64 = 4096;
 
 /// A direct read fetches at most this much at once: enough for a disk's full rate, little
 /// enough to stay in a core's cache until it is copied.
@@ -61,8 +71,15 @@ pub(crate) fn read_vectored_at(
     let wanted: usize = into.iter().map(|piece| piece.len()).sum();
     let mut got = 0;
     if !matches!(cold, Cold::Buffered) && wanted >= DIRECT_FROM {
-        got = read_cached(file, offset, &mut into)?;
-        if wanted - got >= DIRECT_FROM {
+        let cached = match residency(file, offset, wanted as u64) {
+            Residency::Whole | Residency::Secret => true,
+            Residency::Partial => false,
+            Residency::Unknown => {
+                got = read_cached(file, offset, &mut into)?;
+                false
+            }
+        };
+        if !cached && wanted - got >= DIRECT_FROM {
             let offset = offset + got as u64;
             got += match cold {
                 Cold::Buffered => 0,
@@ -83,6 +100,37 @@ pub(crate) fn is_on_local_disk(file: impl AsFd) -> bool {
     const XFS: u32 = 0x5846_5342;
     const BTRFS: u32 = 0x9123_683E;
     rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type as u32, EXT | XFS | BTRFS))
+}
+
+/// What the page cache holds of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Residency {
+    Whole,
+    Partial,
+    /// The kernel cannot say.
+    Unknown,
+    /// The kernel does not tell us, since the file is not ours.
+    Secret,
+}
+
+fn residency(file: &File, offset: u64, length: u64) -> Residency {
+    /// On all architectures that Linux numbers alike.
+    const CACHESTAT: libc::c_long = 451;
+    let range = [offset, length];
+    // Pages cached, dirty, written back, evicted, evicted lately.
+    let mut counts = [0_u64; 5];
+    // SAFETY: the descriptor is open; the kernel reads two words and writes five.
+    let asked = unsafe {
+        libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0)
+    };
+    if asked != 0 {
+        let error = io::Error::last_os_error();
+        let denied = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
+        return if denied { Residency::Secret } else { Residency::Unknown };
+    }
+    // Beyond the end of the file there is nothing to cache: a tail counts as its pages.
+    let pages = (offset + length).div_ceil(PAGE) - offset / PAGE;
+    if counts[0] >= pages { Residency::Whole } else { Residency::Partial }
 }
 
 /// What the page cache holds of the start of the range; nothing where the kernel cannot say.
@@ -139,8 +187,44 @@ fn read_direct(file: BorrowedFd<'_>, offset: u64, into: &mut Pieces<'_, '_>) -> 
             *buffer = vec![0; BOUNCE + ALIGNMENT];
         }
         let start = buffer.as_ptr().align_offset(ALIGNMENT);
-        bounce(file, offset, into, &mut buffer[start..start + BOUNCE])
+        let buffer = &mut buffer[start..start + BOUNCE];
+        if let [piece] = &mut **into
+            && let Some(got) = read_straight(file, offset, piece, buffer)?
+        {
+            IoSliceMut::advance_slices(into, got);
+            return Ok(got);
+        }
+        bounce(file, offset, into, buffer)
     })
+}
+
+/// Reads directly into its place; the last block, of which only a part is wanted, goes through
+/// the buffer. `None` where the place does not lie right.
+fn read_straight(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    into: &mut [u8],
+    buffer: &mut [u8],
+) -> io::Result<Option<usize>> {
+    let lies_right =
+        offset.is_multiple_of(BLOCK as u64) && into.as_ptr().addr().is_multiple_of(BLOCK);
+    if !lies_right {
+        return Ok(None);
+    }
+    let (whole, rest) = into.split_at_mut(into.len() / BLOCK * BLOCK);
+    let last = &mut buffer[..if rest.is_empty() { 0 } else { BLOCK }];
+    let came = {
+        let mut pieces = [IoSliceMut::new(whole), IoSliceMut::new(last)];
+        let pieces = &mut pieces[..if rest.is_empty() { 1 } else { 2 }];
+        match retry_on_intr(|| rustix::io::preadv(file, pieces, offset)) {
+            Ok(came) => came,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let of_rest = came.saturating_sub(whole.len()).min(rest.len());
+    rest[..of_rest].copy_from_slice(&last[..of_rest]);
+    Ok(Some(came.min(whole.len()) + of_rest))
 }
 
 fn bounce(

@@ -1,71 +1,67 @@
-//! How fast samples come out of the RAM tier, with and without a copy. Prints one line of JSON.
+//! How fast samples come out of the RAM tier, with and without a copy. Prints one object of
+//! JSON.
 //!
-//!     cargo run --release -p belady-engine --example ram_speed -- SIZE SAMPLES BATCH SECONDS slots|read-only [THREADS]
+//!     cargo run --release -p belady-engine --example ram_speed -- --size 110000B --mode copy
+
+mod arguments;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arguments::{Arguments, cpu_seconds};
 use belady_control::model::Bytes;
 use belady_data::source::{Source, Synthetic};
 use belady_engine::{Engine, EngineConfig, JobConfig, Lend, TierConfig};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, default: u64| -> u64 {
-        arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(default)
+    let arguments = Arguments::new(&["size", "samples", "batch", "seconds", "mode", "threads"])?;
+    let Bytes(size) = arguments.get("size", Bytes(110_000))?;
+    let samples: u64 = arguments.get("samples", (1 << 30) / size.max(1024))?;
+    let batch: u64 = arguments.get("batch", 64)?;
+    let limit = Duration::from_secs(arguments.get("seconds", 5)?);
+    let lend = match arguments.get("mode", "copy".to_owned())?.as_str() {
+        "copy" => Lend::Slots,
+        "lend" => Lend::ReadOnly,
+        other => return Err(format!("the mode `{other}` is neither copy nor lend").into()),
     };
-    let (size, samples, batch) = (number(0, 110_000), number(1, 10_000), number(2, 64));
-    let limit = Duration::from_secs(number(3, 5));
-    let lend = match arguments.get(4).map(String::as_str) {
-        Some("read-only") => Lend::ReadOnly,
-        _ => Lend::Slots,
-    };
-    let threads = arguments.get(5).and_then(|text| text.parse().ok());
+    let threads = arguments.get("threads", 0)?;
+
     let source: Arc<dyn Source> = Arc::new(Synthetic::of_sizes(vec![size; samples as usize], 1));
-    let capacity = Bytes((size.next_multiple_of(16) + 16) * samples);
-    let tiers = vec![TierConfig::Ram { capacity }];
-    let engine = Engine::new(EngineConfig { threads, tiers, ..EngineConfig::default() })?;
+    let capacity = Bytes(size.next_multiple_of(16) * samples);
+    let engine = Engine::new(EngineConfig {
+        threads: Some(threads).filter(|&threads| threads > 0),
+        tiers: vec![TierConfig::Ram { capacity }],
+        ..EngineConfig::default()
+    })?;
     let mut loader = engine.start(&JobConfig {
         batch: batch as u32,
         epochs: None,
         lend,
-        staging: Bytes((8 * batch * size.next_multiple_of(64) + (1 << 20)).max(64 << 20)),
+        staging: Bytes((8 * batch * (size + 1024)).max(64 << 20)),
         ..JobConfig::new(source)
     })?;
-    // Two epochs to fill the tier and to be past the boundary.
-    let warm = 2 * samples.div_ceil(batch);
-    for _ in 0..warm {
+    // Two epochs fill the tier and bring what was staged before the plan was there.
+    for _ in 0..2 * samples.div_ceil(batch) {
         loader.next_batch()?;
     }
     let before = loader.metrics().snapshot();
-    let cpu = cpu_seconds();
-    let began = Instant::now();
+    let (cpu, began) = (cpu_seconds(), Instant::now());
     let (mut count, mut bytes, mut touched) = (0u64, 0u64, 0u64);
     while began.elapsed() < limit {
         let Some(batch) = loader.next_batch()? else { break };
         for sample in batch.iter() {
             count += 1;
             bytes += sample.bytes().len() as u64;
-            touched += u64::from(sample.bytes()[0]);
+            touched += u64::from(sample.bytes().first().copied().unwrap_or(0));
         }
     }
-    let seconds = began.elapsed().as_secs_f64();
+    let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     let seen = &loader.metrics().snapshot() - &before;
-    if std::env::var_os("SHOW").is_some() {
-        eprintln!("{seen:#?}");
-    }
-    println!(
-        "{{\"size\": {size}, \"lend\": \"{lend:?}\", \"seconds\": {seconds:.3}, \"samples_per_s\": {:.0}, \
-         \"bytes_per_s\": {:.0}, \"cpu_seconds\": {:.3}, \"source_bytes\": {}, \"touched\": {touched}}}",
-        count as f64 / seconds,
-        bytes as f64 / seconds,
-        cpu_seconds() - cpu,
-        seen.source.bytes,
-    );
+    let result = serde_json::json!({
+        "size": size, "seconds": seconds, "cpu_seconds": cpu, "samples": count, "bytes": bytes,
+        "source_bytes": seen.operations.bytes, "copied_bytes": seen.tiers[0].read.bytes,
+        "lent_bytes": seen.tiers[0].lent.bytes, "touched": touched,
+    });
+    println!("{result}");
     Ok(())
-}
-
-fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

@@ -1,25 +1,29 @@
 //! Millions of samples of 0 B to 4 MiB through an unreliable source, every byte and every
-//! order checked. Prints one line of JSON; exits with 1 if anything was wrong.
+//! order checked. Prints one object of JSON; exits with 1 if anything was wrong.
 //!
-//!     cargo run --release -p belady-engine --example soak -- [SAMPLES] [DATASET] [MEAN] [RATE] [DIRECTORY]
+//!     cargo run --release -p belady-engine --example soak -- --samples 10000000
 
+mod arguments;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arguments::{Arguments, cpu_seconds};
 use belady_control::model::Bytes;
 use belady_data::source::{Fault, FaultSpec, Faulty, Source, Synthetic};
 use belady_engine::{Engine, EngineConfig, JobConfig, Retry, TierConfig};
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, default: f64| -> f64 {
-        arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let (wanted, dataset) = (number(0, 1e6) as u64, number(1, 100_000.0) as u32);
-    let (mean, rate) = (Bytes(number(2, 8192.0) as u64), number(3, 0.001));
-    let directory = arguments.get(4).map_or_else(std::env::temp_dir, PathBuf::from);
+    let arguments = Arguments::new(&["samples", "dataset", "mean", "rate", "directory"])?;
+    let wanted: u64 = arguments.get("samples", 1_000_000)?;
+    let dataset: u32 = arguments.get("dataset", 200_000)?;
+    let mean = arguments.get("mean", Bytes(8192))?;
+    let rate = arguments.get("rate", 0.001)?;
+    let directory: PathBuf =
+        arguments.get("directory", std::env::temp_dir().display().to_string())?.into();
     let cache = directory.join(format!("belady-soak-{}", std::process::id()));
 
     let spec = FaultSpec { hang: Duration::from_millis(60), ..FaultSpec::all_at(rate, 11) };
@@ -76,28 +80,24 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     drop(loader);
     drop(engine);
     let _ = std::fs::remove_dir_all(&cache);
-    let faults: Vec<u64> = Fault::ALL.iter().map(|&fault| source.count(fault)).collect();
-    println!(
-        "{{\"delivered\": {delivered}, \"epochs\": {epochs}, \"seconds\": {seconds:.1}, \
-         \"bytes\": {}, \"dataset_bytes\": {total}, \"wrong_bytes\": {wrong_bytes}, \
-         \"wrong_order\": {wrong_order}, \"faults\": {faults:?}, \"retries\": {}, \
-         \"timeouts\": {}, \"source_bytes\": {}, \"tiers\": [{}, {}], \
-         \"anonymous_early\": {}, \"anonymous_late\": {}, \"files_early\": {}, \
-         \"files_late\": {}, \"threads_late\": {}}}",
-        seen.delivered.bytes,
-        seen.retries,
-        seen.timeouts,
-        seen.operations.bytes,
-        tiers[0].used.0,
-        tiers[1].used.0,
-        early.anonymous,
-        late.anonymous,
-        early.files,
-        late.files,
-        late.threads,
-    );
-    let good = wrong_bytes == 0 && wrong_order == 0 && delivered >= wanted;
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let faults: BTreeMap<String, u64> = Fault::ALL
+        .iter()
+        .map(|&fault| (format!("{fault:?}").to_lowercase(), source.count(fault)))
+        .collect();
+    let exact = wrong_bytes == 0 && wrong_order == 0 && delivered >= wanted;
+    let result = serde_json::json!({
+        "samples": delivered, "bytes": seen.delivered.bytes, "exact": exact,
+        "wrong_bytes": wrong_bytes, "wrong_order": wrong_order, "epochs": epochs,
+        "dataset_bytes": total, "seconds": seconds, "cpu_seconds": cpu_seconds(),
+        "faults": faults, "retries": seen.retries, "timeouts": seen.timeouts,
+        "source_bytes": seen.operations.bytes,
+        "tiers": tiers.iter().map(|tier| tier.used.0).collect::<Vec<_>>(),
+        "memory": [early.anonymous, late.anonymous],
+        "descriptors": [early.files, late.files],
+        "threads": [early.threads, late.threads],
+    });
+    println!("{result}");
+    Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[derive(Clone, Copy, Default)]

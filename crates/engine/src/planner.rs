@@ -28,6 +28,8 @@ use crate::run::Run;
 /// How long the first batch waits for the plan: small jobs are planned by then, and a large
 /// one loses nothing that a consumer would notice.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// Pieces of work that wait for each thread when the next batch is planned.
+const QUEUED_PER_THREAD: usize = 1;
 /// How often a planner that waits for room looks whether it should stop.
 const TICK: Duration = Duration::from_millis(500);
 /// After this long without room, with every batch in the consumer's hands, something is wrong.
@@ -105,6 +107,11 @@ impl Planner {
         let sequence = self.run.planned.load(Ordering::Relaxed) + 1;
         if self.staging == Some(Staging::OnDemand) {
             self.run.asked.wait_beyond(sequence - 1, || self.run.is_stopping());
+        }
+        // Whatever is reserved before somebody can fill it only cools down.
+        let enough = QUEUED_PER_THREAD * self.run.pool.threads() as usize;
+        while self.run.pool.queued() >= enough && !self.run.is_stopping() {
+            self.run.pool.wait_until_short(enough, TICK);
         }
         let Some(block) = self.reserve(step)? else { return Ok(false) };
         self.decide(step);

@@ -31,6 +31,8 @@ struct Queues {
     /// Background tasks that run now.
     in_background: u32,
     sleeping: u32,
+    /// Somebody waits for the urgent work to become less than this.
+    wanted_short: usize,
     /// Threads that were not given up.
     threads: u32,
     hung: u32,
@@ -45,6 +47,7 @@ struct Shared {
     /// For the watchman, who keeps time.
     clock: Condvar,
     ended: Condvar,
+    short: Condvar,
     threads: u32,
     /// What is under watch may take this long.
     limit: Duration,
@@ -125,6 +128,7 @@ impl Pool {
             work: Condvar::new(),
             clock: Condvar::new(),
             ended: Condvar::new(),
+            short: Condvar::new(),
             threads,
             limit,
         });
@@ -179,6 +183,15 @@ impl Pool {
         queues.later.push(Later { at: Instant::now() + pause, task });
         drop(queues);
         self.shared.clock.notify_all();
+    }
+
+    /// Waits until there is little urgent work left, at most so long.
+    pub fn wait_until_short(&self, limit: usize, timeout: Duration) {
+        let mut queues = lock(&self.shared.queues);
+        if queues.urgent.len() >= limit {
+            queues.wanted_short = queues.wanted_short.max(limit);
+            drop(self.shared.short.wait_timeout(queues, timeout));
+        }
     }
 
     /// Urgent work that waits for a thread.
@@ -261,6 +274,10 @@ impl Shared {
                 return None;
             }
             if let Some(task) = queues.urgent.pop_front() {
+                if queues.urgent.len() < queues.wanted_short {
+                    queues.wanted_short = 0;
+                    self.short.notify_all();
+                }
                 return Some((task, false));
             }
             if queues.in_background < most_in_background

@@ -4,9 +4,6 @@
 //! that carries t(γ) bytes a second for γ readers together, in equal shares. The bytes are
 //! fetched from the wrapped source meanwhile, and the request returns when the link has
 //! carried them. Jitter makes a request's latency and bytes more or less by up to its share.
-//!
-//! A thread wakes some 60 µs late, so one reader alone of very small samples sees a little
-//! less than t(1). Several readers do not: while one is late, the others have the link.
 
 mod link;
 mod spec;
@@ -91,8 +88,11 @@ impl<S: Source> Reader<'_, S> {
         loop {
             let now = self.throttled.now();
             link.advance(now);
-            let Some(end) = link.end(self.ticket) else { return };
-            let waited = sooner.wait_timeout(link, duration(end - now));
+            if link.is_done(self.ticket) {
+                return;
+            }
+            let rest = duration(link.end(self.ticket) - now);
+            let waited = sooner.wait_timeout(link, rest);
             link = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
     }
