@@ -1,18 +1,25 @@
 # The commands of this repository; `make help` lists them.
 # A machine needs Rust (with cargo), Python 3 and make. Nothing else is asked for:
 # what makes things faster or stricter (cargo-nextest, cargo-deny, torch) is used
-# where it is found and named where it is not.
+# where it is found and named where it is not. Only `make fuzz` needs more.
 
 CARGO ?= cargo
 PYTHON ?= python3
 # A Python that has torch, for the comparison in `make bench`.
 TORCH ?=
+# Executions of each target in `make fuzz`.
+RUNS ?= 100000
 
 BELADY := $(or $(CARGO_TARGET_DIR),target)/release/belady
 PICTURE_RUN := scenarios/hdmlp-4.toml --set cluster.source.sharing=aggregate
 
+# A shared file system that is slower than training; caches for three quarters of the dataset.
+DEMO_READ := out/demo-data --no-snapshot --staging 64MB --consume 400MB/s \
+	--throttle "1:66MB/s,4:146MB/s,latency:1ms" --cache ram:120MB --cache out/demo-cache:220MB
+SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test tier_shuttle
+
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint bench picture clean
+.PHONY: help build demo test lint bench fuzz picture clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,16 +27,25 @@ help: ## This list
 build: ## The release binary, target/release/belady
 	$(CARGO) build --release --package belady
 
-demo: build ## Simulate every policy on one cluster; writes out/demo.html
+demo: build ## Simulate every policy on one cluster, then read a small dataset for real; writes out/demo.html
 	@mkdir -p out
+	@rm -rf out/demo-data out/demo-cache
+	@printf '\n%s\n' "== Simulated: every policy, 1.2 TB on four nodes that can hold half of it"
 	$(BELADY) simulate $(PICTURE_RUN) --html out/demo.html
-	@echo "Open out/demo.html in a browser: where the time goes, how steady batches are, what the source sees."
+	@printf '\n%s\n' "== Real: 434 MB from a source of at most 146 MB/s, for training that takes 400 MB/s"
+	@$(PYTHON) scripts/demo_dataset.py out/demo-data
+	$(BELADY) read $(DEMO_READ) --epochs 4
+	@printf '\n%s\n' "== Once more, as another job would: the cache on disk is warm"
+	$(BELADY) read $(DEMO_READ) --epochs 1
+	@printf '\n%s\n' "Open out/demo.html in a browser: where the time goes, how steady batches are, what the source sees."
 
-test: ## All tests, the documentation's examples among them
+test: ## All tests: units, properties, documentation's examples, explored schedules
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		echo "$(CARGO) nextest run --workspace" && $(CARGO) nextest run --workspace; \
+		echo "$(CARGO) nextest run --workspace" && $(CARGO) nextest run --workspace && \
+		echo "$(CARGO) nextest run $(SHUTTLE)" && $(CARGO) nextest run $(SHUTTLE); \
 	else \
-		echo "cargo-nextest is not installed; using cargo test" && $(CARGO) test --workspace --all-targets; \
+		echo "cargo-nextest is not installed; using cargo test" && $(CARGO) test --workspace --all-targets && \
+		echo "$(CARGO) test $(SHUTTLE)" && $(CARGO) test $(SHUTTLE); \
 	fi
 	$(CARGO) test --workspace --doc
 
@@ -49,6 +65,16 @@ bench: build ## Speed and memory beside their targets; TORCH=python-with-torch a
 	$(CARGO) build --release --package belady-engine --example ram_speed --example soak
 	$(PYTHON) bench/run.py $(if $(TORCH),--torch $(TORCH))
 	$(PYTHON) bench/engine.py
+
+fuzz: ## Every fuzz target, RUNS=100000 executions each; needs nightly Rust and cargo-fuzz
+	@if ! $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
+		echo "make fuzz needs nightly Rust and cargo-fuzz: rustup toolchain install nightly && cargo install --locked cargo-fuzz" >&2; \
+		exit 1; \
+	fi
+	@for target in $$($(CARGO) +nightly fuzz list); do \
+		mkdir -p out/fuzz/$$target && echo "== $$target" && \
+		$(CARGO) +nightly fuzz run $$target out/fuzz/$$target fuzz/corpus/$$target -- -runs=$(RUNS) || exit 1; \
+	done
 
 picture: build ## Draw the README's picture anew
 	@mkdir -p out

@@ -34,3 +34,8 @@ pub use build::Engine;
 pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, TierConfig};
 pub use error::EngineError;
 pub use loader::{Batch, Loader, Sample};
+
+/// The program in the guide is compiled with the documentation's tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/engine.md")]
+struct Guide;
