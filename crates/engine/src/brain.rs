@@ -1,13 +1,12 @@
 //! A job's policy and those who talk to it: the planner, and whoever has fetched something
 //! in the background. They take turns; the order in which they do is what a trace records.
 
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use belady_control::model::Seconds;
 use belady_control::policy::{Actions, Event, Plan, Policy};
+use belady_data::sync::{Arc, Mutex, lock};
 
-use crate::pool::lock;
 use crate::trace::Recorder;
 
 pub struct Brain {
@@ -19,12 +18,14 @@ struct State {
     /// `None` until the plan is there.
     policy: Option<Box<dyn Policy>>,
     actions: Actions,
+    /// Epochs that were begun.
+    begun: u32,
     recorder: Option<Recorder>,
 }
 
 impl Brain {
     pub fn new(recorder: Option<Recorder>) -> Self {
-        let state = State { policy: None, actions: Actions::default(), recorder };
+        let state = State { policy: None, actions: Actions::default(), begun: 0, recorder };
         Self { state: Mutex::new(state), started: Instant::now() }
     }
 
@@ -39,9 +40,13 @@ impl Brain {
             state.policy = Some(plan.clone().node(0));
         }
         let now = self.now();
-        if let Some(recorder) = &mut state.recorder {
-            recorder.begin(now, epoch);
+        // An epoch that was staged before there was a plan has been begun all the same.
+        for epoch in state.begun..=epoch {
+            if let Some(recorder) = &mut state.recorder {
+                recorder.begin(now, epoch);
+            }
         }
+        state.begun = epoch + 1;
     }
 
     /// Ends the trace.

@@ -1,16 +1,15 @@
 //! The one place where an engine and its jobs are put together.
 
-use std::sync::{Arc, Mutex};
-
 use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
 use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
-use belady_control::sampler::{AccessStream, Scheme, StreamConfig};
+use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_data::stage::{RingConfig, ring};
-use belady_data::tier::RamTier;
+use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Tier;
 use belady_data::tier::disk::{DiskConfig, DiskTier};
+use belady_data::tier::{FaultyTier, RamTier};
 
 use crate::EngineError;
 use crate::brain::Brain;
@@ -20,9 +19,9 @@ use crate::epochs::Epochs;
 use crate::loader::Loader;
 use crate::metrics::Metrics;
 use crate::planner::Planner;
-use crate::pool::{Pool, lock};
+use crate::pool::Pool;
 use crate::rates::Rates;
-use crate::run::{Parts, Run};
+use crate::run::{Lending, Parts, Run};
 use crate::system::known_system;
 use crate::trace::Recorder;
 
@@ -127,16 +126,16 @@ impl Engine {
         let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
         let (producer, consumer) = ring(&ring_config)?;
         let run = Arc::new(Run::new(Parts {
-            cache: Cache::new(tiers, sizes.len()),
+            lending: lending(job, &capacities, &sizes, &job_of_plan),
+            cache: Cache::new(tiers, sizes.len(), share),
             source: job.source.clone(),
             sizes,
             brain: Brain::new(recorder),
-            pool: self.pool.clone(),
+            lane: self.pool.lane(),
             rates,
             metrics: self.metrics.clone(),
             retry: self.config.retry,
             bad_samples: job.bad_samples,
-            lend: job.lend,
         }));
         let waker = producer.waker();
         let planner = Planner::new(run.clone(), epochs, producer);
@@ -144,7 +143,14 @@ impl Engine {
             .name("belady-stage".into())
             .spawn(move || planner.run())
             .map_err(EngineError::Threads)?;
-        Ok(Loader { run, consumer, planner: Some(planner), waker, job: job_of_plan, _share: share })
+        Ok(Loader {
+            run,
+            consumer,
+            planner: Some(planner),
+            waker,
+            job: job_of_plan,
+            _pool: self.pool.clone(),
+        })
     }
 
     fn take_share(&self, share: f64) -> Share {
@@ -171,8 +177,25 @@ impl Engine {
                 })),
             }
         };
-        self.config.tiers.iter().zip(&share.bytes).map(tier).collect()
+        let drill = |(number, tier): (usize, Arc<dyn Tier>)| -> Arc<dyn Tier> {
+            match self.config.tier_faults {
+                Some((faults, seed)) => {
+                    Arc::new(FaultyTier::new(tier, faults, seed + number as u64))
+                }
+                None => tier,
+            }
+        };
+        self.config.tiers.iter().zip(&share.bytes).map(tier).enumerate().map(drill).collect()
     }
+}
+
+/// What is lent cannot be let go, so batches far ahead of the consumer get copies, unless
+/// everything stays in memory anyhow.
+fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes, plan: &Job) -> Lending {
+    let memory = capacities.first().map_or(0, |(_, capacity)| capacity.0);
+    let stays = memory >= sizes.total().0;
+    let ahead = if stays { u64::MAX } else { u64::from(plan.stream.iterations() / 4) };
+    Lending { lend: job.lend, ahead }
 }
 
 fn check_policy(kind: &PolicyKind) -> Result<(), EngineError> {
@@ -193,18 +216,30 @@ fn default_threads(config: &EngineConfig) -> u32 {
 
 /// The ring, if the staging buffer has room for two of the largest batches.
 fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError> {
-    let batch = job.batch.min(sizes.len());
+    let longest = match &job.order {
+        Order::Given(lists) => lists.iter().map(Vec::len).max().unwrap_or(0) as u32,
+        _ => sizes.len(),
+    };
+    let batch = job.batch.min(longest);
     let mean = sizes.total().0 / u64::from(sizes.len().max(1));
     let align = if mean >= LARGE { LARGE_ALIGN } else { SMALL_ALIGN };
-    let needed = Bytes(RingConfig::needed(largest_batch(sizes, batch), batch, align));
+    let needed = Bytes(RingConfig::needed(largest_batch(&job.order, sizes, batch), batch, align));
     if job.staging < needed {
         return Err(EngineError::StagingTooSmall { given: job.staging, needed, batch });
     }
     Ok(RingConfig { capacity: job.staging.0 as usize, batches: BATCHES, align })
 }
 
-/// No batch of any order is larger than its largest samples together.
-fn largest_batch(sizes: &Sizes, batch: u32) -> u64 {
+/// The most that a batch can need: the user's own order is looked through, since it may repeat
+/// samples; no batch of any other is larger than the largest samples together.
+fn largest_batch(order: &Order, sizes: &Sizes, batch: u32) -> u64 {
+    if let Order::Given(lists) = order {
+        let size = |&sample: &u32| if sample < sizes.len() { sizes.get(sample) } else { 0 };
+        let bytes = |batch: &[u32]| batch.iter().map(size).sum();
+        let batches = lists.iter().flat_map(|list| list.chunks(batch.max(1) as usize));
+        return batches.map(bytes).max().unwrap_or(0);
+    }
+
     let mut largest = std::collections::BinaryHeap::with_capacity(batch as usize + 1);
     for sample in 0..sizes.len() {
         let size = std::cmp::Reverse(sizes.get(sample));

@@ -6,19 +6,27 @@
 //! the policy decides to keep where it is becomes its own without being written again.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 
 use belady_control::bits::Bits;
 use belady_control::policy::TierId;
 use belady_data::SampleId;
+use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::{Put, Tier, TierStatus};
 
-use crate::pool::lock;
+use crate::build::Share;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cache {
     /// Tier j at j − 1.
     shelves: Vec<Shelf>,
+    share: Option<Arc<Share>>,
+}
+
+/// A tier as one knows it whom it has lent memory: it lives as long as that, with its quota.
+#[derive(Clone, Debug)]
+pub struct Lender {
+    pub tier: Arc<dyn Tier>,
+    _share: Option<Arc<Share>>,
 }
 
 #[derive(Debug)]
@@ -32,27 +40,57 @@ struct Shelf {
 struct Guests {
     /// What the policy knows of.
     own: Bits,
-    /// Guests that were used already.
-    used: VecDeque<SampleId>,
+    used: Used,
     /// Guests before this one are gone or used.
     next: SampleId,
     samples: u32,
 }
 
+/// Guests that were used already, each once, in the order of their first use.
+#[derive(Debug)]
+struct Used {
+    queue: VecDeque<SampleId>,
+    queued: Bits,
+}
+
+impl Used {
+    fn new(samples: u32) -> Self {
+        Self { queue: VecDeque::new(), queued: Bits::new(samples) }
+    }
+
+    fn add(&mut self, sample: SampleId) {
+        if self.queued.insert(sample) {
+            self.queue.push_back(sample);
+        }
+    }
+
+    fn take(&mut self) -> Option<SampleId> {
+        let sample = self.queue.pop_front()?;
+        self.queued.remove(sample);
+        Some(sample)
+    }
+}
+
 impl Cache {
-    pub fn new(tiers: Vec<Arc<dyn Tier>>, samples: u32) -> Self {
+    pub fn new(tiers: Vec<Arc<dyn Tier>>, samples: u32, share: Share) -> Self {
         let shelf = |tier: Arc<dyn Tier>| {
             let guests = (tier.status().samples > 0).then(|| {
-                let own = Bits::new(samples);
-                Mutex::new(Guests { own, used: VecDeque::new(), next: 0, samples })
+                let (own, used) = (Bits::new(samples), Used::new(samples));
+                Mutex::new(Guests { own, used, next: 0, samples })
             });
             Shelf { tier, guests }
         };
-        Self { shelves: tiers.into_iter().map(shelf).collect() }
+        let shelves = tiers.into_iter().map(shelf).collect();
+        Self { shelves, share: Some(Arc::new(share)) }
     }
 
     pub fn tier(&self, id: TierId) -> Option<&dyn Tier> {
         Some(self.shelf(id)?.tier.as_ref())
+    }
+
+    pub fn lender(&self, id: TierId) -> Option<Lender> {
+        let tier = self.shelf(id)?.tier.clone();
+        Some(Lender { tier, _share: self.share.clone() })
     }
 
     pub fn len(&self) -> usize {
@@ -94,6 +132,13 @@ impl Cache {
         }
     }
 
+    /// The policy knows from now on that a tier holds a sample.
+    pub fn claim(&self, id: TierId, sample: SampleId) {
+        if let Some(guests) = self.shelf(id).and_then(|shelf| shelf.guests.as_ref()) {
+            lock(guests).own.insert(sample);
+        }
+    }
+
     pub fn evict(&self, id: TierId, sample: SampleId) {
         let Some(shelf) = self.shelf(id) else { return };
         shelf.tier.evict(sample);
@@ -107,7 +152,7 @@ impl Cache {
         if let Some(guests) = self.shelf(id).and_then(|shelf| shelf.guests.as_ref()) {
             let mut guests = lock(guests);
             if !guests.own.contains(sample) {
-                guests.used.push_back(sample);
+                guests.used.add(sample);
             }
         }
     }
@@ -118,7 +163,7 @@ impl Shelf {
     fn evict_guest(&self) -> bool {
         let Some(guests) = &self.guests else { return false };
         let guests = &mut *lock(guests);
-        while let Some(sample) = guests.used.pop_front() {
+        while let Some(sample) = guests.used.take() {
             if !guests.own.contains(sample) && self.tier.evict(sample) {
                 return true;
             }

@@ -9,6 +9,7 @@ use belady_control::model::{Bytes, System};
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::Order;
 use belady_data::source::Source;
+use belady_data::tier::TierFaults;
 
 /// An engine: threads and cache tiers that its jobs share.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct EngineConfig {
     /// measured while running.
     pub system: Option<System>,
     pub retry: Retry,
+    /// For drills: every tier fails like this, from a seed.
+    pub tier_faults: Option<(TierFaults, u64)>,
 }
 
 /// A cache tier of the engine; its quota is hard.

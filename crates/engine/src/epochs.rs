@@ -5,14 +5,13 @@
 //! plan follows. From then on an epoch is made ready while the one before it is staged, so
 //! there is no gap between them.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use belady_control::Job;
 use belady_control::policy::{self, Plan, PolicyKind, Unsupported};
 use belady_control::sampler::EpochOrder;
-
-use crate::pool::lock;
+use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
 /// Epochs made ready beyond the one being staged.
 const AHEAD: u32 = 1;
@@ -58,17 +57,20 @@ impl Epochs {
     }
 
     /// The order of an epoch; `None` past the last one or when stopped.
-    pub fn order(&self, epoch: u32) -> Option<Arc<EpochOrder>> {
+    pub fn order(&self, epoch: u32) -> Result<Option<Arc<EpochOrder>>, Unsupported> {
         let mut state = lock(&self.shared.state);
         state.staging = state.staging.max(epoch);
         self.shared.changed.notify_all();
         loop {
             if let Some((_, order)) = state.orders.iter().find(|(other, _)| *other == epoch) {
-                return Some(order.clone());
+                return Ok(Some(order.clone()));
             }
             let past_the_last = self.shared.job.epochs.is_some_and(|epochs| epoch >= epochs);
-            if state.stopping || state.failed.is_some() || past_the_last {
-                return None;
+            if state.stopping || past_the_last {
+                return Ok(None);
+            }
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use belady_control::model::Bytes;
 use belady_control::policy::Unsupported;
@@ -30,10 +31,10 @@ pub enum EngineError {
     )]
     BadSample { error: ReadError, attempts: u32 },
     #[error(
-        "{hung} reads of the source have not returned after {seconds} s each, the last of \
+        "{hung} reads of the source have not returned after {limit:?} each, the last of \
          sample {sample}; is the storage still there?"
     )]
-    SourceHangs { hung: u32, seconds: u64, sample: u32 },
+    SourceHangs { hung: u32, limit: Duration, sample: u32 },
     #[error(
         "no batch can be staged: all {batches} that the buffer holds are still in use by the \
          caller; drop batches after use or make the staging buffer larger"
@@ -41,6 +42,11 @@ pub enum EngineError {
     AllLent { batches: u32 },
     #[error("cannot write the trace to {}: {error}", path.display())]
     Trace { path: PathBuf, error: std::io::Error },
-    #[error("the engine has stopped")]
+    #[error("the run has ended with the error that was reported before; start it again")]
     Stopped,
+    #[error(
+        "a thread of belady ended with a panic, which is a defect of belady; nothing wrong was \
+         delivered, and what was cached can be used again"
+    )]
+    Defect,
 }

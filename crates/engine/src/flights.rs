@@ -12,10 +12,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use belady_control::policy::TierId;
 use belady_data::SampleId;
+use belady_data::sync::{Mutex, MutexGuard, lock};
 
 /// Locks are short; this many keep threads from meeting at one.
 const SHARDS: usize = 16;
@@ -77,7 +77,7 @@ impl<W> Flight<W> {
 
 impl<W> Flights<W> {
     fn shard(&self, sample: SampleId) -> MutexGuard<'_, HashMap<SampleId, Flight<W>>> {
-        self.shards[sample as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[sample as usize % SHARDS])
     }
 
     /// What one should do who belongs to the batch `sequence`; the waiter of one who should wait
@@ -129,6 +129,25 @@ impl<W> Flights<W> {
         }
     }
 
+    /// Leads a flight of what is there already and only has to be put into a tier; whether
+    /// nobody else does.
+    pub fn lead_arrived(&self, sample: SampleId, sequence: u64) -> bool {
+        let mut shard = self.shard(sample);
+        if self.closed.load(Ordering::Acquire) {
+            return false;
+        }
+        match shard.entry(sample) {
+            Entry::Vacant(vacant) => {
+                let waiters = vec![];
+                let flight = Flight { waiters, leader: sequence, arrived: true, cancelled: None };
+                vacant.insert(flight);
+                self.open.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
+
     /// The bytes are there: those who have waited so far get them now.
     pub fn arrive(&self, sample: SampleId) -> Vec<W> {
         match self.shard(sample).get_mut(&sample) {
@@ -170,8 +189,7 @@ impl<W> Flights<W> {
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for shard in &self.shards {
-            let flights =
-                std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            let flights = std::mem::take(&mut *lock(shard));
             self.open.fetch_sub(flights.len(), Ordering::Release);
         }
     }

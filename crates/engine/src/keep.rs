@@ -4,11 +4,11 @@
 //! Steps end in order. Policies plan in that order too, so there is room for what a step keeps
 //! once it has let go of what it frees, and what a later batch counts on is there or on its way.
 
-use std::sync::Arc;
+use belady_data::sync::{Arc, lock};
 
 use crate::load;
 use crate::parcel::{NOWHERE, Parcel, SOURCE};
-use crate::pool::{Task, Worker, lock};
+use crate::pool::Task;
 use crate::run::Run;
 
 /// Samples are kept in pieces of about this size.
@@ -25,6 +25,7 @@ pub fn advance(run: &Run) {
             let Some(parcel) = in_order.pop_front() else { return };
             // Before anybody ends the next step.
             let_go(run, &parcel);
+            announce(run, &parcel);
             parcel
         };
         keep(&parcel);
@@ -39,6 +40,17 @@ fn let_go(run: &Run, parcel: &Parcel) {
         // It may be on its way there still.
         run.flights.cancel(sample, tier, parcel.sequence - 1);
         run.cache.evict(tier, sample);
+    }
+}
+
+/// What goes into a tier from here on can be waited for, and a later step can call it off, also
+/// if the sample came by somebody else's flight.
+fn announce(run: &Run, parcel: &Parcel) {
+    for item in &parcel.items {
+        if item.keep() == NOWHERE || item.leads() {
+            continue;
+        }
+        item.set_leads(run.flights.lead_arrived(item.sample, parcel.sequence));
     }
 }
 
@@ -64,11 +76,11 @@ fn keep(parcel: &Arc<Parcel>) {
         // Nothing is gained by asking somebody else.
         1 => keep_items(parcel, &pieces[0]),
         _ => {
-            let task = |items: Vec<u32>| {
-                let parcel = parcel.clone();
-                Box::new(move |_: &Worker| keep_items(&parcel, &items)) as Task
+            let task = |items: Vec<u32>| -> Task {
+                let (run, parcel) = (&parcel.run, parcel.clone());
+                run.task(move |_| keep_items(&parcel, &items))
             };
-            parcel.run.pool.submit_first(pieces.into_iter().map(task).collect::<Vec<_>>());
+            parcel.run.lane.submit_first(pieces.into_iter().map(task).collect::<Vec<_>>());
         }
     }
 }

@@ -3,15 +3,14 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use belady_control::policy::TierId;
 use belady_data::SampleId;
 use belady_data::source::{Location, ReadError, Want};
+use belady_data::sync::Arc;
 use belady_data::tier::{Get, Pinned};
 
-use crate::config::Lend;
 use crate::flights::Turn;
 use crate::metrics::Served;
 use crate::parcel::{NOWHERE, Parcel, Problem, SOURCE};
@@ -59,7 +58,7 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
     let at_once = tier_tasks(parcel, from_tiers, &mut tasks);
     source_tasks(parcel, from_source, &mut tasks);
     if !tasks.is_empty() {
-        run.pool.submit(tasks);
+        run.lane.submit(tasks);
     }
     if let Some(items) = at_once {
         load_from_tiers(parcel, &items);
@@ -70,7 +69,7 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
 fn tier_tasks(parcel: &Arc<Parcel>, items: Vec<u32>, tasks: &mut Vec<Task>) -> Option<Vec<u32>> {
     let size = |index: &u32| parcel.run.size(parcel.items[*index as usize].sample);
     let in_memory = |index: &u32| parcel.items[*index as usize].from == 1;
-    let lent = parcel.run.lend == Lend::ReadOnly;
+    let lent = parcel.run.may_lend();
     if items.is_empty() {
         return None;
     }
@@ -80,8 +79,8 @@ fn tier_tasks(parcel: &Arc<Parcel>, items: Vec<u32>, tasks: &mut Vec<Task>) -> O
     let mut piece = vec![];
     let mut bytes = 0;
     let mut add = |piece: Vec<u32>| {
-        let parcel = parcel.clone();
-        tasks.push(Box::new(move |_: &Worker| load_from_tiers(&parcel, &piece)) as Task);
+        let (run, parcel) = (&parcel.run, parcel.clone());
+        tasks.push(run.task(move |_| load_from_tiers(&parcel, &piece)));
     };
     for index in items {
         bytes += size(&index);
@@ -104,8 +103,8 @@ fn source_tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>
         items.sort_by_cached_key(location);
     }
     for request in requests(&items, location) {
-        let (parcel, request) = (parcel.clone(), request.to_vec());
-        tasks.push(Box::new(move |worker: &Worker| read_source(worker, &parcel, request, 1)));
+        let (run, parcel, request) = (&parcel.run, parcel.clone(), request.to_vec());
+        tasks.push(run.task(move |worker| read_source(worker, &parcel, request, 1)));
     }
 }
 
@@ -130,13 +129,13 @@ pub fn requests<T>(sorted: &[T], location: impl Fn(&T) -> Location) -> impl Iter
 fn load_from_tiers(parcel: &Arc<Parcel>, items: &[u32]) {
     let run = &parcel.run;
     let mut loaded = 0;
-    let (mut lent, mut missing): (Vec<(u32, TierId, Pinned)>, _) = (vec![], vec![]);
+    let mut missing = vec![];
     // Most of the time all come from one tier; one clock reading then serves all.
     for same_tier in items.chunk_by(|&a, &b| item_tier(parcel, a) == item_tier(parcel, b)) {
         let tier = item_tier(parcel, same_tier[0]);
         let began = Instant::now();
-        let (mut copied, mut bytes, mut lent_bytes) = (0, 0, 0);
-        let lent_before = lent.len();
+        let (mut copied, mut bytes) = (0, 0);
+        let mut lent: Vec<(u32, Pinned)> = vec![];
         for &index in same_tier {
             match load_from_tier(parcel, index, tier) {
                 Loaded::Copied(length) => {
@@ -144,10 +143,7 @@ fn load_from_tiers(parcel: &Arc<Parcel>, items: &[u32]) {
                     bytes += length;
                     arrived(parcel, index);
                 }
-                Loaded::Lent(pinned) => {
-                    lent_bytes += pinned.length as u64;
-                    lent.push((index, tier, pinned));
-                }
+                Loaded::Lent(pinned) => lent.push((index, pinned)),
                 Loaded::Missing => missing.push(index),
             }
         }
@@ -157,14 +153,12 @@ fn load_from_tiers(parcel: &Arc<Parcel>, items: &[u32]) {
             run.metrics.tier_read(tier, took);
             run.metrics.loaded(Served::Tier(tier), copied, bytes);
         }
-        let lent_now = lent.len() - lent_before;
-        if lent_now > 0 {
-            run.metrics.loaded(Served::Lent(tier), lent_now as u64, lent_bytes);
+        if !lent.is_empty() {
+            let bytes = lent.iter().map(|(_, pinned)| pinned.length as u64).sum();
+            run.metrics.loaded(Served::Lent(tier), lent.len() as u64, bytes);
+            parcel.lend(tier, &lent);
         }
-        loaded += copied as u32 + lent_now as u32;
-    }
-    if !lent.is_empty() {
-        parcel.lend(lent);
+        loaded += copied as u32 + lent.len() as u32;
     }
     look_elsewhere(parcel, missing);
     run.loaded(parcel, loaded);
@@ -185,7 +179,7 @@ fn load_from_tier(parcel: &Parcel, index: u32, tier: TierId) -> Loaded {
     let item = &parcel.items[index as usize];
     let Some(station) = run.cache.tier(tier) else { return Loaded::Missing };
     // What goes after this use has to be free when the step is over, so it is not lent.
-    if run.lend == Lend::ReadOnly
+    if run.may_lend()
         && !item.last_use
         && item.keep() == NOWHERE
         && let Some(pinned) = station.pin(item.sample)
@@ -214,7 +208,8 @@ fn load_from_tier(parcel: &Parcel, index: u32, tier: TierId) -> Loaded {
     }
 }
 
-/// For items that are not where the policy believes them to be: they are put back there.
+/// For items that are not where the policy believes them to be: once they are had from
+/// elsewhere they are put back there, if the policy goes on believing it.
 fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
     if missing.is_empty() {
         return;
@@ -231,31 +226,32 @@ fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
                 Turn::Alone => {}
             }
         }
-        if let Some(length) = load_from_others(parcel, index) {
-            run.metrics.loaded(Served::Tier(item.from), 1, length);
+        if let Some((tier, length)) = load_from_others(parcel, index) {
+            run.metrics.loaded(Served::Tier(tier), 1, length);
             arrived(parcel, index);
             run.loaded(parcel, 1);
             continue;
         }
         let passed_over = run.cache.tier(item.from).is_some_and(|tier| tier.holds(item.sample));
-        if item.keep() == NOWHERE && !item.last_use && !passed_over {
+        if item.keep() == NOWHERE && !item.last_use && !item.guest && !passed_over {
             item.set_keep(item.from);
         }
         from_source.push(index);
     }
     let mut tasks = vec![];
     source_tasks(parcel, from_source, &mut tasks);
-    run.pool.submit_first(tasks);
+    run.lane.submit_first(tasks);
 }
 
 /// From any tier but the one where it should have been.
-fn load_from_others(parcel: &Parcel, index: u32) -> Option<u64> {
+fn load_from_others(parcel: &Parcel, index: u32) -> Option<(TierId, u64)> {
     let item = &parcel.items[index as usize];
     let tier = parcel.run.cache.find(item.sample).filter(|&tier| tier != item.from)?;
     // SAFETY: each item is given to one loader at a time, and its batch is not published
     // before it is loaded.
     let slot = unsafe { parcel.slot(index) };
-    (parcel.run.cache.tier(tier)?.get(item.sample, slot) == Get::Hit).then_some(slot.len() as u64)
+    let hit = parcel.run.cache.tier(tier)?.get(item.sample, slot) == Get::Hit;
+    hit.then_some((tier, slot.len() as u64))
 }
 
 /// One request to the source, the `attempt`th try.
@@ -292,15 +288,15 @@ fn read_source(worker: &Worker, parcel: &Arc<Parcel>, items: Vec<u32>, attempt: 
             // One bad record must not take its neighbours with it.
             run.metrics.retry();
             let alone = items.into_iter().map(|item| read_task(parcel, item, attempt));
-            run.pool.submit_first(alone.collect::<Vec<_>>());
+            run.lane.submit_first(alone.collect::<Vec<_>>());
         }
         Err(error) => failed(parcel, items[0], attempt, error),
     }
 }
 
 fn read_task(parcel: &Arc<Parcel>, item: u32, attempt: u32) -> Task {
-    let parcel = parcel.clone();
-    Box::new(move |worker| read_source(worker, &parcel, vec![item], attempt))
+    let (run, parcel) = (&parcel.run, parcel.clone());
+    run.task(move |worker| read_source(worker, &parcel, vec![item], attempt))
 }
 
 /// Memory of their own for items whose slots cannot be used.
@@ -337,10 +333,10 @@ fn read_into_slots(parcel: &Parcel, items: &[u32]) -> Result<Own, ReadError> {
 fn timed_out(parcel: &Arc<Parcel>, items: &[u32], attempt: u32, hung: Hung) {
     let run = &parcel.run;
     run.metrics.timeout();
-    let seconds = run.retry.timeout.as_secs();
+    let limit = run.retry.timeout;
     if hung.too_many {
         let sample = parcel.items[items[0] as usize].sample;
-        run.fail(EngineError::SourceHangs { hung: hung.threads, seconds, sample });
+        run.fail(EngineError::SourceHangs { hung: hung.threads, limit, sample });
         return;
     }
     for &index in items {
@@ -361,7 +357,7 @@ fn failed(parcel: &Arc<Parcel>, index: u32, attempt: u32, error: ReadError) {
     if error.is_transient() && attempt < run.retry.attempts {
         run.metrics.retry();
         let pause = run.retry.backoff * 2u32.saturating_pow(attempt - 1).min(64);
-        run.pool.delay(pause, read_task(parcel, index, attempt + 1));
+        run.lane.delay(pause, read_task(parcel, index, attempt + 1));
         return;
     }
     parcel.bad(index, Problem { error, attempts: attempt });

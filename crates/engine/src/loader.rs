@@ -1,19 +1,20 @@
 //! The consumer's side of a job.
 
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use belady_control::Job;
 use belady_control::sampler::Step;
 use belady_data::SampleId;
+use belady_data::source::Source;
 use belady_data::stage::{self, Consumer, ProducerWaker, SlotState, Take};
+use belady_data::sync::Arc;
 use belady_data::tier::TierStatus;
 
 use crate::EngineError;
-use crate::build::Share;
 use crate::metrics::Metrics;
 use crate::parcel::{Extra, Held};
+use crate::pool::Pool;
 use crate::run::Run;
 
 /// How often a consumer that waits looks whether the job has failed.
@@ -27,8 +28,8 @@ pub struct Loader {
     pub(crate) planner: Option<JoinHandle<()>>,
     pub(crate) waker: ProducerWaker,
     pub(crate) job: Arc<Job>,
-    /// Gives the job's part of the quotas back.
-    pub(crate) _share: Share,
+    /// Threads live as long as a job needs them.
+    pub(crate) _pool: Arc<Pool>,
 }
 
 impl Loader {
@@ -40,9 +41,15 @@ impl Loader {
         loop {
             match self.consumer.take(Some(TICK)) {
                 Take::Batch(batch) => return self.deliver(batch, began),
-                Take::Ended => return self.run.take_failure().map_or(Ok(None), Err),
+                Take::Ended => {
+                    return match self.run.failure() {
+                        Some(error) => Err(error),
+                        None if self.consumer.is_complete() => Ok(None),
+                        None => Err(EngineError::Stopped),
+                    };
+                }
                 Take::TimedOut => {
-                    if let Some(error) = self.run.take_failure() {
+                    if let Some(error) = self.run.failure() {
                         return Err(error);
                     }
                 }
@@ -59,7 +66,7 @@ impl Loader {
             let crate::parcel::Problem { error, attempts } = problem;
             return Err(EngineError::BadSample { error, attempts });
         }
-        let batch = Batch { block, extra: Arc::new(extra), run: self.run.clone() };
+        let batch = Batch { block, extra: Arc::new(extra), source: self.run.source.clone() };
         let bytes = batch.iter().map(|sample| sample.bytes().len() as u64).sum();
         metrics.delivered(batch.iter().count() as u64, bytes);
         Ok(Some(batch))
@@ -98,7 +105,7 @@ impl Drop for Loader {
 pub struct Batch {
     block: stage::Batch,
     extra: Arc<Extra>,
-    run: Arc<Run>,
+    source: Arc<dyn Source>,
 }
 
 /// A sample of a batch.
@@ -106,7 +113,7 @@ pub struct Batch {
 pub struct Sample<'a> {
     pub id: SampleId,
     bytes: &'a [u8],
-    run: &'a Run,
+    source: &'a dyn Source,
 }
 
 impl<'a> Sample<'a> {
@@ -116,7 +123,7 @@ impl<'a> Sample<'a> {
 
     /// The class, where the format has classes.
     pub fn label(&self) -> Option<u32> {
-        self.run.source.catalog().label(self.id)
+        self.source.catalog().label(self.id)
     }
 }
 
@@ -152,7 +159,7 @@ impl Batch {
                 std::slice::from_raw_parts(pinned.start, pinned.length)
             },
         };
-        Some(Sample { id, bytes, run: &self.run })
+        Some(Sample { id, bytes, source: self.source.as_ref() })
     }
 
     /// The samples that are there, in order.

@@ -10,17 +10,17 @@
 //! 4. It is published.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use belady_control::policy::{Evict, TierId};
 use belady_data::SampleId;
 use belady_data::source::ReadError;
 use belady_data::stage::{Block, SlotState};
+use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Pinned;
 
+use crate::cache::Lender;
 use crate::config::BadSamples;
 use crate::metrics::Bad;
-use crate::pool::lock;
 use crate::run::Run;
 
 /// Stands for the source where a tier's number is expected.
@@ -35,6 +35,8 @@ pub struct Item {
     pub from: TierId,
     /// The copy at `from` goes when the step is over.
     pub last_use: bool,
+    /// It lies at `from` without the policy's knowledge.
+    pub guest: bool,
     keep: AtomicU8,
     /// Others may wait for this one.
     leads: AtomicBool,
@@ -48,10 +50,16 @@ impl Item {
             sample,
             from,
             last_use,
+            guest: false,
             keep: AtomicU8::new(keep),
             leads: AtomicBool::new(false),
             slot_lost: AtomicBool::new(false),
         }
+    }
+
+    /// From a tier that has it without the policy's knowledge.
+    pub fn guest(sample: SampleId, from: TierId, keep: TierId) -> Self {
+        Self { guest: true, ..Self::new(sample, from, false, keep) }
     }
 
     pub fn keep(&self) -> TierId {
@@ -105,8 +113,8 @@ pub struct Extra {
     /// By sample of the batch; empty if all are in their slots.
     pub held: Vec<Held>,
     pub problem: Option<Problem>,
-    /// Set with the first that is lent.
-    lender: Option<Arc<Run>>,
+    /// The tiers that have lent something.
+    lenders: Vec<(TierId, Lender)>,
 }
 
 impl Extra {
@@ -124,12 +132,14 @@ impl Extra {
 
 impl Drop for Extra {
     fn drop(&mut self) {
-        let Some(run) = self.lender.take() else { return };
+        if self.lenders.is_empty() {
+            return;
+        }
         for held in &self.held {
-            if let Held::Lent(tier, sample, _) = held
-                && let Some(tier) = run.cache.tier(*tier)
+            if let Held::Lent(from, sample, _) = held
+                && let Some((_, lender)) = self.lenders.iter().find(|(tier, _)| tier == from)
             {
-                tier.unpin(*sample);
+                lender.tier.unpin(*sample);
             }
         }
     }
@@ -198,14 +208,18 @@ impl Parcel {
         }
     }
 
-    pub fn lend(&self, lent: impl IntoIterator<Item = (u32, TierId, Pinned)>) {
+    /// Items that a tier has pinned for this batch.
+    pub fn lend(&self, tier: TierId, lent: &[(u32, Pinned)]) {
+        let Some(lender) = self.run.cache.lender(tier) else { return };
         let mut extra = lock(&self.extra);
-        for (item, tier, pinned) in lent {
+        for &(item, pinned) in lent {
             let sample = self.items[item as usize].sample;
             extra.put(item as usize, self.items.len(), Held::Lent(tier, sample, pinned));
             self.block.mark(item as usize, SlotState::Elsewhere);
         }
-        extra.lender.get_or_insert_with(|| self.run.clone());
+        if extra.lenders.iter().all(|(other, _)| *other != tier) {
+            extra.lenders.push((tier, lender));
+        }
     }
 
     pub fn own(&self, item: u32, bytes: Box<[u8]>) {

@@ -9,19 +9,18 @@
 //! Until the plan of the first epoch is there, batches come from the source, or from what
 //! tiers have kept from an earlier run.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use belady_control::policy::{Actions, Event, Evict, Place, Staging};
+use belady_control::policy::{Actions, Event, Evict, Place, Staging, TierId};
 use belady_control::sampler::{EpochOrder, SampleId, Step};
 use belady_data::stage::{Block, Producer, Wait};
+use belady_data::sync::{Arc, lock};
 
 use crate::EngineError;
 use crate::epochs::Epochs;
 use crate::load;
 use crate::parcel::{Item, NOWHERE, Parcel, SOURCE};
-use crate::pool::lock;
 use crate::prefetch;
 use crate::run::Run;
 
@@ -62,6 +61,8 @@ impl Planner {
     }
 
     pub fn run(mut self) {
+        let run = self.run.clone();
+        let _guard = run.guard();
         let outcome = self.all_epochs();
         if let Err(error) = outcome {
             self.run.fail(error);
@@ -71,7 +72,7 @@ impl Planner {
 
     fn all_epochs(&mut self) -> Result<(), EngineError> {
         for epoch in 0.. {
-            let Some(order) = self.epochs.order(epoch) else { return Ok(()) };
+            let Some(order) = self.epochs.order(epoch)? else { return Ok(()) };
             let mut begun = false;
             for iteration in 0..order.iterations() {
                 begun = begun || self.begin(epoch, iteration)?;
@@ -109,9 +110,9 @@ impl Planner {
             self.run.asked.wait_beyond(sequence - 1, || self.run.is_stopping());
         }
         // Whatever is reserved before somebody can fill it only cools down.
-        let enough = QUEUED_PER_THREAD * self.run.pool.threads() as usize;
-        while self.run.pool.queued() >= enough && !self.run.is_stopping() {
-            self.run.pool.wait_until_short(enough, TICK);
+        let enough = QUEUED_PER_THREAD * self.run.lane.threads() as usize;
+        while self.run.lane.queued() >= enough && !self.run.is_stopping() {
+            self.run.lane.wait_until_short(enough, TICK);
         }
         let Some(block) = self.reserve(step)? else { return Ok(false) };
         self.decide(step);
@@ -129,7 +130,7 @@ impl Planner {
         }
         load::dispatch(&parcel, 0..parcel.items.len() as u32);
         prefetch::ask_all(&self.run);
-        self.run.metrics.queue_depth(self.run.pool.queued());
+        self.run.metrics.queue_depth(self.run.lane.queued());
         Ok(true)
     }
 
@@ -159,6 +160,7 @@ impl Planner {
     /// Whether the consumer waits for a batch while it holds all that there is room for.
     fn consumer_has_all(&self) -> bool {
         self.run.asked.is_waiting()
+            && self.producer.lent() > 0
             && self.producer.ready() == 0
             && lock(&self.run.in_order).is_empty()
     }
@@ -176,14 +178,19 @@ impl Planner {
         });
         if planned.is_none() || items.len() != samples.len() {
             items.clear();
-            items.extend(samples.iter().map(|&sample| unplanned(run, sample)));
+            items.extend(samples.iter().map(|&sample| unplanned(run, sample, NOWHERE)));
         }
         run.brain.tell(Event::Consumed { rank: 0, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
+            // Both are in the order of the batch, so each search goes on where the last one ended.
+            let mut from = 0;
             for keep in &actions.keeps {
-                let mut kept = items.iter().filter(|item| item.sample == keep.sample);
-                if let Some(item) = kept.next_back() {
-                    item.set_keep(keep.tier);
+                let found = (from..items.len())
+                    .chain(0..from)
+                    .find(|&at| items[at].sample == keep.sample && items[at].keep() == NOWHERE);
+                if let Some(at) = found {
+                    items[at].set_keep(keep.tier);
+                    from = at + 1;
                 }
             }
         });
@@ -197,15 +204,15 @@ fn take_loads(run: &Run, actions: &Actions, last_epoch: bool, items: &mut Vec<It
         match load.from {
             Place::Local(tier) if tier > 0 => Item::new(load.sample, tier, last_use, keep),
             // One node has no peers; and what stands in the ring is on its way anyhow.
-            Place::Source | Place::Local(_) | Place::Peer(..) => {
-                let Item { from, .. } = unplanned(run, load.sample);
-                Item::new(load.sample, from, false, keep)
-            }
+            Place::Source | Place::Local(_) | Place::Peer(..) => unplanned(run, load.sample, keep),
         }
     }));
 }
 
-/// From a tier that is warm from an earlier run, else from the source.
-fn unplanned(run: &Run, sample: SampleId) -> Item {
-    Item::new(sample, run.cache.find(sample).unwrap_or(SOURCE), false, NOWHERE)
+/// From a tier that has it all the same, warm from an earlier run perhaps, else from the source.
+fn unplanned(run: &Run, sample: SampleId, keep: TierId) -> Item {
+    match run.cache.find(sample) {
+        Some(tier) => Item::guest(sample, tier, keep),
+        None => Item::new(sample, SOURCE, false, keep),
+    }
 }

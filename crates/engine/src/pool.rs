@@ -1,44 +1,41 @@
 //! Threads that load, keep and prefetch, for all jobs of an engine.
 //!
-//! Work is taken in the order in which it was given, urgent before background. A piece of
-//! work may put what could hang under watch ([`Worker::watch`]): if it takes too long,
-//! somebody else is told to do it, a fresh thread takes the place of the one that hangs, and
-//! that one ends when it comes back. Work may also be put off until later ([`Pool::delay`]).
+//! Each job has a lane. Lanes take turns; within one, work is taken in the order in which it
+//! was given, urgent before background. A piece of work may put what could hang under watch
+//! ([`Worker::watch`]): if it takes too long, somebody else is told to do it, a fresh thread
+//! takes the place of the one that hangs, and that one goes on working when it comes back only
+//! if there are too few. Work may also be put off until later ([`Lane::delay`]).
+
+mod queues;
+mod watch;
 
 use std::cell::Cell;
-use std::collections::{BinaryHeap, VecDeque};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use belady_data::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+
+use queues::{Later, Queues};
+pub use watch::{Hung, Watched};
+use watch::{Post, Watch};
 
 /// A piece of work.
 pub type Task = Box<dyn FnOnce(&Worker) + Send>;
 
 /// How many threads may hang in reads that were given up, for each that works.
 const HUNG_PER_THREAD: u32 = 4;
-/// How long a stopping pool waits for threads that are in the middle of a read.
+/// How long a stopping pool or lane waits for threads that are in the middle of something.
 const GRACE: Duration = Duration::from_secs(2);
 
-pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[derive(Default)]
-struct Queues {
-    urgent: VecDeque<Task>,
-    background: VecDeque<Task>,
-    later: BinaryHeap<Later>,
-    /// Background tasks that run now.
-    in_background: u32,
-    sleeping: u32,
-    /// Somebody waits for the urgent work to become less than this.
-    wanted_short: usize,
-    /// Threads that were not given up.
-    threads: u32,
-    hung: u32,
-    /// What each thread has under watch.
-    posts: Vec<Arc<Post>>,
-    stopping: bool,
+/// Waits on a condition for a while.
+fn wait_for<'a, T>(
+    condition: &Condvar,
+    guard: MutexGuard<'a, T>,
+    time: Duration,
+) -> MutexGuard<'a, T> {
+    match condition.wait_timeout(guard, time) {
+        Ok((guard, _)) => guard,
+        Err(poisoned) => poisoned.into_inner().0,
+    }
 }
 
 struct Shared {
@@ -53,71 +50,25 @@ struct Shared {
     limit: Duration,
 }
 
-/// Where a thread leaves word of what it has under watch.
-type Post = Mutex<Option<Arc<Watch>>>;
-
-/// The threads of an engine.
+/// The threads of an engine. They end when it is dropped.
 pub struct Pool {
     shared: Arc<Shared>,
+}
+
+/// A job's place in the pool.
+pub struct Lane {
+    pool: Arc<Shared>,
+    id: u64,
 }
 
 /// What a task knows of the thread that it runs on.
 pub struct Worker {
     pool: Arc<Shared>,
     post: Arc<Post>,
-    /// The thread was given up and ends after this task.
+    /// The thread was given up in the middle of the present task.
     lost: Cell<bool>,
-}
-
-/// Put off until `at`; earliest first.
-struct Later {
-    at: Instant,
-    task: Task,
-}
-
-impl PartialEq for Later {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-impl Eq for Later {}
-impl PartialOrd for Later {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Later {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.at.cmp(&self.at)
-    }
-}
-
-const RUNNING: u8 = 0;
-const DONE: u8 = 1;
-const GIVEN_UP: u8 = 2;
-
-type OnTimeout = Box<dyn FnOnce(Hung) + Send>;
-
-struct Watch {
-    state: AtomicU8,
-    since: Instant,
-    on_timeout: Mutex<Option<OnTimeout>>,
-}
-
-/// How many threads hang when a read is given up.
-#[derive(Clone, Copy, Debug)]
-pub struct Hung {
-    pub threads: u32,
-    /// There are too many: no fresh thread was started.
-    pub too_many: bool,
-}
-
-/// How something under watch ended.
-#[derive(Debug)]
-pub enum Watched<T> {
-    InTime(T),
-    /// It was given up: its result is nobody's business any more.
-    TooLate,
+    background: Cell<bool>,
+    lane: Cell<u64>,
 }
 
 impl Pool {
@@ -147,56 +98,9 @@ impl Pool {
         self.shared.threads
     }
 
-    pub fn submit(&self, tasks: impl IntoIterator<Item = Task>) {
-        let mut queues = lock(&self.shared.queues);
-        let before = queues.urgent.len();
-        queues.urgent.extend(tasks);
-        let added = queues.urgent.len() - before;
-        self.shared.wake(queues, added);
-    }
-
-    /// Before all that waits: for what the oldest batch still lacks.
-    pub fn submit_first(
-        &self,
-        tasks: impl IntoIterator<Item = Task, IntoIter: DoubleEndedIterator>,
-    ) {
-        let mut queues = lock(&self.shared.queues);
-        let before = queues.urgent.len();
-        for task in tasks.into_iter().rev() {
-            queues.urgent.push_front(task);
-        }
-        let added = queues.urgent.len() - before;
-        self.shared.wake(queues, added);
-    }
-
-    /// When nothing urgent is left to do.
-    pub fn submit_background(&self, tasks: impl IntoIterator<Item = Task>) {
-        let mut queues = lock(&self.shared.queues);
-        let before = queues.background.len();
-        queues.background.extend(tasks);
-        let added = queues.background.len() - before;
-        self.shared.wake(queues, added);
-    }
-
-    pub fn delay(&self, pause: Duration, task: Task) {
-        let mut queues = lock(&self.shared.queues);
-        queues.later.push(Later { at: Instant::now() + pause, task });
-        drop(queues);
-        self.shared.clock.notify_all();
-    }
-
-    /// Waits until there is little urgent work left, at most so long.
-    pub fn wait_until_short(&self, limit: usize, timeout: Duration) {
-        let mut queues = lock(&self.shared.queues);
-        if queues.urgent.len() >= limit {
-            queues.wanted_short = queues.wanted_short.max(limit);
-            drop(self.shared.short.wait_timeout(queues, timeout));
-        }
-    }
-
-    /// Urgent work that waits for a thread.
-    pub fn queued(&self) -> usize {
-        lock(&self.shared.queues).urgent.len()
+    pub fn lane(&self) -> Lane {
+        let id = lock(&self.shared.queues).open_lane();
+        Lane { pool: self.shared.clone(), id }
     }
 }
 
@@ -207,18 +111,10 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Drop for Pool {
-    /// Lets running tasks end and drops the others. Threads that hang are left behind: they
-    /// own what they touch.
+    /// Lets running tasks end. Threads that hang are left behind: they own what they touch.
     fn drop(&mut self) {
-        let mut queues = lock(&self.shared.queues);
-        queues.stopping = true;
-        let dropped = (
-            std::mem::take(&mut queues.urgent),
-            std::mem::take(&mut queues.background),
-            std::mem::take(&mut queues.later),
-        );
-        drop(queues);
-        drop(dropped);
+        let left = lock(&self.shared.queues).stop();
+        drop(left);
         self.shared.work.notify_all();
         self.shared.clock.notify_all();
         let until = Instant::now() + GRACE;
@@ -226,32 +122,108 @@ impl Drop for Pool {
         while queues.threads > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!(threads = queues.threads, "left threads behind in hung reads");
+                tracing::warn!(threads = queues.threads, "left threads behind in reads that hang");
                 break;
             }
-            queues = match self.shared.ended.wait_timeout(queues, left) {
-                Ok((queues, _)) => queues,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            queues = wait_for(&self.shared.ended, queues, left);
         }
+    }
+}
+
+impl Lane {
+    pub fn submit(&self, tasks: impl IntoIterator<Item = Task>) {
+        let mut queues = lock(&self.pool.queues);
+        let added = queues.add(self.id, |lane| lane.urgent.extend(tasks));
+        self.pool.wake(queues, added);
+    }
+
+    /// Before all that waits: for what the oldest batch still lacks.
+    pub fn submit_first(&self, tasks: Vec<Task>) {
+        let mut queues = lock(&self.pool.queues);
+        let added = queues.add(self.id, |lane| {
+            for task in tasks.into_iter().rev() {
+                lane.urgent.push_front(task);
+            }
+        });
+        self.pool.wake(queues, added);
+    }
+
+    /// When nothing urgent is left to do.
+    pub fn submit_background(&self, tasks: impl IntoIterator<Item = Task>) {
+        let mut queues = lock(&self.pool.queues);
+        let added = queues.add(self.id, |lane| lane.background.extend(tasks));
+        self.pool.wake(queues, added);
+    }
+
+    pub fn delay(&self, pause: Duration, task: Task) {
+        let at = Instant::now() + pause;
+        lock(&self.pool.queues).later.push(Later { at, lane: self.id, task });
+        self.pool.clock.notify_all();
+    }
+
+    /// Urgent work of this job that waits for a thread.
+    pub fn queued(&self) -> usize {
+        lock(&self.pool.queues).lane(self.id).map_or(0, |lane| lane.urgent.len())
+    }
+
+    pub fn threads(&self) -> u32 {
+        self.pool.threads
+    }
+
+    /// Waits until there is less urgent work than `limit`, at most so long.
+    pub fn wait_until_short(&self, limit: usize, timeout: Duration) {
+        let mut queues = lock(&self.pool.queues);
+        if let Some(lane) = queues.lane_mut(self.id)
+            && lane.urgent.len() >= limit
+        {
+            lane.wanted_short = limit;
+            drop(wait_for(&self.pool.short, queues, timeout));
+        }
+    }
+
+    /// Drops what waits, and waits for what runs, though not for what hangs.
+    pub fn close(&self) {
+        let left = lock(&self.pool.queues).close_lane(self.id);
+        drop(left);
+        let until = Instant::now() + GRACE;
+        let mut queues = lock(&self.pool.queues);
+        while queues.running.get(&self.id).is_some_and(|&running| running > 0) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            queues = wait_for(&self.pool.ended, queues, left);
+        }
+    }
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
 impl Shared {
     fn start_worker(self: &Arc<Self>) -> std::io::Result<()> {
-        let (pool, post) = (self.clone(), Arc::new(Post::default()));
-        let worker = Worker { pool, post: post.clone(), lost: Cell::new(false) };
+        let post = Arc::new(Post::default());
+        let worker = Worker {
+            pool: self.clone(),
+            post: post.clone(),
+            lost: Cell::new(false),
+            background: Cell::new(false),
+            lane: Cell::new(0),
+        };
         {
             let mut queues = lock(&self.queues);
             queues.threads += 1;
-            queues.posts.push(post);
+            queues.posts.push(post.clone());
         }
         let started =
             std::thread::Builder::new().name("belady-load".into()).spawn(move || worker.run());
         if let Err(error) = started {
             let mut queues = lock(&self.queues);
             queues.threads -= 1;
-            queues.posts.pop();
+            queues.posts.retain(|other| !Arc::ptr_eq(other, &post));
             return Err(error);
         }
         Ok(())
@@ -265,55 +237,24 @@ impl Shared {
         }
     }
 
-    fn next(&self) -> Option<(Task, bool)> {
-        // Background work must leave somebody for what becomes urgent.
-        let most_in_background = (self.threads / 2).max(1);
-        let mut queues = lock(&self.queues);
-        loop {
-            if queues.stopping {
-                return None;
-            }
-            if let Some(task) = queues.urgent.pop_front() {
-                if queues.urgent.len() < queues.wanted_short {
-                    queues.wanted_short = 0;
-                    self.short.notify_all();
-                }
-                return Some((task, false));
-            }
-            if queues.in_background < most_in_background
-                && let Some(task) = queues.background.pop_front()
-            {
-                queues.in_background += 1;
-                return Some((task, true));
-            }
-            queues.sleeping += 1;
-            queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
-            queues.sleeping -= 1;
-        }
-    }
-
     fn keep_watch(self: Arc<Self>) {
         // A read is given up at most this much after its time.
         let tick = (self.limit / 8).max(Duration::from_millis(1));
         let mut queues = lock(&self.queues);
         while !queues.stopping {
             let now = Instant::now();
-            let mut due = vec![];
-            while queues.later.peek().is_some_and(|later| later.at <= now) {
-                due.extend(queues.later.pop().map(|later| later.task));
-            }
+            let due = queues.take_due(now);
             let late: Vec<_> =
-                queues.posts.iter().filter_map(|post| self.late(post, now)).collect();
+                queues.posts.iter().filter_map(|post| watch::late(post, now, self.limit)).collect();
             if due.is_empty() && late.is_empty() {
                 let next = queues.later.peek().map_or(tick, |later| (later.at - now).min(tick));
-                queues = match self.clock.wait_timeout(queues, next) {
-                    Ok((queues, _)) => queues,
-                    Err(poisoned) => poisoned.into_inner().0,
-                };
+                queues = wait_for(&self.clock, queues, next);
                 continue;
             }
-            let added = due.len();
-            queues.urgent.extend(due);
+            let mut added = 0;
+            for Later { lane, task, .. } in due {
+                added += queues.add(lane, |lane| lane.urgent.push_back(task));
+            }
             self.wake(queues, added);
             for watch in late {
                 self.give_up(&watch);
@@ -322,58 +263,88 @@ impl Shared {
         }
     }
 
-    /// What a thread has under watch, if it takes too long.
-    fn late(&self, post: &Post, now: Instant) -> Option<Arc<Watch>> {
-        let watch = lock(post);
-        let watch = watch.as_ref()?;
-        let late = now.saturating_duration_since(watch.since) > self.limit;
-        (late && watch.state.load(Ordering::Acquire) == RUNNING).then(|| watch.clone())
-    }
-
     fn give_up(self: &Arc<Self>, watch: &Watch) {
-        let given_up =
-            watch.state.compare_exchange(RUNNING, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire);
-        if given_up.is_err() {
+        if !watch.give_up() {
             return;
         }
         let hung = {
             let mut queues = lock(&self.queues);
             queues.hung += 1;
             queues.threads -= 1;
+            queues.ended(watch.lane, watch.background);
             queues.hung
         };
+        self.ended.notify_all();
         let too_many = hung > self.threads * HUNG_PER_THREAD || self.start_worker().is_err();
-        let on_timeout = lock(&watch.on_timeout).take();
-        if let Some(on_timeout) = on_timeout {
-            on_timeout(Hung { threads: hung, too_many });
+        let Some(on_timeout) = watch.take_callback() else { return };
+        let hung = Hung { threads: hung, too_many };
+        if too_many {
+            // There may be nobody else left to say so.
+            on_timeout(hung);
+            return;
         }
+        let mut queues = lock(&self.queues);
+        let task: Task = Box::new(move |_| on_timeout(hung));
+        let added = queues.add(watch.lane, |lane| lane.urgent.push_front(task));
+        self.wake(queues, added);
     }
 }
 
 impl Worker {
     fn run(self) {
-        while !self.lost.get()
-            && let Some((task, background)) = self.pool.next()
-        {
-            // A panic is a defect of ours, but must not leave a consumer waiting for ever: the
-            // task's own guards tell the job, and this thread goes on.
+        while let Some((task, lane, background)) = self.next() {
+            self.lane.set(lane);
+            self.background.set(background);
+            // A panic is a defect of ours. The task tells its job; this thread goes on.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task(&self)));
             if outcome.is_err() {
-                tracing::error!("a loading task failed with a panic");
+                tracing::error!("a loading task ended with a panic");
             }
-            if background {
-                lock(&self.pool.queues).in_background -= 1;
+            if !self.come_back() {
+                break;
             }
         }
         let mut queues = lock(&self.pool.queues);
         queues.posts.retain(|post| !Arc::ptr_eq(post, &self.post));
-        if self.lost.get() {
-            queues.hung -= 1;
-        } else {
-            queues.threads -= 1;
-        }
         drop(queues);
         self.pool.ended.notify_all();
+    }
+
+    fn next(&self) -> Option<(Task, u64, bool)> {
+        let mut queues = lock(&self.pool.queues);
+        loop {
+            if queues.stopping {
+                queues.threads -= 1;
+                return None;
+            }
+            // Background work must leave somebody for what becomes urgent.
+            if let Some(found) = queues.take((self.pool.threads / 2).max(1)) {
+                if found.short {
+                    self.pool.short.notify_all();
+                }
+                return Some((found.task, found.lane, found.background));
+            }
+            queues.sleeping += 1;
+            queues = self.pool.work.wait(queues).unwrap_or_else(std::sync::PoisonError::into_inner);
+            queues.sleeping -= 1;
+        }
+    }
+
+    /// A task has ended; whether to take another.
+    fn come_back(&self) -> bool {
+        let mut queues = lock(&self.pool.queues);
+        if self.lost.replace(false) {
+            queues.hung -= 1;
+            if queues.stopping || queues.threads >= self.pool.threads {
+                return false;
+            }
+            queues.threads += 1;
+            return true;
+        }
+        queues.ended(self.lane.get(), self.background.get());
+        drop(queues);
+        self.pool.ended.notify_all();
+        true
     }
 
     /// Does something that may hang. If it takes longer than the pool's limit, `on_timeout` is
@@ -383,21 +354,37 @@ impl Worker {
         on_timeout: impl FnOnce(Hung) + Send + 'static,
         work: impl FnOnce() -> T,
     ) -> Watched<T> {
-        let watch = Arc::new(Watch {
-            state: AtomicU8::new(RUNNING),
-            since: Instant::now(),
-            on_timeout: Mutex::new(Some(Box::new(on_timeout))),
-        });
+        let watch =
+            Arc::new(Watch::new(self.lane.get(), self.background.get(), Box::new(on_timeout)));
         *lock(&self.post) = Some(watch.clone());
+        // Also if `work` panics: what it was doing is nobody's concern then.
+        let on_duty = OnDuty { worker: self, watch };
         let result = work();
-        *lock(&self.post) = None;
-        let in_time =
-            watch.state.compare_exchange(RUNNING, DONE, Ordering::AcqRel, Ordering::Acquire);
-        if in_time.is_ok() {
-            return Watched::InTime(result);
+        if on_duty.end() { Watched::InTime(result) } else { Watched::TooLate }
+    }
+}
+
+/// As long as this is there the thread is under watch.
+struct OnDuty<'a> {
+    worker: &'a Worker,
+    watch: Arc<Watch>,
+}
+
+impl OnDuty<'_> {
+    /// Whether it was in time.
+    fn end(self) -> bool {
+        let in_time = self.watch.end();
+        drop(self);
+        in_time
+    }
+}
+
+impl Drop for OnDuty<'_> {
+    fn drop(&mut self) {
+        *lock(&self.worker.post) = None;
+        if !self.watch.end() {
+            self.worker.lost.set(true);
         }
-        self.lost.set(true);
-        Watched::TooLate
     }
 }
 
@@ -413,27 +400,48 @@ mod tests {
     #[test]
     fn work_is_taken_in_order_and_urgent_first() {
         let pool = Pool::new(1, Duration::from_mins(1)).unwrap();
+        let lane = pool.lane();
         let (hold, held) = mpsc::channel::<()>();
         let (seen, order) = mpsc::channel();
-        pool.submit([task(move |_| held.recv().unwrap())]);
+        lane.submit([task(move |_| held.recv().unwrap())]);
         let say = |number: u32| {
             let seen = seen.clone();
             task(move |_| seen.send(number).unwrap())
         };
-        pool.submit_background([say(9)]);
-        pool.submit([say(2), say(3)]);
-        pool.submit_first([say(0), say(1)]);
+        lane.submit_background([say(9)]);
+        lane.submit([say(2), say(3)]);
+        lane.submit_first(vec![say(0), say(1)]);
         hold.send(()).unwrap();
         assert_eq!(order.iter().take(5).collect::<Vec<_>>(), [0, 1, 2, 3, 9]);
     }
 
     #[test]
+    fn lanes_take_turns() {
+        let pool = Pool::new(1, Duration::from_mins(1)).unwrap();
+        let (one, other) = (pool.lane(), pool.lane());
+        let (hold, held) = mpsc::channel::<()>();
+        let (seen, order) = mpsc::channel();
+        one.submit([task(move |_| held.recv().unwrap())]);
+        let say = |name: &'static str| {
+            let seen = seen.clone();
+            task(move |_| seen.send(name).unwrap())
+        };
+        one.submit((0..3).map(|_| say("one")));
+        other.submit((0..2).map(|_| say("other")));
+        hold.send(()).unwrap();
+        let order: Vec<_> = order.iter().take(5).collect();
+        assert_eq!(order.iter().filter(|&&name| name == "other").count(), 2);
+        assert!(order[..4].windows(2).all(|pair| pair[0] != pair[1]), "{order:?}");
+    }
+
+    #[test]
     fn what_hangs_is_given_up_and_its_thread_replaced() {
         let pool = Pool::new(1, Duration::from_millis(20)).unwrap();
+        let lane = pool.lane();
         let (hold, held) = mpsc::channel::<()>();
         let (seen, told) = mpsc::channel();
         let late = seen.clone();
-        pool.submit([task(move |worker| {
+        lane.submit([task(move |worker| {
             let given_up = late.clone();
             let watched = worker.watch(
                 move |hung| given_up.send(format!("given up, {} hang", hung.threads)).unwrap(),
@@ -442,21 +450,54 @@ mod tests {
             late.send(format!("{watched:?}")).unwrap();
         })]);
         assert_eq!(told.recv().unwrap(), "given up, 1 hang");
-        pool.submit([task(move |_| seen.send("others go on".into()).unwrap())]);
+        lane.submit([task(move |_| seen.send("others go on".into()).unwrap())]);
         assert_eq!(told.recv().unwrap(), "others go on");
         hold.send(()).unwrap();
         assert_eq!(told.recv().unwrap(), "TooLate");
     }
 
     #[test]
+    fn threads_that_come_back_work_again_when_too_few_are_left() {
+        let pool = Pool::new(1, Duration::from_millis(5)).unwrap();
+        let lane = pool.lane();
+        let (told, gave_up) = mpsc::channel();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        // One more than may be replaced.
+        for _ in 0..=HUNG_PER_THREAD {
+            let (told, gate) = (told.clone(), gate.clone());
+            lane.submit([task(move |worker| {
+                let told = told.clone();
+                worker.watch(
+                    move |hung| told.send(hung.too_many).unwrap(),
+                    || {
+                        let mut open = lock(&gate.0);
+                        while !*open {
+                            open = gate.1.wait(open).unwrap();
+                        }
+                    },
+                );
+            })]);
+        }
+        while !gave_up.recv().unwrap() {}
+        let (seen, alive) = mpsc::channel();
+        lane.submit([task(move |_| seen.send(()).unwrap())]);
+        *lock(&gate.0) = true;
+        gate.1.notify_all();
+        alive.recv_timeout(Duration::from_secs(30)).expect("somebody works again");
+    }
+
+    #[test]
     fn a_panic_leaves_the_pool_working_and_a_stop_drops_what_waits() {
         let pool = Pool::new(1, Duration::from_mins(1)).unwrap();
+        let lane = pool.lane();
         let (seen, told) = mpsc::channel();
-        pool.submit([task(|_| panic!("on purpose"))]);
+        lane.submit([task(|worker| {
+            worker.watch(|_| unreachable!("it did not hang"), || panic!("on purpose"));
+        })]);
         let first = seen.clone();
-        pool.submit([task(move |_| first.send(1).unwrap())]);
+        lane.submit([task(move |_| first.send(1).unwrap())]);
         assert_eq!(told.recv().unwrap(), 1);
-        pool.delay(Duration::from_mins(10), task(move |_| seen.send(2).unwrap()));
+        lane.delay(Duration::from_mins(10), task(move |_| seen.send(2).unwrap()));
         drop(pool);
         assert_eq!(told.recv(), Err(mpsc::RecvError));
     }

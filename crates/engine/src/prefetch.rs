@@ -1,16 +1,18 @@
 //! Filling tiers in the background, for policies that ask for it: when a tier's prefetcher has
 //! nothing to do it asks the policy what to fetch.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use belady_control::policy::{Event, TierId};
 use belady_data::SampleId;
+use belady_data::sync::Arc;
 use belady_data::tier::Put;
 
+use crate::EngineError;
 use crate::flights::Turn;
 use crate::load::{self, Waiter};
-use crate::pool::{Task, Watched, Worker};
+use crate::pool::{Hung, Watched, Worker};
 use crate::run::Run;
 
 /// Samples that a prefetcher asks for at once.
@@ -52,10 +54,10 @@ fn ask(run: &Arc<Run>, tier: TierId) {
         .unwrap_or_default();
     busy.fetch_add(fetches.len() as u32, Ordering::AcqRel);
     let task = |sample| {
-        let run = run.clone();
-        Box::new(move |worker: &Worker| fetch(worker, &run, tier, sample)) as Task
+        let for_task = run.clone();
+        run.task(move |worker| fetch(worker, &for_task, tier, sample))
     };
-    run.pool.submit_background(fetches.into_iter().map(task));
+    run.lane.submit_background(fetches.into_iter().map(task));
     busy.fetch_sub(1, Ordering::AcqRel);
 }
 
@@ -64,10 +66,10 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
         return;
     }
     if run.cache.tier(tier).is_some_and(|tier| tier.holds(sample)) {
+        run.cache.claim(tier, sample);
         return done(run, tier, sample);
     }
     let planned = run.planned.load(Ordering::Acquire);
-    // Batches planned so far count as earlier: none of them waits for a fetch to be kept.
     let turn = run.flights.lead_or_wait(sample, planned, || Waiter::Fetch(run.clone(), tier));
     if turn != Turn::Lead {
         if turn == Turn::Alone {
@@ -75,10 +77,15 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
         }
         return;
     }
+    let began = Instant::now();
     let on_timeout = {
         let run = run.clone();
-        move |_| {
+        move |hung: Hung| {
             run.metrics.timeout();
+            if hung.too_many {
+                let (hung, limit) = (hung.threads, run.retry.timeout);
+                run.fail(EngineError::SourceHangs { hung, limit, sample });
+            }
             release(&run, sample);
             give_up(&run, tier);
         }
@@ -92,6 +99,9 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
             give_up(run, tier);
         }
         Watched::InTime(Ok(bytes)) => {
+            let took = began.elapsed();
+            run.rates.source(bytes.len() as u64, took);
+            run.metrics.source_read(took);
             store(run, tier, sample, &bytes);
             for waiter in run.flights.land(sample).waiters {
                 match waiter {

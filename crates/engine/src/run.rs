@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 
 use belady_control::Sizes;
 use belady_control::sampler::Step;
 use belady_data::SampleId;
 use belady_data::source::Source;
+use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
 use crate::brain::Brain;
 use crate::cache::Cache;
@@ -16,36 +16,10 @@ use crate::flights::Flights;
 use crate::load::Waiter;
 use crate::metrics::{Metrics, Watch};
 use crate::parcel::{Extra, Parcel};
-use crate::pool::{Pool, lock};
+use crate::pool::{Lane, Task, Worker};
 use crate::prefetch::Prefetchers;
 use crate::rates::Rates;
 use crate::{EngineError, keep};
-
-pub struct Run {
-    pub source: Arc<dyn Source>,
-    pub sizes: Arc<Sizes>,
-    pub cache: Cache,
-    pub flights: Flights<Waiter>,
-    pub brain: Brain,
-    pub pool: Arc<Pool>,
-    pub prefetchers: Prefetchers,
-    pub rates: Rates,
-    pub metrics: Arc<Metrics>,
-    pub retry: Retry,
-    pub bad_samples: BadSamples,
-    pub lend: Lend,
-    /// Batches that are not finished, in order.
-    pub in_order: Mutex<VecDeque<Arc<Parcel>>>,
-    pub extras: Extras,
-    /// Batches that the consumer has asked for.
-    pub asked: Asked,
-    /// Batches that were planned.
-    pub planned: AtomicU64,
-    fatal: Mutex<Option<EngineError>>,
-    stopping: AtomicBool,
-    /// Lets the metrics see the source's operations.
-    _watch: Watch,
-}
 
 /// What a run is made of.
 pub struct Parts {
@@ -53,36 +27,70 @@ pub struct Parts {
     pub sizes: Arc<Sizes>,
     pub cache: Cache,
     pub brain: Brain,
-    pub pool: Arc<Pool>,
+    pub lane: Lane,
     pub rates: Rates,
     pub metrics: Arc<Metrics>,
     pub retry: Retry,
     pub bad_samples: BadSamples,
+    pub lending: Lending,
+}
+
+pub struct Run {
+    pub parts: Parts,
+    pub flights: Flights<Waiter>,
+    pub prefetchers: Prefetchers,
+    /// Batches that are not finished, in order.
+    pub in_order: Mutex<VecDeque<Arc<Parcel>>>,
+    pub extras: Extras,
+    /// Batches that the consumer has asked for.
+    pub asked: Asked,
+    /// Batches that were planned.
+    pub planned: AtomicU64,
+    failure: Mutex<Failure>,
+    stopping: AtomicBool,
+    /// Lets the metrics see the source's operations.
+    _watch: Watch,
+}
+
+/// Whether samples are lent from memory tiers.
+#[derive(Clone, Copy, Debug)]
+pub struct Lending {
     pub lend: Lend,
+    /// Only to batches that are at most so many ahead of the consumer: what is lent cannot be
+    /// let go, and a plan counts on the room of what it lets go.
+    pub ahead: u64,
+}
+
+/// What no later batch can get around.
+#[derive(Debug, Default)]
+enum Failure {
+    #[default]
+    None,
+    Fatal(EngineError),
+    /// The consumer knows.
+    Told,
+}
+
+impl std::ops::Deref for Run {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl Run {
     pub fn new(parts: Parts) -> Self {
-        let Parts { source, sizes, cache, brain, pool, rates, metrics, .. } = parts;
         Self {
-            prefetchers: Prefetchers::new(cache.len()),
-            _watch: metrics.watch(source.clone()),
-            source,
-            sizes,
-            cache,
+            prefetchers: Prefetchers::new(parts.cache.len()),
+            _watch: parts.metrics.watch(parts.source.clone()),
+            parts,
             flights: Flights::default(),
-            brain,
-            pool,
-            rates,
-            metrics,
-            retry: parts.retry,
-            bad_samples: parts.bad_samples,
-            lend: parts.lend,
             in_order: Mutex::default(),
             extras: Extras::new(),
             asked: Asked::default(),
             planned: AtomicU64::new(0),
-            fatal: Mutex::default(),
+            failure: Mutex::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -93,12 +101,25 @@ impl Run {
 
     /// A problem that no later batch can get around.
     pub fn fail(&self, error: EngineError) {
-        lock(&self.fatal).get_or_insert(error);
+        let mut failure = lock(&self.failure);
+        if matches!(*failure, Failure::None) {
+            *failure = Failure::Fatal(error);
+        }
+        drop(failure);
         self.stop();
     }
 
-    pub fn take_failure(&self) -> Option<EngineError> {
-        lock(&self.fatal).take()
+    /// Why the run has failed, if it has: in full the first time.
+    pub fn failure(&self) -> Option<EngineError> {
+        let mut failure = lock(&self.failure);
+        match std::mem::replace(&mut *failure, Failure::Told) {
+            Failure::None => {
+                *failure = Failure::None;
+                None
+            }
+            Failure::Fatal(error) => Some(error),
+            Failure::Told => Some(EngineError::Stopped),
+        }
     }
 
     pub fn stop(&self) {
@@ -106,30 +127,61 @@ impl Run {
         self.asked.wake();
     }
 
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Lets go of all batches on their way. They refer to this, so somebody has to.
     pub fn abandon(&self) {
         self.stop();
+        self.lane.close();
         let in_order = std::mem::take(&mut *lock(&self.in_order));
         drop(in_order);
         self.flights.close();
         self.extras.close();
     }
 
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+    /// A piece of work that ends the run if it panics, so that nobody waits for it.
+    pub fn task(self: &Arc<Self>, work: impl FnOnce(&Worker) + Send + 'static) -> Task {
+        let run = self.clone();
+        Box::new(move |worker| {
+            let _guard = Guard(&run);
+            work(worker);
+        })
+    }
+
+    /// Ends the run if the thread panics while this is there.
+    pub fn guard(&self) -> Guard<'_> {
+        Guard(self)
     }
 
     /// Some items of a batch are there.
-    pub fn loaded(&self, parcel: &Parcel, items: u32) {
+    pub fn loaded(self: &Arc<Self>, parcel: &Parcel, items: u32) {
         if parcel.loaded(items) {
             keep::advance(self);
         }
+    }
+
+    /// Whether a memory tier may lend what is staged now.
+    pub fn may_lend(&self) -> bool {
+        let ahead = self.planned.load(Ordering::Relaxed).saturating_sub(self.asked.count());
+        self.lending.lend == Lend::ReadOnly && ahead <= self.lending.ahead
     }
 }
 
 impl std::fmt::Debug for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Run").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+pub struct Guard<'a>(&'a Run);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(EngineError::Defect);
+        }
     }
 }
 
@@ -164,12 +216,13 @@ impl Extras {
     }
 }
 
-/// How many batches the consumer has asked for, for policies that load on demand.
+/// How many batches the consumer has asked for.
 #[derive(Debug, Default)]
 pub struct Asked {
-    count: Mutex<u64>,
-    more: Condvar,
+    count: AtomicU64,
     waiting: AtomicBool,
+    lock: Mutex<()>,
+    more: Condvar,
 }
 
 /// A consumer waits as long as this is there.
@@ -184,10 +237,14 @@ impl Drop for Waiting<'_> {
 
 impl Asked {
     pub fn ask(&self) -> Waiting<'_> {
-        *lock(&self.count) += 1;
-        self.more.notify_all();
+        self.count.fetch_add(1, Ordering::AcqRel);
         self.waiting.store(true, Ordering::Release);
+        self.wake();
         Waiting(self)
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
     }
 
     pub fn is_waiting(&self) -> bool {
@@ -195,15 +252,15 @@ impl Asked {
     }
 
     pub fn wake(&self) {
-        let _count = lock(&self.count);
+        let _lock = lock(&self.lock);
         self.more.notify_all();
     }
 
     /// Waits until more than `batches` were asked for.
     pub fn wait_beyond(&self, batches: u64, stopping: impl Fn() -> bool) {
-        let mut count = lock(&self.count);
-        while *count <= batches && !stopping() {
-            count = self.more.wait(count).unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut guard = lock(&self.lock);
+        while self.count() <= batches && !stopping() {
+            guard = self.more.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 }

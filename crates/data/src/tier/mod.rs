@@ -84,6 +84,37 @@ pub trait Tier: Send + Sync + fmt::Debug {
     fn unpin(&self, _sample: SampleId) {}
 }
 
+/// So that wrappers can be put around a tier of any kind.
+impl Tier for std::sync::Arc<dyn Tier> {
+    fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
+        self.as_ref().put(sample, bytes)
+    }
+
+    fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {
+        self.as_ref().get(sample, into)
+    }
+
+    fn evict(&self, sample: SampleId) -> bool {
+        self.as_ref().evict(sample)
+    }
+
+    fn holds(&self, sample: SampleId) -> bool {
+        self.as_ref().holds(sample)
+    }
+
+    fn status(&self) -> TierStatus {
+        self.as_ref().status()
+    }
+
+    fn pin(&self, sample: SampleId) -> Option<Pinned> {
+        self.as_ref().pin(sample)
+    }
+
+    fn unpin(&self, sample: SampleId) {
+        self.as_ref().unpin(sample);
+    }
+}
+
 /// Bytes lent by [`Tier::pin`].
 #[derive(Clone, Copy, Debug)]
 pub struct Pinned {

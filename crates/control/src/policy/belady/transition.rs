@@ -1,6 +1,6 @@
 //! From one epoch to the next: who holds what, worked out in logical time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::copies::Copies;
 use super::repeats::Repeats;
@@ -102,7 +102,7 @@ impl<'a> Transition<'a> {
         let (mut released, mut kept) = (0, 0);
         for iteration in 0..self.order.iterations() {
             for rank in 0..self.ranks {
-                for sample in self.order.batch(rank, iteration) {
+                for sample in self.uses(rank, iteration) {
                     if self.decision.repeats.is_last(sample, iteration, rank) {
                         let user = next_node.get(sample as usize).copied().unwrap_or(UNUSED);
                         let tier = if user == UNUSED { 0 } else { wish[released] };
@@ -113,7 +113,7 @@ impl<'a> Transition<'a> {
             }
             for rank in 0..self.ranks {
                 let node = self.job.system.node_of(rank);
-                for sample in self.order.batch(rank, iteration) {
+                for sample in self.uses(rank, iteration) {
                     self.bridge(sample, iteration, rank, node);
                     if !self.decision.repeats.is_last(sample, iteration, rank) {
                         continue;
@@ -133,6 +133,13 @@ impl<'a> Transition<'a> {
         }
         self.decision.behind = self.behind;
         self.decision
+    }
+
+    /// The samples of a batch, each once: the user's own order may repeat them there.
+    pub fn uses(&self, rank: RankId, iteration: u32) -> impl Iterator<Item = SampleId> + use<'a> {
+        let repeats = !self.decision.repeats.samples.is_empty();
+        let mut seen = HashSet::new();
+        self.order.batch(rank, iteration).filter(move |&sample| !repeats || seen.insert(sample))
     }
 
     /// The sample has been used for the last time in this epoch: it stays where it is, or

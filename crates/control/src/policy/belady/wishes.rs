@@ -40,7 +40,7 @@ impl Transition<'_> {
         let mut place_of = vec![u32::MAX; self.job.sizes.len() as usize];
         for iteration in 0..self.order.iterations() {
             for rank in 0..self.ranks {
-                for sample in self.order.batch(rank, iteration) {
+                for sample in self.uses(rank, iteration) {
                     if next_node[sample as usize] != UNUSED
                         && repeats.is_last(sample, iteration, rank)
                     {

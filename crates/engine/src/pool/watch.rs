@@ -1,0 +1,79 @@
+//! Something under watch: either it ends, or it is given up, and both sides agree which.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use belady_data::sync::{Arc, Mutex, lock};
+
+const RUNNING: u8 = 0;
+const DONE: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+/// Where a thread leaves word of what it has under watch.
+pub type Post = Mutex<Option<Arc<Watch>>>;
+
+/// How many threads hang when a read is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Hung {
+    pub threads: u32,
+    /// There are too many: no fresh thread was started.
+    pub too_many: bool,
+}
+
+/// How something under watch ended.
+#[derive(Debug)]
+pub enum Watched<T> {
+    InTime(T),
+    /// It was given up: its result is nobody's business any more.
+    TooLate,
+}
+
+type OnTimeout = Box<dyn FnOnce(Hung) + Send>;
+
+pub struct Watch {
+    pub lane: u64,
+    pub background: bool,
+    state: AtomicU8,
+    since: Instant,
+    on_timeout: Mutex<Option<OnTimeout>>,
+}
+
+impl Watch {
+    pub fn new(lane: u64, background: bool, on_timeout: OnTimeout) -> Self {
+        Self {
+            lane,
+            background,
+            state: AtomicU8::new(RUNNING),
+            since: Instant::now(),
+            on_timeout: Mutex::new(Some(on_timeout)),
+        }
+    }
+
+    fn decide(&self, outcome: u8) -> bool {
+        let decided =
+            self.state.compare_exchange(RUNNING, outcome, Ordering::AcqRel, Ordering::Acquire);
+        decided.map_or_else(|already| already == outcome, |_| true)
+    }
+
+    /// Whether it ended in time.
+    pub fn end(&self) -> bool {
+        self.decide(DONE)
+    }
+
+    /// Whether it did not.
+    pub fn give_up(&self) -> bool {
+        self.state.compare_exchange(RUNNING, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    pub fn take_callback(&self) -> Option<OnTimeout> {
+        lock(&self.on_timeout).take()
+    }
+}
+
+/// What a thread has under watch, if it takes longer than `limit`.
+pub fn late(post: &Post, now: Instant, limit: Duration) -> Option<Arc<Watch>> {
+    let watch = lock(post);
+    let watch = watch.as_ref()?;
+    let late = now.saturating_duration_since(watch.since) > limit;
+    (late && watch.state.load(Ordering::Acquire) == RUNNING).then(|| watch.clone())
+}
