@@ -106,7 +106,9 @@ impl Source for Trick {
 fn a_panic_in_a_read_is_an_error_and_not_a_wait_for_ever() {
     let (_, outcome) = within(20, || {
         let job = one_epoch(Trick::new("belady-load", 17, None));
-        count(&mut impatient(2, vec![]).start(&job).unwrap())
+        // Patient, since a panic takes its time to be printed.
+        let config = EngineConfig { threads: Some(2), ..EngineConfig::default() };
+        count(&mut Engine::new(config).unwrap().start(&job).unwrap())
     });
     assert!(matches!(outcome, Err(EngineError::Defect)), "{outcome:?}");
 }
@@ -134,7 +136,7 @@ fn one_read_that_never_returns_does_not_stop_the_run() {
 fn hanging() -> JobConfig {
     let spec = FaultSpec {
         rates: Fault::ALL.map(|fault| if fault == Fault::Hang { 1.0 } else { 0.0 }),
-        hang: Duration::from_millis(1000),
+        hang: Duration::from_secs(1),
         ..FaultSpec::default()
     };
     one_epoch(Faulty::new(Synthetic::of_sizes(vec![100; 200], 1), spec))
