@@ -26,6 +26,7 @@ impl Loader {
             tiers: plan.caches.iter().map(tier).collect(),
             system: plan.system.clone(),
             retry: retry(args),
+            ..EngineConfig::default()
         })?;
         let loader = engine.start(&JobConfig {
             name: args.dataset.name(),

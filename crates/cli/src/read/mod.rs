@@ -34,10 +34,15 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     let source = open(args, &plan)?;
     let stream = plan.stream(args, source.catalog().len())?;
+    let opened = source.operations();
     let mut loader = Loader::start(args, &plan, source)?;
     let metrics = loader.metrics();
+    // The engine is at work already: the first epoch's figures begin with nothing.
+    let now = metrics.snapshot();
+    let mut nothing = &now - &now;
+    nothing.operations = opened.into();
     let _server = plan.metrics.as_ref().map(|port| offer(port, &metrics)).transpose()?;
-    let mut run = Run::new(start, stream.iterations(), metrics.snapshot());
+    let mut run = Run::new(start, stream.iterations(), nothing);
     {
         let samples = stream.deal().entries();
         let _progress = progress::Progress::start(Arc::clone(&metrics), args.epochs, samples);
