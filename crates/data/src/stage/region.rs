@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::RingError;
 use super::layout::{Descriptor, Extent, Header, Layout, TableEntry};
@@ -36,7 +36,12 @@ impl Region {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), total, access, MapFlags::PRIVATE) };
-        let region = Self::over(base.map_err(|error| no_memory(total, error))?, layout, total)?;
+        let base = base.map_err(|error| no_memory(total, error))?;
+        // The same memory is written again and again, by disks too: they pin one large page
+        // faster than many small ones. A wish only, so its outcome does not matter.
+        // SAFETY: the mapping is ours, and advice does not change what it holds.
+        let _ = unsafe { madvise(base, total, Advice::LinuxHugepage) };
+        let region = Self::over(base, layout, total)?;
         region.initialise();
         Ok(region)
     }
