@@ -141,7 +141,7 @@ def cold(context):
             rates[name].append(fio(context, dataset / "00000.rec", options))
         drop_caches()
         ours = context.read(
-            dataset, f"records:{BLOCK}", "--epochs", 1, "--threads", 16, "--staging", "256MiB"
+            dataset, f"records:{BLOCK}", "--epochs", 1, "--threads", 16, "--staging", "256MiB", "--direct"
         )
         done = overall(ours)
         rates["belady"].append(done["bytes"] / done["seconds"])

@@ -30,7 +30,7 @@ impl DatasetArgs {
     /// How to open it; `described` is what a system file says of snapshots.
     pub fn options(
         &self,
-        direct: bool,
+        direct: Option<bool>,
         described: Option<&Snapshot>,
     ) -> anyhow::Result<OpenOptions> {
         let format = match self.format {

@@ -26,7 +26,7 @@ pub struct LsArgs {
 }
 
 pub fn run(args: &LsArgs) -> anyhow::Result<()> {
-    let options = args.dataset.options(true, None)?;
+    let options = args.dataset.options(None, None)?;
     let source = args.dataset.open(&options)?;
     let snapshot = snapshot_path(&args.dataset.dataset, &options).filter(|path| path.exists());
     let listing = Listing::new(source.catalog(), options.format, snapshot);

@@ -8,7 +8,7 @@ use source_support::{Dataset, expected, noise, tfrecord_file};
 
 fn check_all(dataset: &Dataset, format: &str, samples: &[Expected]) {
     check(&*dataset.open(format), samples);
-    for direct in [false, true] {
+    for direct in [None, Some(false), Some(true)] {
         let options = OpenOptions { direct, snapshots: Snapshots::Off, ..dataset.options(format) };
         let open = || {
             belady_data::source::open(

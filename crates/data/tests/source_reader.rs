@@ -118,7 +118,7 @@ proptest! {
         sizes in prop::collection::vec(prop_oneof![0usize..50, 0usize..90_000], 1..30),
         picks in prop::collection::vec(any::<prop::sample::Index>(), 0..30),
         sorted in any::<bool>(),
-        direct in any::<bool>(),
+        direct in any::<Option<bool>>(),
         cold in any::<bool>(),
     ) {
         let payloads: Vec<_> = sizes.iter().enumerate().map(|(at, &size)| noise(at, size)).collect();

@@ -61,10 +61,11 @@ pub struct ReadArgs {
     /// Take samples in RAM from there without a copy
     #[arg(long)]
     pub lend: bool,
-    /// Whether to read past the page cache what that does not hold, on local disks
+    /// Whether to read past the page cache what that does not hold, on local disks [default: for
+    /// datasets larger than half of the memory]
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
-          default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub direct: bool,
+          default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub direct: Option<bool>,
     /// What becomes of samples that cannot be read
     #[arg(long, value_enum, default_value_t = BadSamples::Raise)]
     pub bad_samples: BadSamples,

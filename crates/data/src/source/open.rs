@@ -10,7 +10,7 @@ use super::listing::{self, Directory};
 use super::packed::IndexError;
 use super::reader::{Files, Opening, Trailer};
 use super::snapshot::{Place, Snapshots};
-use super::{CatalogBuilder, FileEntry, Format, Source, index, tfrecord, webdataset};
+use super::{Catalog, CatalogBuilder, FileEntry, Format, Source, index, tfrecord, webdataset};
 
 /// How to open a dataset.
 #[derive(Clone, Debug)]
@@ -21,8 +21,10 @@ pub struct OpenOptions {
     /// if there are none.
     pub extensions: Vec<String>,
     pub snapshots: Snapshots,
-    /// Whether to read past the page cache what it does not hold, on local disks.
-    pub direct: bool,
+    /// Whether to read past the page cache what it does not hold, on local disks; `None` for
+    /// datasets that would fill more than half of the memory. Smaller ones are better off in
+    /// the page cache, which serves the next epoch.
+    pub direct: Option<bool>,
     /// Whether a file whose time of modification has changed counts as changed. Without it
     /// only its size does, for storage whose times mean nothing.
     pub verify_times: bool,
@@ -34,7 +36,7 @@ impl Default for OpenOptions {
             format: None,
             extensions: Vec::new(),
             snapshots: Snapshots::default(),
-            direct: true,
+            direct: None,
             verify_times: true,
         }
     }
@@ -104,7 +106,7 @@ pub fn open(
     };
     let opening = Opening {
         keep_open: format.is_packed(),
-        direct: options.direct,
+        direct: options.direct.unwrap_or_else(|| is_large(&catalog)),
         verify_times: options.verify_times,
         trailer: trailer(format),
         snapshot: place.map(Place::into_path),
@@ -116,6 +118,13 @@ pub fn open(
 pub fn snapshot_path(path: &Path, options: &OpenOptions) -> Option<PathBuf> {
     let format = options.format.or_else(|| Format::guess(path).ok())?;
     options.snapshots.place(path, &key(format, &options.extensions)).map(Place::into_path)
+}
+
+/// Whether a dataset is too large to expect it in the page cache.
+fn is_large(catalog: &Catalog) -> bool {
+    let files = (0..catalog.files()).map(|file| catalog.file_size(file));
+    let memory = rustix::system::sysinfo();
+    files.sum::<u64>() > memory.totalram as u64 * u64::from(memory.mem_unit) / 2
 }
 
 fn trailer(format: Format) -> Option<Trailer> {
