@@ -14,7 +14,6 @@ use crate::usage::count;
 const POLICIES: [&str; 7] = ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
 
 #[derive(Args, Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ReadArgs {
     #[command(flatten)]
     pub dataset: DatasetArgs,

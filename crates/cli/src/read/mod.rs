@@ -38,8 +38,8 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     let mut loader = Loader::start(args, &plan, source)?;
     let metrics = loader.metrics();
     // The engine is at work already: the first epoch's figures begin with nothing.
-    let now = metrics.snapshot();
-    let mut nothing = &now - &now;
+    let tiers = vec![String::new(); plan.caches.len()];
+    let mut nothing = Metrics::new(&tiers).snapshot();
     nothing.operations = opened.into();
     let _server = plan.metrics.as_ref().map(|port| offer(port, &metrics)).transpose()?;
     let mut run = Run::new(start, stream.iterations(), nothing);
