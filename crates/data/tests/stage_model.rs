@@ -115,9 +115,9 @@ impl Bench {
         Self { producer, consumer, config, all, filling, kept, held }
     }
 
-    /// Batches whose space the producer cannot have back yet, since space comes back in order.
+    /// Batches whose space the producer cannot have back yet.
     fn outstanding(&self) -> impl Iterator<Item = &Expected> {
-        self.all.iter().skip_while(|batch| batch.is_back())
+        self.all.iter().filter(|batch| !batch.is_back())
     }
 
     fn play(&mut self, next: Move) {

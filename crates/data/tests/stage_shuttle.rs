@@ -129,6 +129,32 @@ fn blocks_are_published_by_others_out_of_order_and_outlive_their_batches() {
 }
 
 #[test]
+fn a_block_kept_for_ever_stops_nothing() {
+    explore(|| {
+        // Room for the batch kept, one that is taken, and the next.
+        let capacity = RingConfig::needed(16, 2, 1) as usize * 3;
+        let config = RingConfig { capacity, batches: 3, align: 1 };
+        let (mut producer, mut consumer) = ring(&config).unwrap();
+        let block = reserve(&mut producer, 0).unwrap();
+        fill(&block);
+        block.publish();
+        let producing = thread::spawn(move || {
+            for iteration in 1..6 {
+                let block = reserve(&mut producer, iteration).unwrap();
+                fill(&block);
+                block.publish();
+            }
+            producer.finish();
+        });
+        let mut held = None;
+        let taken = take_all(&mut consumer, |batch| held = Some(batch));
+        assert_eq!((taken, consumer.is_complete()), (6, true));
+        producing.join().unwrap();
+        drop((held, block));
+    });
+}
+
+#[test]
 fn clones_are_let_go_of_on_other_threads() {
     explore(|| {
         let (producer, mut consumer) = small_ring();

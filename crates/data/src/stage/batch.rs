@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use belady_control::sampler::Step;
 
-use super::layout::{Entry, Extent, SlotState, TableEntry, turn};
+use super::layout::{Entry, Place, SlotState, TableEntry, turn};
 use super::region::Region;
 use crate::SampleId;
 use crate::sync::Arc;
@@ -20,7 +20,8 @@ struct Lent {
     region: Arc<Region>,
     sequence: u64,
     step: Step,
-    extent: Extent,
+    /// Checked.
+    place: Place,
     /// A checked copy of the table.
     entries: Box<[Entry]>,
 }
@@ -29,11 +30,11 @@ impl Batch {
     /// The batch that a published descriptor speaks of; `None` if what it says cannot be.
     pub(super) fn lend(region: &Arc<Region>, sequence: u64) -> Option<Self> {
         let descriptor = region.descriptor(sequence);
-        let (extent, samples) = descriptor.extent(region.layout())?;
-        let rows = region.table(extent, samples).iter().map(TableEntry::load);
-        let entries = region.layout().entries(extent.bytes, rows)?;
+        let (place, samples) = descriptor.place(region.layout())?;
+        let rows = region.table(place.extent, samples).iter().map(TableEntry::load);
+        let entries = region.layout().entries(place.extent.bytes, rows)?;
         let step = descriptor.step();
-        Some(Self(Arc::new(Lent { region: Arc::clone(region), sequence, step, extent, entries })))
+        Some(Self(Arc::new(Lent { region: Arc::clone(region), sequence, step, place, entries })))
     }
 
     pub fn step(&self) -> Step {
@@ -78,7 +79,7 @@ impl Batch {
 
     /// First byte of the block that all slots lie in.
     pub fn as_ptr(&self) -> *const u8 {
-        self.0.region.block(self.0.extent).as_ptr()
+        self.0.region.block(self.0.place.extent).as_ptr()
     }
 }
 
@@ -89,7 +90,8 @@ impl Drop for Lent {
             return;
         }
         self.region.header().from_consumer.released.fetch_add(1, Relaxed);
-        self.region.descriptor(self.sequence).turn.store(turn::released(self.sequence), SeqCst);
+        let receipt = self.region.receipt(self.place.receipt);
+        receipt.turn.store(turn::released(self.sequence), SeqCst);
         self.region.header().returns.notify();
     }
 }

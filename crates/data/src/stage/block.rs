@@ -2,7 +2,7 @@
 
 use belady_control::sampler::Step;
 
-use super::layout::{Entry, Extent, SlotState, turn};
+use super::layout::{Entry, Place, SlotState, turn};
 use super::producer::Reserved;
 use crate::SampleId;
 use crate::sync::Arc;
@@ -20,7 +20,7 @@ struct Filling {
     reserved: Arc<Reserved>,
     sequence: u64,
     step: Step,
-    extent: Extent,
+    place: Place,
     /// The producer's own record: what the table says can be overwritten by the consumer.
     entries: Box<[Entry]>,
     published: AtomicBool,
@@ -31,16 +31,16 @@ impl Block {
         reserved: Arc<Reserved>,
         sequence: u64,
         step: Step,
-        extent: Extent,
+        place: Place,
         entries: Box<[Entry]>,
     ) -> Self {
         let region = &reserved.region;
-        for (shared, entry) in region.table(extent, entries.len()).iter().zip(&entries) {
+        for (shared, entry) in region.table(place.extent, entries.len()).iter().zip(&entries) {
             shared.store(entry);
         }
-        region.descriptor(sequence).describe(extent, entries.len() as u32, step);
+        region.descriptor(sequence).describe(place, entries.len() as u32, step);
         let published = AtomicBool::new(false);
-        Self(Arc::new(Filling { reserved, sequence, step, extent, entries, published }))
+        Self(Arc::new(Filling { reserved, sequence, step, place, entries, published }))
     }
 
     /// Samples in the batch.
@@ -72,7 +72,7 @@ impl Block {
     #[allow(clippy::mut_from_ref, reason = "the caller promises to be alone")]
     pub unsafe fn slot(&self, index: usize) -> &mut [u8] {
         let slot = &self.0.entries[index].slot;
-        let block = self.0.reserved.region.block(self.0.extent);
+        let block = self.0.reserved.region.block(self.0.place.extent);
         // SAFETY: `entries` was made for a block of this size, so the slot lies within it;
         // the space is not given away while this block lives; the caller is alone.
         unsafe { std::slice::from_raw_parts_mut(block.add(slot.start).as_ptr(), slot.len()) }
@@ -81,7 +81,8 @@ impl Block {
     /// Says how a slot came out; slots are [`SlotState::Filled`] unless told otherwise.
     pub fn mark(&self, index: usize, state: SlotState) {
         let filling = &self.0;
-        filling.reserved.region.table(filling.extent, filling.entries.len())[index].mark(state);
+        let table = filling.reserved.region.table(filling.place.extent, filling.entries.len());
+        table[index].mark(state);
     }
 
     /// Hands the batch to the consumer. Only the first call counts.
@@ -111,6 +112,6 @@ impl Drop for Filling {
         if !self.published.load(SeqCst) {
             self.conclude(turn::abandoned(self.sequence));
         }
-        self.reserved.block_dropped(self.sequence);
+        self.reserved.block_dropped(self.sequence, self.place.receipt);
     }
 }

@@ -1,9 +1,13 @@
 //! What lies where in a ring's memory.
 //!
 //! ```text
-//! | Header | Descriptor × batches | padding to a page | area of `capacity` bytes for blocks |
+//! | Header | Descriptor × batches | Receipt × batches | padding to a page | area for blocks |
 //! block:  | TableEntry × samples | slot | slot | ...
 //! ```
+//!
+//! The producer alone writes descriptors, and the consumer finds the one of its next batch by
+//! the sequence number. The consumer alone writes receipts; each batch has one to itself from
+//! when it is reserved until its space is back, and its descriptor says which.
 //!
 //! Everything here may be mapped by two processes, of which neither trusts the other.
 
@@ -21,7 +25,7 @@ use crate::sync::plain::{self, Ordering::Relaxed};
 /// "beladyst" in ASCII.
 pub const MAGIC: u64 = 0x6265_6c61_6479_7374;
 /// Raised with every change of what lies where.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Blocks start on cache lines, so that neighbours do not share one.
 const CACHE_LINE: usize = 64;
 /// Mappings start on pages, so nothing can be aligned to more.
@@ -43,8 +47,8 @@ pub mod presence {
     pub const GONE: u32 = 2;
 }
 
-/// What became of the batch with a given sequence number, as one word in its descriptor. A
-/// descriptor serves one batch after another; the number tells whose word it is.
+/// What became of the batch with a given sequence number, as one word in its descriptor or
+/// its receipt. Both serve one batch after another; the number tells whose word it is.
 pub mod turn {
     pub const fn published(sequence: u64) -> u64 {
         sequence * 4 + 1
@@ -53,6 +57,7 @@ pub mod turn {
     pub const fn abandoned(sequence: u64) -> u64 {
         sequence * 4 + 2
     }
+    /// The consumer has let go of it.
     pub const fn released(sequence: u64) -> u64 {
         sequence * 4 + 3
     }
@@ -90,8 +95,9 @@ impl Layout {
             return Err(format!("{} batches outstanding are too few; allow 2", self.batches));
         }
         let limit = isize::MAX as u64;
-        let descriptors = self.batches.saturating_mul(size_of::<Descriptor>() as u64);
-        let total = descriptors.saturating_add((size_of::<Header>() + PAGE) as u64);
+        let a_batch = (size_of::<Descriptor>() + size_of::<Receipt>()) as u64;
+        let total = self.batches.saturating_mul(a_batch);
+        let total = total.saturating_add((size_of::<Header>() + PAGE) as u64);
         if total.saturating_add(self.capacity) > limit || self.batches > u64::from(u32::MAX) {
             return Err(format!(
                 "{} batches in {} bytes are more than can be addressed",
@@ -101,10 +107,14 @@ impl Layout {
         Ok(self.area_at() + self.capacity as usize)
     }
 
+    /// Where the receipts begin.
+    pub fn receipts_at(&self) -> usize {
+        size_of::<Header>() + self.batches as usize * size_of::<Descriptor>()
+    }
+
     /// Where the area for blocks begins.
     pub fn area_at(&self) -> usize {
-        (size_of::<Header>() + self.batches as usize * size_of::<Descriptor>())
-            .next_multiple_of(PAGE)
+        (self.receipts_at() + self.batches as usize * size_of::<Receipt>()).next_multiple_of(PAGE)
     }
 
     /// What block starts are multiples of.
@@ -231,17 +241,26 @@ impl Header {
     }
 }
 
-/// One outstanding batch, as the consumer finds it.
+/// One batch that the consumer has not taken yet.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Descriptor {
-    /// One of [`turn`]; orders everything else in the descriptor and the block.
+    /// Published or abandoned, see [`turn`]; orders all else in the descriptor and the block.
     pub turn: AtomicU64,
     start: plain::AtomicU64,
     bytes: plain::AtomicU64,
+    receipt: plain::AtomicU32,
     samples: plain::AtomicU32,
     epoch: plain::AtomicU32,
     iteration: plain::AtomicU32,
+}
+
+/// Where the consumer says that it has let go of a batch.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Receipt {
+    /// Released, see [`turn`].
+    pub turn: AtomicU64,
 }
 
 /// Where a batch's block lies in the area.
@@ -251,10 +270,19 @@ pub struct Extent {
     pub bytes: usize,
 }
 
+/// What a batch occupies from when it is reserved until its space is back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub extent: Extent,
+    /// Index of its receipt.
+    pub receipt: u32,
+}
+
 impl Descriptor {
-    pub fn describe(&self, extent: Extent, samples: u32, step: Step) {
-        self.start.store(extent.start as u64, Relaxed);
-        self.bytes.store(extent.bytes as u64, Relaxed);
+    pub fn describe(&self, place: Place, samples: u32, step: Step) {
+        self.start.store(place.extent.start as u64, Relaxed);
+        self.bytes.store(place.extent.bytes as u64, Relaxed);
+        self.receipt.store(place.receipt, Relaxed);
         self.samples.store(samples, Relaxed);
         self.epoch.store(step.epoch, Relaxed);
         self.iteration.store(step.iteration, Relaxed);
@@ -264,14 +292,18 @@ impl Descriptor {
         Step { epoch: self.epoch.load(Relaxed), iteration: self.iteration.load(Relaxed) }
     }
 
-    /// Where the block and its table lie, if that is within a ring of this layout.
-    pub fn extent(&self, layout: &Layout) -> Option<(Extent, usize)> {
+    /// Where the block and its receipt lie, if that is within a ring of this layout, and how
+    /// many samples its table has.
+    pub fn place(&self, layout: &Layout) -> Option<(Place, usize)> {
         let (start, bytes) = (self.start.load(Relaxed), self.bytes.load(Relaxed));
+        let receipt = self.receipt.load(Relaxed);
         let samples = self.samples.load(Relaxed) as usize;
-        let inside = start.checked_add(bytes)? <= layout.capacity;
+        let inside =
+            start.checked_add(bytes)? <= layout.capacity && u64::from(receipt) < layout.batches;
         let aligned = start.is_multiple_of(layout.block_align() as u64);
         let extent = Extent { start: start as usize, bytes: bytes as usize };
-        (inside && aligned && table_bytes(samples) <= bytes).then_some((extent, samples))
+        let place = Place { extent, receipt };
+        (inside && aligned && table_bytes(samples) <= bytes).then_some((place, samples))
     }
 }
 

@@ -9,9 +9,9 @@
 //! Producer::reserve -> Block ..fill.. Block::publish -> Consumer::take -> Batch ..drop.. -> reuse
 //! ```
 //!
-//! One mapped `region` holds a header, one descriptor for each batch that may be
-//! outstanding, and the area the blocks lie in (`layout`). `space` decides where in the
-//! area a block goes. Both sides sleep at a `gate` each. `life` notices that the other
+//! One mapped `region` holds a header, one descriptor and one receipt for each batch that may
+//! be outstanding, and the area the blocks lie in (`layout`). `space` decides where in the
+//! area a block goes: the lowest gap. Both sides sleep at a `gate` each. `life` notices that the other
 //! side was killed, or that we are a forked copy of the process the ring belongs to.
 //!
 //! The two sides need not trust each other: the producer keeps its own record of what lies
@@ -19,7 +19,9 @@
 //! checks every offset before it uses it, once, on a copy.
 //!
 //! A block's space is used again only when the consumer has let go of the batch *and* every
-//! clone of the [`Block`] is dropped, since a hung read may still write into it.
+//! clone of the [`Block`] is dropped, since a hung read may still write into it. Batches are
+//! taken in order, but their space comes back in any order: a read that never returns costs
+//! the bytes of its batch and one of the batches that may be outstanding, and no more.
 
 mod batch;
 mod block;
@@ -57,7 +59,9 @@ pub struct RingConfig {
 
 impl RingConfig {
     /// The smallest capacity with which a consumer that holds on to one batch can always
-    /// get the next: two of the largest batches.
+    /// get the next: two of the largest batches. Where two or more
+    /// may be held for ever, by the consumer or by hung reads, twice as many and two more are
+    /// surely enough.
     pub fn needed(largest_batch_bytes: u64, samples_per_batch: u32, align: usize) -> u64 {
         layout::largest_block(largest_batch_bytes, samples_per_batch, align).saturating_mul(2)
     }

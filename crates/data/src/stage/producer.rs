@@ -1,12 +1,13 @@
 //! The engine's end of a ring.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use belady_control::sampler::Step;
 
 use super::RingError;
 use super::block::Block;
-use super::layout::{Row, SlotState, ending, presence, turn};
+use super::layout::{Place, Row, SlotState, ending, presence, turn};
 use super::life::{INTERVAL, Watch};
 use super::region::Region;
 use super::space::Space;
@@ -21,9 +22,19 @@ use crate::sync::plain::{self, Ordering::Relaxed};
 pub struct Producer {
     reserved: Arc<Reserved>,
     space: Space,
+    /// Batches whose space is not back, in the order of their sequence numbers.
+    outstanding: VecDeque<Outstanding>,
+    /// Receipts that no such batch has.
+    receipts: Vec<u32>,
     /// Sequence number of the next batch.
     next: u64,
     watch: Watch,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    sequence: u64,
+    place: Place,
 }
 
 /// How a wait for space ended.
@@ -42,7 +53,7 @@ pub enum Wait {
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub region: Arc<Region>,
-    /// For each descriptor one more than the last sequence number whose block is dropped.
+    /// For each receipt one more than the last sequence number whose block is dropped.
     dropped: Box<[AtomicU64]>,
     pub published: plain::AtomicU64,
     stopped: AtomicBool,
@@ -51,25 +62,22 @@ pub(super) struct Reserved {
 
 impl Reserved {
     /// The last clone of a block is gone: nobody can write into its space any more.
-    pub fn block_dropped(&self, sequence: u64) {
-        self.dropped_of(sequence).store(sequence + 1, SeqCst);
+    pub fn block_dropped(&self, sequence: u64, receipt: u32) {
+        self.dropped[receipt as usize].store(sequence + 1, SeqCst);
         // The consumer notifies when it releases; it matters only if that was before.
-        if self.is_released(sequence) {
+        if self.is_released(sequence, receipt) {
             self.region.header().returns.notify();
         }
     }
 
-    fn dropped_of(&self, sequence: u64) -> &AtomicU64 {
-        &self.dropped[sequence as usize % self.dropped.len()]
-    }
-
-    fn is_released(&self, sequence: u64) -> bool {
-        self.region.descriptor(sequence).turn.load(SeqCst) == turn::released(sequence)
+    fn is_released(&self, sequence: u64, receipt: u32) -> bool {
+        self.region.receipt(receipt).turn.load(SeqCst) == turn::released(sequence)
     }
 
     /// Whether nobody on either side can touch the batch's space any more.
-    fn is_back(&self, sequence: u64) -> bool {
-        self.is_released(sequence) && self.dropped_of(sequence).load(SeqCst) == sequence + 1
+    fn is_back(&self, Outstanding { sequence, place }: Outstanding) -> bool {
+        self.is_released(sequence, place.receipt)
+            && self.dropped[place.receipt as usize].load(SeqCst) == sequence + 1
     }
 
     fn is_stopped(&self) -> bool {
@@ -86,6 +94,8 @@ impl Producer {
         region.header().producer.sign();
         let layout = region.layout();
         let space = Space::new(layout.capacity as usize, layout.block_align());
+        // The last is used first: what is used most stays in the processor's cache.
+        let receipts = (0..layout.batches as u32).rev().collect();
         let dropped = (0..layout.batches).map(|_| AtomicU64::new(0)).collect();
         let reserved = Reserved {
             region,
@@ -94,7 +104,8 @@ impl Producer {
             stopped: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         };
-        Self { reserved: Arc::new(reserved), space, next: 0, watch: Watch::new() }
+        let (outstanding, watch) = (VecDeque::new(), Watch::new());
+        Self { reserved: Arc::new(reserved), space, outstanding, receipts, next: 0, watch }
     }
 
     /// Space for a whole batch, or `None` if there is no room now (nor ever again, after
@@ -114,17 +125,18 @@ impl Producer {
             return Err(RingError::BatchTooLarge { epoch, iteration, bytes, capacity });
         }
         self.reclaim();
-        if self.space.given() as u64 == layout.batches || self.is_finished() || !self.is_ours() {
+        if self.is_finished() || !self.is_ours() {
             return Ok(None);
         }
-        let Some(extent) = self.space.give(bytes as usize) else { return Ok(None) };
+        let Some(place) = self.place(bytes as usize) else { return Ok(None) };
         let row = |(&sample, &length)| Some(Row { sample, state: SlotState::Filled, length });
         let entries = layout
-            .entries(extent.bytes, samples.iter().zip(lengths).map(row))
+            .entries(place.extent.bytes, samples.iter().zip(lengths).map(row))
             .expect("measured to fit above");
         let sequence = self.next;
         self.next += 1;
-        Ok(Some(Block::new(Arc::clone(&self.reserved), sequence, step, extent, entries)))
+        self.outstanding.push_back(Outstanding { sequence, place });
+        Ok(Some(Block::new(Arc::clone(&self.reserved), sequence, step, place, entries)))
     }
 
     /// Waits until space has come back since the last [`Producer::reserve`] said `None`, the
@@ -166,35 +178,49 @@ impl Producer {
         let from_consumer = &self.reserved.region.header().from_consumer;
         let released = from_consumer.released.load(Relaxed);
         let lent = from_consumer.taken.load(Relaxed).saturating_sub(released);
-        lent.min(self.space.given() as u64) as u32
+        lent.min(self.outstanding.len() as u64) as u32
     }
 
     /// Batches published and not taken.
     pub fn ready(&self) -> u32 {
         let taken = self.reserved.region.header().from_consumer.taken.load(Relaxed);
         let ready = self.reserved.published.load(Relaxed).saturating_sub(taken);
-        ready.min(self.space.given() as u64) as u32
+        ready.min(self.outstanding.len() as u64) as u32
     }
 
-    /// Sequence number of the oldest batch whose space is not back.
-    fn oldest(&self) -> u64 {
-        self.next - self.space.given() as u64
+    /// Space and a receipt, if there are both. A receipt for the new batch means that its
+    /// descriptor is free as well: of the batches from the last one it served on, at least one
+    /// is back, and the consumer takes them in order.
+    fn place(&mut self, bytes: usize) -> Option<Place> {
+        let &receipt = self.receipts.last()?;
+        let extent = self.space.give(bytes)?;
+        self.receipts.pop();
+        Some(Place { extent, receipt })
+    }
+
+    /// Index of the oldest outstanding batch that is back.
+    fn returned(&self) -> Option<usize> {
+        // What is not taken cannot be back, and is most of what there is.
+        let taken = self.reserved.region.header().from_consumer.taken.load(Relaxed);
+        let lent = self.outstanding.iter().take_while(|batch| batch.sequence < taken);
+        lent.enumerate().find_map(|(at, batch)| self.reserved.is_back(*batch).then_some(at))
     }
 
     fn reclaim(&mut self) {
-        while self.space.given() > 0 && self.reserved.is_back(self.oldest()) {
-            self.space.take_back();
+        while let Some(batch) = self.returned().and_then(|at| self.outstanding.remove(at)) {
+            self.space.take_back(batch.place.extent);
+            self.receipts.push(batch.place.receipt);
         }
     }
 
     /// Why a wait need not go on, if so.
     fn outcome(&self) -> Option<Wait> {
-        let empty = self.space.given() == 0;
+        let empty = self.outstanding.is_empty();
         if self.reserved.is_stopped() || (empty && self.is_finished()) || !self.is_ours() {
             Some(Wait::Stopped)
         } else if self.reserved.consumer_left() {
             Some(Wait::ConsumerGone)
-        } else if empty || self.reserved.is_back(self.oldest()) {
+        } else if empty || self.returned().is_some() {
             Some(Wait::Released)
         } else {
             None

@@ -10,7 +10,7 @@ use rustix::fs::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::RingError;
-use super::layout::{Descriptor, Extent, Header, Layout, TableEntry};
+use super::layout::{Descriptor, Extent, Header, Layout, Receipt, TableEntry};
 use super::life;
 
 /// A ring's memory, mapped for as long as anyone holds a part of it.
@@ -96,11 +96,12 @@ impl Region {
 
     fn initialise(&self) {
         // SAFETY: the mapping is new, writable, aligned to pages, and large enough for the
-        // header and `batches` descriptors; nobody else knows of it yet.
+        // header and `batches` descriptors and receipts; nobody else knows of it yet.
         unsafe {
             self.base.cast::<Header>().write(Header::new(self.layout));
             for index in 0..self.layout.batches as usize {
                 self.descriptors().add(index).write(Descriptor::default());
+                self.receipts().add(index).write(Receipt::default());
             }
         }
     }
@@ -108,6 +109,11 @@ impl Region {
     fn descriptors(&self) -> NonNull<Descriptor> {
         // SAFETY: every mapping is at least as long as the header.
         unsafe { self.base.add(size_of::<Header>()) }.cast()
+    }
+
+    fn receipts(&self) -> NonNull<Receipt> {
+        // SAFETY: the layout was checked against the mapping's length.
+        unsafe { self.base.add(self.layout.receipts_at()) }.cast()
     }
 
     /// Whether this is the process that made the mapping, and not a fork of it.
@@ -131,6 +137,12 @@ impl Region {
         // SAFETY: the layout was checked against the mapping's length and `index` is below
         // `batches`; otherwise as for the header.
         unsafe { self.descriptors().add(index).as_ref() }
+    }
+
+    pub fn receipt(&self, index: u32) -> &Receipt {
+        assert!(u64::from(index) < self.layout.batches);
+        // SAFETY: as for descriptors; `index` is below `batches`.
+        unsafe { self.receipts().add(index as usize).as_ref() }
     }
 
     /// First byte of a block.
@@ -159,6 +171,7 @@ impl Drop for Region {
             unsafe {
                 for index in 0..self.layout.batches as usize {
                     self.descriptors().add(index).drop_in_place();
+                    self.receipts().add(index).drop_in_place();
                 }
                 self.base.cast::<Header>().drop_in_place();
             }

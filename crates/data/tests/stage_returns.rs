@@ -1,0 +1,140 @@
+//! Space that comes back in another order than it was given in.
+#![cfg(not(feature = "shuttle"))]
+
+use std::time::Duration;
+
+use belady_control::sampler::Step;
+use belady_data::stage::{Batch, Block, Consumer, Producer, RingConfig, Take, Wait, ring};
+
+/// Bytes of the one sample in each batch, and of the block that it lies in.
+const SAMPLE: u64 = 4000;
+const BLOCK: usize = 4032;
+
+fn reserve(producer: &mut Producer, iteration: u32) -> Option<Block> {
+    producer.reserve(Step { epoch: 0, iteration }, &[iteration], &[SAMPLE]).unwrap()
+}
+
+/// Reserves, fills and publishes a batch; the block is still to be let go of.
+fn put(producer: &mut Producer, iteration: u32) -> Option<Block> {
+    let block = reserve(producer, iteration)?;
+    // SAFETY: this thread alone has the block, and has not published it.
+    unsafe { block.slot(0) }.fill(iteration as u8);
+    block.publish();
+    Some(block)
+}
+
+fn take(consumer: &mut Consumer) -> Batch {
+    match consumer.take(Some(Duration::ZERO)) {
+        Take::Batch(batch) => batch,
+        other => panic!("published, and yet {other:?}"),
+    }
+}
+
+fn is_unharmed(batch: &Batch) -> bool {
+    let iteration = batch.step().iteration;
+    batch.sample(0) == iteration && batch.bytes(0).iter().all(|byte| *byte == iteration as u8)
+}
+
+fn ring_of(blocks: usize, batches: u32) -> (Producer, Consumer) {
+    ring(&RingConfig { capacity: blocks * BLOCK, batches, align: 1 }).unwrap()
+}
+
+#[test]
+fn one_read_that_never_returned_stopped_the_run() {
+    // Room for the batch of the hung read, the one that is held, and the next.
+    let (mut producer, mut consumer) = ring_of(6, 3);
+    let hung = put(&mut producer, 0).unwrap();
+    // SAFETY: nobody writes to it, and the space is not given away while the block lives.
+    let written = unsafe { hung.slot(0) }.as_ptr();
+    let mut held = take(&mut consumer);
+    for iteration in 1..1000 {
+        put(&mut producer, iteration).expect("room beside the hung and the held batch");
+        let next = take(&mut consumer);
+        assert!(is_unharmed(&held) && is_unharmed(&next) && next.step().iteration == iteration);
+        held = next;
+        assert_eq!((producer.lent(), producer.ready()), (1, 0));
+    }
+    // SAFETY: as above.
+    assert!(
+        unsafe { std::slice::from_raw_parts(written, SAMPLE as usize) } == [0; SAMPLE as usize]
+    );
+    // The last two outstanding batches are the hung one and the held one, until it returns.
+    drop((hung, held));
+    let _blocks = [1000, 1001, 1002].map(|iteration| reserve(&mut producer, iteration).unwrap());
+}
+
+#[test]
+fn a_hung_read_in_the_smallest_ring_is_a_wait_until_the_held_batch_goes() {
+    let (mut producer, mut consumer) = ring_of(2, 8);
+    let hung = put(&mut producer, 0).unwrap();
+    drop(take(&mut consumer));
+    put(&mut producer, 1).unwrap();
+    let held = take(&mut consumer);
+    assert!(reserve(&mut producer, 2).is_none());
+    assert_eq!((producer.lent(), producer.wait(Duration::ZERO)), (1, Wait::TimedOut));
+    drop(held);
+    assert_eq!((producer.lent(), producer.wait(Duration::ZERO)), (0, Wait::Released));
+    put(&mut producer, 2).unwrap();
+    assert!(is_unharmed(&take(&mut consumer)));
+    drop(hung);
+    assert_eq!(producer.wait(Duration::ZERO), Wait::Released);
+}
+
+#[test]
+fn a_pause_left_most_of_the_ring_out_of_reach() {
+    for keeps_up_for in 3..24 {
+        let (mut producer, mut consumer) = ring_of(1000, 1024);
+        let mut iterations = 0..;
+        let mut put_next = |producer: &mut Producer| put(producer, iterations.next().unwrap());
+        let mut held = None;
+        for _ in 0..keeps_up_for {
+            while producer.ready() < 2 {
+                put_next(&mut producer).unwrap();
+            }
+            held = Some(take(&mut consumer));
+        }
+        // Now it pauses, with that batch in its hands.
+        while put_next(&mut producer).is_some() {}
+        assert_eq!((producer.lent(), producer.ready()), (1, 999));
+        assert!(held.is_some_and(|batch| is_unharmed(&batch)));
+    }
+}
+
+#[test]
+fn a_wait_ends_when_a_later_batch_comes_back_first() {
+    let (mut producer, mut consumer) = ring_of(4, 8);
+    for iteration in 0..4 {
+        put(&mut producer, iteration).unwrap();
+    }
+    let [first, second, third] = [(); 3].map(|()| take(&mut consumer));
+    assert!(reserve(&mut producer, 4).is_none());
+    assert_eq!(producer.wait(Duration::ZERO), Wait::TimedOut);
+    drop(second);
+    assert_eq!(producer.wait(Duration::ZERO), Wait::Released);
+    assert_eq!((producer.lent(), producer.ready()), (2, 1));
+    put(&mut producer, 4).unwrap();
+    assert!(reserve(&mut producer, 5).is_none());
+    assert_eq!(producer.wait(Duration::ZERO), Wait::TimedOut, "known of already");
+    assert_eq!((producer.lent(), producer.ready()), (2, 2));
+    assert!(is_unharmed(&first) && is_unharmed(&third));
+    assert!([3, 4].iter().all(|next| take(&mut consumer).step().iteration == *next));
+}
+
+#[test]
+fn hung_reads_use_up_the_batches_that_may_be_outstanding_one_by_one() {
+    let (mut producer, mut consumer) = ring_of(100, 4);
+    let mut hung = Vec::new();
+    for iteration in 0..4 {
+        hung.push(put(&mut producer, iteration).unwrap());
+        drop(take(&mut consumer));
+    }
+    assert_eq!((producer.lent(), producer.ready()), (0, 0));
+    assert!(reserve(&mut producer, 4).is_none());
+    assert_eq!(producer.wait(Duration::ZERO), Wait::TimedOut);
+    drop(hung.remove(2));
+    assert_eq!(producer.wait(Duration::ZERO), Wait::Released);
+    for iteration in 4..20 {
+        put(&mut producer, iteration).unwrap();
+        assert!(is_unharmed(&take(&mut consumer)));
+    }
+}
