@@ -3,6 +3,7 @@
 mod source_support;
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 use belady_data::source::{OpenOptions, ReadError, Want};
 use proptest::prelude::*;
@@ -73,6 +74,35 @@ fn a_file_that_shrinks_while_it_is_kept_open() {
     let error = read(&*source, &[39]).expect_err("shrunk");
     assert!(matches!(error, ReadError::Changed { sample: 39, .. }), "{error}");
     assert!(error.to_string().contains("had 4000 bytes and has 3950"), "{error}");
+}
+
+/// The check of the time once came before the read, and what was written in between was
+/// delivered. Many rounds, since a round shows it only if the write falls into a read.
+#[test]
+fn a_file_rewritten_during_a_read_is_not_delivered() {
+    for round in 0..20_u64 {
+        let size = 4 << 20;
+        let dataset = Dataset::with(&[("a", &vec![b'a'; size])]);
+        let path = dataset.root.join("a");
+        let file = fs::File::options().write(true).open(&path).expect("opened");
+        let hour_ago = SystemTime::now() - Duration::from_hours(1);
+        file.set_modified(hour_ago).expect("touched");
+        let source = dataset.open(if round % 2 == 0 { "flat" } else { "records:4194304" });
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                loop {
+                    match read(&*source, &[0]) {
+                        Ok(bytes) => assert!(bytes[0].iter().all(|&byte| byte == b'a')),
+                        Err(error) => return error,
+                    }
+                }
+            });
+            std::thread::sleep(Duration::from_micros(500 * round));
+            std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'b'; size], 0).expect("written");
+            let error = reader.join().expect("right bytes or an error");
+            assert!(matches!(error, ReadError::Changed { sample: 0, .. }), "{error}");
+        });
+    }
 }
 
 #[test]

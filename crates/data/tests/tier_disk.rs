@@ -286,6 +286,146 @@ fn caches_in_use_keep_their_part_of_the_quota() {
     assert!(disk_usage(&root(directory.path())) <= QUOTA + 100_000);
 }
 
+fn fingerprints(directory: &Path) -> Vec<u64> {
+    disk::list(directory).expect("listed").iter().map(|info| info.fingerprint).collect()
+}
+
+/// The share once was taken for the quota of all, and idle caches went for nothing.
+#[test]
+fn a_small_share_removes_no_idle_caches() {
+    let directory = tempdir().expect("a directory");
+    for fingerprint in [1, 2] {
+        let (tier, sizes) = dataset(directory.path(), fingerprint, 4 * QUOTA);
+        assert_eq!(fill(&tier, &sizes), 200);
+    }
+    let sizes = mixed_sizes(200);
+    let with = |fingerprint, share| {
+        let config = config(directory.path(), 4 * QUOTA, &sizes);
+        DiskTier::open(DiskConfig { fingerprint, share: Bytes(share), ..config })
+    };
+    let (third, fourth) = (with(3, 100_000), with(4, 200_000));
+    assert_eq!(third.status().degraded, None, "it has what it asked for");
+    assert!((1..=100_000).contains(&third.status().capacity.0), "{:?}", third.status());
+    assert!((100_001..=200_000).contains(&fourth.status().capacity.0), "{:?}", fourth.status());
+    assert!(fill(&third, &sizes) > 0 && fill(&fourth, &sizes) > 0);
+    assert_eq!(fingerprints(directory.path()), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_share_of_nothing_opens_nothing_and_removes_nothing() {
+    let (directory, _) = filled(&mixed_sizes(300));
+    let sizes = mixed_sizes(200);
+    let config = config(directory.path(), 10_000, &sizes);
+    let tier = DiskTier::open(DiskConfig { fingerprint: 1, share: Bytes(0), ..config });
+    assert_eq!(fingerprints(directory.path()), [FINGERPRINT]);
+    assert_eq!(tier.put(1, &payload(1, &sizes)), Put::Refused);
+    assert_eq!(tier.status().capacity, Bytes(0));
+    assert!(degraded(&tier).contains("left for this job"), "{}", degraded(&tier));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Jobs come and go with any shares: the directory never passes its quota.
+    #[test]
+    fn all_caches_together_stay_within_the_quota(
+        jobs in proptest::collection::vec((0_u64..6, 0_u64..900_000, any::<bool>()), 1..12),
+    ) {
+        let directory = tempdir().expect("a directory");
+        let sizes = mixed_sizes(200);
+        let mut open: Vec<DiskTier> = Vec::new();
+        for (fingerprint, share, close_one) in jobs {
+            if close_one && !open.is_empty() {
+                open.remove(0);
+            }
+            let config = config(directory.path(), QUOTA, &sizes);
+            let tier = DiskTier::open(DiskConfig { fingerprint, share: Bytes(share), ..config });
+            let status = tier.status();
+            let shared = status.degraded.as_ref().is_some_and(|why| why.contains("is shared"));
+            prop_assert!(shared || status.capacity.0 <= share, "{status:?}");
+            open.push(tier);
+            for tier in &open {
+                fill(tier, &sizes);
+            }
+            prop_assert!(disk_usage(&root(directory.path())) <= QUOTA);
+        }
+    }
+}
+
+/// More samples than are looked through while a cache is opened.
+fn many_small_samples() -> Arc<Sizes> {
+    Arc::new(Sizes::Equal { bytes: 20, samples: 40_000 })
+}
+
+#[test]
+fn a_large_cache_is_of_use_before_its_room_is_worked_out() {
+    let sizes = many_small_samples();
+    let directory = tempdir().expect("a directory");
+    let quota = 4 << 20;
+    let tier = open(directory.path(), quota, &sizes);
+    assert_eq!(fill(&tier, &sizes), 40_000);
+    (0..100).for_each(|sample| assert!(tier.evict(sample)));
+    let status = tier.status();
+    drop(tier);
+    for _ in 0..5 {
+        let tier = open(directory.path(), quota, &sizes);
+        assert_eq!(tier.status(), status, "at once");
+        assert!(tier.holds(100) && !tier.holds(99));
+        let put = tier.put(1, &payload(1, &sizes));
+        assert!(matches!(put, Put::Stored | Put::Refused), "{put:?}");
+        assert!(tier.evict(1) == (put == Put::Stored), "evicting waits");
+        tier.recover();
+        assert_eq!(tier.put(1, &payload(1, &sizes)), Put::Stored);
+        assert!(tier.evict(1));
+        // Closed and opened again at any moment of the recovery: still the writer.
+        for _ in 0..3 {
+            drop(open(directory.path(), quota, &sizes));
+        }
+    }
+}
+
+#[test]
+fn a_count_of_samples_that_a_crash_left_wrong_is_put_right() {
+    for sizes in [mixed_sizes(300), many_small_samples()] {
+        for wrong in [0, 7, u64::MAX] {
+            let directory = tempdir().expect("a directory");
+            let tier = open(directory.path(), 4 << 20, &sizes);
+            fill(&tier, &sizes);
+            let status = tier.status();
+            drop(tier);
+            let words = [wrong.to_le_bytes(), wrong.to_le_bytes()].concat();
+            overwrite(&cache(directory.path()).join("index"), 4096 - 24, &words);
+            let tier = open(directory.path(), 4 << 20, &sizes);
+            assert!(tier.status().samples > 0, "warm is not taken for cold");
+            assert!(tier.status().used <= tier.status().capacity);
+            tier.recover();
+            assert_eq!(tier.status(), status);
+        }
+    }
+}
+
+#[test]
+fn large_samples_begin_at_blocks() {
+    let sizes = Arc::new(Sizes::from_bytes((0..30).map(|at| 60_000 + at * 1_003).collect()));
+    let directory = tempdir().expect("a directory");
+    let mut config = config(directory.path(), 3 << 20, &sizes);
+    config.segment = Some(Bytes(1 << 20));
+    let tier = DiskTier::open(config.clone());
+    assert_eq!(fill(&tier, &sizes), 30);
+    (0..30).step_by(2).for_each(|sample| assert!(tier.evict(sample)));
+    assert_eq!(fill(&tier, &sizes), 15, "some of them in pieces");
+    drop(tier);
+    let bytes = fs::read(cache(directory.path()).join("index")).expect("read");
+    assert_eq!(check_index(&bytes).expect("sound").header.granule.bytes(), 512);
+    for entry in fs::read_dir(cache(directory.path())).expect("listed") {
+        let file = File::open(entry.expect("an entry").path()).expect("opened");
+        file.sync_all().expect("synced");
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
+    }
+    let tier = DiskTier::open(config);
+    assert_eq!(hits(&tier, &sizes), 30);
+}
+
 #[test]
 fn a_quota_below_the_index_turns_the_tier_off_with_a_word() {
     let directory = tempdir().expect("a directory");

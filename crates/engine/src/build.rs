@@ -167,9 +167,10 @@ impl Engine {
         let tier = |(config, &bytes): (&TierConfig, &u64)| -> Arc<dyn Tier> {
             match config {
                 TierConfig::Ram { .. } => Arc::new(RamTier::new(Bytes(bytes), sizes.clone())),
-                TierConfig::Disk { directory, .. } => Arc::new(DiskTier::open(DiskConfig {
+                TierConfig::Disk { directory, capacity } => Arc::new(DiskTier::open(DiskConfig {
                     directory: directory.clone(),
-                    capacity: Bytes(bytes),
+                    quota: *capacity,
+                    share: Bytes(bytes),
                     fingerprint: job.source.catalog().fingerprint(),
                     name: job.name.clone(),
                     sizes: sizes.clone(),

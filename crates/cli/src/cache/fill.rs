@@ -59,7 +59,8 @@ pub fn run(args: &FillArgs) -> anyhow::Result<()> {
     let sizes = Arc::new(source.catalog().sizes());
     let tier = DiskTier::open(DiskConfig {
         directory: args.directory.clone(),
-        capacity: args.quota,
+        quota: args.quota,
+        share: args.quota,
         fingerprint: source.catalog().fingerprint(),
         name: args.dataset.name(),
         sizes: Arc::clone(&sizes),

@@ -295,6 +295,13 @@ pub(super) fn complete(block: &mut [u8], layout: &Layout) {
     seal(block);
 }
 
+/// Tells the dataset of a block from others that are equal but for this.
+pub(super) fn add_to_fingerprint(block: &mut [u8], what: u64) {
+    let both = [fingerprint(block).to_le_bytes(), what.to_le_bytes()].concat();
+    put(block, 32, hash(&both));
+    seal(block);
+}
+
 /// Writes the checksum that belongs to a block's content.
 pub(super) fn seal(block: &mut [u8]) {
     if block.len() >= CHECKED_FROM {

@@ -146,6 +146,16 @@ impl Catalog {
         CatalogBuilder { samples: samples.collect(), ..Default::default() }.finish()
     }
 
+    /// As [`Self::of_sizes`], where the bytes follow from a seed: it tells this dataset from
+    /// others of equal sizes.
+    pub fn of_seed(sizes: impl IntoIterator<Item = u64>, seed: u64) -> Self {
+        let Self { mut block, layout } = Self::of_sizes(sizes);
+        if let Block::Owned(bytes) = &mut block {
+            block::add_to_fingerprint(bytes, seed);
+        }
+        Self { block, layout }
+    }
+
     /// A catalog from the bytes of a snapshot, all of which are checked.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, SnapshotError> {
         let layout = Layout::check(&bytes)?;

@@ -1,10 +1,11 @@
 //! Reading samples out of a dataset's files: the source behind every format.
 //!
 //! A request takes wants that lie in one file. The file is opened (or found among the
-//! [`descriptors`](super::descriptors) kept open, where files are few), its size and time
-//! are compared with the catalog, and all wants are read with one call, what lies between
-//! them into memory that is thrown away. A format may have a [`Trailer`] behind each
-//! sample, which is read along and checked.
+//! [`descriptors`](super::descriptors) kept open, where files are few), and all wants are
+//! read with one call, what lies between them into memory that is thrown away. A format may
+//! have a [`Trailer`] behind each sample, which is read along and checked. Then the file's
+//! size and time are compared with the catalog: bytes count only if nobody had begun to
+//! write when the last of them was read.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -89,7 +90,19 @@ impl Files {
             Handle::Own(file) => (file, Cold::Buffered),
             Handle::Kept(kept) => (&kept.file, kept.cold()),
         };
-        self.check_unchanged(file, wants[0].sample, number)?;
+        let first = wants[0].sample;
+        let outcome = self.read_wants(file, number, wants, cold);
+        // That the file changed also explains whatever went wrong.
+        self.check_unchanged(file, first, number).and(outcome)
+    }
+
+    fn read_wants(
+        &self,
+        file: &File,
+        number: u32,
+        wants: &mut [Want<'_>],
+        cold: Cold<'_>,
+    ) -> Result<(), ReadError> {
         let mut rest = wants;
         while !rest.is_empty() {
             let (together, others) = rest.split_at_mut(self.count_together(rest));
@@ -161,7 +174,7 @@ impl Files {
         if let ([want], None) = (&mut *wants, self.opening.trailer) {
             let wanted = want.into.len();
             let got = self.call(wanted, || file::read_exact_at(file, start, want.into, cold));
-            return self.check_whole(file, number, wants, wanted, got);
+            return self.check_whole(number, wants, wanted, got);
         }
         SCRATCH.with_borrow_mut(|scratch| {
             let behind = self.lay_out(wants, scratch);
@@ -170,7 +183,7 @@ impl Files {
                 let mut pieces = pieces(wants, scratch, &behind);
                 file::read_vectored_at(file, start, &mut pieces, cold)
             });
-            self.check_whole(file, number, wants, wanted, got)?;
+            self.check_whole(number, wants, wanted, got)?;
             self.check_trailers(number, wants, scratch, &behind)
         })
     }
@@ -226,7 +239,6 @@ impl Files {
     /// Turns a call that failed or brought too little into the error it is.
     fn check_whole(
         &self,
-        file: &File,
         number: u32,
         wants: &[Want<'_>],
         wanted: usize,
@@ -234,12 +246,12 @@ impl Files {
     ) -> Result<(), ReadError> {
         match got {
             Ok(got) if got == wanted => Ok(()),
-            Ok(got) => Err(self.short(file, number, wants, got as u64)),
+            Ok(got) => Err(self.short(number, wants, got as u64)),
             Err(error) => Err(self.failed(wants[0].sample, number, error)),
         }
     }
 
-    fn short(&self, file: &File, number: u32, wants: &[Want<'_>], got: u64) -> ReadError {
+    fn short(&self, number: u32, wants: &[Want<'_>], got: u64) -> ReadError {
         let start = self.catalog.location(wants[0].sample).offset;
         // The last one, if only its trailer is missing.
         let cut = wants.iter().find(|want| {
@@ -247,9 +259,6 @@ impl Files {
             location.offset + location.length > start + got
         });
         let sample = cut.unwrap_or(&wants[wants.len() - 1]).sample;
-        if let Err(changed) = self.check_unchanged(file, sample, number) {
-            return changed;
-        }
         let location = self.catalog.location(sample);
         let got = (start + got).saturating_sub(location.offset).min(location.length);
         ReadError::Short { sample, path: self.path_of(number), expected: location.length, got }

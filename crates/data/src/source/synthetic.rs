@@ -25,7 +25,7 @@ pub struct Synthetic {
 
 impl Synthetic {
     pub fn of_sizes(sizes: impl IntoIterator<Item = u64>, seed: u64) -> Self {
-        let catalog = Catalog::of_sizes(sizes);
+        let catalog = Catalog::of_seed(sizes, seed);
         Self { catalog, seed, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
@@ -158,6 +158,15 @@ mod tests {
             let share = sizes.sum::<u64>() as f64 / 1e6 / mean as f64;
             assert!((0.98..1.02).contains(&share), "{share} of {mean}");
         }
+    }
+
+    #[test]
+    fn another_seed_is_another_dataset() {
+        let fingerprint = |seed| Synthetic::of_sizes([5, 6], seed).catalog.fingerprint();
+        assert_eq!(fingerprint(1), fingerprint(1));
+        assert_ne!(fingerprint(1), fingerprint(2));
+        let bytes = Synthetic::of_sizes([5, 6], 1).catalog.as_bytes().to_vec();
+        assert_eq!(Catalog::from_bytes(bytes).expect("sound").fingerprint(), fingerprint(1));
     }
 
     #[test]

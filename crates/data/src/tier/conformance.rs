@@ -22,6 +22,8 @@ trait Maker {
     /// A tier; what an earlier one of the same maker held is still there if `KEEPS`.
     fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier>;
     const KEEPS: bool;
+    /// The size of one more sample.
+    const LARGE: Option<u64> = None;
     /// Room that a tier may need beyond the sample itself when it lies in pieces.
     fn slack(held: u64) -> u64;
 }
@@ -71,9 +73,11 @@ impl Maker for Disk {
         // The quota pays for the index, the lock and a little more as well.
         let index = 4096 + (24 * u64::from(sizes.len())).next_multiple_of(4096);
         let others = 2 * 4096;
+        let quota = Bytes(capacity.0.next_multiple_of(4096) + index + others);
         Box::new(DiskTier::open(DiskConfig {
             directory: self.0.path().to_owned(),
-            capacity: Bytes(capacity.0.next_multiple_of(4096) + index + others),
+            quota,
+            share: quota,
             fingerprint: 42,
             name: "conformance".to_owned(),
             sizes: Arc::clone(sizes),
@@ -85,6 +89,24 @@ impl Maker for Disk {
     fn slack(held: u64) -> u64 {
         let holes = held + 8;
         GRANULE * holes * holes
+    }
+}
+
+/// A disk tier of samples that begin at blocks.
+struct DiskOfBlocks(Disk);
+
+impl Maker for DiskOfBlocks {
+    const KEEPS: bool = true;
+    /// Large enough that the mean size is that of large samples. It never fits.
+    const LARGE: Option<u64> = Some(4 << 20);
+
+    fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier> {
+        self.0.make(capacity, sizes)
+    }
+
+    /// Every sample may leave most of a block unused, and so may every hole and a table.
+    fn slack(held: u64) -> u64 {
+        3 * 512 * (held + 8)
     }
 }
 
@@ -150,9 +172,10 @@ impl Model {
 fn run<M: Maker>(
     maker: &M,
     capacity: u64,
-    sizes: Vec<u64>,
+    mut sizes: Vec<u64>,
     steps: Vec<Step>,
 ) -> Result<(), TestCaseError> {
+    sizes.extend(M::LARGE);
     let sizes = Arc::new(Sizes::from_bytes(sizes));
     let mut tier = maker.make(Bytes(capacity), &sizes);
     let capacity = tier.status().capacity.0;
@@ -228,7 +251,7 @@ fn run<M: Maker>(
 
 fn agrees_with_the_model<M: Maker>(cases: u32, new: impl Fn() -> M) {
     let inputs = (0_u64..60_000, sizes()).prop_flat_map(|(capacity, sizes)| {
-        let steps = steps(sizes.len() as u32);
+        let steps = steps((sizes.len() + usize::from(M::LARGE.is_some())) as u32);
         (Just(capacity), Just(sizes), steps)
     });
     let mut runner =
@@ -318,6 +341,11 @@ fn faulty_without_faults_agrees_with_the_model() {
 #[test]
 fn disk_agrees_with_the_model() {
     agrees_with_the_model(120, Disk::new);
+}
+
+#[test]
+fn disk_of_blocks_agrees_with_the_model() {
+    agrees_with_the_model(120, || DiskOfBlocks(Disk::new()));
 }
 
 #[test]

@@ -26,7 +26,8 @@ pub fn payload(sample: SampleId, sizes: &Sizes) -> Vec<u8> {
 pub fn config(directory: &Path, capacity: u64, sizes: &Arc<Sizes>) -> DiskConfig {
     DiskConfig {
         directory: directory.to_owned(),
-        capacity: Bytes(capacity),
+        quota: Bytes(capacity),
+        share: Bytes(capacity),
         fingerprint: FINGERPRINT,
         name: "a dataset".to_owned(),
         sizes: Arc::clone(sizes),

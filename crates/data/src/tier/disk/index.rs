@@ -1,7 +1,8 @@
 //! The index file: a header page, one entry a sample, and the samples' sizes.
 //!
 //! ```text
-//!   0      magic, version, granule, fingerprint, samples, segment size, width, name ... checksum
+//!   0      magic, version, granule, fingerprint, samples, segment size, width, name ...
+//!          samples held, bytes held, checksum of the page without these two
 //!   4096   entry 0: checksum u64, location u64; entry 1; ...
 //!          size 0; size 1; ...   (0, 4 or 8 bytes each, as the header's width says)
 //! ```
@@ -9,7 +10,9 @@
 //! The file is mapped, so its entries live in the page cache and outlive the process. A
 //! sample appears by its data, then its checksum, then its location, and goes by its
 //! location; whatever a crash leaves half done either has no location or fails its
-//! checksum. Sizes are there for those who look at a cache without its dataset.
+//! checksum. What is held is counted beside, so that nobody need walk over the entries to know
+//! it; a crash between an entry and the count leaves the count wrong by as much, until the
+//! next writer has read the entries. Sizes are there for those who look at a cache without its dataset.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -22,16 +25,17 @@ use belady_control::Sizes;
 use memmap2::{MmapOptions, MmapRaw};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use super::granule::Granule;
 use super::io::reserve;
 use super::location::Location;
 use crate::SampleId;
-use crate::tier::extents::GRANULE;
 
 const MAGIC: [u8; 8] = *b"BELADYIX";
 pub(super) const VERSION: u32 = 1;
 pub(super) const PAGE: u64 = 4096;
 const ENTRY: u64 = 16;
 const CHECKSUM_AT: usize = PAGE as usize - 8;
+const HELD_AT: usize = PAGE as usize - 24;
 const NAME_AT: usize = 64;
 /// Names are for people; longer ones are cut.
 const NAME_BYTES: usize = 512;
@@ -58,6 +62,7 @@ pub enum IndexError {
 pub struct Header {
     pub fingerprint: u64,
     pub samples: u32,
+    pub granule: Granule,
     pub segment_bytes: u64,
     pub name: String,
     width: Width,
@@ -80,13 +85,14 @@ impl Header {
             Sizes::Narrow(_) => Width::Narrow,
             Sizes::Wide(_) => Width::Wide,
         };
-        Self { fingerprint, samples: sizes.len(), segment_bytes, name, width }
+        let granule = Granule::for_sizes(sizes);
+        Self { fingerprint, samples: sizes.len(), granule, segment_bytes, name, width }
     }
 
     /// Whether it was made for such a dataset.
     pub(super) fn is_of(&self, fingerprint: u64, sizes: &Sizes) -> bool {
-        let expected = Self::new(fingerprint, &self.name, self.segment_bytes, sizes);
-        *self == expected
+        let Self { granule, segment_bytes, .. } = *self;
+        *self == Self { granule, ..Self::new(fingerprint, &self.name, segment_bytes, sizes) }
     }
 
     /// Bytes of the whole file.
@@ -108,7 +114,7 @@ impl Header {
         };
         page[..8].copy_from_slice(&MAGIC);
         page[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        page[12..16].copy_from_slice(&(GRANULE as u32).to_le_bytes());
+        page[12..16].copy_from_slice(&(self.granule.bytes() as u32).to_le_bytes());
         page[16..24].copy_from_slice(&self.fingerprint.to_le_bytes());
         page[24..32].copy_from_slice(&u64::from(self.samples).to_le_bytes());
         page[32..40].copy_from_slice(&self.segment_bytes.to_le_bytes());
@@ -132,12 +138,13 @@ impl Header {
         if version != VERSION {
             return Err(IndexError::Version { found: version });
         }
-        if xxh3_64(&page[..CHECKSUM_AT]) != u64_at(page, CHECKSUM_AT) {
+        let mut fixed = page[..CHECKSUM_AT].to_vec();
+        fixed[HELD_AT..].fill(0);
+        if xxh3_64(&fixed) != u64_at(page, CHECKSUM_AT) {
             return Err(IndexError::Checksum);
         }
-        if u64::from(u32_at(page, 12)) != GRANULE {
-            return Err(IndexError::Nonsense("granule"));
-        }
+        let granule = Granule::of_length(u64::from(u32_at(page, 12)))
+            .ok_or(IndexError::Nonsense("granule"))?;
         let samples = u32::try_from(u64_at(page, 24))
             .map_err(|_| IndexError::Nonsense("number of samples"))?;
         let segment_bytes = u64_at(page, 32);
@@ -155,7 +162,7 @@ impl Header {
             return Err(IndexError::Nonsense("length of the name"));
         }
         let name = String::from_utf8_lossy(&page[NAME_AT..NAME_AT + length]).into_owned();
-        Ok(Self { fingerprint: u64_at(page, 16), samples, segment_bytes, name, width })
+        Ok(Self { fingerprint: u64_at(page, 16), samples, granule, segment_bytes, name, width })
     }
 
     fn check_length(&self, found: u64) -> Result<(), IndexError> {
@@ -180,6 +187,14 @@ pub struct Entry {
     pub checksum: u64,
     /// `None` if the sample is not held.
     pub location: Option<Location>,
+}
+
+/// How much an index holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub samples: u64,
+    /// Room that they take in the segments.
+    pub bytes: u64,
 }
 
 /// An index in memory that does not change, read without trust.
@@ -298,33 +313,67 @@ impl Index {
         Location::decode(u64::from_le(location.load(Ordering::Acquire)))
     }
 
-    /// Shows a sample whose data is written. Only for a writable index.
-    pub fn publish(&self, sample: SampleId, checksum_of: u64, at: Location) {
+    /// Shows a sample of `size` bytes whose data is written. Only for a writable index.
+    pub fn publish(&self, sample: SampleId, size: u64, checksum_of: u64, at: Location) {
         if let Some([checksum, location]) = self.words(sample) {
             checksum.store(checksum_of.to_le(), Ordering::Relaxed);
             location.store(at.encode().to_le(), Ordering::Release);
+            self.count(u64::saturating_add, size, at);
         }
     }
 
-    /// Lets a sample go. Only for a writable index.
-    pub fn clear(&self, sample: SampleId) {
-        if let Some([_, location]) = self.words(sample) {
-            location.store(0, Ordering::Release);
+    /// Lets a sample of `size` bytes go. Only for a writable index.
+    pub fn clear(&self, sample: SampleId, size: u64) {
+        if let Some([_, location]) = self.words(sample)
+            && let Some(at) = Location::decode(u64::from_le(location.swap(0, Ordering::AcqRel)))
+        {
+            self.count(u64::saturating_sub, size, at);
         }
+    }
+
+    /// How much is held, as far as is known without looking at the entries.
+    pub fn held(&self) -> Held {
+        let [samples, bytes] =
+            self.held_words().map(|word| u64::from_le(word.load(Ordering::Relaxed)));
+        Held { samples: samples.min(u64::from(self.header.samples)), bytes }
+    }
+
+    /// Puts the count right. Only for a writable index whose entries do not change meanwhile.
+    pub fn set_held(&self, held: Held) {
+        let [samples, bytes] = self.held_words();
+        samples.store(held.samples.to_le(), Ordering::Relaxed);
+        bytes.store(held.bytes.to_le(), Ordering::Relaxed);
+    }
+
+    fn count(&self, change: impl Fn(u64, u64) -> u64, size: u64, at: Location) {
+        let granule = self.header.granule;
+        let pieces = at.pieces.map_or(1, u64::from);
+        // The size may be one that a broken index made up.
+        let room = granule.count_in_pieces(size, pieces).saturating_mul(granule.bytes());
+        for (word, by) in self.held_words().into_iter().zip([1, room]) {
+            let change = |held| Some(change(u64::from_le(held), by).to_le());
+            let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        }
+    }
+
+    fn held_words(&self) -> [&AtomicU64; 2] {
+        self.words_at(HELD_AT)
     }
 
     fn words(&self, sample: SampleId) -> Option<[&AtomicU64; 2]> {
-        if sample >= self.header.samples {
-            return None;
-        }
-        let at = (PAGE + ENTRY * u64::from(sample)) as usize;
+        (sample < self.header.samples)
+            .then(|| self.words_at((PAGE + ENTRY * u64::from(sample)) as usize))
+    }
+
+    /// Two words in the header or of an entry.
+    fn words_at(&self, at: usize) -> [&AtomicU64; 2] {
         #[expect(clippy::cast_ptr_alignment, reason = "the mapping starts on a page")]
-        // SAFETY: the mapping was checked to hold every entry, starts on a page and entries
-        // are aligned; it is only ever touched through these atomic words.
-        Some(unsafe {
-            let entry = self.map.as_mut_ptr().add(at).cast::<u64>();
-            [AtomicU64::from_ptr(entry), AtomicU64::from_ptr(entry.add(1))]
-        })
+        // SAFETY: the mapping was checked to hold the header and every entry, and starts on a
+        // page; the words are aligned, and only ever touched as atomic ones.
+        unsafe {
+            let first = self.map.as_mut_ptr().add(at).cast::<u64>();
+            [AtomicU64::from_ptr(first), AtomicU64::from_ptr(first.add(1))]
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! How segments are read and written.
 //!
-//! What was put lately is in the page cache and is read from there. What is not there comes
-//! straight from the disk, past the page cache ([`crate::file`]): the tier below RAM must not
-//! fill RAM a second time.
+//! What was put lately is in the page cache and is read from there. What is not there, and is
+//! large enough for it to pay, comes straight from the disk, past the page cache
+//! ([`crate::file`]): the tier below RAM should not fill RAM a second time. Small samples go
+//! through the page cache, which may drop them at any time.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,7 +25,8 @@ const CHUNK: usize = 1 << 20;
 pub(super) struct SegmentFile {
     path: PathBuf,
     file: File,
-    /// The same file past the page cache, opened at the first read that needs it.
+    /// The same file past the page cache, opened at the first read. `None` where the file
+    /// system has no direct reads.
     direct: OnceLock<Option<File>>,
 }
 

@@ -1,11 +1,12 @@
 //! Where a sample lies in the segments, as the index and the tables of pieces write it.
 //!
 //! A sample in one piece needs no more than its first granule. A sample in several begins,
-//! in its first piece, with a table of all its pieces, one granule each; its payload
-//! follows. What is read here may be torn or stale, so nothing is believed: pieces are
+//! in its first piece, with a table of all its pieces; its payload follows from the next
+//! granule on. What is read here may be torn or stale, so nothing is believed: pieces are
 //! checked against the sample's size, and the payload against its checksum.
 
-use crate::tier::extents::{Extent, GRANULE, granules};
+use super::granule::Granule;
+use crate::tier::extents::Extent;
 
 const PRESENT: u64 = 1 << 63;
 const CHAINED: u64 = 1 << 62;
@@ -42,9 +43,9 @@ impl Location {
     }
 }
 
-/// Granules to allocate for a payload in this many pieces.
-pub(super) fn granules_in_pieces(size: u64, pieces: u64) -> u64 {
-    granules(size) + if pieces > 1 { pieces } else { 0 }
+/// Bytes of the table of this many pieces.
+pub(super) fn table_bytes(pieces: u32) -> usize {
+    pieces as usize * 16
 }
 
 pub(super) fn encode_table(pieces: &[Extent]) -> Vec<u8> {
@@ -57,7 +58,12 @@ pub(super) fn encode_table(pieces: &[Extent]) -> Vec<u8> {
 
 /// The pieces that a table lists, if they can be those of a sample of `size` bytes that
 /// begins at `start`.
-pub(super) fn decode_table(table: &[u8], start: u64, size: u64) -> Option<Vec<Extent>> {
+pub(super) fn decode_table(
+    table: &[u8],
+    start: u64,
+    size: u64,
+    granule: Granule,
+) -> Option<Vec<Extent>> {
     let words: Vec<u64> = table
         .chunks_exact(8)
         .map(|word| u64::from_le_bytes(std::array::from_fn(|byte| word[byte])))
@@ -75,23 +81,22 @@ pub(super) fn decode_table(table: &[u8], start: u64, size: u64) -> Option<Vec<Ex
     let count = pieces.len() as u64;
     let first = pieces.first()?;
     let sound = first.start == start
-        && first.granules >= count
+        && first.granules >= granule.count_table(count)
         && count > 1
-        && total == granules_in_pieces(size, count);
+        && total == granule.count_in_pieces(size, count);
     sound.then_some(pieces)
 }
 
 /// The runs of bytes that hold the payload: place in the segments, and length.
-pub(super) fn payload_runs(pieces: &[Extent], size: u64) -> Vec<(u64, usize)> {
-    let table = if pieces.len() > 1 { pieces.len() as u64 } else { 0 };
+pub(super) fn payload_runs(pieces: &[Extent], size: u64, granule: Granule) -> Vec<(u64, usize)> {
     let mut rest = size;
-    let mut skip = table;
+    let mut skip = granule.count_table(pieces.len() as u64);
     let mut runs = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        let room = (piece.granules - skip) * GRANULE;
+        let room = (piece.granules - skip) * granule.bytes();
         let length = rest.min(room);
         if length > 0 {
-            runs.push(((piece.start + skip) * GRANULE, length as usize));
+            runs.push(((piece.start + skip) * granule.bytes(), length as usize));
         }
         rest -= length;
         skip = 0;

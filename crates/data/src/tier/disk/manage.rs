@@ -186,7 +186,7 @@ fn verify_samples(
     let view = check_index(&bytes)?;
     found.name.clone_from(&view.header.name);
     found.dropped = lock.is_some();
-    let segments = Segments::new(&cache.path, index.header.segment_bytes, false);
+    let segments = Segments::new(&cache.path, &index.header, false);
     let store = Store { index, segments, cache, writer: None };
     let samples = view.held().count() as u64;
     let mut payload = Vec::new();
@@ -198,7 +198,7 @@ fn verify_samples(
             found.good += 1;
         } else if lock.is_some() {
             found.damaged += 1;
-            store.index.clear(sample);
+            store.index.clear(sample, size);
         } else if store.index.entry(sample) == Some(entry) {
             found.damaged += 1;
         }

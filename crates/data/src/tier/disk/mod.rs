@@ -10,7 +10,7 @@
 //! | `directory` | which files there are, whose they are, who has them open |
 //! | `quota` | how much of the quota this dataset may use |
 //! | `open` | how these lead to an open cache |
-//! | `index`, `location` | the format of the index and of samples in pieces |
+//! | `index`, `granule`, `location` | the format of the index and of samples in pieces |
 //! | `space` | what is free |
 //! | `segments`, `io` | how bytes get to the disk and back |
 //! | `store` | put, get and evict |
@@ -21,6 +21,7 @@
 //! directory) is said once and makes the tier hold less or nothing; it never fails a call.
 
 mod directory;
+mod granule;
 mod index;
 mod io;
 mod location;
@@ -34,11 +35,13 @@ mod troubles;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 
 use belady_control::Sizes;
 use belady_control::model::Bytes;
 
 pub use directory::DirectoryError;
+pub use granule::Granule;
 pub use index::{Entry, Header, IndexError, IndexView, check_index};
 pub use location::Location;
 pub use manage::{CacheInfo, ManageError, Verified, VerifyProgress, Which, clear, list, verify};
@@ -48,12 +51,18 @@ use troubles::{Trouble, Troubles};
 use super::{Get, Put, Tier, TierStatus};
 use crate::SampleId;
 
+/// The room in a cache of so many samples is worked out while it is opened: that takes no
+/// more than some milliseconds.
+const FEW: u32 = 1 << 14;
+
 /// Where and for what a disk tier is.
 #[derive(Clone, Debug)]
 pub struct DiskConfig {
     pub directory: PathBuf,
     /// For all caches in the directory together, their indexes included.
-    pub capacity: Bytes,
+    pub quota: Bytes,
+    /// The most that this cache may use of it. With none, nothing is opened or removed.
+    pub share: Bytes,
     /// Tells the dataset from all others and from what it was before a change.
     pub fingerprint: u64,
     /// For people who look at the cache.
@@ -69,40 +78,62 @@ pub struct DiskConfig {
 pub struct DiskTier {
     sizes: Arc<Sizes>,
     /// `None` if the tier does nothing.
-    store: Option<Store>,
+    store: Option<Arc<Store>>,
     troubles: Troubles,
+    /// Works out the room in a large cache.
+    recovery: Option<JoinHandle<()>>,
 }
 
 impl DiskTier {
     /// Opens the cache of a dataset, or makes it. What cannot be is left out with a warning
     /// and told by [`Tier::status`].
+    ///
+    /// Which room the samples of an earlier run leave is worked out by a thread of its own if
+    /// they are many. Samples can be had meanwhile, and those that come are refused.
     pub fn open(config: DiskConfig) -> Self {
         let troubles = Troubles::default();
-        let store = match open::open(&config, &troubles) {
-            Ok(store) => Some(store),
-            Err(why) => {
-                let directory = config.directory.display();
-                let sentence = format!("the disk tier in {directory} is off: {why}");
-                troubles.warn(Trouble::Off, sentence);
-                None
-            }
-        };
-        Self { sizes: config.sizes, store, troubles }
+        let store = opened(&config, &troubles).map(Arc::new);
+        let recovery = store.as_ref().and_then(|store| begin_recovery(store, &config.sizes));
+        Self { sizes: config.sizes, store, troubles, recovery }
     }
 
-    /// Works out now what the first `put` would otherwise wait for: which room the samples
-    /// of earlier runs leave. May run on another thread while samples are read.
+    /// Waits until it is known which room the samples of earlier runs leave.
     pub fn recover(&self) {
-        if let Some(store) = &self.store
-            && let Some(writer) = &store.writer
-        {
-            store.recover(writer, &self.sizes);
+        if let Some(store) = &self.store {
+            store.recover(&self.sizes);
         }
     }
 
     fn is_sample(&self, sample: SampleId, length: usize) -> bool {
         sample < self.sizes.len() && self.sizes.get(sample) == length as u64
     }
+}
+
+fn opened(config: &DiskConfig, troubles: &Troubles) -> Option<Store> {
+    let off = |why: &str| format!("the disk tier in {} is off: {why}", config.directory.display());
+    if config.share == Bytes::ZERO {
+        // Whoever shares the quota out knows.
+        troubles.inform(Trouble::Off, off("none of its quota is left for this job"));
+        return None;
+    }
+    open::open(config, troubles)
+        .inspect_err(|why| troubles.warn(Trouble::Off, off(&why.to_string())))
+        .ok()
+}
+
+fn begin_recovery(store: &Arc<Store>, sizes: &Arc<Sizes>) -> Option<JoinHandle<()>> {
+    if store.writer.as_ref()?.is_ready() {
+        return None;
+    }
+    let thread = (sizes.len() > FEW).then(|| {
+        let (store, sizes) = (Arc::clone(store), Arc::clone(sizes));
+        Builder::new().name("belady-recover".into()).spawn(move || store.recover(&sizes)).ok()
+    });
+    let thread = thread.flatten();
+    if thread.is_none() {
+        store.recover(sizes);
+    }
+    thread
 }
 
 impl Tier for DiskTier {
@@ -153,6 +184,10 @@ impl Tier for DiskTier {
 
 impl Drop for DiskTier {
     fn drop(&mut self) {
+        // The writer's lock is ours until it has ended.
+        if let Some(recovery) = self.recovery.take() {
+            let _ = recovery.join();
+        }
         if let Some(store) = &self.store {
             store.cache.touch();
         }

@@ -1,7 +1,7 @@
 //! Opening a cache: as its writer, as one of its readers, or not at all.
 //!
 //! It must be quick, so nothing here looks at the entries of the index; what is free is
-//! worked out before the first sample is taken in.
+//! worked out behind it.
 
 use std::fs::File;
 use std::io;
@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::DiskConfig;
 use super::directory::{self, CacheDirectory, DirectoryError, Gate};
+use super::granule::Granule;
 use super::index::{Header, Index, OpenError, PAGE};
 use super::location::ADDRESSABLE;
 use super::quota;
@@ -73,7 +74,7 @@ fn open_as_reader(config: &DiskConfig, cache: CacheDirectory) -> Result<Store, U
     if !index.header.is_of(config.fingerprint, &config.sizes) {
         return Err(Unusable::Mismatch);
     }
-    let segments = Segments::new(&cache.path, index.header.segment_bytes, false);
+    let segments = Segments::new(&cache.path, &index.header, false);
     cache.touch();
     Ok(Store { index, segments, cache, writer: None })
 }
@@ -86,7 +87,7 @@ fn open_as_writer(
     troubles: &Troubles,
 ) -> Result<Store, Unusable> {
     let sizes = &config.sizes;
-    let segment = config.segment.map_or_else(|| segment_bytes(config.capacity.0), |bytes| bytes.0);
+    let segment = config.segment.map_or_else(|| segment_bytes(config.quota.0), |bytes| bytes.0);
     let header = Header::new(config.fingerprint, &config.name, segment, sizes);
     let index_bytes = header.file_bytes();
     let granted = granted(config, root, &cache, index_bytes, troubles)?;
@@ -99,16 +100,19 @@ fn open_as_writer(
     }
     CacheDirectory::grant(&lock, granted)?;
     cache.touch();
-    let index = index(config, &cache, &header, troubles)?;
-    let segments = Segments::new(&cache.path, index.header.segment_bytes, true);
-    let limit = room.min(ADDRESSABLE * GRANULE);
-    let made = segments.trim(limit)?;
-    let writer = Writer::new(made, limit, lock);
+    let (index, is_new) = index(config, &cache, &header, troubles)?;
+    let segments = Segments::new(&cache.path, &index.header, true);
+    let limit = room.min(ADDRESSABLE.saturating_mul(index.header.granule.bytes()));
+    let writer = if is_new {
+        Writer::of_empty(&segments, limit, lock)
+    } else {
+        Writer::new(segments.trim(limit)?, limit, lock)
+    };
     Ok(Store { index, segments, cache, writer: Some(writer) })
 }
 
-/// Bytes that the cache may use in all: of the quota, what it can use, others leave and
-/// the disk has.
+/// Bytes that the cache may use in all: of its share, what it can use, others leave of the
+/// quota and the disk has.
 fn granted(
     config: &DiskConfig,
     root: &Path,
@@ -116,12 +120,14 @@ fn granted(
     index_bytes: u64,
     troubles: &Troubles,
 ) -> Result<u64, Unusable> {
-    let quota = config.capacity.0;
-    let payload = config.sizes.total().0 + GRANULE * u64::from(config.sizes.len());
+    let quota = config.quota.0;
+    let granule = Granule::for_sizes(&config.sizes).bytes();
+    let payload = config.sizes.total().0 + granule * u64::from(config.sizes.len());
     // Tables of samples in pieces, and a little to move in.
     let need = index_bytes + payload + payload / 64 + (1 << 20);
-    let grant = quota::grant(root, config.fingerprint, quota, need)?;
-    if grant.bytes < need.min(quota) {
+    let wanted = need.min(config.share.0);
+    let grant = quota::grant(root, config.fingerprint, quota, wanted)?;
+    if grant.bytes < wanted.min(quota) {
         let sentence = format!(
             "caches of other datasets in use take {} of the {quota} bytes of {}; this one has {}",
             grant.others,
@@ -143,16 +149,18 @@ fn granted(
     Ok(grant.bytes.min(available))
 }
 
-/// The index that is there, or a new one.
+/// The index that is there, or a new one; whether it is new.
 fn index(
     config: &DiskConfig,
     cache: &CacheDirectory,
     header: &Header,
     troubles: &Troubles,
-) -> Result<Index, Unusable> {
+) -> Result<(Index, bool), Unusable> {
     let path = cache.index();
     let why = match Index::open(&path, true) {
-        Ok(index) if index.header.is_of(config.fingerprint, &config.sizes) => return Ok(index),
+        Ok(index) if index.header.is_of(config.fingerprint, &config.sizes) => {
+            return Ok((index, false));
+        }
         Ok(_) => Some(Unusable::Mismatch.to_string()),
         Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => Some(error.to_string()),
@@ -163,7 +171,7 @@ fn index(
     }
     cache.empty()?;
     Index::create(&path, header, &config.sizes)?;
-    Ok(Index::open(&path, true)?)
+    Ok((Index::open(&path, true)?, true))
 }
 
 fn segment_bytes(quota: u64) -> u64 {

@@ -1,7 +1,8 @@
 //! How much of a directory's quota a cache may use.
 //!
 //! The quota is one for all datasets whose caches lie in the directory. Caches in use keep
-//! what they were granted; idle ones make room, least recently used first.
+//! what they were granted, whether their writer is in this process or in another; idle ones
+//! make room, least recently used first. So what is on the disk never passes the quota.
 
 use std::io;
 use std::path::Path;
@@ -16,8 +17,8 @@ pub(super) struct Grant {
     pub others: u64,
 }
 
-/// Makes room for a cache that can use `need` bytes and grants what there is.
-pub(super) fn grant(root: &Path, fingerprint: u64, quota: u64, need: u64) -> io::Result<Grant> {
+/// Makes room for a cache that wants so many bytes and grants what there is.
+pub(super) fn grant(root: &Path, fingerprint: u64, quota: u64, wanted: u64) -> io::Result<Grant> {
     let mut others = 0;
     let mut idle = Vec::new();
     for cache in CacheDirectory::all(root)? {
@@ -30,7 +31,7 @@ pub(super) fn grant(root: &Path, fingerprint: u64, quota: u64, need: u64) -> io:
             Use::Idle => idle.push(cache),
         }
     }
-    let bytes = need.min(quota.saturating_sub(others));
+    let bytes = wanted.min(quota.saturating_sub(others));
     idle.sort_by_key(CacheDirectory::last_used);
     let mut unused: u64 = idle.iter().map(CacheDirectory::bytes).sum();
     for cache in idle {

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::granule::Granule;
+use super::index::{Header, PAGE};
 use super::io::SegmentFile;
-use super::location::{Location, MOST_PIECES, decode_table, payload_runs};
+use super::location::{Location, MOST_PIECES, decode_table, payload_runs, table_bytes};
 use crate::sync::{Mutex, lock};
-use crate::tier::extents::{Extent, GRANULE, granules};
+use crate::tier::extents::Extent;
 
 /// Bytes written between two starts of write-back: large enough to be sequential for a
 /// disk, small beside the kernel's own limits on dirty pages.
@@ -23,16 +25,18 @@ const WRITE_BACK: u64 = 8 << 20;
 pub(super) struct Segments {
     directory: PathBuf,
     segment_bytes: u64,
+    granule: Granule,
     writable: bool,
     open: Mutex<HashMap<u64, Arc<SegmentFile>>>,
     written: AtomicU64,
 }
 
 impl Segments {
-    pub fn new(directory: &Path, segment_bytes: u64, writable: bool) -> Self {
+    pub fn new(directory: &Path, header: &Header, writable: bool) -> Self {
         Self {
             directory: directory.to_owned(),
-            segment_bytes,
+            segment_bytes: header.segment_bytes,
+            granule: header.granule,
             writable,
             open: Mutex::new(HashMap::new()),
             written: AtomicU64::new(0),
@@ -43,18 +47,27 @@ impl Segments {
         self.segment_bytes
     }
 
+    pub fn granule(&self) -> Granule {
+        self.granule
+    }
+
+    /// Granules of a whole segment.
+    pub fn segment_granules(&self) -> u64 {
+        self.segment_bytes / self.granule.bytes()
+    }
+
     /// The pieces of a sample, from the table in its first piece if it has several.
     pub fn pieces(&self, location: Location, size: u64) -> io::Result<Vec<Extent>> {
         let Some(count) = location.pieces else {
-            return Ok(vec![Extent { start: location.start, granules: granules(size) }]);
+            return Ok(vec![Extent { start: location.start, granules: self.granule.count(size) }]);
         };
         let torn = || io::Error::new(io::ErrorKind::InvalidData, "a torn table of pieces");
         if u64::from(count) > MOST_PIECES {
             return Err(torn());
         }
-        let mut table = vec![0; count as usize * GRANULE as usize];
-        self.read(location.start * GRANULE, &mut table)?;
-        decode_table(&table, location.start, size).ok_or_else(torn)
+        let mut table = vec![0; table_bytes(count)];
+        self.read(location.start * self.granule.bytes(), &mut table)?;
+        decode_table(&table, location.start, size, self.granule).ok_or_else(torn)
     }
 
     /// Copies a sample's payload out; whether it is right, its checksum tells.
@@ -63,11 +76,11 @@ impl Segments {
             return Ok(());
         }
         if location.pieces.is_none() {
-            return self.read(location.start * GRANULE, into);
+            return self.read(location.start * self.granule.bytes(), into);
         }
         let pieces = self.pieces(location, into.len() as u64)?;
         let mut rest = into;
-        for (at, length) in payload_runs(&pieces, rest.len() as u64) {
+        for (at, length) in payload_runs(&pieces, rest.len() as u64, self.granule) {
             let (part, others) = rest.split_at_mut(length);
             self.read(at, part)?;
             rest = others;
@@ -91,7 +104,7 @@ impl Segments {
         self.segment_or_new(from / self.segment_bytes, true)?.extend(from - start, to - start)
     }
 
-    /// Bytes of room that the files have, at most `limit`; what lies beyond is given back
+    /// Bytes of room that the files have, in whole pages, at most `limit`; what lies beyond is given back
     /// to the disk.
     pub fn trim(&self, limit: u64) -> io::Result<u64> {
         let mut made = 0;
@@ -103,7 +116,7 @@ impl Segments {
             } else {
                 let segment = self.segment(number)?;
                 let bytes = segment.bytes()?;
-                let keep = bytes.min(self.segment_bytes).min(limit - made);
+                let keep = bytes.min(self.segment_bytes).min(limit - made) / PAGE * PAGE;
                 if keep < bytes {
                     segment.truncate(keep)?;
                 }

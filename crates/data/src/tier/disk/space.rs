@@ -1,7 +1,7 @@
 //! Room in the segments: what is free, and how the segments grow up to the quota.
 //!
-//! After a restart this is worked out from the index, once, before the first sample is
-//! taken in: every entry that can be right keeps its place, and all else is free. Entries
+//! After a restart this is worked out from the index, once, and no sample is taken in before
+//! that: every entry that can be right keeps its place, and all else is free. Entries
 //! that cannot be right (past the end, on top of another) are let go.
 
 use std::collections::{HashMap, HashSet};
@@ -9,15 +9,17 @@ use std::io;
 
 use belady_control::Sizes;
 
-use super::index::{Index, PAGE};
-use super::location::{Location, MOST_PIECES, granules_in_pieces};
+use super::granule::Granule;
+use super::index::{Held, Index, PAGE};
+use super::location::{Location, MOST_PIECES};
 use super::segments::Segments;
 use crate::SampleId;
-use crate::tier::extents::{Extent, Extents, GRANULE, granules};
+use crate::tier::extents::{Extent, Extents};
 
 /// Room in the segments of one cache.
 #[derive(Debug)]
 pub(super) struct Space {
+    granule: Granule,
     extents: Extents,
     /// Pieces of the samples that have several.
     chains: HashMap<SampleId, Vec<Extent>>,
@@ -27,7 +29,6 @@ pub(super) struct Space {
     limit: u64,
     /// Granules that turned out to be unusable.
     retired: u64,
-    pub held: u64,
 }
 
 /// What [`Space::allocate`] found.
@@ -47,20 +48,21 @@ impl Space {
         made: u64,
         limit: u64,
     ) -> Self {
-        let mut found = Found::default();
+        let granule = segments.granule();
+        let mut found = Found::new(granule);
         for sample in 0..index.header.samples {
             let Some(location) = index.location(sample) else { continue };
             if found.add(sample, location, sizes.get(sample), segments, made).is_none() {
-                index.clear(sample);
+                index.clear(sample, sizes.get(sample));
             }
         }
         found.sort();
         for sample in found.on_top_of_another(sizes) {
             found.chains.remove(&sample);
             found.held -= 1;
-            index.clear(sample);
+            index.clear(sample, sizes.get(sample));
         }
-        let mut extents = Extents::new(Some(segments.segment_bytes() / GRANULE));
+        let mut extents = Extents::new(Some(segments.segment_granules()));
         let mut free_from = 0;
         for piece in &found.pieces {
             if index.location(piece.sample).is_some() {
@@ -68,25 +70,34 @@ impl Space {
                 free_from = piece.start + found.length(piece, sizes);
             }
         }
-        extents.free(Extent { start: free_from, granules: made / GRANULE - free_from });
-        Self { extents, chains: found.chains, made, limit, retired: 0, held: found.held }
+        extents.free(Extent { start: free_from, granules: granule.count(made) - free_from });
+        let space = Self { granule, extents, chains: found.chains, made, limit, retired: 0 };
+        index.set_held(Held { samples: found.held, bytes: space.used() });
+        space
+    }
+
+    /// The room of a cache without samples.
+    pub fn empty(segments: &Segments, limit: u64) -> Self {
+        let extents = Extents::new(Some(segments.segment_granules()));
+        let granule = segments.granule();
+        Self { granule, extents, chains: HashMap::new(), made: 0, limit, retired: 0 }
     }
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.made - (self.extents.total_free() + self.retired) * GRANULE
+        self.made - (self.extents.total_free() + self.retired) * self.granule.bytes()
     }
 
     /// Bytes that can be in use.
     pub fn capacity(&self) -> u64 {
-        self.limit - self.retired * GRANULE
+        self.limit - self.retired * self.granule.bytes()
     }
 
     /// Room for a payload: in one piece if possible, growing the segments if need be, else
     /// in several with room for their table in the first.
     pub fn allocate(&mut self, size: u64, segments: &Segments) -> Allocation {
-        let wanted = granules(size);
-        let fits_a_segment = wanted <= segments.segment_bytes() / GRANULE;
+        let wanted = self.granule.count(size);
+        let fits_a_segment = wanted <= segments.segment_granules();
         let mut stunted = None;
         loop {
             if fits_a_segment {
@@ -106,7 +117,6 @@ impl Space {
 
     /// Remembers the pieces of a sample that was just written.
     pub fn keep(&mut self, sample: SampleId, pieces: Vec<Extent>) {
-        self.held += 1;
         if pieces.len() > 1 {
             self.chains.insert(sample, pieces);
         }
@@ -114,10 +124,9 @@ impl Space {
 
     /// The pieces of a sample that goes.
     pub fn forget(&mut self, sample: SampleId, location: Location, size: u64) -> Vec<Extent> {
-        self.held -= 1;
         match location.pieces {
             Some(_) => self.chains.remove(&sample).unwrap_or_default(),
-            None => vec![Extent { start: location.start, granules: granules(size) }],
+            None => vec![Extent { start: location.start, granules: self.granule.count(size) }],
         }
     }
 
@@ -136,9 +145,9 @@ impl Space {
     fn allocate_pieces(&mut self, size: u64) -> Option<Vec<Extent>> {
         let mut count = 2;
         loop {
-            let pieces = self.extents.allocate(granules_in_pieces(size, count))?;
+            let pieces = self.extents.allocate(self.granule.count_in_pieces(size, count))?;
             let needed = pieces.len() as u64;
-            if needed == count && pieces[0].granules >= count {
+            if needed == count && pieces[0].granules >= self.granule.count_table(count) {
                 return Some(pieces);
             }
             self.free(&pieces);
@@ -167,7 +176,8 @@ impl Space {
                 }
             }
         }
-        let added = Extent { start: self.made / GRANULE, granules: step / GRANULE };
+        let added =
+            Extent { start: self.granule.count(self.made), granules: self.granule.count(step) };
         self.extents.free(added);
         self.made += step;
         Ok(())
@@ -179,8 +189,8 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 }
 
 /// What an index says is where.
-#[derive(Default)]
 struct Found {
+    granule: Granule,
     pieces: Vec<Piece>,
     chains: HashMap<SampleId, Vec<Extent>>,
     held: u64,
@@ -193,6 +203,10 @@ struct Piece {
 }
 
 impl Found {
+    fn new(granule: Granule) -> Self {
+        Self { granule, pieces: Vec::new(), chains: HashMap::new(), held: 0 }
+    }
+
     /// `None` if the entry cannot be right.
     fn add(
         &mut self,
@@ -204,9 +218,9 @@ impl Found {
     ) -> Option<()> {
         if size > 0 {
             let pieces = segments.pieces(location, size).ok()?;
-            let segment = segments.segment_bytes() / GRANULE;
+            let segment = segments.segment_granules();
             let sound = |piece: &Extent| {
-                piece.end() <= made / GRANULE
+                piece.end() <= self.granule.count(made)
                     && piece.start / segment == (piece.end() - 1) / segment
             };
             if !pieces.iter().all(sound) {
@@ -245,7 +259,7 @@ impl Found {
                 .iter()
                 .find(|extent| extent.start == piece.start)
                 .map_or(0, |extent| extent.granules),
-            None => granules(sizes.get(piece.sample)),
+            None => self.granule.count(sizes.get(piece.sample)),
         }
     }
 }

@@ -18,8 +18,9 @@ use super::segments::Segments;
 use super::space::{Allocation, Space, is_full};
 use super::troubles::{Trouble, Troubles};
 use crate::SampleId;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::tier::extents::{Extent, GRANULE};
+use crate::tier::extents::Extent;
 use crate::tier::{Get, Put};
 
 /// Locks shared by samples: far more than threads, so that two seldom meet.
@@ -39,6 +40,11 @@ pub(super) struct Store {
 pub(super) struct Writer {
     /// `None` until it is worked out from the index.
     space: Mutex<Option<Space>>,
+    /// Whether it is.
+    ready: AtomicBool,
+    /// What the space said last, for those who do not wait for its lock.
+    used: AtomicU64,
+    capacity: AtomicU64,
     /// What the segments had when they were opened, and may have.
     made: u64,
     limit: u64,
@@ -55,9 +61,36 @@ enum Copied {
 }
 
 impl Writer {
+    /// For segments of `made` bytes that may have `limit`.
     pub fn new(made: u64, limit: u64, lock: File) -> Self {
-        let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
-        Self { space: Mutex::new(None), made, limit, stripes, _lock: lock }
+        Self {
+            space: Mutex::new(None),
+            ready: AtomicBool::new(false),
+            used: AtomicU64::new(0),
+            capacity: AtomicU64::new(limit),
+            made,
+            limit,
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            _lock: lock,
+        }
+    }
+
+    /// For a cache without samples.
+    pub fn of_empty(segments: &Segments, limit: u64, lock: File) -> Self {
+        let space = Mutex::new(Some(Space::empty(segments, limit)));
+        Self { space, ready: AtomicBool::new(true), ..Self::new(0, limit, lock) }
+    }
+
+    /// Whether it is known what is free.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// With the lock of the space held.
+    fn note(&self, space: &Space) {
+        self.used.store(space.used(), Ordering::Relaxed);
+        self.capacity.store(space.capacity(), Ordering::Relaxed);
+        self.ready.store(true, Ordering::Release);
     }
 
     fn stripe(&self, sample: SampleId) -> MutexGuard<'_, ()> {
@@ -77,6 +110,9 @@ impl Store {
         let _stripe = writer.stripe(sample);
         if self.index.location(sample).is_some() {
             return Put::Present;
+        }
+        if !writer.is_ready() {
+            return Put::Refused;
         }
         let pieces = if bytes.is_empty() {
             Vec::new()
@@ -101,7 +137,7 @@ impl Store {
         };
         self.with_space(writer, sizes, |space| space.keep(sample, pieces));
         let checksum = checksum(self.index.header.fingerprint, sample, bytes);
-        self.index.publish(sample, checksum, location);
+        self.index.publish(sample, bytes.len() as u64, checksum, location);
         Put::Stored
     }
 
@@ -123,23 +159,29 @@ impl Store {
         self.drop_sample(writer, sample, size, Space::free)
     }
 
-    /// Works out what is free, if that was not done yet.
-    pub fn recover(&self, writer: &Writer, sizes: &Sizes) {
-        self.with_space(writer, sizes, |_| ());
+    /// Works out what is free, if that was not done yet; waits for whoever is at it.
+    pub fn recover(&self, sizes: &Sizes) {
+        if let Some(writer) = &self.writer {
+            self.with_space(writer, sizes, |_| ());
+        }
     }
 
     /// Samples held, their bytes, and the bytes that there can be.
     pub fn occupancy(&self, sizes: &Sizes) -> (u64, u64, u64) {
-        if let Some(writer) = &self.writer
-            && let Some(space) = &*lock(&writer.space)
-        {
-            return (space.held, space.used(), space.capacity());
+        let Some(writer) = &self.writer else {
+            let held = self.index.held();
+            return (held.samples, held.bytes, held.bytes);
+        };
+        // A count that never got to the disk must not hide what is there. If nothing is, this
+        // does not take long.
+        if !writer.is_ready() && self.index.held().samples == 0 {
+            self.recover(sizes);
         }
-        let held = (0..self.index.header.samples)
-            .filter(|&sample| self.index.location(sample).is_some())
-            .map(|sample| sizes.get(sample).next_multiple_of(GRANULE));
-        let (samples, used) = held.fold((0, 0), |(samples, used), size| (samples + 1, used + size));
-        (samples, used, self.writer.as_ref().map_or(used, |writer| writer.limit))
+        let held = self.index.held();
+        let capacity = writer.capacity.load(Ordering::Relaxed);
+        let is_ready = writer.is_ready();
+        let used = if is_ready { writer.used.load(Ordering::Relaxed) } else { held.bytes };
+        (held.samples, used.min(capacity), capacity)
     }
 
     /// Whether a sample's bytes are as an entry says; `scratch` saves allocations.
@@ -207,10 +249,11 @@ impl Store {
         // An index that is being read for its free room must not change meanwhile.
         let mut space = lock(&writer.space);
         let Some(location) = self.index.location(sample) else { return false };
-        self.index.clear(sample);
+        self.index.clear(sample, size);
         if let Some(space) = &mut *space {
             let pieces = space.forget(sample, location, size);
             give(space, &pieces);
+            writer.note(space);
         }
         true
     }
@@ -222,9 +265,12 @@ impl Store {
         work: impl FnOnce(&mut Space) -> R,
     ) -> R {
         let mut space = lock(&writer.space);
-        work(space.get_or_insert_with(|| {
+        let space = space.get_or_insert_with(|| {
             Space::recover(&self.index, sizes, &self.segments, writer.made, writer.limit)
-        }))
+        });
+        let result = work(space);
+        writer.note(space);
+        result
     }
 
     fn allocated(&self, allocation: Allocation, troubles: &Troubles) -> Option<Vec<Extent>> {
@@ -237,11 +283,12 @@ impl Store {
     }
 
     fn write(&self, pieces: &[Extent], bytes: &[u8]) -> io::Result<()> {
+        let granule = self.segments.granule();
         if let [first, _, ..] = pieces {
-            self.segments.write(first.start * GRANULE, &encode_table(pieces))?;
+            self.segments.write(first.start * granule.bytes(), &encode_table(pieces))?;
         }
         let mut rest = bytes;
-        for (at, length) in payload_runs(pieces, bytes.len() as u64) {
+        for (at, length) in payload_runs(pieces, bytes.len() as u64, granule) {
             let (part, others) = rest.split_at(length);
             self.segments.write(at, part)?;
             rest = others;

@@ -1,0 +1,51 @@
+//! The unit of room in a cache's segments.
+//!
+//! Small samples need a small unit, or rounding takes a part of the quota. Large ones begin
+//! at a block of the disk, so that a direct read goes straight to where it is wanted.
+
+use belady_control::Sizes;
+
+/// Bytes of an entry in a table of pieces.
+const TABLE_ENTRY: u64 = 16;
+/// From this mean size on samples begin at a block: rounding takes less than half a percent.
+const LARGE: u64 = 64 << 10;
+
+/// The length of a granule, in bytes; always a divisor of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granule(u64);
+
+impl Granule {
+    const SMALL: Self = Self(crate::tier::extents::GRANULE);
+    /// The smallest unit of disks, and what [`crate::file`] reads straight.
+    const BLOCK: Self = Self(512);
+
+    /// What suits samples of such sizes.
+    pub(super) fn for_sizes(sizes: &Sizes) -> Self {
+        let mean = sizes.total().0 / u64::from(sizes.len().max(1));
+        if mean >= LARGE { Self::BLOCK } else { Self::SMALL }
+    }
+
+    /// One that this version knows.
+    pub(super) fn of_length(bytes: u64) -> Option<Self> {
+        [Self::SMALL, Self::BLOCK].into_iter().find(|granule| granule.0 == bytes)
+    }
+
+    pub fn bytes(self) -> u64 {
+        self.0
+    }
+
+    /// Granules that `bytes` take.
+    pub(super) fn count(self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.0)
+    }
+
+    /// Granules of the table of this many pieces; a sample in one piece has none.
+    pub(super) fn count_table(self, pieces: u64) -> u64 {
+        if pieces > 1 { self.count(pieces * TABLE_ENTRY) } else { 0 }
+    }
+
+    /// Granules of a payload in this many pieces.
+    pub(super) fn count_in_pieces(self, size: u64, pieces: u64) -> u64 {
+        self.count(size) + self.count_table(pieces)
+    }
+}
