@@ -55,7 +55,7 @@ pub(super) fn open(config: &DiskConfig, troubles: &Troubles) -> Result<Store, Un
         Ok(Some(lock)) => open_as_writer(config, &root, cache, lock, troubles),
         Ok(None) => {
             let path = cache.path.display();
-            let sentence = format!("another process writes {path}; what it holds is shared");
+            let sentence = format!("another job or process writes {path}; what it holds is shared");
             troubles.inform(Trouble::Shared, sentence);
             open_as_reader(config, cache)
         }
