@@ -239,7 +239,7 @@ fn a_second_opener_shares_what_the_first_writes() {
     assert_eq!(reader.status().samples, 300);
     assert_eq!(reader.put(1, &payload(1, &sizes)), Put::Refused);
     assert!(!reader.evict(1) && reader.holds(1));
-    assert!(degraded(&reader).contains("another process"));
+    assert!(degraded(&reader).contains("another job or process"));
     assert!(writer.evict(1) && !reader.holds(1));
     drop((reader, writer));
     assert_eq!(open(directory.path(), QUOTA, &sizes).status().degraded, None);

@@ -66,6 +66,8 @@ pub fn run(args: &FillArgs) -> anyhow::Result<()> {
         sizes: Arc::clone(&sizes),
         segment: None,
     });
+    // Until then a cache of an earlier run refuses what it is given.
+    tier.recover();
     let bar = logging::progress(ProgressBar::new(sizes.total().0));
     let template = "{wide_bar} {binary_bytes_per_sec} {percent:>3} % {eta}";
     if let Ok(style) = ProgressStyle::with_template(template) {

@@ -165,7 +165,7 @@ impl CacheDirectory {
         self.path.join(INDEX)
     }
 
-    /// The writer's lock, or `None` if another process has it.
+    /// The writer's lock, or `None` if another job or process has it.
     pub fn lock(&self) -> io::Result<Option<File>> {
         let file = open_lock(&self.path.join(LOCK))?;
         match file.try_lock() {

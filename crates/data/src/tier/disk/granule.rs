@@ -3,8 +3,6 @@
 //! Small samples need a small unit, or rounding takes a part of the quota. Large ones begin
 //! at a block of the disk, so that a direct read goes straight to where it is wanted.
 
-use belady_control::Sizes;
-
 /// Bytes of an entry in a table of pieces.
 const TABLE_ENTRY: u64 = 16;
 /// From this mean size on samples begin at a block: rounding takes less than half a percent.
@@ -19,9 +17,9 @@ impl Granule {
     /// The smallest unit of disks, and what [`crate::file`] reads straight.
     const BLOCK: Self = Self(512);
 
-    /// What suits samples of such sizes.
-    pub(super) fn for_sizes(sizes: &Sizes) -> Self {
-        let mean = sizes.total().0 / u64::from(sizes.len().max(1));
+    /// What suits so many samples of so many bytes in all.
+    pub(super) fn for_payload(bytes: u64, samples: u32) -> Self {
+        let mean = bytes / u64::from(samples.max(1));
         if mean >= LARGE { Self::BLOCK } else { Self::SMALL }
     }
 

@@ -77,7 +77,13 @@ enum Width {
 }
 
 impl Header {
-    pub(super) fn new(fingerprint: u64, name: &str, segment_bytes: u64, sizes: &Sizes) -> Self {
+    pub(super) fn new(
+        fingerprint: u64,
+        name: &str,
+        segment_bytes: u64,
+        granule: Granule,
+        sizes: &Sizes,
+    ) -> Self {
         let mut name = name.to_owned();
         name.truncate(name.floor_char_boundary(NAME_BYTES));
         let width = match sizes {
@@ -85,14 +91,12 @@ impl Header {
             Sizes::Narrow(_) => Width::Narrow,
             Sizes::Wide(_) => Width::Wide,
         };
-        let granule = Granule::for_sizes(sizes);
         Self { fingerprint, samples: sizes.len(), granule, segment_bytes, name, width }
     }
 
     /// Whether it was made for such a dataset.
     pub(super) fn is_of(&self, fingerprint: u64, sizes: &Sizes) -> bool {
-        let Self { granule, segment_bytes, .. } = *self;
-        *self == Self { granule, ..Self::new(fingerprint, &self.name, segment_bytes, sizes) }
+        *self == Self::new(fingerprint, &self.name, self.segment_bytes, self.granule, sizes)
     }
 
     /// Bytes of the whole file.

@@ -55,7 +55,7 @@ pub(super) fn open(config: &DiskConfig, troubles: &Troubles) -> Result<Store, Un
         Ok(Some(lock)) => open_as_writer(config, &root, cache, lock, troubles),
         Ok(None) => {
             let path = cache.path.display();
-            let sentence = format!("another process writes {path}; what it holds is shared");
+            let sentence = format!("another job or process writes {path}; what it holds is shared");
             troubles.inform(Trouble::Shared, sentence);
             open_as_reader(config, cache)
         }
@@ -87,10 +87,15 @@ fn open_as_writer(
     troubles: &Troubles,
 ) -> Result<Store, Unusable> {
     let sizes = &config.sizes;
+    let payload = sizes.total().0;
+    let granule = Granule::for_payload(payload, sizes.len());
     let segment = config.segment.map_or_else(|| segment_bytes(config.quota.0), |bytes| bytes.0);
-    let header = Header::new(config.fingerprint, &config.name, segment, sizes);
+    let header = Header::new(config.fingerprint, &config.name, segment, granule, sizes);
     let index_bytes = header.file_bytes();
-    let granted = granted(config, root, &cache, index_bytes, troubles)?;
+    let payload = payload + granule.bytes() * u64::from(sizes.len());
+    // Tables of samples in pieces, and a little to move in.
+    let need = index_bytes + payload + payload / 64 + (1 << 20);
+    let granted = granted(config, root, &cache, need, troubles)?;
     // A page for the lock, and what file systems take for their own tables: on ext4 a block
     // for some hundred fragments of a file.
     let overhead = index_bytes + PAGE + granted / 512;
@@ -111,20 +116,16 @@ fn open_as_writer(
     Ok(Store { index, segments, cache, writer: Some(writer) })
 }
 
-/// Bytes that the cache may use in all: of its share, what it can use, others leave of the
+/// Bytes that the cache may use in all: of its share, what it needs, others leave of the
 /// quota and the disk has.
 fn granted(
     config: &DiskConfig,
     root: &Path,
     cache: &CacheDirectory,
-    index_bytes: u64,
+    need: u64,
     troubles: &Troubles,
 ) -> Result<u64, Unusable> {
     let quota = config.quota.0;
-    let granule = Granule::for_sizes(&config.sizes).bytes();
-    let payload = config.sizes.total().0 + granule * u64::from(config.sizes.len());
-    // Tables of samples in pieces, and a little to move in.
-    let need = index_bytes + payload + payload / 64 + (1 << 20);
     let wanted = need.min(config.share.0);
     let grant = quota::grant(root, config.fingerprint, quota, wanted)?;
     if grant.bytes < wanted.min(quota) {

@@ -31,7 +31,7 @@ pub(super) struct Store {
     pub index: Index,
     pub segments: Segments,
     pub cache: CacheDirectory,
-    /// `None` if another process writes this cache.
+    /// `None` if another job or process writes this cache.
     pub writer: Option<Writer>,
 }
 

@@ -10,7 +10,7 @@ pub(super) enum Trouble {
     Off,
     /// The directory cannot be written to.
     ReadOnly,
-    /// Another process writes this cache.
+    /// Another job or process writes this cache.
     Shared,
     /// Caches of other datasets in use, or the disk, leave less than the quota.
     LessRoom,
