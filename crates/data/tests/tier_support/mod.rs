@@ -8,7 +8,7 @@ use std::sync::Arc;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
 use belady_data::SampleId;
-use belady_data::tier::{DiskConfig, DiskTier, Get, Tier};
+use belady_data::tier::{DiskConfig, DiskTier, Get, Put, Tier};
 
 pub const FINGERPRINT: u64 = 0xfeed;
 
@@ -72,4 +72,14 @@ pub fn hits(tier: &dyn Tier, sizes: &Sizes) -> u64 {
         }
     }
     hits
+}
+
+/// Puts every sample that there is room for.
+pub fn fill(tier: &DiskTier, sizes: &Sizes) -> u64 {
+    let put = |&sample: &u32| tier.put(sample, &payload(sample, sizes)) == Put::Stored;
+    (0..sizes.len()).filter(put).count() as u64
+}
+
+pub fn degraded(tier: &DiskTier) -> String {
+    tier.status().degraded.expect("degraded")
 }
