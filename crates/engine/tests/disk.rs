@@ -91,7 +91,7 @@ fn datasets_of_equal_sizes_do_not_share_a_cache() {
 }
 
 #[test]
-fn a_cache_that_a_held_batch_keeps_open_is_shared_with_the_next_job() {
+fn a_batch_held_after_its_loader_leaves_the_cache_to_the_next_job() {
     let directory = tempdir().unwrap();
     let engine = engine(directory.path(), 100 << 20);
     let source = samples(1_000, 1);
