@@ -21,6 +21,9 @@ pub struct Options {
     epochs: u32,
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Keep this many samples at a time, as one must who makes batches of them
+    #[arg(long, default_value_t = 0)]
+    keep: usize,
 }
 
 pub fn run(options: &Options) -> anyhow::Result<Report> {
@@ -32,7 +35,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     for epoch in 0..options.epochs {
         random.shuffle(&mut files);
         let watch = Watch::start();
-        let bytes = read_all(&files, options.threads)?;
+        let bytes = read_all(&files, options.threads, options.keep)?;
         let work = watch.work(files.len() as u64, bytes);
         epochs.push(Epoch { number: epoch, work, stall_seconds: None });
     }
@@ -79,12 +82,15 @@ pub fn read(file: &Listed, buffer: &mut Vec<u8>) -> anyhow::Result<()> {
     read.with_context(|| format!("cannot read {}", file.path.display()))
 }
 
-fn read_all(files: &[Listed], threads: usize) -> anyhow::Result<u64> {
+fn read_all(files: &[Listed], threads: usize, keep: usize) -> anyhow::Result<u64> {
     let (next, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
     let worker = || -> anyhow::Result<()> {
-        let mut buffer = Vec::new();
+        let mut buffers = vec![Vec::new(); keep.div_ceil(threads).max(1)];
+        let mut turn = 0;
         while let Some(file) = files.get(next.fetch_add(1, Relaxed)) {
-            read(file, &mut buffer)?;
+            let buffer = &mut buffers[turn];
+            turn = (turn + 1) % keep.div_ceil(threads).max(1);
+            read(file, buffer)?;
             bytes.fetch_add(buffer.len() as u64, Relaxed);
         }
         Ok(())
@@ -110,7 +116,8 @@ mod tests {
             let name = if index % 2 == 0 { format!("{index}") } else { format!("deeper/{index}") };
             fs::write(folder.path().join(name), vec![1; index * 10]).unwrap();
         }
-        let options = Options { dataset: folder.path().to_owned(), threads: 3, epochs: 2, seed: 0 };
+        let options =
+            Options { dataset: folder.path().to_owned(), threads: 3, epochs: 2, seed: 0, keep: 8 };
         let report = run(&options).unwrap();
         assert_eq!((report.total.samples, report.total.bytes), (100, 2 * 10 * 49 * 50 / 2));
         assert_eq!(report.epochs.len(), 2);
