@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use belady_control::policy::TierId;
@@ -26,6 +27,8 @@ const AT_ONCE: u64 = 128 << 10;
 /// Records this close to each other are read in one request: a disk or a server takes longer
 /// for two requests than for the bytes between them.
 const NEIGHBOURS: u64 = 4 << 10;
+/// Requests that one task makes at most.
+const MOST_TOGETHER: usize = 8;
 /// One request asks for at most this much, so that others get their turn.
 const REQUEST: u64 = 8 << 20;
 
@@ -102,9 +105,27 @@ fn source_tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>
     if items.len() > 1 {
         items.sort_by_cached_key(location);
     }
-    for request in requests(&items, location) {
-        let (run, parcel, request) = (&parcel.run, parcel.clone(), request.to_vec());
-        tasks.push(run.task(move |worker| read_source(worker, &parcel, request, 1)));
+    let all: Vec<Vec<u32>> = requests(&items, location).map(<[u32]>::to_vec).collect();
+    let run = &parcel.run;
+    // A few requests a task, so that fast reads are not outweighed by handing them over, and
+    // enough tasks that every thread gets some.
+    let together = if run.one_at_a_time.load(Ordering::Relaxed) {
+        all.len()
+    } else {
+        (all.len() / (2 * run.lane.threads() as usize)).min(MOST_TOGETHER)
+    };
+    for requests in all.chunks(together.max(1)) {
+        let (parcel, requests) = (parcel.clone(), Arc::from(requests));
+        tasks.push(run.task(move |worker| read_requests(worker, &parcel, &requests, 0)));
+    }
+}
+
+/// Requests in turn, from one of them on.
+fn read_requests(worker: &Worker, parcel: &Arc<Parcel>, requests: &Arc<[Vec<u32>]>, first: usize) {
+    for at in first..requests.len() {
+        if !read_source(worker, parcel, requests, at, 1) {
+            return;
+        }
     }
 }
 
@@ -254,20 +275,36 @@ fn load_from_others(parcel: &Parcel, index: u32) -> Option<(TierId, u64)> {
     hit.then_some((tier, slot.len() as u64))
 }
 
-/// One request to the source, the `attempt`th try.
-fn read_source(worker: &Worker, parcel: &Arc<Parcel>, items: Vec<u32>, attempt: u32) {
+/// One of several requests to the source, the `attempt`th try; whether to go on with the others.
+/// If it is given up, somebody else does.
+fn read_source(
+    worker: &Worker,
+    parcel: &Arc<Parcel>,
+    requests: &Arc<[Vec<u32>]>,
+    at: usize,
+    attempt: u32,
+) -> bool {
     let run = &parcel.run;
     if run.is_stopping() {
-        return;
+        return false;
     }
+    let items = &requests[at];
     let began = Instant::now();
     let on_timeout = {
-        let (parcel, items) = (parcel.clone(), items.clone());
-        move |hung| timed_out(&parcel, &items, attempt, hung)
+        let (parcel, requests) = (parcel.clone(), requests.clone());
+        move |hung| {
+            timed_out(&parcel, &requests[at], attempt, hung);
+            if at + 1 < requests.len() {
+                let run = parcel.run.clone();
+                let rest =
+                    run.task(move |worker| read_requests(worker, &parcel, &requests, at + 1));
+                run.lane.submit_first(vec![rest]);
+            }
+        }
     };
-    let Watched::InTime(outcome) = worker.watch(on_timeout, || read_into_slots(parcel, &items))
+    let Watched::InTime(outcome) = worker.watch(on_timeout, || read_into_slots(parcel, items))
     else {
-        return;
+        return false;
     };
     match outcome {
         Ok(own) => {
@@ -279,7 +316,7 @@ fn read_source(worker: &Worker, parcel: &Arc<Parcel>, items: Vec<u32>, attempt: 
             for (item, bytes) in own {
                 parcel.own(item, bytes);
             }
-            for &item in &items {
+            for &item in items {
                 arrived(parcel, item);
             }
             run.loaded(parcel, items.len() as u32);
@@ -287,16 +324,20 @@ fn read_source(worker: &Worker, parcel: &Arc<Parcel>, items: Vec<u32>, attempt: 
         Err(_) if items.len() > 1 => {
             // One bad record must not take its neighbours with it.
             run.metrics.retry();
-            let alone = items.into_iter().map(|item| read_task(parcel, item, attempt));
+            let alone = items.iter().map(|&item| read_task(parcel, item, attempt));
             run.lane.submit_first(alone.collect::<Vec<_>>());
         }
         Err(error) => failed(parcel, items[0], attempt, error),
     }
+    true
 }
 
 fn read_task(parcel: &Arc<Parcel>, item: u32, attempt: u32) -> Task {
     let (run, parcel) = (&parcel.run, parcel.clone());
-    run.task(move |worker| read_source(worker, &parcel, vec![item], attempt))
+    let requests: Arc<[Vec<u32>]> = Arc::from([vec![item]]);
+    run.task(move |worker| {
+        read_source(worker, &parcel, &requests, 0, attempt);
+    })
 }
 
 /// Memory of their own for items whose slots cannot be used.

@@ -95,6 +95,8 @@ impl Planner {
         };
         let Some(plan) = self.epochs.plan(epoch, patience)? else { return Ok(false) };
         self.staging = Some(plan.staging());
+        let on_demand = plan.staging() == Staging::OnDemand;
+        self.run.one_at_a_time.store(on_demand, Ordering::Relaxed);
         self.run.brain.begin(&plan, epoch);
         Ok(true)
     }

@@ -187,13 +187,15 @@ impl Lane {
         drop(left);
         let until = Instant::now() + GRACE;
         let mut queues = lock(&self.pool.queues);
-        while queues.running.get(&self.id).is_some_and(|&running| running > 0) {
+        queues.closing += 1;
+        while queues.is_running(self.id) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             queues = wait_for(&self.pool.ended, queues, left);
         }
+        queues.closing -= 1;
     }
 }
 
@@ -292,7 +294,8 @@ impl Shared {
 
 impl Worker {
     fn run(self) {
-        while let Some((task, lane, background)) = self.next() {
+        let mut ended = false;
+        while let Some((task, lane, background)) = self.next(ended) {
             self.lane.set(lane);
             self.background.set(background);
             // A panic is a defect of ours. The task tells its job; this thread goes on.
@@ -300,7 +303,8 @@ impl Worker {
             if outcome.is_err() {
                 tracing::error!("a loading task ended with a panic");
             }
-            if !self.come_back() {
+            ended = !self.lost.get();
+            if self.lost.replace(false) && !self.is_needed_again() {
                 break;
             }
         }
@@ -310,8 +314,15 @@ impl Worker {
         self.pool.ended.notify_all();
     }
 
-    fn next(&self) -> Option<(Task, u64, bool)> {
+    /// The next task; `ended` says that the one before has, which was not given up.
+    fn next(&self, ended: bool) -> Option<(Task, u64, bool)> {
         let mut queues = lock(&self.pool.queues);
+        if ended {
+            queues.ended(self.lane.get(), self.background.get());
+            if queues.closing > 0 {
+                self.pool.ended.notify_all();
+            }
+        }
         loop {
             if queues.stopping {
                 queues.threads -= 1;
@@ -330,20 +341,14 @@ impl Worker {
         }
     }
 
-    /// A task has ended; whether to take another.
-    fn come_back(&self) -> bool {
+    /// A thread that was given up is back; whether it should go on.
+    fn is_needed_again(&self) -> bool {
         let mut queues = lock(&self.pool.queues);
-        if self.lost.replace(false) {
-            queues.hung -= 1;
-            if queues.stopping || queues.threads >= self.pool.threads {
-                return false;
-            }
-            queues.threads += 1;
-            return true;
+        queues.hung -= 1;
+        if queues.stopping || queues.threads >= self.pool.threads {
+            return false;
         }
-        queues.ended(self.lane.get(), self.background.get());
-        drop(queues);
-        self.pool.ended.notify_all();
+        queues.threads += 1;
         true
     }
 

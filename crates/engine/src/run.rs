@@ -46,6 +46,8 @@ pub struct Run {
     pub asked: Asked,
     /// Batches that were planned.
     pub planned: AtomicU64,
+    /// The policy loads on demand, and nothing at the same time.
+    pub one_at_a_time: AtomicBool,
     failure: Mutex<Failure>,
     stopping: AtomicBool,
     /// Lets the metrics see the source's operations.
@@ -90,6 +92,7 @@ impl Run {
             extras: Extras::new(),
             asked: Asked::default(),
             planned: AtomicU64::new(0),
+            one_at_a_time: AtomicBool::new(false),
             failure: Mutex::default(),
             stopping: AtomicBool::new(false),
         }

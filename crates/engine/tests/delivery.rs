@@ -95,6 +95,16 @@ fn half_a_cache_halves_what_belady_reads() {
 }
 
 #[test]
+fn a_dataset_without_a_byte_needs_no_tier() {
+    let source = Arc::new(Synthetic::of_sizes(vec![0; 20], 1));
+    for tiers in [vec![], vec![0], vec![1000]] {
+        let config = job(&source, policy("belady"));
+        let loader = engine(2, &tiers).start(&config).unwrap();
+        assert_eq!(consume(loader, &source).unwrap(), expected(&config));
+    }
+}
+
+#[test]
 fn two_jobs_share_an_engine() {
     let engine = engine(3, &[200_000]);
     let (train, validate) = (

@@ -1,6 +1,6 @@
 //! What waits for a thread, by lane.
 
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
 use belady_data::sync::Arc;
@@ -15,7 +15,9 @@ pub struct Queues {
     next_lane: u64,
     pub later: BinaryHeap<Later>,
     /// Tasks of each lane that run now and do not hang.
-    pub running: HashMap<u64, u32>,
+    running: Vec<(u64, u32)>,
+    /// Lanes that somebody waits for to end.
+    pub closing: u32,
     /// Background tasks that run now.
     in_background: u32,
     pub sleeping: u32,
@@ -119,8 +121,11 @@ impl Queues {
             lane.wanted_short = 0;
         }
         self.in_background += u32::from(background);
-        *self.running.entry(lane.id).or_default() += 1;
         let id = lane.id;
+        match self.running.iter_mut().find(|(lane, _)| *lane == id) {
+            Some((_, running)) => *running += 1,
+            None => self.running.push((id, 1)),
+        }
         self.lanes.push_back(lane);
         Some(Found { task: task?, lane: id, background, short })
     }
@@ -128,12 +133,16 @@ impl Queues {
     /// A task has ended or hangs.
     pub fn ended(&mut self, lane: u64, background: bool) {
         self.in_background -= u32::from(background);
-        if let Some(running) = self.running.get_mut(&lane) {
-            *running -= 1;
-            if *running == 0 {
-                self.running.remove(&lane);
+        if let Some(at) = self.running.iter().position(|(other, _)| *other == lane) {
+            self.running[at].1 -= 1;
+            if self.running[at].1 == 0 {
+                self.running.swap_remove(at);
             }
         }
+    }
+
+    pub fn is_running(&self, lane: u64) -> bool {
+        self.running.iter().any(|(other, _)| *other == lane)
     }
 }
 

@@ -59,7 +59,7 @@ impl Transition<'_> {
         let capacities: Vec<f64> = (1..self.tiers)
             .map(|tier| (nodes * system.tiers[tier].capacity.0) as f64 * (1.0 - slack))
             .collect();
-        let fits = capacities.iter().sum::<f64>() >= bytes as f64;
+        let fits = self.tiers > 1 && capacities.iter().sum::<f64>() >= bytes as f64;
         let share = |room: f64| room / bytes.max(1) as f64;
         let shares: Vec<f64> = capacities.iter().map(|&room| share(room)).collect();
         let tier = if !fits {
