@@ -26,7 +26,8 @@ use crate::system::known_system;
 use crate::trace::Recorder;
 
 /// Policies that make sense with real bytes.
-const POLICIES: [&str; 7] = ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
+pub const POLICIES: [&str; 7] =
+    ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
 /// Most batches in the ring at a time: far more than keep a consumer busy.
 const BATCHES: u32 = 1024;
 /// Slots begin at a cache line, where copying is fastest and vector code is at ease.

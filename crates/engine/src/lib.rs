@@ -30,7 +30,7 @@ mod run;
 mod system;
 pub mod trace;
 
-pub use build::Engine;
+pub use build::{Engine, POLICIES};
 pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, TierConfig};
 pub use error::EngineError;
 pub use loader::{Batch, Loader, Sample};

@@ -24,9 +24,12 @@ use crate::parcel::{Item, NOWHERE, Parcel, SOURCE};
 use crate::prefetch;
 use crate::run::Run;
 
-/// How long the first batch waits for the plan: small jobs are planned by then, and a large
-/// one loses nothing that a consumer would notice.
+/// How long the first batch of a large job waits for the plan, which a consumer would not notice.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// A job of fewer samples is planned in milliseconds, unless the machine is busy with other
+/// things: then it waits, so that what it keeps does not depend on them.
+const SMALL: u32 = 100_000;
+const PATIENCE_OF_SMALL: Duration = Duration::from_secs(2);
 /// Pieces of work that wait for each thread when the next batch is planned.
 const QUEUED_PER_THREAD: usize = 1;
 /// How often a planner that waits for room looks whether it should stop.
@@ -89,6 +92,7 @@ impl Planner {
     fn begin(&mut self, epoch: u32, iteration: u32) -> Result<bool, EngineError> {
         // Only the very first batches may come before the plan: later it would be planned twice.
         let patience = match (epoch, iteration) {
+            (0, 0) if self.run.sizes.len() < SMALL => PATIENCE_OF_SMALL,
             (0, 0) => PATIENCE,
             (0, _) => Duration::ZERO,
             _ => Duration::MAX,

@@ -12,10 +12,11 @@ use belady_control::sampler::Order;
 use belady_data::source::{
     Fault, FaultSpec, Faulty, Format, OpenOptions, Progress, Snapshots, Source, Synthetic,
 };
+use belady_engine::POLICIES;
 use belady_engine::{
     BadSamples, Engine, EngineConfig, EngineError, JobConfig, Lend, Retry, TierConfig,
 };
-use common::{POLICIES, consume, expected, policy};
+use common::{consume, expected, policy};
 use proptest::prelude::*;
 
 fn engine(threads: u32, tiers: &[u64]) -> Engine {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use belady_control::model::Bytes;
 use belady_data::source::{Source, Synthetic};
+use belady_engine::POLICIES;
 use belady_engine::{Engine, EngineConfig, JobConfig, TierConfig, trace};
-use common::{POLICIES, consume, policy};
+use common::{consume, policy};
 
 #[test]
 fn a_recorded_run_is_answered_in_the_same_way_again() {

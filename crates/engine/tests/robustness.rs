@@ -13,10 +13,11 @@ use belady_data::source::{
     Catalog, Fault, FaultSpec, Faulty, Operations, ReadError, Source, Synthetic, Want,
 };
 use belady_data::tier::TierFaults;
+use belady_engine::POLICIES;
 use belady_engine::{
     Engine, EngineConfig, EngineError, JobConfig, Lend, Loader, Retry, TierConfig,
 };
-use common::{POLICIES, consume, expected, policy};
+use common::{consume, expected, policy};
 
 /// Fails the test instead of hanging it.
 fn within<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'static) -> T {

@@ -5,13 +5,11 @@ use std::path::PathBuf;
 use belady_control::model::{Bytes, Rate, Seconds};
 use belady_control::policy::PolicyKind;
 use belady_data::source::ThrottleSpec;
+use belady_engine::POLICIES;
 use clap::{Args, ValueEnum};
 
 use crate::dataset::DatasetArgs;
 use crate::usage::count;
-
-/// Policies that make sense at run time; the others need a simulated world.
-const POLICIES: [&str; 7] = ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
 
 #[derive(Args, Clone, Debug)]
 pub struct ReadArgs {

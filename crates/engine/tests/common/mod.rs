@@ -6,9 +6,6 @@ use belady_control::sampler::{AccessStream, SampleId, Scheme, StreamConfig};
 use belady_data::source::Synthetic;
 use belady_engine::{EngineError, JobConfig, Loader};
 
-pub const POLICIES: [&str; 7] =
-    ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
-
 pub fn policy(name: &str) -> PolicyKind {
     PolicyKind::by_name(name).unwrap()
 }
