@@ -42,7 +42,7 @@ pub enum Waiter {
 /// Gives the items of a batch to those who load them.
 pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
     let run = &parcel.run;
-    let (mut from_tiers, mut from_source) = (vec![], vec![]);
+    let (mut from_tiers, mut from_source, mut come) = (vec![], vec![], 0);
     for index in items {
         let item = &parcel.items[index as usize];
         let waiter = || Waiter::Load(parcel.clone(), index);
@@ -55,7 +55,13 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
         } else if run.flights.wait_if_open(item.sample, parcel.sequence, waiter) {
             continue;
         }
-        if item.from == SOURCE { &mut from_source } else { &mut from_tiers }.push(index);
+        if item.from != SOURCE {
+            from_tiers.push(index);
+        } else if item.leads() && run.prefetchers.have_fetched() && came_meanwhile(parcel, index) {
+            come += 1;
+        } else {
+            from_source.push(index);
+        }
     }
     let mut tasks = vec![];
     let at_once = tier_tasks(parcel, from_tiers, &mut tasks);
@@ -66,6 +72,18 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
     if let Some(items) = at_once {
         load_from_tiers(parcel, &items);
     }
+    if come > 0 {
+        run.loaded(parcel, come);
+    }
+}
+
+/// A prefetcher may have brought a sample after it was planned to come from the source, and
+/// before this item led its flight.
+fn came_meanwhile(parcel: &Parcel, index: u32) -> bool {
+    let Some((tier, length)) = load_from_others(parcel, index) else { return false };
+    parcel.run.metrics.loaded(Served::Tier(tier), 1, length);
+    arrived(parcel, index);
+    true
 }
 
 /// Returns what the caller had better load itself.
@@ -247,9 +265,7 @@ fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
                 Turn::Alone => {}
             }
         }
-        if let Some((tier, length)) = load_from_others(parcel, index) {
-            run.metrics.loaded(Served::Tier(tier), 1, length);
-            arrived(parcel, index);
+        if came_meanwhile(parcel, index) {
             run.loaded(parcel, 1);
             continue;
         }

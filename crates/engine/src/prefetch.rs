@@ -1,7 +1,7 @@
 //! Filling tiers in the background, for policies that ask for it: when a tier's prefetcher has
 //! nothing to do it asks the policy what to fetch.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use belady_control::policy::{Event, TierId};
@@ -20,11 +20,20 @@ const AT_A_TIME: usize = 32;
 
 /// Fetches in flight, by tier; tier 0 stays idle.
 #[derive(Debug)]
-pub struct Prefetchers(Vec<AtomicU32>);
+pub struct Prefetchers {
+    in_flight: Vec<AtomicU32>,
+    have_fetched: AtomicBool,
+}
 
 impl Prefetchers {
     pub fn new(tiers: usize) -> Self {
-        Self((0..=tiers).map(|_| AtomicU32::new(0)).collect())
+        let in_flight = (0..=tiers).map(|_| AtomicU32::new(0)).collect();
+        Self { in_flight, have_fetched: AtomicBool::new(false) }
+    }
+
+    /// Whether samples come into tiers in the background at all.
+    pub fn have_fetched(&self) -> bool {
+        self.have_fetched.load(Ordering::Relaxed)
     }
 }
 
@@ -36,7 +45,7 @@ pub fn ask_all(run: &Arc<Run>) {
 }
 
 fn ask(run: &Arc<Run>, tier: TierId) {
-    let busy = &run.prefetchers.0[usize::from(tier)];
+    let busy = &run.prefetchers.in_flight[usize::from(tier)];
     // One too many, while asking: nobody else asks then.
     if run.is_stopping()
         || busy.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_err()
@@ -52,6 +61,9 @@ fn ask(run: &Arc<Run>, tier: TierId) {
             actions.fetches.iter().map(|fetch| fetch.sample).collect()
         })
         .unwrap_or_default();
+    if !fetches.is_empty() {
+        run.prefetchers.have_fetched.store(true, Ordering::Relaxed);
+    }
     busy.fetch_add(fetches.len() as u32, Ordering::AcqRel);
     let task = |sample| {
         let for_task = run.clone();
@@ -76,6 +88,12 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
             give_up(run, tier);
         }
         return;
+    }
+    // Whoever led the flight before this one may have brought it meanwhile.
+    if run.cache.tier(tier).is_some_and(|tier| tier.holds(sample)) {
+        release(run, sample);
+        run.cache.claim(tier, sample);
+        return done(run, tier, sample);
     }
     let began = Instant::now();
     let on_timeout = {
@@ -144,7 +162,7 @@ fn done(run: &Arc<Run>, tier: TierId, sample: SampleId) {
 
 /// A fetch has ended, one way or the other.
 pub fn give_up(run: &Arc<Run>, tier: TierId) {
-    let busy = &run.prefetchers.0[usize::from(tier)];
+    let busy = &run.prefetchers.in_flight[usize::from(tier)];
     if busy.fetch_sub(1, Ordering::AcqRel) == 1 {
         ask(run, tier);
     }
