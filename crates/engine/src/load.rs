@@ -123,19 +123,32 @@ fn source_tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>
     if items.len() > 1 {
         items.sort_by_cached_key(location);
     }
-    let all: Vec<Vec<u32>> = requests(&items, location).map(<[u32]>::to_vec).collect();
+    let mut all: Vec<Vec<u32>> = requests(&items, location).map(<[u32]>::to_vec).collect();
     let run = &parcel.run;
     // A few requests a task, so that fast reads are not outweighed by handing them over, and
     // enough tasks that every thread gets some.
+    let threads = run.lane.threads() as usize;
+    let at_once = run.source.together();
     let together = if run.one_at_a_time.load(Ordering::Relaxed) {
         all.len()
+    } else if at_once > 1 {
+        let most = (all.len() / threads).clamp(1, at_once);
+        all = under_way_at_once(all, most);
+        1
     } else {
-        (all.len() / (2 * run.lane.threads() as usize)).min(MOST_TOGETHER)
+        (all.len() / (2 * threads)).min(MOST_TOGETHER)
     };
     for requests in all.chunks(together.max(1)) {
         let (parcel, requests) = (parcel.clone(), Arc::from(requests));
         tasks.push(run.task(move |worker| read_requests(worker, &parcel, &requests, 0)));
     }
+}
+
+/// Puts requests for single samples together; neighbours are one request already.
+fn under_way_at_once(all: Vec<Vec<u32>>, most: usize) -> Vec<Vec<u32>> {
+    let (alone, mut together): (Vec<_>, Vec<_>) = all.into_iter().partition(|r| r.len() == 1);
+    together.extend(alone.chunks(most).map(<[_]>::concat));
+    together
 }
 
 /// Requests in turn, from one of them on.
