@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -41,16 +42,37 @@ pub(super) struct Descriptors {
 
 #[derive(Debug, Default)]
 struct Table {
-    places: HashMap<u32, usize>,
-    kept: Vec<Place>,
+    kept: HashMap<u32, Place, BuildHasherDefault<Spread>>,
+    /// What the hand goes over: every number that is kept, and maybe some that went otherwise.
+    round: Vec<u32>,
     hand: usize,
 }
 
 #[derive(Debug)]
 struct Place {
-    number: u32,
     kept: Arc<Kept>,
     used: bool,
+}
+
+/// A hash for numbers that nobody outside chooses: one multiplication.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // 2^64 over the golden ratio, as Knuth has it.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Descriptors {
@@ -67,8 +89,7 @@ impl Descriptors {
 
     pub fn get(&self, number: u32) -> Option<Arc<Kept>> {
         let mut table = lock(&self.table);
-        let at = *table.places.get(&number)?;
-        let place = &mut table.kept[at];
+        let place = table.kept.get_mut(&number)?;
         place.used = true;
         Some(Arc::clone(&place.kept))
     }
@@ -76,12 +97,11 @@ impl Descriptors {
     /// Keeps a file; if another thread has kept it meanwhile, that one's counts.
     pub fn insert(&self, number: u32, kept: Kept) -> Arc<Kept> {
         let mut table = lock(&self.table);
-        if let Some(&at) = table.places.get(&number) {
-            return Arc::clone(&table.kept[at].kept);
+        if let Some(place) = table.kept.get(&number) {
+            return Arc::clone(&place.kept);
         }
-        let place = Place { number, kept: Arc::new(kept), used: false };
-        let kept = Arc::clone(&place.kept);
-        let gone = table.add(place, self.most);
+        let kept = Arc::new(kept);
+        let gone = table.add(number, Place { kept: Arc::clone(&kept), used: false }, self.most);
         drop(table);
         // Closing takes its time.
         drop(gone);
@@ -89,35 +109,30 @@ impl Descriptors {
     }
 
     pub fn remove(&self, number: u32) {
-        let mut table = lock(&self.table);
-        let Some(at) = table.places.remove(&number) else { return };
-        table.kept.swap_remove(at);
-        if let Some(moved) = table.kept.get(at) {
-            let moved = moved.number;
-            table.places.insert(moved, at);
-        }
+        let gone = lock(&self.table).kept.remove(&number);
+        drop(gone);
     }
 }
 
 impl Table {
     /// What had to go for it.
-    fn add(&mut self, place: Place, most: usize) -> Option<Place> {
-        let number = place.number;
-        if self.kept.len() < most {
-            self.places.insert(number, self.kept.len());
-            self.kept.push(place);
+    fn add(&mut self, number: u32, place: Place, most: usize) -> Option<Place> {
+        if self.round.len() < most {
+            self.round.push(number);
+            self.kept.insert(number, place);
             return None;
         }
         loop {
-            self.hand = (self.hand + 1) % self.kept.len();
-            if !std::mem::take(&mut self.kept[self.hand].used) {
-                break;
+            self.hand = (self.hand + 1) % self.round.len();
+            match self.kept.get_mut(&self.round[self.hand]) {
+                Some(place) if place.used => place.used = false,
+                _ => break,
             }
         }
-        let gone = std::mem::replace(&mut self.kept[self.hand], place);
-        self.places.remove(&gone.number);
-        self.places.insert(number, self.hand);
-        Some(gone)
+        let gone = std::mem::replace(&mut self.round[self.hand], number);
+        let gone = self.kept.remove(&gone);
+        self.kept.insert(number, place);
+        gone
     }
 }
 
