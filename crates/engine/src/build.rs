@@ -5,7 +5,7 @@ use belady_control::job::{Job, Packing};
 use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
-use belady_data::stage::{RingConfig, ring};
+use belady_data::stage::{Consumer, Producer, RingConfig, SharedMemory, readable_ring, ring};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Tier;
 use belady_data::tier::disk::{DiskConfig, DiskTier};
@@ -14,7 +14,7 @@ use belady_data::tier::{FaultyTier, RamTier};
 use crate::EngineError;
 use crate::brain::Brain;
 use crate::cache::Cache;
-use crate::config::{EngineConfig, JobConfig, TierConfig};
+use crate::config::{EngineConfig, JobConfig, Lend, Ring, TierConfig};
 use crate::epochs::Epochs;
 use crate::loader::Loader;
 use crate::metrics::Metrics;
@@ -125,7 +125,7 @@ impl Engine {
             packing: Packing { files, read_size: None },
         });
         let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
-        let (producer, consumer) = ring(&ring_config)?;
+        let (producer, consumer, shared) = make_ring(job.ring, &ring_config)?;
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes, &job_of_plan),
             cache: Cache::new(tiers, sizes.len(), share),
@@ -147,6 +147,7 @@ impl Engine {
         Ok(Loader {
             run,
             consumer,
+            shared,
             planner: Some(planner),
             waker,
             job: job_of_plan,
@@ -197,7 +198,24 @@ fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes, plan:
     let memory = capacities.first().map_or(0, |(_, capacity)| capacity.0);
     let stays = memory >= sizes.total().0;
     let ahead = if stays { u64::MAX } else { u64::from(plan.stream.iterations() / 4) };
-    Lending { lend: job.lend, ahead }
+    let lend = if job.ring == Ring::Shared { Lend::Slots } else { job.lend };
+    Lending { lend, ahead }
+}
+
+fn make_ring(
+    kind: Ring,
+    config: &RingConfig,
+) -> Result<(Producer, Consumer, Option<SharedMemory>), EngineError> {
+    Ok(match kind {
+        Ring::Private => {
+            let (producer, consumer) = ring(config)?;
+            (producer, consumer, None)
+        }
+        Ring::Shared => {
+            let (producer, consumer, memory) = readable_ring(config)?;
+            (producer, consumer, Some(memory))
+        }
+    })
 }
 
 fn check_policy(kind: &PolicyKind) -> Result<(), EngineError> {
