@@ -114,6 +114,9 @@ impl Engine {
         let is_disk = |tier: &TierConfig| matches!(tier, TierConfig::Disk { .. });
         let disks: Vec<bool> = self.config.tiers.iter().map(is_disk).collect();
         let rates = Rates::new(&system, &disks);
+        let names = capacities.iter().map(|(name, _)| name.clone());
+        let shelves = tiers.into_iter().zip(names).zip(disks);
+        let shelves = shelves.map(|((tier, name), disk)| (tier, name, disk)).collect();
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
         let files = files.unwrap_or(sizes.len());
@@ -128,7 +131,7 @@ impl Engine {
         let (producer, consumer, shared) = make_ring(job.ring, &ring_config)?;
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes, &job_of_plan),
-            cache: Cache::new(tiers, sizes.len(), share),
+            cache: Cache::new(shelves, sizes.len(), share),
             source: job.source.clone(),
             sizes,
             brain: Brain::new(recorder),
@@ -181,12 +184,12 @@ impl Engine {
             }
         };
         let drill = |(number, tier): (usize, Arc<dyn Tier>)| -> Arc<dyn Tier> {
-            match self.config.tier_faults {
-                Some((faults, seed)) => {
-                    Arc::new(FaultyTier::new(tier, faults, seed + number as u64))
-                }
-                None => tier,
+            let Some((mut faults, seed)) = self.config.tier_faults else { return tier };
+            if let TierConfig::Ram { .. } = self.config.tiers[number] {
+                // Memory does not hang.
+                (faults.hung_put, faults.hung_get) = (0.0, 0.0);
             }
+            Arc::new(FaultyTier::new(tier, faults, seed + number as u64))
         };
         self.config.tiers.iter().zip(&share.bytes).map(tier).enumerate().map(drill).collect()
     }

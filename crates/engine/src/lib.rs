@@ -17,6 +17,7 @@ mod config;
 mod epochs;
 mod error;
 mod flights;
+mod hangs;
 mod keep;
 mod load;
 mod loader;

@@ -1,0 +1,126 @@
+//! Tiers whose calls may never return: those on disks.
+//!
+//! Such a call is made under watch, by a thread of the pool. If it takes too long the tier is
+//! given up for the rest of the job ([`crate::cache`]), and somebody else does what the thread
+//! that hangs was about to do. That thread may still read or write the memory it was given:
+//!
+//! - a *get* may write to slots, so what it was to load is read elsewhere, into memory of its
+//!   own;
+//! - a *put* may read from a slot, to which the consumer may write. So the consumer gets a copy,
+//!   and the slot stays as it is: else what it reads in the end, and gives a checksum, might be
+//!   what the consumer has made of it.
+//!
+//! Both hold on to the parcel, so the ring does not use that space again meanwhile.
+
+use belady_control::policy::TierId;
+use belady_data::SampleId;
+use belady_data::sync::Arc;
+use belady_data::tier::{Get, Put};
+
+use crate::EngineError;
+use crate::load::{self, Loaded};
+use crate::metrics::Served;
+use crate::parcel::Parcel;
+use crate::pool::{Hung, Watched, Worker};
+use crate::run::Run;
+
+/// A call did not return in time; whether the run goes on.
+pub fn give_up(run: &Run, tier: TierId, hung: Hung) -> bool {
+    run.metrics.timeout();
+    let limit = run.retry.timeout;
+    run.cache.give_up(tier, limit);
+    if hung.too_many {
+        run.fail(EngineError::TierHangs { hung: hung.threads, limit, tier });
+    }
+    !hung.too_many
+}
+
+/// What came of each of some items of one tier; `None` if it hangs. Then somebody else sees to
+/// them, and to `rest`.
+pub fn load(
+    worker: &Worker,
+    parcel: &Arc<Parcel>,
+    tier: TierId,
+    items: &[u32],
+    rest: &[u32],
+) -> Option<Vec<Loaded>> {
+    let on_timeout = {
+        let (parcel, items, rest) = (parcel.clone(), items.to_vec(), rest.to_vec());
+        move |hung| {
+            if give_up(&parcel.run, tier, hung) {
+                lose_slots(&parcel, &items);
+                load::look_elsewhere(&parcel, items);
+                load::submit_tier_task(&parcel, rest);
+            }
+        }
+    };
+    match worker.watch(on_timeout, || load::load_all_from_tier(parcel, tier, items)) {
+        Watched::InTime(outcomes) => Some(outcomes),
+        Watched::TooLate => None,
+    }
+}
+
+/// Loads an item from a tier where it turned out to be, or else from the source.
+pub fn load_from_other(worker: &Worker, parcel: &Arc<Parcel>, index: u32, tier: TierId) {
+    let run = &parcel.run;
+    let on_timeout = {
+        let parcel = parcel.clone();
+        move |hung| {
+            if give_up(&parcel.run, tier, hung) {
+                lose_slots(&parcel, &[index]);
+                load::submit_source_tasks(&parcel, vec![index]);
+            }
+        }
+    };
+    let get = || {
+        let station = run.cache.tier(tier)?;
+        // SAFETY: each item is given to one loader at a time, and its batch is not published
+        // before it is loaded; if this is given up, the slot is lost.
+        let slot = unsafe { parcel.slot(index) };
+        let hit = station.get(parcel.items[index as usize].sample, slot) == Get::Hit;
+        hit.then_some(slot.len() as u64)
+    };
+    match worker.watch(on_timeout, get) {
+        Watched::TooLate => {}
+        Watched::InTime(Some(length)) => {
+            run.metrics.loaded(Served::Tier(tier), 1, length);
+            load::arrived(parcel, index);
+            run.loaded(parcel, 1);
+        }
+        Watched::InTime(None) => load::submit_source_tasks(parcel, vec![index]),
+    }
+}
+
+fn lose_slots(parcel: &Parcel, items: &[u32]) {
+    for &index in items {
+        parcel.items[index as usize].lose_slot();
+    }
+}
+
+/// Puts a sample into a tier, under watch if that may hang; `None` if it does, and `instead` is
+/// called elsewhere.
+pub fn put(
+    worker: &Worker,
+    run: &Arc<Run>,
+    tier: TierId,
+    sample: SampleId,
+    with_bytes: impl FnOnce(&mut dyn FnMut(&[u8]) -> Put) -> Put,
+    instead: impl FnOnce() + Send + 'static,
+) -> Option<Put> {
+    let put = || with_bytes(&mut |bytes| run.cache.put(tier, sample, bytes));
+    if !run.cache.may_hang(tier) {
+        return Some(put());
+    }
+    let on_timeout = {
+        let run = run.clone();
+        move |hung| {
+            if give_up(&run, tier, hung) {
+                instead();
+            }
+        }
+    };
+    match worker.watch(on_timeout, put) {
+        Watched::InTime(put) => Some(put),
+        Watched::TooLate => None,
+    }
+}
