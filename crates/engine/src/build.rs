@@ -57,6 +57,13 @@ pub struct Share {
     bytes: Vec<u64>,
 }
 
+#[cfg(test)]
+impl Share {
+    pub fn none() -> Self {
+        Self { quotas: Arc::new(Quotas(Mutex::default())), bytes: vec![] }
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         for (left, bytes) in lock(&self.quotas.0).iter_mut().zip(&self.bytes) {

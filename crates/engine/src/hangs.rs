@@ -1,8 +1,8 @@
 //! Tiers whose calls may never return: those on disks.
 //!
 //! Such a call is made under watch, by a thread of the pool. If it takes too long the tier is
-//! given up for the rest of the job ([`crate::cache`]), and somebody else does what the thread
-//! that hangs was about to do. That thread may still read or write the memory it was given:
+//! given up until it returns ([`crate::cache`]), and somebody else does what the thread that
+//! hangs was about to do. That thread may still read or write the memory it was given:
 //!
 //! - a *get* may write to slots, so what it was to load is read elsewhere, into memory of its
 //!   own;
@@ -24,15 +24,34 @@ use crate::parcel::Parcel;
 use crate::pool::{Hung, Watched, Worker};
 use crate::run::Run;
 
-/// A call did not return in time; whether the run goes on.
-pub fn give_up(run: &Run, tier: TierId, hung: Hung) -> bool {
-    run.metrics.timeout();
-    let limit = run.retry.timeout;
-    run.cache.give_up(tier, limit);
-    if hung.too_many {
-        run.fail(EngineError::TierHangs { hung: hung.threads, limit, tier });
+/// Makes a call of a tier; `None` if that hangs. Then `instead` is called elsewhere.
+fn watch<T>(
+    worker: &Worker,
+    run: &Arc<Run>,
+    tier: TierId,
+    instead: impl FnOnce() + Send + 'static,
+    call: impl FnOnce() -> T,
+) -> Option<T> {
+    let on_timeout = {
+        let run = run.clone();
+        move |hung: Hung| {
+            run.metrics.timeout();
+            let limit = run.retry.timeout;
+            run.cache.give_up(tier, limit);
+            if hung.too_many {
+                run.fail(EngineError::TierHangs { hung: hung.threads, limit, tier });
+            } else {
+                instead();
+            }
+        }
+    };
+    match worker.watch(on_timeout, call) {
+        Watched::InTime(outcome) => Some(outcome),
+        Watched::TooLate => {
+            run.cache.came_back(tier, run.retry.timeout);
+            None
+        }
     }
-    !hung.too_many
 }
 
 /// What came of each of some items of one tier; `None` if it hangs. Then somebody else sees to
@@ -44,32 +63,26 @@ pub fn load(
     items: &[u32],
     rest: &[u32],
 ) -> Option<Vec<Loaded>> {
-    let on_timeout = {
+    let instead = {
         let (parcel, items, rest) = (parcel.clone(), items.to_vec(), rest.to_vec());
-        move |hung| {
-            if give_up(&parcel.run, tier, hung) {
-                lose_slots(&parcel, &items);
-                load::look_elsewhere(&parcel, items);
-                load::submit_tier_task(&parcel, rest);
-            }
+        move || {
+            lose_slots(&parcel, &items);
+            load::look_elsewhere(&parcel, items);
+            load::submit_tier_task(&parcel, rest);
         }
     };
-    match worker.watch(on_timeout, || load::load_all_from_tier(parcel, tier, items)) {
-        Watched::InTime(outcomes) => Some(outcomes),
-        Watched::TooLate => None,
-    }
+    let call = || load::load_all_from_tier(parcel, tier, items);
+    watch(worker, &parcel.run, tier, instead, call)
 }
 
 /// Loads an item from a tier where it turned out to be, or else from the source.
 pub fn load_from_other(worker: &Worker, parcel: &Arc<Parcel>, index: u32, tier: TierId) {
     let run = &parcel.run;
-    let on_timeout = {
+    let instead = {
         let parcel = parcel.clone();
-        move |hung| {
-            if give_up(&parcel.run, tier, hung) {
-                lose_slots(&parcel, &[index]);
-                load::submit_source_tasks(&parcel, vec![index]);
-            }
+        move || {
+            lose_slots(&parcel, &[index]);
+            load::submit_source_tasks(&parcel, vec![index]);
         }
     };
     let get = || {
@@ -80,14 +93,14 @@ pub fn load_from_other(worker: &Worker, parcel: &Arc<Parcel>, index: u32, tier: 
         let hit = station.get(parcel.items[index as usize].sample, slot) == Get::Hit;
         hit.then_some(slot.len() as u64)
     };
-    match worker.watch(on_timeout, get) {
-        Watched::TooLate => {}
-        Watched::InTime(Some(length)) => {
+    match watch(worker, run, tier, instead, get) {
+        None => {}
+        Some(Some(length)) => {
             run.metrics.loaded(Served::Tier(tier), 1, length);
             load::arrived(parcel, index);
             run.loaded(parcel, 1);
         }
-        Watched::InTime(None) => load::submit_source_tasks(parcel, vec![index]),
+        Some(None) => load::submit_source_tasks(parcel, vec![index]),
     }
 }
 
@@ -111,16 +124,5 @@ pub fn put(
     if !run.cache.may_hang(tier) {
         return Some(put());
     }
-    let on_timeout = {
-        let run = run.clone();
-        move |hung| {
-            if give_up(&run, tier, hung) {
-                instead();
-            }
-        }
-    };
-    match worker.watch(on_timeout, put) {
-        Watched::InTime(put) => Some(put),
-        Watched::TooLate => None,
-    }
+    watch(worker, run, tier, instead, put)
 }

@@ -28,8 +28,8 @@ struct Seen {
 /// looks at every byte. Fails the test instead of hanging it.
 fn run(name: &'static str, faults: TierFaults) -> (JobConfig, Seen) {
     let (done, outcome) = mpsc::channel();
-    std::thread::spawn(move || done.send(run_here(name, faults)));
-    outcome.recv_timeout(Duration::from_secs(60)).expect("it ends")
+    std::thread::spawn(move || drop(done.send(Box::new(run_here(name, faults)))));
+    *outcome.recv_timeout(Duration::from_mins(1)).expect("it ends")
 }
 
 fn run_here(name: &str, faults: TierFaults) -> (JobConfig, Seen) {
@@ -39,13 +39,14 @@ fn run_here(name: &str, faults: TierFaults) -> (JobConfig, Seen) {
     // Slower than any disk, which would else be passed over.
     let slow: ThrottleSpec = "1:20MB/s".parse().unwrap();
     let source: Arc<dyn Source> = Arc::new(Throttled::new(made, slow, 1));
+    let impatient = Retry { timeout: Duration::from_millis(50), ..Retry::default() };
     let engine = Engine::new(EngineConfig {
         threads: Some(4),
         tiers: vec![
             TierConfig::Ram { capacity: Bytes(100_000) },
             TierConfig::Disk { directory: folder.path().into(), capacity: Bytes(3_000_000) },
         ],
-        retry: Retry { timeout: Duration::from_millis(50), ..Retry::default() },
+        retry: if faults.hang.is_zero() { Retry::default() } else { impatient },
         tier_faults: Some((faults, 5)),
         ..EngineConfig::default()
     })
