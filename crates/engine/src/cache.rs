@@ -300,11 +300,8 @@ impl Shelf {
     /// Whether one of those that should have gone before has gone now.
     fn evict_overdue(&self, samples: u32) -> bool {
         let overdue = self.overdue.take();
-        if overdue.is_unallocated() {
-            return false;
-        }
         let mut gone = false;
-        for sample in (0..samples).filter(|&sample| overdue.contains(sample)) {
+        for sample in overdue.iter() {
             match self.tier.evict_now(sample) {
                 Evicted::Gone => gone = true,
                 Evicted::NotHeld => {}

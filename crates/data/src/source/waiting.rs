@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::counters::Counters;
 
-/// Even a busy file server answers within this; NFS waits as long before it complains.
+/// Even a busy file server answers within this. A large file may take longer to be indexed.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Does work that calls on the storage at `path`, and tells in the log when none of these calls
@@ -17,7 +17,8 @@ pub(super) fn while_listing<R>(path: &Path, counters: &Counters, work: impl FnOn
         let seconds = silent.as_secs();
         let path = path.display();
         tracing::warn!(
-            "still listing {path}: no answer for {seconds} s; is its storage still there?"
+            "still listing {path}: no answer for {seconds} s; a large file takes its time, and \
+             storage that is gone never answers"
         );
     };
     watched(counters, SILENCE, tell, work)
