@@ -155,7 +155,8 @@ impl Transition<'_> {
         let room: f64 = shares.iter().sum();
         let evening = (EVENING / room).clamp(EVENING_OF_ROOM.0, EVENING_OF_ROOM.1);
         let dealt: Vec<f64> = shares.iter().map(|share| share * (1.0 - evening)).collect();
-        let to_first = |within: Option<&Bits>| self.to_first(next, self.places(users), within);
+        let to_first =
+            |within: Option<&Bits>| self.to_first(next, self.places(users), count, within);
         let mut wish = even_classes(count as usize, to_first, &dealt);
         self.even_out(next, self.places(users), capacities, &mut wish);
         wish
@@ -167,9 +168,11 @@ impl Transition<'_> {
         &self,
         next: &EpochOrder,
         mut place_of: Vec<u32>,
+        count: u32,
         within: Option<&Bits>,
     ) -> Vec<u32> {
-        let mut to_first = vec![];
+        let count = within.map_or(count as usize, Bits::count);
+        let mut to_first = Vec::with_capacity(count);
         for iteration in 0..next.iterations() {
             for rank in 0..self.ranks {
                 for sample in next.batch(rank, iteration) {
