@@ -28,6 +28,7 @@ mod snapshot;
 mod synthetic;
 pub mod tfrecord;
 mod throttled;
+mod waiting;
 pub mod webdataset;
 
 use std::fmt;
