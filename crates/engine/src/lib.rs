@@ -33,7 +33,7 @@ pub mod trace;
 pub use build::{Engine, POLICIES};
 pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, TierConfig};
 pub use error::EngineError;
-pub use loader::{Batch, Loader, Sample};
+pub use loader::{Batch, Loader, Next, Sample};
 
 /// The program in the guide is compiled with the documentation's tests.
 #[cfg(doctest)]

@@ -39,9 +39,10 @@ use super::SampleId;
 pub trait Orders: Send + Sync + std::fmt::Debug {
     /// What is read in an epoch, or `None` when there are no more epochs.
     ///
-    /// It is called from a thread of the engine, ahead of need, and may block. Unless it
-    /// can look [`ahead`](Self::ahead) it is called once for each epoch, in order, and for
-    /// an epoch no sooner than the one before it is staged.
+    /// It is called from a thread of the engine, ahead of need. Unless it can look
+    /// [`ahead`](Self::ahead) it is called once for each epoch, in order, and for an epoch no
+    /// sooner than the one before it is staged. It may block, but not until something of
+    /// the epoch before is delivered: that one begins when this one's order is there.
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError>;
 
     /// Whether any epoch can be asked for at any time, and again, with the same answer.
