@@ -274,7 +274,7 @@ fn loader_orders_are_torchs_loader_in_any_order_of_asking_and_from_any_epoch() {
         let sampler = RandomSampler::new(case.samples, case.seed as u64, case.draws());
         // Up to the first epoch that is left early; the run goes on from what it left behind.
         let mut first = 0;
-        let mut orders = LoaderOrders::new(sampler, case.batch, case.drop_last);
+        let mut orders = LoaderOrders::new(sampler, case.batch, case.drop_last).unwrap();
         for (epoch, golden) in case.epochs.iter().enumerate() {
             let at = epoch as u32 - first;
             assert_eq!(orders.number(at), epoch as u32);
@@ -291,11 +291,11 @@ fn loader_orders_are_torchs_loader_in_any_order_of_asking_and_from_any_epoch() {
                 let saved = Mt19937::from_bytes(&after.to_bytes()).unwrap();
                 let sampler =
                     RandomSampler::from_state(case.samples, case.draws(), u64::from(first), saved);
-                orders = LoaderOrders::new(sampler, case.batch, case.drop_last);
+                orders = LoaderOrders::new(sampler, case.batch, case.drop_last).unwrap();
             }
         }
         let sampler = RandomSampler::new(case.samples, case.seed as u64, case.draws());
-        let orders = LoaderOrders::new(sampler, case.batch, case.drop_last);
+        let orders = LoaderOrders::new(sampler, case.batch, case.drop_last).unwrap();
         if case.left_early.is_empty() {
             for (epoch, golden) in case.epochs.iter().enumerate().rev() {
                 let list = orders.epoch(epoch as u32).unwrap().unwrap();
@@ -326,7 +326,7 @@ fn a_run_goes_on_from_the_state_that_torch_saved_and_leaves_torchs_state() {
         let mut bytes = from_hex(&case.before);
         let generator = Mt19937::from_torch(&bytes).unwrap();
         let sampler = RandomSampler::from_state(20, Draws::ThroughLoader, 0, generator);
-        let orders = LoaderOrders::new(sampler, 6, true);
+        let orders = LoaderOrders::new(sampler, 6, true).unwrap();
         for (epoch, theirs) in case.epochs.iter().enumerate() {
             let list = orders.epoch(epoch as u32).unwrap().unwrap();
             assert_eq!(list.batches(), *theirs);

@@ -203,8 +203,12 @@ impl Shared {
         None
     }
 
+    /// What is wrong with the earliest epoch is what is told.
     fn fail(&self, epoch: u32, error: impl Into<EngineError>) {
-        lock(&self.state).failed.get_or_insert((epoch, error.into()));
+        let failed = &mut lock(&self.state).failed;
+        if failed.as_ref().is_none_or(|(due, _)| epoch < *due) {
+            *failed = Some((epoch, error.into()));
+        }
         self.changed.notify_all();
     }
 

@@ -181,22 +181,22 @@ proptest! {
 
 #[test]
 fn a_sampler_is_asked_one_epoch_ahead_and_no_further() {
-    // The buffer has room for a few of an epoch's ten batches.
+    // The buffer has room for at most five of an epoch's twenty batches.
     let source = small();
-    let list = || EpochList::of_batches(vec![[1, 2, 3, 4]; 10]);
+    let list = || EpochList::of_batches(vec![[1, 2, 3, 4]; 20]);
     for name in POLICIES {
         let sampler = Arc::new(Sampler::new(vec![list(), list(), list(), list()]));
         let config = JobConfig {
-            staging: Bytes(4000),
+            staging: Bytes(3000),
             policy: policy(name),
             ..job(&source, sampler.clone())
         };
         let mut loader = engine(2, &[1000]).start(&config).unwrap();
-        for taken in 0..40 {
+        for taken in 0..80 {
             let Some(batch) = loader.next_batch().unwrap() else { panic!("{taken}") };
             let epoch = batch.step().epoch;
             drop(batch);
-            if taken % 10 < 4 {
+            if taken % 20 < 10 {
                 let last = sampler.asked().last().copied();
                 assert!(last <= Some(epoch + 1), "{name}: {last:?} in epoch {epoch}");
             }
@@ -338,7 +338,7 @@ fn epochs_without_a_batch_are_passed_over_but_not_for_ever() {
 fn a_run_that_was_saved_goes_on_where_it_was() {
     let source = small();
     let sampler = || RandomSampler::new(20, 3, Draws::ThroughLoader);
-    let whole = Arc::new(LoaderOrders::new(sampler(), 6, false));
+    let whole = Arc::new(LoaderOrders::new(sampler(), 6, false).unwrap());
     let engine = engine(3, &[1200]);
     let run = |orders: Arc<dyn Orders>, epochs| {
         let config = JobConfig { epochs: Some(epochs), ..job(&source, orders) };
@@ -362,7 +362,7 @@ fn a_run_that_was_saved_goes_on_where_it_was() {
             let state = whole.before(epoch).state().clone();
             let sampler =
                 RandomSampler::from_state(20, Draws::ThroughLoader, u64::from(epoch), state);
-            let saved = Arc::new(LoaderOrders::new(sampler, 6, false));
+            let saved = Arc::new(LoaderOrders::new(sampler, 6, false).unwrap());
             let rest = run(Arc::new(StartAt { orders: saved, epoch: 0, batch }), 5 - epoch);
             assert_eq!(rest, all[delivered as usize..], "{epoch} {batch}");
         }

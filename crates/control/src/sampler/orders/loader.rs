@@ -1,5 +1,6 @@
 //! What torch's `DataLoader` reads in a world of one.
 
+use super::super::SamplerError;
 use super::super::marks::Marks;
 use super::super::mt19937::Mt19937;
 use super::super::torch::RandomSampler;
@@ -11,6 +12,7 @@ use super::{Cut, EpochList, OrderError, Orders};
 /// it is what a checkpoint needs to go on from there.
 #[derive(Debug)]
 pub struct LoaderOrders {
+    samples: u32,
     batch: u32,
     drop_last: bool,
     marks: Marks,
@@ -20,8 +22,14 @@ impl LoaderOrders {
     /// From the sampler as it stands before the first epoch:
     /// [`RandomSampler::new`] for a seed, [`RandomSampler::from_state`] for a generator's
     /// state.
-    pub fn new(sampler: RandomSampler, batch: u32, drop_last: bool) -> Self {
-        Self { batch, drop_last, marks: Marks::new(sampler) }
+    pub fn new(sampler: RandomSampler, batch: u32, drop_last: bool) -> Result<Self, SamplerError> {
+        if sampler.samples() == 0 {
+            return Err(SamplerError::NoSamples);
+        }
+        if batch == 0 {
+            return Err(SamplerError::ZeroBatch);
+        }
+        Ok(Self { batch, drop_last, samples: sampler.samples(), marks: Marks::new(sampler) })
     }
 
     /// The sampler before an epoch of this order: with its generator's state and the epochs
@@ -51,7 +59,7 @@ impl Orders for LoaderOrders {
     }
 
     fn largest_batch(&self) -> Option<u32> {
-        Some(self.batch)
+        Some(self.batch.min(self.samples))
     }
 
     fn number(&self, epoch: u32) -> u32 {

@@ -105,7 +105,7 @@ impl Orders for MixtureOrders {
     }
 
     fn largest_batch(&self) -> Option<u32> {
-        Some(self.share.batch)
+        Some(self.share.largest_batch(self.length))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One rank's part of an access stream.
 
 use super::super::{AccessStream, SamplerError, Scheme, StreamConfig};
-use super::{EpochList, OrderError, Orders};
+use super::{Cut, EpochList, OrderError, Orders};
 
 /// What one rank of several reads: torch's `DistributedSampler` in a `DataLoader`, or any
 /// other order and scheme. Without an end of its own; a job says how many epochs it has.
@@ -34,8 +34,12 @@ impl RankOrders {
 impl Orders for RankOrders {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         let Some(order) = self.stream.ask(epoch)? else { return Ok(None) };
-        let batch = |iteration| order.batch(self.rank, iteration).collect::<Vec<_>>();
-        Ok(Some(EpochList::of_batches((0..order.iterations()).map(batch))))
+        let (mut samples, mut ends) = (vec![], vec![]);
+        for iteration in 0..order.iterations() {
+            samples.extend(order.batch(self.rank, iteration));
+            ends.push(samples.len() as u32);
+        }
+        Ok(Some(EpochList { samples, batches: Cut::Ends(ends) }))
     }
 
     fn ahead(&self) -> bool {

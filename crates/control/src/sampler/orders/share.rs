@@ -39,6 +39,11 @@ impl RankShare {
         Ok(self)
     }
 
+    /// The most samples in a batch, of a global list of `length`.
+    pub(super) fn largest_batch(self, length: u32) -> u32 {
+        self.batch.min(length.div_ceil(self.ranks))
+    }
+
     pub(super) fn of(self, mut order: Vec<SampleId>) -> EpochList {
         if self.ranks > 1 {
             pad_or_truncate(&mut order, self.ranks, self.sampler_drop_last);

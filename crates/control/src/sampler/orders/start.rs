@@ -11,10 +11,12 @@
 //! padded to a multiple of it with samples from its start, or cut to one. So other samples
 //! may be repeated or left out in the last batch; and where incomplete batches are dropped,
 //! or the tail is cut, whether there is a last batch at all. Schemes with contiguous parts
-//! never pad. For orders of one generator (`whole`, `imbalanced`, [`LoaderOrders`]
-//! (super::LoaderOrders)) the order does not depend on ranks either; but torch itself
-//! draws other orders with one rank than with several, so going on with or without a
-//! `DistributedSampler` is another experiment.
+//! never pad. The orders of one generator (`whole`, `imbalanced`, [`LoaderOrders`]) do not
+//! depend on ranks either; but torch itself draws other orders in a world of one than in a
+//! larger one, so a run that goes on across that border needs a [`RankOrders`] on both sides.
+//!
+//! [`LoaderOrders`]: super::LoaderOrders
+//! [`RankOrders`]: super::RankOrders
 
 use std::sync::Arc;
 

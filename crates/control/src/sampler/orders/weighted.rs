@@ -76,7 +76,7 @@ impl Orders for WeightedOrders {
     }
 
     fn largest_batch(&self) -> Option<u32> {
-        Some(self.share.batch)
+        Some(self.share.largest_batch(self.length))
     }
 }
 
