@@ -198,11 +198,27 @@ def random_cases():
             }
 
 
+def state_cases():
+    """What `get_state()` gives, whole, and what a DataLoader then reads in two epochs."""
+    for seed, drawn in [(3, 0), (-5, 624), (42, 1000)]:
+        g = generator(seed)
+        # A normal deviate leaves its twin behind, which is no word of the twister.
+        if drawn == 1000:
+            torch.randn(1, generator=g)
+        torch.empty(drawn, dtype=torch.int32).random_(generator=g)
+        saved = g.get_state().numpy().tobytes()
+        loader = DataLoader(Indices(20), batch_size=6, shuffle=True, drop_last=True, generator=g)
+        epochs = [[batch.tolist() for batch in loader] for _ in range(2)]
+        after = g.get_state().numpy().tobytes()
+        yield {"saved": saved.hex(), "epochs": epochs, "after": after.hex()}
+
+
 FILES = {
     "randperm": randperm_cases,
     "distributed": distributed_cases,
     "distributed_loader": loader_cases,
     "random_sampler": random_cases,
+    "generator_state": state_cases,
 }
 
 

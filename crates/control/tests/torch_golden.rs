@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use belady_control::sampler::mt19937::Mt19937;
+use belady_control::sampler::orders::{LoaderOrders, RankOrders};
 use belady_control::sampler::torch::{self, Draws, RandomSampler};
-use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
+use belady_control::sampler::{AccessStream, Order, Orders, Scheme, StreamConfig};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -169,6 +170,12 @@ fn uniform_streams_deal_the_batches_of_torchs_loader() {
                 .map(|iteration| epoch.batch(rank as u32, iteration).collect())
                 .collect();
             assert_eq!(ours, *theirs, "rank {rank} of {}, {} samples", case.ranks, case.samples);
+            let config = stream.config().clone();
+            let orders = RankOrders::new(rank as u32, case.local_batch, config).unwrap();
+            let list = orders.epoch(case.epoch).unwrap().unwrap();
+            assert_eq!(list.batches(), *theirs);
+            let largest = theirs.iter().map(|batch| batch.len() as u32).max();
+            assert_eq!(orders.largest_batch(), largest);
         }
     }
 }
@@ -192,6 +199,15 @@ struct RandomEpoch {
 }
 
 impl Random {
+    fn draws(&self) -> Draws {
+        match self.draws.as_str() {
+            "sampler-alone" => Draws::SamplerAlone,
+            "through-loader" => Draws::ThroughLoader,
+            "through-persistent-loader" => Draws::ThroughPersistentLoader,
+            other => panic!("draws {other}"),
+        }
+    }
+
     fn used(&self) -> usize {
         let dropped = if self.drop_last { self.samples % self.batch } else { 0 };
         (self.samples - dropped) as usize
@@ -208,13 +224,7 @@ impl Random {
 #[test]
 fn random_sampler_draws_what_torchs_draws_alone_and_through_its_loader() {
     for case in cases::<Random>("random_sampler") {
-        let draws = match case.draws.as_str() {
-            "sampler-alone" => Draws::SamplerAlone,
-            "through-loader" => Draws::ThroughLoader,
-            "through-persistent-loader" => Draws::ThroughPersistentLoader,
-            other => panic!("draws {other}"),
-        };
-        let mut sampler = RandomSampler::new(case.samples, case.seed as u64, draws);
+        let mut sampler = RandomSampler::new(case.samples, case.seed as u64, case.draws());
         for (epoch, golden) in case.epochs.iter().enumerate() {
             let name = format!(
                 "{} of {}, seed {}, batch {}, epoch {epoch}",
@@ -254,5 +264,74 @@ fn whole_streams_are_torchs_random_sampler_in_any_order_of_asking() {
                 golden.golden.check(stream.epoch(epoch as u32).samples(), &name);
             }
         }
+    }
+}
+
+#[test]
+fn loader_orders_are_torchs_loader_in_any_order_of_asking_and_from_any_epoch() {
+    for case in cases::<Random>("random_sampler") {
+        let name = format!("{} of {}, seed {}", case.draws, case.samples, case.seed);
+        let sampler = RandomSampler::new(case.samples, case.seed as u64, case.draws());
+        // Up to the first epoch that is left early; the run goes on from what it left behind.
+        let mut first = 0;
+        let mut orders = LoaderOrders::new(sampler, case.batch, case.drop_last).unwrap();
+        for (epoch, golden) in case.epochs.iter().enumerate() {
+            let at = epoch as u32 - first;
+            assert_eq!(orders.number(at), epoch as u32);
+            let list = orders.epoch(at).unwrap().unwrap();
+            golden.golden.check(&list.batches().concat(), &name);
+            let after = if case.exhausted(epoch) {
+                orders.before(at + 1).state().clone()
+            } else {
+                orders.left_early(at)
+            };
+            golden.state.check(&after, &name);
+            if !case.exhausted(epoch) || epoch == 2 {
+                first = epoch as u32 + 1;
+                let saved = Mt19937::from_bytes(&after.to_bytes()).unwrap();
+                let sampler =
+                    RandomSampler::from_state(case.samples, case.draws(), u64::from(first), saved);
+                orders = LoaderOrders::new(sampler, case.batch, case.drop_last).unwrap();
+            }
+        }
+        let sampler = RandomSampler::new(case.samples, case.seed as u64, case.draws());
+        let orders = LoaderOrders::new(sampler, case.batch, case.drop_last).unwrap();
+        if case.left_early.is_empty() {
+            for (epoch, golden) in case.epochs.iter().enumerate().rev() {
+                let list = orders.epoch(epoch as u32).unwrap().unwrap();
+                golden.golden.check(&list.batches().concat(), &name);
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Saved {
+    #[serde(rename = "saved")]
+    before: String,
+    epochs: Vec<Vec<Vec<u32>>>,
+    after: String,
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_run_goes_on_from_the_state_that_torch_saved_and_leaves_torchs_state() {
+    for case in cases::<Saved>("generator_state") {
+        let mut bytes = from_hex(&case.before);
+        let generator = Mt19937::from_torch(&bytes).unwrap();
+        let sampler = RandomSampler::from_state(20, Draws::ThroughLoader, 0, generator);
+        let orders = LoaderOrders::new(sampler, 6, true).unwrap();
+        for (epoch, theirs) in case.epochs.iter().enumerate() {
+            let list = orders.epoch(epoch as u32).unwrap().unwrap();
+            assert_eq!(list.batches(), *theirs);
+        }
+        assert!(orders.before(2).state().write_torch(&mut bytes));
+        assert_eq!(bytes, from_hex(&case.after));
     }
 }

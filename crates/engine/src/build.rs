@@ -137,7 +137,7 @@ impl Engine {
         let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
         let (producer, consumer, shared) = make_ring(job.ring, &ring_config)?;
         let run = Arc::new(Run::new(Parts {
-            lending: lending(job, &capacities, &sizes, &job_of_plan),
+            lending: lending(job, &capacities, &sizes),
             cache: Cache::new(shelves, sizes.len(), share),
             source: job.source.clone(),
             sizes,
@@ -149,7 +149,7 @@ impl Engine {
             bad_samples: job.bad_samples,
         }));
         let waker = producer.waker();
-        let planner = Planner::new(run.clone(), epochs, producer);
+        let planner = Planner::new(run.clone(), epochs, producer, ring_config);
         let planner = std::thread::Builder::new()
             .name("belady-stage".into())
             .spawn(move || planner.run())
@@ -161,6 +161,7 @@ impl Engine {
             planner: Some(planner),
             waker,
             job: job_of_plan,
+            waited: None,
             _pool: self.pool.clone(),
         })
     }
@@ -202,14 +203,10 @@ impl Engine {
     }
 }
 
-/// What is lent cannot be let go, so batches far ahead of the consumer get copies, unless
-/// everything stays in memory anyhow.
-fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes, plan: &Job) -> Lending {
+fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes) -> Lending {
     let memory = capacities.first().map_or(0, |(_, capacity)| capacity.0);
-    let stays = memory >= sizes.total().0;
-    let ahead = if stays { u64::MAX } else { u64::from(plan.stream.iterations() / 4) };
     let lend = if job.ring == Ring::Shared { Lend::Slots } else { job.lend };
-    Lending { lend, ahead }
+    Lending { lend, all_stay: memory >= sizes.total().0 }
 }
 
 fn make_ring(
@@ -244,13 +241,14 @@ fn default_threads(config: &EngineConfig) -> u32 {
     (4 * cores).clamp(8, 32)
 }
 
-/// The ring, if the staging buffer has room for two of the largest batches.
+/// The ring, if the staging buffer has room for two of the largest batches, as far as these
+/// are known.
 fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError> {
-    let longest = match &job.order {
-        Order::Given(lists) => lists.iter().map(Vec::len).max().unwrap_or(0) as u32,
-        _ => sizes.len(),
+    let batch = match &job.order {
+        Order::Given(lists) => job.batch.min(lists.iter().map(Vec::len).max().unwrap_or(0) as u32),
+        Order::Provided(orders) => orders.largest_batch().unwrap_or(0),
+        Order::Torch | Order::Permutation | Order::Sequential => job.batch.min(sizes.len()),
     };
-    let batch = job.batch.min(longest);
     let mean = sizes.total().0 / u64::from(sizes.len().max(1));
     let align = if mean >= LARGE { LARGE_ALIGN } else { SMALL_ALIGN };
     let needed = Bytes(RingConfig::needed(largest_batch(&job.order, sizes, batch), batch, align));
@@ -261,7 +259,8 @@ fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError
 }
 
 /// The most that a batch can need: the user's own order is looked through, since it may repeat
-/// samples; no batch of any other is larger than the largest samples together.
+/// samples; no batch of any other is larger than the largest samples together. (One that is
+/// provided may repeat samples too: the planner looks at its batches as they come.)
 fn largest_batch(order: &Order, sizes: &Sizes, batch: u32) -> u64 {
     if let Order::Given(lists) = order {
         let size = |&sample: &u32| if sample < sizes.len() { sizes.get(sample) } else { 0 };
@@ -270,10 +269,11 @@ fn largest_batch(order: &Order, sizes: &Sizes, batch: u32) -> u64 {
         return batches.map(bytes).max().unwrap_or(0);
     }
 
-    let mut largest = std::collections::BinaryHeap::with_capacity(batch as usize + 1);
+    let most = batch.min(sizes.len()) as usize;
+    let mut largest = std::collections::BinaryHeap::with_capacity(most + 1);
     for sample in 0..sizes.len() {
         let size = std::cmp::Reverse(sizes.get(sample));
-        if largest.len() < batch as usize {
+        if largest.len() < most {
             largest.push(size);
         } else if largest.peek().is_some_and(|least| size < *least) {
             largest.pop();

@@ -107,11 +107,13 @@ pub struct JobConfig {
     pub source: Arc<dyn Source>,
     /// Names the dataset in warnings and caches.
     pub name: String,
+    /// What is read when. An `Order::Provided` comes epoch by epoch and says itself how it is
+    /// cut into batches: seed, batch and `drop_last` are for the others.
     pub order: Order,
     pub seed: u64,
     pub batch: u32,
     pub drop_last: bool,
-    /// `None` runs until the loader is dropped.
+    /// `None` runs until the order ends or the loader is dropped.
     pub epochs: Option<u32>,
     /// The staging buffer.
     pub staging: Bytes,

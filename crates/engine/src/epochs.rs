@@ -3,18 +3,25 @@
 //!
 //! The first order is there first, so that the first batch need not wait for the plan; the
 //! plan follows. From then on an epoch is made ready while the one before it is staged, so
-//! there is no gap between them.
+//! there is no gap between them. Orders that cannot be run ahead come one epoch later: the
+//! next one is asked for when this one begins to be staged.
+//!
+//! An order may come from a user's code, which blocks, fails, or says that there are no more
+//! epochs. A failure is told when the planner has come to its epoch, and a user's code that
+//! does not return holds up nobody who wants to stop.
 
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belady_control::Job;
 use belady_control::policy::{self, Plan, PolicyKind, Unsupported};
 use belady_control::sampler::EpochOrder;
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
-/// Epochs made ready beyond the one being staged.
-const AHEAD: u32 = 1;
+use crate::EngineError;
+
+/// How often somebody who waits looks whether he should stop.
+const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct State {
@@ -24,7 +31,12 @@ struct State {
     begun: u32,
     /// The epoch being staged.
     staging: u32,
-    failed: Option<Unsupported>,
+    /// How many epochs there are, once that is known.
+    end: Option<u32>,
+    /// What is wrong, and with which epoch.
+    failed: Option<(u32, EngineError)>,
+    /// Somebody else's code is running.
+    asking: bool,
     stopping: bool,
 }
 
@@ -46,7 +58,7 @@ impl Epochs {
         let shared = Arc::new(Shared {
             job: job.clone(),
             kind: *kind,
-            state: Mutex::default(),
+            state: Mutex::new(State { end: job.epochs, ..State::default() }),
             changed: Condvar::new(),
         });
         let thread = {
@@ -57,7 +69,11 @@ impl Epochs {
     }
 
     /// The order of an epoch; `None` past the last one or when stopped.
-    pub fn order(&self, epoch: u32) -> Result<Option<Arc<EpochOrder>>, Unsupported> {
+    pub fn order(
+        &self,
+        epoch: u32,
+        stopping: impl Fn() -> bool,
+    ) -> Result<Option<Arc<EpochOrder>>, EngineError> {
         let mut state = lock(&self.shared.state);
         state.staging = state.staging.max(epoch);
         self.shared.changed.notify_all();
@@ -65,14 +81,14 @@ impl Epochs {
             if let Some((_, order)) = state.orders.iter().find(|(other, _)| *other == epoch) {
                 return Ok(Some(order.clone()));
             }
-            let past_the_last = self.shared.job.epochs.is_some_and(|epochs| epoch >= epochs);
-            if state.stopping || past_the_last {
+            if stopping() || state.end.is_some_and(|end| epoch >= end) {
                 return Ok(None);
             }
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
+            if let Some((_, error)) = state.failed.take_if(|(due, _)| *due <= epoch) {
+                return Err(error);
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.shared.changed.wait_timeout(state, TICK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -81,35 +97,50 @@ impl Epochs {
         &self,
         epoch: u32,
         patience: Duration,
-    ) -> Result<Option<Arc<dyn Plan>>, Unsupported> {
-        let ready =
-            |state: &mut State| state.begun <= epoch && state.failed.is_none() && !state.stopping;
-        let state = lock(&self.shared.state);
-        let (state, _) = self
-            .shared
-            .changed
-            .wait_timeout_while(state, patience, ready)
-            .unwrap_or_else(PoisonError::into_inner);
-        match &state.failed {
-            Some(error) => Err(error.clone()),
-            None => Ok(state.plan.clone().filter(|_| state.begun > epoch)),
+        stopping: impl Fn() -> bool,
+    ) -> Result<Option<Arc<dyn Plan>>, EngineError> {
+        let deadline = Instant::now().checked_add(patience);
+        let mut state = lock(&self.shared.state);
+        loop {
+            if state.begun > epoch {
+                return Ok(state.plan.clone());
+            }
+            if let Some((_, error)) = state.failed.take_if(|(due, _)| *due <= epoch) {
+                return Err(error);
+            }
+            let left = deadline.map_or(TICK, |end| end.saturating_duration_since(Instant::now()));
+            if left.is_zero() || stopping() {
+                return Ok(None);
+            }
+            let waited = self.shared.changed.wait_timeout(state, left.min(TICK));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    pub fn is_last(&self, epoch: u32) -> bool {
-        self.shared.job.epochs.is_some_and(|epochs| epoch + 1 == epochs)
+    /// Whether nobody knows when it ends.
+    pub fn are_endless(&self) -> bool {
+        lock(&self.shared.state).end.is_none()
     }
 
-    pub fn stop(&self) {
-        lock(&self.shared.state).stopping = true;
-        self.shared.changed.notify_all();
+    /// Whether no epoch comes after this one, as far as it is known.
+    pub fn is_last(&self, epoch: u32) -> bool {
+        let state = lock(&self.shared.state);
+        let failed = state.failed.as_ref().map(|(due, _)| *due);
+        state.end == Some(epoch + 1) || failed == Some(epoch + 1)
     }
 }
 
 impl Drop for Epochs {
     fn drop(&mut self) {
-        self.stop();
-        if let Some(thread) = self.thread.take() {
+        let asking = {
+            let mut state = lock(&self.shared.state);
+            state.stopping = true;
+            state.asking
+        };
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take()
+            && !asking
+        {
             // It only computes, so it ends; a panic of it was reported already.
             let _ = thread.join();
         }
@@ -123,7 +154,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let why = "planning failed with a panic, which is a defect of belady";
-            lock(&self.0.state).failed = Some(Unsupported(why.to_owned()));
+            self.0.fail(0, Unsupported(why.to_owned()));
         }
         self.0.changed.notify_all();
     }
@@ -132,15 +163,11 @@ impl Drop for Guard<'_> {
 impl Shared {
     fn run(&self) {
         let _guard = Guard(self);
-        let mut order = Some(Arc::new(self.job.stream.epoch(0)));
+        let mut order = self.ask(0);
         self.publish(0, order.as_ref());
         let plan = match policy::plan(&self.kind, &self.job) {
             Ok(plan) => plan,
-            Err(error) => {
-                lock(&self.state).failed = Some(error);
-                self.changed.notify_all();
-                return;
-            }
+            Err(error) => return self.fail(0, error),
         };
         lock(&self.state).plan = Some(plan.clone());
         for epoch in 0.. {
@@ -148,13 +175,41 @@ impl Shared {
             if !self.wait_until_wanted(epoch) {
                 return;
             }
-            let more = self.job.epochs.is_none_or(|epochs| epoch + 1 < epochs);
-            order = more.then(|| Arc::new(self.job.stream.epoch(epoch + 1)));
+            order = self.ask(epoch + 1);
             plan.begin_epoch(epoch, &this, order.as_ref());
             self.publish(epoch + 1, order.as_ref());
             lock(&self.state).begun = epoch + 1;
             self.changed.notify_all();
         }
+    }
+
+    /// The order of an epoch; `None` if there is none, for whatever reason.
+    fn ask(&self, epoch: u32) -> Option<Arc<EpochOrder>> {
+        {
+            let mut state = lock(&self.state);
+            if state.stopping || state.end.is_some_and(|end| epoch >= end) {
+                return None;
+            }
+            state.asking = true;
+        }
+        let asked = self.job.stream.ask(epoch);
+        lock(&self.state).asking = false;
+        match asked {
+            Ok(Some(order)) => return Some(Arc::new(order)),
+            Ok(None) => lock(&self.state).end = Some(epoch),
+            Err(error) => self.fail(epoch, error),
+        }
+        self.changed.notify_all();
+        None
+    }
+
+    /// What is wrong with the earliest epoch is what is told.
+    fn fail(&self, epoch: u32, error: impl Into<EngineError>) {
+        let failed = &mut lock(&self.state).failed;
+        if failed.as_ref().is_none_or(|(due, _)| epoch < *due) {
+            *failed = Some((epoch, error.into()));
+        }
+        self.changed.notify_all();
     }
 
     fn publish(&self, epoch: u32, order: Option<&Arc<EpochOrder>>) {
@@ -168,8 +223,10 @@ impl Shared {
 
     /// Whether to go on: no further ahead than needed, since plans keep few epochs.
     fn wait_until_wanted(&self, epoch: u32) -> bool {
+        // Beginning an epoch takes the order of the one after it.
+        let ahead = u32::from(self.job.stream.ahead());
         let mut state = lock(&self.state);
-        while !state.stopping && epoch > state.staging + AHEAD {
+        while !state.stopping && epoch > state.staging + ahead {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.stopping

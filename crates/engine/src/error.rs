@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use belady_control::model::Bytes;
 use belady_control::policy::Unsupported;
-use belady_control::sampler::SamplerError;
+use belady_control::sampler::{OrderError, SamplerError};
 use belady_data::source::ReadError;
 use belady_data::stage::RingError;
 
@@ -21,6 +21,13 @@ pub enum EngineError {
     Policy(#[from] Unsupported),
     #[error(transparent)]
     Sampler(#[from] SamplerError),
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    #[error(
+        "the order has given {epochs} epochs in a row without a batch, and the run has no end; is \
+         the sampler empty?"
+    )]
+    EmptyEpochs { epochs: u32 },
     #[error("cannot make the staging buffer: {0}")]
     Ring(#[from] RingError),
     #[error("no thread can be started: {0}")]

@@ -34,7 +34,7 @@ pub mod trace;
 pub use build::{Engine, POLICIES};
 pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, Ring, TierConfig};
 pub use error::EngineError;
-pub use loader::{Batch, Loader, Sample, SharedRegion};
+pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
 
 /// The program in the guide is compiled with the documentation's tests.
 #[cfg(doctest)]

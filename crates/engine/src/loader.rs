@@ -35,39 +35,83 @@ pub struct Loader {
     pub(crate) planner: Option<JoinHandle<()>>,
     pub(crate) waker: ProducerWaker,
     pub(crate) job: Arc<Job>,
+    /// How long the caller has waited for the batch that was asked for and has not come.
+    pub(crate) waited: Option<Duration>,
     /// Threads live as long as a job needs them.
     pub(crate) _pool: Arc<Pool>,
+}
+
+/// How a wait for the next batch has ended.
+#[derive(Clone, Debug)]
+pub enum Next {
+    Batch(Batch),
+    /// There are no more.
+    Ended,
+    /// It has not come yet; ask again.
+    TimedOut,
 }
 
 impl Loader {
     /// The next batch; `None` after the last one. After an error about one sample the next
     /// call goes on with the batch after it.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, EngineError> {
-        let began = Instant::now();
-        let _waiting = self.run.asked.ask();
         loop {
-            match self.consumer.take(Some(TICK)) {
-                Take::Batch(batch) => return self.deliver(batch, began),
-                Take::Ended => {
-                    return match self.run.failure() {
-                        Some(error) => Err(error),
-                        None if self.consumer.is_complete() => Ok(None),
-                        None => Err(EngineError::Stopped),
-                    };
-                }
-                Take::TimedOut => {
-                    if let Some(error) = self.run.failure() {
-                        return Err(error);
-                    }
-                }
+            match self.next_batch_timeout(TICK)? {
+                Next::Batch(batch) => return Ok(Some(batch)),
+                Next::Ended => return Ok(None),
+                Next::TimedOut => {}
             }
         }
     }
 
-    fn deliver(&self, block: stage::Batch, began: Instant) -> Result<Option<Batch>, EngineError> {
+    /// The next batch, if it comes within `patience`. A caller who has other things to look
+    /// after asks again and again; it counts as one wait.
+    pub fn next_batch_timeout(&mut self, patience: Duration) -> Result<Next, EngineError> {
+        let began = Instant::now();
+        if self.waited.is_none() {
+            self.run.asked.ask();
+        }
+        let before = self.waited.take().unwrap_or_default();
+        let waiting = self.run.asked.wait();
+        let taken = loop {
+            let left = patience.saturating_sub(began.elapsed());
+            match self.consumer.take(Some(left.min(TICK))) {
+                Take::TimedOut => {
+                    if let Some(error) = self.run.failure(false) {
+                        return Err(error);
+                    }
+                    if began.elapsed() >= patience {
+                        break Take::TimedOut;
+                    }
+                }
+                taken => break taken,
+            }
+        };
+        drop(waiting);
+        let waited = before + began.elapsed();
+        match taken {
+            Take::Batch(batch) => self.deliver(batch, waited).map(Next::Batch),
+            Take::Ended => self.ended(),
+            Take::TimedOut => {
+                self.waited = Some(waited);
+                Ok(Next::TimedOut)
+            }
+        }
+    }
+
+    fn ended(&self) -> Result<Next, EngineError> {
+        let complete = self.consumer.is_complete();
+        match self.run.failure(complete) {
+            Some(error) => Err(error),
+            None if complete => Ok(Next::Ended),
+            None => Err(EngineError::Stopped),
+        }
+    }
+
+    fn deliver(&self, block: stage::Batch, waited: Duration) -> Result<Batch, EngineError> {
         let step = block.step();
         let metrics = &self.run.metrics;
-        metrics.waited(began.elapsed(), step.iteration == 0 && step.epoch > 0);
+        metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
         let mut extra = self.run.extras.take(step);
         if let Some(problem) = extra.problem.take() {
             let crate::parcel::Problem { error, attempts } = problem;
@@ -81,7 +125,13 @@ impl Loader {
         };
         let bytes = batch.iter().map(|sample| sample.bytes().len() as u64).sum();
         metrics.delivered(batch.iter().count() as u64, bytes);
-        Ok(Some(batch))
+        Ok(batch)
+    }
+
+    /// How many batches an epoch has. It is known when the first of them is there, so that who
+    /// gets the last one knows it; `None` before the epoch has begun to be staged.
+    pub fn batches_of(&self, epoch: u32) -> Option<u32> {
+        self.run.batches_of(epoch)
     }
 
     /// What the policy knows: the access stream, the sizes, the system.

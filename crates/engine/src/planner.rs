@@ -12,9 +12,10 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use belady_control::model::Bytes;
 use belady_control::policy::{Actions, Event, Evict, Place, Staging, TierId};
 use belady_control::sampler::{EpochOrder, SampleId, Step};
-use belady_data::stage::{Block, Producer, Wait};
+use belady_data::stage::{Block, Producer, RingConfig, Wait};
 use belady_data::sync::{Arc, lock};
 
 use crate::EngineError;
@@ -36,30 +37,38 @@ const QUEUED_PER_THREAD: usize = 1;
 const TICK: Duration = Duration::from_millis(500);
 /// After this long without room, with every batch in the consumer's hands, something is wrong.
 const ALL_LENT: Duration = Duration::from_secs(20);
+/// A run without an end ends after so many epochs in a row without a batch: nobody would ever
+/// hear of it again.
+const EMPTY_EPOCHS: u32 = 100;
 
 pub struct Planner {
     pub run: Arc<Run>,
     pub epochs: Epochs,
     pub producer: Producer,
+    ring: RingConfig,
     samples: Vec<SampleId>,
     lengths: Vec<u64>,
     items: Vec<Item>,
     evictions: Vec<Evict>,
     /// The plan is known, and how it stages.
     staging: Option<Staging>,
+    /// The first epoch that has a batch.
+    first: Option<u32>,
 }
 
 impl Planner {
-    pub fn new(run: Arc<Run>, epochs: Epochs, producer: Producer) -> Self {
+    pub fn new(run: Arc<Run>, epochs: Epochs, producer: Producer, ring: RingConfig) -> Self {
         Self {
             run,
             epochs,
             producer,
+            ring,
             samples: vec![],
             lengths: vec![],
             items: vec![],
             evictions: vec![],
             staging: None,
+            first: None,
         }
     }
 
@@ -68,14 +77,22 @@ impl Planner {
         let _guard = run.guard();
         let outcome = self.all_epochs();
         if let Err(error) = outcome {
-            self.run.fail(error);
+            self.run.end_with(error);
         }
         self.producer.finish();
     }
 
     fn all_epochs(&mut self) -> Result<(), EngineError> {
+        let mut empty = 0;
         for epoch in 0.. {
-            let Some(order) = self.epochs.order(epoch)? else { return Ok(()) };
+            let Some(order) = self.epochs.order(epoch, || self.run.is_stopping())? else {
+                return Ok(());
+            };
+            self.run.begin_epoch(order.iterations());
+            empty = if order.iterations() == 0 { empty + 1 } else { 0 };
+            if empty == EMPTY_EPOCHS && self.epochs.are_endless() {
+                return Err(EngineError::EmptyEpochs { epochs: empty });
+            }
             let mut begun = false;
             for iteration in 0..order.iterations() {
                 begun = begun || self.begin(epoch, iteration)?;
@@ -91,13 +108,15 @@ impl Planner {
     /// Whether the plan knows this epoch.
     fn begin(&mut self, epoch: u32, iteration: u32) -> Result<bool, EngineError> {
         // Only the very first batches may come before the plan: later it would be planned twice.
-        let patience = match (epoch, iteration) {
-            (0, 0) if self.run.sizes.len() < SMALL => PATIENCE_OF_SMALL,
-            (0, 0) => PATIENCE,
-            (0, _) => Duration::ZERO,
-            _ => Duration::MAX,
+        let first = *self.first.get_or_insert(epoch) == epoch;
+        let patience = match (first, iteration) {
+            (true, 0) if self.run.sizes.len() < SMALL => PATIENCE_OF_SMALL,
+            (true, 0) => PATIENCE,
+            (true, _) => Duration::ZERO,
+            (false, _) => Duration::MAX,
         };
-        let Some(plan) = self.epochs.plan(epoch, patience)? else { return Ok(false) };
+        let stopping = || self.run.is_stopping();
+        let Some(plan) = self.epochs.plan(epoch, patience, stopping)? else { return Ok(false) };
         self.staging = Some(plan.staging());
         let on_demand = plan.staging() == Staging::OnDemand;
         self.run.one_at_a_time.store(on_demand, Ordering::Relaxed);
@@ -111,6 +130,7 @@ impl Planner {
         self.samples.extend(order.batch(0, step.iteration));
         self.lengths.clear();
         self.lengths.extend(self.samples.iter().map(|&sample| self.run.size(sample)));
+        self.check_room()?;
         let sequence = self.run.planned.load(Ordering::Relaxed) + 1;
         if self.staging == Some(Staging::OnDemand) {
             self.run.asked.wait_beyond(sequence - 1, || self.run.is_stopping());
@@ -138,6 +158,17 @@ impl Planner {
         prefetch::ask_all(&self.run);
         self.run.metrics.queue_depth(self.run.lane.queued());
         Ok(true)
+    }
+
+    /// The largest batch of an order that comes over time is not known before it comes.
+    fn check_room(&self) -> Result<(), EngineError> {
+        let (bytes, batch) = (self.lengths.iter().sum(), self.samples.len() as u32);
+        if self.ring.check(bytes, batch).is_ok() {
+            return Ok(());
+        }
+        let needed = Bytes(RingConfig::needed(bytes, batch, self.ring.align));
+        let given = Bytes(self.ring.capacity as u64);
+        Err(EngineError::StagingTooSmall { given, needed, batch })
     }
 
     /// The block of a batch, when there is room for it; `None` to stop.

@@ -46,6 +46,10 @@ pub struct Run {
     pub asked: Asked,
     /// Batches that were planned.
     pub planned: AtomicU64,
+    /// How many batches each epoch has that has begun to be staged.
+    epochs: Mutex<Vec<u32>>,
+    /// Samples are lent only to batches that are at most so many ahead of the consumer.
+    lend_ahead: AtomicU64,
     /// The policy loads on demand, and nothing at the same time.
     pub one_at_a_time: AtomicBool,
     failure: Mutex<Failure>,
@@ -58,9 +62,9 @@ pub struct Run {
 #[derive(Clone, Copy, Debug)]
 pub struct Lending {
     pub lend: Lend,
-    /// Only to batches that are at most so many ahead of the consumer: what is lent cannot be
-    /// let go, and a plan counts on the room of what it lets go.
-    pub ahead: u64,
+    /// All samples stay in memory. Otherwise, what is lent cannot be let go, and a plan counts
+    /// on the room of what it lets go: only batches near the consumer are lent samples.
+    pub all_stay: bool,
 }
 
 /// What no later batch can get around.
@@ -69,6 +73,8 @@ enum Failure {
     #[default]
     None,
     Fatal(EngineError),
+    /// There is nothing after the batches that were planned.
+    AtEnd(EngineError),
     /// The consumer knows.
     Told,
 }
@@ -92,6 +98,8 @@ impl Run {
             extras: Extras::new(),
             asked: Asked::default(),
             planned: AtomicU64::new(0),
+            epochs: Mutex::default(),
+            lend_ahead: AtomicU64::new(0),
             one_at_a_time: AtomicBool::new(false),
             failure: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -105,23 +113,33 @@ impl Run {
     /// A problem that no later batch can get around.
     pub fn fail(&self, error: EngineError) {
         let mut failure = lock(&self.failure);
-        if matches!(*failure, Failure::None) {
+        if matches!(*failure, Failure::None | Failure::AtEnd(_)) {
             *failure = Failure::Fatal(error);
         }
         drop(failure);
         self.stop();
     }
 
-    /// Why the run has failed, if it has: in full the first time.
-    pub fn failure(&self) -> Option<EngineError> {
+    /// A problem behind the batches that were planned: they are delivered before it is told.
+    pub fn end_with(&self, error: EngineError) {
+        let mut failure = lock(&self.failure);
+        if matches!(*failure, Failure::None) {
+            *failure = Failure::AtEnd(error);
+        }
+    }
+
+    /// Why the run has failed, if it has: in full the first time. `at_end` if all batches that
+    /// were planned are delivered.
+    pub fn failure(&self, at_end: bool) -> Option<EngineError> {
         let mut failure = lock(&self.failure);
         match std::mem::replace(&mut *failure, Failure::Told) {
-            Failure::None => {
-                *failure = Failure::None;
+            Failure::Fatal(error) => Some(error),
+            Failure::AtEnd(error) if at_end => Some(error),
+            Failure::Told => Some(EngineError::Stopped),
+            still @ (Failure::None | Failure::AtEnd(_)) => {
+                *failure = still;
                 None
             }
-            Failure::Fatal(error) => Some(error),
-            Failure::Told => Some(EngineError::Stopped),
         }
     }
 
@@ -165,10 +183,22 @@ impl Run {
         }
     }
 
+    /// An epoch of so many batches is staged from now on.
+    pub fn begin_epoch(&self, batches: u32) {
+        lock(&self.epochs).push(batches);
+        let ahead = if self.lending.all_stay { u64::MAX } else { u64::from(batches / 4) };
+        self.lend_ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// How many batches an epoch has; `None` before it is staged.
+    pub fn batches_of(&self, epoch: u32) -> Option<u32> {
+        lock(&self.epochs).get(epoch as usize).copied()
+    }
+
     /// Whether a memory tier may lend what is staged now.
     pub fn may_lend(&self) -> bool {
         let ahead = self.planned.load(Ordering::Relaxed).saturating_sub(self.asked.count());
-        self.lending.lend == Lend::ReadOnly && ahead <= self.lending.ahead
+        self.lending.lend == Lend::ReadOnly && ahead <= self.lend_ahead.load(Ordering::Relaxed)
     }
 }
 
@@ -239,10 +269,14 @@ impl Drop for Waiting<'_> {
 }
 
 impl Asked {
-    pub fn ask(&self) -> Waiting<'_> {
+    /// One batch more.
+    pub fn ask(&self) {
         self.count.fetch_add(1, Ordering::AcqRel);
-        self.waiting.store(true, Ordering::Release);
         self.wake();
+    }
+
+    pub fn wait(&self) -> Waiting<'_> {
+        self.waiting.store(true, Ordering::Release);
         Waiting(self)
     }
 

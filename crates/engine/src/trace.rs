@@ -9,7 +9,7 @@ use std::sync::Arc;
 use belady_control::Job;
 use belady_control::model::Seconds;
 use belady_control::policy::{self, Actions, Event, NodeId, PolicyKind, RankId, TierId};
-use belady_control::sampler::{SampleId, Step};
+use belady_control::sampler::{EpochOrder, SampleId, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
@@ -113,8 +113,12 @@ impl Recorder {
     }
 }
 
-/// Tells a fresh policy what a trace says and compares its answers; how many there were.
+/// Tells a fresh policy what a trace says and compares its answers; how many there were. The
+/// job's orders are asked for once more.
 pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>) -> Result<u64, String> {
+    if !job.stream.ahead() {
+        return Err("the orders of this job come only once, so its trace cannot be replayed".into());
+    }
     let file = File::open(path).map_err(|error| error.to_string())?;
     let plan = policy::plan(kind, job).map_err(|error| error.to_string())?;
     let mut instance = plan.clone().node(0);
@@ -126,10 +130,8 @@ pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>) -> Result<u64, Str
             .map_err(|error| format!("line {} is no trace: {error}", number + 1))?;
         let Some(event) = line.told.event() else {
             if let Told::Begin { epoch } = line.told {
-                let order = Arc::new(job.stream.epoch(epoch));
-                let more = job.epochs.is_none_or(|epochs| epoch + 1 < epochs);
-                let next = more.then(|| Arc::new(job.stream.epoch(epoch + 1)));
-                plan.begin_epoch(epoch, &order, next.as_ref());
+                let this = order(job, epoch).ok_or(format!("there is no epoch {epoch}"))?;
+                plan.begin_epoch(epoch, &this, order(job, epoch + 1).as_ref());
             }
             continue;
         };
@@ -146,4 +148,12 @@ pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>) -> Result<u64, Str
         answers += 1;
     }
     Ok(answers)
+}
+
+/// The order of an epoch, if the job has it; why not, the run itself has told.
+fn order(job: &Job, epoch: u32) -> Option<Arc<EpochOrder>> {
+    if job.epochs.is_some_and(|epochs| epoch >= epochs) {
+        return None;
+    }
+    job.stream.ask(epoch).ok().flatten().map(Arc::new)
 }

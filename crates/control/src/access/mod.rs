@@ -58,7 +58,8 @@ pub fn epochs_ahead(epochs: Option<u32>, from: u32, window: u32) -> Range<u32> {
     from..epochs.map_or(to, |end| to.min(end)).max(from)
 }
 
-/// Shows every epoch, in order, to every state; `see(state, epoch, order)`.
+/// Shows every epoch, in order, to every state; `see(state, epoch, order)`. Ends where
+/// orders that are provided end: what is wrong with them is told when they are due.
 pub(crate) fn drive<S: Send>(
     stream: &AccessStream,
     epochs: Range<u32>,
@@ -68,13 +69,17 @@ pub(crate) fn drive<S: Send>(
     let mut from = epochs.start;
     while from < epochs.end {
         let to = epochs.end.min(from.saturating_add(ORDERS_AT_ONCE));
-        let orders: Vec<EpochOrder> =
-            (from..to).into_par_iter().map(|epoch| stream.epoch(epoch)).collect();
+        let orders: Vec<Option<EpochOrder>> =
+            (from..to).into_par_iter().map(|epoch| stream.ask(epoch).ok().flatten()).collect();
+        let orders: Vec<EpochOrder> = orders.into_iter().map_while(|order| order).collect();
         states.par_iter_mut().for_each(|state| {
             for (epoch, order) in (from..to).zip(&orders) {
                 see(state, epoch, order);
             }
         });
+        if orders.len() < (to - from) as usize {
+            return;
+        }
         from = to;
     }
 }

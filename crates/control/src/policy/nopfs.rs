@@ -9,11 +9,14 @@
 //! prefetcher has not reached yet. Nodes choose on their own, so several cache the
 //! same sample while others are cached nowhere.
 //!
+//! A run whose end is not known is counted for its first [`LOOK_AHEAD`] epochs; one whose
+//! orders come epoch by epoch, for the two that are known when it begins.
+//!
 //! *Costs* a pass over the run's orders before the first step. Whether a peer already
 //! has a sample is guessed from the node's own progress; a wrong guess is counted
 //! (`peer_misses`) and the sample read from elsewhere.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rayon::prelude::*;
 
@@ -21,12 +24,12 @@ use super::{
     Actions, Availability, Event, Evict, Fetch, Load, NodeId, Place, Plan, Policy, TierId,
     Unsupported,
 };
-use crate::access::drive;
+use crate::access::{drive, epochs_ahead};
 use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::nopfs::{local_rate, peer_rate, source_rate};
 use crate::model::{Rate, Readers, Seconds};
-use crate::sampler::SampleId;
+use crate::sampler::{EpochOrder, SampleId};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -40,17 +43,28 @@ pub struct Options {
 /// Counters of this many bytes are held at a time; more nodes take more passes.
 const COUNTER_BYTES: usize = 256 << 20;
 
+/// Epochs counted where nobody knows how many there are: enough to tell what a node reads
+/// often from what it reads seldom, and a second's work for a million samples.
+const LOOK_AHEAD: u32 = 16;
+
 #[derive(Debug)]
 pub struct Nopfs {
     job: Arc<Job>,
     options: Options,
+    /// Made before the run, or when its first epoch begins.
+    placement: OnceLock<Arc<Placement>>,
+    /// Fastest per-thread rates, worst case of all nodes reading the source.
+    source_rate: Rate,
+}
+
+/// Who caches what.
+#[derive(Debug)]
+struct Placement {
     nodes: Vec<Arc<NodePlan>>,
     /// By sample: `node * tiers + tier` of the holder that gets it first, 0 for none.
     holder: Vec<u16>,
     /// By sample: how many samples that holder fetches into the tier before it.
     offset: Vec<u32>,
-    /// Fastest per-thread rates, worst case of all nodes reading the source.
-    source_rate: Rate,
 }
 
 /// What one node will cache.
@@ -65,49 +79,26 @@ struct NodePlan {
 }
 
 pub fn plan(job: &Arc<Job>, options: Options) -> Result<Arc<dyn Plan>, Unsupported> {
-    let Some(epochs) = job.epochs else {
+    let known = job.epochs.is_some() && job.stream.ahead();
+    if options.cleanup_read && !known {
         return Err(Unsupported(
-            "nopfs counts accesses over the whole run and needs its number of epochs".into(),
+            "nopfs can drop a sample after its last read only if it knows the whole run: give the \
+             number of epochs, or leave cleanup_read out"
+                .into(),
         ));
-    };
-    let tiers = job.system.tiers.len();
-    let samples = job.sizes.len() as usize;
-    if job.system.nodes as usize * tiers > usize::from(u16::MAX) {
+    }
+    if job.system.nodes as usize * job.system.tiers.len() > usize::from(u16::MAX) {
         return Err(Unsupported("nopfs plans for at most 65535 nodes times tiers".into()));
     }
-    let mut nodes = vec![];
-    let at_once = (COUNTER_BYTES / (2 * samples)).clamp(1, job.system.nodes as usize) as u32;
-    let mut first = 0;
-    while first < job.system.nodes {
-        let last = (first + at_once).min(job.system.nodes);
-        let mut counts: Vec<Accesses> =
-            (first..last).map(|node| Accesses::new(node, samples)).collect();
-        drive(&job.stream, 0..epochs, &mut counts, |accesses, _, order| {
-            let per_node = job.system.ranks_per_node;
-            for iteration in 0..order.iterations() {
-                for rank in accesses.node * per_node..(accesses.node + 1) * per_node {
-                    accesses.see(order.batch(rank, iteration));
-                }
-            }
-        });
-        let placed = counts.into_par_iter().map(|accesses| Arc::new(accesses.place(job, options)));
-        nodes.extend(placed.collect::<Vec<_>>());
-        first = last;
-    }
-    let mut holder = vec![0u16; samples];
-    let mut offset = vec![0u32; samples];
-    for (node, plan) in nodes.iter().enumerate() {
-        for tier in 1..tiers {
-            for (place, &sample) in plan.lists[tier].iter().enumerate() {
-                let at = sample as usize;
-                let (old_tier, old_offset) = (usize::from(holder[at]) % tiers, offset[at] as usize);
-                // Lowest tier, then whoever gets it first: spreads the requests.
-                if holder[at] == 0 || (tier, place) < (old_tier, old_offset) {
-                    holder[at] = (node * tiers + tier) as u16;
-                    offset[at] = place as u32;
-                }
-            }
-        }
+    let placement = OnceLock::new();
+    if job.stream.ahead() {
+        let epochs = job.epochs.map_or_else(|| epochs_ahead(None, 0, LOOK_AHEAD), |end| 0..end);
+        let see = |counts: &mut [Accesses]| {
+            drive(&job.stream, epochs.clone(), counts, |accesses, _, order| {
+                accesses.see_epoch(job, order);
+            });
+        };
+        placement.get_or_init(|| Arc::new(Placement::new(job, options, see)));
     }
     let system = &job.system;
     let readers = match system.source.readers {
@@ -115,7 +106,43 @@ pub fn plan(job: &Arc<Job>, options: Options) -> Result<Arc<dyn Plan>, Unsupport
         Readers::Threads => system.nodes.saturating_mul(system.staging_threads()),
     };
     let source_rate = source_rate(system, readers);
-    Ok(Arc::new(Nopfs { job: job.clone(), options, nodes, holder, offset, source_rate }))
+    Ok(Arc::new(Nopfs { job: job.clone(), options, placement, source_rate }))
+}
+
+impl Placement {
+    /// `see` shows the orders that are known to some nodes' counters.
+    fn new(job: &Job, options: Options, see: impl Fn(&mut [Accesses])) -> Self {
+        let tiers = job.system.tiers.len();
+        let samples = job.sizes.len() as usize;
+        let mut nodes = vec![];
+        let at_once = (COUNTER_BYTES / (2 * samples)).clamp(1, job.system.nodes as usize) as u32;
+        let mut first = 0;
+        while first < job.system.nodes {
+            let last = (first + at_once).min(job.system.nodes);
+            let mut counts: Vec<Accesses> =
+                (first..last).map(|node| Accesses::new(node, samples)).collect();
+            see(&mut counts);
+            let placed = counts.into_par_iter().map(|seen| Arc::new(seen.place(job, options)));
+            nodes.extend(placed.collect::<Vec<_>>());
+            first = last;
+        }
+        let mut holder = vec![0u16; samples];
+        let mut offset = vec![0u32; samples];
+        for (node, plan) in nodes.iter().enumerate() {
+            for tier in 1..tiers {
+                for (place, &sample) in plan.lists[tier].iter().enumerate() {
+                    let at = sample as usize;
+                    let old = (usize::from(holder[at]) % tiers, offset[at] as usize);
+                    // Lowest tier, then whoever gets it first: spreads the requests.
+                    if holder[at] == 0 || (tier, place) < old {
+                        holder[at] = (node * tiers + tier) as u16;
+                        offset[at] = place as u32;
+                    }
+                }
+            }
+        }
+        Self { nodes, holder, offset }
+    }
 }
 
 /// What one node reads: how often, and in what order for the first time.
@@ -128,6 +155,15 @@ struct Accesses {
 impl Accesses {
     fn new(node: NodeId, samples: usize) -> Self {
         Self { node, counts: vec![0; samples], first_reads: vec![] }
+    }
+
+    fn see_epoch(&mut self, job: &Job, order: &EpochOrder) {
+        let per_node = job.system.ranks_per_node;
+        for iteration in 0..order.iterations() {
+            for rank in self.node * per_node..(self.node + 1) * per_node {
+                self.see(order.batch(rank, iteration));
+            }
+        }
     }
 
     fn see(&mut self, batch: impl Iterator<Item = SampleId>) {
@@ -195,7 +231,10 @@ impl Accesses {
 impl Plan for Nopfs {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         let tiers = self.job.system.tiers.len();
-        let own = self.nodes[node as usize].clone();
+        // Before the first epoch nothing is known of orders that come epoch by epoch.
+        let nothing = || Arc::new(Placement::new(&self.job, self.options, |_| {}));
+        let placement = self.placement.get_or_init(nothing).clone();
+        let own = placement.nodes[node as usize].clone();
         Box::new(Instance {
             node,
             held: (0..tiers)
@@ -213,14 +252,29 @@ impl Plan for Nopfs {
             arriving: vec![],
             found: vec![],
             own,
+            placement,
             plan: self,
         })
+    }
+
+    fn begin_epoch(&self, _epoch: u32, order: &Arc<EpochOrder>, next: Option<&Arc<EpochOrder>>) {
+        self.placement.get_or_init(|| {
+            let see = |counts: &mut [Accesses]| {
+                counts.par_iter_mut().for_each(|accesses| {
+                    for order in std::iter::once(order).chain(next) {
+                        accesses.see_epoch(&self.job, order);
+                    }
+                });
+            };
+            Arc::new(Placement::new(&self.job, self.options, see))
+        });
     }
 }
 
 struct Instance {
     node: NodeId,
     plan: Arc<Nopfs>,
+    placement: Arc<Placement>,
     own: Arc<NodePlan>,
     /// By tier.
     held: Vec<Bits>,
@@ -270,7 +324,7 @@ impl Instance {
             // Nodes prefetch at about the same pace: what this one has passed, others
             // have too. A tier that this node does not use holds little elsewhere.
             Availability::Heuristic => {
-                let offset = self.plan.offset[sample as usize] as usize;
+                let offset = self.placement.offset[sample as usize] as usize;
                 self.own.lists[tier].len() == self.arrived[tier] || self.arrived[tier] > offset
             }
         };
@@ -325,7 +379,7 @@ impl Policy for Instance {
                 self.arriving.clear();
                 let mut found = std::mem::take(&mut self.found);
                 found.clear();
-                let holders = &self.plan.holder;
+                let holders = &self.placement.holder;
                 found.extend(samples.iter().map(|&k| (self.held_tier(k), holders[k as usize])));
                 for (&sample, &(held, holder)) in samples.iter().zip(&found) {
                     let load = self.load(sample, held, holder);
@@ -383,7 +437,7 @@ impl Policy for Instance {
 mod tests {
     use super::*;
     use crate::policy::testing::{Driver, job};
-    use crate::sampler::{Order, StreamConfig};
+    use crate::sampler::{Cut, EpochList, Order, OrderError, Orders, StreamConfig};
 
     const OPTIONS: Options =
         Options { in_order: true, cleanup_read: false, availability: Availability::Heuristic };
@@ -449,9 +503,49 @@ mod tests {
     }
 
     #[test]
-    fn an_open_ended_run_is_refused() {
-        let mut job = job(12, 1, 1, &[100]);
-        job.epochs = None;
-        assert!(plan(&Arc::new(job), OPTIONS).is_err());
+    fn an_open_ended_run_is_planned_by_its_first_epochs() {
+        let mut open = (*shuffled(60, 3, &[100], 1)).clone();
+        open.epochs = None;
+        let open = Arc::new(open);
+        let long = shuffled(60, 3, &[100], LOOK_AHEAD);
+        let fetched = |job: &Arc<Job>| {
+            let plan = plan(job, OPTIONS).unwrap();
+            Driver::new(&plan, 1).on(Event::Idle { tier: 1, limit: 100 }).fetches.clone()
+        };
+        assert_eq!(fetched(&open).len(), 10);
+        assert_eq!(fetched(&open), fetched(&long));
+        let last_reads = Options { cleanup_read: true, ..OPTIONS };
+        assert!(plan(&open, last_reads).is_err(), "nobody knows the last read of a sample");
+    }
+
+    /// Gives each epoch once.
+    #[derive(Debug)]
+    struct Once(std::sync::Mutex<Vec<u32>>);
+
+    impl Orders for Once {
+        fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
+            self.0.lock().unwrap().push(epoch);
+            let samples = vec![5, 5, epoch, 7];
+            Ok(Some(EpochList { samples, batches: Cut::Ends(vec![3, 4]) }))
+        }
+    }
+
+    #[test]
+    fn orders_that_come_one_by_one_are_counted_as_far_as_they_have_come() {
+        let mut job = job(12, 1, 1, &[20]);
+        let once = Arc::new(Once(std::sync::Mutex::default()));
+        let order = Order::Provided(once.clone());
+        let config = StreamConfig { order, ranks: 1, ..job.stream.config().clone() };
+        job.stream = crate::sampler::AccessStream::new(config).unwrap();
+        let job = Arc::new(job);
+        let plan = plan(&job, OPTIONS).unwrap();
+        assert!(once.0.lock().unwrap().is_empty(), "not asked before the run");
+        let epochs = [0, 1].map(|epoch| Arc::new(job.stream.ask(epoch).unwrap().unwrap()));
+        plan.begin_epoch(0, &epochs[0], Some(&epochs[1]));
+        let mut node = Driver::new(&plan, 0);
+        // 5 is read four times, 7 twice, 0 and 1 once: two fit.
+        let fetches = node.on(Event::Idle { tier: 1, limit: 9 }).fetches.clone();
+        assert_eq!(fetches, [Fetch { sample: 5 }, Fetch { sample: 7 }]);
+        assert_eq!(*once.0.lock().unwrap(), [0, 1]);
     }
 }

@@ -178,6 +178,13 @@ pub struct Batch<'a> {
     at: usize,
 }
 
+impl<'a> Batch<'a> {
+    /// All of `entries`.
+    pub(super) fn all(entries: &'a [SampleId]) -> Self {
+        Self { entries, step: 1, at: 0 }
+    }
+}
+
 impl Iterator for Batch<'_> {
     type Item = SampleId;
 

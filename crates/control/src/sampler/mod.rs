@@ -8,16 +8,25 @@
 //! ([`Deal`]). The [`EpochOrder`] it returns is what simulator and engine loop
 //! over. Where an order of F entries is too much, [`AccessStream::locate`] and
 //! [`AccessStream::permutation`] answer without one.
+//!
+//! Orders that cannot be computed at any time, or whose epochs differ in length, come
+//! through [`orders`]: one rank's list for one epoch after the other.
 
 mod deal;
+mod dice;
+mod epoch;
+mod marks;
 pub mod mt19937;
+pub mod orders;
 pub mod permutation;
 mod stream;
 pub mod torch;
 
 pub use deal::{Batch, Deal, Scheme, Slot};
+pub use epoch::EpochOrder;
+pub use orders::{Cut, EpochList, OrderError, Orders};
 pub use permutation::Permutation;
-pub use stream::{AccessStream, EpochOrder, Order, SamplerError, StreamConfig};
+pub use stream::{AccessStream, Order, SamplerError, StreamConfig};
 
 /// A sample's index in the dataset.
 pub type SampleId = u32;

@@ -8,6 +8,17 @@
 const WORDS: usize = 624;
 const SHIFT: usize = 397;
 
+/// torch's saved form: seed, words left, whether it was seeded, next word, 624 words of
+/// which the lower halves count, then what normal deviates need.
+const TORCH_BYTES: usize = 5056;
+const TORCH_LEFT: usize = 8;
+const TORCH_NEXT: usize = 16;
+const TORCH_WORDS: usize = 24;
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
 /// torch's `torch.Generator` for the CPU.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Mt19937 {
@@ -45,6 +56,55 @@ impl Mt19937 {
     /// The raw state and the index of the next word to hand out.
     pub fn words(&self) -> (&[u32; WORDS], usize) {
         (&self.state, self.next)
+    }
+
+    /// The state in 2,500 bytes: the index of the next word, then all words, each in four
+    /// bytes, the lowest first.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let index = self.next as u32;
+        std::iter::once(&index).chain(&self.state).flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// What [`Self::to_bytes`] gave; `None` if it is something else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks::<4>();
+        let (&index, words) = words.split_first().filter(|_| rest.is_empty())?;
+        let words: Vec<u32> = words.iter().map(|&word| u32::from_le_bytes(word)).collect();
+        Self::from_words(words.try_into().ok()?, u32::from_le_bytes(index) as usize)
+    }
+
+    /// The generator whose `get_state()` gave these bytes; `None` if they are none.
+    pub fn from_torch(state: &[u8]) -> Option<Self> {
+        let (left, next) = (field::<4>(state, TORCH_LEFT)?, field::<8>(state, TORCH_NEXT)?);
+        // One that was only seeded says that one word is left and the first is next: no word
+        // is ready. One that has handed out its last word says 624 and one left.
+        let (left, next) = (u32::from_le_bytes(left), u64::from_le_bytes(next));
+        let next = if left == 1 { WORDS } else { usize::try_from(next).ok()? };
+        if state.len() != TORCH_BYTES || left as usize + next != WORDS + 1 {
+            return None;
+        }
+        let word = |at: usize| {
+            field::<8>(state, TORCH_WORDS + 8 * at).map(|word| u64::from_le_bytes(word) as u32)
+        };
+        let words: Option<Vec<u32>> = (0..WORDS).map(word).collect();
+        Self::from_words(words?.try_into().ok()?, next)
+    }
+
+    /// Puts this state into the bytes of a `get_state()`, for `set_state()`; whether these
+    /// are such bytes. What else they hold (the seed, a normal deviate kept for the next
+    /// call) stays as it is.
+    pub fn write_torch(&self, state: &mut [u8]) -> bool {
+        if state.len() != TORCH_BYTES {
+            return false;
+        }
+        let left = (WORDS + 1 - self.next) as u32;
+        state[TORCH_LEFT..TORCH_LEFT + 4].copy_from_slice(&left.to_le_bytes());
+        state[TORCH_NEXT..TORCH_NEXT + 8].copy_from_slice(&(self.next as u64).to_le_bytes());
+        let (words, _) = state[TORCH_WORDS..].as_chunks_mut::<8>();
+        for (slot, &word) in words.iter_mut().zip(&self.state) {
+            *slot = u64::from(word).to_le_bytes();
+        }
+        true
     }
 
     /// One 32-bit word.
@@ -142,6 +202,26 @@ mod tests {
         generator.skip(9_998);
         // The 10,000th word, as the C++ standard demands of std::mt19937.
         assert_eq!(generator.random(), 4_123_659_995);
+    }
+
+    #[test]
+    fn a_saved_generator_goes_on_where_it_was() {
+        let mut generator = Mt19937::new(11);
+        for skip in [0, 1, 622, 1, 300] {
+            generator.skip(skip);
+            let saved = generator.to_bytes();
+            assert_eq!(saved.len(), 2500);
+            assert_eq!(Mt19937::from_bytes(&saved).as_ref(), Some(&generator));
+            assert_eq!(Mt19937::from_bytes(&saved[1..]), None);
+            let mut torch = vec![0; TORCH_BYTES];
+            assert!(generator.write_torch(&mut torch));
+            assert_eq!(Mt19937::from_torch(&torch).as_ref(), Some(&generator));
+            assert_eq!(Mt19937::from_torch(&torch[1..]), None);
+        }
+        let mut wrong = generator.to_bytes();
+        wrong[1] = 9;
+        assert_eq!(Mt19937::from_bytes(&wrong), None, "there is no word 2,304");
+        assert_eq!(Mt19937::from_torch(&vec![0; TORCH_BYTES]), None);
     }
 
     #[test]

@@ -117,13 +117,13 @@ impl Permutation {
 }
 
 /// 2^64 divided by the golden ratio: the step of `SplitMix64`.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The multipliers of `SplitMix64`'s finaliser (variant 13 of D. Stafford).
-const ODD_A: u64 = 0xbf58_476d_1ce4_e5b9;
+pub(super) const ODD_A: u64 = 0xbf58_476d_1ce4_e5b9;
 const ODD_B: u64 = 0x94d0_49bb_1331_11eb;
 
 /// `SplitMix64`'s finaliser.
-fn scramble(mut x: u64) -> u64 {
+pub(super) fn scramble(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(ODD_A);
     x = (x ^ (x >> 27)).wrapping_mul(ODD_B);
     x ^ (x >> 31)

@@ -1,13 +1,16 @@
 //! The access stream: an order for every epoch, dealt out to ranks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::deal::{Batch, Deal, Scheme, Slot};
+use super::SampleId;
+use super::deal::{Deal, Scheme, Slot};
+use super::epoch::EpochOrder;
+use super::marks::Marks;
+use super::orders::{OrderError, Orders};
 use super::permutation::Permutation;
 use super::torch::{self, Draws, RandomSampler};
-use super::{SampleId, mt19937::Mt19937};
 
 /// Positions worth a task of their own: some 100 microseconds of permutation.
 const PARALLEL: usize = 1 << 13;
@@ -26,6 +29,9 @@ pub enum Order {
     Sequential,
     /// The user's own: one list per epoch, repeated when epochs outnumber lists.
     Given(Arc<Vec<Vec<SampleId>>>),
+    /// One rank's own, which comes epoch by epoch and says itself how it is cut into
+    /// batches: of a [`StreamConfig`] only `samples` counts.
+    Provided(Arc<dyn Orders>),
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +76,25 @@ pub enum SamplerError {
          but samples end at {}", samples - 1
     )]
     OutOfRange { epoch: usize, position: usize, sample: SampleId, samples: u32 },
+    #[error("there is no rank {rank} among {ranks}; ranks are counted from 0")]
+    NoSuchRank { rank: u32, ranks: u32 },
+    #[error("batches of {batch} for {ranks} ranks make too many samples; make them smaller")]
+    HugeBatch { batch: u32, ranks: u32 },
+    #[error("an order that comes epoch by epoch is that of one rank, and there are {ranks}")]
+    ProvidedRanks { ranks: u32 },
+    #[error("entry {at} of the weights is {weight}; weights are finite and at least 0")]
+    BadWeight { at: usize, weight: String },
+    #[error("no weight is above 0, so nothing can be drawn")]
+    NoWeight,
+    #[error(
+        "{length} samples cannot be drawn without replacement: only {drawable} have a weight \
+         above 0; draw fewer, or with replacement"
+    )]
+    TooFewToDraw { length: u32, drawable: usize },
+    #[error("dataset {at} of the mixture is to be drawn from and has no samples")]
+    EmptyPart { at: usize },
+    #[error("the datasets of the mixture have 2^32 samples or more together")]
+    HugeMixture,
 }
 
 /// The access stream of a whole job: a pure function of its configuration.
@@ -98,6 +123,8 @@ impl AccessStream {
         }
         let length = match &config.order {
             Order::Given(lists) => check_lists(lists, samples)?,
+            Order::Provided(_) if ranks > 1 => return Err(SamplerError::ProvidedRanks { ranks }),
+            Order::Provided(_) => 0,
             _ => u64::from(samples),
         };
         let deal = Deal::new(
@@ -108,12 +135,15 @@ impl AccessStream {
             config.sampler_drop_last,
             config.drop_last,
         );
-        if deal.iterations() == 0 {
+        if deal.iterations() == 0 && !matches!(config.order, Order::Provided(_)) {
             return Err(SamplerError::NoIterations { samples: length as u32, batch });
         }
         let one_generator = matches!(config.order, Order::Torch)
             && matches!(config.scheme, Scheme::Whole | Scheme::Imbalanced);
-        let marks = one_generator.then(|| Arc::new(Marks::new(samples, config.seed)));
+        let marks = one_generator.then(|| {
+            let sampler = RandomSampler::new(samples, config.seed, Draws::SamplerAlone);
+            Arc::new(Marks::new(sampler))
+        });
         Ok(Self { config, deal, marks })
     }
 
@@ -121,17 +151,37 @@ impl AccessStream {
         &self.config
     }
 
-    /// T: iterations an epoch.
+    /// T: iterations an epoch; 0 where every epoch has its own number.
     pub fn iterations(&self) -> u32 {
         self.deal.iterations()
     }
 
-    /// How orders are cut into local batches, the same in every epoch.
+    /// How orders are cut into local batches, the same in every epoch; of nothing where
+    /// every epoch has its own cut.
     pub fn deal(&self) -> &Deal {
         &self.deal
     }
 
-    /// The order of one epoch, materialised.
+    /// Whether any epoch can be asked for at any time.
+    pub fn ahead(&self) -> bool {
+        match &self.config.order {
+            Order::Provided(orders) => orders.ahead(),
+            _ => true,
+        }
+    }
+
+    /// The order of one epoch, or why there is none; `None` past the last that is provided.
+    /// See [`Orders::epoch`] for when it may be called.
+    pub fn ask(&self, epoch: u32) -> Result<Option<EpochOrder>, OrderError> {
+        let Order::Provided(orders) = &self.config.order else {
+            return Ok(Some(self.epoch(epoch)));
+        };
+        let Some(list) = orders.epoch(epoch)? else { return Ok(None) };
+        EpochOrder::of_list(list, orders.number(epoch), self.config.samples).map(Some)
+    }
+
+    /// The order of one epoch, materialised. For orders that are provided, [`Self::ask`]:
+    /// an epoch that they do not have is empty here.
     pub fn epoch(&self, epoch: u32) -> EpochOrder {
         let StreamConfig { samples, seed, .. } = self.config;
         let mut order = match &self.config.order {
@@ -149,12 +199,19 @@ impl AccessStream {
             }
             Order::Sequential => (0..samples).collect(),
             Order::Given(lists) => lists[epoch as usize % lists.len()].clone(),
+            Order::Provided(_) => {
+                return self
+                    .ask(epoch)
+                    .ok()
+                    .flatten()
+                    .unwrap_or_else(|| EpochOrder::dealt(vec![], self.deal, samples));
+            }
         };
         if self.config.scheme == Scheme::Uniform {
             torch::pad_or_truncate(&mut order, self.config.ranks, self.config.sampler_drop_last);
         }
         order.truncate(self.deal.entries() as usize);
-        EpochOrder { order, deal: self.deal, samples }
+        EpochOrder::dealt(order, self.deal, samples)
     }
 
     /// The permutation behind an epoch of [`Order::Permutation`]: position to sample
@@ -174,8 +231,10 @@ impl AccessStream {
         let position = match &self.config.order {
             Order::Permutation => self.keyed(epoch).inverse(u64::from(sample)),
             Order::Sequential => u64::from(sample),
-            Order::Torch | Order::Given(_) => {
-                self.epoch(epoch).order.iter().position(|&other| other == sample)? as u64
+            Order::Torch | Order::Given(_) | Order::Provided(_) => {
+                let order = self.epoch(epoch);
+                let position = order.samples().iter().position(|&other| other == sample)?;
+                return order.slot(position as u32);
             }
         };
         self.deal.slot(position)
@@ -198,96 +257,4 @@ fn check_lists(lists: &[Vec<SampleId>], samples: u32) -> Result<u64, SamplerErro
         }
     }
     Ok(expected as u64)
-}
-
-/// Generators saved along a run, so that any epoch of a `RandomSampler` can be
-/// asked for in any order without drawing all before it again. They change how
-/// long an answer takes, never what it is.
-#[derive(Debug)]
-struct Marks {
-    samples: u32,
-    /// Epochs between two marks: small datasets would otherwise keep more
-    /// generators than samples.
-    every: u32,
-    saved: Mutex<Vec<Mt19937>>,
-}
-
-impl Marks {
-    fn new(samples: u32, seed: u64) -> Self {
-        // A million words are skipped in under a millisecond.
-        const WORDS: u64 = 1 << 20;
-        let every = (WORDS / (2 * torch::randperm_draws(samples)).max(1)).max(1) as u32;
-        Self { samples, every, saved: Mutex::new(vec![Mt19937::new(seed)]) }
-    }
-
-    /// The sampler as it stands before an epoch.
-    fn at(&self, epoch: u32) -> RandomSampler {
-        let index = (epoch / self.every) as usize;
-        let generator = {
-            // A panic while a mark was appended cannot leave half of one.
-            let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-            while saved.len() <= index {
-                let last = saved.len() - 1;
-                let next = self.skipped(saved[last].clone(), self.every);
-                saved.push(next.state().clone());
-            }
-            saved[index].clone()
-        };
-        self.skipped(generator, epoch % self.every)
-    }
-
-    fn skipped(&self, generator: Mt19937, epochs: u32) -> RandomSampler {
-        let mut sampler =
-            RandomSampler::from_state(self.samples, Draws::SamplerAlone, 0, generator);
-        for _ in 0..epochs {
-            sampler.skip_epoch();
-        }
-        sampler
-    }
-}
-
-/// One epoch's order and how it is cut into local batches.
-#[derive(Clone, Debug)]
-pub struct EpochOrder {
-    order: Vec<SampleId>,
-    deal: Deal,
-    samples: u32,
-}
-
-impl EpochOrder {
-    pub fn iterations(&self) -> u32 {
-        self.deal.iterations()
-    }
-
-    /// The samples of one rank in one iteration, in the order it consumes them.
-    ///
-    /// # Panics
-    /// If there is no such rank or iteration.
-    #[inline]
-    pub fn batch(&self, rank: u32, iteration: u32) -> Batch<'_> {
-        self.deal.batch(&self.order, rank, iteration)
-    }
-
-    /// The global order, exactly as far as it is consumed: padded or truncated by
-    /// the sampler, without a batch the loader drops.
-    pub fn samples(&self) -> &[SampleId] {
-        &self.order
-    }
-
-    /// The first position of each sample in [`Self::samples`]; `u32::MAX` for
-    /// samples that this epoch does not use.
-    pub fn positions(&self) -> Vec<u32> {
-        let mut positions = vec![u32::MAX; self.samples as usize];
-        // From the back, so that the first of several positions stays.
-        for (position, &sample) in self.order.iter().enumerate().rev() {
-            positions[sample as usize] = position as u32;
-        }
-        positions
-    }
-
-    /// Who consumes the entry at `position` of [`Self::samples`], and when.
-    #[inline]
-    pub fn slot(&self, position: u32) -> Option<Slot> {
-        self.deal.slot(u64::from(position))
-    }
 }

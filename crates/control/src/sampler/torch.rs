@@ -168,6 +168,10 @@ impl RandomSampler {
         Self { samples, draws, epoch, generator }
     }
 
+    pub fn samples(&self) -> u32 {
+        self.samples
+    }
+
     /// The generator as it stands between two epochs.
     pub fn state(&self) -> &Mt19937 {
         &self.generator
@@ -199,6 +203,12 @@ impl RandomSampler {
     pub fn skip_epoch(&mut self) {
         self.draw_base_seed();
         self.generator.skip(2 * randperm_draws(self.samples));
+    }
+
+    /// Passes over one epoch that is left early without building its order.
+    pub fn skip_epoch_left_early(&mut self) {
+        self.draw_base_seed();
+        self.generator.skip(randperm_draws(self.samples));
     }
 
     fn draw_base_seed(&mut self) {
@@ -256,6 +266,10 @@ mod tests {
             for _ in 0..4 {
                 drawn.next_epoch();
                 skipped.skip_epoch();
+                assert_eq!(drawn, skipped);
+                let (mut drawn, mut skipped) = (drawn.clone(), skipped.clone());
+                drawn.next_epoch_left_early();
+                skipped.skip_epoch_left_early();
                 assert_eq!(drawn, skipped);
             }
         }

@@ -1,4 +1,4 @@
-//! Samples that one epoch uses more than once, as padding makes them.
+//! Samples that one epoch uses more than once, as padding and users' orders make them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -56,6 +56,9 @@ impl Repeats {
                 uses.insert(sample, vec![]);
             }
         });
+        if uses.is_empty() {
+            return Self::default();
+        }
         walk(&mut |iteration, rank, sample| {
             if let Some(uses) = uses.get_mut(&sample) {
                 uses.push((iteration, rank));

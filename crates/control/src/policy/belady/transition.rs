@@ -296,8 +296,8 @@ impl<'a> Transition<'a> {
 
     fn find_repeats(&self) -> Repeats {
         let config = self.job.stream.config();
-        let given = matches!(config.order, Order::Given(_));
-        if !given && self.order.samples().len() <= config.samples as usize {
+        let own = matches!(config.order, Order::Given(_) | Order::Provided(_));
+        if !own && self.order.samples().len() <= config.samples as usize {
             // A permutation or part of one.
             return Repeats::default();
         }

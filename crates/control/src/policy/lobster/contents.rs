@@ -97,8 +97,9 @@ pub struct Contents {
     /// Which entry of all epochs (modulo 2^32) put a sample where it is.
     kept_by: Vec<u32>,
     caches: Vec<Cache>,
-    /// Entries of all epochs before.
+    /// Entries and iterations of all epochs before, modulo 2^32.
     entries: u32,
+    iterations: u32,
     victims: Vec<(Key, SampleId)>,
     dropped: Vec<(NodeId, SampleId, TierId)>,
 }
@@ -114,7 +115,8 @@ struct Cache {
 
 /// An epoch under way.
 struct Pass<'a> {
-    epoch: u32,
+    /// The iterations of this epoch: the next one's count on from there.
+    iterations: u32,
     next: Option<&'a EpochOrder>,
     /// First position of each sample in the next epoch's order.
     positions: Vec<u32>,
@@ -142,6 +144,7 @@ impl Contents {
             kept_by: vec![0; samples],
             caches: vec![cache; job.system.nodes as usize],
             entries: 0,
+            iterations: 0,
             victims: vec![],
             dropped: vec![],
             job: job.clone(),
@@ -169,7 +172,8 @@ impl Contents {
             nodes,
         };
         let positions = next.map(EpochOrder::positions).unwrap_or_default();
-        let mut pass = Pass { epoch, next, positions, iteration: 0, first: 0, keeps: vec![] };
+        let iterations = order.iterations();
+        let mut pass = Pass { iterations, next, positions, iteration: 0, first: 0, keeps: vec![] };
         for iteration in 0..order.iterations() {
             let begin = plan.samples.len();
             for rank in 0..ranks {
@@ -201,6 +205,7 @@ impl Contents {
             }
         }
         self.entries = self.entries.wrapping_add(plan.samples.len() as u32);
+        self.iterations = self.iterations.wrapping_add(iterations);
         plan
     }
 
@@ -212,17 +217,15 @@ impl Contents {
         if everyone_reads && node != home {
             return;
         }
-        let steps = |epoch: u32, iteration: u32| {
-            epoch.wrapping_mul(self.job.stream.iterations()).wrapping_add(iteration) & !ONLY_COPY
-        };
+        let steps = |iteration: u32| self.iterations.wrapping_add(iteration) & !ONLY_COPY;
         let next_use = pass
             .next
             .and_then(|next| next.slot(pass.positions[sample as usize]))
-            .map(|slot| (slot, steps(pass.epoch + 1, slot.iteration)));
+            .map(|slot| (slot, steps(pass.iterations.wrapping_add(slot.iteration))));
         let key = |holder: NodeId| {
             if !self.by_distance {
                 // The longer ago the last use, the larger.
-                return ONLY_COPY - 1 - steps(pass.epoch, pass.iteration);
+                return ONLY_COPY - 1 - steps(pass.iteration);
             }
             match next_use {
                 None => UNUSED,

@@ -1,0 +1,135 @@
+//! One epoch's order, cut into the batches of its ranks.
+
+use super::SampleId;
+use super::deal::{Batch, Deal, Scheme, Slot};
+use super::orders::{Cut, EpochList, OrderError};
+
+/// One epoch's order and how it is cut into local batches.
+#[derive(Clone, Debug)]
+pub struct EpochOrder {
+    order: Vec<SampleId>,
+    batches: Batches,
+    samples: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Batches {
+    Dealt(Deal),
+    /// One rank's, by where they end in the order.
+    Ragged(Vec<u32>),
+}
+
+impl EpochOrder {
+    /// An order that has been made as long as the deal needs it.
+    pub(super) fn dealt(order: Vec<SampleId>, deal: Deal, samples: u32) -> Self {
+        Self { order, batches: Batches::Dealt(deal), samples }
+    }
+
+    /// One rank's list, if it is sound; `epoch` is named if not.
+    pub(super) fn of_list(list: EpochList, epoch: u32, samples: u32) -> Result<Self, OrderError> {
+        list.check(epoch, samples)?;
+        let EpochList { samples: mut order, batches } = list;
+        let (batches, entries) = match batches {
+            Cut::Every { batch, drop_last } => {
+                let length = order.len() as u64;
+                let deal = Deal::new(Scheme::Uniform, 1, batch, length, false, drop_last);
+                (Batches::Dealt(deal), deal.entries() as usize)
+            }
+            Cut::Ends(ends) => {
+                let entries = ends.last().map_or(0, |&end| end as usize);
+                (Batches::Ragged(ends), entries)
+            }
+        };
+        order.truncate(entries);
+        Ok(Self { order, batches, samples })
+    }
+
+    pub fn iterations(&self) -> u32 {
+        match &self.batches {
+            Batches::Dealt(deal) => deal.iterations(),
+            Batches::Ragged(ends) => ends.len() as u32,
+        }
+    }
+
+    /// The samples of one rank in one iteration, in the order it consumes them.
+    ///
+    /// # Panics
+    /// If there is no such rank or iteration.
+    #[inline]
+    pub fn batch(&self, rank: u32, iteration: u32) -> Batch<'_> {
+        match &self.batches {
+            Batches::Dealt(deal) => deal.batch(&self.order, rank, iteration),
+            Batches::Ragged(ends) => {
+                assert!(rank == 0, "rank {rank} of 1");
+                let at = iteration as usize;
+                let start = at.checked_sub(1).map_or(0, |before| ends[before]);
+                Batch::all(&self.order[start as usize..ends[at] as usize])
+            }
+        }
+    }
+
+    /// The global order, exactly as far as it is consumed: padded or truncated by
+    /// the sampler, without a batch the loader drops.
+    pub fn samples(&self) -> &[SampleId] {
+        &self.order
+    }
+
+    /// The first position of each sample in [`Self::samples`]; `u32::MAX` for
+    /// samples that this epoch does not use.
+    pub fn positions(&self) -> Vec<u32> {
+        let mut positions = vec![u32::MAX; self.samples as usize];
+        // From the back, so that the first of several positions stays.
+        for (position, &sample) in self.order.iter().enumerate().rev() {
+            positions[sample as usize] = position as u32;
+        }
+        positions
+    }
+
+    /// Who consumes the entry at `position` of [`Self::samples`], and when.
+    #[inline]
+    pub fn slot(&self, position: u32) -> Option<Slot> {
+        match &self.batches {
+            Batches::Dealt(deal) => deal.slot(u64::from(position)),
+            Batches::Ragged(ends) => {
+                let iteration = ends.partition_point(|&end| end <= position);
+                (iteration < ends.len()).then_some(Slot { iteration: iteration as u32, rank: 0 })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_ragged_order_is_its_batches(
+            batches in prop::collection::vec(prop::collection::vec(0u32..9, 0..5), 0..9),
+        ) {
+            let order = EpochOrder::of_list(EpochList::of_batches(&batches), 0, 9).unwrap();
+            let ours: Vec<Vec<u32>> =
+                (0..order.iterations()).map(|at| order.batch(0, at).collect()).collect();
+            prop_assert_eq!(&ours, &batches);
+            let whose: Vec<u32> =
+                (0u32..).zip(&batches).flat_map(|(at, batch)| vec![at; batch.len()]).collect();
+            for (position, &iteration) in whose.iter().enumerate() {
+                let slot = Slot { iteration, rank: 0 };
+                prop_assert_eq!(order.slot(position as u32), Some(slot));
+            }
+            prop_assert_eq!(order.slot(whose.len() as u32), None);
+        }
+
+        #[test]
+        fn an_even_list_is_its_batches(length in 0u32..40, batch in 1u32..9, drop_last: bool) {
+            let samples: Vec<u32> = (0..length).rev().collect();
+            let list = EpochList { samples, batches: Cut::Every { batch, drop_last } };
+            let order = EpochOrder::of_list(list.clone(), 0, 40).unwrap();
+            let ours: Vec<Vec<u32>> =
+                (0..order.iterations()).map(|at| order.batch(0, at).collect()).collect();
+            prop_assert_eq!(&ours, &list.batches());
+            prop_assert_eq!(ours.concat(), order.samples());
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Orders that come over time.
+//!
+//! An [`AccessStream`](super::AccessStream) computes any epoch at any time. Not every
+//! order is like that: a user's sampler is asked for one epoch after the other, its
+//! epochs differ in length, its batches are ragged, and some day it has no more.
+//! [`Orders`] is all that the engine asks of such an order: the [`EpochList`] of one
+//! epoch, the samples that this process reads and how they are cut into batches.
+//! `Order::Provided` makes a job of it.
+//!
+//! What is here beside the trait:
+//!
+//! - [`Lists`]: written down before.
+//! - [`RankOrders`]: one rank's part of an access stream of several ranks.
+//! - [`LoaderOrders`]: torch's `DataLoader(shuffle=True, generator=g)`, from a seed or
+//!   from any state of the generator.
+//! - [`WeightedOrders`], [`MixtureOrders`]: drawn by weight, dealt to ranks by a
+//!   [`RankShare`].
+//! - [`StartAt`]: any of these, from a position on.
+
+mod loader;
+mod mixture;
+mod rank;
+mod share;
+mod start;
+mod weighted;
+
+use std::error::Error;
+
+pub use loader::LoaderOrders;
+pub use mixture::{MixtureOrders, MixturePart};
+pub use rank::RankOrders;
+pub use share::RankShare;
+pub use start::StartAt;
+pub use weighted::{Replacement, WeightedOrders};
+
+use super::SampleId;
+
+/// Gives the list of one epoch after the other.
+pub trait Orders: Send + Sync + std::fmt::Debug {
+    /// What is read in an epoch, or `None` when there are no more epochs.
+    ///
+    /// It is called from a thread of the engine, ahead of need. Unless it can look
+    /// [`ahead`](Self::ahead) it is called once for each epoch, in order, and for an epoch no
+    /// sooner than the one before it is staged. It may block, but not until something of
+    /// the epoch before is delivered: that one begins when this one's order is there.
+    fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError>;
+
+    /// Whether any epoch can be asked for at any time, and again, with the same answer.
+    fn ahead(&self) -> bool {
+        false
+    }
+
+    /// The most samples that a batch can have, where that is known: a staging buffer that
+    /// is too small for it is refused at the start.
+    fn largest_batch(&self) -> Option<u32> {
+        None
+    }
+
+    /// What people call epoch `epoch` of this order, in messages.
+    fn number(&self, epoch: u32) -> u32 {
+        epoch
+    }
+}
+
+/// What one process reads in an epoch, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochList {
+    /// May repeat samples and leave some out.
+    pub samples: Vec<SampleId>,
+    pub batches: Cut,
+}
+
+/// How a list is cut into batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Equally long; the last one shorter or dropped.
+    Every { batch: u32, drop_last: bool },
+    /// Where each batch ends: the first has the entries before the first end, and so on.
+    /// Entries after the last end are not read. Two equal ends make an empty batch, which
+    /// is delivered like any other: a rank that has nothing to read in a step keeps pace.
+    Ends(Vec<u32>),
+}
+
+impl EpochList {
+    /// Of batches as a batch sampler gives them.
+    pub fn of_batches<B: AsRef<[SampleId]>>(batches: impl IntoIterator<Item = B>) -> Self {
+        let (mut samples, mut ends) = (vec![], vec![]);
+        for batch in batches {
+            samples.extend_from_slice(batch.as_ref());
+            ends.push(samples.len() as u32);
+        }
+        Self { samples, batches: Cut::Ends(ends) }
+    }
+
+    /// How many batches it has.
+    pub fn len(&self) -> usize {
+        match self.batches {
+            Cut::Every { batch: 0, .. } => 0,
+            Cut::Every { batch, drop_last: true } => self.samples.len() / batch as usize,
+            Cut::Every { batch, drop_last: false } => self.samples.len().div_ceil(batch as usize),
+            Cut::Ends(ref ends) => ends.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The batches, for a list that is sound ([`Self::check`]).
+    pub fn batches(&self) -> Vec<&[SampleId]> {
+        match &self.batches {
+            Cut::Every { batch, .. } => {
+                let batch = (*batch).max(1) as usize;
+                self.samples.chunks(batch).take(self.len()).collect()
+            }
+            Cut::Ends(ends) => {
+                let starts = std::iter::once(0).chain(ends.iter().copied());
+                starts
+                    .zip(ends)
+                    .map(|(start, &end)| {
+                        self.samples.get(start as usize..end as usize).unwrap_or_default()
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    /// Whether it can be read from a dataset of `samples`; `epoch` is named if not.
+    pub fn check(&self, epoch: u32, samples: u32) -> Result<(), OrderError> {
+        if let Some(position) = self.samples.iter().position(|&sample| sample >= samples) {
+            let sample = self.samples[position];
+            return Err(OrderError::OutOfRange { epoch, position, sample, samples });
+        }
+        match &self.batches {
+            Cut::Every { batch: 0, .. } => Err(OrderError::ZeroBatch { epoch }),
+            Cut::Every { .. } => Ok(()),
+            Cut::Ends(ends) => {
+                let length = self.samples.len();
+                let mut before = 0;
+                for (batch, &end) in ends.iter().enumerate() {
+                    if end < before || end as usize > length {
+                        return Err(OrderError::BadEnd { epoch, batch, end, before, length });
+                    }
+                    before = end;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Why there is no order for an epoch.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    #[error(
+        "the order of epoch {epoch} names sample {sample} at position {position}, but there are \
+         only {samples} samples, counted from 0"
+    )]
+    OutOfRange { epoch: u32, position: usize, sample: SampleId, samples: u32 },
+    #[error(
+        "batch {batch} of epoch {epoch} cannot end at entry {end} of its order: the batch before \
+         it ends at {before}, and there are {length} entries"
+    )]
+    BadEnd { epoch: u32, batch: usize, end: u32, before: u32, length: usize },
+    #[error("the order of epoch {epoch} is cut into batches of 0 samples; make them at least 1")]
+    ZeroBatch { epoch: u32 },
+    #[error(
+        "epoch {epoch} has {batches} batches, and the run is to go on after {batch} of them; is \
+         the position that of another run?"
+    )]
+    PastEnd { epoch: u32, batches: usize, batch: u32 },
+    #[error("there is no order for epoch {epoch}: {error}")]
+    Failed {
+        epoch: u32,
+        /// As the provider gave it, for those who know its type.
+        #[source]
+        error: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl OrderError {
+    /// A provider's own error.
+    pub fn failed(epoch: u32, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Failed { epoch, error: error.into() }
+    }
+}
+
+/// Lists that were written down before, one for each epoch; no more after the last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists(pub Vec<EpochList>);
+
+impl Orders for Lists {
+    fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
+        Ok(self.0.get(epoch as usize).cloned())
+    }
+
+    fn ahead(&self) -> bool {
+        true
+    }
+
+    fn largest_batch(&self) -> Option<u32> {
+        self.0.iter().flat_map(EpochList::batches).map(|batch| batch.len() as u32).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_list_that_cannot_be_read_says_where() {
+        let list = |samples: &[u32], batches| EpochList { samples: samples.to_vec(), batches };
+        let error = list(&[1, 7], Cut::Ends(vec![2])).check(3, 7).unwrap_err().to_string();
+        for part in ["epoch 3", "sample 7", "position 1", "7 samples"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(list(&[1, 2], Cut::Ends(vec![2, 1])).check(0, 7).is_err());
+        assert!(list(&[1, 2], Cut::Ends(vec![3])).check(0, 7).is_err());
+        assert!(list(&[1, 2], Cut::Every { batch: 0, drop_last: false }).check(0, 7).is_err());
+        assert!(list(&[1, 2], Cut::Ends(vec![0, 1, 1])).check(0, 7).is_ok());
+    }
+
+    #[test]
+    fn a_providers_own_error_can_be_had_back() {
+        let error =
+            OrderError::failed(4, "the sampler has no more ideas".parse::<u32>().unwrap_err());
+        assert!(error.to_string().contains("epoch 4"), "{error}");
+        let OrderError::Failed { error, .. } = error else { panic!("{error}") };
+        assert!(error.downcast::<std::num::ParseIntError>().is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn batches_are_what_was_put_together(
+            batches in prop::collection::vec(prop::collection::vec(0u32..9, 0..5), 0..9),
+        ) {
+            let list = EpochList::of_batches(&batches);
+            list.check(0, 9).unwrap();
+            prop_assert_eq!(list.len(), batches.len());
+            prop_assert_eq!(list.batches(), batches);
+        }
+
+        #[test]
+        fn an_even_cut_is_chunks(length in 0u32..40, batch in 1u32..9, drop_last: bool) {
+            let samples: Vec<u32> = (0..length).collect();
+            let list = EpochList { samples, batches: Cut::Every { batch, drop_last } };
+            let naive: Vec<&[u32]> = if drop_last {
+                list.samples.chunks_exact(batch as usize).collect()
+            } else {
+                list.samples.chunks(batch as usize).collect()
+            };
+            prop_assert_eq!(list.len(), naive.len());
+            prop_assert_eq!(list.batches(), naive);
+        }
+    }
+}
