@@ -8,18 +8,20 @@
 Each section runs peer and us in turns, several times, and prints a table in markdown with the
 commands that made it. It wants a quiet machine, and root for three things: FUSE, emptying the
 page cache, and a memory cgroup. A target that is missed is printed as such and is no failure;
-the exit status says only whether the commands ran.
+the exit status says only whether the commands ran. All sections should take about half an hour.
+Tables go to standard output, progress to standard error.
 """
 
 import argparse
 import os
 import pathlib
+import signal
 import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import link, local, process, promises, slow, table  # noqa: E402
+from harness import boundaries, link, local, process, promises, slow, soak, table  # noqa: E402
 from harness.context import Context  # noqa: E402
 
 DOCUMENT = process.ROOT / "docs" / "performance.md"
@@ -29,29 +31,54 @@ SECTIONS = {
     "cold": local.cold,
     "slowfs": link.slowfs,
     "slow": slow.slow,
-    "boundaries": promises.boundaries,
+    "boundaries": boundaries.boundaries,
     "first-batch": promises.first_batch,
     "memory": promises.memory,
-    "soak": promises.soak,
+    "soak": soak.soak,
 }
 
 
-def measure(name, target, runs):
-    """The section's text, or none if a command of it failed."""
+class Results:
+    """What became of the sections, told at the end."""
+
+    def __init__(self):
+        self.met, self.missed, self.failed = 0, [], []
+
+    def add(self, name, section):
+        met, missed = section.verdicts()
+        self.met += met
+        self.missed += [f"{name}: {what}" for what in missed]
+
+    def text(self):
+        lines = [f"{self.met} targets met, {len(self.missed)} missed, {len(self.failed)} sections not measured"]
+        lines += [f"  missed        {what}" for what in self.missed]
+        lines += [f"  not measured  {what}" for what in self.failed]
+        return "\n".join(lines)
+
+
+def measure(name, target, runs, results):
+    """The section's text, or none if it could not be measured."""
     context = Context(target, runs)
     start = time.monotonic()
     try:
         section = SECTIONS[name](context)
-    except process.CommandFailed as error:
-        process.say(f"{name}: {error}")
-        return None
+    except (process.CommandFailed, OSError) as error:
+        results.failed.append(f"{name}: {error}")
     except KeyError as error:
-        process.say(f"{name}: a command's JSON has no key {error}")
-        return None
-    process.say(f"{name}: {time.monotonic() - start:.0f} s")
-    commands = "\n".join(context.commands.seen)
-    made = f"`python3 bench/engine.py --only {name} --runs {runs}` on {process.machine()}:"
-    return f"{made}\n\n{section.markdown()}\n\n```sh\n{commands}\n```"
+        results.failed.append(f"{name}: a command's JSON has no key {error}")
+    else:
+        results.add(name, section)
+        process.say(f"{name}: {time.monotonic() - start:.0f} s")
+        commands = "\n".join(context.commands.seen)
+        made = f"`python3 bench/engine.py --only {name} --runs {runs}` on {process.machine()}:"
+        return f"{made}\n\n{section.markdown()}\n\n```sh\n{commands}\n```"
+    process.say(f"not measured: {results.failed[-1]}")
+    return None
+
+
+def stop(*_):
+    """Told to end: leave by way of everything that cleans up."""
+    raise KeyboardInterrupt
 
 
 def main():
@@ -65,18 +92,24 @@ def main():
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     if load > cores / 4:
         process.say(f"Load {load:.1f} on {cores} cores: other programs are running, and the figures will suffer.")
-    target, failed = process.target_directory(), []
-    for name in args.only or SECTIONS:
-        text = measure(name, target, args.runs)
+    signal.signal(signal.SIGTERM, stop)
+    target, results, start = process.target_directory(), Results(), time.monotonic()
+    chosen = args.only or list(SECTIONS)
+    for at, name in enumerate(chosen, 1):
+        process.say(f"[{at}/{len(chosen)}] {name}, after {(time.monotonic() - start) / 60:.1f} min")
+        text = measure(name, target, args.runs, results)
         if text is None:
-            failed.append(name)
             continue
         print(f"\n## {name}\n\n{text}", flush=True)
         if args.write_docs:
             DOCUMENT.write_text(table.insert(DOCUMENT.read_text(), name, text))
-    if failed:
-        sys.exit(f"not measured: {', '.join(failed)}")
+    print(f"\n{results.text()}\nin {(time.monotonic() - start) / 60:.1f} min", flush=True)
+    if results.failed:
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted; nothing is left running or mounted")

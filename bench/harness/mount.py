@@ -13,6 +13,9 @@ from .process import CommandFailed
 # 4 reads in flight.
 HDMLP_4 = {1: 66, 2: 86, 3: 129, 4: 146}
 
+# Seconds in which slowfs unmounts when it is told to.
+PATIENCE = 10
+
 
 def throughput(curve):
     """A table {readers: MB/s} as slowfs takes it."""
@@ -31,21 +34,41 @@ class Mount:
         commands.add(self.command)
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE)
+        try:
+            # A group of its own: Ctrl-C is for us, who unmount it when its reader has gone.
+            self.process = subprocess.Popen(
+                self.command, stderr=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            self.folder.cleanup()
+            raise CommandFailed(f"{self.command[0]}: {error.strerror}") from error
+        try:
+            self._wait_until_mounted()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _wait_until_mounted(self):
         while True:
             try:
                 self.stats()
-                return self
+                return
             except (OSError, ValueError):
                 if self.process.poll() is not None:
                     told = self.process.stderr.read().decode().strip()
-                    self.folder.cleanup()
                     raise CommandFailed(f"slowfs failed: {told}") from None
                 time.sleep(0.01)
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            # Someone still holds a file open: take it out of the tree, then end it.
+            subprocess.run(["umount", "--lazy", self.path], check=False)
+            self.process.kill()
+            self.process.wait()
         self.process.stderr.close()
         self.folder.cleanup()
 

@@ -16,6 +16,8 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# Nothing here takes a third of it on a machine of two cores: what does, hangs.
+LIMIT_SECONDS = 900
 
 
 class CommandFailed(Exception):
@@ -62,6 +64,7 @@ class Commands:
         text = self.show(command)
         if text not in self.seen:
             self.seen.append(text)
+            say(f"  {text}")
 
 
 def target_directory():
@@ -83,10 +86,11 @@ def run(commands, command, before=None, watch_memory=False):
         except OSError as error:
             raise CommandFailed(f"{command[0]}: {error.strerror}") from error
         watcher = MemoryWatcher(process.pid) if watch_memory else None
-        _, status, usage = os.wait4(process.pid, 0)
+        usage, timed_out = wait(process)
         wall = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
         anonymous = watcher.stop() if watcher else 0
+        if timed_out:
+            raise CommandFailed(f"{commands.show(command)} was ended after {LIMIT_SECONDS} s")
         if process.returncode != 0:
             errors.seek(0)
             message = errors.read().decode(errors="replace").strip().splitlines()
@@ -95,6 +99,25 @@ def run(commands, command, before=None, watch_memory=False):
         output.seek(0)
         text = output.read().decode()
     return Finished(text, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, anonymous)
+
+
+def wait(process):
+    """The kernel's account of a child that has ended, and whether it had to be ended. A child
+    does not outlive an interruption of ours."""
+    timed_out = threading.Event()
+    limit = threading.Timer(LIMIT_SECONDS, lambda: (timed_out.set(), process.kill()))
+    limit.daemon = True
+    limit.start()
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        limit.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage, timed_out.is_set()
 
 
 class MemoryWatcher:

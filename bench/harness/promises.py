@@ -1,42 +1,10 @@
-"""Sections about waits, memory and faults."""
+"""Sections about a large dataset: its first batch, and the memory it takes."""
 
-from .context import MANY, SAMPLE
-from .mount import Mount
-from .slow import CURVE
-from .table import Section, mib, size, spread, verdict
+from .context import MANY
+from .table import Section, mib, spread, verdict
 
-BOUNDARY_EPOCHS = 24
 # ImageNet-21k.
 LARGEST = 14_000_000
-
-
-def boundaries(context):
-    """The wait for an epoch's first batch, beside that for all others."""
-    dataset = context.dataset("flat-boundaries", "--samples", 2_000, "--mean", f"{SAMPLE}B")
-    section = Section(["source", "boundaries", "first batches: p50, p99, max", "others: p50, p99, max", ""])
-    cache = round(0.6 * 2_000 * SAMPLE)
-    common = ("--epochs", BOUNDARY_EPOCHS, "--threads", 16, "--staging", f"{64 << 20}B")
-    for _ in range(context.runs):
-        with Mount(context.commands, context.binary("slowfs"), dataset, CURVE) as at:
-            # Four tenths of it come from the source, at a third of what the source gives.
-            result = context.read(
-                at.path, "flat", *common, "--cache", f"ram:{cache}B", "--consume", "250MB/s"
-            ).json
-            boundary_row(section, "slowfs, 60 % cached, 250 MB/s", result)
-        result = context.read(dataset, "flat", *common, "--consume", "1GB/s").json
-        boundary_row(section, "page cache, 1 GB/s", result)
-    section.note(
-        f"{BOUNDARY_EPOCHS} epochs of 2,000 samples of 110 KB; the very first batch of a run is no "
-        "boundary. Each row is a run."
-    )
-    return section
-
-
-def boundary_row(section, source, result):
-    first, others = result["boundary_wait_us"], result["wait_us"]
-    shown = (", ".join(f"{waits[key]:,.0f} µs" for key in ("p50", "p99", "max")) for waits in (first, others))
-    good = first["p99"] <= others["p99"]
-    section.row(source, BOUNDARY_EPOCHS - 1, *shown, verdict(good, "p99 within p99"))
 
 
 def many_samples(context):
@@ -98,22 +66,4 @@ def memory(context):
         "Made-up samples: 4 epochs, a RAM and a disk tier of a quarter of the dataset each, without "
         "the catalog, which is mapped where there are files."
     )
-    return section
-
-
-def soak(context):
-    """Ten million samples under faults."""
-    result = context.example("soak", "--samples", 10_000_000, "--json").json
-    section = Section(["what", "seen", ""])
-    faults = result["faults"]
-    section.row("samples delivered", f"{result['samples']:,}", verdict(result["samples"] >= 10**7, "10 million"))
-    section.row("bytes delivered", size(result["bytes"]), "")
-    section.row("exact permutations", f"{result['exact']}", verdict(result["exact"], "every epoch"))
-    for fault, count in faults.items():
-        section.row(f"fault: {fault}", f"{count:,}", verdict(count >= 1_000, "at least 1,000"))
-    for what, first, last, shown in (
-        ("anonymous memory, early and at the end", result["memory"][0], result["memory"][1], mib),
-        ("descriptors, early and at the end", *result["descriptors"], str),
-    ):
-        section.row(what, f"{shown(first)}, {shown(last)}", verdict(last <= 1.05 * first, "no growth"))
     return section

@@ -2,19 +2,22 @@
 
 Bytes and operations are slowfs's own counters. Beside `belady read` stand the plain 16-thread
 reader on the same mount, the same reader on a mount with a page cache in a memory cgroup (LRU,
-as the kernel does it), the resource bound, and what `belady simulate` predicts.
+as the kernel does it), the resource bound, and what `belady simulate` predicts. Our caches are
+in RAM, on the local disk, or both; beside the page cache stands the one in RAM.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import statistics
 
 from .context import SAMPLE
 from .mount import HDMLP_4, Mount
-from .process import CommandFailed
-from .table import Section, percent, rate, seconds, size, spread, verdict
+from .process import CommandFailed, say
+from .table import Section, rate, seconds, size, spread, verdict
 
 FACTOR = 2
 CURVE = {readers: FACTOR * value for readers, value in HDMLP_4.items()}
@@ -31,6 +34,29 @@ PAGE = 4096
 CGROUPS = pathlib.Path("/sys/fs/cgroup/memory")
 
 
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """What may be kept, in bytes, and what it is called in the table."""
+
+    name: str
+    ram: int = 0
+    disk: int = 0
+
+    @property
+    def total(self):
+        return self.ram + self.disk
+
+
+def caches(total):
+    """From nothing to everything, as shares of a dataset of this many bytes."""
+    yield Cache("none")
+    for share in (0.3, 0.6, 1.0):
+        yield Cache(f"{share:.0%} RAM", ram=round(share * total))
+    for share in (0.3, 0.6, 1.0):
+        yield Cache(f"{share:.0%} disk", disk=round(share * total))
+    yield Cache("20% RAM, 40% disk", ram=round(0.2 * total), disk=round(0.4 * total))
+
+
 def slow(context):
     dataset = context.dataset(
         "flat-slow", "--samples", SAMPLES, "--mean", f"{SAMPLE}B", "--stddev", "10KB"
@@ -40,23 +66,22 @@ def slow(context):
         ["cache", "loader", "epoch 1", "later epochs", "of the bound", "of simulate", "stall",
          "source bytes, later", "over the bound", "opens, reads", "CPU-s", ""]
     )
-    for share in (0.0, 0.3, 0.6, 1.0):
-        cache = round(share * total)
-        bound = max(total / CONSUME, max(0, total - cache) / (1e6 * max(CURVE.values())))
+    for cache in caches(total):
+        bound = max(total / CONSUME, max(0, total - cache.total) / (1e6 * max(CURVE.values())))
         predicted = simulate(context, dataset, cache)
-        loaders = {"belady": lambda: ours(context, dataset, cache)}
-        if cache == 0:
-            loaders["plain reader"] = lambda: plain(context, dataset)
-        else:
-            loaders["page cache (LRU)"] = lambda: page_cache(context, dataset, cache)
-        for name, measure in loaders.items():
-            runs = [measure() for _ in range(context.runs)]
-            add_row(section, share, name, runs, total, cache, bound, predicted)
-        section.row(percent(share), "`belady simulate`", seconds(predicted["epoch_seconds"][0]),
+        for name, measure in loaders(context, dataset, cache).items():
+            try:
+                runs = [measure() for _ in range(context.runs)]
+            except NoCgroup as error:
+                say(f"slow: {error}")
+                section.row(cache.name, name, "not measured", *[""] * 9)
+                continue
+            add_row(section, cache, name, runs, total, bound, predicted)
+        section.row(cache.name, "`belady simulate`", seconds(predicted["epoch_seconds"][0]),
                     seconds(later(predicted["epoch_seconds"])), "", "", "",
                     size(later(predicted["source_bytes_per_epoch"])), "", "", "", "")
-        section.row(percent(share), "bound", "", seconds(bound), "", "", "",
-                    size(max(0, total - cache)), "", "", "", "")
+        section.row(cache.name, "bound", "", seconds(bound), "", "", "",
+                    size(max(0, total - cache.total)), "", "", "", "")
     section.note(
         f"Dataset: {SAMPLES:,} files, {size(total)}. t(γ) of `scenarios/hdmlp-4.toml` times "
         f"{FACTOR}: {', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}, no latency. Consumer: "
@@ -66,16 +91,27 @@ def slow(context):
         "reading of the dataset for the first epoch, per later epoch; the worst run. The page "
         "cache is limited by a memory cgroup of the cache's size in whole pages, the staging "
         f"buffer's and {CGROUP_SLACK >> 20} MiB. The plain reader keeps nothing, so it stands "
-        "beside no cache only."
+        "beside no cache only. A cache on disk is a fresh folder on this machine's disk, whose own "
+        "page cache is not limited."
     )
     return section
+
+
+def loaders(context, dataset, cache):
+    """What is measured with this cache, by name."""
+    measured = {"belady": lambda: ours(context, dataset, cache)}
+    if cache.total == 0:
+        measured["plain reader"] = lambda: plain(context, dataset)
+    elif cache.disk == 0:
+        measured["page cache (LRU)"] = lambda: page_cache(context, dataset, cache.ram)
+    return measured
 
 
 def later(values):
     return statistics.mean(values[1:])
 
 
-def add_row(section, share, name, runs, total, cache, bound, predicted):
+def add_row(section, cache, name, runs, total, bound, predicted):
     epochs = [[epoch["seconds"] for epoch in run["epochs"]] for run in runs]
     times = [later(values) for values in epochs]
     stall = statistics.median(later([e["stall_seconds"] for e in run["epochs"]]) for run in runs)
@@ -83,7 +119,7 @@ def add_row(section, share, name, runs, total, cache, bound, predicted):
     source = max(per_epoch)
     worst = runs[per_epoch.index(source)]["source"]
     operations = [(worst[kind] - SAMPLES) / (EPOCHS - 1) for kind in ("open", "read")]
-    over = (source - max(0, total - cache)) / total
+    over = (source - max(0, total - cache.total)) / total
     off_bound, off_simulated = min(times) / bound - 1, min(times) / later(predicted["epoch_seconds"]) - 1
     judged = ""
     if name == "belady":
@@ -93,7 +129,7 @@ def add_row(section, share, name, runs, total, cache, bound, predicted):
             verdict(over <= 0.01, "bytes + 1 %"),
         ))
     section.row(
-        percent(share), name, spread([values[0] for values in epochs], seconds), spread(times, seconds),
+        cache.name, name, spread([values[0] for values in epochs], seconds), spread(times, seconds),
         f"{100 * off_bound:+.1f} %", f"{100 * off_simulated:+.1f} %", seconds(stall),
         size(source), f"{100 * over:+.2f} %", ", ".join(f"{count:,.0f}" for count in operations),
         f"{min(run['cpu'] for run in runs):.2f}", judged,
@@ -108,13 +144,27 @@ def counted(context, dataset, run, *options):
 
 
 def ours(context, dataset, cache):
-    system = context.folder / f"system-{cache}.toml"
+    system = context.folder / f"system-{cache.ram}-{cache.disk}.toml"
     system.write_text(cluster(cache))
-    cached = ("--cache", f"ram:{cache}B") if cache else ()
-    return counted(context, dataset, lambda at: context.read(
-        at, "flat", "--epochs", EPOCHS, "--staging", f"{STAGING}B", "--threads", THREADS, *cached,
-        "--policy", "belady", "--consume", f"{CONSUME / 1e6:g}MB/s", "--system", system,
-    ))
+    folder = context.folder / "slow-cache"
+    cached = ("--cache", f"ram:{cache.ram}B") if cache.ram else ()
+    cached += ("--cache", f"{folder}:{cache.disk}B") if cache.disk else ()
+    with empty_folder(folder):
+        return counted(context, dataset, lambda at: context.read(
+            at, "flat", "--epochs", EPOCHS, "--staging", f"{STAGING}B", "--threads", THREADS, *cached,
+            "--policy", "belady", "--consume", f"{CONSUME / 1e6:g}MB/s", "--system", system,
+        ))
+
+
+@contextlib.contextmanager
+def empty_folder(path):
+    """No run finds what an earlier one has cached, and none leaves anything."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    try:
+        yield
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def reader(context, at, **how):
@@ -138,6 +188,10 @@ def page_cache(context, dataset, cache):
         )
 
 
+class NoCgroup(CommandFailed):
+    """The page cache cannot be limited here, so there is no peer to measure."""
+
+
 @contextlib.contextmanager
 def memory_cgroup(limit):
     """A cgroup (version 1) whose processes may hold `limit` bytes, page cache included."""
@@ -146,7 +200,9 @@ def memory_cgroup(limit):
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(limit))
     except OSError as error:
-        raise CommandFailed(f"cannot limit the page cache with a memory cgroup at {group}: {error}") from error
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        raise NoCgroup(f"the page cache is not measured: it cannot be limited with a memory cgroup at {group}: {error}") from error
     try:
         yield lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
     finally:
@@ -154,16 +210,20 @@ def memory_cgroup(limit):
         group.rmdir()
 
 
+def tier(name, capacity, rate):
+    return f"""
+[[cluster.tier]]
+name = "{name}"
+capacity = {capacity}
+threads = 2
+read = [[1, "{rate}"]]
+""" if capacity else ""
+
+
 def cluster(cache):
     """The machine as `belady read --system` and `belady simulate` know it."""
     curve = ", ".join(f'[{readers}, "{value} MB/s"]' for readers, value in CURVE.items())
-    tier = f"""
-[[cluster.tier]]
-name = "ram"
-capacity = {cache}
-threads = 2
-read = [[1, "10 GB/s"]]
-""" if cache else ""
+    tiers = tier("ram", cache.ram, "10 GB/s") + tier("disk", cache.disk, "2 GB/s")
     # Rates that no run comes near: what binds is the source and the consumer.
     return f"""[cluster]
 nodes = 1
@@ -182,11 +242,11 @@ name = "staging"
 capacity = {STAGING}
 threads = {THREADS}
 read = [[1, "10 GB/s"]]
-{tier}"""
+{tiers}"""
 
 
 def simulate(context, dataset, cache):
-    scenario = context.folder / f"slow-{cache}.toml"
+    scenario = context.folder / f"slow-{cache.ram}-{cache.disk}.toml"
     scenario.write_text(f"""name = "slow"
 
 [dataset]

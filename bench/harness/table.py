@@ -1,6 +1,7 @@
 """Tables in markdown, and their places in docs/performance.md."""
 
 import dataclasses
+import re
 import statistics
 
 
@@ -25,8 +26,21 @@ class Section:
             lines += ["", note]
         return "\n".join(lines)
 
+    def verdicts(self):
+        """How many targets were met, and what is to be said of each that was missed."""
+        texts = [(", ".join(filter(None, row[:-1][:2])), row[-1]) for row in self.rows]
+        texts += [(note.split(":")[0], note) for note in self.notes]
+        met = sum(text.count(MET) for _, text in texts)
+        missed = [f"{what}: {found}" for what, text in texts for found in MISS.findall(text)]
+        return met, missed
+
+
+MET = "ok ("
+MISS = re.compile(r"\*\*missed\*\* \(([^)]*)\)")
+
 
 def verdict(good, target):
+    """`target` has no brackets: this is how verdicts are found again."""
     return f"{'ok' if good else '**missed**'} ({target})"
 
 

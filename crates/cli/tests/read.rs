@@ -57,6 +57,7 @@ fn json_has_every_promised_field() {
         assert_eq!(epoch["epoch"], at);
         assert_eq!((&epoch["samples"], &epoch["bytes"]), (&100.into(), &bytes.into()));
         assert!(epoch["seconds"].as_f64() >= epoch["stall_seconds"].as_f64());
+        assert_eq!(epoch["first_wait_us"].is_u64(), at > 0, "{epoch}");
         assert!(epoch["source_opens"].is_u64() && epoch["source_reads"].is_u64());
     }
     let places = ["source_bytes", "ram_bytes", "disk_bytes", "ring_bytes"];

@@ -2,6 +2,13 @@
 //! order checked. Prints one object of JSON; exits with 1 if anything was wrong.
 //!
 //!     cargo run --release -p belady-engine --example soak -- --samples 10000000
+//!
+//! Memory and descriptors are noted at each epoch's start. The ring's memory and the tiers' is
+//! touched when it is first used, so a quota that is used up late looks like a leak. Hence the
+//! first fifth of the epochs warms up: at each start the consumer pauses until the ring is full.
+//! What the allocator keeps of freed memory looks like a leak too: `MALLOC_MMAP_THRESHOLD_=131072`
+//! makes glibc's give large blocks back. `--leak 4` leaks four bytes a sample on purpose, to see
+//! that a leak would be seen.
 
 mod arguments;
 
@@ -14,14 +21,18 @@ use std::time::{Duration, Instant};
 use arguments::{Arguments, cpu_seconds};
 use belady_control::model::Bytes;
 use belady_data::source::{Fault, FaultSpec, Faulty, Source, Synthetic, ThrottleSpec, Throttled};
+use belady_engine::metrics::Metrics;
 use belady_engine::{Engine, EngineConfig, JobConfig, Retry, TierConfig};
 
+const STAGING: Bytes = Bytes(320 << 20);
+
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let arguments = Arguments::new(&["samples", "dataset", "mean", "rate", "directory"])?;
+    let arguments = Arguments::new(&["samples", "dataset", "mean", "rate", "leak", "directory"])?;
     let wanted: u64 = arguments.get("samples", 1_000_000)?;
     let dataset: u32 = arguments.get("dataset", 200_000)?;
     let mean = arguments.get("mean", Bytes(8192))?;
     let rate = arguments.get("rate", 0.001)?;
+    let leak: usize = arguments.get("leak", 0)?;
     let directory: PathBuf =
         arguments.get("directory", std::env::temp_dir().display().to_string())?.into();
     let cache = directory.join(format!("belady-soak-{}", std::process::id()));
@@ -47,26 +58,24 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     })?;
     let dynamic: Arc<dyn Source> = source.clone();
     let epochs = wanted.div_ceil(u64::from(dataset)) as u32;
-    let config = JobConfig {
-        batch: 32,
-        epochs: Some(epochs),
-        staging: Bytes(320 << 20),
-        ..JobConfig::new(dynamic)
-    };
+    let config =
+        JobConfig { batch: 32, epochs: Some(epochs), staging: STAGING, ..JobConfig::new(dynamic) };
     let mut loader = engine.start(&config)?;
     let job = loader.job().clone();
 
     let began = Instant::now();
     let (mut delivered, mut wrong_bytes, mut wrong_order) = (0u64, 0u64, 0u64);
     let mut order = None;
-    let mut early = None;
+    let warm_up = epochs / 5;
+    let mut usages = vec![];
     while let Some(batch) = loader.next_batch()? {
         let step = batch.step();
         if step.iteration == 0 {
             order = Some(job.stream.epoch(step.epoch));
-            if step.epoch == epochs / 5 {
-                early = Some(usage()?);
+            if step.epoch < warm_up {
+                wait_until_full(loader.metrics());
             }
+            usages.push(usage()?);
         }
         let promised = order.as_ref().map(|order| order.batch(0, step.iteration));
         let seen = batch.iter().map(|sample| sample.id);
@@ -75,9 +84,11 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             delivered += 1;
             wrong_bytes += u64::from(!source.source().source().verify(sample.id, sample.bytes()));
         }
+        // Not zeros: those would take no memory until they are written.
+        Box::leak(vec![1u8; leak * batch.len()].into_boxed_slice());
     }
     let seconds = began.elapsed().as_secs_f64();
-    let (early, late) = (early.unwrap_or_default(), usage()?);
+    usages.push(usage()?);
     let seen = loader.metrics().snapshot();
     let tiers = loader.tiers();
     drop(loader);
@@ -95,17 +106,34 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         "faults": faults, "retries": seen.retries, "timeouts": seen.timeouts,
         "source_bytes": seen.operations.bytes,
         "tiers": tiers.iter().map(|tier| tier.used.0).collect::<Vec<_>>(),
-        "memory": [early.anonymous, late.anonymous],
-        "descriptors": [early.files, late.files],
-        "threads": [early.threads, late.threads],
+        "quotas": total / 4 + STAGING.0, "dataset": dataset, "warm_up_epochs": warm_up,
+        "memory": usages.iter().map(|usage| usage.memory).collect::<Vec<_>>(),
+        "descriptors": usages.iter().map(|usage| usage.files).collect::<Vec<_>>(),
+        "threads": usages.iter().map(|usage| usage.threads).collect::<Vec<_>>(),
     });
     println!("{result}");
     Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-#[derive(Clone, Copy, Default)]
+/// Waits until nothing is loaded any more, as the ring has no room.
+fn wait_until_full(metrics: &Metrics) {
+    let loaded = || {
+        let seen = metrics.snapshot();
+        let tiers = seen.tiers.iter().map(|tier| tier.bytes()).sum::<u64>();
+        seen.source.bytes + seen.ring.bytes + tiers
+    };
+    let mut before = None;
+    while before != Some(loaded()) {
+        before = Some(loaded());
+        // Longer than the longest wait between two reads, which is a hung one.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// What the process holds at one moment.
 struct Usage {
-    anonymous: u64,
+    /// Anonymous and shared memory; files that are mapped are none of it.
+    memory: u64,
     files: usize,
     threads: u64,
 }
@@ -117,5 +145,6 @@ fn usage() -> std::io::Result<Usage> {
         line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
     };
     let files = std::fs::read_dir("/proc/self/fd")?.count();
-    Ok(Usage { anonymous: field("RssAnon:") * 1024, files, threads: field("Threads:") })
+    let memory = (field("RssAnon:") + field("RssShmem:")) * 1024;
+    Ok(Usage { memory, files, threads: field("Threads:") })
 }

@@ -77,6 +77,8 @@ impl Report {
             "epoch": epoch.epoch,
             "seconds": epoch.seconds,
             "stall_seconds": engine.blocked_seconds(),
+            // The very first batch is waited for with the start of everything.
+            "first_wait_us": (epoch.epoch > 0).then_some(engine.boundary_wait_us.max),
             "samples": epoch.samples,
             "bytes": epoch.bytes,
             "source_bytes": engine.operations.bytes,
