@@ -62,7 +62,7 @@ lint: ## Format, clippy without warnings, and cargo-deny where it is installed
 bench: build ## Speed and memory beside their targets; TORCH=python-with-torch adds torch's shuffle
 	$(CARGO) build --release --package belady-control --example shuffle_speed
 	$(CARGO) build --release --package slowfs --package peers
-	$(CARGO) build --release --package belady-engine --example ram_speed --example soak
+	$(CARGO) build --release --package belady-engine --example ram_speed --example soak --example memory
 	$(PYTHON) bench/run.py $(if $(TORCH),--torch $(TORCH))
 	$(PYTHON) bench/engine.py
 

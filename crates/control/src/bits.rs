@@ -41,14 +41,67 @@ impl Bits {
         self.0.is_empty()
     }
 
+    /// Puts all samples below `samples` in.
+    pub fn fill(&mut self, samples: u32) {
+        for sample in 0..samples {
+            self.insert(sample);
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The samples in the set, in order.
+    pub fn iter(&self) -> impl Iterator<Item = SampleId> {
+        (0..).zip(&self.0).flat_map(|(at, &word)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(at * 64 + bit)
+            })
+        })
+    }
+
+    /// For asking how many samples of the set come before one.
+    pub fn ranks(&self) -> Ranks<'_> {
+        let mut count = 0;
+        let before = self.0.iter().map(|word| {
+            let before = count;
+            count += word.count_ones();
+            before
+        });
+        Ranks { before: before.collect(), bits: self }
+    }
+
     pub fn clear(&mut self) {
         self.0.fill(0);
+    }
+}
+
+/// How many samples of a set come before one.
+#[derive(Debug)]
+pub struct Ranks<'a> {
+    /// By word of the set.
+    before: Vec<u32>,
+    bits: &'a Bits,
+}
+
+impl Ranks<'_> {
+    #[inline]
+    pub fn of(&self, sample: SampleId) -> u32 {
+        let word = sample as usize / 64;
+        let below = self.bits.0[word] & ((1 << (sample % 64)) - 1);
+        self.before[word] + below.count_ones()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn remembers_what_was_put_in() {
@@ -57,5 +110,26 @@ mod tests {
         assert!(bits.contains(129) && !bits.contains(128) && !bits.contains(5000));
         assert!(bits.remove(129) && !bits.remove(129));
         assert_eq!(bits, Bits::new(130));
+    }
+
+    proptest! {
+        #[test]
+        fn lists_and_ranks_agree_with_a_plain_list(flags in proptest::collection::vec(any::<bool>(), 1..300)) {
+            let mut bits = Bits::new(flags.len() as u32);
+            let set = |sample: &u32| flags[*sample as usize];
+            let plain: Vec<u32> = (0..flags.len() as u32).filter(set).collect();
+            for &sample in &plain {
+                bits.insert(sample);
+            }
+            prop_assert_eq!(bits.iter().collect::<Vec<_>>(), plain.clone());
+            prop_assert_eq!(bits.count(), plain.len());
+            let ranks = bits.ranks();
+            for sample in 0..flags.len() as u32 {
+                let before = plain.iter().filter(|&&other| other < sample).count();
+                prop_assert_eq!(ranks.of(sample), before as u32);
+            }
+            bits.fill(flags.len() as u32);
+            prop_assert_eq!(bits.count(), flags.len());
+        }
     }
 }

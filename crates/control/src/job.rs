@@ -1,27 +1,34 @@
 //! A job: all that every node's policy may know before the first byte moves.
 //! Plans are pure functions of it, which is why nodes agree without talking.
 
+use std::sync::Arc;
+
 use crate::model::{Bytes, System};
 use crate::sampler::{AccessStream, SampleId};
 
-/// The sizes of all samples, in as little memory as they need.
+/// The sizes of all samples, in as little memory as they need. Clones share it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
     Equal { bytes: u64, samples: u32 },
-    Narrow(Vec<u32>),
-    Wide(Vec<u64>),
+    Narrow(Arc<[u32]>),
+    Wide(Arc<[u64]>),
 }
 
 impl Sizes {
-    pub fn from_bytes(sizes: Vec<u64>) -> Self {
-        match sizes.first() {
-            Some(&first) if sizes.iter().all(|&size| size == first) => {
-                Self::Equal { bytes: first, samples: sizes.len() as u32 }
+    pub fn from_bytes(sizes: impl AsRef<[u64]>) -> Self {
+        let sizes = sizes.as_ref();
+        Self::of(sizes.len() as u32, |sample| sizes[sample as usize])
+    }
+
+    /// Of so many samples; asks for each size several times rather than remember it twice.
+    pub fn of(samples: u32, size: impl Fn(SampleId) -> u64) -> Self {
+        let all = || (0..samples).map(&size);
+        match all().next() {
+            Some(bytes) if all().all(|size| size == bytes) => Self::Equal { bytes, samples },
+            _ if all().all(|size| u32::try_from(size).is_ok()) => {
+                Self::Narrow(all().map(|size| size as u32).collect())
             }
-            _ if sizes.iter().all(|&size| u32::try_from(size).is_ok()) => {
-                Self::Narrow(sizes.into_iter().map(|size| size as u32).collect())
-            }
-            _ => Self::Wide(sizes),
+            _ => Self::Wide(all().collect()),
         }
     }
 
@@ -91,9 +98,9 @@ mod tests {
 
     #[test]
     fn sizes_take_the_smallest_form() {
-        assert_eq!(Sizes::from_bytes(vec![5; 9]), Sizes::Equal { bytes: 5, samples: 9 });
-        assert!(matches!(Sizes::from_bytes(vec![5, 6]), Sizes::Narrow(_)));
-        let wide = Sizes::from_bytes(vec![1 << 40, 1]);
+        assert_eq!(Sizes::from_bytes([5; 9]), Sizes::Equal { bytes: 5, samples: 9 });
+        assert!(matches!(Sizes::from_bytes([5, 6]), Sizes::Narrow(_)));
+        let wide = Sizes::from_bytes([1 << 40, 1]);
         assert!(matches!(wide, Sizes::Wide(_)));
         assert_eq!((wide.total(), wide.largest()), (Bytes((1 << 40) + 1), Bytes(1 << 40)));
     }

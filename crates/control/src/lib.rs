@@ -14,6 +14,7 @@ pub mod access;
 pub mod bits;
 pub mod job;
 pub mod model;
+mod packed;
 pub mod policy;
 pub mod sampler;
 

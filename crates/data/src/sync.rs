@@ -1,6 +1,9 @@
 //! The one place that locks and atomics come from, so that a schedule explorer needs one
 //! switch.
 
+use std::sync::TryLockError;
+use std::time::{Duration, Instant};
+
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
@@ -17,6 +20,18 @@ pub(crate) use futex::{Futex, SPINS};
 /// complete between any two statements.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Locks if the lock can be had in time. For locks that are mostly free: it asks now and then.
+pub fn lock_within<T: ?Sized>(mutex: &Mutex<T>, until: Instant) -> Option<MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
 }
 
 /// A word in memory, possibly shared by processes, that threads sleep on.

@@ -289,7 +289,8 @@ fn a_count_of_samples_that_a_crash_left_wrong_is_put_right() {
 
 #[test]
 fn large_samples_begin_at_blocks() {
-    let sizes = Arc::new(Sizes::from_bytes((0..30).map(|at| 60_000 + at * 1_003).collect()));
+    let sizes =
+        Arc::new(Sizes::from_bytes((0..30).map(|at| 60_000 + at * 1_003).collect::<Vec<_>>()));
     let directory = tempdir().expect("a directory");
     let mut config = config(directory.path(), 3 << 20, &sizes);
     config.segment = Some(Bytes(1 << 20));

@@ -16,7 +16,7 @@ fn payload(sample: SampleId, size: u64) -> Vec<u8> {
 }
 
 fn ram(capacity: u64, sizes: &[u64]) -> Arc<RamTier> {
-    Arc::new(RamTier::new(Bytes(capacity), Arc::new(Sizes::from_bytes(sizes.to_vec()))))
+    Arc::new(RamTier::new(Bytes(capacity), Arc::new(Sizes::from_bytes(sizes))))
 }
 
 /// Runs each as a thread on one tier, then takes the tier apart: no room may be lost.

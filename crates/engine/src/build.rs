@@ -5,7 +5,7 @@ use belady_control::job::{Job, Packing};
 use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
-use belady_data::stage::{RingConfig, ring};
+use belady_data::stage::{Consumer, Producer, RingConfig, SharedMemory, readable_ring, ring};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Tier;
 use belady_data::tier::disk::{DiskConfig, DiskTier};
@@ -14,7 +14,7 @@ use belady_data::tier::{FaultyTier, RamTier};
 use crate::EngineError;
 use crate::brain::Brain;
 use crate::cache::Cache;
-use crate::config::{EngineConfig, JobConfig, TierConfig};
+use crate::config::{EngineConfig, JobConfig, Lend, Ring, TierConfig};
 use crate::epochs::Epochs;
 use crate::loader::Loader;
 use crate::metrics::Metrics;
@@ -55,6 +55,13 @@ struct Quotas(Mutex<Vec<u64>>);
 pub struct Share {
     quotas: Arc<Quotas>,
     bytes: Vec<u64>,
+}
+
+#[cfg(test)]
+impl Share {
+    pub fn none() -> Self {
+        Self { quotas: Arc::new(Quotas(Mutex::default())), bytes: vec![] }
+    }
 }
 
 impl Drop for Share {
@@ -114,6 +121,9 @@ impl Engine {
         let is_disk = |tier: &TierConfig| matches!(tier, TierConfig::Disk { .. });
         let disks: Vec<bool> = self.config.tiers.iter().map(is_disk).collect();
         let rates = Rates::new(&system, &disks);
+        let names = capacities.iter().map(|(name, _)| name.clone());
+        let shelves = tiers.into_iter().zip(names).zip(disks);
+        let shelves = shelves.map(|((tier, name), disk)| (tier, name, disk)).collect();
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
         let files = files.unwrap_or(sizes.len());
@@ -125,10 +135,10 @@ impl Engine {
             packing: Packing { files, read_size: None },
         });
         let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
-        let (producer, consumer) = ring(&ring_config)?;
+        let (producer, consumer, shared) = make_ring(job.ring, &ring_config)?;
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes),
-            cache: Cache::new(tiers, sizes.len(), share),
+            cache: Cache::new(shelves, sizes.len(), share),
             source: job.source.clone(),
             sizes,
             brain: Brain::new(recorder),
@@ -147,6 +157,7 @@ impl Engine {
         Ok(Loader {
             run,
             consumer,
+            shared,
             planner: Some(planner),
             waker,
             job: job_of_plan,
@@ -181,12 +192,12 @@ impl Engine {
             }
         };
         let drill = |(number, tier): (usize, Arc<dyn Tier>)| -> Arc<dyn Tier> {
-            match self.config.tier_faults {
-                Some((faults, seed)) => {
-                    Arc::new(FaultyTier::new(tier, faults, seed + number as u64))
-                }
-                None => tier,
+            let Some((mut faults, seed)) = self.config.tier_faults else { return tier };
+            if let TierConfig::Ram { .. } = self.config.tiers[number] {
+                // Memory does not hang.
+                (faults.hung_put, faults.hung_get) = (0.0, 0.0);
             }
+            Arc::new(FaultyTier::new(tier, faults, seed + number as u64))
         };
         self.config.tiers.iter().zip(&share.bytes).map(tier).enumerate().map(drill).collect()
     }
@@ -194,7 +205,24 @@ impl Engine {
 
 fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes) -> Lending {
     let memory = capacities.first().map_or(0, |(_, capacity)| capacity.0);
-    Lending { lend: job.lend, all_stay: memory >= sizes.total().0 }
+    let lend = if job.ring == Ring::Shared { Lend::Slots } else { job.lend };
+    Lending { lend, all_stay: memory >= sizes.total().0 }
+}
+
+fn make_ring(
+    kind: Ring,
+    config: &RingConfig,
+) -> Result<(Producer, Consumer, Option<SharedMemory>), EngineError> {
+    Ok(match kind {
+        Ring::Private => {
+            let (producer, consumer) = ring(config)?;
+            (producer, consumer, None)
+        }
+        Ring::Shared => {
+            let (producer, consumer, memory) = readable_ring(config)?;
+            (producer, consumer, Some(memory))
+        }
+    })
 }
 
 fn check_policy(kind: &PolicyKind) -> Result<(), EngineError> {

@@ -4,21 +4,33 @@
 //! there are *guests*: served if they are asked for before they have to go, and let go when
 //! the policy's own samples need the room, those first that were used already. A guest that
 //! the policy decides to keep where it is becomes its own without being written again.
+//!
+//! A tier that hangs is *given up*: nobody calls it, and its samples come from elsewhere. When
+//! all calls that hung have returned, and some time after that, it is used again. What it should
+//! have let go meanwhile is *overdue* and goes when the room is needed. Letting go never waits
+//! for a call that may hang, since all steps would wait with it; that makes samples overdue too.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use belady_control::bits::Bits;
 use belady_control::policy::TierId;
 use belady_data::SampleId;
 use belady_data::sync::{Arc, Mutex, lock};
-use belady_data::tier::{Put, Tier, TierStatus};
+use belady_data::tier::{Evicted, Put, Tier, TierStatus};
 
 use crate::build::Share;
+
+/// A tier that has hung again and again pauses for this many timeouts: it then costs less than
+/// two hundredths of the time.
+const LONGEST_PAUSE: u32 = 64;
 
 #[derive(Debug)]
 pub struct Cache {
     /// Tier j at j − 1.
     shelves: Vec<Shelf>,
+    samples: u32,
     share: Option<Arc<Share>>,
 }
 
@@ -32,8 +44,66 @@ pub struct Lender {
 #[derive(Debug)]
 struct Shelf {
     tier: Arc<dyn Tier>,
+    /// For warnings.
+    name: String,
+    /// A call of it may never return.
+    may_hang: bool,
+    given_up: AtomicBool,
+    outage: Mutex<Outage>,
     /// `None` where nothing was there at the start.
     guests: Option<Mutex<Guests>>,
+    overdue: Overdue,
+}
+
+/// What is known of a tier that hangs or has hung.
+#[derive(Debug, Default)]
+struct Outage {
+    /// Calls that were given up and have not returned. One may return before it is known that
+    /// it was given up, so it may be −1 for a moment.
+    calls: i32,
+    /// Outages so far.
+    count: u32,
+    /// Not used before this, once all calls have returned.
+    until: Option<Instant>,
+}
+
+/// Samples that could not be let go when they should have been.
+#[derive(Debug)]
+struct Overdue {
+    /// Whether there are any: mostly there are none, and nobody need take the lock.
+    any: AtomicBool,
+    samples: Mutex<Bits>,
+}
+
+impl Overdue {
+    fn new() -> Self {
+        Self { any: AtomicBool::new(false), samples: Mutex::default() }
+    }
+
+    fn add(&self, sample: SampleId, of: u32) {
+        let mut samples = lock(&self.samples);
+        if samples.is_unallocated() {
+            *samples = Bits::new(of);
+        }
+        samples.insert(sample);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// The policy wants it after all.
+    fn forgive(&self, sample: SampleId) {
+        if self.any.load(Ordering::Acquire) {
+            lock(&self.samples).remove(sample);
+        }
+    }
+
+    fn take(&self) -> Bits {
+        if !self.any.load(Ordering::Acquire) {
+            return Bits::default();
+        }
+        let mut samples = lock(&self.samples);
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut *samples)
+    }
 }
 
 #[derive(Debug)]
@@ -72,20 +142,55 @@ impl Used {
 }
 
 impl Cache {
-    pub fn new(tiers: Vec<Arc<dyn Tier>>, samples: u32, share: Share) -> Self {
-        let shelf = |tier: Arc<dyn Tier>| {
+    /// Of tiers, each with its name and whether a call of it may never return.
+    pub fn new(tiers: Vec<(Arc<dyn Tier>, String, bool)>, samples: u32, share: Share) -> Self {
+        let shelf = |(tier, name, may_hang): (Arc<dyn Tier>, String, bool)| {
             let guests = (tier.status().samples > 0).then(|| {
                 let (own, used) = (Bits::new(samples), Used::new(samples));
                 Mutex::new(Guests { own, used, next: 0, samples })
             });
-            Shelf { tier, guests }
+            let (given_up, outage) = (AtomicBool::new(false), Mutex::default());
+            Shelf { tier, name, may_hang, given_up, outage, guests, overdue: Overdue::new() }
         };
         let shelves = tiers.into_iter().map(shelf).collect();
-        Self { shelves, share: Some(Arc::new(share)) }
+        Self { shelves, samples, share: Some(Arc::new(share)) }
     }
 
     pub fn tier(&self, id: TierId) -> Option<&dyn Tier> {
         Some(self.shelf(id)?.tier.as_ref())
+    }
+
+    /// Whether a call of the tier may never return.
+    pub fn may_hang(&self, id: TierId) -> bool {
+        self.shelf(id).is_some_and(|shelf| shelf.may_hang)
+    }
+
+    /// A call of the tier has not returned within `limit`: the tier is left alone from now on.
+    pub fn give_up(&self, id: TierId, limit: Duration) {
+        let Some(shelf) = self.any_shelf(id) else { return };
+        let mut outage = lock(&shelf.outage);
+        outage.calls += 1;
+        if shelf.given_up.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        outage.count += 1;
+        if outage.count == 1 {
+            tracing::warn!(
+                "a read or write in the cache {} has not returned after {limit:?}: it is not used \
+                 until it does, and its samples are read elsewhere; look after its disk",
+                shelf.name
+            );
+        }
+    }
+
+    /// A call that was given up has returned after all. The tier is used again when the last of
+    /// them has, and later the more often it has hung: each time costs `limit`.
+    pub fn came_back(&self, id: TierId, limit: Duration) {
+        let Some(shelf) = self.any_shelf(id) else { return };
+        let mut outage = lock(&shelf.outage);
+        outage.calls -= 1;
+        let pause = limit * 2u32.saturating_pow(outage.count).min(LONGEST_PAUSE);
+        outage.until = Some(Instant::now() + pause);
     }
 
     pub fn lender(&self, id: TierId) -> Option<Lender> {
@@ -102,11 +207,16 @@ impl Cache {
     }
 
     pub fn status(&self) -> Vec<TierStatus> {
-        self.shelves.iter().map(|shelf| shelf.tier.status()).collect()
+        self.shelves.iter().map(Shelf::status).collect()
     }
 
-    fn shelf(&self, id: TierId) -> Option<&Shelf> {
+    fn any_shelf(&self, id: TierId) -> Option<&Shelf> {
         self.shelves.get(usize::from(id).checked_sub(1)?)
+    }
+
+    /// A tier that is in use.
+    fn shelf(&self, id: TierId) -> Option<&Shelf> {
+        self.any_shelf(id).filter(|shelf| shelf.is_in_use())
     }
 
     /// The fastest tier that holds a sample, whether the policy knows of it or not.
@@ -121,12 +231,13 @@ impl Cache {
             let put = shelf.tier.put(sample, bytes);
             match put {
                 Put::Stored | Put::Present => {
+                    shelf.overdue.forgive(sample);
                     if let Some(guests) = &shelf.guests {
                         lock(guests).own.insert(sample);
                     }
                     return put;
                 }
-                Put::Full if shelf.evict_guest() => {}
+                Put::Full if shelf.evict_overdue(self.samples) || shelf.evict_guest() => {}
                 Put::Full | Put::Refused => return put,
             }
         }
@@ -134,14 +245,18 @@ impl Cache {
 
     /// The policy knows from now on that a tier holds a sample.
     pub fn claim(&self, id: TierId, sample: SampleId) {
-        if let Some(guests) = self.shelf(id).and_then(|shelf| shelf.guests.as_ref()) {
+        let Some(shelf) = self.shelf(id) else { return };
+        shelf.overdue.forgive(sample);
+        if let Some(guests) = &shelf.guests {
             lock(guests).own.insert(sample);
         }
     }
 
     pub fn evict(&self, id: TierId, sample: SampleId) {
-        let Some(shelf) = self.shelf(id) else { return };
-        shelf.tier.evict(sample);
+        let Some(shelf) = self.any_shelf(id) else { return };
+        if !shelf.is_in_use() || shelf.tier.evict_now(sample) == Evicted::Busy {
+            shelf.overdue.add(sample, self.samples);
+        }
         if let Some(guests) = &shelf.guests {
             lock(guests).own.remove(sample);
         }
@@ -159,22 +274,120 @@ impl Cache {
 }
 
 impl Shelf {
+    fn is_in_use(&self) -> bool {
+        !self.given_up.load(Ordering::Acquire) || self.is_used_again()
+    }
+
+    fn is_used_again(&self) -> bool {
+        let outage = lock(&self.outage);
+        let over = outage.calls <= 0 && outage.until.is_some_and(|until| Instant::now() >= until);
+        if over && self.given_up.swap(false, Ordering::AcqRel) {
+            tracing::info!("the cache {} answers again and is used again", self.name);
+        }
+        over
+    }
+
+    fn status(&self) -> TierStatus {
+        let status = self.tier.status();
+        if self.is_in_use() {
+            return status;
+        }
+        let hangs = "a read or write has not returned: it is not used for the time being";
+        let degraded = status.degraded.into_iter().chain([hangs.to_owned()]);
+        TierStatus { degraded: Some(degraded.collect::<Vec<_>>().join("; ")), ..status }
+    }
+
+    /// Whether one of those that should have gone before has gone now.
+    fn evict_overdue(&self, samples: u32) -> bool {
+        let overdue = self.overdue.take();
+        let mut gone = false;
+        for sample in overdue.iter() {
+            match self.tier.evict_now(sample) {
+                Evicted::Gone => gone = true,
+                Evicted::NotHeld => {}
+                Evicted::Busy => self.overdue.add(sample, samples),
+            }
+        }
+        gone
+    }
+
     /// Whether there was one to go.
     fn evict_guest(&self) -> bool {
         let Some(guests) = &self.guests else { return false };
         let guests = &mut *lock(guests);
         while let Some(sample) = guests.used.take() {
-            if !guests.own.contains(sample) && self.tier.evict(sample) {
+            if !guests.own.contains(sample) && self.tier.evict_now(sample) == Evicted::Gone {
                 return true;
             }
         }
         while guests.next < guests.samples {
             let sample = guests.next;
             guests.next += 1;
-            if !guests.own.contains(sample) && self.tier.evict(sample) {
+            if !guests.own.contains(sample) && self.tier.evict_now(sample) == Evicted::Gone {
                 return true;
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belady_control::Sizes;
+    use belady_control::model::Bytes;
+    use belady_data::tier::RamTier;
+
+    use super::*;
+
+    const AT_ONCE: Duration = Duration::ZERO;
+    const NOT_SOON: Duration = Duration::from_mins(10);
+
+    /// One tier that may hang, with room for two samples.
+    fn cache() -> Cache {
+        let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
+        let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(32), sizes));
+        Cache::new(vec![(tier, "slow".into(), true)], 9, Share::none())
+    }
+
+    #[test]
+    fn a_tier_that_hangs_is_left_alone_until_all_calls_have_returned() {
+        let cache = cache();
+        assert_eq!(cache.put(1, 3, &[3; 16]), Put::Stored);
+        cache.give_up(1, AT_ONCE);
+        cache.give_up(1, AT_ONCE);
+        assert!(cache.tier(1).is_none() && cache.find(3).is_none());
+        assert_eq!(cache.put(1, 4, &[4; 16]), Put::Refused);
+        assert!(cache.status()[0].degraded.as_ref().unwrap().contains("has not returned"));
+        cache.came_back(1, AT_ONCE);
+        assert!(cache.tier(1).is_none(), "one still hangs");
+        cache.came_back(1, AT_ONCE);
+        assert_eq!((cache.find(3), cache.status()[0].degraded.clone()), (Some(1), None));
+        cache.give_up(1, NOT_SOON);
+        cache.came_back(1, NOT_SOON);
+        assert!(cache.tier(1).is_none(), "it has hung before, so it pauses");
+    }
+
+    #[test]
+    fn a_call_may_return_before_it_is_known_that_it_was_given_up() {
+        let cache = cache();
+        cache.came_back(1, AT_ONCE);
+        cache.give_up(1, AT_ONCE);
+        assert!(cache.tier(1).is_some());
+    }
+
+    #[test]
+    fn what_was_to_go_while_a_tier_hung_goes_when_its_room_is_needed() {
+        let cache = cache();
+        for sample in [3, 4] {
+            assert_eq!(cache.put(1, sample, &[3; 16]), Put::Stored);
+        }
+        cache.give_up(1, AT_ONCE);
+        cache.evict(1, 3);
+        cache.evict(1, 4);
+        cache.came_back(1, AT_ONCE);
+        assert_eq!(cache.put(1, 4, &[3; 16]), Put::Present, "wanted again, so it stays");
+        assert_eq!(cache.put(1, 5, &[5; 16]), Put::Stored);
+        assert_eq!((cache.find(3), cache.find(4), cache.find(5)), (None, Some(1), Some(1)));
+        assert_eq!(cache.put(1, 6, &[5; 16]), Put::Full);
     }
 }

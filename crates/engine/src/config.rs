@@ -89,6 +89,18 @@ pub enum Lend {
     ReadOnly,
 }
 
+/// Who can reach the memory of the staging buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ring {
+    /// This process alone.
+    #[default]
+    Private,
+    /// Other processes can map it and read samples there while this one holds their batch
+    /// ([`crate::Loader::shared_memory`], [`crate::Batch::place`]). Memory of tiers cannot be
+    /// mapped, so [`Lend::ReadOnly`] has no effect: every sample gets a slot.
+    Shared,
+}
+
 /// One run over a dataset.
 #[derive(Clone, Debug)]
 pub struct JobConfig {
@@ -108,6 +120,7 @@ pub struct JobConfig {
     pub policy: PolicyKind,
     pub bad_samples: BadSamples,
     pub lend: Lend,
+    pub ring: Ring,
     /// This job's part of every tier's quota, of what other jobs have left.
     pub cache_share: f64,
     /// Records what the policy was told and answered.
@@ -129,6 +142,7 @@ impl JobConfig {
             policy: PolicyKind::Belady,
             bad_samples: BadSamples::default(),
             lend: Lend::default(),
+            ring: Ring::default(),
             cache_share: 1.0,
             trace: None,
         }

@@ -43,6 +43,11 @@ pub enum EngineError {
     )]
     SourceHangs { hung: u32, limit: Duration, sample: u32 },
     #[error(
+        "{hung} reads and writes have not returned after {limit:?} each, the last in cache tier \
+         {tier}; is its disk still there?"
+    )]
+    TierHangs { hung: u32, limit: Duration, tier: u8 },
+    #[error(
         "no batch can be staged: all {batches} that the buffer holds are still in use by the \
          caller; drop batches after use or make the staging buffer larger"
     )]

@@ -5,11 +5,12 @@
 //! once it has let go of what it frees, and what a later batch counts on is there or on its way.
 
 use belady_data::sync::{Arc, lock};
+use belady_data::tier::Put;
 
-use crate::load;
 use crate::parcel::{NOWHERE, Parcel, SOURCE};
-use crate::pool::Task;
+use crate::pool::{Task, Worker};
 use crate::run::Run;
+use crate::{hangs, load};
 
 /// Samples are kept in pieces of about this size.
 const PIECE: u64 = 1 << 20;
@@ -71,31 +72,65 @@ fn keep(parcel: &Arc<Parcel>) {
         }
     }
     parcel.begin_keeping(pieces.len() as u32);
-    match pieces.len() {
-        0 => parcel.publish(),
+    let in_memory = |&index: &u32| !parcel.run.cache.may_hang(parcel.items[index as usize].keep());
+    match &pieces[..] {
+        [] => parcel.publish(),
         // Nothing is gained by asking somebody else.
-        1 => keep_items(parcel, &pieces[0]),
+        [piece] if piece.iter().all(in_memory) => keep_in_memory(parcel, piece),
         _ => {
-            let task = |items: Vec<u32>| -> Task {
-                let (run, parcel) = (&parcel.run, parcel.clone());
-                run.task(move |_| keep_items(&parcel, &items))
-            };
-            parcel.run.lane.submit_first(pieces.into_iter().map(task).collect::<Vec<_>>());
+            let tasks = pieces.into_iter().map(|items| keep_task(parcel, items.into(), 0));
+            parcel.run.lane.submit_first(tasks.collect::<Vec<_>>());
         }
     }
 }
 
-fn keep_items(parcel: &Arc<Parcel>, items: &[u32]) {
-    let run = &parcel.run;
+fn keep_in_memory(parcel: &Arc<Parcel>, items: &[u32]) {
     for &index in items {
         let item = &parcel.items[index as usize];
-        let tier = item.keep();
-        let put = parcel.with_bytes(index, |bytes| run.cache.put(tier, item.sample, bytes));
-        run.metrics.put(tier, put);
-        if item.leads() && load::land(parcel, index) == Some(tier) {
-            run.cache.evict(tier, item.sample);
-        }
+        let put = |bytes: &[u8]| parcel.run.cache.put(item.keep(), item.sample, bytes);
+        kept(parcel, index, parcel.with_bytes(index, put));
     }
+    end_piece(parcel);
+}
+
+/// Keeps items of a piece, from one of them on.
+fn keep_task(parcel: &Arc<Parcel>, items: Arc<[u32]>, first: usize) -> Task {
+    let (run, parcel) = (&parcel.run, parcel.clone());
+    run.task(move |worker| keep_items(worker, &parcel, &items, first))
+}
+
+fn keep_items(worker: &Worker, parcel: &Arc<Parcel>, items: &Arc<[u32]>, first: usize) {
+    for at in first..items.len() {
+        let index = items[at];
+        let item = &parcel.items[index as usize];
+        let instead = {
+            let (parcel, items) = (parcel.clone(), items.clone());
+            move || {
+                parcel.leave_slot(index);
+                kept(&parcel, index, Put::Refused);
+                parcel.run.lane.submit_first(vec![keep_task(&parcel, items, at + 1)]);
+            }
+        };
+        let bytes = |put: &mut dyn FnMut(&[u8]) -> Put| parcel.with_bytes(index, put);
+        let put = hangs::put(worker, &parcel.run, item.keep(), item.sample, bytes, instead);
+        // If it hangs, somebody else goes on.
+        let Some(put) = put else { return };
+        kept(parcel, index, put);
+    }
+    end_piece(parcel);
+}
+
+/// An item was put into its tier, or could not be.
+fn kept(parcel: &Arc<Parcel>, index: u32, put: Put) {
+    let item = &parcel.items[index as usize];
+    let tier = item.keep();
+    parcel.run.metrics.put(tier, put);
+    if item.leads() && load::land(parcel, index) == Some(tier) {
+        parcel.run.cache.evict(tier, item.sample);
+    }
+}
+
+fn end_piece(parcel: &Parcel) {
     if parcel.kept() {
         parcel.publish();
     }

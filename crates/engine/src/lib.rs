@@ -17,6 +17,7 @@ mod config;
 mod epochs;
 mod error;
 mod flights;
+mod hangs;
 mod keep;
 mod load;
 mod loader;
@@ -31,9 +32,9 @@ mod system;
 pub mod trace;
 
 pub use build::{Engine, POLICIES};
-pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, TierConfig};
+pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, Ring, TierConfig};
 pub use error::EngineError;
-pub use loader::{Batch, Loader, Next, Sample};
+pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
 
 /// The program in the guide is compiled with the documentation's tests.
 #[cfg(doctest)]

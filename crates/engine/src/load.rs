@@ -17,7 +17,7 @@ use crate::metrics::Served;
 use crate::parcel::{NOWHERE, Parcel, Problem, SOURCE};
 use crate::pool::{Hung, Task, Watched, Worker};
 use crate::run::Run;
-use crate::{EngineError, prefetch};
+use crate::{EngineError, hangs, prefetch};
 
 /// Samples from tiers are loaded in pieces of about this size: large enough that handing a
 /// piece over costs nothing beside copying it, small enough that all threads get some.
@@ -57,8 +57,12 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
         }
         if item.from != SOURCE {
             from_tiers.push(index);
-        } else if item.leads() && run.prefetchers.have_fetched() && came_meanwhile(parcel, index) {
-            come += 1;
+        } else if item.leads() && run.prefetchers.have_fetched() {
+            match came_meanwhile(parcel, index) {
+                Came::Loaded => come += 1,
+                Came::Underway => {}
+                Came::No => from_source.push(index),
+            }
         } else {
             from_source.push(index);
         }
@@ -70,26 +74,46 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
         run.lane.submit(tasks);
     }
     if let Some(items) = at_once {
-        load_from_tiers(parcel, &items);
+        load_from_tiers(None, parcel, &items);
     }
     if come > 0 {
         run.loaded(parcel, come);
     }
 }
 
+/// Whether an item could be had from another tier than planned.
+enum Came {
+    No,
+    Loaded,
+    /// Somebody sees to it.
+    Underway,
+}
+
 /// A prefetcher may have brought a sample after it was planned to come from the source, and
 /// before this item led its flight.
-fn came_meanwhile(parcel: &Parcel, index: u32) -> bool {
-    let Some((tier, length)) = load_from_others(parcel, index) else { return false };
-    parcel.run.metrics.loaded(Served::Tier(tier), 1, length);
+fn came_meanwhile(parcel: &Arc<Parcel>, index: u32) -> Came {
+    let (run, item) = (&parcel.run, &parcel.items[index as usize]);
+    let found = run.cache.find(item.sample).filter(|&tier| tier != item.from);
+    let Some(tier) = found.filter(|_| !item.slot_is_lost()) else { return Came::No };
+    if run.cache.may_hang(tier) {
+        let for_task = parcel.clone();
+        let task = run.task(move |worker| hangs::load_from_other(worker, &for_task, index, tier));
+        run.lane.submit_first(vec![task]);
+        return Came::Underway;
+    }
+    let Some(length) = load_from_other(parcel, index, tier) else { return Came::No };
+    run.metrics.loaded(Served::Tier(tier), 1, length);
     arrived(parcel, index);
-    true
+    Came::Loaded
 }
 
 /// Returns what the caller had better load itself.
 fn tier_tasks(parcel: &Arc<Parcel>, items: Vec<u32>, tasks: &mut Vec<Task>) -> Option<Vec<u32>> {
     let size = |index: &u32| parcel.run.size(parcel.items[*index as usize].sample);
-    let in_memory = |index: &u32| parcel.items[*index as usize].from == 1;
+    let in_memory = |index: &u32| {
+        let from = parcel.items[*index as usize].from;
+        from == 1 && !parcel.run.cache.may_hang(from)
+    };
     let lent = parcel.run.may_lend();
     if items.is_empty() {
         return None;
@@ -101,7 +125,7 @@ fn tier_tasks(parcel: &Arc<Parcel>, items: Vec<u32>, tasks: &mut Vec<Task>) -> O
     let mut bytes = 0;
     let mut add = |piece: Vec<u32>| {
         let (run, parcel) = (&parcel.run, parcel.clone());
-        tasks.push(run.task(move |_| load_from_tiers(&parcel, &piece)));
+        tasks.push(run.task(move |worker| load_from_tiers(Some(worker), &parcel, &piece)));
     };
     for index in items {
         bytes += size(&index);
@@ -123,19 +147,32 @@ fn source_tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>
     if items.len() > 1 {
         items.sort_by_cached_key(location);
     }
-    let all: Vec<Vec<u32>> = requests(&items, location).map(<[u32]>::to_vec).collect();
+    let mut all: Vec<Vec<u32>> = requests(&items, location).map(<[u32]>::to_vec).collect();
     let run = &parcel.run;
     // A few requests a task, so that fast reads are not outweighed by handing them over, and
     // enough tasks that every thread gets some.
+    let threads = run.lane.threads() as usize;
+    let at_once = run.source.together();
     let together = if run.one_at_a_time.load(Ordering::Relaxed) {
         all.len()
+    } else if at_once > 1 {
+        let most = (all.len() / threads).clamp(1, at_once);
+        all = under_way_at_once(all, most);
+        1
     } else {
-        (all.len() / (2 * run.lane.threads() as usize)).min(MOST_TOGETHER)
+        (all.len() / (2 * threads)).min(MOST_TOGETHER)
     };
     for requests in all.chunks(together.max(1)) {
         let (parcel, requests) = (parcel.clone(), Arc::from(requests));
         tasks.push(run.task(move |worker| read_requests(worker, &parcel, &requests, 0)));
     }
+}
+
+/// Puts requests for single samples together; neighbours are one request already.
+fn under_way_at_once(all: Vec<Vec<u32>>, most: usize) -> Vec<Vec<u32>> {
+    let (alone, mut together): (Vec<_>, Vec<_>) = all.into_iter().partition(|r| r.len() == 1);
+    together.extend(alone.chunks(most).map(<[_]>::concat));
+    together
 }
 
 /// Requests in turn, from one of them on.
@@ -165,18 +202,28 @@ pub fn requests<T>(sorted: &[T], location: impl Fn(&T) -> Location) -> impl Iter
     })
 }
 
-fn load_from_tiers(parcel: &Arc<Parcel>, items: &[u32]) {
+/// With a worker unless all of the tiers are in memory.
+fn load_from_tiers(worker: Option<&Worker>, parcel: &Arc<Parcel>, items: &[u32]) {
     let run = &parcel.run;
-    let mut loaded = 0;
-    let mut missing = vec![];
+    let mut rest = items;
     // Most of the time all come from one tier; one clock reading then serves all.
-    for same_tier in items.chunk_by(|&a, &b| item_tier(parcel, a) == item_tier(parcel, b)) {
-        let tier = item_tier(parcel, same_tier[0]);
+    while let Some(&first) = rest.first() {
+        let tier = item_tier(parcel, first);
+        let others = rest.iter().position(|&index| item_tier(parcel, index) != tier);
+        let (same_tier, after) = rest.split_at(others.unwrap_or(rest.len()));
+        rest = after;
         let began = Instant::now();
+        let outcomes = match worker.filter(|_| run.cache.may_hang(tier)) {
+            Some(worker) => hangs::load(worker, parcel, tier, same_tier, rest),
+            None => Some(load_all_from_tier(parcel, tier, same_tier)),
+        };
+        let Some(outcomes) = outcomes else { return };
+        let took = began.elapsed();
         let (mut copied, mut bytes) = (0, 0);
+        let mut missing = vec![];
         let mut lent: Vec<(u32, Pinned)> = vec![];
-        for &index in same_tier {
-            match load_from_tier(parcel, index, tier) {
+        for (&index, outcome) in same_tier.iter().zip(outcomes) {
+            match outcome {
                 Loaded::Copied(length) => {
                     copied += 1;
                     bytes += length;
@@ -187,7 +234,6 @@ fn load_from_tiers(parcel: &Arc<Parcel>, items: &[u32]) {
             }
         }
         if copied > 0 {
-            let took = began.elapsed();
             run.rates.tier(tier, bytes, took);
             run.metrics.tier_read(tier, took);
             run.metrics.loaded(Served::Tier(tier), copied, bytes);
@@ -197,17 +243,35 @@ fn load_from_tiers(parcel: &Arc<Parcel>, items: &[u32]) {
             run.metrics.loaded(Served::Lent(tier), lent.len() as u64, bytes);
             parcel.lend(tier, &lent);
         }
-        loaded += copied as u32 + lent.len() as u32;
+        look_elsewhere(parcel, missing);
+        run.loaded(parcel, copied as u32 + lent.len() as u32);
     }
-    look_elsewhere(parcel, missing);
-    run.loaded(parcel, loaded);
+}
+
+pub fn load_all_from_tier(parcel: &Parcel, tier: TierId, items: &[u32]) -> Vec<Loaded> {
+    items.iter().map(|&index| load_from_tier(parcel, index, tier)).collect()
+}
+
+pub fn submit_tier_task(parcel: &Arc<Parcel>, items: Vec<u32>) {
+    if items.is_empty() {
+        return;
+    }
+    let (run, parcel) = (&parcel.run, parcel.clone());
+    let task = run.task(move |worker| load_from_tiers(Some(worker), &parcel, &items));
+    run.lane.submit_first(vec![task]);
+}
+
+pub fn submit_source_tasks(parcel: &Arc<Parcel>, items: Vec<u32>) {
+    let mut tasks = vec![];
+    source_tasks(parcel, items, &mut tasks);
+    parcel.run.lane.submit_first(tasks);
 }
 
 fn item_tier(parcel: &Parcel, index: u32) -> TierId {
     parcel.items[index as usize].from
 }
 
-enum Loaded {
+pub enum Loaded {
     Copied(u64),
     Lent(Pinned),
     Missing,
@@ -249,7 +313,7 @@ fn load_from_tier(parcel: &Parcel, index: u32, tier: TierId) -> Loaded {
 
 /// For items that are not where the policy believes them to be: once they are had from
 /// elsewhere they are put back there, if the policy goes on believing it.
-fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
+pub fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
     if missing.is_empty() {
         return;
     }
@@ -265,30 +329,32 @@ fn look_elsewhere(parcel: &Arc<Parcel>, missing: Vec<u32>) {
                 Turn::Alone => {}
             }
         }
-        if came_meanwhile(parcel, index) {
-            run.loaded(parcel, 1);
-            continue;
+        match came_meanwhile(parcel, index) {
+            Came::Loaded => {
+                run.loaded(parcel, 1);
+                continue;
+            }
+            Came::Underway => continue,
+            Came::No => {}
         }
-        let passed_over = run.cache.tier(item.from).is_some_and(|tier| tier.holds(item.sample));
+        // Or it was given up.
+        let passed_over = run.cache.tier(item.from).is_none_or(|tier| tier.holds(item.sample));
         if item.keep() == NOWHERE && !item.last_use && !item.guest && !passed_over {
             item.set_keep(item.from);
         }
         from_source.push(index);
     }
-    let mut tasks = vec![];
-    source_tasks(parcel, from_source, &mut tasks);
-    run.lane.submit_first(tasks);
+    submit_source_tasks(parcel, from_source);
 }
 
-/// From any tier but the one where it should have been.
-fn load_from_others(parcel: &Parcel, index: u32) -> Option<(TierId, u64)> {
+/// From a tier in memory that is not the one where it should have been.
+fn load_from_other(parcel: &Parcel, index: u32, tier: TierId) -> Option<u64> {
     let item = &parcel.items[index as usize];
-    let tier = parcel.run.cache.find(item.sample).filter(|&tier| tier != item.from)?;
     // SAFETY: each item is given to one loader at a time, and its batch is not published
     // before it is loaded.
     let slot = unsafe { parcel.slot(index) };
     let hit = parcel.run.cache.tier(tier)?.get(item.sample, slot) == Get::Hit;
-    hit.then_some((tier, slot.len() as u64))
+    hit.then_some(slot.len() as u64)
 }
 
 /// One of several requests to the source, the `attempt`th try; whether to go on with the others.
@@ -330,7 +396,7 @@ fn read_source(
             run.metrics.source_read(took);
             run.metrics.loaded(Served::Source, items.len() as u64, bytes);
             for (item, bytes) in own {
-                parcel.own(item, bytes);
+                parcel.own(item, bytes.into());
             }
             for &item in items {
                 arrived(parcel, item);
@@ -434,7 +500,7 @@ fn failed(parcel: &Arc<Parcel>, index: u32, attempt: u32, error: ReadError) {
 
 /// An item is there, and who waits for it gets it. If it is going to be kept, the flight goes
 /// on until that is done.
-fn arrived(parcel: &Parcel, index: u32) {
+pub fn arrived(parcel: &Parcel, index: u32) {
     let item = &parcel.items[index as usize];
     if !item.leads() {
         return;
@@ -460,15 +526,19 @@ fn serve(parcel: &Parcel, index: u32, waiters: Vec<Waiter>) {
     for waiter in waiters {
         parcel.with_bytes(index, |bytes| match waiter {
             Waiter::Load(other, slot) => share(bytes, &other, slot),
-            Waiter::Fetch(run, tier) => prefetch::store(&run, tier, sample, bytes),
+            Waiter::Fetch(run, tier) => prefetch::store_copy(&run, tier, sample, bytes),
         });
     }
 }
 
 /// Gives a sample to a batch that waits for it.
 pub fn share(bytes: &[u8], parcel: &Arc<Parcel>, index: u32) {
-    // SAFETY: the item waits, so nobody else loads it.
-    unsafe { parcel.slot(index) }.copy_from_slice(bytes);
+    if parcel.items[index as usize].slot_is_lost() {
+        parcel.own(index, bytes.into());
+    } else {
+        // SAFETY: the item waits, so nobody else loads it.
+        unsafe { parcel.slot(index) }.copy_from_slice(bytes);
+    }
     parcel.run.metrics.loaded(Served::Shared, 1, bytes.len() as u64);
     parcel.run.loaded(parcel, 1);
 }

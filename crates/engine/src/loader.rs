@@ -1,5 +1,11 @@
 //! The consumer's side of a job.
+//!
+//! Other processes can be given samples without a copy ([`crate::Ring::Shared`]): they map the
+//! memory of the staging buffer, are told where a sample lies, and answer when they have read
+//! it. Until then this process holds on to the batch, for nothing else keeps the bytes in
+//! their place.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -7,7 +13,7 @@ use belady_control::Job;
 use belady_control::sampler::Step;
 use belady_data::SampleId;
 use belady_data::source::Source;
-use belady_data::stage::{self, Consumer, ProducerWaker, SlotState, Take};
+use belady_data::stage::{self, Consumer, ProducerWaker, SharedMemory, SlotState, Take};
 use belady_data::sync::Arc;
 use belady_data::tier::TierStatus;
 
@@ -25,6 +31,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct Loader {
     pub(crate) run: Arc<Run>,
     pub(crate) consumer: Consumer,
+    pub(crate) shared: Option<SharedMemory>,
     pub(crate) planner: Option<JoinHandle<()>>,
     pub(crate) waker: ProducerWaker,
     pub(crate) job: Arc<Job>,
@@ -110,7 +117,12 @@ impl Loader {
             let crate::parcel::Problem { error, attempts } = problem;
             return Err(EngineError::BadSample { error, attempts });
         }
-        let batch = Batch { block, extra: Arc::new(extra), source: self.run.source.clone() };
+        let batch = Batch {
+            block,
+            extra: Arc::new(extra),
+            source: self.run.source.clone(),
+            can_be_mapped: self.shared.is_some(),
+        };
         let bytes = batch.iter().map(|sample| sample.bytes().len() as u64).sum();
         metrics.delivered(batch.iter().count() as u64, bytes);
         Ok(batch)
@@ -129,6 +141,15 @@ impl Loader {
 
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.run.metrics
+    }
+
+    /// What other processes map to read samples; `None` unless the job has a
+    /// [`crate::Ring::Shared`]. Forked processes inherit the descriptor; those that run another
+    /// program have to be given it, since it is closed on `exec`. Their mapping stays when
+    /// descriptor and loader are gone.
+    pub fn shared_memory(&self) -> Option<SharedRegion<'_>> {
+        let SharedMemory { file, length } = self.shared.as_ref()?;
+        Some(SharedRegion { fd: file.as_fd(), length: *length })
     }
 
     /// What each cache tier holds.
@@ -150,12 +171,22 @@ impl Drop for Loader {
     }
 }
 
+/// The memory of a job's staging buffer, to be mapped by other processes: shared, for reading
+/// only, `length` bytes from the start. Its size is sealed.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedRegion<'a> {
+    pub fd: BorrowedFd<'a>,
+    pub length: usize,
+}
+
 /// A batch, lent: its memory comes back when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Batch {
     block: stage::Batch,
     extra: Arc<Extra>,
     source: Arc<dyn Source>,
+    /// The staging buffer is one that other processes can map.
+    can_be_mapped: bool,
 }
 
 /// A sample of a batch.
@@ -210,6 +241,17 @@ impl Batch {
             },
         };
         Some(Sample { id, bytes, source: self.source.as_ref() })
+    }
+
+    /// Where another process finds the bytes of a sample in [`Loader::shared_memory`]: offset
+    /// and length. They stay there until the last clone of this batch is dropped. `None` if
+    /// they lie elsewhere and have to be sent: the sample was replaced, or a read or write of
+    /// it hung, or the staging buffer is not shared; or if it was skipped.
+    pub fn place(&self, index: usize) -> Option<(usize, usize)> {
+        let in_slot = self.block.state(index) == SlotState::Filled
+            && matches!(self.extra.held(index), Held::Slot);
+        (self.can_be_mapped && in_slot)
+            .then(|| (self.block.offset(index), self.block.bytes(index).len()))
     }
 
     /// The samples that are there, in order.

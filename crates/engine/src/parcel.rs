@@ -95,7 +95,8 @@ pub enum Held {
     Slot,
     /// Lent by a tier.
     Lent(TierId, SampleId, Pinned),
-    Own(Box<[u8]>),
+    /// Shared with a write that may hang.
+    Own(Arc<[u8]>),
     /// A copy of another sample of the batch, in the place of a bad one.
     Substitute(SampleId, Box<[u8]>),
 }
@@ -200,7 +201,12 @@ impl Parcel {
                 // SAFETY: it is loaded and not published, so nobody writes to it.
                 look(unsafe { self.slot(item) })
             }
-            Held::Own(bytes) | Held::Substitute(_, bytes) => look(bytes),
+            Held::Own(bytes) => {
+                let bytes = bytes.clone();
+                drop(extra);
+                look(&bytes)
+            }
+            Held::Substitute(_, bytes) => look(bytes),
             Held::Lent(_, _, pinned) => {
                 // SAFETY: it stays pinned as long as `extra` has it.
                 look(unsafe { std::slice::from_raw_parts(pinned.start, pinned.length) })
@@ -222,9 +228,16 @@ impl Parcel {
         }
     }
 
-    pub fn own(&self, item: u32, bytes: Box<[u8]>) {
+    pub fn own(&self, item: u32, bytes: Arc<[u8]>) {
         lock(&self.extra).put(item as usize, self.items.len(), Held::Own(bytes));
         self.block.mark(item as usize, SlotState::Elsewhere);
+    }
+
+    /// Leaves the slot of an item that is loaded to somebody who may still read it; the consumer
+    /// gets a copy.
+    pub fn leave_slot(&self, item: u32) {
+        let copy: Arc<[u8]> = self.with_bytes(item, |bytes| bytes.into());
+        self.own(item, copy);
     }
 
     /// A sample that cannot be had.

@@ -9,11 +9,11 @@ use belady_data::SampleId;
 use belady_data::sync::Arc;
 use belady_data::tier::Put;
 
-use crate::EngineError;
 use crate::flights::Turn;
 use crate::load::{self, Waiter};
 use crate::pool::{Hung, Watched, Worker};
 use crate::run::Run;
+use crate::{EngineError, hangs};
 
 /// Samples that a prefetcher asks for at once.
 const AT_A_TIME: usize = 32;
@@ -48,6 +48,7 @@ fn ask(run: &Arc<Run>, tier: TierId) {
     let busy = &run.prefetchers.in_flight[usize::from(tier)];
     // One too many, while asking: nobody else asks then.
     if run.is_stopping()
+        || run.cache.tier(tier).is_none()
         || busy.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_err()
     {
         return;
@@ -120,11 +121,17 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
             let took = began.elapsed();
             run.rates.source(bytes.len() as u64, took);
             run.metrics.source_read(took);
-            store(run, tier, sample, &bytes);
+            let land = {
+                let run = run.clone();
+                move || release(&run, sample)
+            };
+            if !store(worker, run, tier, sample, &bytes, land) {
+                return;
+            }
             for waiter in run.flights.land(sample).waiters {
                 match waiter {
                     Waiter::Load(parcel, item) => load::share(&bytes, &parcel, item),
-                    Waiter::Fetch(run, tier) => store(&run, tier, sample, &bytes),
+                    Waiter::Fetch(run, tier) => store_copy(&run, tier, sample, &bytes),
                 }
             }
         }
@@ -141,9 +148,43 @@ fn release(run: &Arc<Run>, sample: SampleId) {
     }
 }
 
-/// Puts what was fetched into its tier and tells the policy.
-pub fn store(run: &Arc<Run>, tier: TierId, sample: SampleId, bytes: &[u8]) {
-    let put = run.cache.put(tier, sample, bytes);
+/// Puts what somebody else has read into a tier that was to fetch it.
+pub fn store_copy(run: &Arc<Run>, tier: TierId, sample: SampleId, bytes: &[u8]) {
+    if !run.cache.may_hang(tier) {
+        return stored(run, tier, sample, run.cache.put(tier, sample, bytes));
+    }
+    let (for_task, bytes) = (run.clone(), bytes.to_vec());
+    let task = run.task(move |worker| {
+        store(worker, &for_task, tier, sample, &bytes, || {});
+    });
+    run.lane.submit_background([task]);
+}
+
+/// Puts what was fetched into its tier and tells the policy; false if that hangs. Then `instead`
+/// is called elsewhere.
+fn store(
+    worker: &Worker,
+    run: &Arc<Run>,
+    tier: TierId,
+    sample: SampleId,
+    bytes: &[u8],
+    instead: impl FnOnce() + Send + 'static,
+) -> bool {
+    let on_timeout = {
+        let run = run.clone();
+        move || {
+            instead();
+            give_up(&run, tier);
+        }
+    };
+    let put = hangs::put(worker, run, tier, sample, |put| put(bytes), on_timeout);
+    if let Some(put) = put {
+        stored(run, tier, sample, put);
+    }
+    put.is_some()
+}
+
+fn stored(run: &Arc<Run>, tier: TierId, sample: SampleId, put: Put) {
     run.metrics.put(tier, put);
     match put {
         Put::Stored | Put::Present => done(run, tier, sample),

@@ -140,8 +140,8 @@ fn neighbouring_records_are_read_in_one_request() {
         policy: policy("staging"),
         ..JobConfig::new(source.clone())
     };
-    let mut loader = engine(2, &[]).start(&config).unwrap();
     let before = source.operations().read;
+    let mut loader = engine(2, &[]).start(&config).unwrap();
     let mut ids = vec![];
     while let Some(batch) = loader.next_batch().unwrap() {
         for sample in batch.iter() {

@@ -254,7 +254,13 @@ fn lending_does_not_cost_coverage_however_large_the_buffer() {
 fn tiers_that_lose_refuse_and_damage_change_nothing_for_the_consumer() {
     for name in POLICIES {
         let source = Arc::new(Synthetic::of_sizes((0..300).map(|k| k * 37 % 3000), 9));
-        let faults = TierFaults { full: 0.05, refused: 0.05, miss: 0.05, damaged: 0.05 };
+        let faults = TierFaults {
+            full: 0.05,
+            refused: 0.05,
+            miss: 0.05,
+            damaged: 0.05,
+            ..TierFaults::default()
+        };
         let tiers = vec![
             TierConfig::Ram { capacity: Bytes(100_000) },
             TierConfig::Ram { capacity: Bytes(150_000) },

@@ -48,7 +48,7 @@ fn small(sizes: &[u64], epochs: u32, source: f64, cache: u64) -> Arc<Job> {
     Arc::new(Job {
         system,
         stream,
-        sizes: Sizes::from_bytes(sizes.to_vec()),
+        sizes: Sizes::from_bytes(sizes),
         epochs: Some(epochs),
         packing: Packing { files: sizes.len() as u32, read_size: None },
     })

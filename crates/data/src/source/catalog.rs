@@ -274,7 +274,7 @@ impl Catalog {
 
     /// All sizes, for the plan.
     pub fn sizes(&self) -> Sizes {
-        Sizes::from_bytes((0..self.len()).map(|sample| self.size(sample)).collect())
+        Sizes::of(self.len(), |sample| self.size(sample))
     }
 
     /// Tells this dataset from every other, and from what it was before a change: a hash of

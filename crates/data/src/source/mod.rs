@@ -28,6 +28,7 @@ mod snapshot;
 mod synthetic;
 pub mod tfrecord;
 mod throttled;
+mod waiting;
 pub mod webdataset;
 
 use std::fmt;
@@ -63,6 +64,12 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// nothing may be assumed of the memory, and the caller may try again, also one by one.
     fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError>;
 
+    /// How many requests one call of [`read`](Self::read) had better make: more than one where
+    /// they are under way at once. Wants of several files may then come in one call.
+    fn together(&self) -> usize {
+        1
+    }
+
     /// Calls made on the storage so far, listing included.
     fn operations(&self) -> Operations;
 }
@@ -74,6 +81,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
         (**self).read(wants)
+    }
+
+    fn together(&self) -> usize {
+        (**self).together()
     }
 
     fn operations(&self) -> Operations {

@@ -10,7 +10,9 @@ use super::listing::{self, Directory};
 use super::packed::IndexError;
 use super::reader::{Files, Opening, Trailer};
 use super::snapshot::{Place, Snapshots};
-use super::{Catalog, CatalogBuilder, FileEntry, Format, Source, index, tfrecord, webdataset};
+use super::{
+    Catalog, CatalogBuilder, FileEntry, Format, Source, index, tfrecord, waiting, webdataset,
+};
 
 /// How to open a dataset.
 #[derive(Clone, Debug)]
@@ -89,21 +91,8 @@ pub fn open(
     progress: &Progress<'_>,
 ) -> Result<Box<dyn Source>, OpenError> {
     let counters = Counters::default();
-    let format = options.format.map_or_else(|| Format::guess_counted(path, &counters), Ok)?;
-    let dataset = Dataset::at(path, format)?;
-    let place = options.snapshots.place(path, &key(format, &options.extensions));
-    let kept = place.as_ref().and_then(|place| place.load(&dataset.root, &counters));
-    let catalog = if let Some(catalog) = kept {
-        catalog
-    } else {
-        let begun = std::time::SystemTime::now();
-        let builder = dataset.list(options, progress, &counters)?;
-        let catalog = dataset.check(builder)?.finish();
-        if let Some(place) = &place {
-            place.keep(&catalog, begun);
-        }
-        catalog
-    };
+    let work = || look_at(path, options, progress, &counters);
+    let Looked { dataset, format, place, catalog } = waiting::while_listing(path, &counters, work)?;
     let opening = Opening {
         keep_open: format.is_packed(),
         direct: options.direct.unwrap_or_else(|| is_large(&catalog)),
@@ -112,6 +101,38 @@ pub fn open(
         snapshot: place.map(Place::into_path),
     };
     Ok(Box::new(Files::new(dataset.root, catalog, counters, opening)?))
+}
+
+/// What opening a dataset needs of its storage.
+struct Looked {
+    dataset: Dataset,
+    format: Format,
+    place: Option<Place>,
+    catalog: Catalog,
+}
+
+fn look_at(
+    path: &Path,
+    options: &OpenOptions,
+    progress: &Progress<'_>,
+    counters: &Counters,
+) -> Result<Looked, OpenError> {
+    let format = options.format.map_or_else(|| Format::guess_counted(path, counters), Ok)?;
+    let dataset = Dataset::at(path, format)?;
+    let place = options.snapshots.place(path, &key(format, &options.extensions));
+    let kept = place.as_ref().and_then(|place| place.load(&dataset.root, counters));
+    let catalog = if let Some(catalog) = kept {
+        catalog
+    } else {
+        let begun = std::time::SystemTime::now();
+        let builder = dataset.list(options, progress, counters)?;
+        let catalog = dataset.check(builder)?.finish();
+        if let Some(place) = &place {
+            place.keep(&catalog, begun);
+        }
+        catalog
+    };
+    Ok(Looked { dataset, format, place, catalog })
 }
 
 /// Where the listing of a dataset is kept, if it is: what [`open`] looks for.

@@ -1,11 +1,11 @@
 //! Reading samples out of a dataset's files: the source behind every format.
 //!
-//! A request takes wants that lie in one file. The file is opened (or found among the
-//! [`descriptors`](super::descriptors) kept open, where files are few), and all wants are
-//! read with one call, what lies between them into memory that is thrown away. A format may
-//! have a [`Trailer`] behind each sample, which is read along and checked. Then the file's
-//! size and time are compared with the catalog: bytes count only if nobody had begun to
-//! write when the last of them was read.
+//! A request takes wants that lie in one file. The file is opened or found among the
+//! [`descriptors`](super::descriptors) kept open, and all wants are read with one call, what
+//! lies between them into memory that is thrown away. A format may have a [`Trailer`] behind
+//! each sample, which is read along and checked. Then the file's size and time are compared
+//! with the catalog: bytes count only if nobody had begun to write when the last of them was
+//! read. Several requests at once, of a local disk, are under way together.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -39,7 +39,7 @@ pub(super) struct Trailer {
 /// How the files of a source are to be read.
 #[derive(Debug)]
 pub(super) struct Opening {
-    /// Whether files hold many samples, so that it pays to keep them open.
+    /// Whether files hold many samples, so that it pays to keep them open wherever they are.
     pub keep_open: bool,
     pub direct: bool,
     pub verify_times: bool,
@@ -60,10 +60,31 @@ pub(super) struct Files {
     kept: Descriptors,
 }
 
-/// An open file, and how to read what is cold of it.
+/// An open file.
 enum Handle {
     Own(File),
-    Kept(Arc<Kept>),
+    Kept {
+        kept: Arc<Kept>,
+        /// Just opened: what it is now is what lies at its path.
+        fresh: bool,
+    },
+}
+
+impl Handle {
+    fn file(&self) -> &File {
+        match self {
+            Self::Own(file) => file,
+            Self::Kept { kept, .. } => &kept.file,
+        }
+    }
+}
+
+/// Where a file that has not changed is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Still {
+    There,
+    /// It was removed, or another took its place, while we kept it open.
+    OnlyHere,
 }
 
 impl Files {
@@ -76,24 +97,70 @@ impl Files {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&path, flags, Mode::empty())
             .map_err(|error| OpenError::unreadable(&path, error.into()))?;
-        opening.direct &= file::is_on_local_disk(&root);
-        Ok(Self { path, root, catalog, counters, opening, kept: Descriptors::default() })
+        let local = file::is_on_local_disk(&root);
+        opening.direct &= local;
+        // Elsewhere it is opening a file that tells whether it has changed at the server.
+        opening.keep_open |= local;
+        let kept = Descriptors::new(if opening.direct { 2 } else { 1 });
+        Ok(Self { path, root, catalog, counters, opening, kept })
     }
 
     /// Reads wants that all lie in one file.
     fn read_file(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
-        let number = self.catalog.location(wants[0].sample).file;
-        let failed = |error| self.failed(wants[0].sample, number, error);
-        let handle = self.handle(number).map_err(failed)?;
-        let (file, cold) = match &handle {
-            Handle::Own(file) if self.opening.direct => (file, Cold::Switch),
-            Handle::Own(file) => (file, Cold::Buffered),
-            Handle::Kept(kept) => (&kept.file, kept.cold()),
-        };
         let first = wants[0].sample;
-        let outcome = self.read_wants(file, number, wants, cold);
+        let number = self.catalog.location(first).file;
+        let handle = self.handle(number).map_err(|error| self.failed(first, number, error))?;
+        let outcome = self.read_wants(handle.file(), number, wants, self.cold(&handle));
         // That the file changed also explains whatever went wrong.
-        self.check_unchanged(file, first, number).and(outcome)
+        match self.check_unchanged(&handle, first, number)? {
+            Still::There => outcome,
+            Still::OnlyHere => self.read_file(wants),
+        }
+    }
+
+    /// Reads wants that lie anywhere, what has to come from the disk all at once.
+    fn read_at_once(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        let mut handles: Vec<(Handle, u32, u32)> = Vec::with_capacity(wants.len());
+        for want in &*wants {
+            let number = self.catalog.location(want.sample).file;
+            if handles.last().is_none_or(|(_, last, _)| *last != number) {
+                let handle =
+                    self.handle(number).map_err(|error| self.failed(want.sample, number, error))?;
+                handles.push((handle, number, want.sample));
+            }
+        }
+        let mut at = 0;
+        let mut requests: Vec<file::Request<'_>> = Vec::with_capacity(wants.len());
+        for want in &mut *wants {
+            let location = self.catalog.location(want.sample);
+            at += usize::from(handles[at].1 != location.file);
+            let handle = &handles[at].0;
+            self.counters.read(location.length);
+            requests.push(file::Request {
+                file: handle.file(),
+                cold: self.cold(handle),
+                offset: location.offset,
+                into: want.into,
+            });
+        }
+        let came = file::read_many(&mut requests);
+        let outcome = wants.iter_mut().zip(came).try_for_each(|(want, came)| {
+            let number = self.catalog.location(want.sample).file;
+            self.check_whole(number, std::slice::from_ref(want), want.into.len(), came)
+        });
+        let mut again = false;
+        for (handle, number, first) in &handles {
+            again |= self.check_unchanged(handle, *first, *number)? == Still::OnlyHere;
+        }
+        if again { self.read_at_once(wants) } else { outcome }
+    }
+
+    fn cold<'a>(&self, handle: &'a Handle) -> Cold<'a> {
+        match handle {
+            Handle::Own(_) if self.opening.direct => Cold::Switch,
+            Handle::Own(_) => Cold::Buffered,
+            Handle::Kept { kept, .. } => kept.cold(),
+        }
     }
 
     fn read_wants(
@@ -117,10 +184,10 @@ impl Files {
             return Ok(Handle::Own(self.open(number)?));
         }
         if let Some(kept) = self.kept.get(number) {
-            return Ok(Handle::Kept(kept));
+            return Ok(Handle::Kept { kept, fresh: false });
         }
         let kept = Kept::new(self.open(number)?, self.opening.direct);
-        Ok(Handle::Kept(self.kept.insert(number, kept)))
+        Ok(Handle::Kept { kept: self.kept.insert(number, kept), fresh: true })
     }
 
     fn open(&self, number: u32) -> io::Result<File> {
@@ -131,10 +198,19 @@ impl Files {
         Ok(rustix::fs::openat(&self.root, path, flags, Mode::empty())?.into())
     }
 
-    fn check_unchanged(&self, file: &File, sample: u32, number: u32) -> Result<(), ReadError> {
+    fn check_unchanged(
+        &self,
+        handle: &Handle,
+        sample: u32,
+        number: u32,
+    ) -> Result<Still, ReadError> {
         self.counters.stated(1);
-        let stat =
-            rustix::fs::fstat(file).map_err(|error| self.failed(sample, number, error.into()))?;
+        let stat = rustix::fs::fstat(handle.file())
+            .map_err(|error| self.failed(sample, number, error.into()))?;
+        if stat.st_nlink == 0 && matches!(handle, Handle::Kept { fresh: false, .. }) {
+            self.kept.remove(number);
+            return Ok(Still::OnlyHere);
+        }
         let (size, time) = (self.catalog.file_size(number), self.catalog.file_modified(number));
         let change = if !is_regular(&stat) {
             "it is no regular file any more".to_owned()
@@ -143,7 +219,7 @@ impl Files {
         } else if self.opening.verify_times && modified(&stat) != time {
             "it was written to".to_owned()
         } else {
-            return Ok(());
+            return Ok(Still::There);
         };
         self.kept.remove(number);
         self.forget_snapshot();
@@ -295,7 +371,21 @@ impl Source for Files {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "the memory has another size");
             return Err(self.failed(want.sample, file(want), error));
         }
-        wants.chunk_by_mut(|a, b| file(a) == file(b)).try_for_each(|wants| self.read_file(wants))
+        let in_one_file = |a: &Want<'_>, b: &Want<'_>| file(a) == file(b);
+        let together = if wants.chunk_by(in_one_file).nth(1).is_some() {
+            0
+        } else {
+            self.count_together(wants)
+        };
+        if self.together() > 1 && together < wants.len() {
+            return self.read_at_once(wants);
+        }
+        wants.chunk_by_mut(in_one_file).try_for_each(|wants| self.read_file(wants))
+    }
+
+    fn together(&self) -> usize {
+        let alone = !self.opening.direct || self.opening.trailer.is_some();
+        if alone { 1 } else { file::TOGETHER }
     }
 
     fn operations(&self) -> Operations {

@@ -77,6 +77,13 @@ impl Batch {
         self.0.entries[index].slot.clone()
     }
 
+    /// Where a slot begins, counted from the first byte of the ring's memory: where one who has
+    /// mapped that finds it.
+    pub fn offset(&self, index: usize) -> usize {
+        let area = self.0.region.layout().area_at();
+        area + self.0.place.extent.start + self.0.entries[index].slot.start
+    }
+
     /// First byte of the block that all slots lie in.
     pub fn as_ptr(&self) -> *const u8 {
         self.0.region.block(self.0.place.extent).as_ptr()

@@ -3,7 +3,8 @@
 //! The engine reserves a batch's space as a whole, before any of its samples is claimed;
 //! many threads fill its slots; it is published, taken in order by the consumer, lent
 //! without copying, and its space comes back when the last reference to it is dropped.
-//! The ring's memory may be shared with another process, where the consumer then lives.
+//! The ring's memory may be shared with another process, where the consumer then lives, or
+//! with several that only look at the bytes of batches which a consumer here has taken.
 //!
 //! ```text
 //! Producer::reserve -> Block ..fill.. Block::publish -> Consumer::take -> Batch ..drop.. -> reuse
@@ -42,7 +43,7 @@ pub use layout::SlotState;
 pub use producer::{Producer, ProducerWaker, Wait};
 
 use layout::Layout;
-use region::Region;
+use region::{Others, Region};
 
 use crate::sync::Arc;
 
@@ -108,6 +109,27 @@ pub fn ring(config: &RingConfig) -> Result<(Producer, Consumer), RingError> {
 /// A ring in memory that another process can map: hand it the file, and let it call
 /// [`Consumer::attach`].
 pub fn shared_ring(config: &RingConfig) -> Result<(Producer, OwnedFd), RingError> {
-    let (region, file) = Region::shared(Layout::of(config)?)?;
+    let (region, file) = Region::shared(Layout::of(config)?, Others::Consume)?;
     Ok((Producer::of(Arc::new(region)), file))
+}
+
+/// The memory of a ring that other processes may map and read ([`readable_ring`]).
+#[derive(Debug)]
+pub struct SharedMemory {
+    /// A file without a name, closed in programs that are started unless they are given it.
+    pub file: OwnedFd,
+    /// Bytes to map, from the file's start.
+    pub length: usize,
+}
+
+/// A ring of this process whose bytes others can look at: they map the file, read-only, and
+/// are told where a sample lies ([`Batch::offset`]). A sample stays there as long as this
+/// process holds its batch. The file is sealed: it keeps its size, and nobody else can get a
+/// mapping to write to (from Linux 5.1 on).
+pub fn readable_ring(config: &RingConfig) -> Result<(Producer, Consumer, SharedMemory), RingError> {
+    let (region, file) = Region::shared(Layout::of(config)?, Others::Read)?;
+    let region = Arc::new(region);
+    let memory = SharedMemory { file, length: region.bytes() };
+    let consumer = Consumer::of(Arc::clone(&region))?;
+    Ok((Producer::of(region), consumer, memory))
 }

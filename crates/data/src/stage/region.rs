@@ -13,6 +13,15 @@ use super::RingError;
 use super::layout::{Descriptor, Extent, Header, Layout, Receipt, TableEntry};
 use super::life;
 
+/// What other processes do with a ring's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// One of them takes batches, and says in the ring when it lets go of them.
+    Consume,
+    /// They only look at bytes.
+    Read,
+}
+
 /// A ring's memory, mapped for as long as anyone holds a part of it.
 #[derive(Debug)]
 pub struct Region {
@@ -47,15 +56,23 @@ impl Region {
     }
 
     /// A fresh ring in memory that others can map through the file, whose size is sealed: a
-    /// mapping of it can never lose its pages.
-    pub fn shared(layout: Layout) -> Result<(Self, OwnedFd), RingError> {
+    /// mapping of it can never lose its pages. `others` says what they may do with it.
+    pub fn shared(layout: Layout, others: Others) -> Result<(Self, OwnedFd), RingError> {
         let total = size(&layout)?;
         let failed = |error| no_memory(total, error);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("belady-stage", flags).map_err(failed)?;
         ftruncate(&file, total as u64).map_err(failed)?;
-        fcntl_add_seals(&file, SIZE_SEALS | SealFlags::SEAL).map_err(failed)?;
+        // Before the seals, of which one forbids later mappings like this one.
         let region = Self::over(map(&file, total)?, layout, total)?;
+        let seals = SIZE_SEALS | SealFlags::SEAL;
+        let sealed = match others {
+            Others::Consume => fcntl_add_seals(&file, seals),
+            // Kernels before 5.1 do not know that seal: others are trusted to read only.
+            Others::Read => fcntl_add_seals(&file, seals | SealFlags::FUTURE_WRITE)
+                .or_else(|_| fcntl_add_seals(&file, seals)),
+        };
+        sealed.map_err(failed)?;
         region.initialise();
         Ok((region, file))
     }
@@ -143,6 +160,11 @@ impl Region {
         assert!(u64::from(index) < self.layout.batches);
         // SAFETY: as for descriptors; `index` is below `batches`.
         unsafe { self.receipts().add(index as usize).as_ref() }
+    }
+
+    /// Bytes of the whole mapping.
+    pub fn bytes(&self) -> usize {
+        self.total
     }
 
     /// First byte of a block.

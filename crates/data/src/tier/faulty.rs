@@ -4,10 +4,11 @@
 //! caller as it would in production: a sample that is missed or damaged is gone afterwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Get, Pinned, Put, Tier, TierStatus};
+use super::{Evicted, Get, Pinned, Put, Tier, TierStatus};
 use crate::SampleId;
 
 /// The share of calls that fail, by kind, each from 0 to 1.
@@ -21,6 +22,10 @@ pub struct TierFaults {
     pub miss: f64,
     /// Gets of a sample that fails its checksum.
     pub damaged: f64,
+    /// Puts that take as long as `hang`, and so do gets.
+    pub hung_put: f64,
+    pub hung_get: f64,
+    pub hang: Duration,
 }
 
 /// How many calls failed, by kind.
@@ -30,6 +35,7 @@ pub struct TierFaultCounts {
     pub refused: u64,
     pub miss: u64,
     pub damaged: u64,
+    pub hung: u64,
 }
 
 /// Wraps a tier with faults.
@@ -43,6 +49,7 @@ pub struct FaultyTier<T> {
     refused: AtomicU64,
     miss: AtomicU64,
     damaged: AtomicU64,
+    hung: AtomicU64,
 }
 
 impl<T: Tier> FaultyTier<T> {
@@ -56,6 +63,7 @@ impl<T: Tier> FaultyTier<T> {
             refused: AtomicU64::new(0),
             miss: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            hung: AtomicU64::new(0),
         }
     }
 
@@ -66,6 +74,15 @@ impl<T: Tier> FaultyTier<T> {
             refused: self.refused.load(Ordering::Relaxed),
             miss: self.miss.load(Ordering::Relaxed),
             damaged: self.damaged.load(Ordering::Relaxed),
+            hung: self.hung.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Hangs if a draw says so, then goes on as if nothing had been.
+    fn hang(&self, share: f64) {
+        if share > 0.0 && self.draw() < share {
+            count(&self.hung);
+            std::thread::sleep(self.faults.hang);
         }
     }
 
@@ -83,6 +100,7 @@ fn count(counter: &AtomicU64) {
 
 impl<T: Tier> Tier for FaultyTier<T> {
     fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
+        self.hang(self.faults.hung_put);
         let draw = self.draw();
         if draw < self.faults.full {
             count(&self.full);
@@ -96,6 +114,7 @@ impl<T: Tier> Tier for FaultyTier<T> {
     }
 
     fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {
+        self.hang(self.faults.hung_get);
         let draw = self.draw();
         if draw < self.faults.miss + self.faults.damaged && self.inner.evict(sample) {
             // The memory of a failed get may hold anything.
@@ -112,6 +131,10 @@ impl<T: Tier> Tier for FaultyTier<T> {
 
     fn evict(&self, sample: SampleId) -> bool {
         self.inner.evict(sample)
+    }
+
+    fn evict_now(&self, sample: SampleId) -> Evicted {
+        self.inner.evict_now(sample)
     }
 
     fn holds(&self, sample: SampleId) -> bool {
@@ -141,7 +164,15 @@ mod tests {
     use super::*;
     use crate::tier::RamTier;
 
-    const FAULTS: TierFaults = TierFaults { full: 0.1, refused: 0.2, miss: 0.1, damaged: 0.2 };
+    const FAULTS: TierFaults = TierFaults {
+        full: 0.1,
+        refused: 0.2,
+        miss: 0.1,
+        damaged: 0.2,
+        hung_put: 0.0,
+        hung_get: 0.0,
+        hang: Duration::ZERO,
+    };
 
     /// All outcomes of puts and gets of ten samples, over and over.
     fn outcomes(seed: u64) -> (Vec<(Put, Get)>, TierFaultCounts) {
@@ -176,5 +207,18 @@ mod tests {
         let damaged = first.iter().filter(|(_, got)| *got == Get::Damaged).count() as u64;
         assert_eq!(damaged, counts.damaged);
         assert!(counts.miss > 100 && counts.damaged > counts.miss);
+    }
+
+    #[test]
+    fn a_call_that_hangs_does_its_work_in_the_end() {
+        let sizes = Arc::new(Sizes::Equal { bytes: 8, samples: 10 });
+        let hang = Duration::from_millis(20);
+        let faults = TierFaults { hung_put: 1.0, hung_get: 1.0, hang, ..TierFaults::default() };
+        let tier = FaultyTier::new(RamTier::new(Bytes(1_000), sizes), faults, 1);
+        let began = std::time::Instant::now();
+        let mut into = [0; 8];
+        assert_eq!((tier.put(3, &[7; 8]), tier.get(3, &mut into)), (Put::Stored, Get::Hit));
+        assert_eq!((into, tier.counts().hung), ([7; 8], 2));
+        assert!(began.elapsed() >= 2 * hang);
     }
 }

@@ -47,6 +47,16 @@ pub enum Get {
     Damaged,
 }
 
+/// How an `evict_now` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    Gone,
+    /// It was not held, or is not this tier's to let go.
+    NotHeld,
+    /// Somebody is at work where it lies and does not come to an end: ask again later.
+    Busy,
+}
+
 /// What a tier holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TierStatus {
@@ -67,6 +77,11 @@ pub trait Tier: Send + Sync + fmt::Debug {
 
     /// Lets a sample go; whether it was held.
     fn evict(&self, sample: SampleId) -> bool;
+
+    /// Lets a sample go as [`Tier::evict`] does, but does not wait for a call that hangs.
+    fn evict_now(&self, sample: SampleId) -> Evicted {
+        if self.evict(sample) { Evicted::Gone } else { Evicted::NotHeld }
+    }
 
     fn holds(&self, sample: SampleId) -> bool;
 
@@ -96,6 +111,10 @@ impl Tier for std::sync::Arc<dyn Tier> {
 
     fn evict(&self, sample: SampleId) -> bool {
         self.as_ref().evict(sample)
+    }
+
+    fn evict_now(&self, sample: SampleId) -> Evicted {
+        self.as_ref().evict_now(sample)
     }
 
     fn holds(&self, sample: SampleId) -> bool {

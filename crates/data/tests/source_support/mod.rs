@@ -71,6 +71,13 @@ impl Dataset {
         self.try_open(format).expect("opened")
     }
 
+    /// Past the page cache, where that can be.
+    #[allow(dead_code, reason = "not every suite reads so")]
+    pub fn open_direct(&self, format: &str) -> Box<dyn Source> {
+        let options = OpenOptions { direct: Some(true), ..self.options(format) };
+        belady_data::source::open(&self.root, &options, &Progress::silent()).expect("opened")
+    }
+
     pub fn snapshot_files(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(&self.snapshots) else { return Vec::new() };
         entries.map(|entry| entry.expect("an entry").path()).collect()

@@ -14,7 +14,9 @@ pub const FINGERPRINT: u64 = 0xfeed;
 
 /// Sizes of 0 to some 3,000 bytes.
 pub fn mixed_sizes(samples: u32) -> Arc<Sizes> {
-    Arc::new(Sizes::from_bytes((0..u64::from(samples)).map(|at| (at * 997) % 3_001).collect()))
+    Arc::new(Sizes::from_bytes(
+        (0..u64::from(samples)).map(|at| (at * 997) % 3_001).collect::<Vec<_>>(),
+    ))
 }
 
 /// The bytes of a sample, unlike those of any other.

@@ -15,6 +15,8 @@
 //! more or less than half. Halving again and again reaches any share; the sizes
 //! halve too, so the whole costs two passes.
 
+use crate::bits::Bits;
+
 /// A set of edges: `to_second[i]` is the place in the second order of what stands at
 /// place i in the first; `to_first` is its inverse.
 #[derive(Clone, Debug)]
@@ -26,12 +28,16 @@ struct Edges {
 /// Below this many, neighbours are so far apart in time that halving gains nothing.
 const SMALLEST: usize = 64;
 
-/// Deals the elements of two orders into classes 1, 2, ... with the given shares, each
-/// evenly spread over both; class 0 takes what is left. `to_second` is a permutation:
-/// the place in the second order of what stands at each place in the first. The result
-/// is by place in the first order.
-pub fn even_classes(to_second: Vec<u32>, shares: &[f64]) -> Vec<u8> {
-    let total = to_second.len();
+/// Deals `total` elements of two orders into classes 1, 2, ... with the given shares, each
+/// evenly spread over both; class 0 takes what is left. `to_first` gives the places in the
+/// first order of what stands at each place in the second, of those within a set of places in
+/// the first only if there is one: it is asked again rather than remembered, since it is large.
+/// The result is by place in the first order.
+pub fn even_classes(
+    total: usize,
+    to_first: impl Fn(Option<&Bits>) -> Vec<u32>,
+    shares: &[f64],
+) -> Vec<u8> {
     let mut counts = vec![];
     let mut left = total;
     for share in shares {
@@ -39,62 +45,51 @@ pub fn even_classes(to_second: Vec<u32>, shares: &[f64]) -> Vec<u8> {
         counts.push(count);
         left -= count;
     }
-    let chosen = even_subset(&to_second, total - left);
-    let mut class: Vec<u8> = chosen.iter().map(|&chosen| u8::from(chosen)).collect();
-    let mut edges = (to_second, chosen);
-    let mut places: Vec<u32> = vec![];
+    let mut undealt = even_subset(to_first(None), total - left);
+    let mut class: Vec<u8> =
+        (0..total as u32).map(|place| u8::from(undealt.contains(place))).collect();
     for (index, &count) in counts.iter().enumerate().take(counts.len().saturating_sub(1)) {
-        // Within what is still undealt, `count` stay in this class, the rest moves on.
-        let kept = subset(&edges.0, &edges.1);
-        places = if index == 0 {
-            (0..total as u32).filter(|&place| edges.1[place as usize]).collect()
-        } else {
-            places.into_iter().zip(&edges.1).filter(|&(_, &in_it)| in_it).map(|(p, _)| p).collect()
-        };
-        let here = even_subset(&kept, count);
-        for (&place, &here) in places.iter().zip(&here) {
-            if !here {
+        // Of what is still undealt, `count` stay in this class, the rest moves on.
+        let mut places = to_first(Some(&undealt));
+        let ranks = undealt.ranks();
+        for place in &mut places {
+            *place = ranks.of(*place);
+        }
+        drop(ranks);
+        let here = even_subset(places, count);
+        let mut rest = undealt.clone();
+        for (number, place) in (0..).zip(undealt.iter()) {
+            if here.contains(number) {
+                rest.remove(place);
+            } else {
                 class[place as usize] = index as u8 + 2;
             }
         }
-        edges = (kept, here.into_iter().map(|here| !here).collect());
+        undealt = rest;
     }
     class
 }
 
-/// The permutation restricted to the elements `within`, renumbered in both orders.
-fn subset(to_second: &[u32], within: &[bool]) -> Vec<u32> {
-    let mut number = vec![0u32; to_second.len()];
-    for (&second, &within) in to_second.iter().zip(within) {
-        number[second as usize] = u32::from(within);
+/// What undoes a permutation.
+fn inverse(permutation: &[u32]) -> Vec<u32> {
+    let mut inverse = vec![0; permutation.len()];
+    for (from, &to) in (0..).zip(permutation) {
+        inverse[to as usize] = from;
     }
-    let mut count = 0;
-    for slot in &mut number {
-        count += std::mem::replace(slot, count);
-    }
-    to_second
-        .iter()
-        .zip(within)
-        .filter(|&(_, &within)| within)
-        .map(|(&second, _)| number[second as usize])
-        .collect()
+    inverse
 }
 
-/// Chooses `count` of `to_second.len()` elements, evenly in both orders.
-/// `to_second` is a permutation; the result says for each place in the first order
-/// whether its element is chosen.
-fn even_subset(to_second: &[u32], count: usize) -> Vec<bool> {
-    let total = to_second.len();
-    let mut chosen = vec![false; total];
+/// Chooses `count` elements, evenly in both orders. `to_first` is a permutation: the place in
+/// the first order of what stands at each place in the second. The result is the set of the
+/// places in the first order that are chosen.
+fn even_subset(to_first: Vec<u32>, count: usize) -> Bits {
+    let total = to_first.len();
+    let mut chosen = Bits::new(total as u32);
     if count >= total {
-        chosen.fill(true);
+        chosen.fill(total as u32);
         return chosen;
     }
-    let mut to_first = vec![0; total];
-    for (first, &second) in to_second.iter().enumerate() {
-        to_first[second as usize] = first as u32;
-    }
-    let mut edges = Edges { to_second: to_second.to_vec(), to_first };
+    let mut edges = Edges { to_second: inverse(&to_first), to_first };
     // What `edges` indexes, as places in the first order of the whole.
     let mut places: Option<Vec<u32>> = None;
     let mut wanted = count;
@@ -105,7 +100,7 @@ fn even_subset(to_second: &[u32], count: usize) -> Vec<bool> {
             // `wanted` are taken.
             for place in 0..size {
                 if (place + 1) * wanted / size > place * wanted / size {
-                    chosen[places.as_ref().map_or(place, |places| places[place] as usize)] = true;
+                    chosen.insert(places.as_ref().map_or(place as u32, |places| places[place]));
                 }
             }
             break;
@@ -116,7 +111,7 @@ fn even_subset(to_second: &[u32], count: usize) -> Vec<bool> {
         if rest_is {
             for (place, &second_half) in colour.iter().enumerate() {
                 if !second_half {
-                    chosen[places.as_ref().map_or(place, |places| places[place] as usize)] = true;
+                    chosen.insert(places.as_ref().map_or(place as u32, |places| places[place]));
                 }
             }
             wanted -= half;
@@ -215,8 +210,8 @@ mod tests {
             (to_second, count) in (1usize..600)
                 .prop_flat_map(|size| (permutation(size), 0..=size)),
         ) {
-            let chosen = even_subset(&to_second, count);
-            prop_assert_eq!(chosen.iter().filter(|&&c| c).count(), count);
+            let chosen = even_subset(inverse(&to_second), count);
+            prop_assert_eq!(chosen.iter().count(), count);
         }
 
         #[test]
@@ -225,7 +220,13 @@ mod tests {
                 .prop_flat_map(|size| (permutation(size), 0.0f64..0.7, 0.0f64..0.7)),
         ) {
             let size = to_second.len();
-            let class = even_classes(to_second, &[a, b]);
+            let to_first = inverse(&to_second);
+            let within = |within: Option<&Bits>| {
+                let mut places = to_first.clone();
+                places.retain(|&place| within.is_none_or(|within| within.contains(place)));
+                places
+            };
+            let class = even_classes(size, within, &[a, b]);
             let count = |wanted: u8| class.iter().filter(|&&c| c == wanted).count();
             let first = ((size as f64 * a) as usize).min(size);
             let second = ((size as f64 * b) as usize).min(size - first);
@@ -237,10 +238,7 @@ mod tests {
             to_second in (2usize..600).prop_flat_map(permutation),
         ) {
             let size = to_second.len();
-            let mut to_first = vec![0; size];
-            for (first, &second) in to_second.iter().enumerate() {
-                to_first[second as usize] = first as u32;
-            }
+            let to_first = inverse(&to_second);
             let colour = split(&Edges { to_second, to_first: to_first.clone() });
             for pair in 0..size / 2 {
                 prop_assert!(colour[2 * pair] != colour[2 * pair + 1]);
@@ -256,7 +254,8 @@ mod tests {
                 .prop_flat_map(|size| (permutation(size), 0.05f64..0.95)),
         ) {
             let size = to_second.len();
-            let chosen = even_subset(&to_second, (size as f64 * share) as usize);
+            let chosen = even_subset(inverse(&to_second), (size as f64 * share) as usize);
+            let chosen: Vec<bool> = (0..size as u32).map(|place| chosen.contains(place)).collect();
             let mut second = vec![false; size];
             for (first, &place) in to_second.iter().enumerate() {
                 second[place as usize] = chosen[first];

@@ -8,17 +8,15 @@ use super::wishes::Wishes;
 use super::{NOWHERE, Spot};
 use crate::bits::Bits;
 use crate::job::Job;
+use crate::packed::Packed;
 use crate::policy::{NodeId, RankId, TierId};
 use crate::sampler::{EpochOrder, Order, SampleId, Scheme};
-
-/// No rank uses the sample in the next epoch.
-pub const UNUSED: u16 = u16::MAX;
 
 /// What one epoch's end leaves for the next.
 #[derive(Debug, Default)]
 pub struct Decision {
     /// Where each sample waits for the next epoch; empty without one.
-    pub spots: Vec<Spot>,
+    pub spots: Packed,
     /// This epoch's.
     pub repeats: Repeats,
     /// Samples that move on but leave a copy where they were.
@@ -38,7 +36,7 @@ pub struct Transition<'a> {
     pub order: &'a EpochOrder,
     pub next: Option<&'a EpochOrder>,
     /// Where this epoch's samples are.
-    spots: &'a [Spot],
+    spots: &'a Packed,
     pub tiers: usize,
     /// Ranks whose batches differ: one alone stands for all when each gets the whole.
     pub ranks: u32,
@@ -60,15 +58,16 @@ impl<'a> Transition<'a> {
         coming: &'a Decision,
         copies: &'a mut Copies,
     ) -> Self {
-        let spots = &coming.spots[..];
+        let spots = &coming.spots;
         let system = &job.system;
         let tiers = system.tiers.len();
         let mut room: Vec<u64> = (0..system.nodes as usize * tiers)
             .map(|spot| if spot % tiers == 0 { 0 } else { system.tiers[spot % tiers].capacity.0 })
             .collect();
-        for (sample, &spot) in spots.iter().enumerate() {
+        for sample in 0..if spots.is_empty() { 0 } else { job.sizes.len() } {
+            let spot = spots.get(sample);
             if spot != NOWHERE {
-                room[usize::from(spot)] -= job.sizes.get(sample as SampleId);
+                room[usize::from(spot)] -= job.sizes.get(sample);
             }
         }
         if tiers > 1 {
@@ -89,10 +88,11 @@ impl<'a> Transition<'a> {
 
     pub fn run(mut self) -> Decision {
         self.decision.repeats = self.find_repeats();
-        let next_node = self.next_nodes();
+        let next_node = self.next_users();
         let Wishes { tier: wish, fits } = self.wishes(&next_node);
         if self.next.is_some() {
-            self.decision.spots = vec![NOWHERE; self.job.sizes.len() as usize];
+            let spots = self.room.len() as Spot;
+            self.decision.spots = Packed::new(self.job.sizes.len(), spots - 1);
         }
         if fits || self.copies.any() {
             self.decision.left_behind = Bits::new(self.job.sizes.len());
@@ -104,9 +104,9 @@ impl<'a> Transition<'a> {
             for rank in 0..self.ranks {
                 for sample in self.uses(rank, iteration) {
                     if self.decision.repeats.is_last(sample, iteration, rank) {
-                        let user = next_node.get(sample as usize).copied().unwrap_or(UNUSED);
-                        let tier = if user == UNUSED { 0 } else { wish[released] };
-                        released += usize::from(user != UNUSED);
+                        let user = next_node.get(sample);
+                        let tier = if user.is_some() { wish[released] } else { 0 };
+                        released += usize::from(user.is_some());
                         self.let_go(sample, iteration, tier, user, fits);
                     }
                 }
@@ -118,15 +118,12 @@ impl<'a> Transition<'a> {
                     if !self.decision.repeats.is_last(sample, iteration, rank) {
                         continue;
                     }
-                    let Some(&user) = next_node.get(sample as usize).filter(|&&n| n != UNUSED)
-                    else {
-                        continue;
-                    };
+                    let Some(user) = next_node.get(sample) else { continue };
                     let tier = wish[kept];
                     kept += 1;
-                    if tier != 0 && self.decision.spots[sample as usize] == NOWHERE {
-                        let spot = self.settle(sample, iteration, tier, NodeId::from(user), node);
-                        self.decision.spots[sample as usize] = spot;
+                    if tier != 0 && self.decision.spots.get(sample) == NOWHERE {
+                        let spot = self.settle(sample, iteration, tier, user, node);
+                        self.decision.spots.set(sample, spot);
                     }
                 }
             }
@@ -144,7 +141,14 @@ impl<'a> Transition<'a> {
 
     /// The sample has been used for the last time in this epoch: it stays where it is, or
     /// its place is free, or a copy is left there.
-    fn let_go(&mut self, sample: SampleId, iteration: u32, tier: TierId, user: u16, fits: bool) {
+    fn let_go(
+        &mut self,
+        sample: SampleId,
+        iteration: u32,
+        tier: TierId,
+        user: Option<NodeId>,
+        fits: bool,
+    ) {
         let mut spot = self.spot(sample);
         if spot == NOWHERE {
             let repeat = self.decision.repeats.get(sample, iteration);
@@ -154,7 +158,7 @@ impl<'a> Transition<'a> {
             return;
         }
         if tier != 0 && self.stays(spot, tier, user) {
-            self.decision.spots[sample as usize] = spot;
+            self.decision.spots.set(sample, spot);
         } else if fits && tier == 1 && usize::from(spot) % self.tiers == 1 {
             let node = NodeId::from(spot) / self.tiers as NodeId;
             self.copies.leave(self.job, node, sample);
@@ -229,15 +233,15 @@ impl<'a> Transition<'a> {
     }
 
     pub fn spot(&self, sample: SampleId) -> Spot {
-        self.spots.get(sample as usize).copied().unwrap_or(NOWHERE)
+        self.spots.get(sample)
     }
 
     /// A disk copy stays where it is: moving it would wear the disk for nothing. A
     /// copy in memory follows its next user.
-    fn stays(&self, spot: Spot, wish: TierId, user: u16) -> bool {
+    fn stays(&self, spot: Spot, wish: TierId, user: Option<NodeId>) -> bool {
         let tier = usize::from(spot) % self.tiers;
-        let node = usize::from(spot) / self.tiers;
-        tier == usize::from(wish) && (tier > 1 || node == usize::from(user))
+        let node = (usize::from(spot) / self.tiers) as NodeId;
+        tier == usize::from(wish) && (tier > 1 || user == Some(node))
     }
 
     fn release(&mut self, spot: Spot, size: u64) {
@@ -308,19 +312,30 @@ impl<'a> Transition<'a> {
         })
     }
 
-    /// The node that uses each sample first in the next epoch; empty without one.
-    fn next_nodes(&self) -> Vec<u16> {
-        let Some(next) = self.next else { return vec![] };
-        let mut nodes = vec![UNUSED; self.job.sizes.len() as usize];
+    fn next_users(&self) -> Users {
+        let Some(next) = self.next else { return Users::default() };
+        let nodes = self.job.system.nodes;
+        let mut users = Packed::new(self.job.sizes.len(), nodes as u16);
         for iteration in (0..next.iterations()).rev() {
             for rank in (0..self.ranks).rev() {
                 let node = self.job.system.node_of(rank) as u16;
                 for sample in next.batch(rank, iteration) {
-                    nodes[sample as usize] = node;
+                    users.set(sample, node + 1);
                 }
             }
         }
-        nodes
+        Users(users)
+    }
+}
+
+/// The node that uses each sample first in the next epoch, if any does.
+#[derive(Debug, Default)]
+pub struct Users(Packed);
+
+impl Users {
+    #[inline]
+    pub fn get(&self, sample: SampleId) -> Option<NodeId> {
+        NodeId::from(self.0.get(sample)).checked_sub(1)
     }
 }
 
@@ -331,7 +346,7 @@ fn source_lag(
     job: &Job,
     order: &EpochOrder,
     ranks: u32,
-    spots: &[Spot],
+    spots: &Packed,
     behind: &[f64],
 ) -> Vec<f64> {
     let system = &job.system;
@@ -344,7 +359,7 @@ fn source_lag(
             for sample in order.batch(rank, iteration) {
                 let size = job.sizes.get(sample) as f64;
                 total += size;
-                if spots.get(sample as usize).is_none_or(|&spot| spot == NOWHERE) {
+                if spots.get(sample) == NOWHERE {
                     slow[node] += size;
                 }
             }

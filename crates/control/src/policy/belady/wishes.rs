@@ -2,7 +2,7 @@
 
 use super::NOWHERE;
 use super::balance::even_classes;
-use super::transition::{Transition, UNUSED};
+use super::transition::{Transition, Users};
 use crate::bits::Bits;
 use crate::policy::TierId;
 use crate::sampler::{EpochOrder, SampleId};
@@ -30,28 +30,17 @@ pub struct Wishes {
 impl Transition<'_> {
     /// The tier each candidate should be in, by its place in this epoch's order; 0 for
     /// none. Candidates are the samples that this epoch and the next both use.
-    pub fn wishes(&self, next_node: &[u16]) -> Wishes {
+    pub fn wishes(&self, users: &Users) -> Wishes {
         let Some(next) = self.next else { return Wishes::default() };
-        let repeats = &self.decision.repeats;
         let system = &self.job.system;
         let mut count = 0u32;
         let mut bytes = 0u64;
         let mut settled = 0u32;
-        let mut place_of = vec![u32::MAX; self.job.sizes.len() as usize];
-        for iteration in 0..self.order.iterations() {
-            for rank in 0..self.ranks {
-                for sample in self.uses(rank, iteration) {
-                    if next_node[sample as usize] != UNUSED
-                        && repeats.is_last(sample, iteration, rank)
-                    {
-                        place_of[sample as usize] = count;
-                        count += 1;
-                        bytes += self.job.sizes.get(sample);
-                        settled += u32::from(self.spot(sample) != NOWHERE);
-                    }
-                }
-            }
-        }
+        self.candidates(users, |sample| {
+            count += 1;
+            bytes += self.job.sizes.get(sample);
+            settled += u32::from(self.spot(sample) != NOWHERE);
+        });
         let nodes = u64::from(system.nodes);
         // What is on one node and fits there never moves, so nothing wavers.
         let all_on_one_node = nodes == 1 && system.cache_capacity().0 >= bytes;
@@ -63,25 +52,50 @@ impl Transition<'_> {
         let share = |room: f64| room / bytes.max(1) as f64;
         let shares: Vec<f64> = capacities.iter().map(|&room| share(room)).collect();
         let tier = if !fits {
-            self.choose(next, place_of, count, &shares, &capacities)
+            self.choose(next, users, count, &shares, &capacities)
         } else if settled > 0 {
-            self.leave_alone(&place_of, count)
+            self.leave_alone(users, count)
         } else {
-            self.deal_tiers(next, &place_of, count, &shares)
+            self.deal_tiers(next, &self.places(users), count, &shares)
         };
         Wishes { tier, fits }
     }
 
-    /// Everything has a place but what the last epoch left out: the tiers stay as they are,
-    /// and the rest goes where there is room.
-    fn leave_alone(&self, place_of: &[u32], count: u32) -> Vec<TierId> {
-        let mut wish = vec![1; count as usize];
-        for (sample, &place) in place_of.iter().enumerate() {
-            let spot = self.spot(sample as SampleId);
-            if place != u32::MAX && spot != NOWHERE {
-                wish[place as usize] = (usize::from(spot) % self.tiers) as TierId;
+    /// The candidates in this epoch's order.
+    fn candidates(&self, users: &Users, mut see: impl FnMut(SampleId)) {
+        let repeats = &self.decision.repeats;
+        for iteration in 0..self.order.iterations() {
+            for rank in 0..self.ranks {
+                for sample in self.uses(rank, iteration) {
+                    if users.get(sample).is_some() && repeats.is_last(sample, iteration, rank) {
+                        see(sample);
+                    }
+                }
             }
         }
+    }
+
+    /// By sample: its place among the candidates; `u32::MAX` for those that are none. This is
+    /// as large as an order, so it is made when it is needed and not kept.
+    fn places(&self, users: &Users) -> Vec<u32> {
+        let mut place_of = vec![u32::MAX; self.job.sizes.len() as usize];
+        let mut place = 0;
+        self.candidates(users, |sample| {
+            place_of[sample as usize] = place;
+            place += 1;
+        });
+        place_of
+    }
+
+    /// Everything has a place but what the last epoch left out: the tiers stay as they are,
+    /// and the rest goes where there is room.
+    fn leave_alone(&self, users: &Users, count: u32) -> Vec<TierId> {
+        let mut wish = Vec::with_capacity(count as usize);
+        self.candidates(users, |sample| {
+            let spot = self.spot(sample);
+            let tier = (usize::from(spot) % self.tiers) as TierId;
+            wish.push(if spot == NOWHERE { 1 } else { tier });
+        });
         wish
     }
 
@@ -133,35 +147,43 @@ impl Transition<'_> {
     fn choose(
         &self,
         next: &EpochOrder,
-        mut place_of: Vec<u32>,
+        users: &Users,
         count: u32,
         shares: &[f64],
         capacities: &[f64],
     ) -> Vec<TierId> {
-        let mut to_next = vec![0u32; count as usize];
-        let mut from_next = vec![0u32; count as usize];
-        let mut candidates = Bits::new(self.job.sizes.len());
-        let mut number = 0;
+        let room: f64 = shares.iter().sum();
+        let evening = (EVENING / room).clamp(EVENING_OF_ROOM.0, EVENING_OF_ROOM.1);
+        let dealt: Vec<f64> = shares.iter().map(|share| share * (1.0 - evening)).collect();
+        let to_first =
+            |within: Option<&Bits>| self.to_first(next, self.places(users), count, within);
+        let mut wish = even_classes(count as usize, to_first, &dealt);
+        self.even_out(next, self.places(users), capacities, &mut wish);
+        wish
+    }
+
+    /// The places of the candidates, in the order in which the next epoch uses them first; of
+    /// those `within` a set of places only, if there is one.
+    fn to_first(
+        &self,
+        next: &EpochOrder,
+        mut place_of: Vec<u32>,
+        count: u32,
+        within: Option<&Bits>,
+    ) -> Vec<u32> {
+        let count = within.map_or(count as usize, Bits::count);
+        let mut to_first = Vec::with_capacity(count);
         for iteration in 0..next.iterations() {
             for rank in 0..self.ranks {
                 for sample in next.batch(rank, iteration) {
                     let place = std::mem::replace(&mut place_of[sample as usize], u32::MAX);
-                    if place != u32::MAX {
-                        to_next[place as usize] = number;
-                        from_next[number as usize] = place;
-                        number += 1;
-                        candidates.insert(sample);
+                    if place != u32::MAX && within.is_none_or(|within| within.contains(place)) {
+                        to_first.push(place);
                     }
                 }
             }
         }
-        drop(place_of);
-        let room: f64 = shares.iter().sum();
-        let evening = (EVENING / room).clamp(EVENING_OF_ROOM.0, EVENING_OF_ROOM.1);
-        let dealt: Vec<f64> = shares.iter().map(|share| share * (1.0 - evening)).collect();
-        let mut wish = even_classes(to_next, &dealt);
-        self.even_out(next, &candidates, &from_next, capacities, &mut wish);
-        wish
+        to_first
     }
 
     /// Deals the rest of the room so that, at every iteration of the next epoch, every
@@ -170,8 +192,7 @@ impl Transition<'_> {
     fn even_out(
         &self,
         next: &EpochOrder,
-        candidates: &Bits,
-        from_next: &[u32],
+        mut place_of: Vec<u32>,
         capacities: &[f64],
         wish: &mut [TierId],
     ) {
@@ -188,8 +209,6 @@ impl Transition<'_> {
             }
         }
         let slow_share = (1.0 - capacities.iter().sum::<f64>() / total.max(1.0)).max(0.0);
-        let mut seen = candidates.clone();
-        let mut number = 0;
         let mut open = vec![];
         for iteration in 0..next.iterations() {
             open.clear();
@@ -198,15 +217,16 @@ impl Transition<'_> {
                 for sample in next.batch(rank, iteration) {
                     let size = self.job.sizes.get(sample) as f64;
                     used += size;
-                    let tier = if seen.remove(sample) {
-                        let place = from_next[number] as usize;
-                        number += 1;
+                    // Only its first use counts.
+                    let place = std::mem::replace(&mut place_of[sample as usize], u32::MAX);
+                    let tier = if place == u32::MAX {
+                        0
+                    } else {
+                        let place = place as usize;
                         if wish[place] == 0 {
                             open.push((node, place, size));
                         }
                         wish[place]
-                    } else {
-                        0
                     };
                     if tier == 0 {
                         slow[node] += size;

@@ -452,7 +452,7 @@ mod tests {
             whole: bool,
         ) {
             let mut job = job(samples, nodes, ranks, &capacities);
-            job.sizes = crate::Sizes::from_bytes(sizes[..samples as usize].to_vec());
+            job.sizes = crate::Sizes::from_bytes(&sizes[..samples as usize]);
             let scheme = if whole { Scheme::Whole } else { Scheme::Uniform };
             let config = job.stream.config().clone();
             job.stream = AccessStream::new(StreamConfig {

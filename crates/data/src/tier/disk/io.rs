@@ -9,13 +9,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::Path;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use crate::file::{self, Cold};
+use crate::file::{self, Cold, Direct};
 
 /// Zeros are written by chunks of this size.
 const CHUNK: usize = 1 << 20;
@@ -23,30 +22,27 @@ const CHUNK: usize = 1 << 20;
 /// A file of the cache, open for reading and, by its writer, for writing.
 #[derive(Debug)]
 pub(super) struct SegmentFile {
-    path: PathBuf,
     file: File,
-    /// The same file past the page cache, opened at the first read. `None` where the file
-    /// system has no direct reads.
-    direct: OnceLock<Option<File>>,
+    direct: Direct,
 }
 
 impl SegmentFile {
-    pub fn open(path: PathBuf, writable: bool, create: bool) -> io::Result<Self> {
+    pub fn open(path: &Path, writable: bool, create: bool) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
             .write(writable)
             .create(create)
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)?;
+            .open(path)?;
         // Samples are read in random order: pages beside them are of no use.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-        Ok(Self { path, file, direct: OnceLock::new() })
+        Ok(Self { file, direct: Direct::default() })
     }
 
     /// Fills `into` from `offset`, or fails.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let cold = self.direct().map_or(Cold::Buffered, Cold::Through);
+        let cold = Cold::Through(&self.direct);
         if file::read_exact_at(&self.file, offset, into, cold)? < into.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -82,14 +78,6 @@ impl SegmentFile {
             result => Ok(result?),
         }
     }
-
-    fn direct(&self) -> Option<&File> {
-        self.direct.get_or_init(|| open_direct(&self.path).ok()).as_ref()
-    }
-}
-
-fn open_direct(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_DIRECT | libc::O_NOFOLLOW).open(path)
 }
 
 /// Gives a file room on the disk, by writing zeros if the file system has no other way.

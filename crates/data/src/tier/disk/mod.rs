@@ -48,7 +48,7 @@ pub use manage::{CacheInfo, ManageError, Verified, VerifyProgress, Which, clear,
 use store::Store;
 use troubles::{Trouble, Troubles};
 
-use super::{Get, Put, Tier, TierStatus};
+use super::{Evicted, Get, Put, Tier, TierStatus};
 use crate::SampleId;
 
 /// The room in a cache of so many samples is worked out while it is opened: that takes no
@@ -163,6 +163,15 @@ impl Tier for DiskTier {
                 .as_ref()
                 .is_some_and(|writer| store.evict(writer, sample, self.sizes.get(sample))),
             _ => false,
+        }
+    }
+
+    fn evict_now(&self, sample: SampleId) -> Evicted {
+        match self.store.as_ref().and_then(|store| Some((store, store.writer.as_ref()?))) {
+            Some((store, writer)) if sample < self.sizes.len() => {
+                store.evict_now(writer, sample, self.sizes.get(sample))
+            }
+            _ => Evicted::NotHeld,
         }
     }
 

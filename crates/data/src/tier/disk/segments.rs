@@ -142,7 +142,7 @@ impl Segments {
             return Ok(Arc::clone(segment));
         }
         let path = path(&self.directory, number);
-        let segment = Arc::new(SegmentFile::open(path, self.writable, create)?);
+        let segment = Arc::new(SegmentFile::open(&path, self.writable, create)?);
         open.insert(number, Arc::clone(&segment));
         Ok(segment)
     }

@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io;
+use std::time::{Duration, Instant};
 
 use belady_control::Sizes;
 
@@ -19,12 +20,14 @@ use super::space::{Allocation, Space, is_full};
 use super::troubles::{Trouble, Troubles};
 use crate::SampleId;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, lock, lock_within};
 use crate::tier::extents::Extent;
-use crate::tier::{Get, Put};
+use crate::tier::{Evicted, Get, Put};
 
 /// Locks shared by samples: far more than threads, so that two seldom meet.
 const STRIPES: usize = 256;
+/// A write that takes longer than this is not waited for: it may hang. Almost all take less.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct Store {
@@ -159,6 +162,23 @@ impl Store {
         self.drop_sample(writer, sample, size, Space::free)
     }
 
+    /// The same, without waiting for a write to its end.
+    pub fn evict_now(&self, writer: &Writer, sample: SampleId, size: u64) -> Evicted {
+        let evicted = |was_held| if was_held { Evicted::Gone } else { Evicted::NotHeld };
+        if self.index.location(sample).is_none() {
+            return Evicted::NotHeld;
+        }
+        if !writer.is_ready() {
+            // Whoever works out the room comes to an end.
+            return evicted(self.evict(writer, sample, size));
+        }
+        let until = Instant::now() + PATIENCE;
+        let stripe = &writer.stripes[sample as usize % STRIPES];
+        let Some(_stripe) = lock_within(stripe, until) else { return Evicted::Busy };
+        let Some(mut space) = lock_within(&writer.space, until) else { return Evicted::Busy };
+        evicted(self.drop_within(writer, &mut space, sample, size, Space::free))
+    }
+
     /// Works out what is free, if that was not done yet; waits for whoever is at it.
     pub fn recover(&self, sizes: &Sizes) {
         if let Some(writer) = &self.writer {
@@ -247,10 +267,20 @@ impl Store {
         give: impl FnOnce(&mut Space, &[Extent]),
     ) -> bool {
         // An index that is being read for its free room must not change meanwhile.
-        let mut space = lock(&writer.space);
+        self.drop_within(writer, &mut lock(&writer.space), sample, size, give)
+    }
+
+    fn drop_within(
+        &self,
+        writer: &Writer,
+        space: &mut Option<Space>,
+        sample: SampleId,
+        size: u64,
+        give: impl FnOnce(&mut Space, &[Extent]),
+    ) -> bool {
         let Some(location) = self.index.location(sample) else { return false };
         self.index.clear(sample, size);
-        if let Some(space) = &mut *space {
+        if let Some(space) = space {
             let pieces = space.forget(sample, location, size);
             give(space, &pieces);
             writer.note(space);
@@ -294,5 +324,46 @@ impl Store {
             rest = others;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use belady_control::model::Bytes;
+
+    use super::*;
+    use crate::tier::Tier;
+    use crate::tier::disk::{DiskConfig, DiskTier};
+
+    #[test]
+    fn letting_go_does_not_wait_for_a_write_that_hangs() {
+        let folder = tempfile::tempdir().unwrap();
+        let tier = DiskTier::open(DiskConfig {
+            directory: folder.path().into(),
+            quota: Bytes(10 << 20),
+            share: Bytes(10 << 20),
+            fingerprint: 1,
+            name: "test".into(),
+            sizes: Arc::new(Sizes::Equal { bytes: 10, samples: 1_000 }),
+            segment: None,
+        });
+        for sample in [3, 4, 3 + STRIPES as SampleId] {
+            assert_eq!(tier.put(sample, &[1; 10]), Put::Stored);
+        }
+        let writer = tier.store.as_ref().and_then(|store| store.writer.as_ref()).unwrap();
+        let hung_write = writer.stripe(3);
+        assert_eq!(tier.evict_now(3), Evicted::Busy);
+        assert_eq!(tier.evict_now(3 + STRIPES as SampleId), Evicted::Busy, "shares the lock");
+        assert_eq!(tier.evict_now(4), Evicted::Gone);
+        assert_eq!(tier.evict_now(4), Evicted::NotHeld);
+        drop(hung_write);
+        assert!(tier.holds(3));
+        let hung_growth = lock(&writer.space);
+        assert_eq!(tier.evict_now(3), Evicted::Busy);
+        drop(hung_growth);
+        assert_eq!(tier.evict_now(3), Evicted::Gone);
+        assert!(!tier.holds(3));
     }
 }

@@ -11,10 +11,14 @@
 //! have it (before 6.5), a read that must not wait (`RWF_NOWAIT`) tries; newer kernels would
 //! begin to read the pages in at that, and a cold sample would be read twice.
 
+mod queue;
+
 use std::cell::RefCell;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::OnceLock;
 
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
@@ -47,8 +51,79 @@ pub(crate) enum Cold<'a> {
     /// Directly, by switching the descriptor for the time of the read. Only for a
     /// descriptor that no other thread uses meanwhile.
     Switch,
-    /// Directly, through this second descriptor, opened with `O_DIRECT`.
-    Through(&'a File),
+    /// Directly, through a second descriptor.
+    Through(&'a Direct),
+}
+
+/// A second descriptor of a file, for reads past the page cache: other threads read through the
+/// first one at the same time, so that one cannot be switched. Opened when it is first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Direct(OnceLock<Option<File>>);
+
+impl Direct {
+    /// The very same file, whatever lies at its path by now; `None` where the file system has no
+    /// direct reads.
+    fn of(&self, file: &File) -> Option<BorrowedFd<'_>> {
+        let reopen = || {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let flags = OFlags::DIRECT.bits().cast_signed();
+            OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+        };
+        self.0.get_or_init(reopen).as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// One range of a file for [`read_many`].
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub file: &'a File,
+    pub cold: Cold<'a>,
+    pub offset: u64,
+    pub into: &'a mut [u8],
+}
+
+/// How many requests [`read_many`] has under way at most.
+pub(crate) const TOGETHER: usize = queue::DEPTH;
+
+/// Reads requests, those that wait for the disk all at once; what became of each, as
+/// [`read_exact_at`] tells it.
+pub(crate) fn read_many(requests: &mut [Request<'_>]) -> Vec<io::Result<usize>> {
+    let mut outcomes: Vec<Option<usize>> = vec![None; requests.len()];
+    for (requests, outcomes) in requests.chunks_mut(TOGETHER).zip(outcomes.chunks_mut(TOGETHER)) {
+        let (which, mut reads): (Vec<usize>, Vec<queue::Straight<'_>>) =
+            requests.iter_mut().enumerate().filter_map(|(at, r)| Some((at, straight(r)?))).unzip();
+        // Waiting for one is simpler without a queue.
+        if reads.len() > 1 {
+            let wanted: Vec<usize> = reads.iter().map(|read| read.into.len()).collect();
+            let came = queue::read(&mut reads);
+            for ((at, wanted), came) in which.into_iter().zip(wanted).zip(came) {
+                outcomes[at] = came.ok().filter(|&came| came == wanted);
+            }
+        }
+    }
+    // What did not come whole comes one by one, with all the care that needs.
+    let alone = |(request, outcome): (&mut Request<'_>, Option<usize>)| match outcome {
+        Some(came) => Ok(came),
+        None => read_exact_at(request.file, request.offset, request.into, request.cold),
+    };
+    requests.iter_mut().zip(outcomes).map(alone).collect()
+}
+
+/// A request as a direct read into its place, if it is one that the disk has to answer.
+fn straight<'a>(request: &'a mut Request<'_>) -> Option<queue::Straight<'a>> {
+    let Cold::Through(direct) = request.cold else { return None };
+    let (offset, into) = (request.offset, &mut *request.into);
+    if into.len() < DIRECT_FROM || !lies_right(offset, into) {
+        return None;
+    }
+    if residency(request.file, offset, into.len() as u64) != Residency::Partial {
+        return None;
+    }
+    Some(queue::Straight { file: direct.of(request.file)?, offset, into })
+}
+
+fn lies_right(offset: u64, into: &[u8]) -> bool {
+    offset.is_multiple_of(BLOCK as u64) && into.as_ptr().addr().is_multiple_of(BLOCK)
 }
 
 /// Reads until `into` is full or the file ends; how many bytes came.
@@ -83,7 +158,10 @@ pub(crate) fn read_vectored_at(
             let offset = offset + got as u64;
             got += match cold {
                 Cold::Buffered => 0,
-                Cold::Through(direct) => read_direct(direct.as_fd(), offset, &mut into)?,
+                Cold::Through(direct) => match direct.of(file) {
+                    Some(direct) => read_direct(direct, offset, &mut into)?,
+                    None => 0,
+                },
                 Cold::Switch => read_switched(file, offset, &mut into)?,
             };
         }
@@ -206,9 +284,7 @@ fn read_straight(
     into: &mut [u8],
     buffer: &mut [u8],
 ) -> io::Result<Option<usize>> {
-    let lies_right =
-        offset.is_multiple_of(BLOCK as u64) && into.as_ptr().addr().is_multiple_of(BLOCK);
-    if !lies_right {
+    if !lies_right(offset, into) {
         return Ok(None);
     }
     let (whole, rest) = into.split_at_mut(into.len() / BLOCK * BLOCK);
@@ -271,9 +347,8 @@ fn scatter(mut bytes: &[u8], into: &mut Pieces<'_, '_>) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::OpenOptions;
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::ops::Range;
 
     use proptest::prelude::*;
 
@@ -315,16 +390,57 @@ mod tests {
             let start = (offset as usize).min(length);
             let end = (start + lengths.iter().sum::<usize>()).min(length);
             let expected = if offset as usize > length { &[][..] } else { &bytes[start..end] };
-            let direct = OpenOptions::new()
-                .read(true)
-                .custom_flags(OFlags::DIRECT.bits().cast_signed())
-                .open(named.path());
+            let direct = Direct::default();
             prop_assert!(read_pieces(file, offset, &lengths, Cold::Switch) == expected);
-            if let Ok(direct) = &direct {
-                prop_assert!(read_pieces(file, offset, &lengths, Cold::Through(direct)) == expected);
-            }
+            prop_assert!(read_pieces(file, offset, &lengths, Cold::Through(&direct)) == expected);
             prop_assert!(read_pieces(file, offset, &lengths, Cold::Buffered) == expected);
             prop_assert!(read_pieces(file, offset, &lengths, Cold::Switch) == expected);
+        }
+    }
+
+    /// Memory that begins at a block, `shift` bytes further on.
+    fn memory(length: usize, shift: usize) -> (Vec<u8>, Range<usize>) {
+        let memory = vec![0xEE; length + ALIGNMENT + shift];
+        let start = memory.as_ptr().align_offset(ALIGNMENT) + shift;
+        (memory, start..start + length)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn reading_many_at_once_gives_what_reading_one_by_one_gives(
+            length in 0usize..1_500_000,
+            wants in prop::collection::vec(
+                (0u64..3000, prop_oneof![0usize..40, 0usize..200_000], prop_oneof![Just(0), 0usize..600]),
+                0..40,
+            ),
+            warm in any::<bool>(),
+        ) {
+            let (named, bytes) = cold_file(length);
+            let file = named.as_file();
+            if warm {
+                read_pieces(file, 0, &[length / 2], Cold::Buffered);
+            }
+            let direct = Direct::default();
+            let mut memories: Vec<_> =
+                wants.iter().map(|&(_, length, shift)| memory(length, shift)).collect();
+            let mut requests: Vec<Request<'_>> = wants
+                .iter()
+                .zip(&mut memories)
+                .map(|(&(block, ..), (memory, range))| Request {
+                    file,
+                    cold: Cold::Through(&direct),
+                    offset: block * 512,
+                    into: &mut memory[range.clone()],
+                })
+                .collect();
+            let came = read_many(&mut requests);
+            for ((&(block, ..), request), came) in wants.iter().zip(&requests).zip(came) {
+                let start = (block as usize * 512).min(length);
+                let end = (start + request.into.len()).min(length);
+                prop_assert_eq!(came.expect("read"), end - start);
+                prop_assert!(request.into[..end - start] == bytes[start..end]);
+            }
         }
     }
 

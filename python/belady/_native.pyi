@@ -1,0 +1,267 @@
+"""The native module: the engine as Python sees it. Private; use the package's own names."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+__version__: str
+
+class BeladyError(Exception):
+    """Something failed that is no mistake in an argument."""
+
+class SampleError(BeladyError):
+    """A sample could not be read."""
+
+    sample: int
+    path: str
+
+class StalledError(BeladyError):
+    """The source does not answer, or all of the staging buffer is held by the caller."""
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Runs the `belady` command line; its exit status."""
+
+@final
+class Dataset:
+    """A dataset that was listed: what is in it, and how to read it."""
+
+    @staticmethod
+    def open(
+        path: str,
+        *,
+        format: str | None = None,
+        snapshots: str | bool = True,
+        progress: Callable[[str, int, int | None], None] | None = None,
+        throttle: str | None = None,
+    ) -> Dataset:
+        """Lists a dataset, or takes the listing from its snapshot.
+
+        `format` as on the command line ("folder", "records:114688", ...; None guesses).
+        `snapshots` is a directory, True for the usual one, False for none. `progress` is
+        called now and then with what is being done, how far it is and how far it goes.
+        """
+    @staticmethod
+    def join(datasets: Sequence[Dataset]) -> Dataset:
+        """Several datasets laid end to end: ids of the second follow those of the first."""
+    def __len__(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def total_bytes(self) -> int: ...
+    @property
+    def classes(self) -> list[str]: ...
+    def label(self, sample: int) -> int | None: ...
+    def labels(self) -> bytes:
+        """Labels of all samples as native int64; -1 where there is none."""
+    def size(self, sample: int) -> int: ...
+    def sample_path(self, sample: int) -> str:
+        """Where a sample lies, for people: a file, or a file and the place in it."""
+    def read(self, samples: Sequence[int]) -> list[bytes]:
+        """Reads straight from the source, past every cache."""
+
+@final
+class Orders:
+    """Which samples come in which batch of which epoch, for one rank."""
+
+    @staticmethod
+    def distributed(
+        *,
+        samples: int,
+        batch: int,
+        order: str = "torch",
+        scheme: str = "uniform",
+        seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+        drop_last: bool = False,
+        sampler_drop_last: bool = False,
+    ) -> Orders:
+        """As `DistributedSampler(seed=seed)` deals them out, or the order "sequential" or
+        "permutation". `batch` is the rank's own."""
+    @staticmethod
+    def loader(
+        *,
+        samples: int,
+        batch: int,
+        seed: int | None = None,
+        state: bytes | None = None,
+        first_epoch: int = 0,
+        draws: str = "loader",
+        drop_last: bool = False,
+    ) -> Orders:
+        """As `DataLoader(shuffle=True, generator=g)` draws them. `state` is g's state
+        (`torch.Generator.get_state()`) at the beginning of epoch `first_epoch`; without it g
+        was seeded with `seed`. `draws` is "loader", "persistent-loader" or "sampler"."""
+    @staticmethod
+    def weighted(
+        weights: Sequence[float],
+        *,
+        batch: int,
+        num_samples: int,
+        replacement: bool = True,
+        seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+        drop_last: bool = False,
+    ) -> Orders: ...
+    @staticmethod
+    def mixture(
+        lengths: Sequence[int],
+        weights: Sequence[float],
+        *,
+        batch: int,
+        num_samples: int,
+        seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+        drop_last: bool = False,
+    ) -> Orders:
+        """Each position comes from a dataset drawn by weight; each dataset is gone through
+        in shuffled order, again and again."""
+    @staticmethod
+    def python(
+        epoch: Callable[[int], tuple[Any, Any] | None],
+        *,
+        samples: int,
+        batch: int | None = None,
+        drop_last: bool = False,
+        largest_batch: int | None = None,
+        ahead: bool = True,
+    ) -> Orders:
+        """A callback gives epoch after epoch: (ids, None), or (ids, ends of batches), both
+        anything iterable or a buffer of int64; None when there are no more. It is called on
+        a thread of its own, one epoch ahead, or only when the epoch begins if not `ahead`.
+        What it raises is raised by `Loader.next`."""
+    def start_at(self, epoch: int, batch: int) -> Orders:
+        """The same from there on: epoch 0 of the result is `epoch` without its first
+        `batch` batches."""
+    def epoch(self, epoch: int) -> tuple[list[int], list[int]] | None:
+        """Samples and ends of batches of an epoch."""
+    def batches(self, epoch: int) -> int | None:
+        """How many batches an epoch has, if that is known without running anything."""
+    def state(self, epoch: int) -> bytes | None:
+        """The generator's state at an epoch's beginning, where there is one generator."""
+
+@final
+class Engine:
+    """Threads and cache tiers that jobs share."""
+
+    def __init__(
+        self,
+        *,
+        tiers: Sequence[tuple[str | None, int]] = (),
+        threads: int | None = None,
+        system: str | None = None,
+        attempts: int = 6,
+        backoff: float = 0.05,
+        timeout: float = 30.0,
+    ) -> None:
+        """`tiers`: directory (None for RAM) and quota in bytes, fastest first."""
+    def start(
+        self,
+        dataset: Dataset,
+        orders: Orders,
+        *,
+        epochs: int | None = None,
+        staging: int = 512 << 20,
+        policy: str = "belady",
+        bad_samples: str = "raise",
+        writable: bool = True,
+        shared: bool = False,
+        cache_share: float = 1.0,
+        trace: str | None = None,
+    ) -> Loader: ...
+    def view(self, dataset: Dataset) -> View: ...
+    def stats(self) -> dict[str, Any]: ...
+    def metrics_text(self) -> str: ...
+    def serve_metrics(self, address: str) -> str:
+        """Serves Prometheus text there; the address it listens on."""
+    @property
+    def threads(self) -> int: ...
+
+@final
+class View:
+    """Random access to a dataset through the engine's caches."""
+
+    def read(self, samples: Sequence[int]) -> list[Sample]: ...
+
+@final
+class Loader:
+    """Gives out batches in order."""
+
+    def next(self, timeout: float | None = None) -> Batch | None:
+        """The next batch; None after the last one. Lets other threads run, and Ctrl-C.
+        Raises TimeoutError when `timeout` seconds pass."""
+    def waiting_for(self) -> str:
+        """What the loader waits for, in words."""
+    def close(self) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+    def shared_memory(self) -> tuple[int, int] | None:
+        """Descriptor and length of the ring's memory, if it is shared."""
+
+@final
+class Batch:
+    """A batch, lent: its memory goes back when the last reference is dropped."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def iteration(self) -> int: ...
+    @property
+    def ids(self) -> list[int]:
+        """Ids of the samples that are there: without skipped ones, with substitutes."""
+    @property
+    def labels(self) -> list[int]: ...
+    def labels_bytes(self) -> bytes:
+        """The labels as native int64."""
+    def paths(self) -> list[str]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Sample: ...
+    def samples(self) -> list[Sample]: ...
+    def place(self, index: int) -> tuple[int, int] | None:
+        """Offset and length in the shared memory, if the sample lies there."""
+    def stacked(self) -> Stacked | None:
+        """All samples as one array, if they are equally long and lie evenly in memory."""
+
+@final
+class Sample:
+    """The bytes of a sample: a buffer (read-only unless the loader is writable), and DLPack."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def label(self) -> int | None: ...
+    @property
+    def path(self) -> str: ...
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class Stacked:
+    """A batch of equally long samples: a buffer of two dimensions, and DLPack."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
