@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use arguments::{Arguments, cpu_seconds};
 use belady_control::model::Bytes;
 use belady_data::source::{Fault, FaultSpec, Faulty, Source, Synthetic, ThrottleSpec, Throttled};
-use belady_engine::metrics::Metrics;
+use belady_engine::metrics::{Metrics, TierSnapshot};
 use belady_engine::{Engine, EngineConfig, JobConfig, Retry, TierConfig};
 
 const STAGING: Bytes = Bytes(320 << 20);
@@ -119,7 +119,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
 fn wait_until_full(metrics: &Metrics) {
     let loaded = || {
         let seen = metrics.snapshot();
-        let tiers = seen.tiers.iter().map(|tier| tier.bytes()).sum::<u64>();
+        let tiers = seen.tiers.iter().map(TierSnapshot::bytes).sum::<u64>();
         seen.source.bytes + seen.ring.bytes + tiers
     };
     let mut before = None;
