@@ -1,7 +1,10 @@
 # The commands of this repository; `make help` lists them.
-# A machine needs Rust (with cargo), Python 3 and make. Nothing else is asked for:
-# what makes things faster or stricter (cargo-nextest, cargo-deny, torch) is used
+# A machine needs Rust (with cargo), gcc, Python 3.11 or later with venv, and make. Nothing else
+# is asked for: what makes things faster or stricter (cargo-nextest, cargo-deny, torch) is used
 # where it is found and named where it is not. Only `make fuzz` needs more.
+#
+# `make test` and `make lint` install what Python tests need (torch, JAX, TensorFlow: some
+# gigabytes) into a cache directory, once for all checkouts: see scripts/python_env.py.
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -19,13 +22,30 @@ DEMO_READ := out/demo-data --no-snapshot --staging 64MB --consume 400MB/s \
 SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test tier_shuttle
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint bench fuzz picture clean
+.PHONY: help build wheel environment develop demo test test-rust test-python lint bench fuzz picture clean
+
+# The checkout's own environment, which sees the packages of the shared one.
+VENV := .venv
+PACKAGES = $(shell $(PYTHON) scripts/python_env.py --where)
+MATURIN = env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(PACKAGES)/bin/maturin
+PYTEST := $(VENV)/bin/python -m pytest
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## The release binary, target/release/belady
 	$(CARGO) build --release --package belady
+
+wheel: environment ## The Python package as a wheel, in dist
+	$(MATURIN) build --release --out dist --interpreter $(VENV)/bin/python
+
+# It looks whether there is anything to do, which takes no time.
+environment:
+	@$(PYTHON) scripts/python_env.py
+
+# In the profile of the tests, whose crates are built anyhow.
+develop: environment ## Install the package into .venv, as it lies here
+	$(MATURIN) develop --profile dev
 
 demo: build ## Simulate every policy on one cluster, then read a small dataset for real; writes out/demo.html
 	@mkdir -p out
@@ -39,19 +59,30 @@ demo: build ## Simulate every policy on one cluster, then read a small dataset f
 	$(BELADY) read $(DEMO_READ) --epochs 1
 	@printf '\n%s\n' "Open out/demo.html in a browser: where the time goes, how steady batches are, what the source sees."
 
-test: ## All tests: units, properties, documentation's examples, explored schedules
+test: test-rust test-python ## All tests, of Rust and of Python
+
+# The native module has no tests of its own in Rust: Python's load it.
+RUST_TESTS := --workspace --exclude belady-python
+
+test-rust: ## Units, properties, documentation's examples, explored schedules
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		echo "$(CARGO) nextest run --workspace" && $(CARGO) nextest run --workspace && \
+		echo "$(CARGO) nextest run $(RUST_TESTS)" && $(CARGO) nextest run $(RUST_TESTS) && \
 		echo "$(CARGO) nextest run $(SHUTTLE)" && $(CARGO) nextest run $(SHUTTLE); \
 	else \
-		echo "cargo-nextest is not installed; using cargo test" && $(CARGO) test --workspace --all-targets && \
+		echo "cargo-nextest is not installed; using cargo test" && $(CARGO) test $(RUST_TESTS) --all-targets && \
 		echo "$(CARGO) test $(SHUTTLE)" && $(CARGO) test $(SHUTTLE); \
 	fi
-	$(CARGO) test --workspace --doc
+	$(CARGO) test $(RUST_TESTS) --doc
 
-lint: ## Format, clippy without warnings, and cargo-deny where it is installed
+test-python: develop ## The Python package, with a real torch, JAX and TensorFlow
+	$(PYTEST) python/tests
+
+lint: environment ## Format, clippy, mypy, a free-threaded build, and cargo-deny where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@# For a free-threaded Python, of which this file tells PyO3 what it would ask it.
+	PYO3_CONFIG_FILE=$(CURDIR)/crates/python/free-threaded.txt $(CARGO) check --package belady-python
+	$(VENV)/bin/python -m mypy --strict --package belady
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 		echo "$(CARGO) deny --offline check licenses bans sources" && \
 		$(CARGO) deny --offline check licenses bans sources; \
@@ -83,4 +114,4 @@ picture: build ## Draw the README's picture anew
 
 clean: ## Remove what was built and written
 	$(CARGO) clean
-	rm -rf out
+	rm -rf out dist $(VENV)

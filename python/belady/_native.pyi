@@ -3,6 +3,22 @@
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+__all__ = [
+    "Batch",
+    "BeladyError",
+    "Dataset",
+    "Engine",
+    "Loader",
+    "Orders",
+    "Sample",
+    "SampleError",
+    "Stacked",
+    "StalledError",
+    "View",
+    "__version__",
+    "run_command",
+]
+
 __version__: str
 
 class BeladyError(Exception):
@@ -129,11 +145,10 @@ class Orders:
         batch: int | None = None,
         drop_last: bool = False,
         largest_batch: int | None = None,
-        ahead: bool = True,
     ) -> Orders:
         """A callback gives epoch after epoch: (ids, None), or (ids, ends of batches), both
         anything iterable or a buffer of int64; None when there are no more. It is called on
-        a thread of its own, one epoch ahead, or only when the epoch begins if not `ahead`.
+        a thread of its own, once for each epoch, while the epoch before is being read.
         What it raises is raised by `Loader.next`."""
     def start_at(self, epoch: int, batch: int) -> Orders:
         """The same from there on: epoch 0 of the result is `epoch` without its first
@@ -149,8 +164,8 @@ class Orders:
 class Engine:
     """Threads and cache tiers that jobs share."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         tiers: Sequence[tuple[str | None, int]] = (),
         threads: int | None = None,
@@ -158,7 +173,7 @@ class Engine:
         attempts: int = 6,
         backoff: float = 0.05,
         timeout: float = 30.0,
-    ) -> None:
+    ) -> Engine:
         """`tiers`: directory (None for RAM) and quota in bytes, fastest first."""
     def start(
         self,
@@ -219,7 +234,7 @@ class Batch:
         """The labels as native int64."""
     def paths(self) -> list[str]: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Sample: ...
+    def __getitem__(self, index: int, /) -> Sample: ...
     def samples(self) -> list[Sample]: ...
     def place(self, index: int) -> tuple[int, int] | None:
         """Offset and length in the shared memory, if the sample lies there."""

@@ -27,18 +27,20 @@ pub fn progress(bar: ProgressBar) -> ProgressBar {
     bars().add(bar)
 }
 
-/// Prints what the libraries have to say, from warnings on unless asked for more.
+/// Prints what the libraries have to say, from warnings on unless asked for more. Only the first
+/// call counts.
 pub fn start() {
     let wanted = environment::LOG.value().and_then(|value| value.into_string().ok());
     let filter = EnvFilter::new(wanted.as_deref().unwrap_or("warn"));
     let colour = io::stderr().is_terminal() && environment::NO_COLOR.value().is_none();
-    tracing_subscriber::fmt()
+    // It fails where somebody listens already.
+    let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colour)
         .with_target(false)
         .without_time()
         .with_writer(|| BesideBars)
-        .init();
+        .try_init();
 }
 
 struct BesideBars;

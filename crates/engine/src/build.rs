@@ -24,6 +24,7 @@ use crate::rates::Rates;
 use crate::run::{Lending, Parts, Run};
 use crate::system::known_system;
 use crate::trace::Recorder;
+use crate::view::Jobs;
 
 /// Policies that make sense with real bytes.
 pub const POLICIES: [&str; 7] =
@@ -40,10 +41,11 @@ const LARGE: u64 = 16 << 10;
 /// Threads and cache tiers for any number of jobs.
 #[derive(Debug)]
 pub struct Engine {
-    config: EngineConfig,
+    pub(crate) config: EngineConfig,
     pool: Arc<Pool>,
     metrics: Arc<Metrics>,
     quotas: Arc<Quotas>,
+    pub(crate) jobs: Arc<Jobs>,
 }
 
 /// What jobs have left of each tier's quota.
@@ -82,8 +84,14 @@ impl Engine {
             pool: Arc::new(pool),
             metrics: Arc::new(Metrics::new(&names)),
             quotas: Arc::new(Quotas(Mutex::new(quotas))),
+            jobs: Arc::default(),
             config,
         })
+    }
+
+    /// Threads that load.
+    pub fn threads(&self) -> u32 {
+        self.pool.threads()
     }
 
     /// Of all jobs together.
@@ -148,6 +156,7 @@ impl Engine {
             retry: self.config.retry,
             bad_samples: job.bad_samples,
         }));
+        self.jobs.add(&run);
         let waker = producer.waker();
         let planner = Planner::new(run.clone(), epochs, producer, ring_config);
         let planner = std::thread::Builder::new()

@@ -22,6 +22,7 @@ mod keep;
 mod load;
 mod loader;
 pub mod metrics;
+mod outlook;
 mod parcel;
 mod planner;
 mod pool;
@@ -30,11 +31,14 @@ mod rates;
 mod run;
 mod system;
 pub mod trace;
+mod view;
 
 pub use build::{Engine, POLICIES};
 pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, Ring, TierConfig};
 pub use error::EngineError;
 pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
+pub use outlook::Outlook;
+pub use view::View;
 
 /// The program in the guide is compiled with the documentation's tests.
 #[cfg(doctest)]

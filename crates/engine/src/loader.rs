@@ -194,12 +194,18 @@ pub struct Batch {
 pub struct Sample<'a> {
     pub id: SampleId,
     bytes: &'a [u8],
+    in_slot: bool,
     source: &'a dyn Source,
 }
 
 impl<'a> Sample<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
+    }
+
+    /// Whether the bytes lie in the staging buffer, where a consumer may write to them.
+    pub fn is_in_slot(&self) -> bool {
+        self.in_slot
     }
 
     /// The class, where the format has classes.
@@ -228,7 +234,9 @@ impl Batch {
             return None;
         }
         let mut id = self.block.sample(index);
-        let bytes = match self.extra.held(index) {
+        let held = self.extra.held(index);
+        let in_slot = matches!(held, Held::Slot);
+        let bytes = match held {
             Held::Slot => self.block.bytes(index),
             Held::Own(bytes) => bytes,
             Held::Substitute(other, bytes) => {
@@ -240,7 +248,7 @@ impl Batch {
                 std::slice::from_raw_parts(pinned.start, pinned.length)
             },
         };
-        Some(Sample { id, bytes, source: self.source.as_ref() })
+        Some(Sample { id, bytes, in_slot, source: self.source.as_ref() })
     }
 
     /// Where another process finds the bytes of a sample in [`Loader::shared_memory`]: offset

@@ -255,6 +255,11 @@ impl Parcel {
         self.loading.load(Ordering::Acquire) == 0
     }
 
+    /// Items that are not there yet.
+    pub fn left(&self) -> u32 {
+        self.loading.load(Ordering::Acquire)
+    }
+
     pub fn begin_keeping(&self, tasks: u32) {
         self.keeping.store(tasks, Ordering::Release);
     }

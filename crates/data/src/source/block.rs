@@ -295,6 +295,13 @@ pub(super) fn complete(block: &mut [u8], layout: &Layout) {
     seal(block);
 }
 
+/// Tells the dataset of a block from others by the parts that it was made of.
+pub(super) fn set_fingerprint(block: &mut [u8], parts: impl Iterator<Item = u64>) {
+    let parts: Vec<u8> = parts.flat_map(u64::to_le_bytes).collect();
+    put(block, 32, hash(&parts));
+    seal(block);
+}
+
 /// Tells the dataset of a block from others that are equal but for this.
 pub(super) fn add_to_fingerprint(block: &mut [u8], what: u64) {
     let both = [fingerprint(block).to_le_bytes(), what.to_le_bytes()].concat();

@@ -156,6 +156,15 @@ impl Catalog {
         Self { block, layout }
     }
 
+    /// The same, told from others by the parts it was made of, wherever these lie.
+    pub(super) fn of_parts(self, fingerprints: impl Iterator<Item = u64>) -> Self {
+        let Self { mut block, layout } = self;
+        if let Block::Owned(bytes) = &mut block {
+            block::set_fingerprint(bytes, fingerprints);
+        }
+        Self { block, layout }
+    }
+
     /// A catalog from the bytes of a snapshot, all of which are checked.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, SnapshotError> {
         let layout = Layout::check(&bytes)?;

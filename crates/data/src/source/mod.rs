@@ -20,6 +20,7 @@ mod descriptors;
 mod faulty;
 mod format;
 mod index;
+mod joined;
 mod listing;
 mod open;
 mod packed;
@@ -32,13 +33,14 @@ mod waiting;
 pub mod webdataset;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
 pub use counters::{Progress, Seen};
 pub use faulty::{Fault, FaultSpec, Faulty};
 pub use format::{Format, ParseFormatError};
+pub use joined::{JoinError, Joined};
 pub use open::{OpenError, OpenOptions, open, snapshot_path};
 pub use packed::{Flaw, IndexError, Record};
 pub use snapshot::Snapshots;
@@ -137,6 +139,26 @@ impl ReadError {
             Self::Short { .. } | Self::Damaged { .. } => true,
             Self::Changed { .. } => false,
         }
+    }
+
+    /// The file that the sample lies in.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Io { path, .. }
+            | Self::Short { path, .. }
+            | Self::Changed { path, .. }
+            | Self::Damaged { path, .. } => path,
+        }
+    }
+
+    /// The same of a sample with another number.
+    pub(super) fn renumbered(mut self, number: impl FnOnce(SampleId) -> SampleId) -> Self {
+        let (Self::Io { sample, .. }
+        | Self::Short { sample, .. }
+        | Self::Changed { sample, .. }
+        | Self::Damaged { sample, .. }) = &mut self;
+        *sample = number(*sample);
+        self
     }
 
     pub fn sample(&self) -> SampleId {

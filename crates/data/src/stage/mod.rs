@@ -40,6 +40,7 @@ pub use batch::Batch;
 pub use block::Block;
 pub use consumer::{Consumer, Take};
 pub use layout::SlotState;
+pub use life::generation;
 pub use producer::{Producer, ProducerWaker, Wait};
 
 use layout::Layout;

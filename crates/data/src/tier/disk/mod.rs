@@ -97,6 +97,14 @@ impl DiskTier {
         Self { sizes: config.sizes, store, troubles, recovery }
     }
 
+    /// Opens what an earlier run or another process keeps of a dataset, to read only; `None` if
+    /// there is nothing that can be read.
+    pub fn open_to_read(config: DiskConfig) -> Option<Self> {
+        let store = open::open_to_read(&config)?;
+        let troubles = Troubles::default();
+        Some(Self { sizes: config.sizes, store: Some(Arc::new(store)), troubles, recovery: None })
+    }
+
     /// Waits until it is known which room the samples of earlier runs leave.
     pub fn recover(&self) {
         if let Some(store) = &self.store {

@@ -69,6 +69,12 @@ pub(super) fn open(config: &DiskConfig, troubles: &Troubles) -> Result<Store, Un
     }
 }
 
+/// Without making or changing anything.
+pub(super) fn open_to_read(config: &DiskConfig) -> Option<Store> {
+    let root = directory::find(&config.directory).ok()?;
+    open_as_reader(config, CacheDirectory::new(&root, config.fingerprint)).ok()
+}
+
 fn open_as_reader(config: &DiskConfig, cache: CacheDirectory) -> Result<Store, Unusable> {
     let index = Index::open(&cache.index(), false)?;
     if !index.header.is_of(config.fingerprint, &config.sizes) {

@@ -1,0 +1,253 @@
+//! A dataset that was listed.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use belady_data::SampleId;
+use belady_data::source::{
+    Format, Joined, OpenOptions, Progress, Seen, Snapshots, Source, ThrottleSpec, Throttled, Want,
+    open,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::errors::{opening, reading, sample_id, wrong};
+use crate::patience::patiently;
+use crate::process::Home;
+
+/// A dataset that was listed: what is in it, and how to read it.
+#[pyclass(frozen, module = "belady._native")]
+#[derive(Debug)]
+pub struct Dataset(pub Arc<Listed>);
+
+/// What a dataset is, for everyone who needs to know.
+#[derive(Debug)]
+pub struct Listed {
+    /// Catalogs may be looked at in a forked child; only the process that opened it reads.
+    pub source: Home<Arc<dyn Source>>,
+    /// What the paths of its files are relative to.
+    root: PathBuf,
+    path: PathBuf,
+    format: String,
+}
+
+#[derive(FromPyObject)]
+pub enum WhereSnapshots {
+    Usual(bool),
+    In(PathBuf),
+}
+
+#[pymethods]
+impl Dataset {
+    /// Lists a dataset, or takes the listing from its snapshot.
+    #[staticmethod]
+    #[pyo3(
+        signature = (path, *, format=None, snapshots=WhereSnapshots::Usual(true), progress=None, throttle=None),
+        text_signature = "(path, *, format=None, snapshots=True, progress=None, throttle=None)"
+    )]
+    fn open(
+        py: Python<'_>,
+        path: PathBuf,
+        format: Option<&str>,
+        snapshots: WhereSnapshots,
+        progress: Option<Bound<'_, PyAny>>,
+        throttle: Option<&str>,
+    ) -> PyResult<Self> {
+        let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
+        let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
+        let snapshots = match snapshots {
+            WhereSnapshots::Usual(true) => Snapshots::Usual,
+            WhereSnapshots::Usual(false) => Snapshots::Off,
+            WhereSnapshots::In(directory) => Snapshots::In(directory),
+        };
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let listing = Listing { path: path.clone(), format, snapshots, seen: seen.clone() };
+        let mut told = Seen::default();
+        let opened = patiently(
+            py,
+            move || listing.run(),
+            |_| {
+                let now = *seen.lock().unwrap_or_else(PoisonError::into_inner);
+                match &progress {
+                    Some(progress) if now != told => {
+                        told = now;
+                        tell(progress, now)
+                    }
+                    _ => Ok(()),
+                }
+            },
+        )?;
+        let (source, format) = opened.map_err(|error| opening(&error))?;
+        let source: Arc<dyn Source> = match throttle {
+            Some(throttle) => Arc::new(Throttled::new(source, throttle, 0)),
+            None => Arc::from(source),
+        };
+        let root = if path.is_dir() { path.clone() } else { parent(&path) };
+        Ok(Self(Arc::new(Listed {
+            source: Home::new(source),
+            root,
+            path,
+            format: format.to_string(),
+        })))
+    }
+
+    /// Several datasets laid end to end: ids of the second follow those of the first.
+    #[staticmethod]
+    fn join(py: Python<'_>, datasets: Vec<Py<Self>>) -> PyResult<Self> {
+        let parts: Vec<Arc<Listed>> = datasets.iter().map(|part| part.get().0.clone()).collect();
+        let mut sources = Vec::with_capacity(parts.len());
+        for part in &parts {
+            sources.push((part.root.clone(), part.source.get("Dataset")?.clone()));
+        }
+        let joined = py.detach(|| Joined::new(sources)).map_err(wrong)?;
+        let names = parts.iter().map(|part| part.path.display().to_string());
+        let mut formats: Vec<&str> = parts.iter().map(|part| part.format.as_str()).collect();
+        formats.dedup();
+        let format = formats.join("+");
+        Ok(Self(Arc::new(Listed {
+            source: Home::new(Arc::new(joined)),
+            // Its files are named in full.
+            root: PathBuf::new(),
+            path: names.collect::<Vec<_>>().join("+").into(),
+            format,
+        })))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.samples() as usize
+    }
+
+    #[getter]
+    fn path(&self) -> String {
+        self.0.path.display().to_string()
+    }
+
+    #[getter]
+    fn format(&self) -> &str {
+        &self.0.format
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        format!("{:016x}", self.0.source.catalog().fingerprint())
+    }
+
+    #[getter]
+    fn total_bytes(&self, py: Python<'_>) -> u64 {
+        py.detach(|| (0..self.0.samples()).map(|id| self.0.source.catalog().size(id)).sum())
+    }
+
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.0.source.catalog().classes()
+    }
+
+    fn label(&self, sample: i64) -> PyResult<Option<u32>> {
+        Ok(self.0.source.catalog().label(self.0.id(sample)?))
+    }
+
+    /// Labels of all samples as native int64; -1 where there is none.
+    fn labels<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let labels = py.detach(|| self.0.labels(0..self.0.samples()));
+        PyBytes::new(py, &labels)
+    }
+
+    fn size(&self, sample: i64) -> PyResult<u64> {
+        Ok(self.0.source.catalog().size(self.0.id(sample)?))
+    }
+
+    /// Where a sample lies, for people: a file, or a file and the place in it.
+    fn sample_path(&self, sample: i64) -> PyResult<String> {
+        Ok(self.0.sample_path(self.0.id(sample)?))
+    }
+
+    /// Reads straight from the source, past every cache.
+    fn read<'py>(&self, py: Python<'py>, samples: Vec<i64>) -> PyResult<Bound<'py, PyList>> {
+        let source = self.0.source.get("Dataset")?;
+        let read = PyList::empty(py);
+        for sample in samples {
+            let sample = self.0.id(sample)?;
+            let mut bytes = vec![0; source.catalog().size(sample) as usize];
+            py.detach(|| source.read(&mut [Want { sample, into: &mut bytes }]))
+                .map_err(|error| reading(py, &error))?;
+            read.append(PyBytes::new(py, &bytes))?;
+            py.check_signals()?;
+        }
+        Ok(read)
+    }
+}
+
+impl Listed {
+    pub fn samples(&self) -> u32 {
+        self.source.catalog().len()
+    }
+
+    pub fn id(&self, sample: i64) -> PyResult<SampleId> {
+        sample_id(sample, self.samples())
+    }
+
+    /// What the dataset is called in caches and warnings.
+    pub fn name(&self) -> String {
+        let whole = self.path.canonicalize();
+        let path = whole.as_deref().unwrap_or(&self.path);
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        name.unwrap_or_else(|| path.display().to_string())
+    }
+
+    pub fn label(&self, sample: SampleId) -> Option<u32> {
+        self.source.catalog().label(sample)
+    }
+
+    /// Native int64; -1 where there is none.
+    pub fn labels(&self, samples: impl Iterator<Item = SampleId>) -> Vec<u8> {
+        let label = |sample| self.label(sample).map_or(-1, i64::from).to_ne_bytes();
+        samples.flat_map(label).collect()
+    }
+
+    pub fn sample_path(&self, sample: SampleId) -> String {
+        let catalog = self.source.catalog();
+        if catalog.files() == 0 {
+            return format!("{}, sample {sample}", self.path.display());
+        }
+        let place = catalog.location(sample);
+        let path = self.root.join(catalog.path(place.file));
+        if place.offset == 0 && place.length == catalog.file_size(place.file) {
+            return path.display().to_string();
+        }
+        let end = place.offset + place.length;
+        format!("{} (bytes {} to {end})", path.display(), place.offset)
+    }
+}
+
+/// What is opened, on a thread of its own.
+struct Listing {
+    path: PathBuf,
+    format: Option<Format>,
+    snapshots: Snapshots,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Listing {
+    fn run(self) -> Result<(Box<dyn Source>, Format), belady_data::source::OpenError> {
+        let format = self.format.map_or_else(|| Format::guess(&self.path), Ok)?;
+        let snapshots = self.snapshots;
+        let options = OpenOptions { format: Some(format), snapshots, ..OpenOptions::default() };
+        let note = |seen| *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        let source = open(&self.path, &options, &Progress::telling(&note))?;
+        Ok((source, format))
+    }
+}
+
+fn tell(progress: &Bound<'_, PyAny>, seen: Seen) -> PyResult<()> {
+    if seen.indexed > 0 {
+        progress.call1(("indexing", seen.indexed, Some(seen.files)))?;
+    } else {
+        progress.call1(("listing", seen.files, None::<u64>))?;
+    }
+    Ok(())
+}
+
+fn parent(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}

@@ -1,0 +1,236 @@
+//! DLPack: tensors without a copy, for torch, JAX, numpy and others.
+//!
+//! A capsule holds a *managed tensor*: a description of the memory, a count of nothing but one
+//! owner, and a deleter. Who takes the tensor renames the capsule and calls the deleter when it
+//! is done, on any thread; if nobody takes it, the capsule calls it. Consumers may write
+//! to what they get, whatever they were told, so what lies in a cache is copied first.
+
+use std::ffi::{CStr, c_void};
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::memory::Bytes;
+
+/// The device of ordinary memory: kDLCPU, number 0.
+pub const CPU: (i32, i32) = (1, 0);
+
+const NAME: &CStr = c"dltensor";
+const VERSIONED_NAME: &CStr = c"dltensor_versioned";
+const READ_ONLY: u64 = 1;
+const IS_COPIED: u64 = 2;
+
+/// What a consumer asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub stream: Option<i64>,
+    pub max_version: Option<(u32, u32)>,
+    pub device: Option<(i32, i32)>,
+    pub copy: Option<bool>,
+}
+
+impl Request {
+    fn check(&self) -> PyResult<()> {
+        if self.device.is_some_and(|device| device != CPU) {
+            return Err(PyBufferError::new_err(
+                "samples lie in ordinary memory; ask for dl_device (1, 0) and copy from there",
+            ));
+        }
+        if self.stream.is_some_and(|stream| stream != -1) {
+            return Err(PyBufferError::new_err("ordinary memory has no streams; leave it out"));
+        }
+        Ok(())
+    }
+}
+
+/// One sample as a row of bytes.
+pub fn export_bytes<'py>(
+    py: Python<'py>,
+    bytes: &Bytes,
+    request: &Request,
+) -> PyResult<Bound<'py, PyAny>> {
+    request.check()?;
+    if bytes.is_cached() && request.copy == Some(false) {
+        return Err(PyBufferError::new_err(
+            "this sample lies in a cache, which nobody may write to, so it can only be copied",
+        ));
+    }
+    let copied = bytes.is_cached() || request.copy == Some(true);
+    let bytes = if copied { py.detach(|| bytes.copied()) } else { bytes.clone() };
+    let tensor = Tensor {
+        start: bytes.start(),
+        shape: vec![bytes.len().cast_signed() as i64],
+        strides: vec![1],
+        writable: bytes.is_writable(),
+        copied,
+    };
+    tensor.export(py, Box::new(bytes), request)
+}
+
+/// What is exported.
+#[derive(Debug)]
+pub struct Tensor {
+    pub start: *const u8,
+    pub shape: Vec<i64>,
+    pub strides: Vec<i64>,
+    pub writable: bool,
+    pub copied: bool,
+}
+
+impl Tensor {
+    /// A capsule that keeps `owner`, which keeps the memory.
+    pub fn export<'py>(
+        self,
+        py: Python<'py>,
+        owner: Box<dyn Send>,
+        request: &Request,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        request.check()?;
+        if request.max_version.is_some_and(|(major, _)| major >= 1) {
+            let flags = if self.writable { 0 } else { READ_ONLY };
+            let flags = if self.copied { flags | IS_COPIED } else { flags };
+            let managed = Managed::place(self, owner, |tensor, context| Versioned {
+                version: [1, 0],
+                context,
+                deleter: Some(delete::<Versioned>),
+                flags,
+                tensor,
+            });
+            capsule(py, managed.cast(), VERSIONED_NAME, drop_capsule::<Versioned>)
+        } else {
+            let managed = Managed::place(self, owner, |tensor, context| Legacy {
+                tensor,
+                context,
+                deleter: Some(delete::<Legacy>),
+            });
+            capsule(py, managed.cast(), NAME, drop_capsule::<Legacy>)
+        }
+    }
+}
+
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device: [i32; 2],
+    dimensions: i32,
+    type_code: u8,
+    type_bits: u8,
+    type_lanes: u16,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `DLManagedTensor`.
+#[repr(C)]
+struct Legacy {
+    tensor: DlTensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Legacy)>,
+}
+
+/// `DLManagedTensorVersioned`.
+#[repr(C)]
+struct Versioned {
+    version: [u32; 2],
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
+    flags: u64,
+    tensor: DlTensor,
+}
+
+trait Managing {
+    const NAME: &'static CStr;
+
+    fn context(&self) -> *mut c_void;
+}
+
+impl Managing for Legacy {
+    const NAME: &'static CStr = NAME;
+
+    fn context(&self) -> *mut c_void {
+        self.context
+    }
+}
+
+impl Managing for Versioned {
+    const NAME: &'static CStr = VERSIONED_NAME;
+
+    fn context(&self) -> *mut c_void {
+        self.context
+    }
+}
+
+/// What the consumer sees, and behind it what that refers to.
+struct Managed<T> {
+    seen: T,
+    _shape: Box<[i64]>,
+    _strides: Box<[i64]>,
+    _owner: Box<dyn Send>,
+}
+
+impl<T> Managed<T> {
+    fn place(
+        tensor: Tensor,
+        owner: Box<dyn Send>,
+        make: impl FnOnce(DlTensor, *mut c_void) -> T,
+    ) -> *mut T {
+        let dimensions = tensor.shape.len();
+        let mut shape = tensor.shape.into_boxed_slice();
+        let mut strides = tensor.strides.into_boxed_slice();
+        let described = DlTensor {
+            data: tensor.start.cast_mut().cast(),
+            device: [CPU.0, CPU.1],
+            dimensions: dimensions.cast_signed() as i32,
+            // kDLUInt of 8 bits.
+            type_code: 1,
+            type_bits: 8,
+            type_lanes: 1,
+            shape: shape.as_mut_ptr(),
+            strides: strides.as_mut_ptr(),
+            byte_offset: 0,
+        };
+        let place = Box::into_raw(Box::<Self>::new_uninit()).cast::<Self>();
+        let seen = make(described, place.cast());
+        // SAFETY: freshly allocated for one of these.
+        unsafe {
+            place.write(Self { seen, _shape: shape, _strides: strides, _owner: owner });
+            &raw mut (*place).seen
+        }
+    }
+}
+
+/// Called by whoever has the tensor, once, on any thread.
+unsafe extern "C" fn delete<T: Managing>(managed: *mut T) {
+    if managed.is_null() {
+        return;
+    }
+    // SAFETY: made by `Managed::place`, which left its own address there; called once. What is
+    // dropped knows nothing of Python.
+    drop(unsafe { Box::from_raw((*managed).context().cast::<Managed<T>>()) });
+}
+
+fn capsule<'py>(
+    py: Python<'py>,
+    managed: *mut c_void,
+    name: &'static CStr,
+    destructor: unsafe extern "C" fn(*mut ffi::PyObject),
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the name lives for ever, and the destructor is for this kind of tensor.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(managed, name.as_ptr(), Some(destructor));
+        Bound::from_owned_ptr_or_err(py, capsule)
+    }
+}
+
+/// A capsule goes: if it still has its name, nobody has taken the tensor.
+unsafe extern "C" fn drop_capsule<T: Managing>(capsule: *mut ffi::PyObject) {
+    let name = T::NAME.as_ptr();
+    // SAFETY: Python calls this once, with a capsule that `capsule` made.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, name) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, name).cast::<T>());
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Threads and cache tiers that jobs share.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use belady_control::model::Bytes;
+use belady_control::policy::PolicyKind;
+use belady_control::sampler::Order;
+use belady_engine::metrics::{self, MetricsServer, exposition};
+use belady_engine::{
+    self as engine, BadSamples, EngineConfig, JobConfig, Lend, Retry, Ring, TierConfig,
+};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::dataset::Dataset;
+use crate::errors::{running, wrong};
+use crate::loader::Loader;
+use crate::orders::Orders;
+use crate::patience::Unhurried;
+use crate::process::Home;
+use crate::stats;
+use crate::view::View;
+
+/// Threads and cache tiers that jobs share.
+#[pyclass(frozen, module = "belady._native")]
+#[derive(Debug)]
+pub struct Engine(Home<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    engine: Unhurried<engine::Engine>,
+    threads: u32,
+    servers: Mutex<Vec<MetricsServer>>,
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (*, tiers=Vec::new(), threads=None, system=None, attempts=6, backoff=0.05, timeout=30.0),
+        text_signature = "(*, tiers=(), threads=None, system=None, attempts=6, backoff=0.05, timeout=30.0)")]
+    fn new(
+        py: Python<'_>,
+        tiers: Vec<(Option<PathBuf>, u64)>,
+        threads: Option<u32>,
+        system: Option<PathBuf>,
+        attempts: u32,
+        backoff: f64,
+        timeout: f64,
+    ) -> PyResult<Self> {
+        if threads == Some(0) {
+            return Err(PyValueError::new_err("threads must be at least 1; somebody has to load"));
+        }
+        if attempts == 0 {
+            return Err(PyValueError::new_err("attempts must be at least 1, the first included"));
+        }
+        let retry = Retry {
+            attempts,
+            backoff: seconds("backoff", backoff)?,
+            timeout: Some(seconds("timeout", timeout)?)
+                .filter(|limit| !limit.is_zero())
+                .ok_or_else(|| PyValueError::new_err("timeout must be longer than 0 seconds"))?,
+        };
+        let system = system.map(|path| belady_sim::scenario::system_file(&path));
+        let system = system.transpose().map_err(wrong)?.map(|file| file.system);
+        let config = EngineConfig {
+            threads,
+            tiers: tiers.into_iter().map(tier).collect(),
+            system,
+            retry,
+            ..EngineConfig::default()
+        };
+        let engine = py.detach(|| engine::Engine::new(config));
+        let engine = engine.map_err(|error| running(py, &error))?;
+        let inner = Inner {
+            threads: engine.threads(),
+            engine: Unhurried::new(engine),
+            servers: Mutex::default(),
+        };
+        Ok(Self(Home::new(inner)))
+    }
+
+    #[pyo3(signature = (dataset, orders, *, epochs=None, staging=512 << 20, policy="belady",
+        bad_samples="raise", writable=true, shared=false, cache_share=1.0, trace=None),
+        text_signature = "($self, dataset, orders, *, epochs=None, staging=536870912, policy='belady', bad_samples='raise', writable=True, shared=False, cache_share=1.0, trace=None)")]
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
+    fn start(
+        &self,
+        py: Python<'_>,
+        dataset: &Bound<'_, Dataset>,
+        orders: &Bound<'_, Orders>,
+        epochs: Option<u32>,
+        staging: u64,
+        policy: &str,
+        bad_samples: &str,
+        writable: bool,
+        shared: bool,
+        cache_share: f64,
+        trace: Option<PathBuf>,
+    ) -> PyResult<Loader> {
+        let inner = self.0.get("Engine")?;
+        let listed = &dataset.get().0;
+        if !(0.0..=1.0).contains(&cache_share) {
+            return Err(PyValueError::new_err(format!(
+                "cache_share must be from 0 to 1, not {cache_share}"
+            )));
+        }
+        let job = JobConfig {
+            name: listed.name(),
+            epochs,
+            staging: Bytes(staging),
+            policy: PolicyKind::by_name(policy).ok_or_else(|| unknown_policy(policy))?,
+            bad_samples: what_to_do(bad_samples)?,
+            lend: if writable { Lend::Slots } else { Lend::ReadOnly },
+            ring: if shared { Ring::Shared } else { Ring::Private },
+            cache_share,
+            trace,
+            ..JobConfig::new(listed.source.get("Dataset")?.clone())
+        };
+        // Last, since a callback's thread waits for questions from here on.
+        let (provider, feed) = orders.get().provide(py)?;
+        let job = JobConfig { order: Order::Provided(provider), ..job };
+        let started = py.detach(|| {
+            let started = inner.engine.start(&job);
+            if let (Err(_), Some(feed)) = (&started, &feed) {
+                feed.stop();
+            }
+            started
+        });
+        let loader = started.map_err(|error| running(py, &error))?;
+        Ok(Loader::new(loader, listed.clone(), orders, feed, writable))
+    }
+
+    fn view(&self, dataset: &Bound<'_, Dataset>) -> PyResult<View> {
+        let inner = self.0.get("Engine")?;
+        View::new(&inner.engine, dataset.get().0.clone())
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        stats::figures(py, &self.0.get("Engine")?.engine.metrics().snapshot())
+    }
+
+    fn metrics_text(&self) -> PyResult<String> {
+        Ok(exposition::text(&self.0.get("Engine")?.engine.metrics().snapshot()))
+    }
+
+    /// Serves Prometheus text there; the address it listens on.
+    fn serve_metrics(&self, address: &str) -> PyResult<String> {
+        let inner = self.0.get("Engine")?;
+        let variable = belady::environment::METRICS_TOKEN;
+        let token =
+            variable.value().and_then(|token| token.into_string().ok()).ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "metrics at {address} need a token: set {} to the one that scrapers send",
+                    variable.name
+                ))
+            })?;
+        let server =
+            metrics::serve(address, &token, inner.engine.metrics().clone()).map_err(|error| {
+                PyOSError::new_err(format!("cannot serve metrics at {address}: {error}"))
+            })?;
+        let address = server.address().to_string();
+        inner.servers.lock().unwrap_or_else(PoisonError::into_inner).push(server);
+        Ok(address)
+    }
+
+    #[getter]
+    fn threads(&self) -> PyResult<u32> {
+        Ok(self.0.get("Engine")?.threads)
+    }
+}
+
+fn tier((directory, quota): (Option<PathBuf>, u64)) -> TierConfig {
+    let capacity = Bytes(quota);
+    match directory {
+        None => TierConfig::Ram { capacity },
+        Some(directory) => TierConfig::Disk { directory, capacity },
+    }
+}
+
+pub fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        PyValueError::new_err(format!("{name} must be a number of seconds from 0 on, not {value}"))
+    })
+}
+
+fn unknown_policy(name: &str) -> PyErr {
+    let known = engine::POLICIES.join(", ");
+    PyValueError::new_err(format!("there is no policy {name:?}; choose one of {known}"))
+}
+
+fn what_to_do(name: &str) -> PyResult<BadSamples> {
+    match name {
+        "raise" => Ok(BadSamples::Raise),
+        "skip" => Ok(BadSamples::Skip),
+        "replace" => Ok(BadSamples::Replace),
+        _ => Err(PyValueError::new_err(format!(
+            "bad_samples must be \"raise\", \"skip\" or \"replace\", not {name:?}"
+        ))),
+    }
+}

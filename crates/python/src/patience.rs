@@ -1,0 +1,67 @@
+//! Waiting as Python wants it: other threads run meanwhile, and signals are heard.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::errors::defect;
+
+/// How long a wait goes on before it looks for signals: Ctrl-C seems immediate, and it costs
+/// nothing that can be measured.
+pub const TICK: Duration = Duration::from_millis(50);
+
+/// Does what may take long, or hang in a system call, on a thread of its own. The caller looks
+/// around `meanwhile` and may leave with an error; the thread is then left to itself.
+pub fn patiently<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Send + 'static,
+    mut meanwhile: impl FnMut(Python<'_>) -> PyResult<()>,
+) -> PyResult<T> {
+    let (send, mut receive) = channel();
+    std::thread::Builder::new().name("belady-wait".into()).spawn(move || {
+        // Nobody may be there any more to hear of it.
+        let _ = send.send(work());
+    })?;
+    loop {
+        let waited;
+        (waited, receive) = py.detach(move || (receive.recv_timeout(TICK), receive));
+        match waited {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Timeout) => {
+                py.check_signals()?;
+                meanwhile(py)?;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(defect()),
+        }
+    }
+}
+
+/// Something that waits for threads when it is dropped: other threads of Python run meanwhile.
+#[derive(Debug)]
+pub struct Unhurried<T: Send>(ManuallyDrop<T>);
+
+impl<T: Send> Unhurried<T> {
+    pub fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T: Send> Deref for Unhurried<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Send> Drop for Unhurried<T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here, and not used afterwards.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        // An interpreter that ends runs nobody else.
+        let _ = Python::try_attach(move |py| py.detach(move || drop(value)));
+    }
+}

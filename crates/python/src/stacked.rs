@@ -1,0 +1,132 @@
+//! A batch of equally long samples as one array.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::dlpack::{self, Request, Tensor};
+use crate::errors::BeladyError;
+use crate::memory::{Lent, Place};
+
+/// A batch of equally long samples: a buffer of two dimensions, and DLPack.
+#[pyclass(frozen, module = "belady._native")]
+#[derive(Debug)]
+pub struct Stacked {
+    lent: Arc<Lent>,
+    shape: [ffi::Py_ssize_t; 2],
+    strides: [ffi::Py_ssize_t; 2],
+}
+
+impl Stacked {
+    /// The batch as one array, if its samples lie evenly in the staging buffer.
+    pub fn of(lent: &Arc<Lent>) -> Option<Self> {
+        let (first, rest) = lent.places.split_first()?;
+        let stride =
+            rest.first().map_or(first.length.cast_signed(), |second| distance(first, second));
+        let even = lent.places.windows(2).all(|pair| distance(&pair[0], &pair[1]) == stride);
+        let alike = lent.places.iter().all(|place| place.in_slot && place.length == first.length);
+        // Rows that overlap are no array of samples: empty ones, or one that comes twice.
+        if !even || !alike || stride < first.length.cast_signed() {
+            return None;
+        }
+        let shape = [lent.places.len().cast_signed(), first.length.cast_signed()];
+        Some(Self { lent: lent.clone(), shape, strides: [stride, 1] })
+    }
+
+    fn start(&self) -> PyResult<*const u8> {
+        if !self.lent.batch.is_here() {
+            let elsewhere = "this batch was lent to another process; read it anew here";
+            return Err(BeladyError::new_err(elsewhere));
+        }
+        Ok(self.lent.places[0].start)
+    }
+}
+
+fn distance(from: &Place, to: &Place) -> isize {
+    (to.start as isize).wrapping_sub(from.start as isize)
+}
+
+#[pymethods]
+impl Stacked {
+    #[getter]
+    fn shape(&self) -> (usize, usize) {
+        (self.shape[0] as usize, self.shape[1] as usize)
+    }
+
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        let start = this.start()?;
+        let asked = |what: c_int| flags & what == what;
+        if view.is_null() {
+            return Err(PyBufferError::new_err("there is no view to fill in"));
+        }
+        if asked(ffi::PyBUF_WRITABLE) && !this.lent.writable {
+            return Err(PyBufferError::new_err("this batch may only be read"));
+        }
+        let contiguous = this.strides[0] == this.shape[1];
+        let needs_contiguous = !asked(ffi::PyBUF_STRIDES)
+            || asked(ffi::PyBUF_C_CONTIGUOUS)
+            || asked(ffi::PyBUF_ANY_CONTIGUOUS);
+        let needs_columns = asked(ffi::PyBUF_F_CONTIGUOUS) && this.shape[0] > 1;
+        if (needs_contiguous && !contiguous) || needs_columns {
+            return Err(PyBufferError::new_err(
+                "samples lie with gaps between them; ask for a buffer with strides",
+            ));
+        }
+        let shape = if asked(ffi::PyBUF_ND) { this.shape.as_ptr() } else { std::ptr::null() };
+        let strides =
+            if asked(ffi::PyBUF_STRIDES) { this.strides.as_ptr() } else { std::ptr::null() };
+        let format = if asked(ffi::PyBUF_FORMAT) { c"B".as_ptr() } else { std::ptr::null() };
+        // SAFETY: the view is Python's to be filled in. It takes a reference to the object,
+        // which keeps the memory, the shape and the strides.
+        unsafe {
+            (*view).buf = start.cast_mut().cast::<c_void>();
+            (*view).len = this.shape[0] * this.shape[1];
+            (*view).itemsize = 1;
+            (*view).readonly = c_int::from(!this.lent.writable);
+            (*view).ndim = if shape.is_null() { 1 } else { 2 };
+            (*view).format = format.cast_mut();
+            (*view).shape = shape.cast_mut();
+            (*view).strides = strides.cast_mut();
+            (*view).suboffsets = std::ptr::null_mut();
+            (*view).internal = std::ptr::null_mut();
+            (*view).obj = slf.clone().into_any().into_ptr();
+        }
+        Ok(())
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let request = Request { stream, max_version, device: dl_device, copy };
+        if copy == Some(true) {
+            return Err(PyBufferError::new_err("a batch is lent as it is; copy what you get"));
+        }
+        let tensor = Tensor {
+            start: self.start()?,
+            shape: self.shape.map(|extent| extent as i64).to_vec(),
+            strides: self.strides.map(|stride| stride as i64).to_vec(),
+            writable: self.lent.writable,
+            copied: false,
+        };
+        tensor.export(py, Box::new(self.lent.clone()), &request)
+    }
+
+    #[allow(clippy::unused_self)]
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        dlpack::CPU
+    }
+}

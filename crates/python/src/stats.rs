@@ -1,0 +1,65 @@
+//! Figures as plain dicts.
+
+use belady_data::tier::TierStatus;
+use belady_engine::metrics::MetricsSnapshot;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use serde_json::Value;
+
+use crate::errors::BeladyError;
+
+/// All figures of a snapshot, by their names in Rust, and two that follow from them.
+pub fn figures<'py>(py: Python<'py>, snapshot: &MetricsSnapshot) -> PyResult<Bound<'py, PyDict>> {
+    let value = serde_json::to_value(snapshot)
+        .map_err(|error| BeladyError::new_err(format!("the figures cannot be told: {error}")))?;
+    let dict = PyDict::new(py);
+    if let Value::Object(fields) = value {
+        for (name, value) in fields {
+            dict.set_item(name, translated(py, value)?)?;
+        }
+    }
+    dict.set_item("hit_ratio", snapshot.hit_ratio())?;
+    dict.set_item("blocked_seconds", snapshot.blocked_seconds())?;
+    Ok(dict)
+}
+
+/// What each tier holds.
+pub fn tiers<'py>(py: Python<'py>, tiers: &[TierStatus]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for tier in tiers {
+        let dict = PyDict::new(py);
+        dict.set_item("capacity", tier.capacity.0)?;
+        dict.set_item("used", tier.used.0)?;
+        dict.set_item("samples", tier.samples)?;
+        dict.set_item("degraded", tier.degraded.as_deref())?;
+        list.append(dict)?;
+    }
+    Ok(list)
+}
+
+fn translated(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
+    Ok(match value {
+        Value::Null => py.None(),
+        Value::Bool(truth) => truth.into_pyobject(py)?.to_owned().into_any().unbind(),
+        Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+            (Some(whole), _) => whole.into_pyobject(py)?.into_any().unbind(),
+            (_, Some(whole)) => whole.into_pyobject(py)?.into_any().unbind(),
+            _ => number.as_f64().into_pyobject(py)?.into_any().unbind(),
+        },
+        Value::String(text) => text.into_pyobject(py)?.into_any().unbind(),
+        Value::Array(values) => {
+            let list = PyList::empty(py);
+            for value in values {
+                list.append(translated(py, value)?)?;
+            }
+            list.into_any().unbind()
+        }
+        Value::Object(fields) => {
+            let dict = PyDict::new(py);
+            for (name, value) in fields {
+                dict.set_item(name, translated(py, value)?)?;
+            }
+            dict.into_any().unbind()
+        }
+    })
+}
