@@ -1,0 +1,106 @@
+"""Which samples come when: what a loader asks of an order, and orders that follow from a number.
+
+An `Order` belongs to one loader and one rank. The loader tells it what happens (an epoch begins,
+a batch was delivered, the epoch has ended), and the order keeps the native `Orders` that the
+engine reads ahead. There are three kinds:
+
+- `NumberedOrder`, here: an epoch follows from its number (distributed, sequential, weighted, a
+  mixture). Nothing that happens changes it.
+- `GeneratorOrder` (`generated.py`): one generator draws epoch after epoch, as with torch's
+  `DataLoader(shuffle=True, generator=g)`. What is drawn depends on how the last epoch ended.
+- `SampledOrder` (`sampled.py`): a sampler of the user's is run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from . import _native
+
+
+class Order(ABC):
+    """One rank's order, epoch after epoch."""
+
+    #: What the engine reads; its epochs are numbered as the loader's are.
+    native: _native.Orders
+    #: What a checkpoint compares: the kind, and what the order follows from.
+    identity: dict[str, Any]
+
+    def upcoming(self, epoch: int) -> int:
+        """The epoch that is read next, where the loader has counted up to `epoch`."""
+        return epoch
+
+    def begin(self, epoch: int) -> bool:
+        """An epoch begins. True if `native` is another one than before."""
+        return False
+
+    def delivered(self, epoch: int, batches: int) -> None:
+        """So many batches of the epoch are with the user."""
+
+    def ended(self, epoch: int) -> None:
+        """The user was told that the epoch is over."""
+
+    def jump(self, epoch: int) -> None:
+        """The user wants this epoch next, and it is not the one that would have come."""
+
+    @abstractmethod
+    def batches(self, epoch: int) -> int | None:
+        """Batches of an epoch, if that is known."""
+
+    def state(self, epoch: int) -> dict[str, Any]:
+        """What a checkpoint needs besides the position, safe for JSON."""
+        return {}
+
+    def restore(self, state: dict[str, Any], epoch: int) -> None:
+        """Goes on from what `state` gave."""
+
+    def interrupted(self) -> AbstractContextManager[None]:
+        """While this lasts, whoever waits for an epoch is told that there is none."""
+        return nullcontext()
+
+
+class NumberedOrder(Order):
+    """Every epoch follows from its number alone."""
+
+    def __init__(
+        self, native: _native.Orders, base_seed: Callable[[], None], **identity: Any
+    ) -> None:
+        self.identity = identity
+        self.native = native
+        self._base_seed = base_seed
+
+    def begin(self, epoch: int) -> bool:
+        self._base_seed()
+        return False
+
+    def batches(self, epoch: int) -> int | None:
+        return self.native.batches(epoch)
+
+
+class TorchDistributedOrder(NumberedOrder):
+    """A `torch.utils.data.DistributedSampler` of the user's, done natively.
+
+    Its `epoch` decides, as with torch: without `set_epoch` every epoch has the same order.
+    """
+
+    def __init__(
+        self,
+        sampler: Any,
+        native: _native.Orders,
+        base_seed: Callable[[], None],
+        **identity: Any,
+    ) -> None:
+        super().__init__(native, base_seed, **identity)
+        self._sampler = sampler
+
+    def upcoming(self, epoch: int) -> int:
+        return int(self._sampler.epoch)
+
+    def jump(self, epoch: int) -> None:
+        self._sampler.set_epoch(epoch)
+
+    def restore(self, state: dict[str, Any], epoch: int) -> None:
+        self._sampler.set_epoch(epoch)
