@@ -85,7 +85,7 @@ class Batch(tuple[Any, ...]):
         return self._source
 
     def __reduce__(self) -> tuple[Any, ...]:
-        known = {"_ids": None, "_paths": None, "_epoch": self._epoch, "_iteration": self._iteration}
+        known: dict[str, Any] = {"_ids": None, "_paths": None, "_epoch": self._epoch, "_iteration": self._iteration}
         if self._source is not None or self._ids is not None:
             known |= {"_ids": self.ids, "_paths": self.paths}
         return _restored, (tuple(self), known)

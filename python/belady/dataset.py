@@ -299,7 +299,7 @@ class Paths(Sequence[str]):
 def _format(value: object) -> str | None:
     if value is None:
         return None
-    name = cast(str, value).partition(":")[0] if isinstance(value, str) else value
+    name = value.partition(":")[0] if isinstance(value, str) else value
     arguments.choice(name, "format", FORMATS)
     if value == "records":
         raise ValueError('format "records" needs the size of a record, for example records:4096')

@@ -180,6 +180,6 @@ def draws_from_default_generator(sampler: object) -> bool:
     if module is None:
         return False
     if isinstance(sampler, module.BatchSampler):
-        return draws_from_default_generator(sampler.sampler)  # type: ignore[attr-defined]
+        return draws_from_default_generator(sampler.sampler)
     kinds = (module.RandomSampler, module.SubsetRandomSampler, module.WeightedRandomSampler)
     return isinstance(sampler, kinds) and getattr(sampler, "generator", None) is None

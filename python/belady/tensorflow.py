@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
+import tensorflow as tf  # type: ignore[import-untyped,unused-ignore]
 
 from . import _native
 from .loader import DataLoader

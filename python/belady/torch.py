@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.utils.dlpack
 
 from . import _native
 from .batch import Batch
@@ -22,7 +23,7 @@ from .batch import Batch
 
 def tensor(sample: _native.Sample) -> torch.Tensor:
     """The bytes of a sample as a tensor of uint8."""
-    made: torch.Tensor = torch.from_dlpack(sample)
+    made: torch.Tensor = torch.utils.dlpack.from_dlpack(sample)
     return made
 
 
@@ -46,7 +47,7 @@ class Stack:
     def __call__(self, batch: _native.Batch) -> tuple[torch.Tensor, torch.Tensor]:
         whole = batch.stacked()
         if whole is not None:
-            data: torch.Tensor = torch.from_dlpack(whole)
+            data: torch.Tensor = torch.utils.dlpack.from_dlpack(whole)
         else:
             data = torch.stack(_equal([tensor(sample) for sample in batch.samples()], batch))
         data = data.view(self.dtype)
@@ -87,6 +88,6 @@ def pinned(value: Any) -> Any:
         return value
     if isinstance(value, Batch):
         return value.pin_memory()
-    from torch.utils.data._utils.pin_memory import pin_memory
+    from torch.utils.data._utils import pin_memory
 
-    return pin_memory(value)
+    return pin_memory.pin_memory(value)  # type: ignore[no-untyped-call]

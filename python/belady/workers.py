@@ -324,7 +324,7 @@ def _dumps(outcome: Outcome, buffers: list[pickle.PickleBuffer]) -> bytes:
 
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, 5, buffer_callback=apart)
-    pickler.dispatch_table = reduction.ForkingPickler(io.BytesIO()).dispatch_table  # type: ignore[attr-defined]
+    pickler.dispatch_table = reduction.ForkingPickler(io.BytesIO()).dispatch_table
     pickler.dump((outcome.value, outcome.kept, [_portable(f) for f in outcome.failures]))
     return stream.getvalue()
 
