@@ -1,9 +1,8 @@
-"""Small datasets that tests share, and the names that examples in docstrings use."""
+"""Small datasets that tests share."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,11 +52,3 @@ def data(photos: Path) -> belady.Dataset:
 @pytest.fixture
 def record_data(numbers: Path) -> belady.Dataset:
     return belady.records(numbers, 64)
-
-
-@pytest.fixture(autouse=True)
-def example_names(
-    doctest_namespace: dict[str, object], photos: Path, numbers: Path
-) -> Iterator[None]:
-    doctest_namespace |= {"belady": belady, "photos": photos, "numbers": numbers}
-    yield
