@@ -61,8 +61,14 @@ class GeneratorOrder(Order):
         self._exhausted = True
         self._based(self._present(), 0)
 
+    def start(self, epoch: int, batch: int) -> _native.Orders:
+        return self.native.start_at(epoch - self._base, batch)
+
+    def drawn(self, epoch: int) -> tuple[list[int], list[int]] | None:
+        return self.native.epoch(epoch - self._base)
+
     def _based(self, state: State, epoch: int) -> None:
-        """Draws from this state on, which is where `epoch` begins."""
+        """Draws from this state on, which is where `epoch` begins; the engine counts from it."""
         self._base = epoch
         self._loader = self._orders(state=state.blob(), first_epoch=epoch)
         self._seen: dict[int, State] = {epoch: state}
@@ -91,7 +97,8 @@ class GeneratorOrder(Order):
         whole = _native.Orders.loader(
             samples=self._samples,
             batch=self._samples,
-            state=self._expected(epoch).blob(),
+            state=self._expected(self._base + epoch).blob(),
+            first_epoch=self._base + epoch,
             draws=self._draws,
         ).epoch(0)
         assert whole is not None
@@ -103,7 +110,7 @@ class GeneratorOrder(Order):
     def _expected(self, epoch: int) -> State:
         """Where the generator is when an epoch begins, if all before go to their end."""
         if epoch not in self._seen:
-            self._seen[epoch] = State.parse(_blob(self._loader, epoch))
+            self._seen[epoch] = State.parse(_blob(self._loader, epoch - self._base))
         return self._seen[epoch]
 
     def _present(self) -> State:
@@ -166,7 +173,7 @@ class GeneratorOrder(Order):
                 "its generator drew before is not known; make the loader anew from its seed"
             )
         orders = self._orders(state=state.blob(), first_epoch=first)
-        self._move(state if epoch == first else State.parse(_blob(orders, epoch)))
+        self._move(state if epoch == first else State.parse(_blob(orders, epoch - first)))
         self._exhausted = True
 
     def batches(self, epoch: int) -> int:

@@ -206,7 +206,7 @@ class DataLoader:
 
     def peek(self) -> list[list[int]]:
         """The batches of the epoch that is being read, or comes next, as lists of ids."""
-        drawn = self._order.native.epoch(self.epoch)
+        drawn = self._order.drawn(self.epoch)
         if drawn is None:
             return []
         ids, ends = drawn
@@ -462,6 +462,8 @@ def _dataset(data: object) -> Dataset:
     if isinstance(data, Mixture):
         return data.dataset
     if isinstance(data, Dataset):
+        if len(data) == 0:
+            raise ValueError(f"{data.path} has no samples, so there is nothing to load")
         return data
     if isinstance(data, str):
         raise TypeError(f'a loader takes a dataset; open it first: belady.open("{data}")')

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from . import _native
@@ -24,10 +23,18 @@ from . import _native
 class Order(ABC):
     """One rank's order, epoch after epoch."""
 
-    #: What the engine reads; its epochs are numbered as the loader's are.
+    #: What the engine reads.
     native: _native.Orders
     #: What a checkpoint compares: the kind, and what the order follows from.
     identity: dict[str, Any]
+
+    def start(self, epoch: int, batch: int) -> _native.Orders:
+        """What the engine reads from a position on."""
+        return self.native.start_at(epoch, batch)
+
+    def drawn(self, epoch: int) -> tuple[list[int], list[int]] | None:
+        """Ids of an epoch, and where its batches end."""
+        return self.native.epoch(epoch)
 
     def upcoming(self, epoch: int) -> int:
         """The epoch that is read next, where the loader has counted up to `epoch`."""
@@ -56,10 +63,6 @@ class Order(ABC):
 
     def restore(self, state: dict[str, Any], epoch: int) -> None:
         """Goes on from what `state` gave."""
-
-    def interrupted(self) -> AbstractContextManager[None]:
-        """While this lasts, whoever waits for an epoch is told that there is none."""
-        return nullcontext()
 
 
 class NumberedOrder(Order):
@@ -95,6 +98,14 @@ class TorchDistributedOrder(NumberedOrder):
     ) -> None:
         super().__init__(native, base_seed, **identity)
         self._sampler = sampler
+
+    def start(self, epoch: int, batch: int) -> _native.Orders:
+        """What the engine reads from a position on."""
+        return self.native.start_at(epoch, batch)
+
+    def drawn(self, epoch: int) -> tuple[list[int], list[int]] | None:
+        """Ids of an epoch, and where its batches end."""
+        return self.native.epoch(epoch)
 
     def upcoming(self, epoch: int) -> int:
         return int(self._sampler.epoch)

@@ -37,7 +37,7 @@ class Pipeline:
         left = None if options.epochs is None else options.epochs - start.epoch
         self.native = engine.native.start(
             data.native,
-            order.native.start_at(start.epoch, start.batch),
+            order.start(*start),
             # Who goes on beyond the epochs that were named gets them all the same.
             epochs=None if left is None or left <= 0 else left,
             staging=options.staging,
@@ -49,7 +49,6 @@ class Pipeline:
             trace=options.trace,
         )
         self.at = start
-        self._order = order
         self._last = options.epochs if left is not None and left > 0 else None
         self._pid = os.getpid()
         try:
@@ -84,8 +83,7 @@ class Pipeline:
         """Ends it from any state; nothing in a forked child, where its threads are not."""
         _LIVE.discard(self)
         if os.getpid() == self._pid:
-            with self._order.interrupted():
-                self._feed.close()
+            self._feed.close()
 
 
 def _feed(native: _native.Loader, options: Options, seed: int) -> Feed:

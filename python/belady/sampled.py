@@ -7,7 +7,9 @@ remembered until it is over, so that starting again in mid-epoch does not draw t
 
 torch's random samplers without a generator of their own draw from torch's default one, as
 dropout does. Run ahead, they would change what everybody else draws. They are run when the
-epoch begins, on the user's thread, exactly where torch runs them.
+epoch begins, on the user's thread, exactly where torch runs them, and nothing is known of the
+epoch after it: every epoch is a run of its own, for which RAM is filled anew. A sampler with a
+generator is faster.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ import operator
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _native
@@ -53,33 +54,27 @@ class SampledOrder(Order):
         self._drawn: dict[int, Drawn] = {}
         #: Epochs that a sampler without `set_epoch` has gone through.
         self._runs = 0
-        self._interrupted = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self.native = _native.Orders.python(
             self._epoch,
             samples=samples,
             batch=batch,
             drop_last=drop_last,
             largest_batch=batch,
-            ahead=self._ahead,
         )
 
     def begin(self, epoch: int) -> bool:
         self._base_seed()
-        with self._changed:
+        with self._lock:
             self._drawn = {e: drawn for e, drawn in self._drawn.items() if e >= epoch}
             self._draw(epoch)
-            self._changed.notify_all()
-        return False
+        return not self._ahead
 
     def _epoch(self, epoch: int) -> Drawn | None:
         """Called by the engine, on a thread of its own."""
-        with self._changed:
-            while not self._ahead and epoch not in self._drawn:
-                if self._interrupted:
-                    return None
-                self._changed.wait()
-            return self._draw(epoch)
+        with self._lock:
+            known = self._ahead or epoch in self._drawn
+            return self._draw(epoch) if known else None
 
     def _draw(self, epoch: int) -> Drawn:
         if epoch not in self._drawn:
@@ -155,16 +150,6 @@ class SampledOrder(Order):
         if self._batch is None:
             return length
         return length // self._batch if self._drop_last else -(-length // self._batch)
-
-    @contextmanager
-    def interrupted(self) -> Iterator[None]:
-        with self._changed:
-            self._interrupted = True
-            self._changed.notify_all()
-        try:
-            yield
-        finally:
-            self._interrupted = False
 
 
 def _length(sampler: object) -> int | None:

@@ -165,11 +165,12 @@ def test_figures_are_a_plain_dict_and_a_table(data: belady.Dataset) -> None:
     assert all(isinstance(value, int | float) for value in stats.flat().values())
 
 
-def test_an_empty_dataset_gives_nothing(tmp_path: Path) -> None:
+def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.bin").write_bytes(b"")
     data = belady.records(tmp_path, 64)
     assert len(data) == 0
-    assert list(make(data, batch_size=4)) == []
+    with pytest.raises(ValueError, match="has no samples"):
+        make(data, batch_size=4)
 
 
 def test_a_staging_buffer_that_is_too_small_says_what_it_needs(data: belady.Dataset) -> None:
