@@ -160,7 +160,12 @@ class Choice:
             sampler_drop_last=sampler.drop_last,
         )
         return TorchDistributedOrder(
-            sampler, native, self._base_seed(), kind="distributed", seed=sampler.seed
+            sampler,
+            native,
+            self._base_seed(),
+            kind="distributed" if sampler.shuffle else "sequential",
+            seed=sampler.seed,
+            scheme="uniform",
         )
 
     def _base_seed(self) -> Callable[[], None]:

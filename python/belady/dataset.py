@@ -117,6 +117,7 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
 
     def __init__(self, native: _native.Dataset | None, recipe: Recipe) -> None:
         self._opened = native
+        self._pid = os.getpid()
         self._recipe = recipe
         self._fingerprint = native.fingerprint if native is not None else ""
         self._disk_tiers: list[arguments.Tier] = []
@@ -127,13 +128,13 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
     @property
     def native(self) -> _native.Dataset:
         """What the engine reads; opened anew in another process."""
-        if self._opened is None:
+        if self._opened is None or self._pid != os.getpid():
             opened = _build(self._recipe, False)
             if opened.fingerprint != self._fingerprint:
                 raise BeladyError(
                     f"{opened.path} has changed since it was listed; open it again with belady.open"
                 )
-            self._opened = opened
+            self._opened, self._pid = opened, os.getpid()
         return self._opened
 
     def __len__(self) -> int:

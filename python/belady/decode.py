@@ -90,7 +90,11 @@ class Work:
         )
 
     def _collate(self, samples: Sequence[Any]) -> Any:
-        return (self.collate_fn or collate)(list(samples))
+        try:
+            return (self.collate_fn or collate)(list(samples))
+        except TimeoutError as error:
+            # To us a TimeoutError says that a batch has not come yet.
+            raise BeladyError(f"collate_fn raised TimeoutError: {error}") from error
 
 
 def kept_positions(samples: Sequence[Any], on_error: str) -> list[int]:

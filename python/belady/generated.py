@@ -137,7 +137,7 @@ class GeneratorOrder(Order):
         self._exhausted = False
         if self._generator is not None:
             self._move(self._left_early(epoch, present))
-        self._seen = {e: s for e, s in self._seen.items() if e >= epoch}
+        self._seen = {e: s for e, s in list(self._seen.items()) if e >= epoch}
         return fresh
 
     def _left_early(self, epoch: int, state: State) -> State:

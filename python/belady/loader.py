@@ -16,16 +16,19 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from . import arguments, choose, distributed, options as options_, state
+from . import _native, arguments, choose, distributed, options as options_, state
 from .dataset import Dataset
 from .decode import deliver, too_many
 from .engine import _DEFAULT_READ_TIMEOUT, _DEFAULT_RETRIES, Engine
-from .errors import BeladyError, SampleError
+from .errors import BeladyError, DecodeError, SampleError
 from .mixing import Mixture
 from .pipeline import Pipeline
 from .samplers import LoaderBatchSampler, LoaderSampler
 from .state import Position
 from .stats import Stats
+
+#: Bytes that a sample in RAM may take beyond its own.
+_ROUNDING = 512
 
 log = logging.getLogger("belady")
 
@@ -151,7 +154,7 @@ class DataLoader:
         self._delivered = 0  # batches of this epoch
         self._jumped = False
         self._iteration: _Epoch | None = None
-        self._failures = 0
+        self._promised: tuple[int, list[list[int]]] | None = None  # an epoch as it should be
         self._totals = {"batches": 0, "samples": 0, "waited_seconds": 0.0, "failures": 0}
 
     # What torch's loader shows.
@@ -329,7 +332,7 @@ class DataLoader:
         """A batch; None if nothing was left of it after failures."""
         pipeline = self._pipeline
         if pipeline is None:
-            raise BeladyError("the loader was closed while it was iterated; make a new one")
+            raise BeladyError("the loader was closed, or has failed, while it was iterated")
         began = time.monotonic()
         try:
             taken = self._wait(pipeline)
@@ -350,7 +353,7 @@ class DataLoader:
         batch, outcome = taken
         delivery = deliver(batch, outcome, self._options.on_error, self._epoch)
         self._totals["samples"] += len(batch) - len(delivery.failures)
-        self._count_failures(delivery.failures)
+        self._count_failures(batch, delivery.failures)
         return self._pinned(delivery.value) if delivery.value is not None else None
 
     def _passed(self, pipeline: Pipeline) -> None:
@@ -374,19 +377,26 @@ class DataLoader:
                 raise TimeoutError(f"no batch came within {timeout:g} s; waiting for {reason}")
             log.warning("belady has been waiting for %.0f s, for %s", waited, reason)
 
-    def _count_failures(self, failures: list[Any]) -> None:
-        for failure in failures:
+    def _count_failures(self, batch: _native.Batch, undecoded: list[DecodeError]) -> None:
+        """Failures of this batch; what the engine has read ahead does not count yet."""
+        for failure in undecoded:
             log.warning("left out: %s", str(failure).splitlines()[0])
-        self._totals["failures"] += len(failures)
+        failed = [failure.path for failure in undecoded]
         allowed = self._options.max_failures
-        if allowed is None or self._options.on_error == "raise" or self._pipeline is None:
-            return
-        unread = self._pipeline.native.stats().get("bad_samples", 0)
-        total = int(self._totals["failures"]) + unread
-        if total > allowed:
-            last = failures[-1].path if failures else "one that could not be read"
+        if allowed is not None and self._options.on_error != "raise":
+            failed += self._unread(batch)
+        self._totals["failures"] += len(failed)
+        if allowed is not None and failed and self._totals["failures"] > allowed:
             self._stop()
-            raise too_many(total, allowed, last)
+            raise too_many(int(self._totals["failures"]), allowed, failed[-1])
+
+    def _unread(self, batch: _native.Batch) -> list[str]:
+        """Paths of samples that should be in a batch and could not be read."""
+        if self._promised is None or self._promised[0] != self._epoch:
+            self._promised = (self._epoch, self.peek())
+        there = set(batch.ids)
+        promised = self._promised[1][self._delivered - 1]
+        return [self._data.paths[sample] for sample in promised if sample not in there]
 
     def _pinned(self, value: Any) -> Any:
         if not self._options.pin_memory:
@@ -462,8 +472,6 @@ def _dataset(data: object) -> Dataset:
     if isinstance(data, Mixture):
         return data.dataset
     if isinstance(data, Dataset):
-        if len(data) == 0:
-            raise ValueError(f"{data.path} has no samples, so there is nothing to load")
         return data
     if isinstance(data, str):
         raise TypeError(f'a loader takes a dataset; open it first: belady.open("{data}")')
@@ -486,8 +494,10 @@ def _engine(
         return engine
     cache = given["cache"]
     if cache is None:
+        # All of the dataset, with what rounding up costs.
+        whole = data.total_bytes + _ROUNDING * len(data) + _ROUNDING**2
+        quotas = arguments.default_tiers(whole, world.local_size)
         # Divided by the number of ranks already, so given as for one.
-        quotas = arguments.default_tiers(data.total_bytes, world.local_size)
         cache = [("ram", quota * world.local_size) for _, quota in quotas]
     return Engine(
         cache,

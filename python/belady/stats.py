@@ -37,7 +37,8 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _leaves(value: Any, name: str = "") -> list[tuple[str, Any]]:
     if isinstance(value, dict):
-        items: Any = value.items()
+        # Histograms are for Prometheus; their count, sum and largest value are for people.
+        items: Any = [(key, item) for key, item in value.items() if key != "buckets"]
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         items = enumerate(value)
     else:

@@ -71,7 +71,7 @@ def test_closing_and_going_on(data: belady.Dataset) -> None:
     iterator = iter(loader)
     next(iterator)
     loader.close()
-    with pytest.raises(belady.BeladyError, match="closed while it was iterated"):
+    with pytest.raises(belady.BeladyError, match="was closed, or has failed"):
         next(iterator)
 
 
@@ -84,14 +84,14 @@ def test_training_and_validation_share_an_engine(
     for _ in range(3):
         assert len(ids(train)) == 4
         assert [id_ for batch in ids(validate) for id_ in batch] == list(range(100))
-    assert engine.stats()["delivered_samples"] == 3 * 160
+    assert engine.stats()["delivered"]["samples"] == 3 * 160
 
 
 def test_later_epochs_come_from_the_cache(data: belady.Dataset) -> None:
     loader = make(data, batch_size=16, shuffle=True, cache="ram:10MiB", epochs=4)
     for _ in range(4):
         ids(loader)
-    source = loader.stats()["engine"]["source_bytes"]
+    source = loader.stats()["engine"]["source"]["bytes"]
     assert source == data.total_bytes
 
 
@@ -167,10 +167,8 @@ def test_figures_are_a_plain_dict_and_a_table(data: belady.Dataset) -> None:
 
 def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.bin").write_bytes(b"")
-    data = belady.records(tmp_path, 64)
-    assert len(data) == 0
-    with pytest.raises(ValueError, match="has no samples"):
-        make(data, batch_size=4)
+    with pytest.raises(ValueError, match="no samples in"):
+        belady.records(tmp_path, 64)
 
 
 def test_a_staging_buffer_that_is_too_small_says_what_it_needs(data: belady.Dataset) -> None:
