@@ -8,17 +8,28 @@ where its samples come from. Code that moves batches to a device keeps that know
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _native
 
+if TYPE_CHECKING:
+    from .dataset import Dataset
+
 Sample = _native.Sample
+
+_UNKNOWN = (
+    "this batch was made from another one and no longer knows its samples; "
+    "take ids and paths from the batch that the loader gave"
+)
 
 
 class Batch(tuple[Any, ...]):
     """A batch: `(samples, labels)`, or what `decode` and `collate_fn` made of them."""
 
+    #: Where ids come from, as long as the samples themselves are lent.
     _source: _native.Batch | None
+    #: Where paths come from.
+    _dataset: Dataset | None
     _ids: list[int] | None
     _paths: list[str] | None
     _epoch: int | None
@@ -26,21 +37,27 @@ class Batch(tuple[Any, ...]):
 
     def __new__(cls, fields: Iterable[Any] = ()) -> Batch:
         self = super().__new__(cls, fields)
-        self._source = self._ids = self._paths = self._epoch = self._iteration = None
+        self._source = self._dataset = self._ids = self._paths = None
+        self._epoch = self._iteration = None
         return self
 
     @property
     def ids(self) -> list[int]:
         """Ids of the samples: without those that were skipped, with substitutes."""
+        if self._ids is None and self._source is not None:
+            self._ids = self._source.ids
         if self._ids is None:
-            self._ids = self._lent().ids
+            raise AttributeError(_UNKNOWN)
         return self._ids
 
     @property
     def paths(self) -> list[str]:
         """Where the samples lie."""
         if self._paths is None:
-            self._paths = self._lent().paths()
+            if self._dataset is None:
+                raise AttributeError(_UNKNOWN)
+            paths = self._dataset.paths
+            self._paths = [paths[sample] for sample in self.ids]
         return self._paths
 
     @property
@@ -75,14 +92,6 @@ class Batch(tuple[Any, ...]):
         moved = Batch(_applied(function, method, field) for field in self)
         moved.__dict__.update(self.__dict__)
         return moved
-
-    def _lent(self) -> _native.Batch:
-        if self._source is None:
-            raise AttributeError(
-                "this batch was made from another one and no longer knows its samples; "
-                "take ids and paths from the batch that the loader gave"
-            )
-        return self._source
 
     def __reduce__(self) -> tuple[Any, ...]:
         known: dict[str, Any] = {"_ids": None, "_paths": None, "_epoch": self._epoch, "_iteration": self._iteration}

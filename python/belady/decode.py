@@ -9,12 +9,15 @@ from __future__ import annotations
 import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _native
 from .batch import Batch
 from .collate import collate
 from .errors import BeladyError, DecodeError
+
+if TYPE_CHECKING:
+    from .dataset import Dataset
 
 
 class Failure(NamedTuple):
@@ -118,22 +121,28 @@ class Delivery(NamedTuple):
     failures: list[DecodeError]
 
 
-def deliver(batch: _native.Batch, outcome: Outcome, on_error: str, epoch: int) -> Delivery:
+def deliver(
+    batch: _native.Batch, outcome: Outcome, work: Work, epoch: int, data: Dataset
+) -> Delivery:
     """Puts names to samples, and raises what has to be raised."""
     errors = [named(failure, batch) for failure in outcome.failures]
-    if errors and on_error == "raise":
+    if errors and work.on_error == "raise":
         raise errors[0] from outcome.failures[0].error
     value = outcome.value
     if type(value) in (tuple, list):
         value = Batch(value)
     if isinstance(value, Batch):
-        value._source = batch
+        value._dataset = data
         value._epoch = epoch
         value._iteration = batch.iteration
         if outcome.kept is not None:
-            ids, paths = batch.ids, batch.paths()
+            ids = batch.ids
             value._ids = [ids[position] for position in outcome.kept]
-            value._paths = [paths[position] for position in outcome.kept]
+        elif work.decode is None and work.collate_fn is None:
+            value._source = batch
+        else:
+            # Whoever keeps what was decoded need not keep the bytes it was made from.
+            value._ids = batch.ids
     return Delivery(value, errors)
 
 

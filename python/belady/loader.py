@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -144,6 +145,7 @@ class DataLoader:
             asked_ahead=options_.asked_ahead(given),
             persistent=persistent_workers and num_workers > 0,
         )
+        self._lends_knowingly = writable is False
         self._given_sampler = (sampler, batch_sampler)
         self._pipeline: Pipeline | None = None
         self._order = self._choice.order()
@@ -330,6 +332,7 @@ class DataLoader:
 
     def _take(self) -> Any:
         """A batch; None if nothing was left of it after failures."""
+        self._stop_lending()
         pipeline = self._pipeline
         if pipeline is None:
             raise BeladyError("the loader was closed, or has failed, while it was iterated")
@@ -351,10 +354,19 @@ class DataLoader:
             raise BeladyError(f"epoch {self._epoch} ended before all of its batches came")
         self._passed(pipeline)
         batch, outcome = taken
-        delivery = deliver(batch, outcome, self._options.on_error, self._epoch)
+        delivery = deliver(batch, outcome, pipeline.work, self._epoch, self._data)
         self._totals["samples"] += len(batch) - len(delivery.failures)
         self._count_failures(batch, delivery.failures)
         return self._pinned(delivery.value) if delivery.value is not None else None
+
+    def _stop_lending(self) -> None:
+        """A framework that was imported since the loader was made writes where it likes."""
+        if self._options.writable or self._lends_knowingly or not options_.frameworks():
+            return
+        self._options = replace(self._options, writable=True)
+        if self._pipeline is not None:
+            self._stop()
+            self._pipeline = self._start(Position(self._epoch, self._delivered))
 
     def _passed(self, pipeline: Pipeline) -> None:
         pipeline.passed()

@@ -93,7 +93,9 @@ def checked(given: dict[str, Any], world: World) -> Options:
         policy=arguments.choice(given["policy"], "policy", POLICIES),
         on_error=arguments.choice(given["on_error"], "on_error", ON_ERROR),
         max_failures=_optional(given["max_failures"], "max_failures"),
-        writable=_writable(given["writable"], decode),
+        writable=_writable(
+            given["writable"], decode is not None or (collate_fn is not None and workers > 0)
+        ),
         cache_share=arguments.share(given["cache_share"], "cache_share"),
         trace=None if given["trace"] is None else arguments.path(given["trace"], "trace"),
     )
@@ -137,8 +139,12 @@ def _staging(value: object) -> int:
     return staging
 
 
-def _writable(value: object, decode: object) -> bool:
+def _writable(value: object, works: bool) -> bool:
     if value is not None:
         return arguments.flag(value, "writable")
-    frameworks = ("torch", "jax", "tensorflow")
-    return decode is not None or any(name in sys.modules for name in frameworks)
+    return works or frameworks()
+
+
+def frameworks() -> bool:
+    """Whether something is imported whose tensors ignore that memory is read-only."""
+    return any(name in sys.modules for name in ("torch", "jax", "tensorflow"))

@@ -52,7 +52,8 @@ class Pipeline:
         self._last = options.epochs if left is not None and left > 0 else None
         self._pid = os.getpid()
         try:
-            self._feed = _feed(self.native, options, seed)
+            self.work = Work(options.decode, options.collate_fn, options.on_error)
+            self._feed = _feed(self.native, self.work, options, seed)
         except BaseException:
             self.native.close()
             raise
@@ -86,8 +87,7 @@ class Pipeline:
             self._feed.close()
 
 
-def _feed(native: _native.Loader, options: Options, seed: int) -> Feed:
-    work = Work(options.decode, options.collate_fn, options.on_error)
+def _feed(native: _native.Loader, work: Work, options: Options, seed: int) -> Feed:
     if options.processes:
         processes = Processes(
             native,

@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 import belady
+from belady.decode import Failure, kept_positions
 from support import ids, make, read_all
 
 WAYS = [{"num_workers": 0}, {"num_workers": 2}]
@@ -98,6 +102,16 @@ def test_what_decode_looks_at_stays_as_it_is(data: belady.Dataset, way: dict[str
     loader.close()
 
 
+@ways
+def test_keeping_what_was_decoded_keeps_no_staging_buffer(
+    data: belady.Dataset, way: dict[str, Any]
+) -> None:
+    with make(data, batch_size=10, decode=length, staging="200KB", **way) as loader:
+        kept = [batch for _ in range(4) for batch in loader]
+    assert len(kept) == 24
+    assert kept[7].paths == [data.paths[id_] for id_ in kept[7].ids]
+
+
 def pairs(samples: list[Any]) -> list[tuple[int, int]]:
     return [(len(sample), label) for sample, label in samples]
 
@@ -117,6 +131,18 @@ def named(samples: list[Any]) -> dict[str, Any]:
 def test_a_dict_of_collate_fn_is_given_as_it_is(data: belady.Dataset, way: dict[str, Any]) -> None:
     with make(data, batch_size=25, collate_fn=named, **way) as loader:
         assert list(loader) == [{"count": 25}, {"count": 25}, {"count": 10}]
+
+
+@given(st.lists(st.booleans(), max_size=12), st.sampled_from(["skip", "replace"]))
+def test_which_samples_are_kept(good: list[bool], on_error: str) -> None:
+    samples = [None if fine else Failure(p, ValueError(), "") for p, fine in enumerate(good)]
+    fine = [p for p, ok in enumerate(good) if ok]
+    expected = fine
+    if on_error == "replace" and fine:
+        expected = [
+            next((q for q in range(p, len(good)) if good[q]), fine[0]) for p in range(len(good))
+        ]
+    assert kept_positions(samples, on_error) == expected
 
 
 def fails_on_owls(sample: Any, label: int) -> int:

@@ -80,6 +80,13 @@ def test_writable_by_default_where_a_framework_is_imported(
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert not make(data)._options.writable
     assert make(data, decode=lambda sample, label: 0)._options.writable
+    lending, knowing = make(data, batch_size=20), make(data, batch_size=20, writable=False)
+    for loader in (lending, knowing):
+        next(iterator := iter(loader))
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        assert [batch.ids for batch in iterator] == [list(range(20, 40)), list(range(40, 60))]
+        monkeypatch.delitem(sys.modules, "torch")
+    assert lending._options.writable and not knowing._options.writable
 
 
 def test_tensors_outlive_the_loader(record_data: belady.Dataset) -> None:

@@ -150,8 +150,14 @@ SAMPLERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("same_generator", [False, True])
+# Run ahead, other samplers cannot share their generator with the loader's base seeds.
+SHARING = ("random", "sequential", "random by default generator", "list")
+
+
+@pytest.mark.parametrize(
+    ("name", "same_generator"),
+    [(name, False) for name in SAMPLERS] + [(name, True) for name in SHARING],
+)
 def test_samplers_of_the_user_give_their_own_order(
     data: belady.Dataset, name: str, same_generator: bool
 ) -> None:
@@ -164,8 +170,6 @@ def test_samplers_of_the_user_give_their_own_order(
             sampler=SAMPLERS[name](generator),
             generator=generator if same_generator else None,
         )
-        if same_generator and name in ("replacement", "subset", "weighted"):
-            pytest.skip("run ahead, it cannot share its generator with the loader's base seeds")
         return [[of(batch) for batch in loader] for _ in range(3)]
 
     assert run(make, data) == run(TorchLoader, Ids(60))
