@@ -152,10 +152,3 @@ def named(failure: Failure, batch: _native.Batch) -> DecodeError:
     what = f"{type(failure.error).__name__}: {failure.error}"
     text = f"decode failed on {path}: {what}\n\n{failure.lines.rstrip()}"
     return DecodeError(text, batch.ids[failure.position], path)
-
-
-def too_many(failures: int, allowed: int, last: str) -> BeladyError:
-    """More samples failed than the user puts up with."""
-    return BeladyError(
-        f"{failures} samples failed, and max_failures is {allowed}; the last was {last}"
-    )

@@ -22,6 +22,8 @@ from .stats import Stats
 
 _DEFAULT_RETRIES = 5
 _DEFAULT_READ_TIMEOUT = 30.0
+#: Bytes that a sample in RAM may take beyond its own.
+_ROUNDING = 512
 
 
 class Engine:
@@ -29,7 +31,7 @@ class Engine:
 
     - `cache`: tiers, fastest first: "ram:40GiB", "/local/nvme:500GiB". Quotas are for the whole
       node and are divided among the processes of the job that run on it. None is a quarter of
-      the memory that is free (see `default_cache` for why); an empty list is no cache.
+      the memory that is free; an empty list is no cache.
     - `threads`: threads that load; "auto" is four a core, from 8 to 32.
     - `retries`, `read_timeout`: a read that fails is tried so many times more, and one without
       an answer after so many seconds counts as failed.
@@ -127,3 +129,33 @@ def serve(native: _native.Engine, address: object) -> str:
 
 def _names() -> list[str]:
     return ["cache", "threads", "retries", "read_timeout", "system", "metrics", "rank", "world_size"]
+
+
+def for_loader(given: dict[str, Any], data: Dataset, world: distributed.World) -> Engine:
+    """The engine that a loader was given, or one of its own, by the loader's arguments."""
+    engine: object = given["engine"]
+    names = ("cache", "retries", "read_timeout", "metrics")
+    if engine is not None:
+        if not isinstance(engine, Engine):
+            raise TypeError(f"engine has to be a belady.Engine, not {type(engine).__name__}")
+        for name in names:
+            if given[name] is not None:
+                raise ValueError(f"{name} belongs to the engine; give it to belady.Engine({name}=...)")
+        return engine
+    cache = given["cache"]
+    if cache is None:
+        # All of the dataset, with what rounding up costs.
+        whole = data.total_bytes + _ROUNDING * len(data) + _ROUNDING**2
+        quotas = arguments.default_tiers(whole, world.local_size)
+        # Divided by the number of ranks already, so given as for one.
+        cache = [("ram", quota * world.local_size) for _, quota in quotas]
+    return Engine(
+        cache,
+        retries=_DEFAULT_RETRIES if given["retries"] is None else given["retries"],
+        read_timeout=_DEFAULT_READ_TIMEOUT
+        if given["read_timeout"] is None
+        else given["read_timeout"],
+        metrics=given["metrics"],
+        rank=given["rank"],
+        world_size=given["world_size"],
+    )

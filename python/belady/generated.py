@@ -59,13 +59,27 @@ class GeneratorOrder(Order):
         self._origin = (0, self._present())
         self._begun: tuple[int, State] | None = None
         self._exhausted = True
+        #: What the engine was told to read.
+        self._read: _native.Orders | None = None
         self._based(self._present(), 0)
 
     def start(self, epoch: int, batch: int) -> _native.Orders:
         return self.native.start_at(epoch - self._base, batch)
 
     def drawn(self, epoch: int) -> tuple[list[int], list[int]] | None:
-        return self.native.epoch(epoch - self._base)
+        if self._begun is not None and self._begun[0] == epoch:
+            return self.native.epoch(epoch - self._base)
+        state, base = self._upcoming(), self._base
+        if epoch >= base and self._expected(epoch) == state:
+            return self.native.epoch(epoch - base)
+        self._based(state, epoch)
+        return self.native.epoch(0)
+
+    def _upcoming(self) -> State:
+        """Where the generator is when the next epoch begins."""
+        if self._generator is None and self._begun is not None and not self._exhausted:
+            return self._left_early(*self._begun)
+        return self._present()
 
     def _based(self, state: State, epoch: int) -> None:
         """Draws from this state on, which is where `epoch` begins; the engine counts from it."""
@@ -127,12 +141,10 @@ class GeneratorOrder(Order):
 
     def begin(self, epoch: int) -> bool:
         self._base_seed()
-        present = self._present()
-        if self._begun is not None and not self._exhausted:
-            present = self._left_early(*self._begun) if self._generator is None else present
-        fresh = epoch < self._base or self._expected(epoch) != present
-        if fresh:
+        present = self._upcoming()
+        if epoch < self._base or self._expected(epoch) != present:
             self._based(present, epoch)
+        fresh, self._read = self._read is not self.native, self.native
         self._begun = (epoch, present)
         self._exhausted = False
         if self._generator is not None:
@@ -183,7 +195,7 @@ class GeneratorOrder(Order):
     def state(self, epoch: int) -> dict[str, Any]:
         if self._begun is not None and self._begun[0] == epoch:
             return {"generator": self._begun[1].text(), "draws": self._draws}
-        return {"generator": self._present().text(), "draws": self._draws}
+        return {"generator": self._upcoming().text(), "draws": self._draws}
 
     def restore(self, state: dict[str, Any], epoch: int) -> None:
         drawn = State.from_text(state["generator"])

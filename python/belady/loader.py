@@ -10,7 +10,6 @@ effect. Making a new one ends the one before, in mid-epoch if need be, as leavin
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,19 +18,15 @@ from typing import Any
 
 from . import _native, arguments, choose, distributed, options as options_, state
 from .dataset import Dataset
-from .decode import deliver, too_many
-from .engine import _DEFAULT_READ_TIMEOUT, _DEFAULT_RETRIES, Engine
+from .decode import deliver
+from .engine import Engine, for_loader
 from .errors import BeladyError, DecodeError, SampleError
+from .failures import Failures
 from .mixing import Mixture
 from .pipeline import Pipeline
 from .samplers import LoaderBatchSampler, LoaderSampler
 from .state import Position
 from .stats import Stats
-
-#: Bytes that a sample in RAM may take beyond its own.
-_ROUNDING = 512
-
-log = logging.getLogger("belady")
 
 
 class DataLoader:
@@ -90,7 +85,7 @@ class DataLoader:
         sampler: Any = None,
         batch_sampler: Any = None,
         num_workers: int = 0,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
@@ -149,15 +144,16 @@ class DataLoader:
         self._given_sampler = (sampler, batch_sampler)
         self._pipeline: Pipeline | None = None
         self._order = self._choice.order()
-        self.engine = _engine(given, engine, self._data, self._world)
+        self.engine = for_loader(given, self._data, self._world)
         self._data.serve_from(self.engine)
         self._epoch = 0  # of the iteration that goes on, or comes next
         self._begun = False
         self._delivered = 0  # batches of this epoch
         self._jumped = False
         self._iteration: _Epoch | None = None
+        self._failures = Failures(self._data, self._options)
         self._promised: tuple[int, list[list[int]]] | None = None  # an epoch as it should be
-        self._totals = {"batches": 0, "samples": 0, "waited_seconds": 0.0, "failures": 0}
+        self._totals = {"batches": 0, "samples": 0, "waited_seconds": 0.0}
 
     # What torch's loader shows.
 
@@ -338,7 +334,7 @@ class DataLoader:
             raise BeladyError("the loader was closed, or has failed, while it was iterated")
         began = time.monotonic()
         try:
-            taken = self._wait(pipeline)
+            taken = pipeline.wait(self._options.timeout, self._options.stall_after)
         except (TimeoutError, KeyboardInterrupt):
             raise
         except SampleError:
@@ -374,41 +370,17 @@ class DataLoader:
         self._totals["batches"] += 1
         self._order.delivered(self._epoch, self._delivered)
 
-    def _wait(self, pipeline: Pipeline) -> Any:
-        waited, timeout = 0.0, self._options.timeout
-        while True:
-            step = self._options.stall_after
-            if timeout:
-                step = min(step, timeout - waited)
-            try:
-                return pipeline.next(step)
-            except TimeoutError:
-                waited += step
-            reason = pipeline.waiting_for()
-            if timeout and waited >= timeout:
-                raise TimeoutError(f"no batch came within {timeout:g} s; waiting for {reason}")
-            log.warning("belady has been waiting for %.0f s, for %s", waited, reason)
-
     def _count_failures(self, batch: _native.Batch, undecoded: list[DecodeError]) -> None:
-        """Failures of this batch; what the engine has read ahead does not count yet."""
-        for failure in undecoded:
-            log.warning("left out: %s", str(failure).splitlines()[0])
-        failed = [failure.path for failure in undecoded]
-        allowed = self._options.max_failures
-        if allowed is not None and self._options.on_error != "raise":
-            failed += self._unread(batch)
-        self._totals["failures"] += len(failed)
-        if allowed is not None and failed and self._totals["failures"] > allowed:
+        self._failures.undecoded(undecoded)
+        if self._failures.bounded:
+            if self._promised is None or self._promised[0] != self._epoch:
+                self._promised = (self._epoch, self.peek())
+            self._failures.unread(self._promised[1][self._delivered - 1], batch.ids)
+        try:
+            self._failures.check()
+        except BeladyError:
             self._stop()
-            raise too_many(int(self._totals["failures"]), allowed, failed[-1])
-
-    def _unread(self, batch: _native.Batch) -> list[str]:
-        """Paths of samples that should be in a batch and could not be read."""
-        if self._promised is None or self._promised[0] != self._epoch:
-            self._promised = (self._epoch, self.peek())
-        there = set(batch.ids)
-        promised = self._promised[1][self._delivered - 1]
-        return [self._data.paths[sample] for sample in promised if sample not in there]
+            raise
 
     def _pinned(self, value: Any) -> Any:
         if not self._options.pin_memory:
@@ -431,6 +403,7 @@ class DataLoader:
     def stats(self) -> Stats:
         """What was delivered and waited for, and what the engine did; `str()` is a table."""
         values: dict[str, Any] = {"epoch": self.epoch, "batch": self._delivered, **self._totals}
+        values["failures"] = self._failures.count
         if self._pipeline is not None:
             values["engine"] = self._pipeline.native.stats()
         else:
@@ -461,6 +434,12 @@ class DataLoader:
         if getattr(self, "_pipeline", None) is not None:
             self.close()
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a DataLoader has threads and cannot be pickled; send the dataset, and make a loader "
+            "in the other process"
+        )
+
     def __repr__(self) -> str:
         return f"<belady.DataLoader of {self._data!r}>"
 
@@ -490,36 +469,6 @@ def _dataset(data: object) -> Dataset:
     raise TypeError(
         f"a loader takes a dataset of belady.open or a belady.Mixture, not {type(data).__name__}; "
         "use torch's own DataLoader for datasets written in Python"
-    )
-
-
-def _engine(
-    given: dict[str, Any], engine: Engine | None, data: Dataset, world: distributed.World
-) -> Engine:
-    names = ("cache", "retries", "read_timeout", "metrics")
-    if engine is not None:
-        if not isinstance(engine, Engine):
-            raise TypeError(f"engine has to be a belady.Engine, not {type(engine).__name__}")
-        for name in names:
-            if given[name] is not None:
-                raise ValueError(f"{name} belongs to the engine; give it to belady.Engine({name}=...)")
-        return engine
-    cache = given["cache"]
-    if cache is None:
-        # All of the dataset, with what rounding up costs.
-        whole = data.total_bytes + _ROUNDING * len(data) + _ROUNDING**2
-        quotas = arguments.default_tiers(whole, world.local_size)
-        # Divided by the number of ranks already, so given as for one.
-        cache = [("ram", quota * world.local_size) for _, quota in quotas]
-    return Engine(
-        cache,
-        retries=_DEFAULT_RETRIES if given["retries"] is None else given["retries"],
-        read_timeout=_DEFAULT_READ_TIMEOUT
-        if given["read_timeout"] is None
-        else given["read_timeout"],
-        metrics=given["metrics"],
-        rank=given["rank"],
-        world_size=given["world_size"],
     )
 
 

@@ -8,6 +8,7 @@ loads a checkpoint.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import weakref
 
@@ -20,6 +21,8 @@ from .options import Options
 from .orders import Order
 from .state import Position
 from .workers import Processes, context_of
+
+log = logging.getLogger("belady")
 
 
 class Pipeline:
@@ -64,9 +67,19 @@ class Pipeline:
         beyond = self._last is not None and position.epoch >= self._last
         return self.at == position and not beyond
 
-    def next(self, timeout: float | None) -> Taken | None:
-        """The next batch; None after the last one of the run. Raises TimeoutError."""
-        return self._feed.next(timeout)
+    def wait(self, timeout: float, stall_after: float) -> Taken | None:
+        """The next batch, however long it takes, or for `timeout` seconds if that is not 0."""
+        waited = 0.0
+        while True:
+            step = min(stall_after, timeout - waited) if timeout else stall_after
+            try:
+                return self._feed.next(step)
+            except TimeoutError:
+                waited += step
+            reason = self._feed.waiting_for()
+            if timeout and waited >= timeout:
+                raise TimeoutError(f"no batch came within {timeout:g} s; waiting for {reason}")
+            log.warning("belady has been waiting for %.0f s, for %s", waited, reason)
 
     def passed(self) -> None:
         """A batch, or an error in its place, is with the user."""
@@ -75,10 +88,6 @@ class Pipeline:
     def epoch_over(self) -> None:
         """What comes next is the first batch of the next epoch."""
         self.at = Position(self.at.epoch + 1, 0)
-
-    def waiting_for(self) -> str:
-        """What it waits for, in words."""
-        return self._feed.waiting_for()
 
     def close(self) -> None:
         """Ends it from any state; nothing in a forked child, where its threads are not."""

@@ -145,12 +145,13 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("decode", ["None", "lambda sample, label: len(sample)"])
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("order", ["shuffle=True", "sampler=list(range(60))"])
 def test_the_interpreter_ends_quietly_with_a_live_iterator(
-    photos: Path, decode: str, workers: int
+    photos: Path, decode: str, workers: int, order: str
 ) -> None:
     done = run(f"""
         import belady
-        loader = belady.DataLoader(belady.open({str(photos)!r}), batch_size=2, shuffle=True,
+        loader = belady.DataLoader(belady.open({str(photos)!r}), batch_size=2, {order},
                                    cache="ram:1MiB", decode={decode}, num_workers={workers})
         iterator = iter(loader)
         next(iterator)

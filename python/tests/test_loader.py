@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import shutil
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,24 @@ def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
 def test_a_staging_buffer_that_is_too_small_says_what_it_needs(data: belady.Dataset) -> None:
     with pytest.raises((ValueError, belady.BeladyError), match="staging"):
         next(iter(make(data, batch_size=60, staging=1000)))
+
+
+def test_metrics_for_prometheus(data: belady.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BELADY_METRICS_TOKEN", "secret")
+    loader = make(data, batch_size=16, metrics="127.0.0.1:0")
+    ids(loader)
+    request = urllib.request.Request(
+        f"http://{loader.engine.metrics_address}/metrics",
+        headers={"Authorization": "Bearer secret"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert "belady_delivered_samples_total 60" in answer.read().decode()
+    assert "belady_delivered_samples_total 60" in loader.engine.metrics_text()
+
+
+def test_a_loader_is_not_pickled(data: belady.Dataset) -> None:
+    with pytest.raises(TypeError, match="send the dataset"):
+        pickle.dumps(make(data))
 
 
 @pytest.mark.parametrize(

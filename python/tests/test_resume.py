@@ -123,6 +123,16 @@ def test_after_an_early_end_the_generator_is_where_it_was(data: belady.Dataset) 
     assert [ids(second), ids(second)] == [expected[0][2:], expected[1]]
 
 
+def test_after_an_early_end_and_set_epoch(data: belady.Dataset) -> None:
+    straight, first = fresh(data, "shuffle"), fresh(data, "shuffle")
+    for loader in (straight, first):
+        next(iter(loader))
+        loader.set_epoch(1)
+    second = fresh(data, "shuffle")
+    second.load_state_dict(saved(first))
+    assert [ids(second), ids(second)] == [ids(straight), ids(straight)]
+
+
 def test_a_state_does_not_count_what_was_decoded_ahead(data: belady.Dataset) -> None:
     loader = fresh(data, "shuffle", decode=lambda sample, label: len(sample), prefetch_factor=4)
     iterator = iter(loader)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import (
     BatchSampler,
+    Dataset,
     DistributedSampler,
     RandomSampler,
     SequentialSampler,
@@ -24,7 +25,7 @@ from support import ids, make
 EPOCHS = 4
 
 
-class Ids:
+class Ids(Dataset[int]):
     """A dataset for torch that gives ids."""
 
     def __init__(self, samples: int) -> None:
@@ -241,6 +242,11 @@ def test_the_sampler_shows_what_comes(data: belady.Dataset) -> None:
     loader = make(data, batch_size=25, shuffle=True)
     shown = list(loader.batch_sampler)
     assert [id_ for batch in shown for id_ in batch] == list(loader.sampler)
+    assert ids(loader) == shown
+    next(iter(loader))  # left early
+    loader.set_epoch(2)
+    shown = list(loader.batch_sampler)
+    assert shown == list(loader.batch_sampler)
     assert ids(loader) == shown
     assert len(loader.batch_sampler) == 3
     assert loader.batch_sampler.batch_size == 25
