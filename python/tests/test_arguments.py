@@ -129,7 +129,7 @@ WRONG: list[tuple[str, object, type[Exception], str]] = [
 
 @pytest.mark.parametrize(("name", "value", "error", "sentence"), WRONG)
 def test_a_wrong_value_is_told_when_the_loader_is_made(
-    data: belady.Dataset, name: str, value: object, error: type[Exception], sentence: str
+    data: belady.Dataset, name: str, value: Any, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
         belady.DataLoader(data, **{name: value})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader as TorchLoader
@@ -69,7 +70,7 @@ def test_pickled_it_is_opened_anew_and_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_under_torchs_own_workers(data: belady.Dataset, method: str) -> None:
-    loader = TorchLoader(
+    loader: Any = TorchLoader(
         data,  # type: ignore[arg-type]
         batch_size=8,
         num_workers=2,
@@ -86,7 +87,7 @@ def test_under_torchs_workers_while_a_loader_of_ours_runs(
     ours = make(data, batch_size=8, shuffle=True, cache=["ram:50KB", f"{tmp_path}:10MiB"])
     iterator = iter(ours)
     next(iterator)
-    theirs = TorchLoader(data, batch_size=8, num_workers=2)  # type: ignore[arg-type]
+    theirs: Any = TorchLoader(data, batch_size=8, num_workers=2)  # type: ignore[arg-type]
     for _ in range(2):
         samples = [sample for batch in theirs for sample in batch[0]]
         assert samples == [sample for sample, _ in data]

@@ -62,7 +62,7 @@ def test_torch_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         get_rank=lambda: 1,
         get_world_size=lambda: 2,
     )
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=together))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=together))
     assert world(environment=TORCHRUN).rank == 1
 
 

@@ -183,7 +183,7 @@ def test_torch_samplers_of_the_user(data: belady.Dataset) -> None:
         return make(data, batch_size=7, sampler=RandomSampler(data, generator=generator))
 
     def distributed() -> belady.DataLoader:
-        return make(data, batch_size=7, sampler=DistributedSampler(data, 2, 1))
+        return make(data, batch_size=7, sampler=DistributedSampler(data, 2, 1))  # type: ignore[arg-type]
 
     for build in (random, distributed):
         straight = build()

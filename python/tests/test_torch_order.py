@@ -64,7 +64,7 @@ def test_several_ranks_are_a_distributed_sampler(
     data: belady.Dataset, world_size: int, shuffle: bool, drop_last: bool
 ) -> None:
     for rank in (0, world_size - 1):
-        sampler = DistributedSampler(Ids(60), world_size, rank, shuffle=shuffle, seed=3)
+        sampler: Any = DistributedSampler(Ids(60), world_size, rank, shuffle=shuffle, seed=3)
         torch_loader = TorchLoader(Ids(60), 7, sampler=sampler, drop_last=drop_last)
         loader = make(
             data,
@@ -189,8 +189,12 @@ def test_a_batch_sampler_gives_its_own_batches(data: belady.Dataset) -> None:
     assert loader.batch_sampler is batches
 
 
+def distributed_sampler() -> Any:
+    return DistributedSampler(Ids(60), 4, 1, seed=6, drop_last=True)
+
+
 def test_a_distributed_sampler_of_the_user_decides_by_its_epoch(data: belady.Dataset) -> None:
-    ours, torchs = (DistributedSampler(Ids(60), 4, 1, seed=6, drop_last=True) for _ in range(2))
+    ours, torchs = (distributed_sampler() for _ in range(2))
     loader = make(data, batch_size=4, sampler=ours)
     torch_loader = TorchLoader(Ids(60), 4, sampler=torchs)
     for epoch in (0, 1, 2, 7, 7, 3):
