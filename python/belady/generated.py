@@ -59,21 +59,47 @@ class GeneratorOrder(Order):
         self._origin = (0, self._present())
         self._begun: tuple[int, State] | None = None
         self._exhausted = True
+        #: Batches after which epochs are supposed to be left.
+        self._cut: int | None = None
         #: What the engine was told to read.
         self._read: _native.Orders | None = None
         self._based(self._present(), 0)
 
-    def start(self, epoch: int, batch: int) -> _native.Orders:
+    def start(self, epoch: int, batch: int, cut: int | None, samples: int) -> _native.Orders:
+        assert self._begun is not None and self._begun[0] == epoch
+        self._cut = cut
+        self._based(self._begun[1], epoch)
+        self._read = self.native
+        return super().start(epoch, batch, cut, samples)
+
+    def uncut(self, epoch: int, batch: int) -> _native.Orders:
         return self.native.start_at(epoch - self._base, batch)
 
-    def drawn(self, epoch: int) -> tuple[list[int], list[int]] | None:
-        if self._begun is not None and self._begun[0] == epoch:
-            return self.native.epoch(epoch - self._base)
-        state, base = self._upcoming(), self._base
-        if epoch >= base and self._expected(epoch) == state:
-            return self.native.epoch(epoch - base)
-        self._based(state, epoch)
-        return self.native.epoch(0)
+    def drawn(self, epoch: int) -> tuple[list[int], list[int]]:
+        begun = self._begun is not None and self._begun[0] == epoch
+        state = self._begun[1] if self._begun is not None and begun else self._upcoming()
+        return self._drawn_from(state, epoch)
+
+    def supposed(self, epoch: int) -> tuple[list[int], list[int]]:
+        return self._drawn_from(self._expected(epoch), epoch)
+
+    def _drawn_from(self, state: State, epoch: int) -> tuple[list[int], list[int]]:
+        """The part of this rank of the epoch that begins at `state`."""
+        whole = _native.Orders.loader(
+            samples=self._samples,
+            batch=self._samples,
+            state=state.blob(),
+            first_epoch=epoch,
+            draws=self._draws,
+        ).epoch(0)
+        assert whole is not None
+        ids = whole[0]
+        missing = -len(ids) % self._ranks
+        padded = ids + (ids * (missing // len(ids) + 1))[:missing]
+        mine = padded[self._rank :: self._ranks]
+        batches = self.batches(epoch)
+        ends = [min(len(mine), (batch + 1) * self._batch) for batch in range(batches)]
+        return mine, ends
 
     def _upcoming(self) -> State:
         """Where the generator is when the next epoch begins."""
@@ -107,24 +133,16 @@ class GeneratorOrder(Order):
             largest_batch=self._batch,
         )
 
-    def _my_part(self, epoch: int) -> tuple[Any, None]:
-        whole = _native.Orders.loader(
-            samples=self._samples,
-            batch=self._samples,
-            state=self._expected(self._base + epoch).blob(),
-            first_epoch=self._base + epoch,
-            draws=self._draws,
-        ).epoch(0)
-        assert whole is not None
-        ids = whole[0]
-        missing = -len(ids) % self._ranks
-        padded = ids + (ids * (missing // max(1, len(ids)) + 1))[:missing]
-        return array("q", padded[self._rank :: self._ranks]), None
+    def _my_part(self, later: int) -> tuple[Any, None]:
+        return array("q", self.supposed(self._base + later)[0]), None
 
     def _expected(self, epoch: int) -> State:
-        """Where the generator is when an epoch begins, if all before go to their end."""
+        """Where the generator is when an epoch begins, if those before end as supposed."""
         if epoch not in self._seen:
-            self._seen[epoch] = State.parse(_blob(self._loader, epoch - self._base))
+            if self._cut is not None and not self._uses_up(self._cut):
+                self._seen[epoch] = self._left_early(epoch - 1, self._expected(epoch - 1))
+            else:
+                self._seen[epoch] = State.parse(_blob(self._loader, epoch - self._base))
         return self._seen[epoch]
 
     def _present(self) -> State:
@@ -160,13 +178,21 @@ class GeneratorOrder(Order):
         base = twister.BASE_SEED_WORDS if through_loader else 0
         return state.skip(base + twister.randperm_words(self._samples))
 
+    def _used_up(self, epoch: int, state: State) -> State:
+        """After all that an epoch draws that begins at `state` and goes to its end."""
+        early = self._left_early(epoch, state)
+        return early.skip(twister.randperm_words(self._samples))
+
     def delivered(self, epoch: int, batches: int) -> None:
-        total = self.batches(epoch) or 0
-        asked = batches + self._asked_ahead
+        if self._uses_up(batches):
+            self._run_out(epoch)
+
+    def _uses_up(self, delivered: int) -> bool:
+        """Whether torch has asked its sampler for more than there is by then."""
+        asked, total = delivered + self._asked_ahead, self.batches(0)
         # To make an incomplete batch, torch asks for one sample too many, and runs out.
         short = not self._drop_last and self._samples % (self._batch * self._ranks) != 0
-        if asked > total or (asked == total and short):
-            self._run_out(epoch)
+        return asked > total or (asked == total and short)
 
     def ended(self, epoch: int) -> None:
         self._run_out(epoch)
@@ -175,7 +201,7 @@ class GeneratorOrder(Order):
         if self._exhausted or self._begun is None:
             return
         self._exhausted = True
-        self._move(self._expected(epoch + 1))
+        self._move(self._used_up(*self._begun))
 
     def jump(self, epoch: int) -> None:
         first, state = self._origin
@@ -201,6 +227,7 @@ class GeneratorOrder(Order):
         drawn = State.from_text(state["generator"])
         self._draws = state["draws"]
         self._begun = None
+        self._cut = None
         self._exhausted = True
         self._origin = (epoch, drawn)
         self._move(drawn)

@@ -150,6 +150,8 @@ class DataLoader:
         self._begun = False
         self._delivered = 0  # batches of this epoch
         self._jumped = False
+        #: After how many batches the last two epochs were left; None for their end.
+        self._left_after: tuple[int | None, int | None] = (None, None)
         self._iteration: _Epoch | None = None
         self._failures = Failures(self._data, self._options)
         self._promised: tuple[int, list[list[int]]] | None = None  # an epoch as it should be
@@ -298,8 +300,14 @@ class DataLoader:
             self._order,
             self._options,
             position,
+            self._habit(),
             self._choice.seed + position.epoch,
         )
+
+    def _habit(self) -> int | None:
+        """Batches after which epochs are left, if the last two were left after as many."""
+        last, before = self._left_after
+        return last if last == before and (last or 0) > self._delivered else None
 
     def _left(self) -> int | None:
         """Batches of this epoch that are not delivered yet, if that is known."""
@@ -329,6 +337,7 @@ class DataLoader:
     def _take(self) -> Any:
         """A batch; None if nothing was left of it after failures."""
         self._stop_lending()
+        self._go_beyond_cut()
         pipeline = self._pipeline
         if pipeline is None:
             raise BeladyError("the loader was closed, or has failed, while it was iterated")
@@ -364,6 +373,13 @@ class DataLoader:
             self._stop()
             self._pipeline = self._start(Position(self._epoch, self._delivered))
 
+    def _go_beyond_cut(self) -> None:
+        """The epoch goes on where the last ones were left."""
+        if self._pipeline is not None and self._pipeline.cut == self._delivered:
+            self._left_after = (None, None)
+            self._stop()
+            self._pipeline = self._start(Position(self._epoch, self._delivered))
+
     def _passed(self, pipeline: Pipeline) -> None:
         pipeline.passed()
         self._delivered += 1
@@ -391,8 +407,11 @@ class DataLoader:
 
     def _finish_epoch(self, following: int) -> None:
         """What comes next is the beginning of another epoch."""
-        if self._pipeline is not None and self._begun and self._left() == 0:
-            self._pipeline.epoch_over()
+        if self._begun:
+            complete = self._left() == 0
+            self._left_after = (None if complete else self._delivered, self._left_after[0])
+            if self._pipeline is not None and (complete or self._pipeline.cut == self._delivered):
+                self._pipeline.epoch_over()
         self._epoch = following
         self._delivered = 0
         self._begun = False

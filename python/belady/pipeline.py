@@ -2,7 +2,8 @@
 
 A pipeline lives across epochs: it reads the next epoch ahead while this one ends. It is started
 anew only when the user does what nobody could foresee: leaves an epoch early, jumps to another,
-loads a checkpoint.
+loads a checkpoint. (Who leaves twice after the same number of batches is supposed to go on
+like that: programs count "steps per epoch".)
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ class Pipeline:
         order: Order,
         options: Options,
         start: Position,
+        cut: int | None,
         seed: int,
     ) -> None:
         left = None if options.epochs is None else options.epochs - start.epoch
         self.native = engine.native.start(
             data.native,
-            order.start(*start),
+            order.start(start.epoch, start.batch, cut, len(data)),
             # Who goes on beyond the epochs that were named gets them all the same.
             epochs=None if left is None or left <= 0 else left,
             staging=options.staging,
@@ -52,6 +54,8 @@ class Pipeline:
             trace=options.trace,
         )
         self.at = start
+        #: Batches after which it goes on with the next epoch; None if at the end.
+        self.cut = cut
         self._last = options.epochs if left is not None and left > 0 else None
         self._pid = os.getpid()
         try:

@@ -94,6 +94,41 @@ def test_random_endings_draw_as_torch_draws(data: belady.Dataset) -> None:
             assert first(loader, wanted) == first(torch_loader, wanted)
 
 
+def test_steps_per_epoch_draw_as_torch_draws(data: belady.Dataset) -> None:
+    """The same number of batches again and again, and then more or less."""
+    for batch_size, steps in ((7, 3), (15, 4), (7, 8)):
+        generator = torch.Generator().manual_seed(5)
+        torch_loader = TorchLoader(Ids(60), batch_size, shuffle=True, generator=generator)
+        loader = make(data, batch_size=batch_size, shuffle=True, seed=5)
+        for wanted in (steps, steps, steps, steps, steps + 1, steps, None, steps, steps, 1, None):
+            if wanted is None or wanted <= len(loader):
+                assert first(loader, wanted) == first(torch_loader, wanted)
+
+
+@pytest.mark.parametrize(
+    "order", [{"shuffle": True}, {}, {"shuffle": True, "rank": 0, "world_size": 2}]
+)
+def test_steps_per_epoch_keep_the_cache(data: belady.Dataset, order: dict[str, Any]) -> None:
+    loader = make(data, batch_size=5, cache="ram:10MiB", **order)
+    for _ in range(4):
+        first(loader, 4)
+    pipeline = loader._pipeline
+    for epoch in range(4, 12):
+        assert [batch.epoch for _, batch in zip(range(4), loader)] == [epoch] * 4
+    assert loader._pipeline is pipeline
+
+
+def test_saved_amid_steps_per_epoch(data: belady.Dataset) -> None:
+    straight, loader = (make(data, batch_size=7, shuffle=True) for _ in range(2))
+    for one in (straight, loader):
+        for _ in range(5):
+            first(one, 3)
+    next(iter(loader))
+    resumed = make(data, batch_size=7, shuffle=True)
+    resumed.load_state_dict(loader.state_dict())
+    assert ids(resumed) == ids(straight)[1:]
+
+
 def first(loader: Any, batches: int | None) -> list[list[int]]:
     """So many batches, or all, and whatever torch does at the end of a loop."""
     if batches is None:
