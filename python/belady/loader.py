@@ -262,8 +262,9 @@ class DataLoader:
         self._order = order
         order.restore(details, position.epoch)
         self._epoch, self._delivered = position
-        self._begun = False
-        self._jumped = False
+        self._begun = self._jumped = False
+        self._iteration = self._promised = None
+        self._left_after = (None, None)
 
     def _run(self, identity: dict[str, Any] | None = None) -> state.Run:
         batch = self.batch_size
