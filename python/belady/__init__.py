@@ -1,0 +1,50 @@
+"""Belady feeds training: from the shuffle's seed it knows which sample is read when, and keeps
+the right bytes in RAM or on a local disk.
+
+>>> import belady
+>>> data = belady.open(photos)
+>>> loader = belady.DataLoader(data, batch_size=16, shuffle=True, seed=0, cache=["ram:1MiB"])
+>>> for epoch in range(3):
+...     for samples, labels in loader:
+...         pass
+
+`belady.torch`, `belady.jax` and `belady.tensorflow` give tensors. Nothing of these is imported
+before you do.
+"""
+
+from __future__ import annotations
+
+from ._native import __version__
+from .batch import Batch, Sample
+from .dataset import Dataset, flat, folder, join, open, records, tfrecord, webdataset
+from .engine import Engine
+from .errors import BeladyError, DecodeError, SampleError, StalledError, WorkerError
+from .job import Job
+from .loader import DataLoader
+from .mixing import Mixture, Weighted
+from .stats import Stats
+
+__all__ = [
+    "Batch",
+    "BeladyError",
+    "DataLoader",
+    "Dataset",
+    "DecodeError",
+    "Engine",
+    "Job",
+    "Mixture",
+    "Sample",
+    "SampleError",
+    "StalledError",
+    "Stats",
+    "Weighted",
+    "WorkerError",
+    "__version__",
+    "flat",
+    "folder",
+    "join",
+    "open",
+    "records",
+    "tfrecord",
+    "webdataset",
+]

@@ -1,0 +1,243 @@
+"""What people write as arguments, checked.
+
+Every check takes a value and the name of the argument, and gives back what the engine takes.
+A wrong value is a `TypeError` (not that kind of thing) or a `ValueError` (that kind, but not
+possible), with one sentence that says what was expected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from . import memory
+
+T = TypeVar("T", bound=str)
+
+#: A cache tier: its directory (None for RAM) and its quota in bytes.
+Tier = tuple[str | None, int]
+
+_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgtp", start=1):
+    _UNITS[f"{_letter}b"] = 1000**_power
+    _UNITS[f"{_letter}ib"] = 1024**_power
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def size(value: object, name: str) -> int:
+    """Bytes: a number, or text such as "40GiB" or "500 GB"."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        factor = _UNITS.get(match[2].lower()) if match else None
+        if match is None or factor is None:
+            raise ValueError(
+                f'{name}: "{value}" is not a size; write a number of bytes or a number and one '
+                "of KB, MB, GB, TB, KiB, MiB, GiB, TiB, for example 40GiB"
+            )
+        return round(float(match[1]) * factor)
+    return count(value, name, kind="a number of bytes or text such as 40GiB")
+
+
+def count(value: object, name: str, *, least: int = 0, kind: str = "a whole number") -> int:
+    """A whole number that is not smaller than `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} has to be {kind}, not {_shown(value)}")
+    if value < least:
+        raise ValueError(f"{name} has to be at least {least}, not {int(value)}")
+    return int(value)
+
+
+def seconds(value: object, name: str, *, zero: bool = True) -> float:
+    """A time in seconds."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} has to be a number of seconds, not {_shown(value)}")
+    given = float(value)
+    if math.isnan(given) or given < 0 or (given == 0 and not zero):
+        least = "zero or more" if zero else "more than zero"
+        raise ValueError(f"{name} has to be {least} seconds, not {given:g}")
+    return given
+
+
+def share(value: object, name: str) -> float:
+    """A part of a whole: more than 0, at most 1."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} has to be a number from 0 to 1, not {_shown(value)}")
+    if not 0 < float(value) <= 1:
+        raise ValueError(f"{name} has to be more than 0 and at most 1, not {float(value):g}")
+    return float(value)
+
+
+def flag(value: object, name: str) -> bool:
+    """True or False."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        return bool(value)
+    raise TypeError(f"{name} has to be True or False, not {_shown(value)}")
+
+
+def choice(value: object, name: str, options: Sequence[T]) -> T:
+    """One of some names."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} has to be one of {_listed(options)}, not {_shown(value)}")
+    for option in options:
+        if value == option:
+            return option
+    raise ValueError(
+        f'{name} "{value}" is unknown{nearest(value, options)}; it is one of {_listed(options)}'
+    )
+
+
+def function(value: object, name: str, called_with: str) -> Callable[..., Any] | None:
+    """A function, or None."""
+    if value is None or callable(value):
+        return value
+    raise TypeError(
+        f"{name} has to be a function that is called with {called_with}, not {_shown(value)}"
+    )
+
+
+def path(value: object, name: str) -> str:
+    """A path as text."""
+    if isinstance(value, bytes):
+        return os.fsdecode(value)
+    if isinstance(value, str | os.PathLike):
+        text = os.fspath(value)
+        if text == "":
+            raise ValueError(f"{name} is empty; name a file or a directory")
+        return text
+    raise TypeError(f"{name} has to be a path, not {_shown(value)}")
+
+
+def weights(value: object, name: str) -> list[float]:
+    """Numbers that are not negative, at least one of them above zero."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} has to be a list of numbers, not {_shown(value)}")
+    given = []
+    for position, item in enumerate(value):
+        try:
+            weight = float(item)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{name}[{position}] has to be a number, not {_shown(item)}"
+            ) from None
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"{name}[{position}] has to be zero or more, not {weight:g}")
+        given.append(weight)
+    if not any(given):
+        raise ValueError(f"{name} needs at least one number above zero")
+    return given
+
+
+def no_unknown(unknown: dict[str, Any], of: str, known: Iterable[str]) -> None:
+    """Refuses arguments that nobody knows, and names the one that was perhaps meant."""
+    for name in unknown:
+        raise TypeError(f"{of} has no argument {name}{nearest(name, known)}")
+
+
+def nearest(name: str, options: Iterable[str]) -> str:
+    """", did you mean x?" if there is something near."""
+    found = difflib.get_close_matches(name, list(options), n=1)
+    return f", did you mean {found[0]}?" if found else ""
+
+
+def tiers(value: object, name: str = "cache", *, local_ranks: int = 1) -> list[Tier]:
+    """Cache tiers, fastest first: "ram:40GiB", "/local/nvme:500GiB", or pairs.
+
+    What is written is for the whole node. Each of `local_ranks` processes gets its part.
+    """
+    given: list[object]
+    if isinstance(value, str) or _is_pair(value):
+        given = [value]
+    elif isinstance(value, Iterable):
+        given = list(value)
+    else:
+        raise TypeError(
+            f'{name} has to be a list such as ["ram:40GiB", "/local/nvme:500GiB"], '
+            f"not {_shown(value)}"
+        )
+    found = [_tier(item, f"{name}[{position}]") for position, item in enumerate(given)]
+    _refuse_twice(found, name)
+    _refuse_beyond_limit(found, name)
+    return [(directory, quota // local_ranks) for directory, quota in found]
+
+
+def default_tiers(dataset_bytes: int, local_ranks: int) -> list[Tier]:
+    """The cache of those who name none: a quarter of the memory that is free.
+
+    Enough for datasets that fit, and it leaves three quarters for the training program, which
+    at this point has often not taken its memory yet. Disks are used only when they are named.
+    """
+    quota = min(dataset_bytes, memory.available() // 4 // local_ranks)
+    return [(None, quota)] if quota else []
+
+
+def _tier(value: object, name: str) -> Tier:
+    if _is_pair(value):
+        place, quota = value  # type: ignore[misc]
+    elif isinstance(value, str):
+        place, colon, quota = value.rpartition(":")
+        if not colon or not place or "/" in quota:
+            raise ValueError(
+                f'{name}: "{value}" has no quota; write ram:SIZE or DIRECTORY:SIZE, '
+                "for example ram:40GiB or /local/nvme:500GiB"
+            )
+    else:
+        raise TypeError(
+            f"{name} has to be text such as ram:40GiB or /local/nvme:500GiB, not {_shown(value)}"
+        )
+    bytes_ = size(quota, name)
+    if bytes_ == 0:
+        raise ValueError(f"{name} has a quota of zero; leave it out, or give it room")
+    directory = path(place, name)
+    return (None if directory.lower() == "ram" else directory, bytes_)
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and not isinstance(value[1], tuple)
+        and not (isinstance(value[1], str) and ":" in value[1])
+    )
+
+
+def _refuse_twice(found: list[Tier], name: str) -> None:
+    places = ["ram" if place is None else os.path.abspath(place) for place, _ in found]
+    for place in places:
+        if places.count(place) > 1:
+            raise ValueError(f"{name} names {place} twice; give it one quota")
+
+
+def _refuse_beyond_limit(found: list[Tier], name: str) -> None:
+    ram = sum(quota for place, quota in found if place is None)
+    limit = memory.limit()
+    if limit is not None and ram > limit:
+        raise ValueError(
+            f"{name} asks for {shown_size(ram)} of RAM, but this process's control group may "
+            f"use {shown_size(limit)} in all; ask for less, or raise the container's limit"
+        )
+
+
+def shown_size(bytes_: int) -> str:
+    """Bytes for people."""
+    scaled = float(bytes_)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if scaled < 1024:
+            return f"{scaled:.3g} {unit}"
+        scaled /= 1024
+    return f"{scaled:.3g} TiB"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    short = text if len(text) <= 40 else text[:37] + "..."
+    return f"{short} ({type(value).__name__})"
+
+
+def _listed(options: Sequence[str]) -> str:
+    return ", ".join(options[:-1]) + " or " + options[-1]

@@ -1,0 +1,318 @@
+"""Datasets: what there is to read, listed once.
+
+`belady.open` and its kin list a dataset, or take the list from a snapshot, and give a `Dataset`.
+It is the list that everything else works on, and it is also a map-style dataset for torch's own
+`DataLoader`: `data[i]` is `(bytes, label)`, as torchvision's `ImageFolder` gives an image and its
+label.
+
+A `Dataset` can be pickled and forked. What travels is how it was opened; another process opens
+it anew when it first needs it, and compares the fingerprint. Reads of single samples go through
+the caches of the engine that serves the dataset (`Engine.view`, or the last `DataLoader` made
+from it); another process has the caches on disk in common with it.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import weakref
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
+
+from . import _native, arguments, progress as bars
+from .errors import BeladyError
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: How a dataset was opened: the arguments of `open`, or the parts of a `join`.
+Recipe = dict[str, Any] | list["Recipe"]
+
+FORMATS = ("folder", "flat", "records", "tfrecord", "webdataset")
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    snapshots: str | os.PathLike[str] | bool = True,
+    progress: bool | None = None,
+    throttle: str | None = None,
+) -> Dataset:
+    """Lists a dataset. Without `format` the names of the files tell what it is.
+
+    Samples are numbered by folder and name. The list is kept in a snapshot, so that the next
+    start need not list again; `snapshots` is where (True: the usual place), False for nowhere.
+    Long listings show a bar on a terminal; `progress=False` turns it off. `throttle` makes the
+    dataset slow, for trials ("1:66MB/s,4:146MB/s,latency:2ms").
+
+    >>> data = belady.open(photos)
+    >>> len(data), data.classes
+    (60, ['cat', 'dog', 'owl'])
+    """
+    recipe = {
+        "path": os.path.abspath(arguments.path(path, "path")),
+        "format": _format(format),
+        "snapshots": snapshots
+        if isinstance(snapshots, bool)
+        else arguments.path(snapshots, "snapshots"),
+        "throttle": throttle,
+    }
+    return Dataset(_build(recipe, progress), recipe)
+
+
+def folder(path: str | os.PathLike[str], **options: Any) -> Dataset:
+    """A folder for each class, numbered as torchvision does; files at any depth."""
+    return open(path, format="folder", **options)
+
+
+def flat(path: str | os.PathLike[str], **options: Any) -> Dataset:
+    """Files at any depth, without labels."""
+    return open(path, format="flat", **options)
+
+
+def records(path: str | os.PathLike[str], size: int | str, **options: Any) -> Dataset:
+    """Large files that hold records of one size and nothing else.
+
+    >>> len(belady.records(numbers, 64))
+    100
+    """
+    length = arguments.size(size, "size")
+    if length == 0:
+        raise ValueError("size has to be at least 1 byte")
+    return open(path, format=f"records:{length}", **options)
+
+
+def tfrecord(path: str | os.PathLike[str], **options: Any) -> Dataset:
+    """TensorFlow's record files; checksums are checked when a record is read."""
+    return open(path, format="tfrecord", **options)
+
+
+def webdataset(path: str | os.PathLike[str], **options: Any) -> Dataset:
+    """Tar files; a sample is the neighbouring members of one key, labelled by its `cls`."""
+    return open(path, format="webdataset", **options)
+
+
+def join(*datasets: Dataset) -> Dataset:
+    """Several datasets laid end to end: ids of the second follow those of the first."""
+    parts: Sequence[Dataset] = datasets
+    if len(datasets) == 1 and isinstance(datasets[0], list | tuple):
+        parts = datasets[0]
+    if not parts:
+        raise ValueError("join needs at least one dataset")
+    for position, part in enumerate(parts):
+        if not isinstance(part, Dataset):
+            raise TypeError(
+                f"join takes datasets, but argument {position} is {type(part).__name__}; "
+                "open it with belady.open"
+            )
+    return Dataset(
+        _native.Dataset.join([part.native for part in parts]), [part._recipe for part in parts]
+    )
+
+
+class Dataset(Sequence[tuple[bytes, int | None]]):
+    """A dataset that was listed. See `belady.open`."""
+
+    def __init__(self, native: _native.Dataset | None, recipe: Recipe) -> None:
+        self._opened = native
+        self._pid = os.getpid()
+        self._recipe = recipe
+        self._fingerprint = native.fingerprint if native is not None else ""
+        self._disk_tiers: list[arguments.Tier] = []
+        self._engine: weakref.ref[Engine] | None = None
+        self._view: tuple[int, _native.View] | None = None
+        self._labels: array[int] | None = None
+
+    @property
+    def native(self) -> _native.Dataset:
+        """What the engine reads; opened anew in another process."""
+        if self._opened is None or self._pid != os.getpid():
+            opened = _build(self._recipe, False)
+            if opened.fingerprint != self._fingerprint:
+                raise BeladyError(
+                    f"{opened.path} has changed since it was listed; open it again with belady.open"
+                )
+            self._opened, self._pid = opened, os.getpid()
+        return self._opened
+
+    def __len__(self) -> int:
+        return len(self.native)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return self.native.path
+
+    @property
+    def format(self) -> str:
+        """What it is made of: "folder", "records:114688", ..."""
+        return self.native.format
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what is in it: paths, sizes and times of its files."""
+        return self._fingerprint
+
+    @property
+    def total_bytes(self) -> int:
+        """All samples together."""
+        return self.native.total_bytes
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, sorted; empty if there are none."""
+        return self.native.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Labels by class, as torchvision has them."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> list[int]:
+        """Labels of all samples; -1 where there is none."""
+        if self._labels is None:
+            self._labels = array("q", self.native.labels())
+        return self._labels.tolist()
+
+    @property
+    def paths(self) -> Paths:
+        """Where each sample lies, made when it is looked at."""
+        return Paths(self)
+
+    def size(self, sample: int) -> int:
+        """Bytes of a sample."""
+        return self.native.size(self._checked(sample))
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> tuple[bytes, int | None]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[bytes, int | None]]: ...
+    def __getitem__(
+        self, index: SupportsIndex | slice
+    ) -> tuple[bytes, int | None] | list[tuple[bytes, int | None]]:
+        """A sample and its label.
+
+        >>> data = belady.open(photos)
+        >>> sample, label = data[0]
+        >>> len(sample) == data.size(0), label
+        (True, 0)
+        """
+        if isinstance(index, slice):
+            return self.__getitems__(list(range(*index.indices(len(self)))))
+        return self.__getitems__([operator.index(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[bytes, int | None]]:
+        """Several at once; torch's DataLoader asks for a batch in this way."""
+        samples = [self._checked(index) for index in indices]
+        native = self.native
+        return [
+            (data, native.label(sample))
+            for sample, data in zip(samples, self._read(samples), strict=True)
+        ]
+
+    def __iter__(self) -> Iterator[tuple[bytes, int | None]]:
+        for sample in range(len(self)):
+            yield self[sample]
+
+    def __contains__(self, value: object) -> bool:
+        return any(value == item for item in self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dataset) and self._recipe == other._recipe
+
+    def __hash__(self) -> int:
+        return hash(self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<belady.Dataset {self.path}: {len(self):,} samples, {self.format}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "recipe": self._recipe,
+            "fingerprint": self._fingerprint,
+            "disk_tiers": self._disk_tiers,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Dataset.__init__(self, None, state["recipe"])
+        self._fingerprint = state["fingerprint"]
+        self._disk_tiers = state["disk_tiers"]
+
+    def serve_from(self, engine: Engine) -> None:
+        """Reads of single samples go through this engine's caches from now on."""
+        self._engine = weakref.ref(engine)
+        self._disk_tiers = [tier for tier in engine.tiers if tier[0] is not None]
+        self._view = None
+
+    def _read(self, samples: list[int]) -> Sequence[Any]:
+        view = self._current_view()
+        if view is None:
+            return self.native.read(samples)
+        return [bytes(sample) for sample in view.read(samples)]
+
+    def _current_view(self) -> _native.View | None:
+        pid = os.getpid()
+        if self._view is not None and self._view[0] == pid:
+            return self._view[1]
+        engine = self._engine() if self._engine is not None else None
+        if engine is not None and engine.pid == pid:
+            view = engine.native.view(self.native)
+        elif self._disk_tiers:
+            # Another process than the engine's: its caches on disk, and threads of our own.
+            view = _native.Engine(tiers=self._disk_tiers, threads=1).view(self.native)
+        else:
+            return None
+        self._view = (pid, view)
+        return view
+
+    def _checked(self, index: SupportsIndex) -> int:
+        sample, samples = operator.index(index), len(self)
+        if not -samples <= sample < samples:
+            raise IndexError(f"sample {sample} is not among the {samples} of {self.path}")
+        return sample + samples if sample < 0 else sample
+
+
+class Paths(Sequence[str]):
+    """The paths of a dataset's samples, made when they are looked at."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self._dataset.native.sample_path(self._dataset._checked(index))
+
+
+def _format(value: object) -> str | None:
+    if value is None:
+        return None
+    name = value.partition(":")[0] if isinstance(value, str) else value
+    arguments.choice(name, "format", FORMATS)
+    if value == "records":
+        raise ValueError('format "records" needs the size of a record, for example records:4096')
+    return cast(str, value)
+
+
+def _build(recipe: Recipe, progress: bool | None) -> _native.Dataset:
+    if isinstance(recipe, list):
+        return _native.Dataset.join([_build(part, progress) for part in recipe])
+    bar = bars.wanted(progress)
+    try:
+        return _native.Dataset.open(progress=bar, **recipe)
+    finally:
+        if bar is not None:
+            bar.close()

@@ -1,0 +1,32 @@
+"""What can go wrong.
+
+A mistake in an argument is a `ValueError` or a `TypeError`, raised where the object is made.
+Everything else that fails is a `BeladyError`:
+
+- `SampleError`: a sample could not be read. It has `.sample` (its id) and `.path`.
+- `DecodeError`, a `SampleError`: your `decode` raised. Its `__cause__` is what you raised.
+- `StalledError`: the source does not answer, or you hold all of the staging buffer.
+- `WorkerError`: a worker process died.
+"""
+
+from __future__ import annotations
+
+from ._native import BeladyError, SampleError, StalledError
+
+__all__ = ["BeladyError", "DecodeError", "SampleError", "StalledError", "WorkerError"]
+
+
+class DecodeError(SampleError):
+    """`decode` raised on a sample; `.sample` and `.path` say on which."""
+
+    def __init__(self, message: str, sample: int, path: str) -> None:
+        super().__init__(message)
+        self.sample = sample
+        self.path = path
+
+    def __reduce__(self) -> tuple[type[DecodeError], tuple[str, int, str]]:
+        return DecodeError, (str(self), self.sample, self.path)
+
+
+class WorkerError(BeladyError):
+    """A worker process ended by itself, or could not be started."""

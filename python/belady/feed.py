@@ -1,0 +1,271 @@
+"""Batches on their way from the engine to the user.
+
+Three ways, chosen by what there is to do:
+
+- `Direct`: nothing, or only a `collate_fn`: on the user's thread.
+- `Threads` (`num_workers=0`): `decode` runs in threads, ahead of the user.
+- `Processes` (`workers.py`): `decode` and `collate_fn` run in worker processes.
+
+The last two have a thread that takes batches from the engine as there is room for them. Batches
+that are not with the user yet may hold half of the staging buffer; the engine fills the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from . import _native
+from .decode import Outcome, Work
+from .errors import SampleError
+
+#: How often a thread that waits looks whether it is still needed.
+_LOOK_SECONDS = 0.1
+
+Taken = tuple[_native.Batch, Outcome]
+
+
+class Feed(ABC):
+    """Gives out batches in order, with what was made of them."""
+
+    @abstractmethod
+    def next(self, timeout: float | None) -> Taken | None:
+        """The next batch; None after the last. Raises TimeoutError."""
+
+    @abstractmethod
+    def waiting_for(self) -> str:
+        """What it waits for, in words."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends it from any state."""
+
+
+class Direct(Feed):
+    """On the user's thread."""
+
+    def __init__(self, loader: _native.Loader, work: Work) -> None:
+        self._loader = loader
+        self._work = work
+
+    def next(self, timeout: float | None) -> Taken | None:
+        batch = self._loader.next(timeout)
+        return None if batch is None else (batch, self._work.whole(batch))
+
+    def waiting_for(self) -> str:
+        return self._loader.waiting_for()
+
+    def close(self) -> None:
+        self._loader.close()
+
+
+class Pending(ABC):
+    """A batch that is being worked on, or an error in its place."""
+
+    size = 0
+
+    @abstractmethod
+    def result(self, timeout: float | None) -> Taken | None:
+        """What became of it. Raises TimeoutError."""
+
+    @abstractmethod
+    def waiting_for(self) -> str:
+        """What it waits for."""
+
+
+class Ended(Pending):
+    """The engine has said that there is no more, or why."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+    def result(self, timeout: float | None) -> Taken | None:
+        if self.error is not None:
+            raise self.error
+        return None
+
+    def waiting_for(self) -> str:
+        return "nothing"
+
+
+class Ahead(Feed):
+    """Has a thread that takes batches from the engine and gives them to whoever works."""
+
+    def __init__(self, loader: _native.Loader, depth: int, staging: int) -> None:
+        self._loader = loader
+        self._depth = depth
+        self._room = staging // 2
+        self._held = 0
+        self._largest = 0
+        self._queue: deque[Pending] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="belady-feed", daemon=True)
+
+    @abstractmethod
+    def submit(self, batch: _native.Batch) -> Pending:
+        """Begins to work on a batch."""
+
+    def start(self) -> None:
+        """Begins to take batches."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._wait_for_room():
+            pending = self._take()
+            if pending is None:
+                continue
+            with self._changed:
+                self._queue.append(pending)
+                self._held += pending.size
+                self._largest = max(self._largest, pending.size)
+                self._changed.notify_all()
+            if isinstance(pending, Ended) and not isinstance(pending.error, SampleError):
+                return
+
+    def _wait_for_room(self) -> bool:
+        """Until there is room for another batch; False when all is to end."""
+        with self._changed:
+            while not self._closing:
+                fits = self._held == 0 or self._held + self._largest <= self._room
+                if len(self._queue) < self._depth and fits:
+                    return True
+                self._changed.wait()
+            return False
+
+    def _take(self) -> Pending | None:
+        try:
+            batch = self._loader.next(_LOOK_SECONDS)
+            return Ended(None) if batch is None else self.submit(batch)
+        except TimeoutError:
+            return None
+        except BaseException as error:  # told to the user, in its turn
+            return Ended(error)
+
+    def next(self, timeout: float | None) -> Taken | None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._queue, timeout):
+                raise TimeoutError
+            pending = self._queue[0]
+        try:
+            taken = pending.result(timeout)
+        except TimeoutError:
+            raise
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                self._done(pending)
+            raise
+        self._done(pending)
+        return taken
+
+    def _done(self, pending: Pending) -> None:
+        with self._changed:
+            if isinstance(pending, Ended) and not isinstance(pending.error, SampleError):
+                return  # it stays: whoever asks again hears the same
+            self._queue.popleft()
+            self._held -= pending.size
+            self._changed.notify_all()
+
+    def waiting_for(self) -> str:
+        with self._changed:
+            if self._queue:
+                return self._queue[0].waiting_for()
+        return self._loader.waiting_for()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._queue.clear()
+            self._changed.notify_all()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=10 * _LOOK_SECONDS)
+        self._loader.close()
+
+
+class Threads(Ahead):
+    """`decode` in threads; the samples of a batch are shared out among all of them."""
+
+    def __init__(
+        self, loader: _native.Loader, work: Work, *, threads: int, depth: int, staging: int
+    ) -> None:
+        super().__init__(loader, depth, staging)
+        self._work = work
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="belady-decode")
+
+    def submit(self, batch: _native.Batch) -> Pending:
+        shared = _SharedOut(batch, self._work)
+        share = -(-max(1, len(batch)) // self._threads)
+        starts = range(0, max(1, len(batch)), share)
+        shared.parts = len(starts)
+        for start in starts:
+            self._pool.submit(shared.run, start, min(start + share, len(batch)))
+        return shared
+
+    def close(self) -> None:
+        super().close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _SharedOut(Pending):
+    """A batch whose samples are decoded by several threads; the last one collates."""
+
+    def __init__(self, batch: _native.Batch, work: Work) -> None:
+        self._batch = batch
+        self._work = work
+        self._samples = batch.samples()
+        self._labels = batch.labels
+        self._decoded: list[Any] = [None] * len(self._samples)
+        self.size = sum(len(sample) for sample in self._samples)
+        self.parts = 0
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
+
+    def run(self, start: int, end: int) -> None:
+        """Decodes some of the samples."""
+        try:
+            for position in range(start, end):
+                # A plain view, which lives as long as anybody looks at it.
+                data = memoryview(self._samples[position])
+                self._decoded[position] = self._work.decoded(
+                    position, data, self._labels[position]
+                )
+            with self._lock:
+                self.parts -= 1
+                last = self.parts == 0
+            if last:
+                self._outcome = self._work.collated(self._decoded)
+                self._finish()
+        except BaseException as error:  # what collate raised, or an interpreter that ends
+            self._error = error
+            self._finish()
+
+    def _finish(self) -> None:
+        self._samples = []
+        self._decoded = []
+        self._ready.set()
+
+    def result(self, timeout: float | None) -> Taken | None:
+        if not self._ready.wait(timeout):
+            raise TimeoutError
+        if self._error is not None:
+            raise self._error
+        assert self._outcome is not None
+        return self._batch, self._outcome
+
+    def waiting_for(self) -> str:
+        return f"decode, on batch {self._batch.iteration} of {len(self._labels)} samples"
+
+
+def decode_threads(wanted: int | None, local_ranks: int) -> int:
+    """Threads that decode: as many as this process has cores, which ranks of a node share."""
+    if wanted is not None:
+        return wanted
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) // local_ranks)

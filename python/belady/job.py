@@ -1,0 +1,214 @@
+"""A job as HDMLP and NoPFS have it, for programs that come from there.
+
+    job = belady.Job("/data/imagenet/train", batch_size=1024, epochs=90,
+                     distr_scheme="uniform", drop_last_batch=True, seed=0)
+    job.setup()
+    for _ in range(job.length()):
+        label, sample = job.get()
+    job.destroy()
+
+`batch_size` is that of all nodes together, unlike a `DataLoader`'s. Any number of jobs may live
+in one process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from . import _native, arguments, distributed
+from .dataset import open as open_dataset
+from .decode import Work
+from .engine import Engine
+from .errors import BeladyError
+
+_DEFAULT_STAGING = 512 << 20
+
+
+class Job:
+    """One run over a dataset.
+
+    - `dataset_path`, `epochs`, `drop_last_batch`, `distr_scheme`: as they say.
+    - `transforms`: functions, called one after another with a sample. With them `get` gives a
+      whole batch.
+    - `seed`: of the shuffle. None draws one, which all nodes agree on by torch.distributed.
+    - `config_path`: a system file, which says what the machine can do. `lib_path` is accepted
+      and not needed.
+    - `cache`, `staging`, `rank`, `world_size`: as for a `DataLoader`.
+
+    >>> job = belady.Job(photos, batch_size=16, epochs=2, distr_scheme="uniform",
+    ...                  drop_last_batch=False, seed=0, cache="ram:1MiB")
+    >>> job.setup()
+    >>> label, sample = job.get()
+    >>> len(sample) > 0, job.length(), job.get_no_nodes()
+    (True, 60, 1)
+    >>> job.destroy()
+    """
+
+    def __init__(
+        self,
+        dataset_path: str | os.PathLike[str],
+        batch_size: int,
+        epochs: int,
+        distr_scheme: str = "uniform",
+        drop_last_batch: bool = False,
+        transforms: Sequence[Callable[[Any], Any]] | None = None,
+        seed: int | None = None,
+        config_path: str | None = None,
+        lib_path: str | None = None,
+        *,
+        cache: Any = None,
+        staging: int | str = _DEFAULT_STAGING,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        from .choose import SCHEMES
+
+        self._world = distributed.world(rank, world_size)
+        self.batch_size = arguments.count(batch_size, "batch_size", least=1)
+        if self.batch_size % self._world.size:
+            raise ValueError(
+                f"batch_size is that of all nodes together, and {self.batch_size} cannot be "
+                f"divided by {self._world.size} nodes; make it a multiple"
+            )
+        self.epochs = arguments.count(epochs, "epochs", least=1)
+        self.distr_scheme = arguments.choice(distr_scheme, "distr_scheme", SCHEMES)
+        self.drop_last_batch = arguments.flag(drop_last_batch, "drop_last_batch")
+        self._transforms = _functions(transforms)
+        self.seed = _agreed_seed(seed, self._world)
+        self._staging = arguments.size(staging, "staging")
+        self._cache, self._config_path = cache, config_path
+        self.data = open_dataset(dataset_path)
+        #: All of the staging buffer, for reading; None before `setup` and after `destroy`.
+        self.buffer_p: memoryview | None = None
+        self._loader: _native.Loader | None = None
+        self._samples: Iterator[tuple[int | None, memoryview]] = iter(())
+
+    def setup(self) -> None:
+        """Begins to prefetch."""
+        if self._loader is not None:
+            raise BeladyError("this job is set up already; destroy() it before another setup()")
+        world = self._world
+        engine = Engine(
+            self._cache, system=self._config_path, rank=world.rank, world_size=world.size
+        )
+        orders = _native.Orders.distributed(
+            samples=len(self.data),
+            batch=self.batch_size // world.size,
+            scheme=self.distr_scheme,
+            seed=self.seed,
+            rank=world.rank,
+            ranks=world.size,
+            drop_last=self.drop_last_batch,
+        )
+        self._loader = engine.native.start(
+            self.data.native, orders, epochs=self.epochs, staging=self._staging, shared=True
+        )
+        self._orders = orders
+        self.buffer_p = _mapped(self._loader)
+
+    def get(self) -> Any:
+        """The next sample as `(label, bytes)`; with `transforms` the next batch, collated.
+
+        Raises StopIteration after the last one of the run.
+        """
+        if self._loader is None:
+            raise BeladyError("this job is not set up; call setup() first")
+        if self._transforms is not None:
+            return self._transformed(self._batch())
+        while True:
+            for found in self._samples:
+                return found
+            batch = self._batch()
+            self._samples = iter(
+                [(sample.label, memoryview(sample)) for sample in batch.samples()]
+            )
+
+    def _batch(self) -> _native.Batch:
+        assert self._loader is not None
+        batch = self._loader.next()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def _transformed(self, batch: _native.Batch) -> Any:
+        outcome = Work(self._apply, None, "raise").whole(batch)
+        if outcome.failures:
+            from .decode import named
+
+            raise named(outcome.failures[0], batch) from outcome.failures[0].error
+        return tuple(outcome.value)
+
+    def _apply(self, sample: Any, label: int | None) -> Any:
+        for transform in self._transforms or ():
+            sample = transform(sample)
+        return sample, label
+
+    def destroy(self) -> None:
+        """Ends the job and gives its memory back; what you still hold stays valid."""
+        if self._loader is not None:
+            self._loader.close()
+        self._loader = None
+        self.buffer_p = None
+        self._samples = iter(())
+
+    def length(self) -> int:
+        """Samples of an epoch on this node."""
+        drawn = self._native_orders().epoch(0)
+        return len(drawn[0]) if drawn is not None else 0
+
+    def _native_orders(self) -> _native.Orders:
+        if self._loader is None:
+            raise BeladyError("this job is not set up; call setup() first")
+        return self._orders
+
+    def get_node_id(self) -> int:
+        """This node's rank."""
+        return self._world.rank
+
+    def get_no_nodes(self) -> int:
+        """How many nodes there are."""
+        return self._world.size
+
+    def __enter__(self) -> Job:
+        self.setup()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.destroy()
+
+
+def _functions(given: object) -> list[Callable[[Any], Any]] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list | tuple) or not all(callable(item) for item in given):
+        raise TypeError("transforms has to be a list of functions that take a sample")
+    return list(given)
+
+
+def _agreed_seed(seed: object, world: distributed.World) -> int:
+    if seed is not None:
+        return arguments.count(seed, "seed")
+    drawn = [secrets.randbits(63)]
+    if world.size > 1:
+        torch: Any = sys.modules.get("torch")
+        together = getattr(torch, "distributed", None)
+        if together is None or not together.is_initialized():
+            raise ValueError(
+                f"{world.size} nodes have to agree on a seed; pass seed, or initialise "
+                "torch.distributed"
+            )
+        together.broadcast_object_list(drawn, src=0)
+    return drawn[0]
+
+
+def _mapped(loader: _native.Loader) -> memoryview | None:
+    memory = loader.shared_memory()
+    if memory is None:
+        return None
+    descriptor, length = memory
+    return memoryview(mmap.mmap(descriptor, length, mmap.MAP_SHARED, mmap.PROT_READ))

@@ -1,0 +1,496 @@
+"""The loader: torch's `DataLoader` in its names and its order, fed by an engine that knows the
+future.
+
+One `iter()` is one epoch. Behind it a `Pipeline` runs across epochs; the loader only keeps count
+of what was delivered, tells the `Order` what happens, and starts the pipeline anew when the user
+does not go where it had read ahead. An iterator that is made but never asked for a batch has no
+effect. Making a new one ends the one before, in mid-epoch if need be, as leaving a loop by
+`break` does: the next epoch is then the next in the order, exactly as torch would draw it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from . import _native, arguments, choose, distributed, options as options_, state
+from .dataset import Dataset
+from .decode import deliver
+from .engine import Engine, for_loader
+from .errors import BeladyError, DecodeError, SampleError
+from .failures import Failures
+from .mixing import Mixture
+from .pipeline import Pipeline
+from .samplers import LoaderBatchSampler, LoaderSampler
+from .state import Position
+from .stats import Stats
+
+
+class DataLoader:
+    """Batches of a dataset, epoch after epoch, in torch's order.
+
+    >>> data = belady.open(photos)
+    >>> loader = belady.DataLoader(data, batch_size=16, shuffle=True, seed=0, cache="ram:1MiB")
+    >>> for epoch in range(2):
+    ...     for samples, labels in loader:
+    ...         assert len(samples) == len(labels)
+    >>> len(loader)
+    4
+
+    Arguments that torch has mean what they mean there:
+
+    - `batch_size` (on this rank), `shuffle`, `sampler`, `batch_sampler`, `drop_last`,
+      `generator`: see `belady.choose` for the orders they make. A generator is moved as torch
+      moves it; the engine reads ahead on a copy.
+    - `collate_fn`: called with the list of samples of a batch.
+    - `num_workers`: 0 runs `decode` in `num_threads` threads; more run it in so many processes,
+      which read from shared memory. Bytes alone need no workers, so without `decode` and
+      `collate_fn` it has no effect.
+    - `worker_init_fn`, `multiprocessing_context`, `prefetch_factor` (batches decoded ahead by
+      each worker, or by all threads).
+    - `pin_memory`: tensors are copied to pinned memory if there is an accelerator.
+    - `timeout`: seconds after which a batch that has not come is a `TimeoutError`; 0 is never.
+    - `persistent_workers`: workers always live across epochs; with it the generator draws as
+      torch's does then. `in_order`, `pin_memory_device`: accepted; batches come in order.
+
+    Ours:
+
+    - `seed`: of the shuffle. `epochs`: how many there will be, if it is known.
+    - `decode`: called with a sample's bytes (a memoryview) and its label. If it returns a tuple,
+      list or dict, that is the sample; anything else goes beside the label.
+    - `num_threads`: threads that decode; "auto" is one a core.
+    - `cache`, `retries`, `read_timeout`, `metrics`: as for `belady.Engine`, which is made; or
+      `engine`, one that is there. Without either the cache is a quarter of the free memory, at
+      most the dataset. `cache_share`: this loader's part of what other loaders have left.
+    - `rank`, `world_size`: see `belady.distributed`. `scheme`: how ranks share an epoch.
+    - `staging`: the buffer that batches are made in. `policy`: who decides what is kept.
+    - `on_error`: "raise", "skip" or "replace" samples that cannot be read or decoded;
+      `max_failures`: more than so many of these are an error.
+    - `writable`: whether you may write to the memory of samples. Then each is copied into the
+      staging buffer. Otherwise samples in RAM are lent from the cache itself, read-only and
+      without a copy. None is True if torch, jax or tensorflow is imported, since their tensors
+      ignore that memory is read-only, or if there is a `decode`; else False.
+    - `stall_after`: a wait of so many seconds is told, with what is waited for.
+    - `trace`: a file in which the policy's decisions are recorded.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | Mixture,
+        batch_size: int | None = 1,
+        shuffle: bool | str | None = False,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        seed: int = 0,
+        epochs: int | None = None,
+        cache: Any = None,
+        engine: Engine | None = None,
+        decode: Callable[..., Any] | None = None,
+        num_threads: int | str | None = "auto",
+        rank: int | None = None,
+        world_size: int | None = None,
+        scheme: str = "uniform",
+        staging: int | str | None = None,
+        policy: str = "belady",
+        on_error: str = "raise",
+        max_failures: int | None = None,
+        retries: int | None = None,
+        read_timeout: float | None = None,
+        metrics: str | None = None,
+        cache_share: float = 1.0,
+        writable: bool | None = None,
+        stall_after: float = 30.0,
+        trace: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
+        arguments.no_unknown(unknown, "DataLoader", given)
+        self._mixture = data if isinstance(data, Mixture) else None
+        self._data = _dataset(data)
+        self._world = distributed.world(rank, world_size)
+        self._options = options_.checked(given, self._world)
+        self._choice = choose.checked(
+            samples=len(self._data),
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            drop_last=drop_last,
+            generator=generator,
+            seed=seed,
+            scheme=scheme,
+            world=self._world,
+            mixture=self._mixture,
+            asked_ahead=options_.asked_ahead(given),
+            persistent=persistent_workers and num_workers > 0,
+        )
+        self._lends_knowingly = writable is False
+        self._given_sampler = (sampler, batch_sampler)
+        self._pipeline: Pipeline | None = None
+        self._order = self._choice.order()
+        self.engine = for_loader(given, self._data, self._world)
+        self._data.serve_from(self.engine)
+        self._epoch = 0  # of the iteration that goes on, or comes next
+        self._begun = False
+        self._delivered = 0  # batches of this epoch
+        self._jumped = False
+        #: After how many batches the last two epochs were left; None for their end.
+        self._left_after: tuple[int | None, int | None] = (None, None)
+        self._iteration: _Epoch | None = None
+        self._failures = Failures(self._data, self._options)
+        self._promised: tuple[int, list[list[int]]] | None = None  # an epoch as it should be
+        self._totals = {"batches": 0, "samples": 0, "waited_seconds": 0.0}
+
+    # What torch's loader shows.
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset."""
+        return self._data
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples of a batch on this rank; None with a batch sampler."""
+        return None if self._choice.batch_sampler is not None else self._choice.batch
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether an incomplete last batch is left out."""
+        return self._choice.drop_last
+
+    @property
+    def num_workers(self) -> int:
+        """Worker processes that were asked for."""
+        return self._options.workers
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler that was given, or one that stands for the loader's own order."""
+        if self._given_sampler[0] is not None:
+            return self._given_sampler[0]
+        return LoaderSampler(self, self._choice.length)
+
+    @property
+    def batch_sampler(self) -> Any:
+        """Likewise for batches."""
+        if self._given_sampler[1] is not None:
+            return self._given_sampler[1]
+        return LoaderBatchSampler(self, self.sampler)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being read, or comes next."""
+        return self._order.upcoming(self._epoch) if not self._begun else self._epoch
+
+    def __len__(self) -> int:
+        batches = self._order.batches(self.epoch)
+        if batches is None:
+            raise TypeError("the sampler has no length, so the number of batches is not known")
+        return batches
+
+    def __iter__(self) -> _Epoch:
+        return _Epoch(self)
+
+    def peek(self) -> list[list[int]]:
+        """The batches of the epoch that is being read, or comes next, as lists of ids."""
+        drawn = self._order.drawn(self.epoch)
+        if drawn is None:
+            return []
+        ids, ends = drawn
+        return [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    # Where it is.
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that the next `iter()` reads. Never called, epochs follow by themselves."""
+        wanted = arguments.count(epoch, "epoch")
+        upcoming = self._epoch + 1 if self._begun else self._epoch
+        if wanted != upcoming:
+            self._finish_epoch(wanted)
+            self._order.jump(wanted)
+            self._jumped = True
+        elif self._begun:
+            self._finish_epoch(wanted)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is, for a checkpoint: small, and safe for JSON.
+
+        It counts batches that were delivered. The same on every rank.
+
+        >>> loader = belady.DataLoader(belady.open(photos), batch_size=16, shuffle=True)
+        >>> first = next(iter(loader))
+        >>> saved = loader.state_dict()
+        >>> saved["epoch"], saved["batch"]
+        (0, 1)
+        >>> again = belady.DataLoader(belady.open(photos), batch_size=16, shuffle=True)
+        >>> again.load_state_dict(saved)
+        >>> sum(1 for batch in again)
+        3
+        """
+        # A DistributedSampler of the user's may be told of a later epoch before we are.
+        position = Position(max(self._epoch, self.epoch), self._delivered)
+        return state.pack(position, self._run(), self._order.state(position.epoch))
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Goes on where a state was saved: the next `iter()` gives what was left of its epoch.
+
+        A state that was saved after the last batch of an epoch, within the loop, leaves nothing:
+        the next `iter()` is then empty, and the one after it is the next epoch.
+        """
+        kind = saved["order"].get("kind") if _looks_like_state(saved) else None
+        order = self._order
+        if kind != order.identity["kind"]:
+            order = self._choice.order(kind)
+        position, details = state.unpack(saved, self._run(order.identity))
+        self._stop()
+        self._order = order
+        order.restore(details, position.epoch)
+        self._epoch, self._delivered = position
+        self._begun = self._jumped = False
+        self._iteration = self._promised = None
+        self._left_after = (None, None)
+
+    def _run(self, identity: dict[str, Any] | None = None) -> state.Run:
+        batch = self.batch_size
+        return state.Run(
+            self._data.fingerprint,
+            None if batch is None else batch * self._world.size,
+            self.drop_last,
+            identity or self._order.identity,
+        )
+
+    # One epoch.
+
+    def _begin(self, iteration: _Epoch) -> None:
+        """The first batch of an iteration is asked for."""
+        if self._begun:
+            self._finish_epoch(self._epoch + 1)
+        upcoming = self._order.upcoming(self._epoch)
+        if not self._jumped and upcoming != self._epoch:
+            self._epoch, self._delivered = upcoming, 0
+        self._jumped = False
+        self._iteration = iteration
+        self._begun = True
+        fresh = self._order.begin(self._epoch)
+        position = Position(self._epoch, self._delivered)
+        if fresh or self._pipeline is None or not self._pipeline.reaches(position):
+            self._stop()
+            if self._left() != 0:
+                self._pipeline = self._start(position)
+
+    def _start(self, position: Position) -> Pipeline:
+        return Pipeline(
+            self.engine,
+            self._data,
+            self._order,
+            self._options,
+            position,
+            self._habit(),
+            self._choice.seed + position.epoch,
+        )
+
+    def _habit(self) -> int | None:
+        """Batches after which epochs are left, if the last two were left after as many."""
+        last, before = self._left_after
+        return last if last == before and (last or 0) > self._delivered else None
+
+    def _left(self) -> int | None:
+        """Batches of this epoch that are not delivered yet, if that is known."""
+        batches = self._order.batches(self._epoch)
+        return None if batches is None else max(0, batches - self._delivered)
+
+    def _next(self, iteration: _Epoch) -> Any:
+        if iteration.over:
+            raise StopIteration
+        if self._iteration is not iteration:
+            if iteration.begun:
+                raise BeladyError(
+                    "this iterator has ended: a newer one of the same loader was started, "
+                    "and a loader reads one epoch at a time; make another DataLoader"
+                )
+            iteration.begun = True
+            self._begin(iteration)
+        while self._left() != 0:
+            value = self._take()
+            if value is not None:
+                return value
+        iteration.over = True
+        self._order.ended(self._epoch)
+        self._finish_epoch(self._epoch + 1)
+        raise StopIteration
+
+    def _take(self) -> Any:
+        """A batch; None if nothing was left of it after failures."""
+        self._stop_lending()
+        self._go_beyond_cut()
+        pipeline = self._pipeline
+        if pipeline is None:
+            raise BeladyError("the loader was closed, or has failed, while it was iterated")
+        began = time.monotonic()
+        try:
+            taken = pipeline.wait(self._options.timeout, self._options.stall_after)
+        except (TimeoutError, KeyboardInterrupt):
+            raise
+        except SampleError:
+            self._passed(pipeline)  # the next call goes on with the batch after it
+            raise
+        except BaseException:
+            self._stop()
+            raise
+        finally:
+            self._totals["waited_seconds"] += time.monotonic() - began
+        if taken is None:
+            self._stop()
+            raise BeladyError(f"epoch {self._epoch} ended before all of its batches came")
+        self._passed(pipeline)
+        batch, outcome = taken
+        delivery = deliver(batch, outcome, pipeline.work, self._epoch, self._data)
+        self._totals["samples"] += len(batch) - len(delivery.failures)
+        self._count_failures(batch, delivery.failures)
+        return self._pinned(delivery.value) if delivery.value is not None else None
+
+    def _stop_lending(self) -> None:
+        """A framework that was imported since the loader was made writes where it likes."""
+        if self._options.writable or self._lends_knowingly or not options_.frameworks():
+            return
+        self._options = replace(self._options, writable=True)
+        if self._pipeline is not None:
+            self._stop()
+            self._pipeline = self._start(Position(self._epoch, self._delivered))
+
+    def _go_beyond_cut(self) -> None:
+        """The epoch goes on where the last ones were left."""
+        if self._pipeline is not None and self._pipeline.cut == self._delivered:
+            self._left_after = (None, None)
+            self._stop()
+            self._pipeline = self._start(Position(self._epoch, self._delivered))
+
+    def _passed(self, pipeline: Pipeline) -> None:
+        pipeline.passed()
+        self._delivered += 1
+        self._totals["batches"] += 1
+        self._order.delivered(self._epoch, self._delivered)
+
+    def _count_failures(self, batch: _native.Batch, undecoded: list[DecodeError]) -> None:
+        self._failures.undecoded(undecoded)
+        if self._failures.bounded:
+            if self._promised is None or self._promised[0] != self._epoch:
+                self._promised = (self._epoch, self.peek())
+            self._failures.unread(self._promised[1][self._delivered - 1], batch.ids)
+        try:
+            self._failures.check()
+        except BeladyError:
+            self._stop()
+            raise
+
+    def _pinned(self, value: Any) -> Any:
+        if not self._options.pin_memory:
+            return value
+        from . import torch
+
+        return torch.pinned(value)
+
+    def _finish_epoch(self, following: int) -> None:
+        """What comes next is the beginning of another epoch."""
+        if self._begun:
+            complete = self._left() == 0
+            self._left_after = (None if complete else self._delivered, self._left_after[0])
+            if self._pipeline is not None and (complete or self._pipeline.cut == self._delivered):
+                self._pipeline.epoch_over()
+        self._epoch = following
+        self._delivered = 0
+        self._begun = False
+        self._iteration = None
+
+    # What it did, and its end.
+
+    def stats(self) -> Stats:
+        """What was delivered and waited for, and what the engine did; `str()` is a table."""
+        values: dict[str, Any] = {"epoch": self.epoch, "batch": self._delivered, **self._totals}
+        values["failures"] = self._failures.count
+        if self._pipeline is not None:
+            values["engine"] = self._pipeline.native.stats()
+        else:
+            values["engine"] = self.engine.native.stats()
+        return Stats(values)
+
+    def close(self) -> None:
+        """Ends threads and workers, and gives the cache back. Iterating again starts anew."""
+        self._stop()
+
+    def _stop(self) -> None:
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.close()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pipeline", None) is not None:
+            self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a DataLoader has threads and cannot be pickled; send the dataset, and make a loader "
+            "in the other process"
+        )
+
+    def __repr__(self) -> str:
+        return f"<belady.DataLoader of {self._data!r}>"
+
+
+class _Epoch(Iterator[Any]):
+    """One epoch, or what is left of it."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self.begun = False
+        self.over = False
+
+    def __next__(self) -> Any:
+        return self._loader._next(self)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def _dataset(data: object) -> Dataset:
+    if isinstance(data, Mixture):
+        return data.dataset
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, str):
+        raise TypeError(f'a loader takes a dataset; open it first: belady.open("{data}")')
+    raise TypeError(
+        f"a loader takes a dataset of belady.open or a belady.Mixture, not {type(data).__name__}; "
+        "use torch's own DataLoader for datasets written in Python"
+    )
+
+
+def _looks_like_state(saved: object) -> bool:
+    return isinstance(saved, dict) and isinstance(saved.get("order"), dict)

@@ -1,0 +1,150 @@
+"""The arguments of a `DataLoader` that are not about the order, checked.
+
+Arguments that torch has and belady does not need are accepted, checked, and said to be so here,
+so that a script need not be changed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from . import arguments, memory
+from .distributed import World
+from .engine import auto
+from .feed import decode_threads
+from .workers import context_of
+
+POLICIES = ("belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster")
+ON_ERROR = ("raise", "skip", "replace")
+#: The staging buffer of those who name none; the engine's own default.
+_STAGING = 512 << 20
+#: Batches that are decoded ahead in threads, and by each worker process: torch's number.
+_PREFETCH = 2
+
+
+@dataclass(frozen=True)
+class Options:
+    """How batches are made and delivered."""
+
+    decode: Callable[..., Any] | None
+    collate_fn: Callable[..., Any] | None
+    workers: int
+    threads: int
+    prefetch: int
+    context: BaseContext | None
+    worker_init_fn: Callable[[int], Any] | None
+    pin_memory: bool
+    timeout: float
+    stall_after: float
+    epochs: int | None
+    staging: int
+    policy: str
+    on_error: str
+    max_failures: int | None
+    writable: bool
+    cache_share: float
+    trace: str | None
+
+    @property
+    def works(self) -> bool:
+        """Whether there is something to do with the bytes."""
+        return self.decode is not None or self.collate_fn is not None
+
+    @property
+    def processes(self) -> bool:
+        """Whether worker processes do it."""
+        takes_batch = getattr(self.collate_fn, "takes_batch", False)
+        return self.workers > 0 and self.works and not takes_batch
+
+
+def checked(given: dict[str, Any], world: World) -> Options:
+    """The options, or a sentence about the first that is wrong."""
+    workers = arguments.count(given["num_workers"], "num_workers")
+    arguments.flag(given["persistent_workers"], "persistent_workers")
+    arguments.flag(given["in_order"], "in_order")
+    if not isinstance(given["pin_memory_device"], str):
+        raise TypeError('pin_memory_device has to be text such as "cuda"')
+    decode = arguments.function(given["decode"], "decode", "a sample's bytes and its label")
+    collate_fn = arguments.function(given["collate_fn"], "collate_fn", "a list of samples")
+    if decode is not None and getattr(collate_fn, "takes_batch", False):
+        raise ValueError(
+            f"collate_fn {getattr(collate_fn, '__name__', collate_fn)} takes bytes as they are; "
+            "leave decode out, or collate what decode returns"
+        )
+    return Options(
+        decode=decode,
+        collate_fn=collate_fn,
+        workers=workers,
+        threads=decode_threads(auto(given["num_threads"], "num_threads"), world.local_size),
+        prefetch=_prefetch(given["prefetch_factor"]),
+        context=_context(given["multiprocessing_context"], workers),
+        worker_init_fn=arguments.function(
+            given["worker_init_fn"], "worker_init_fn", "the worker's number"
+        ),
+        pin_memory=_pin_memory(given["pin_memory"]),
+        timeout=arguments.seconds(given["timeout"], "timeout"),
+        stall_after=arguments.seconds(given["stall_after"], "stall_after", zero=False),
+        epochs=_optional(given["epochs"], "epochs", least=1),
+        staging=_staging(given["staging"]),
+        policy=arguments.choice(given["policy"], "policy", POLICIES),
+        on_error=arguments.choice(given["on_error"], "on_error", ON_ERROR),
+        max_failures=_optional(given["max_failures"], "max_failures"),
+        writable=_writable(
+            given["writable"], decode is not None or (collate_fn is not None and workers > 0)
+        ),
+        cache_share=arguments.share(given["cache_share"], "cache_share"),
+        trace=None if given["trace"] is None else arguments.path(given["trace"], "trace"),
+    )
+
+
+def asked_ahead(given: dict[str, Any]) -> int:
+    """Batches that torch's workers would ask the sampler for ahead of delivery."""
+    workers = arguments.count(given["num_workers"], "num_workers")
+    return workers * _prefetch(given["prefetch_factor"])
+
+
+def _prefetch(value: object) -> int:
+    if value is None:
+        return _PREFETCH
+    return max(1, arguments.count(value, "prefetch_factor"))
+
+
+def _context(value: object, workers: int) -> BaseContext | None:
+    if workers == 0 and value is None:
+        return None
+    return context_of(value)
+
+
+def _optional(value: object, name: str, *, least: int = 0) -> int | None:
+    return None if value is None else arguments.count(value, name, least=least)
+
+
+def _pin_memory(value: object) -> bool:
+    wanted = arguments.flag(value, "pin_memory")
+    if wanted and "torch" not in sys.modules:
+        raise ValueError("pin_memory=True pins torch's tensors; import torch first, or leave it out")
+    return wanted
+
+
+def _staging(value: object) -> int:
+    if value is None:
+        return min(_STAGING, max(1 << 20, memory.available() // 4))
+    staging = arguments.size(value, "staging")
+    if staging == 0:
+        raise ValueError("staging has to have room for two batches; it is zero")
+    return staging
+
+
+def _writable(value: object, works: bool) -> bool:
+    if value is not None:
+        return arguments.flag(value, "writable")
+    return works or frameworks()
+
+
+def frameworks() -> bool:
+    """Whether something is imported whose tensors ignore that memory is read-only."""
+    return any(name in sys.modules for name in ("torch", "jax", "tensorflow"))

@@ -1,0 +1,133 @@
+"""A running job of the engine, with whoever decodes, and where in the run it is.
+
+A pipeline lives across epochs: it reads the next epoch ahead while this one ends. It is started
+anew only when the user does what nobody could foresee: leaves an epoch early, jumps to another,
+loads a checkpoint. (Who leaves twice after the same number of batches is supposed to go on
+like that: programs count "steps per epoch".)
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+
+from . import _native
+from .dataset import Dataset
+from .decode import Work
+from .engine import Engine
+from .feed import Direct, Feed, Taken, Threads
+from .options import Options
+from .orders import Order
+from .state import Position
+from .workers import Processes, context_of
+
+log = logging.getLogger("belady")
+
+
+class Pipeline:
+    """Batches from one position of an order on."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        data: Dataset,
+        order: Order,
+        options: Options,
+        start: Position,
+        cut: int | None,
+        seed: int,
+    ) -> None:
+        left = None if options.epochs is None else options.epochs - start.epoch
+        self.native = engine.native.start(
+            data.native,
+            order.start(start.epoch, start.batch, cut, len(data)),
+            # Who goes on beyond the epochs that were named gets them all the same.
+            epochs=None if left is None or left <= 0 else left,
+            staging=options.staging,
+            policy=options.policy,
+            bad_samples=options.on_error,
+            writable=options.writable,
+            shared=options.processes,
+            cache_share=options.cache_share,
+            trace=options.trace,
+        )
+        self.at = start
+        #: Batches after which it goes on with the next epoch; None if at the end.
+        self.cut = cut
+        self._last = options.epochs if left is not None and left > 0 else None
+        self._pid = os.getpid()
+        try:
+            self.work = Work(options.decode, options.collate_fn, options.on_error)
+            self._feed = _feed(self.native, self.work, options, seed)
+        except BaseException:
+            self.native.close()
+            raise
+        _LIVE.add(self)
+
+    def reaches(self, position: Position) -> bool:
+        """Whether the next batch is the one at this position."""
+        beyond = self._last is not None and position.epoch >= self._last
+        return self.at == position and not beyond
+
+    def wait(self, timeout: float, stall_after: float) -> Taken | None:
+        """The next batch, however long it takes, or for `timeout` seconds if that is not 0."""
+        waited = 0.0
+        while True:
+            step = min(stall_after, timeout - waited) if timeout else stall_after
+            try:
+                return self._feed.next(step)
+            except TimeoutError:
+                waited += step
+            reason = self._feed.waiting_for()
+            if timeout and waited >= timeout:
+                raise TimeoutError(f"no batch came within {timeout:g} s; waiting for {reason}")
+            log.warning("belady has been waiting for %.0f s, for %s", waited, reason)
+
+    def passed(self) -> None:
+        """A batch, or an error in its place, is with the user."""
+        self.at = Position(self.at.epoch, self.at.batch + 1)
+
+    def epoch_over(self) -> None:
+        """What comes next is the first batch of the next epoch."""
+        self.at = Position(self.at.epoch + 1, 0)
+
+    def close(self) -> None:
+        """Ends it from any state; nothing in a forked child, where its threads are not."""
+        _LIVE.discard(self)
+        if os.getpid() == self._pid:
+            self._feed.close()
+
+
+def _feed(native: _native.Loader, work: Work, options: Options, seed: int) -> Feed:
+    if options.processes:
+        processes = Processes(
+            native,
+            work,
+            workers=options.workers,
+            depth=options.workers * options.prefetch,
+            staging=options.staging,
+            context=options.context or context_of(None),
+            init=options.worker_init_fn,
+            seed=seed,
+        )
+        processes.start()
+        return processes
+    if options.decode is not None:
+        threads = Threads(
+            native, work, threads=options.threads, depth=options.prefetch, staging=options.staging
+        )
+        threads.start()
+        return threads
+    return Direct(native, work)
+
+
+#: Ended before the interpreter, whose end no thread of ours may meet.
+_LIVE: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pipeline in list(_LIVE):
+        pipeline.close()

@@ -1,0 +1,93 @@
+"""Tensors of torch from samples, without a copy where that is safe.
+
+    loader = belady.DataLoader(data, batch_size=64, collate_fn=belady.torch.stack)
+    for images, labels in loader:       # uint8 [64, bytes of a sample], int64 [64]
+
+torch does not know read-only memory: an in-place operation writes to whatever a tensor lies on.
+So tensors lie on slots of the staging buffer, which belong to whoever holds them, or on copies;
+never on a cache.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.utils.dlpack
+
+from . import _native
+from .batch import Batch
+
+
+def tensor(sample: _native.Sample) -> torch.Tensor:
+    """The bytes of a sample as a tensor of uint8."""
+    made: torch.Tensor = torch.utils.dlpack.from_dlpack(sample)
+    return made
+
+
+def labels(batch: _native.Batch) -> torch.Tensor:
+    """The labels of a batch as int64; -1 where there is none."""
+    return torch.frombuffer(bytearray(batch.labels_bytes()), dtype=torch.int64)
+
+
+class Stack:
+    """A `collate_fn` for samples that are arrays of one shape, as they lie in the file."""
+
+    takes_batch = True
+    __name__ = "belady.torch.Stack"
+
+    def __init__(
+        self, dtype: torch.dtype = torch.uint8, shape: Sequence[int] | None = None
+    ) -> None:
+        self.dtype = dtype
+        self.shape = None if shape is None else tuple(shape)
+
+    def __call__(self, batch: _native.Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        whole = batch.stacked()
+        if whole is not None:
+            data: torch.Tensor = torch.utils.dlpack.from_dlpack(whole)
+        else:
+            data = torch.stack(_equal([tensor(sample) for sample in batch.samples()], batch))
+        data = data.view(self.dtype)
+        if self.shape is not None:
+            data = data.view(len(batch), *self.shape)
+        return data, labels(batch)
+
+
+#: Bytes as they are: uint8 of two dimensions.
+stack = Stack()
+
+
+def tensors(batch: _native.Batch) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """A `collate_fn` for samples of different sizes: a list of tensors of uint8, and labels."""
+    return [tensor(sample) for sample in batch.samples()], labels(batch)
+
+
+tensors.takes_batch = True  # type: ignore[attr-defined]
+
+
+def _equal(made: list[torch.Tensor], batch: _native.Batch) -> list[torch.Tensor]:
+    for index, one in enumerate(made):
+        if len(one) != len(made[0]):
+            paths = batch.paths()
+            raise ValueError(
+                f"samples of a stack are equally long, but {paths[0]} has {len(made[0])} bytes "
+                f"and {paths[index]} has {len(one)}; use belady.torch.tensors, or decode"
+            )
+    return made
+
+
+def pinned(value: Any) -> Any:
+    """All tensors in pinned memory, if there is an accelerator."""
+    if not torch.accelerator.is_available():
+        warnings.warn(
+            "pin_memory=True has no effect: torch finds no accelerator", stacklevel=3
+        )
+        return value
+    if isinstance(value, Batch):
+        return value.pin_memory()
+    from torch.utils.data._utils import pin_memory
+
+    return pin_memory.pin_memory(value)  # type: ignore[no-untyped-call]

@@ -1,0 +1,384 @@
+"""`decode` and `collate_fn` in worker processes.
+
+The staging buffer lies in memory that workers map for reading. A task says only where the
+samples of a batch lie; nothing is copied on the way to a worker. What comes back is pickled:
+tensors of torch travel through torch's own shared memory, other large buffers (numpy's arrays)
+through an anonymous file in memory, which vanishes with the last who holds it.
+
+Batches go to workers in turn, and each worker answers in order, so batches stay in order. A
+worker that dies is noticed by its sentinel and named by its exit status.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing import connection, reduction
+from multiprocessing.context import BaseContext
+from typing import Any, NamedTuple
+
+from . import _native, arguments
+from .decode import Failure, Outcome, Work
+from .errors import BeladyError, WorkerError
+from .feed import Ahead, Pending, Taken
+
+#: How often an idle worker looks whether its parent still lives.
+_PARENT_SECONDS = 5.0
+#: Below this, buffers travel through the pipe.
+_INLINE_BYTES = 64 << 10
+#: Buffers begin at multiples of this, as arrays like it.
+_ALIGN = 64
+
+#: A sample as a worker is told of it: where it lies, or its bytes; and its label.
+Item = tuple[tuple[int, int] | bytes, int | None]
+
+
+class Processes(Ahead):
+    """A group of worker processes."""
+
+    def __init__(
+        self,
+        loader: _native.Loader,
+        work: Work,
+        *,
+        workers: int,
+        depth: int,
+        staging: int,
+        context: BaseContext,
+        init: Callable[[int], Any] | None,
+        seed: int,
+    ) -> None:
+        super().__init__(loader, depth, staging)
+        memory = loader.shared_memory()
+        if memory is None:
+            raise WorkerError("the staging buffer is not shared; use num_workers=0")
+        self._turn = 0
+        self._workers: list[_Worker] = []
+        try:
+            for number in range(workers):
+                self._workers.append(_Worker(number, context, memory, work, init, seed))
+        except BaseException as error:
+            self.close()
+            raise WorkerError(
+                f"worker {len(self._workers)} could not be started: {error}; with the start "
+                "method spawn, decode and collate_fn have to be functions of a module"
+            ) from error
+
+    def submit(self, batch: _native.Batch) -> Pending:
+        worker = self._workers[self._turn % len(self._workers)]
+        self._turn += 1
+        items: list[Item] = []
+        size = 0
+        for index, label in enumerate(batch.labels):
+            place = batch.place(index)
+            items.append((bytes(batch[index]) if place is None else place, label))
+            size += 0 if place is None else place[1]
+        worker.send(items)
+        return _Sent(batch, worker, size)
+
+    def close(self) -> None:
+        super().close()
+        for worker in self._workers:
+            worker.stop()
+        for worker in self._workers:
+            worker.join()
+
+
+class _Worker:
+    """One process, as its parent sees it."""
+
+    def __init__(
+        self,
+        number: int,
+        context: BaseContext,
+        memory: tuple[int, int],
+        work: Work,
+        init: Callable[[int], Any] | None,
+        seed: int,
+    ) -> None:
+        self.number = number
+        self.tasks, tasks = context.Pipe()
+        #: The feeding thread sends tasks, the user's thread says what it has mapped.
+        self._sending = threading.Lock()
+        self.process = context.Process(  # type: ignore[attr-defined]
+            target=_main,
+            args=(number, tasks, _Descriptor(memory[0]), memory[1], work, init, seed, os.getpid()),
+            name=f"belady-worker-{number}",
+            daemon=True,
+        )
+        self.process.start()
+        tasks.close()
+
+    def send(self, message: list[Item] | int) -> None:
+        try:
+            with self._sending:
+                self.tasks.send(message)
+        except OSError:
+            pass  # it has died; whoever waits for the answer will find out
+
+    def receive(self, timeout: float | None) -> Outcome:
+        ready = connection.wait([self.tasks, self.process.sentinel], timeout)
+        if not ready:
+            raise TimeoutError
+        if self.tasks not in ready:
+            raise self._death()
+        try:
+            message = self.tasks.recv_bytes()
+        except (EOFError, ConnectionError):
+            raise self._death() from None
+        return _unpack(message, self)
+
+    def _death(self) -> WorkerError:
+        self.process.join(timeout=1)
+        code = self.process.exitcode
+        how = f"with exit status {code}"
+        if code is not None and code < 0:
+            how = f"by {signal.Signals(-code).name}"
+        hint = "; it may have run out of memory" if code == -signal.SIGKILL else ""
+        return WorkerError(
+            f"worker {self.number} (process {self.process.pid}) ended {how} while it was "
+            f"decoding{hint}; see what it printed, or use num_workers=0 to decode in threads"
+        )
+
+    def stop(self) -> None:
+        try:
+            self.tasks.send(None)
+        except OSError:
+            pass
+        self.tasks.close()
+
+    def join(self) -> None:
+        self.process.join(timeout=1)
+        if self.process.is_alive():
+            self.process.terminate()
+            self.process.join(timeout=1)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+class _Sent(Pending):
+    """A batch that is with a worker."""
+
+    def __init__(self, batch: _native.Batch, worker: _Worker, size: int) -> None:
+        self._batch = batch
+        self._worker = worker
+        self.size = size
+
+    def result(self, timeout: float | None) -> Taken | None:
+        return self._batch, self._worker.receive(timeout)
+
+    def waiting_for(self) -> str:
+        return f"decode in worker {self._worker.number}, on batch {self._batch.iteration}"
+
+
+class _Descriptor:
+    """A file descriptor that finds its way into a child however that is started."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> Any:
+        return _received, (reduction.DupFd(self.number),)
+
+
+def _received(duplicate: Any) -> _Descriptor:
+    return _Descriptor(duplicate.detach())
+
+
+class _Answer(NamedTuple):
+    """What a worker sends: an outcome, pickled, and where its large buffers lie."""
+
+    pickled: bytes
+    descriptor: int | None
+    places: list[tuple[int, int]]
+
+
+def _main(
+    number: int,
+    tasks: connection.Connection,
+    descriptor: _Descriptor,
+    length: int,
+    work: Work,
+    init: Callable[[int], Any] | None,
+    seed: int,
+    parent: int,
+) -> None:
+    """What a worker does until it is told to end, or its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    broken = _prepared(number, init, seed)
+    with mmap.mmap(descriptor.number, length, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
+        ring = memoryview(memory)
+        try:
+            _serve(tasks, ring, work, broken, parent)
+        except (EOFError, ConnectionError):
+            pass
+        finally:
+            # Whoever still looks at the ring keeps it mapped; the process ends now anyway.
+            os._exit(0)
+
+
+def _prepared(number: int, init: Callable[[int], Any] | None, seed: int) -> Outcome | None:
+    """Seeds what draws, and calls the user's function; what that raised, if it did."""
+    random.seed(seed + number)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+        torch.manual_seed(seed + number)
+        import torch.multiprocessing  # noqa: F401  (tensors then travel by shared memory)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed((seed + number) % 2**32)
+    if init is None:
+        return None
+    try:
+        init(number)
+    except Exception as error:
+        lines = traceback.format_exc()
+        told = BeladyError(f"worker_init_fn failed in worker {number}: {error}\n\n{lines}")
+        return Outcome(told, None, [])
+    return None
+
+
+def _serve(
+    tasks: connection.Connection,
+    ring: memoryview,
+    work: Work,
+    broken: Outcome | None,
+    parent: int,
+) -> None:
+    kept: list[int] = []
+    while True:
+        while not tasks.poll(_PARENT_SECONDS):
+            if os.getppid() != parent:
+                return
+        items = tasks.recv()
+        if items is None:
+            return
+        if isinstance(items, int):  # the parent has mapped this buffer
+            os.close(items)
+            kept.remove(items)
+            continue
+        outcome = broken or _worked(work, ring, items)
+        answer = _packed(outcome)
+        if answer.descriptor is not None:
+            kept.append(answer.descriptor)
+        tasks.send_bytes(pickle.dumps(answer))
+
+
+def _worked(work: Work, ring: memoryview, items: list[Item]) -> Outcome:
+    samples = []
+    for position, (place, label) in enumerate(items):
+        if isinstance(place, bytes):
+            data = memoryview(place)
+        else:
+            data = ring[place[0] : place[0] + place[1]]
+        samples.append(work.decoded(position, data, label))
+    try:
+        return work.collated(samples)
+    except Exception as error:
+        lines = traceback.format_exc()
+        return Outcome(BeladyError(f"collating a batch failed: {error}\n\n{lines}"), None, [])
+
+
+def _packed(outcome: Outcome) -> _Answer:
+    """Pickled, with large buffers apart."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        pickled = _dumps(outcome, buffers)
+    except Exception as error:
+        buffers.clear()
+        pickled = _dumps(_unpicklable(outcome, error), buffers)
+    if not buffers:
+        return _Answer(pickled, None, [])
+    views = [buffer.raw() for buffer in buffers]
+    places, end = [], 0
+    for view in views:
+        places.append((end, view.nbytes))
+        end += -(-view.nbytes // _ALIGN) * _ALIGN
+    descriptor = os.memfd_create("belady-answer")
+    os.ftruncate(descriptor, max(1, end))
+    with mmap.mmap(descriptor, max(1, end)) as memory:
+        for (start, length), view in zip(places, views, strict=True):
+            memory[start : start + length] = view
+    return _Answer(pickled, descriptor, places)
+
+
+def _dumps(outcome: Outcome, buffers: list[pickle.PickleBuffer]) -> bytes:
+    """As multiprocessing pickles, which knows how tensors travel."""
+
+    def apart(buffer: pickle.PickleBuffer) -> bool:
+        if buffer.raw().nbytes < _INLINE_BYTES:
+            return True  # within
+        buffers.append(buffer)
+        return False
+
+    stream = io.BytesIO()
+    pickler = pickle.Pickler(stream, 5, buffer_callback=apart)
+    pickler.dispatch_table = reduction.ForkingPickler(io.BytesIO()).dispatch_table
+    pickler.dump((outcome.value, outcome.kept, [_portable(f) for f in outcome.failures]))
+    return stream.getvalue()
+
+
+def _portable(failure: Failure) -> Failure:
+    """The failure with an error that can be pickled."""
+    try:
+        pickle.loads(pickle.dumps(failure.error))
+    except Exception:
+        kind = type(failure.error).__name__
+        return failure._replace(error=BeladyError(f"{kind}: {failure.error}"))
+    return failure
+
+
+def _unpicklable(outcome: Outcome, error: Exception) -> Outcome:
+    told = BeladyError(
+        f"what decode or collate_fn returned ({type(outcome.value).__name__}) cannot be sent to "
+        f"the training process: {error}; return plain values, arrays or tensors, or use "
+        "num_workers=0"
+    )
+    return Outcome(told, None, [])
+
+
+def _unpack(message: bytes, worker: _Worker) -> Outcome:
+    """The parent's side: an outcome; raises what the worker could not do."""
+    answer: _Answer = pickle.loads(message)
+    buffers: list[memoryview] = []
+    if answer.descriptor is not None:
+        # The worker's descriptor, by way of /proc: nothing with a name is ever left behind.
+        opened = os.open(f"/proc/{worker.process.pid}/fd/{answer.descriptor}", os.O_RDWR)
+        try:
+            memory = memoryview(mmap.mmap(opened, 0))
+        finally:
+            os.close(opened)
+        worker.send(answer.descriptor)
+        buffers = [memory[start : start + length] for start, length in answer.places]
+    value, kept, failures = pickle.loads(answer.pickled, buffers=buffers)
+    if isinstance(value, BeladyError):
+        raise value
+    return Outcome(value, kept, failures)
+
+
+def context_of(method: object) -> BaseContext:
+    """The way in which workers are started: a name, a context, or None for the usual one."""
+    if method is None:
+        return multiprocessing.get_context()
+    if isinstance(method, str):
+        names = multiprocessing.get_all_start_methods()
+        return multiprocessing.get_context(
+            arguments.choice(method, "multiprocessing_context", names)
+        )
+    if isinstance(method, BaseContext):
+        return method
+    raise TypeError(
+        "multiprocessing_context has to be fork, spawn, forkserver or a context of "
+        f"multiprocessing, not {type(method).__name__}"
+    )

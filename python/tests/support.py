@@ -1,0 +1,24 @@
+"""What several tests do with loaders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import belady
+
+
+def make(data: belady.Dataset | belady.Mixture, **arguments: Any) -> belady.DataLoader:
+    """A loader with a small cache, buffer and number of threads."""
+    if "engine" not in arguments:
+        arguments.setdefault("cache", "ram:100KB")
+    arguments.setdefault("staging", "2MiB")
+    return belady.DataLoader(data, **arguments)
+
+
+def ids(loader: belady.DataLoader) -> list[list[int]]:
+    """One epoch, as lists of ids."""
+    return [list(batch.ids) for batch in loader]
+
+
+def read_all(batch: belady.Batch) -> list[bytes]:
+    return [bytes(sample) for sample in batch.samples]

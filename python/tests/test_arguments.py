@@ -1,0 +1,217 @@
+"""Every argument has a sentence for its wrong values, raised when the object is made."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import belady
+from belady import arguments, memory
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [
+        ("40GiB", 40 << 30),
+        ("500 GB", 500 * 10**9),
+        ("1.5MiB", 3 << 19),
+        ("64kb", 64_000),
+        ("12", 12),
+        ("7 B", 7),
+        (4096, 4096),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(text: object, bytes_: int) -> None:
+    assert arguments.size(text, "staging") == bytes_
+
+
+@pytest.mark.parametrize("text", ["40 GB of ram", "lots", "", "-5GiB", "4 GG", "1e9", "GiB"])
+def test_what_is_no_size_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size.*for example 40GiB"):
+        arguments.size(text, "staging")
+
+
+def test_quotas_are_divided_among_the_ranks_of_a_node(tmp_path: Path) -> None:
+    given = ["ram:40MiB", f"{tmp_path}:500MiB"]
+    assert arguments.tiers(given, local_ranks=4) == [(None, 10 << 20), (str(tmp_path), 125 << 20)]
+
+
+def test_caches_may_be_one_text_or_pairs(tmp_path: Path) -> None:
+    assert arguments.tiers("ram:1MiB") == [(None, 1 << 20)]
+    assert arguments.tiers(("ram", "1MiB")) == [(None, 1 << 20)]
+    assert arguments.tiers([(tmp_path, 5000)]) == [(str(tmp_path), 5000)]
+    assert arguments.tiers([]) == []
+
+
+def test_the_default_cache_is_a_quarter_of_free_memory_or_the_dataset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "available", lambda: 80 << 30)
+    assert arguments.default_tiers(1 << 40, 2) == [(None, 10 << 30)]
+    assert arguments.default_tiers(5 << 20, 2) == [(None, 5 << 20)]
+    assert arguments.default_tiers(0, 1) == []
+
+
+def test_ram_beyond_the_control_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "limit", lambda: 8 << 30)
+    with pytest.raises(ValueError, match="40 GiB of RAM, but .* may use 8 GiB in all"):
+        arguments.tiers("ram:40GiB")
+    assert arguments.tiers("ram:8GiB")
+
+
+WRONG: list[tuple[str, object, type[Exception], str]] = [
+    ("batch_size", 0, ValueError, "batch_size has to be at least 1"),
+    ("batch_size", -4, ValueError, "at least 1, not -4"),
+    ("batch_size", "64", TypeError, "whole number, not '64'"),
+    ("batch_size", True, TypeError, "whole number"),
+    ("batch_size", None, ValueError, "batch_size=None .* use batch_size=1"),
+    ("shuffle", "tourch", ValueError, "did you mean torch"),
+    ("shuffle", 1, TypeError, "shuffle has to be True or False"),
+    ("sampler", 5, TypeError, "sampler has to be something to iterate, not int"),
+    ("batch_sampler", 5, TypeError, "batch_sampler has to be something to iterate"),
+    ("num_workers", -1, ValueError, "num_workers has to be at least 0"),
+    ("num_workers", 1.5, TypeError, "num_workers has to be a whole number"),
+    ("collate_fn", "stack", TypeError, "collate_fn has to be a function .* list of samples"),
+    ("pin_memory", "yes", TypeError, "pin_memory has to be True or False"),
+    ("drop_last", 3, TypeError, "drop_last has to be True or False"),
+    ("timeout", -1, ValueError, "timeout has to be zero or more seconds"),
+    ("timeout", "5s", TypeError, "timeout has to be a number of seconds"),
+    ("timeout", float("nan"), ValueError, "timeout has to be"),
+    ("worker_init_fn", 1, TypeError, "worker_init_fn has to be a function"),
+    ("multiprocessing_context", "frok", ValueError, "did you mean fork"),
+    ("multiprocessing_context", 3, TypeError, "fork, spawn, forkserver or a context"),
+    ("generator", 42, TypeError, "generator has to be a torch.Generator, not int.* use seed"),
+    ("prefetch_factor", -2, ValueError, "prefetch_factor has to be at least 0"),
+    ("persistent_workers", "no", TypeError, "persistent_workers has to be True or False"),
+    ("pin_memory_device", 0, TypeError, "pin_memory_device has to be text"),
+    ("in_order", 0, TypeError, "in_order has to be True or False"),
+    ("seed", -1, ValueError, "seed has to be at least 0"),
+    ("seed", 2**64, ValueError, "below 2\\^64"),
+    ("seed", "zero", TypeError, "seed has to be a whole number"),
+    ("epochs", 0, ValueError, "epochs has to be at least 1"),
+    ("epochs", 2.5, TypeError, "epochs has to be a whole number"),
+    ("cache", "40 GB of ram", ValueError, 'has no quota; write ram:SIZE or DIRECTORY:SIZE'),
+    ("cache", "ram:40 GB of ram", ValueError, "is not a size"),
+    ("cache", "/local/nvme", ValueError, "has no quota"),
+    ("cache", ["ram:1MiB", "ram:2MiB"], ValueError, "names ram twice"),
+    ("cache", 40, TypeError, "cache has to be a list such as"),
+    ("cache", [40], TypeError, r"cache\[0\] has to be text such as"),
+    ("cache", "ram:0", ValueError, "quota of zero"),
+    ("engine", "auto", TypeError, "engine has to be a belady.Engine, not str"),
+    ("decode", "jpeg", TypeError, "decode has to be a function .* bytes and its label"),
+    ("num_threads", "many", ValueError, 'has to be "auto" or a number'),
+    ("num_threads", 0, ValueError, "num_threads has to be at least 1"),
+    ("rank", 0, ValueError, "rank is given without world_size"),
+    ("world_size", 2, ValueError, "world_size is given without rank"),
+    ("scheme", "unifrom", ValueError, "did you mean uniform"),
+    ("staging", "big", ValueError, "staging: .* is not a size"),
+    ("staging", 0, ValueError, "room for two batches"),
+    ("policy", "beladi", ValueError, "did you mean belady"),
+    ("policy", 3, TypeError, "policy has to be one of"),
+    ("on_error", "ignore", ValueError, "raise, skip or replace"),
+    ("max_failures", -1, ValueError, "max_failures has to be at least 0"),
+    ("retries", -1, ValueError, "retries has to be at least 0"),
+    ("read_timeout", 0, ValueError, "read_timeout has to be more than zero seconds"),
+    ("metrics", 9464, ValueError, "metrics has to be an address such as"),
+    ("cache_share", 0, ValueError, "more than 0 and at most 1"),
+    ("cache_share", "half", TypeError, "cache_share has to be a number"),
+    ("writable", "maybe", TypeError, "writable has to be True or False"),
+    ("stall_after", 0, ValueError, "stall_after has to be more than zero"),
+    ("trace", 7, TypeError, "trace has to be a path"),
+    ("batchsize", 4, TypeError, "no argument batchsize, did you mean batch_size"),
+    ("shufle", True, TypeError, "did you mean shuffle"),
+    ("zzz", True, TypeError, "DataLoader has no argument zzz$"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "error", "sentence"), WRONG)
+def test_a_wrong_value_is_told_when_the_loader_is_made(
+    data: belady.Dataset, name: str, value: Any, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        belady.DataLoader(data, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"sampler": [1], "shuffle": True}, "sampler decides the order"),
+        ({"batch_sampler": [[1]], "batch_size": 4}, "batch_sampler makes the batches"),
+        ({"batch_sampler": [[1]], "drop_last": True}, "batch_sampler makes the batches"),
+        ({"rank": 2, "world_size": 2}, "rank 2 is not below world_size 2"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(
+    data: belady.Dataset, given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        belady.DataLoader(data, **given)
+
+
+def test_what_belongs_to_the_engine_is_refused_beside_one(data: belady.Dataset) -> None:
+    engine = belady.Engine(cache=[])
+    with pytest.raises(ValueError, match="cache belongs to the engine"):
+        belady.DataLoader(data, engine=engine, cache="ram:1MiB")
+
+
+def test_a_path_instead_of_a_dataset_is_told_how_to_open_it() -> None:
+    with pytest.raises(TypeError, match=r'belady\.open\("/data"\)'):
+        belady.DataLoader("/data")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not list.*torch's own DataLoader"):
+        belady.DataLoader([1, 2])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        ({"path": 5}, TypeError, "path has to be a path, not 5"),
+        ({"path": ""}, ValueError, "path is empty"),
+        ({"path": "/d", "format": "foldr"}, ValueError, "did you mean folder"),
+        ({"path": "/d", "format": "records"}, ValueError, "needs the size of a record"),
+        ({"path": "/d", "format": 7}, TypeError, "format has to be one of"),
+        ({"path": "/d", "snapshots": 7}, TypeError, "snapshots has to be a path"),
+    ],
+)
+def test_opening_refuses_wrong_values(
+    given: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        belady.open(**given)
+
+
+def test_a_dataset_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises((OSError, ValueError, belady.BeladyError), match="nothing-here"):
+        belady.open(tmp_path / "nothing-here")
+
+
+def test_engine_refuses_wrong_values() -> None:
+    with pytest.raises(TypeError, match="Engine has no argument cahce, did you mean cache"):
+        belady.Engine(cahce="ram:1MiB")
+    with pytest.raises(ValueError, match="threads has to be at least 1"):
+        belady.Engine(threads=0)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        belady.Engine(cache=[]).__reduce__()
+
+
+def test_weights_are_checked(data: belady.Dataset) -> None:
+    with pytest.raises(ValueError, match=r"weights\[1\] has to be zero or more, not -1"):
+        belady.Weighted([1, -1])
+    with pytest.raises(TypeError, match=r"weights\[0\] has to be a number"):
+        belady.Weighted(["much"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="at least one number above zero"):
+        belady.Weighted([0, 0])
+    with pytest.raises(ValueError, match="only the 1 samples"):
+        belady.Weighted([1, 0], num_samples=2, replacement=False)
+    with pytest.raises(ValueError, match="2 weights for 60 samples"):
+        belady.DataLoader(data, sampler=belady.Weighted([1, 1]))
+    with pytest.raises(ValueError, match="3 weights for 1 datasets"):
+        belady.Mixture([data], weights=[1, 2, 3])
+
+
+def test_pinning_needs_torch(data: belady.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(ValueError, match="import torch first"):
+        belady.DataLoader(data, pin_memory=True)

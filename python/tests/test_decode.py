@@ -1,0 +1,347 @@
+"""`decode` and `collate_fn`, in threads and in processes: the same results in the same order."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import belady
+from belady.decode import Failure, kept_positions
+from support import ids, make, read_all
+
+WAYS = [{"num_workers": 0}, {"num_workers": 2}]
+ways = pytest.mark.parametrize("way", WAYS, ids=["threads", "processes"])
+
+
+def length(sample: Any, label: int) -> int:
+    return len(sample)
+
+
+def both(sample: Any, label: int) -> tuple[int, int]:
+    return sum(bytes(sample)) % 256, label
+
+
+def as_array(sample: Any, label: int) -> np.ndarray[Any, Any]:
+    return np.full((300, 300), len(sample), np.float32)
+
+
+def as_tensor(sample: Any, label: int) -> tuple[torch.Tensor, int]:
+    return torch.full((3, 64, 64), float(len(sample))), label
+
+
+def as_dict(sample: Any, label: int) -> dict[str, Any]:
+    return {"size": len(sample), "name": str(label)}
+
+
+def view(sample: Any, label: int) -> np.ndarray[Any, Any]:
+    return np.frombuffer(sample, np.uint8)[:50]
+
+
+@ways
+def test_a_plain_value_goes_beside_the_label(data: belady.Dataset, way: dict[str, Any]) -> None:
+    loader = make(data, batch_size=7, shuffle=True, decode=length, **way)
+    for _ in range(2):
+        for batch in loader:
+            sizes, labels = batch
+            assert [int(size) for size in sizes] == [data.size(id_) for id_ in batch.ids]
+            assert [int(label) for label in labels] == [data.targets[id_] for id_ in batch.ids]
+            assert batch.paths == [data.paths[id_] for id_ in batch.ids]
+    loader.close()
+
+
+@ways
+def test_order_and_length_are_those_without_decode(
+    data: belady.Dataset, way: dict[str, Any]
+) -> None:
+    plain = make(data, batch_size=7, shuffle=True)
+    loader = make(data, batch_size=7, shuffle=True, decode=both, **way)
+    for _ in range(3):
+        assert ids(loader) == ids(plain)
+    loader.close()
+
+
+@ways
+def test_arrays_tensors_and_dicts(data: belady.Dataset, way: dict[str, Any]) -> None:
+    with make(data, batch_size=6, decode=as_array, staging="2MiB", **way) as loader:
+        for images, labels in loader:
+            assert images.shape == (6, 300, 300) and images.dtype == np.float32
+            images += 1  # what one gets is one's own
+    with make(data, batch_size=6, decode=as_tensor, **way) as loader:
+        for batch in loader:
+            assert batch.samples.shape == (6, 3, 64, 64)
+            assert batch.samples[:, 0, 0, 0].tolist() == [data.size(id_) for id_ in batch.ids]
+            assert batch.labels.dtype == torch.int64
+    with make(data, batch_size=6, decode=as_dict, **way) as loader:
+        for batch in loader:
+            assert set(batch) == {"size", "name"}
+
+
+@ways
+def test_what_decode_looks_at_stays_as_it_is(data: belady.Dataset, way: dict[str, Any]) -> None:
+    """Views of the staging buffer, kept for long: by then it was used many times over."""
+    expected = {id_: sample[:50] for id_, (sample, _) in enumerate(data)}
+    loader = make(data, batch_size=4, decode=view, collate_fn=list, staging="2MiB", **way)
+    kept = []
+    for _ in range(2):
+        for batch in loader:
+            kept.append((batch.ids, [pair[0] for pair in batch]))
+    for batch_ids, samples in kept:
+        assert [bytes(sample) for sample in samples] == [expected[id_] for id_ in batch_ids]
+    loader.close()
+
+
+@ways
+def test_keeping_what_was_decoded_keeps_no_staging_buffer(
+    data: belady.Dataset, way: dict[str, Any]
+) -> None:
+    with make(data, batch_size=10, decode=length, staging="200KB", **way) as loader:
+        kept = [batch for _ in range(4) for batch in loader]
+    assert len(kept) == 24
+    assert kept[7].paths == [data.paths[id_] for id_ in kept[7].ids]
+
+
+def pairs(samples: list[Any]) -> list[tuple[int, int]]:
+    return [(len(sample), label) for sample, label in samples]
+
+
+@ways
+def test_collate_fn_gets_a_list_as_in_torch(data: belady.Dataset, way: dict[str, Any]) -> None:
+    with make(data, batch_size=10, collate_fn=pairs, **way) as loader:
+        for batch in loader:
+            assert list(batch) == [(data.size(i), data.targets[i]) for i in batch.ids]
+
+
+def named(samples: list[Any]) -> dict[str, Any]:
+    return {"count": len(samples)}
+
+
+@ways
+def test_a_dict_of_collate_fn_is_given_as_it_is(data: belady.Dataset, way: dict[str, Any]) -> None:
+    with make(data, batch_size=25, collate_fn=named, **way) as loader:
+        assert list(loader) == [{"count": 25}, {"count": 25}, {"count": 10}]
+
+
+@given(st.lists(st.booleans(), max_size=12), st.sampled_from(["skip", "replace"]))
+def test_which_samples_are_kept(good: list[bool], on_error: str) -> None:
+    samples = [None if fine else Failure(p, ValueError(), "") for p, fine in enumerate(good)]
+    fine = [p for p, ok in enumerate(good) if ok]
+    expected = fine
+    if on_error == "replace" and fine:
+        expected = [
+            next((q for q in range(p, len(good)) if good[q]), fine[0]) for p in range(len(good))
+        ]
+    assert kept_positions(samples, on_error) == expected
+
+
+def fails_on_owls(sample: Any, label: int) -> int:
+    if label == 2:
+        raise KeyError("no owls please")
+    return len(sample)
+
+
+@ways
+def test_an_error_in_decode_names_the_sample_and_the_users_line(
+    data: belady.Dataset, way: dict[str, Any]
+) -> None:
+    loader = make(data, batch_size=20, decode=fails_on_owls, **way)
+    iterator = iter(loader)
+    next(iterator)
+    next(iterator)
+    with pytest.raises(belady.DecodeError, match="no owls please") as raised:
+        next(iterator)
+    assert raised.value.path == data.paths[40]
+    assert raised.value.sample == 40
+    assert data.paths[40] in str(raised.value)
+    assert "in fails_on_owls" in str(raised.value)
+    assert 'raise KeyError("no owls please")' in str(raised.value)
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert isinstance(raised.value, belady.SampleError)
+    with pytest.raises(StopIteration):
+        next(iterator)
+    loader.close()
+
+
+@ways
+def test_samples_that_fail_are_skipped_or_replaced(
+    data: belady.Dataset, way: dict[str, Any]
+) -> None:
+    with make(data, batch_size=30, decode=fails_on_owls, on_error="skip", **way) as loader:
+        assert [len(batch.ids) for batch in loader] == [30, 10]
+        assert loader.stats()["failures"] == 20
+    with make(data, batch_size=30, decode=fails_on_owls, on_error="replace", **way) as loader:
+        batches = list(loader)
+        assert [len(batch.ids) for batch in batches] == [30, 30]
+        assert batches[1].ids == [*range(30, 40), *[30] * 20]
+    with make(data, batch_size=20, decode=fails_on_owls, on_error="skip", **way) as loader:
+        assert len(list(loader)) == 2  # nothing is left of the third
+
+
+@ways
+def test_too_many_failures_end_it(data: belady.Dataset, way: dict[str, Any]) -> None:
+    more = {"on_error": "skip", "max_failures": 5, **way}
+    with make(data, batch_size=6, decode=fails_on_owls, **more) as loader:
+        with pytest.raises(belady.BeladyError, match="max_failures is 5; the last was .*owl"):
+            list(loader)
+
+
+def bad_collate(samples: list[Any]) -> Any:
+    raise ValueError("cannot be put together")
+
+
+@ways
+def test_an_error_in_collate_is_told(data: belady.Dataset, way: dict[str, Any]) -> None:
+    with make(data, batch_size=6, decode=length, collate_fn=bad_collate, **way) as loader:
+        with pytest.raises((ValueError, belady.BeladyError), match="cannot be put together"):
+            list(loader)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_however_they_are_started(data: belady.Dataset, method: str) -> None:
+    loader = make(
+        data, batch_size=20, decode=both, num_workers=1, multiprocessing_context=method
+    )
+    with loader:
+        values = [int(value) for batch in loader for value in batch.samples]
+    assert values == [sum(sample) % 256 for sample, _ in data]
+
+
+def where(sample: Any, label: int) -> int:
+    return os.getpid()
+
+
+def test_processes_are_processes_and_threads_are_threads(data: belady.Dataset) -> None:
+    with make(data, batch_size=10, decode=where, num_workers=2) as loader:
+        pids = {int(pid) for batch in loader for pid in batch.samples}
+    assert len(pids) == 2 and os.getpid() not in pids
+    with make(data, batch_size=10, decode=where) as loader:
+        assert {int(pid) for batch in loader for pid in batch.samples} == {os.getpid()}
+
+
+INITIALISED = [-1]
+
+
+def initialise(worker: int) -> None:
+    INITIALISED[0] = worker
+
+
+def tell(sample: Any, label: int) -> int:
+    return INITIALISED[0]
+
+
+def test_worker_init_fn_is_called_in_each_worker(data: belady.Dataset) -> None:
+    with make(
+        data, batch_size=10, decode=tell, num_workers=2, worker_init_fn=initialise
+    ) as loader:
+        assert [int(batch.samples[0]) for batch in loader] == [0, 1, 0, 1, 0, 1]
+    assert INITIALISED == [-1]
+
+
+def refuse(worker: int) -> None:
+    raise OSError("no device for you")
+
+
+def test_worker_init_fn_that_fails_is_told(data: belady.Dataset) -> None:
+    with make(data, decode=tell, num_workers=1, worker_init_fn=refuse) as loader:
+        with pytest.raises(belady.BeladyError, match="worker_init_fn failed .*no device for you"):
+            next(iter(loader))
+
+
+def dies(sample: Any, label: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def test_a_worker_that_dies_is_named(data: belady.Dataset) -> None:
+    with make(data, batch_size=5, decode=dies, num_workers=2) as loader:
+        with pytest.raises(belady.WorkerError, match=r"worker 0 \(process \d+\) ended by SIGKILL"):
+            list(loader)
+
+
+def a_lock(sample: Any, label: int) -> Any:
+    return (threading.Lock(),)
+
+
+def test_what_cannot_be_pickled_is_told(data: belady.Dataset) -> None:
+    with make(data, batch_size=5, decode=a_lock, num_workers=1) as loader:
+        with pytest.raises(belady.BeladyError, match="cannot be sent to the training process"):
+            list(loader)
+
+
+def test_a_function_that_cannot_be_spawned_is_told(data: belady.Dataset) -> None:
+    loader = make(
+        data, decode=lambda s, y: 1, num_workers=1, multiprocessing_context="spawn"
+    )
+    with pytest.raises(belady.WorkerError, match="functions of a module"):
+        next(iter(loader))
+
+
+def test_workers_end_with_the_loader(data: belady.Dataset) -> None:
+    loader = make(data, batch_size=10, decode=where, num_workers=2)
+    pids = {int(pid) for batch in loader for pid in batch.samples}
+    loader.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@ways
+def test_leaving_early_and_going_on(data: belady.Dataset, way: dict[str, Any]) -> None:
+    plain = make(data, batch_size=7, shuffle=True)
+    loader = make(data, batch_size=7, shuffle=True, decode=both, **way)
+    with loader:
+        for stop in (1, 3, 9, 2, 9):
+            got = [batch.ids for batch, _ in zip(loader, range(stop))]
+            assert got == [batch.ids for batch, _ in zip(plain, range(stop))]
+
+
+def test_a_slow_consumer_does_not_look_like_a_stall(data: belady.Dataset) -> None:
+    """Batches that are decoded ahead hold at most half of the staging buffer."""
+    loader = make(
+        data, batch_size=20, shuffle=True, decode=view, collate_fn=list, staging="400KB",
+        prefetch_factor=50,
+    )  # fmt: skip
+    with loader:
+        for _ in range(2):
+            for _ in loader:
+                time.sleep(0.01)
+
+
+def random_value(sample: Any, label: int) -> float:
+    return random.random()
+
+
+def test_workers_draw_different_numbers(data: belady.Dataset) -> None:
+    with make(data, batch_size=30, decode=random_value, num_workers=2) as loader:
+        first, second = (batch.samples.tolist() for batch in loader)
+    assert len({*first, *second}) == 60
+
+
+def test_raw_bytes_are_those_of_the_files(data: belady.Dataset) -> None:
+    loader = make(data, batch_size=7, shuffle=True)
+    for _ in range(3):
+        for batch in loader:
+            for sample, path in zip(read_all(batch), batch.paths, strict=True):
+                with open(path, "rb") as file:
+                    assert sample == file.read()
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    import multiprocessing
+
+    yield
+    for child in multiprocessing.active_children():
+        child.join(timeout=5)
+    assert multiprocessing.active_children() == []

@@ -1,0 +1,93 @@
+"""Who says which rank this is."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from belady.distributed import World, world
+
+TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+PMI = {"PMI_RANK": "1", "PMI_SIZE": "3"}
+SLURM = {
+    "SLURM_PROCID": "6",
+    "SLURM_NTASKS": "7",
+    "SLURM_LOCALID": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x1),3",
+}
+
+
+@pytest.fixture(autouse=True)
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+def test_alone() -> None:
+    assert world(environment={}) == World(0, 1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        (TORCHRUN, World(5, 8, 1, 4)),
+        (OPEN_MPI, World(2, 4, 0, 2)),
+        (PMI, World(1, 3, 1, 3)),
+        (SLURM, World(6, 7, 2, 4)),
+        (TORCHRUN | OPEN_MPI | PMI | SLURM, World(5, 8, 1, 4)),
+        (OPEN_MPI | PMI | SLURM, World(2, 4, 0, 2)),
+        (PMI | SLURM, World(1, 3, 1, 3)),
+    ],
+)
+def test_starters_are_asked_in_order(environment: dict[str, str], found: World) -> None:
+    assert world(environment=environment) == found
+
+
+def test_arguments_come_first_and_the_node_is_taken_from_the_environment() -> None:
+    assert world(3, 8, environment=TORCHRUN) == World(3, 8, 1, 4)
+    assert world(1, 2, environment={}) == World(1, 2, 1, 2)
+
+
+def test_torch_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_rank=lambda: 1,
+        get_world_size=lambda: 2,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=together))
+    assert world(environment=TORCHRUN).rank == 1
+
+
+def test_a_batch_script_outside_srun_is_one_process() -> None:
+    script = SLURM | {"SLURM_PROCID": "0", "SLURM_JOB_ID": "77"}
+    assert world(environment=script) == World()
+    assert world(environment=SLURM | {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}).size == 7
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"RANK": "1"}, "RANK is set but WORLD_SIZE is not"),
+        ({"WORLD_SIZE": "4"}, "WORLD_SIZE is set but RANK is not"),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK=4 and WORLD_SIZE=4 contradict"),
+        ({"RANK": "one", "WORLD_SIZE": "4"}, 'RANK is "one"'),
+        ({"RANK": "-1", "WORLD_SIZE": "4"}, 'RANK is "-1"'),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "contradict"),
+        (TORCHRUN | {"LOCAL_RANK": "4"}, "LOCAL_RANK=4 and LOCAL_WORLD_SIZE of 4 contradict"),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "9"}, "LOCAL_WORLD_SIZE=9 and a world of 8"),
+        ({"PMI_RANK": "0"}, "PMI_RANK is set but PMI_SIZE is not"),
+    ],
+)
+def test_half_set_or_contradictory_variables_are_named(
+    environment: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        world(environment=environment)
