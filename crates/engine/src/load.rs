@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use belady_control::policy::TierId;
 use belady_data::SampleId;
+use belady_data::memory::Memory;
 use belady_data::source::{Location, ReadError, Want};
 use belady_data::sync::Arc;
 use belady_data::tier::{Get, Pinned};
@@ -396,7 +397,7 @@ fn read_source(
             run.metrics.source_read(took);
             run.metrics.loaded(Served::Source, items.len() as u64, bytes);
             for (item, bytes) in own {
-                parcel.own(item, bytes.into());
+                parcel.own(item, Arc::new(bytes));
             }
             for &item in items {
                 arrived(parcel, item);
@@ -423,7 +424,7 @@ fn read_task(parcel: &Arc<Parcel>, item: u32, attempt: u32) -> Task {
 }
 
 /// Memory of their own for items whose slots cannot be used.
-type Own = Vec<(u32, Box<[u8]>)>;
+type Own = Vec<(u32, Memory)>;
 
 fn read_into_slots(parcel: &Parcel, items: &[u32]) -> Result<Own, ReadError> {
     let run = &parcel.run;
@@ -432,7 +433,7 @@ fn read_into_slots(parcel: &Parcel, items: &[u32]) -> Result<Own, ReadError> {
         .filter(|&&item| parcel.items[item as usize].slot_is_lost())
         .map(|&item| {
             let size = run.size(parcel.items[item as usize].sample) as usize;
-            (item, vec![0; size].into_boxed_slice())
+            (item, Memory::zeroed(size))
         })
         .collect();
     {
@@ -534,7 +535,7 @@ fn serve(parcel: &Parcel, index: u32, waiters: Vec<Waiter>) {
 /// Gives a sample to a batch that waits for it.
 pub fn share(bytes: &[u8], parcel: &Arc<Parcel>, index: u32) {
     if parcel.items[index as usize].slot_is_lost() {
-        parcel.own(index, bytes.into());
+        parcel.own(index, Arc::new(bytes.into()));
     } else {
         // SAFETY: the item waits, so nobody else loads it.
         unsafe { parcel.slot(index) }.copy_from_slice(bytes);
@@ -544,8 +545,8 @@ pub fn share(bytes: &[u8], parcel: &Arc<Parcel>, index: u32) {
 }
 
 /// Reads a sample that is not part of a batch.
-pub fn read_alone(run: &Run, sample: SampleId) -> Result<Vec<u8>, ReadError> {
-    let mut bytes = vec![0; run.size(sample) as usize];
+pub fn read_alone(run: &Run, sample: SampleId) -> Result<Memory, ReadError> {
+    let mut bytes = Memory::zeroed(run.size(sample) as usize);
     run.source.read(&mut [Want { sample, into: &mut bytes }])?;
     Ok(bytes)
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use belady_control::policy::{Evict, TierId};
 use belady_data::SampleId;
+use belady_data::memory::Memory;
 use belady_data::source::ReadError;
 use belady_data::stage::{Block, SlotState};
 use belady_data::sync::{Arc, Mutex, lock};
@@ -96,9 +97,9 @@ pub enum Held {
     /// Lent by a tier.
     Lent(TierId, SampleId, Pinned),
     /// Shared with a write that may hang.
-    Own(Arc<[u8]>),
+    Own(Arc<Memory>),
     /// A copy of another sample of the batch, in the place of a bad one.
-    Substitute(SampleId, Box<[u8]>),
+    Substitute(SampleId, Memory),
 }
 
 /// A sample that could not be had.
@@ -228,7 +229,7 @@ impl Parcel {
         }
     }
 
-    pub fn own(&self, item: u32, bytes: Arc<[u8]>) {
+    pub fn own(&self, item: u32, bytes: Arc<Memory>) {
         lock(&self.extra).put(item as usize, self.items.len(), Held::Own(bytes));
         self.block.mark(item as usize, SlotState::Elsewhere);
     }
@@ -236,8 +237,8 @@ impl Parcel {
     /// Leaves the slot of an item that is loaded to somebody who may still read it; the consumer
     /// gets a copy.
     pub fn leave_slot(&self, item: u32) {
-        let copy: Arc<[u8]> = self.with_bytes(item, |bytes| bytes.into());
-        self.own(item, copy);
+        let copy = self.with_bytes(item, |bytes| Memory::from(bytes));
+        self.own(item, Arc::new(copy));
     }
 
     /// A sample that cannot be had.

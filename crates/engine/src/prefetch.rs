@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use belady_control::policy::{Event, TierId};
 use belady_data::SampleId;
+use belady_data::memory::Memory;
 use belady_data::sync::Arc;
 use belady_data::tier::Put;
 
@@ -153,7 +154,7 @@ pub fn store_copy(run: &Arc<Run>, tier: TierId, sample: SampleId, bytes: &[u8]) 
     if !run.cache.may_hang(tier) {
         return stored(run, tier, sample, run.cache.put(tier, sample, bytes));
     }
-    let (for_task, bytes) = (run.clone(), bytes.to_vec());
+    let (for_task, bytes) = (run.clone(), Memory::from(bytes));
     let task = run.task(move |worker| {
         store(worker, &for_task, tier, sample, &bytes, || {});
     });

@@ -23,6 +23,8 @@ use std::sync::OnceLock;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
+use crate::memory::Memory;
+
 /// Below this a plain read is as fast as a direct one: four pages.
 const DIRECT_FROM: usize = 16 << 10;
 
@@ -254,16 +256,14 @@ fn read_switched(file: &File, offset: u64, into: &mut Pieces<'_, '_>) -> io::Res
 }
 
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: RefCell<Option<Memory>> = const { RefCell::new(None) };
 }
 
 /// Reads the aligned bytes around the range and copies the range out. Ends early, without
 /// an error, where the file system turns out not to read directly.
 fn read_direct(file: BorrowedFd<'_>, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result<usize> {
     BUFFER.with_borrow_mut(|buffer| {
-        if buffer.is_empty() {
-            *buffer = vec![0; BOUNCE + ALIGNMENT];
-        }
+        let buffer = buffer.get_or_insert_with(|| Memory::zeroed(BOUNCE + ALIGNMENT));
         let start = buffer.as_ptr().align_offset(ALIGNMENT);
         let buffer = &mut buffer[start..start + BOUNCE];
         if let [piece] = &mut **into

@@ -1,0 +1,72 @@
+//! Memory for samples outside of ring and tiers, which goes back to the system when it is dropped.
+//!
+//! An allocator keeps large blocks that were given back, in case somebody wants them again. With
+//! many threads and blocks of many sizes that adds up to more than a quota with a promise allows.
+
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+
+/// From here on memory comes from the system: where glibc's allocator begins to do so too, until
+/// it learns better.
+const LARGE: usize = 128 << 10;
+
+/// Bytes, zeroed at first.
+#[derive(Debug)]
+pub struct Memory(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Small(Box<[u8]>),
+    Large(MmapMut),
+}
+
+impl Memory {
+    pub fn zeroed(length: usize) -> Self {
+        let mapped = if length >= LARGE { MmapMut::map_anon(length).ok() } else { None };
+        // Where the system has no more mappings, the allocator may still have memory.
+        Self(mapped.map_or_else(|| Kind::Small(vec![0; length].into()), Kind::Large))
+    }
+}
+
+impl From<&[u8]> for Memory {
+    fn from(bytes: &[u8]) -> Self {
+        let mut memory = Self::zeroed(bytes.len());
+        memory.copy_from_slice(bytes);
+        memory
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Kind::Small(bytes) => bytes,
+            Kind::Large(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Kind::Small(bytes) => bytes,
+            Kind::Large(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_what_it_is_given_whatever_the_size() {
+        for length in [0, 1, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE] {
+            let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            assert!(Memory::zeroed(length).iter().all(|&byte| byte == 0));
+            assert!(*Memory::from(&bytes[..]) == bytes[..]);
+        }
+    }
+}
