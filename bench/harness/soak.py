@@ -4,9 +4,6 @@ Memory is looked at in each epoch's start. After the warm-up, in which the ring 
 are filled, a line is fitted through the epochs that follow (least squares). A leak of a byte a
 sample has a slope of nearly 1 MiB for a million samples, the least that is called growth;
 `soak --leak 4` shows that a leak is found.
-
-A second run tells a leak from what the allocator keeps of freed memory: there, glibc is told to
-give large blocks back at once.
 """
 
 import statistics
@@ -19,46 +16,39 @@ SAMPLES = 10_000_000
 MOST_GROWTH = 1.0
 
 
-# Setting the threshold also keeps glibc from raising it, up to 32 MiB.
-GIVES_BACK = "MALLOC_MMAP_THRESHOLD_=131072"
-
-
 def soak(context):
     command = [context.binary("examples/soak"), "--samples", SAMPLES, "--json"]
-    plain = run(context.commands, command).json
-    lean = run(context.commands, ["env", GIVES_BACK, *command]).json
-    return judge(plain, lean)
+    return judge(run(context.commands, command).json)
 
 
-def judge(plain, lean):
+def judge(result):
     section = Section(["what", "seen", ""])
-    section.row("samples delivered", f"{plain['samples']:,}",
-                verdict(plain["samples"] >= SAMPLES, f"{SAMPLES:,}"))
-    section.row("bytes delivered", size(plain["bytes"]), "")
-    section.row("exact permutations", f"{plain['exact']}", verdict(plain["exact"], "every epoch"))
-    for fault, count in plain["faults"].items():
+    section.row("samples delivered", f"{result['samples']:,}",
+                verdict(result["samples"] >= SAMPLES, f"{SAMPLES:,}"))
+    section.row("bytes delivered", size(result["bytes"]), "")
+    section.row("exact permutations", f"{result['exact']}", verdict(result["exact"], "every epoch"))
+    for fault, count in result["faults"].items():
         section.row(f"fault: {fault}", f"{count:,}", verdict(count >= 1_000, "at least 1,000"))
-    add_memory(section, "", plain)
-    add_memory(section, ", large blocks given back", lean)
-    add_descriptors(section, plain)
+    add_memory(section, result)
+    add_descriptors(section, result)
     section.note(
-        f"Dataset: {plain['dataset']:,} samples, {size(plain['dataset_bytes'])}, read in "
-        f"{plain['epochs']} epochs of which the first {plain['warm_up_epochs']} warm up; "
-        f"{plain['seconds']:.0f} s. Memory is RssAnon + RssShmem at each epoch's start and at the "
+        f"Dataset: {result['dataset']:,} samples, {size(result['dataset_bytes'])}, read in "
+        f"{result['epochs']} epochs of which the first {result['warm_up_epochs']} warm up; "
+        f"{result['seconds']:.0f} s. Memory is RssAnon + RssShmem at each epoch's start and at the "
         "end. Growth is the slope of the line with the least squares through all values after the "
-        f"warm-up. *Large blocks given back*: a second run, with `{GIVES_BACK}`."
+        "warm-up."
     )
     return section
 
 
-def add_memory(section, how, result):
+def add_memory(section, result):
     memory, warm = result["memory"], result["warm_up_epochs"]
-    section.row(f"memory{how}: after the warm-up, at the end", f"{mib(memory[warm])}, {mib(memory[-1])}", "")
+    section.row("memory: after the warm-up, at the end", f"{mib(memory[warm])}, {mib(memory[-1])}", "")
     slope = growth(result)
-    section.row(f"growth{how}, for a million samples", f"{slope:+.2f} MiB",
+    section.row("growth, for a million samples", f"{slope:+.2f} MiB",
                 verdict(slope <= MOST_GROWTH, f"at most {MOST_GROWTH:g} MiB"))
     allowed = result["quotas"] + (64 << 20) + 16 * result["dataset"]
-    section.row(f"most memory{how}, and what is allowed", f"{mib(max(memory))}, {mib(allowed)}",
+    section.row("most memory, and what is allowed", f"{mib(max(memory))}, {mib(allowed)}",
                 verdict(max(memory) <= allowed, "quotas + 64 MiB + 16 B a sample"))
 
 

@@ -37,7 +37,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         arguments.get("directory", std::env::temp_dir().display().to_string())?.into();
     let cache = directory.join(format!("belady-soak-{}", std::process::id()));
 
-    let spec = FaultSpec { hang: Duration::from_millis(60), ..FaultSpec::all_at(rate, 11) };
+    let spec = FaultSpec { hang: Duration::from_millis(240), ..FaultSpec::all_at(rate, 11) };
     // Slower than the disk, as a source is: else the disk would be passed over.
     let throttle: ThrottleSpec = "1:1GB/s".parse()?;
     let throttled = Throttled::new(Synthetic::of_mean(dataset, mean, 7), throttle, 3);
@@ -52,7 +52,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         retry: Retry {
             attempts: 50,
             backoff: Duration::from_micros(200),
-            timeout: Duration::from_millis(25),
+            timeout: Duration::from_millis(100),
         },
         ..EngineConfig::default()
     })?;
