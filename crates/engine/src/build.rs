@@ -3,7 +3,7 @@
 use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
 use belady_control::model::Bytes;
-use belady_control::policy::PolicyKind;
+use belady_control::policy::{PolicyKind, TierId};
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_data::stage::{Consumer, Producer, RingConfig, SharedMemory, readable_ring, ring};
 use belady_data::sync::{Arc, Mutex, lock};
@@ -13,11 +13,12 @@ use belady_data::tier::{FaultyTier, RamTier};
 
 use crate::EngineError;
 use crate::brain::Brain;
-use crate::cache::Cache;
+use crate::cache::{Cache, Keep};
 use crate::config::{EngineConfig, JobConfig, Lend, Ring, TierConfig};
 use crate::epochs::Epochs;
 use crate::loader::Loader;
 use crate::metrics::Metrics;
+use crate::parking::{Parking, Ticket};
 use crate::planner::Planner;
 use crate::pool::Pool;
 use crate::rates::Rates;
@@ -45,6 +46,7 @@ pub struct Engine {
     pool: Arc<Pool>,
     metrics: Arc<Metrics>,
     quotas: Arc<Quotas>,
+    parking: Arc<Parking>,
     pub(crate) jobs: Arc<Jobs>,
 }
 
@@ -59,8 +61,13 @@ pub struct Share {
     bytes: Vec<u64>,
 }
 
-#[cfg(test)]
 impl Share {
+    /// Of each tier.
+    pub fn bytes(&self) -> &[u64] {
+        &self.bytes
+    }
+
+    #[cfg(test)]
     pub fn none() -> Self {
         Self { quotas: Arc::new(Quotas(Mutex::default())), bytes: vec![] }
     }
@@ -84,9 +91,15 @@ impl Engine {
             pool: Arc::new(pool),
             metrics: Arc::new(Metrics::new(&names)),
             quotas: Arc::new(Quotas(Mutex::new(quotas))),
+            parking: Arc::default(),
             jobs: Arc::default(),
             config,
         })
+    }
+
+    /// Gives back the memory that is kept for the next job on a dataset.
+    pub fn let_go(&self) {
+        self.parking.fit_into(&vec![0; self.config.tiers.len()]);
     }
 
     /// Threads that load.
@@ -132,6 +145,10 @@ impl Engine {
         let names = capacities.iter().map(|(name, _)| name.clone());
         let shelves = tiers.into_iter().zip(names).zip(disks);
         let shelves = shelves.map(|((tier, name), disk)| (tier, name, disk)).collect();
+        let fingerprint = job.source.catalog().fingerprint();
+        // A drill goes with its job.
+        let keep = Keep { parking: self.parking.clone(), fingerprint };
+        let keep = Some(keep).filter(|_| self.config.tier_faults.is_none());
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
         let files = files.unwrap_or(sizes.len());
@@ -146,7 +163,7 @@ impl Engine {
         let (producer, consumer, shared) = make_ring(job.ring, &ring_config)?;
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes),
-            cache: Cache::new(shelves, sizes.len(), share),
+            cache: Cache::new(shelves, sizes.len(), share, keep),
             source: job.source.clone(),
             sizes,
             brain: Brain::new(recorder),
@@ -182,18 +199,25 @@ impl Engine {
         for (left, bytes) in left.iter_mut().zip(&bytes) {
             *left -= bytes;
         }
+        drop(left);
         Share { quotas: self.quotas.clone(), bytes }
     }
 
     fn tiers(&self, job: &JobConfig, share: &Share, sizes: &Arc<Sizes>) -> Vec<Arc<dyn Tier>> {
-        let tier = |(config, &bytes): (&TierConfig, &u64)| -> Arc<dyn Tier> {
+        let fingerprint = job.source.catalog().fingerprint();
+        let ram = |(number, bytes)| -> Arc<dyn Tier> {
+            let ticket = Ticket { tier: number as TierId + 1, fingerprint, bytes };
+            let parked = self.parking.take(ticket);
+            parked.unwrap_or_else(|| Arc::new(RamTier::new(Bytes(bytes), sizes.clone())))
+        };
+        let tier = |(number, (config, &bytes)): (usize, (&TierConfig, &u64))| -> Arc<dyn Tier> {
             match config {
-                TierConfig::Ram { .. } => Arc::new(RamTier::new(Bytes(bytes), sizes.clone())),
+                TierConfig::Ram { .. } => ram((number, bytes)),
                 TierConfig::Disk { directory, capacity } => Arc::new(DiskTier::open(DiskConfig {
                     directory: directory.clone(),
                     quota: *capacity,
                     share: Bytes(bytes),
-                    fingerprint: job.source.catalog().fingerprint(),
+                    fingerprint,
                     name: job.name.clone(),
                     sizes: sizes.clone(),
                     segment: None,
@@ -208,7 +232,11 @@ impl Engine {
             }
             Arc::new(FaultyTier::new(tier, faults, seed + number as u64))
         };
-        self.config.tiers.iter().zip(&share.bytes).map(tier).enumerate().map(drill).collect()
+        let configs = self.config.tiers.iter().zip(&share.bytes).enumerate();
+        let tiers: Vec<_> = configs.map(tier).collect();
+        // What has another use, or another size, makes room.
+        self.parking.fit_into(&lock(&self.quotas.0));
+        tiers.into_iter().enumerate().map(drill).collect()
     }
 }
 

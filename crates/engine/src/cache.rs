@@ -21,6 +21,7 @@ use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::{Evicted, Put, Tier, TierStatus};
 
 use crate::build::Share;
+use crate::parking::{Parking, Ticket};
 
 /// A tier that has hung again and again pauses for this many timeouts: it then costs less than
 /// two hundredths of the time.
@@ -32,6 +33,14 @@ pub struct Cache {
     shelves: Vec<Shelf>,
     samples: u32,
     share: Option<Arc<Share>>,
+    keep: Option<Keep>,
+}
+
+/// Where tiers in memory go when the job has ended.
+#[derive(Debug)]
+pub struct Keep {
+    pub parking: Arc<Parking>,
+    pub fingerprint: u64,
 }
 
 /// A tier as one knows it whom it has lent memory: it lives as long as that, with its quota.
@@ -143,7 +152,12 @@ impl Used {
 
 impl Cache {
     /// Of tiers, each with its name and whether a call of it may never return.
-    pub fn new(tiers: Vec<(Arc<dyn Tier>, String, bool)>, samples: u32, share: Share) -> Self {
+    pub fn new(
+        tiers: Vec<(Arc<dyn Tier>, String, bool)>,
+        samples: u32,
+        share: Share,
+        keep: Option<Keep>,
+    ) -> Self {
         let shelf = |(tier, name, may_hang): (Arc<dyn Tier>, String, bool)| {
             let guests = (tier.status().samples > 0).then(|| {
                 let (own, used) = (Bits::new(samples), Used::new(samples));
@@ -153,7 +167,7 @@ impl Cache {
             Shelf { tier, name, may_hang, given_up, outage, guests, overdue: Overdue::new() }
         };
         let shelves = tiers.into_iter().map(shelf).collect();
-        Self { shelves, samples, share: Some(Arc::new(share)) }
+        Self { shelves, samples, share: Some(Arc::new(share)), keep }
     }
 
     pub fn tier(&self, id: TierId) -> Option<&dyn Tier> {
@@ -273,6 +287,20 @@ impl Cache {
     }
 }
 
+impl Drop for Cache {
+    fn drop(&mut self) {
+        let (Some(Keep { parking, fingerprint }), Some(share)) = (&self.keep, &self.share) else {
+            return;
+        };
+        for ((shelf, &bytes), tier) in self.shelves.iter().zip(share.bytes()).zip(1..) {
+            if !shelf.may_hang {
+                let ticket = Ticket { tier, fingerprint: *fingerprint, bytes };
+                parking.park(ticket, shelf.tier.clone());
+            }
+        }
+    }
+}
+
 impl Shelf {
     fn is_in_use(&self) -> bool {
         !self.given_up.load(Ordering::Acquire) || self.is_used_again()
@@ -346,7 +374,7 @@ mod tests {
     fn cache() -> Cache {
         let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
         let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(32), sizes));
-        Cache::new(vec![(tier, "slow".into(), true)], 9, Share::none())
+        Cache::new(vec![(tier, "slow".into(), true)], 9, Share::none(), None)
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod loader;
 pub mod metrics;
 mod outlook;
 mod parcel;
+mod parking;
 mod planner;
 mod pool;
 mod prefetch;

@@ -81,6 +81,35 @@ fn what_fits_is_read_once_and_later_epochs_leave_the_source_alone() {
 }
 
 #[test]
+fn a_job_finds_in_memory_what_the_one_before_it_had_there() {
+    let source = Arc::new(Synthetic::of_sizes(vec![1000; 200], 1));
+    let other = Arc::new(Synthetic::of_sizes(vec![1000; 200], 2));
+    let engine = engine(4, &[300_000]);
+    let config = JobConfig { epochs: Some(2), ..job(&source, policy("belady")) };
+    // The second is left early, the third has another seed.
+    for (round, seed) in [0, 0, 7].into_iter().enumerate() {
+        let config = JobConfig { seed, ..config.clone() };
+        let mut loader = engine.start(&config).unwrap();
+        if round == 1 {
+            loader.next_batch().unwrap().unwrap();
+        } else {
+            assert_eq!(consume(loader, &source).unwrap(), expected(&config));
+        }
+        assert_eq!(source.operations().bytes, 200_000, "read once in all, round {round}");
+    }
+    // Another dataset gets the room, and the first has to be read again.
+    let elsewhere = JobConfig { epochs: Some(2), ..job(&other, policy("belady")) };
+    consume(engine.start(&elsewhere).unwrap(), &other).unwrap();
+    assert_eq!(other.operations().bytes, 200_000);
+    consume(engine.start(&config).unwrap(), &source).unwrap();
+    assert_eq!(source.operations().bytes, 400_000);
+    // And so it has to when the memory was given back.
+    engine.let_go();
+    consume(engine.start(&config).unwrap(), &source).unwrap();
+    assert_eq!(source.operations().bytes, 600_000);
+}
+
+#[test]
 fn half_a_cache_halves_what_belady_reads() {
     let source = Arc::new(Synthetic::of_sizes(vec![1000; 400], 1));
     // 16 B beyond the room of 200 samples, whose sizes are rounded to 1,008.
