@@ -84,6 +84,10 @@ class Engine:
         view.serve_from(self)
         return view
 
+    def let_go(self) -> None:
+        """Gives back the memory that is kept for the next loader of the same dataset."""
+        self.native.let_go()
+
     def stats(self) -> Stats:
         """What all loaders of this engine have done together."""
         return Stats(self.native.stats())

@@ -144,6 +144,7 @@ class DataLoader:
         self._given_sampler = (sampler, batch_sampler)
         self._pipeline: Pipeline | None = None
         self._order = self._choice.order()
+        self._owns_engine = engine is None
         self.engine = for_loader(given, self._data, self._world)
         self._data.serve_from(self.engine)
         self._epoch = 0  # of the iteration that goes on, or comes next
@@ -431,8 +432,11 @@ class DataLoader:
         return Stats(values)
 
     def close(self) -> None:
-        """Ends threads and workers, and gives the cache back. Iterating again starts anew."""
+        """Ends threads and workers, and gives memory back: the cache too, if the engine is the
+        loader's own. Iterating again starts anew."""
         self._stop()
+        if self._owns_engine:
+            self.engine.let_go()
 
     def _stop(self) -> None:
         pipeline, self._pipeline = self._pipeline, None

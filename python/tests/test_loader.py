@@ -47,6 +47,22 @@ def test_what_torchs_loader_shows(data: belady.Dataset) -> None:
     assert len(loader) == 3 == len(list(loader))
 
 
+def test_a_loader_that_starts_anew_finds_its_memory(data: belady.Dataset) -> None:
+    """An early end that nobody could foresee starts the pipeline anew."""
+    loader = make(data, batch_size=16, shuffle=True, cache="ram:1MiB")
+    for _ in range(2):
+        for _batch in loader:
+            pass
+    loader.set_epoch(7)
+    for _batch in loader:
+        pass
+    assert loader.stats()["engine"]["source"]["samples"] == 60
+    loader.close()
+    for _batch in loader:
+        pass
+    assert loader.stats()["engine"]["source"]["samples"] == 120
+
+
 def test_an_older_iterator_says_that_it_has_ended(data: belady.Dataset) -> None:
     loader = make(data, batch_size=16)
     older, newer = iter(loader), iter(loader)

@@ -138,6 +138,13 @@ impl Engine {
         View::new(&inner.engine, dataset.get().0.clone())
     }
 
+    /// Gives back the memory that is kept for the next loader of a dataset.
+    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.0.get("Engine")?;
+        py.detach(|| inner.engine.let_go());
+        Ok(())
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats::figures(py, &self.0.get("Engine")?.engine.metrics().snapshot())
     }

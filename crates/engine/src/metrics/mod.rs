@@ -11,6 +11,7 @@ mod histogram;
 mod server;
 mod snapshot;
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use belady_data::source::Source;
@@ -81,7 +82,9 @@ struct TierMetrics {
 #[derive(Debug, Default)]
 struct Sources {
     watched: Vec<Arc<dyn Source>>,
-    /// Of sources that are watched no more.
+    /// Sources that are watched no more and may be again, with what they had done by then.
+    left: Vec<(Weak<dyn Source>, SourceOperations)>,
+    /// Of sources that are there no more.
     gone: SourceOperations,
 }
 
@@ -185,9 +188,12 @@ impl Metrics {
     }
 
     /// Counts a source's operations as long as the answer lives, and keeps what it had
-    /// done by then. A source that is watched twice counts once.
+    /// done by then. A source that is watched twice, or again, counts once.
     pub fn watch(self: &Arc<Self>, source: Arc<dyn Source>) -> Watch {
-        lock(&self.sources).watched.push(Arc::clone(&source));
+        let mut sources = lock(&self.sources);
+        sources.left.retain(|(left, _)| !std::ptr::addr_eq(left.as_ptr(), Arc::as_ptr(&source)));
+        sources.watched.push(Arc::clone(&source));
+        drop(sources);
         Watch { metrics: Arc::clone(self), source }
     }
 
@@ -271,10 +277,17 @@ impl TierMetrics {
 }
 
 impl Sources {
+    /// Nobody can watch them again.
+    fn forget_those_gone(&mut self) {
+        let gone = self.left.extract_if(.., |(source, _)| source.strong_count() == 0);
+        self.gone = gone.fold(self.gone, |sum, (_, done)| sum + done);
+    }
+
     fn operations(&self) -> SourceOperations {
         let watched = self.watched.iter().enumerate();
         let once = watched.filter(|&(at, source)| !holds(&self.watched[..at], source));
-        once.fold(self.gone, |sum, (_, source)| sum + source.operations().into())
+        let left = self.left.iter().fold(self.gone, |sum, &(_, left)| sum + left);
+        once.fold(left, |sum, (_, source)| sum + source.operations().into())
     }
 }
 
@@ -302,7 +315,9 @@ impl Drop for Watch {
             sources.watched.swap_remove(at);
         }
         if !holds(&sources.watched, &self.source) {
-            sources.gone = sources.gone + self.source.operations().into();
+            let done = self.source.operations().into();
+            sources.left.push((Arc::downgrade(&self.source), done));
+            sources.forget_those_gone();
         }
     }
 }

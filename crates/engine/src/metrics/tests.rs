@@ -115,6 +115,13 @@ fn a_source_counts_once_and_is_remembered_when_gone() {
     drop(third);
     let seen = metrics.snapshot().operations;
     assert_eq!((seen.read, seen.list), (106, 2));
+    let again = metrics.watch(Arc::clone(&one) as Arc<dyn Source>);
+    assert_eq!(metrics.snapshot().operations.read, 106);
+    one.read(&mut []).expect("it only counts");
+    drop((again, one));
+    assert_eq!(metrics.snapshot().operations.read, 107);
+    let _later = metrics.watch(Counted::new(3));
+    assert_eq!(metrics.snapshot().operations.read, 110);
 }
 
 #[test]
