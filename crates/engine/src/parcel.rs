@@ -272,7 +272,9 @@ impl Parcel {
 
     /// Hands the batch to the consumer.
     pub fn publish(&self) {
-        let bad = std::mem::take(&mut *lock(&self.bad));
+        let mut bad = std::mem::take(&mut *lock(&self.bad));
+        // What is said of the batch does not depend on who was quicker.
+        bad.sort_by_key(|(item, _)| *item);
         let which: Vec<u32> = bad.iter().map(|(item, _)| *item).collect();
         for (item, problem) in bad {
             self.settle(item, problem, &which);
