@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::counters::Counters;
 use super::descriptors::{Descriptors, Kept};
@@ -195,7 +196,15 @@ impl Files {
         // Without waiting: should a pipe lie where the file was, it is not waited for.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let path = self.catalog.path(number);
-        Ok(rustix::fs::openat(&self.root, path, flags, Mode::empty())?.into())
+        let open = || rustix::fs::openat(&self.root, path, flags, Mode::empty());
+        match open() {
+            // Whoever else has them needs them more than what is kept open for convenience.
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.kept.clear();
+                Ok(open()?.into())
+            }
+            opened => Ok(opened?.into()),
+        }
     }
 
     fn check_unchanged(
