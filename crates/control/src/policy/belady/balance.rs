@@ -266,7 +266,9 @@ mod tests {
                     if subset.contains(at) { &mut chosen } else { &mut others }.push(place);
                 }
                 let (stay, go_on) = if class == 0 { (others, chosen) } else { (chosen, others) };
-                stay.iter().for_each(|&place| naive[place as usize] = class as u8);
+                for place in stay {
+                    naive[place as usize] = class as u8;
+                }
                 undealt = go_on;
                 rest = counts.get(class).copied().unwrap_or(0);
             }
