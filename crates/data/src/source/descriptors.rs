@@ -10,8 +10,10 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::Stat;
 use rustix::process::{Resource, getrlimit};
 
 use crate::file::{Cold, Direct};
@@ -31,11 +33,19 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Kept {
     pub file: File,
     direct: Option<Direct>,
+    /// When it was last renamed, linked or written to, as it was first seen.
+    touched: OnceLock<(i64, u64)>,
 }
 
 impl Kept {
     pub fn new(file: File, direct: bool) -> Self {
-        Self { file, direct: direct.then(Direct::default) }
+        Self { file, direct: direct.then(Direct::default), touched: OnceLock::new() }
+    }
+
+    /// Whether it was renamed, linked or written to since this was first asked.
+    pub fn is_touched(&self, stat: &Stat) -> bool {
+        let now = (stat.st_ctime, stat.st_ctime_nsec);
+        *self.touched.get_or_init(|| now) != now
     }
 
     pub fn cold(&self) -> Cold<'_> {

@@ -58,6 +58,8 @@ pub(super) struct Files {
     catalog: Catalog,
     counters: Counters,
     opening: Opening,
+    /// On a disk of this machine, whose times can be trusted.
+    local: bool,
     kept: Descriptors,
 }
 
@@ -84,7 +86,8 @@ impl Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Still {
     There,
-    /// It was removed, or another took its place, while we kept it open.
+    /// It was removed or moved, or another took its place, while we kept it open: as far as can
+    /// be told.
     OnlyHere,
 }
 
@@ -103,7 +106,7 @@ impl Files {
         // Elsewhere it is opening a file that tells whether it has changed at the server.
         opening.keep_open |= local;
         let kept = Descriptors::new(if opening.direct { 2 } else { 1 });
-        Ok(Self { path, root, catalog, counters, opening, kept })
+        Ok(Self { path, root, catalog, counters, opening, local, kept })
     }
 
     /// Reads wants that all lie in one file.
@@ -216,9 +219,12 @@ impl Files {
         self.counters.stated(1);
         let stat = rustix::fs::fstat(handle.file())
             .map_err(|error| self.failed(sample, number, error.into()))?;
-        if stat.st_nlink == 0 && matches!(handle, Handle::Kept { fresh: false, .. }) {
-            self.kept.remove(number);
-            return Ok(Still::OnlyHere);
+        if let Handle::Kept { kept, fresh } = handle {
+            let moved = stat.st_nlink == 0 || self.local && kept.is_touched(&stat);
+            if moved && !fresh {
+                self.kept.remove(number);
+                return Ok(Still::OnlyHere);
+            }
         }
         let (size, time) = (self.catalog.file_size(number), self.catalog.file_modified(number));
         let change = if !is_regular(&stat) {
