@@ -90,8 +90,12 @@ fn run(direct: bool, bad_samples: BadSamples) -> (Vec<Vec<SampleId>>, Seen) {
     }
 }
 
-fn is_spoilt(sample: &SampleId) -> bool {
-    SPOILT.contains(sample)
+fn is_spoilt(sample: SampleId) -> bool {
+    SPOILT.contains(&sample)
+}
+
+fn has_spoilt(batch: &[SampleId]) -> bool {
+    batch.iter().any(|&sample| is_spoilt(sample))
 }
 
 #[test]
@@ -102,10 +106,10 @@ fn files_spoilt_in_mid_run_are_skipped_and_nothing_else_is() {
         let third = expected.len() / 3 * 2;
         for (at, (batch, mut expected)) in seen.batches.iter().zip(expected).enumerate() {
             if at >= third {
-                expected.retain(|sample| !is_spoilt(sample));
+                expected.retain(|&sample| !is_spoilt(sample));
             }
             // In the second epoch some were loaded before they were spoilt.
-            assert!(*batch == expected || at < third && expected.iter().any(is_spoilt));
+            assert!(*batch == expected || at < third && has_spoilt(&expected));
         }
     }
 }
@@ -120,7 +124,7 @@ fn files_spoilt_in_mid_run_are_raised_by_name_and_other_batches_come() {
             assert!(SPOILT.clone().any(|sample| text.contains(&format!("/{sample}"))), "{text}");
         }
         let third = &expected[expected.len() / 3 * 2..];
-        let good = third.iter().filter(|batch| !batch.iter().any(is_spoilt));
+        let good = third.iter().filter(|batch| !has_spoilt(batch));
         assert!(seen.batches[seen.batches.len() - good.clone().count()..].iter().eq(good));
     }
 }
@@ -134,8 +138,8 @@ fn files_spoilt_in_mid_run_are_replaced_within_their_batch() {
         let third = expected.len() / 3 * 2;
         for (batch, expected) in seen.batches.iter().zip(&expected).skip(third) {
             assert_eq!(batch.len(), expected.len());
-            for (sample, promised) in batch.iter().zip(expected) {
-                assert!(sample == promised || is_spoilt(promised) && expected.contains(sample));
+            for (&sample, &promised) in batch.iter().zip(expected) {
+                assert!(sample == promised || is_spoilt(promised) && expected.contains(&sample));
                 assert!(!is_spoilt(sample));
             }
         }
