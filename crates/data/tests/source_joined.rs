@@ -117,3 +117,25 @@ proptest! {
         prop_assert_eq!(contents(&joined), naive);
     }
 }
+
+#[test]
+fn parts_on_a_local_disk_were_read_one_sample_at_a_time_once_joined() {
+    let datasets = [folder(&["a", "b"], 0), folder(&["c"], 100)];
+    let direct = |dataset: &Dataset| -> Part {
+        (dataset.root.clone(), Arc::from(dataset.open_direct("folder")))
+    };
+    let parts: Vec<Part> = datasets.iter().map(direct).collect();
+    let alone = parts[0].1.together();
+    let joined = Joined::new(parts).expect("joined");
+    assert_eq!(joined.together(), alone);
+    if alone > 1 {
+        // Wants of several files and parts in one call.
+        let all = contents(&joined);
+        let mut memory: Vec<Vec<u8>> = all.iter().map(|(bytes, _)| vec![0; bytes.len()]).collect();
+        let wants = (0..).zip(&mut memory).map(|(sample, into)| Want { sample, into });
+        joined.read(&mut wants.collect::<Vec<_>>()).expect("read");
+        assert!(all.iter().map(|(bytes, _)| bytes).eq(&memory));
+    }
+    let slow = Joined::new(vec![made_up(&[1, 2], 1), direct(&datasets[0])]).expect("joined");
+    assert_eq!(slow.together(), 1, "no faster than its slowest part");
+}

@@ -68,6 +68,25 @@ fn a_file_replaced_or_removed_is_noticed_though_it_may_be_kept_open() {
     assert!(matches!(error, ReadError::Io { sample: 1, .. }), "{error}");
 }
 
+/// Its old bytes were delivered for ever: the link that was left looked like the file itself.
+#[test]
+fn a_file_moved_away_or_replaced_while_it_has_another_name_is_noticed() {
+    let dataset = Dataset::with(&[("a", &noise(1, 4000)), ("b", &noise(2, 4000))]);
+    let elsewhere = dataset.snapshots.with_file_name("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    let source = dataset.open("flat");
+    read(&*source, &[0, 1]).expect("read");
+    fs::hard_link(dataset.root.join("a"), elsewhere.join("a")).expect("linked");
+    read(&*source, &[0]).expect("nothing has changed");
+    fs::write(elsewhere.join("new"), noise(5, 3000)).expect("written");
+    fs::rename(elsewhere.join("new"), dataset.root.join("a")).expect("moved");
+    let error = read(&*source, &[0]).expect_err("replaced");
+    assert!(matches!(error, ReadError::Changed { sample: 0, .. }), "{error}");
+    fs::rename(dataset.root.join("b"), elsewhere.join("b")).expect("moved");
+    let error = read(&*source, &[1]).expect_err("moved away");
+    assert!(matches!(error, ReadError::Io { sample: 1, .. }), "{error}");
+}
+
 #[test]
 fn samples_of_many_cold_files_come_in_one_call() {
     let dataset = Dataset::new();

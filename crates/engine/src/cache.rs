@@ -26,6 +26,8 @@ use crate::parking::{Parking, Ticket};
 /// A tier that has hung again and again pauses for this many timeouts: it then costs less than
 /// two hundredths of the time.
 const LONGEST_PAUSE: u32 = 64;
+/// Guests that cannot go for the moment are passed over up to so many at a time.
+const MOST_BUSY: usize = 8;
 
 #[derive(Debug)]
 pub struct Cache {
@@ -123,6 +125,20 @@ struct Guests {
     /// Guests before this one are gone or used.
     next: SampleId,
     samples: u32,
+}
+
+impl Guests {
+    /// The next to go, if there are any.
+    fn take(&mut self) -> Option<SampleId> {
+        while let Some(sample) = self.used.take() {
+            if !self.own.contains(sample) {
+                return Some(sample);
+            }
+        }
+        let next = (self.next..self.samples).find(|&sample| !self.own.contains(sample));
+        self.next = next.map_or(self.samples, |sample| sample + 1);
+        next
+    }
 }
 
 /// Guests that were used already, each once, in the order of their first use.
@@ -241,28 +257,21 @@ impl Cache {
     /// Puts a sample where the policy wants it, at the expense of guests if need be.
     pub fn put(&self, id: TierId, sample: SampleId, bytes: &[u8]) -> Put {
         let Some(shelf) = self.shelf(id) else { return Put::Refused };
+        // Not when it is done: by then the policy may have let go of it again, if it hung.
+        shelf.claim(sample);
         loop {
             let put = shelf.tier.put(sample, bytes);
             match put {
-                Put::Stored | Put::Present => {
-                    shelf.overdue.forgive(sample);
-                    if let Some(guests) = &shelf.guests {
-                        lock(guests).own.insert(sample);
-                    }
-                    return put;
-                }
                 Put::Full if shelf.evict_overdue(self.samples) || shelf.evict_guest() => {}
-                Put::Full | Put::Refused => return put,
+                _ => return put,
             }
         }
     }
 
     /// The policy knows from now on that a tier holds a sample.
     pub fn claim(&self, id: TierId, sample: SampleId) {
-        let Some(shelf) = self.shelf(id) else { return };
-        shelf.overdue.forgive(sample);
-        if let Some(guests) = &shelf.guests {
-            lock(guests).own.insert(sample);
+        if let Some(shelf) = self.shelf(id) {
+            shelf.claim(sample);
         }
     }
 
@@ -325,6 +334,13 @@ impl Shelf {
         TierStatus { degraded: Some(degraded.collect::<Vec<_>>().join("; ")), ..status }
     }
 
+    fn claim(&self, sample: SampleId) {
+        self.overdue.forgive(sample);
+        if let Some(guests) = &self.guests {
+            lock(guests).own.insert(sample);
+        }
+    }
+
     /// Whether one of those that should have gone before has gone now.
     fn evict_overdue(&self, samples: u32) -> bool {
         let overdue = self.overdue.take();
@@ -343,27 +359,33 @@ impl Shelf {
     fn evict_guest(&self) -> bool {
         let Some(guests) = &self.guests else { return false };
         let guests = &mut *lock(guests);
-        while let Some(sample) = guests.used.take() {
-            if !guests.own.contains(sample) && self.tier.evict_now(sample) == Evicted::Gone {
-                return true;
+        let mut busy = vec![];
+        let mut gone = false;
+        while !gone && let Some(sample) = guests.take() {
+            match self.tier.evict_now(sample) {
+                Evicted::Gone => gone = true,
+                Evicted::NotHeld => {}
+                Evicted::Busy => busy.push(sample),
+            }
+            // Each of these has taken its time, and others wait.
+            if busy.len() == MOST_BUSY {
+                break;
             }
         }
-        while guests.next < guests.samples {
-            let sample = guests.next;
-            guests.next += 1;
-            if !guests.own.contains(sample) && self.tier.evict_now(sample) == Evicted::Gone {
-                return true;
-            }
+        for sample in busy {
+            guests.used.add(sample);
         }
-        false
+        gone
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use belady_control::Sizes;
     use belady_control::model::Bytes;
-    use belady_data::tier::RamTier;
+    use belady_data::tier::{Get, RamTier};
 
     use super::*;
 
@@ -417,5 +439,96 @@ mod tests {
         assert_eq!(cache.put(1, 5, &[5; 16]), Put::Stored);
         assert_eq!((cache.find(3), cache.find(4), cache.find(5)), (None, Some(1), Some(1)));
         assert_eq!(cache.put(1, 6, &[5; 16]), Put::Full);
+    }
+
+    #[test]
+    fn a_write_that_hung_kept_what_was_let_go_meanwhile_for_good() {
+        let (cache, back) = hanging(&[]);
+        std::thread::scope(|scope| {
+            let hung = scope.spawn(|| cache.put(1, 3, &[3; 16]));
+            back.begun.recv().unwrap();
+            cache.give_up(1, AT_ONCE);
+            cache.evict(1, 3);
+            back.go_on.send(()).unwrap();
+            assert_eq!(hung.join().unwrap(), Put::Stored);
+        });
+        cache.came_back(1, AT_ONCE);
+        for sample in [4, 5] {
+            assert_eq!(cache.put(1, sample, &[4; 16]), Put::Stored, "3 has to make room");
+        }
+        assert_eq!(cache.find(3), None);
+    }
+
+    #[test]
+    fn a_guest_that_was_busy_once_stayed_for_ever() {
+        let (cache, _back) = hanging(&[1, 2]);
+        assert_eq!(cache.put(1, 3, &[3; 16]), Put::Full, "both are busy");
+        for sample in [3, 4] {
+            assert_eq!(cache.put(1, sample, &[3; 16]), Put::Stored);
+        }
+        assert_eq!((cache.find(1), cache.find(2)), (None, None));
+    }
+
+    struct Back {
+        begun: mpsc::Receiver<()>,
+        go_on: mpsc::Sender<()>,
+    }
+
+    /// A tier with room for two samples whose guests are busy the first time that they are to
+    /// go. The first write of a tier without guests waits to be told to go on.
+    fn hanging(guests: &[SampleId]) -> (Cache, Back) {
+        let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
+        let inner = RamTier::new(Bytes(32), sizes);
+        for &guest in guests {
+            assert_eq!(inner.put(guest, &[0; 16]), Put::Stored);
+        }
+        let (begin, begun) = mpsc::channel();
+        let (go_on, told) = mpsc::channel();
+        let hangs = guests.is_empty().then_some((begin, told));
+        let tier = Hanging { inner, hangs: Mutex::new(hangs), busy: Mutex::new(guests.to_vec()) };
+        let tier: Arc<dyn Tier> = Arc::new(tier);
+        (Cache::new(vec![(tier, "slow".into(), true)], 9, Share::none()), Back { begun, go_on })
+    }
+
+    #[derive(Debug)]
+    struct Hanging {
+        inner: RamTier,
+        hangs: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>,
+        busy: Mutex<Vec<SampleId>>,
+    }
+
+    impl Tier for Hanging {
+        fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
+            if let Some((begin, told)) = lock(&self.hangs).take() {
+                begin.send(()).unwrap();
+                told.recv().unwrap();
+            }
+            self.inner.put(sample, bytes)
+        }
+
+        fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {
+            self.inner.get(sample, into)
+        }
+
+        fn evict(&self, sample: SampleId) -> bool {
+            self.inner.evict(sample)
+        }
+
+        fn evict_now(&self, sample: SampleId) -> Evicted {
+            let mut busy = lock(&self.busy);
+            if let Some(at) = busy.iter().position(|&other| other == sample) {
+                busy.remove(at);
+                return Evicted::Busy;
+            }
+            self.inner.evict_now(sample)
+        }
+
+        fn holds(&self, sample: SampleId) -> bool {
+            self.inner.holds(sample)
+        }
+
+        fn status(&self) -> TierStatus {
+            self.inner.status()
+        }
     }
 }

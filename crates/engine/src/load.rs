@@ -158,7 +158,8 @@ fn source_tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>
         all.len()
     } else if at_once > 1 {
         let most = (all.len() / threads).clamp(1, at_once);
-        all = under_way_at_once(all, most);
+        let size = |index| run.size(parcel.items[index as usize].sample);
+        all = under_way_at_once(all, most, size);
         1
     } else {
         (all.len() / (2 * threads)).min(MOST_TOGETHER)
@@ -169,10 +170,23 @@ fn source_tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>
     }
 }
 
-/// Puts requests for single samples together; neighbours are one request already.
-fn under_way_at_once(all: Vec<Vec<u32>>, most: usize) -> Vec<Vec<u32>> {
+/// Puts requests for single samples together, as many and as much as one call should ask for:
+/// the time that a read may take is that of the whole call. Neighbours are one request already.
+fn under_way_at_once(all: Vec<Vec<u32>>, most: usize, size: impl Fn(u32) -> u64) -> Vec<Vec<u32>> {
     let (alone, mut together): (Vec<_>, Vec<_>) = all.into_iter().partition(|r| r.len() == 1);
-    together.extend(alone.chunks(most).map(<[_]>::concat));
+    let (mut group, mut bytes) = (vec![], 0);
+    for item in alone.into_iter().flatten() {
+        let length = size(item);
+        if group.len() == most || (!group.is_empty() && bytes + length > REQUEST) {
+            together.push(std::mem::take(&mut group));
+            bytes = 0;
+        }
+        group.push(item);
+        bytes += length;
+    }
+    if !group.is_empty() {
+        together.push(group);
+    }
     together
 }
 
@@ -549,4 +563,45 @@ pub fn read_alone(run: &Run, sample: SampleId) -> Result<Memory, ReadError> {
     let mut bytes = Memory::zeroed(run.size(sample) as usize);
     run.source.read(&mut [Want { sample, into: &mut bytes }])?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn sixteen_huge_samples_shared_the_time_of_one_read(
+            sizes in prop::collection::vec(prop_oneof![0u64..1000, 1u64 << 18..40 << 20], 0..60),
+            most in 1usize..17,
+            pairs in prop::collection::vec(any::<bool>(), 60),
+        ) {
+            let size = |index: u32| sizes[index as usize];
+            let items: Vec<u32> = (0..sizes.len() as u32).collect();
+            // Some requests are of neighbours, and stay as they are.
+            let all: Vec<Vec<u32>> = items
+                .chunks(2)
+                .zip(&pairs)
+                .flat_map(|(two, &pair)| two.chunks(if pair { 2 } else { 1 }))
+                .map(<[u32]>::to_vec)
+                .collect();
+            let groups = under_way_at_once(all.clone(), most, size);
+            for group in &groups {
+                let bytes: u64 = group.iter().map(|&index| size(index)).sum();
+                let as_before = all.contains(group);
+                prop_assert!(as_before || group.len() <= most && bytes <= REQUEST);
+            }
+            // As many go together as may.
+            let alone: Vec<&Vec<u32>> = groups.iter().filter(|group| !all.contains(group) || group.len() == 1).collect();
+            for two in alone.windows(2) {
+                let bytes: u64 = two[0].iter().map(|&i| size(i)).sum::<u64>() + size(two[1][0]);
+                prop_assert!(two[0].len() == most || bytes > REQUEST);
+            }
+            let mut seen = groups.concat();
+            seen.sort_unstable();
+            prop_assert_eq!(seen, items);
+        }
+    }
 }

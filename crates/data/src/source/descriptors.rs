@@ -3,11 +3,17 @@
 //! Opening a file that the kernel knows costs a tenth of reading 100 KB of it. Which file goes
 //! when the table is full is decided by a clock: a hand goes round and takes the first that was
 //! not used since it last came by.
+//!
+//! The tables of all sources of a process share its descriptors ([`Budget`]): training and
+//! validation, or the parts of a joined dataset, must not take them all together.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::Stat;
 use rustix::process::{Resource, getrlimit};
 
 use crate::file::{Cold, Direct};
@@ -15,17 +21,31 @@ use crate::sync::{Arc, Mutex, lock};
 
 /// Files kept open at most: the kernel needs about a kilobyte for each.
 const MOST: u64 = 32 << 10;
+/// A table of so few files may have the last quarter of the descriptors too: a source of large
+/// files needs a few, and needs them more than one of a million small files.
+const FEW: usize = 32;
+
+/// How many descriptors all tables of this process have.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// A file kept open.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub file: File,
     direct: Option<Direct>,
+    /// When it was last renamed, linked or written to, as it was first seen.
+    touched: OnceLock<(i64, u64)>,
 }
 
 impl Kept {
     pub fn new(file: File, direct: bool) -> Self {
-        Self { file, direct: direct.then(Direct::default) }
+        Self { file, direct: direct.then(Direct::default), touched: OnceLock::new() }
+    }
+
+    /// Whether it was renamed, linked or written to since this was first asked.
+    pub fn is_touched(&self, stat: &Stat) -> bool {
+        let now = (stat.st_ctime, stat.st_ctime_nsec);
+        *self.touched.get_or_init(|| now) != now
     }
 
     pub fn cold(&self) -> Cold<'_> {
@@ -33,10 +53,32 @@ impl Kept {
     }
 }
 
+/// Descriptors that may be taken, by several tables together.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    most: u64,
+    taken: &'static AtomicU64,
+}
+
+impl Budget {
+    /// Takes some if there are so many, for a table that has `kept` files.
+    fn take(self, descriptors: u64, kept: usize) -> bool {
+        let most = if kept < FEW { self.most } else { self.most - self.most / 4 };
+        let more = |taken: u64| Some(taken + descriptors).filter(|&taken| taken <= most);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give_back(self, descriptors: u64) {
+        self.taken.fetch_sub(descriptors, Ordering::Relaxed);
+    }
+}
+
 /// Files kept open, by their number.
 #[derive(Debug)]
 pub(super) struct Descriptors {
-    most: usize,
+    budget: Budget,
+    /// Descriptors that a file takes.
+    each: u64,
     table: Mutex<Table>,
 }
 
@@ -76,15 +118,15 @@ impl Hasher for Spread {
 }
 
 impl Descriptors {
-    /// A table for half of the descriptors that this process may have, if each file takes so
+    /// A table within half of the descriptors that this process may have, if each file takes so
     /// many of them.
     pub fn new(each: u64) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Self::of((limit / 2 / each).clamp(1, MOST) as usize)
+        Self::of(Budget { most: (limit / 2).min(MOST * each), taken: &TAKEN }, each)
     }
 
-    fn of(most: usize) -> Self {
-        Self { most, table: Mutex::default() }
+    fn of(budget: Budget, each: u64) -> Self {
+        Self { budget, each, table: Mutex::default() }
     }
 
     pub fn get(&self, number: u32) -> Option<Arc<Kept>> {
@@ -94,14 +136,19 @@ impl Descriptors {
         Some(Arc::clone(&place.kept))
     }
 
-    /// Keeps a file; if another thread has kept it meanwhile, that one's counts.
+    /// Keeps a file if there is room; if another thread has kept it meanwhile, that one's counts.
     pub fn insert(&self, number: u32, kept: Kept) -> Arc<Kept> {
         let mut table = lock(&self.table);
         if let Some(place) = table.kept.get(&number) {
             return Arc::clone(&place.kept);
         }
         let kept = Arc::new(kept);
-        let gone = table.add(number, Place { kept: Arc::clone(&kept), used: false }, self.most);
+        let place = Place { kept: Arc::clone(&kept), used: false };
+        let gone = if self.budget.take(self.each, table.round.len()) {
+            table.add(number, place)
+        } else {
+            table.replace(number, place)
+        };
         drop(table);
         // Closing takes its time.
         drop(gone);
@@ -112,15 +159,30 @@ impl Descriptors {
         let gone = lock(&self.table).kept.remove(&number);
         drop(gone);
     }
+
+    /// Lets go of all files.
+    pub fn clear(&self) {
+        let gone = std::mem::take(&mut *lock(&self.table));
+        self.budget.give_back(self.each * gone.round.len() as u64);
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 impl Table {
-    /// What had to go for it.
-    fn add(&mut self, number: u32, place: Place, most: usize) -> Option<Place> {
-        if self.round.len() < most {
-            self.round.push(number);
-            self.kept.insert(number, place);
-            return None;
+    fn add(&mut self, number: u32, place: Place) -> Option<Place> {
+        self.round.push(number);
+        self.kept.insert(number, place)
+    }
+
+    /// What had to go for it: itself, if there is nothing else.
+    fn replace(&mut self, number: u32, place: Place) -> Option<Place> {
+        if self.round.is_empty() {
+            return Some(place);
         }
         loop {
             self.hand = (self.hand + 1) % self.round.len();
@@ -146,9 +208,18 @@ mod tests {
         Kept::new(File::open("/dev/null").expect("opened"), false)
     }
 
+    /// Of so many descriptors that no other table takes.
+    fn budget(most: u64) -> Budget {
+        Budget { most, taken: Box::leak(Box::default()) }
+    }
+
+    fn table_of(most: u64) -> Descriptors {
+        Descriptors::of(budget(most), 1)
+    }
+
     #[test]
     fn the_table_is_bounded_and_lets_go_of_what_was_not_used() {
-        let descriptors = Descriptors::of(8);
+        let descriptors = table_of(8);
         for number in 0..8 {
             descriptors.insert(number, kept());
         }
@@ -165,10 +236,10 @@ mod tests {
     proptest! {
         #[test]
         fn every_number_finds_its_own_file(
-            most in 1usize..6,
+            most in 1u64..6,
             moves in prop::collection::vec((0u32..10, any::<bool>()), 0..60),
         ) {
-            let descriptors = Descriptors::of(most);
+            let descriptors = table_of(most);
             let mut last = HashMap::new();
             for (number, remove) in moves {
                 if remove {
@@ -179,7 +250,7 @@ mod tests {
                 }
                 let open = (0..10).filter_map(|number| Some((number, descriptors.get(number)?)));
                 let open: Vec<_> = open.collect();
-                prop_assert!(open.len() <= most);
+                prop_assert!(open.len() as u64 <= most);
                 prop_assert!(open.iter().all(|(number, file)| Arc::ptr_eq(file, &last[number])));
             }
         }
@@ -187,9 +258,44 @@ mod tests {
 
     #[test]
     fn two_threads_that_open_one_file_share_it() {
-        let descriptors = Descriptors::of(2);
+        let descriptors = table_of(2);
         let first = descriptors.insert(7, kept());
         let second = descriptors.insert(7, kept());
         assert!(Arc::ptr_eq(&first, &second));
+    }
+
+    #[test]
+    fn tables_that_each_took_half_of_the_descriptors_took_them_all() {
+        let budget = budget(200);
+        let large = Descriptors::of(budget, 2);
+        let small = Descriptors::of(budget, 1);
+        let open = |table: &Descriptors| (0..500).filter(|&n| table.get(n).is_some()).count();
+        for number in 0..500 {
+            large.insert(number, kept());
+        }
+        assert_eq!(open(&large), 75, "the last quarter is for those who need few");
+        for number in 0..500 {
+            small.insert(number, kept());
+        }
+        assert_eq!((open(&large), open(&small)), (75, FEW));
+        let other = Descriptors::of(budget, 1);
+        for number in 0..500 {
+            other.insert(number, kept());
+        }
+        assert_eq!(open(&other), 18, "two hundred together");
+        drop(small);
+        large.clear();
+        assert_eq!((open(&large), budget.taken.load(Ordering::Relaxed)), (0, 18));
+        drop(other);
+        drop(large);
+        assert_eq!(budget.taken.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn where_there_is_no_room_at_all_files_are_used_and_closed() {
+        let descriptors = table_of(0);
+        let file = descriptors.insert(3, kept());
+        assert!(descriptors.get(3).is_none());
+        assert_eq!(Arc::strong_count(&file), 1);
     }
 }

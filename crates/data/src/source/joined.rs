@@ -70,6 +70,20 @@ impl Joined {
         // Empty parts begin where the one after them does, and the last of these has it.
         &self.parts[after - 1]
     }
+
+    /// Reads wants that lie in one part.
+    fn read_part(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        let Some(want) = wants.first() else { return Ok(()) };
+        let Part { source, first } = self.part(want.sample);
+        for want in wants.iter_mut() {
+            want.sample -= first;
+        }
+        let read = source.read(wants);
+        for want in wants.iter_mut() {
+            want.sample += first;
+        }
+        read.map_err(|error| error.renumbered(|sample| sample + first))
+    }
 }
 
 fn files(catalog: &Catalog) -> u64 {
@@ -119,17 +133,14 @@ impl Source for Joined {
     }
 
     fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
-        // One file lies in one part.
-        let Some(want) = wants.first() else { return Ok(()) };
-        let Part { source, first } = self.part(want.sample);
-        for want in wants.iter_mut() {
-            want.sample -= first;
-        }
-        let read = source.read(wants);
-        for want in wants.iter_mut() {
-            want.sample += first;
-        }
-        read.map_err(|error| error.renumbered(|sample| sample + first))
+        let first = |want: &Want<'_>| self.part(want.sample).first;
+        wants.chunk_by_mut(|a, b| first(a) == first(b)).try_for_each(|wants| self.read_part(wants))
+    }
+
+    /// As many as every part can: a slow part must not have them one after the other.
+    fn together(&self) -> usize {
+        let filled = self.parts.iter().filter(|part| !part.source.catalog().is_empty());
+        filled.map(|part| part.source.together()).min().unwrap_or(1)
     }
 
     fn operations(&self) -> Operations {

@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::counters::Counters;
 use super::descriptors::{Descriptors, Kept};
@@ -57,6 +58,8 @@ pub(super) struct Files {
     catalog: Catalog,
     counters: Counters,
     opening: Opening,
+    /// On a disk of this machine, whose times can be trusted.
+    local: bool,
     kept: Descriptors,
 }
 
@@ -83,7 +86,8 @@ impl Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Still {
     There,
-    /// It was removed, or another took its place, while we kept it open.
+    /// It was removed or moved, or another took its place, while we kept it open: as far as can
+    /// be told.
     OnlyHere,
 }
 
@@ -102,7 +106,7 @@ impl Files {
         // Elsewhere it is opening a file that tells whether it has changed at the server.
         opening.keep_open |= local;
         let kept = Descriptors::new(if opening.direct { 2 } else { 1 });
-        Ok(Self { path, root, catalog, counters, opening, kept })
+        Ok(Self { path, root, catalog, counters, opening, local, kept })
     }
 
     /// Reads wants that all lie in one file.
@@ -195,7 +199,15 @@ impl Files {
         // Without waiting: should a pipe lie where the file was, it is not waited for.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let path = self.catalog.path(number);
-        Ok(rustix::fs::openat(&self.root, path, flags, Mode::empty())?.into())
+        let open = || rustix::fs::openat(&self.root, path, flags, Mode::empty());
+        match open() {
+            // Whoever else has them needs them more than what is kept open for convenience.
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.kept.clear();
+                Ok(open()?.into())
+            }
+            opened => Ok(opened?.into()),
+        }
     }
 
     fn check_unchanged(
@@ -207,9 +219,12 @@ impl Files {
         self.counters.stated(1);
         let stat = rustix::fs::fstat(handle.file())
             .map_err(|error| self.failed(sample, number, error.into()))?;
-        if stat.st_nlink == 0 && matches!(handle, Handle::Kept { fresh: false, .. }) {
-            self.kept.remove(number);
-            return Ok(Still::OnlyHere);
+        if let Handle::Kept { kept, fresh } = handle {
+            let moved = stat.st_nlink == 0 || self.local && kept.is_touched(&stat);
+            if moved && !fresh {
+                self.kept.remove(number);
+                return Ok(Still::OnlyHere);
+            }
         }
         let (size, time) = (self.catalog.file_size(number), self.catalog.file_modified(number));
         let change = if !is_regular(&stat) {

@@ -233,6 +233,48 @@ mod tests {
             prop_assert_eq!((count(1), count(2)), (first, second));
         }
 
+        /// The naive judge: lists of what is undealt, and no set is asked for its ranks.
+        #[test]
+        fn classes_are_those_that_plain_lists_give(
+            (to_first, shares) in (1usize..700).prop_flat_map(|size| {
+                (permutation(size), prop::collection::vec(0.0f64..0.6, 0..4))
+            }),
+        ) {
+            let within = |set: Option<&Bits>| -> Vec<u32> {
+                let is_in = |place: &u32| set.is_none_or(|set| set.contains(*place));
+                to_first.iter().copied().filter(is_in).collect()
+            };
+            let total = to_first.len();
+            let mut left = total;
+            let counts: Vec<usize> = shares
+                .iter()
+                .map(|share| {
+                    let count = ((total as f64 * share) as usize).min(left);
+                    left -= count;
+                    count
+                })
+                .collect();
+            let mut naive = vec![0u8; total];
+            let mut undealt: Vec<u32> = (0..total as u32).collect();
+            let mut rest = total - left;
+            for class in 0..=counts.len() {
+                // Those of this class stay, the others move on; first come those of no class.
+                let renumbered = to_first.iter().filter_map(|place| undealt.binary_search(place).ok());
+                let subset = even_subset(renumbered.map(|at| at as u32).collect(), rest);
+                let (mut chosen, mut others) = (vec![], vec![]);
+                for (at, &place) in (0..).zip(&undealt) {
+                    if subset.contains(at) { &mut chosen } else { &mut others }.push(place);
+                }
+                let (stay, go_on) = if class == 0 { (others, chosen) } else { (chosen, others) };
+                for place in stay {
+                    naive[place as usize] = class as u8;
+                }
+                undealt = go_on;
+                rest = counts.get(class).copied().unwrap_or(0);
+            }
+            prop_assert_eq!(even_classes(total, within, &shares), naive);
+        }
+
         #[test]
         fn one_split_halves_every_pair_of_both_orders(
             to_second in (2usize..600).prop_flat_map(permutation),

@@ -250,7 +250,7 @@ impl Contents {
                     self.drop_from(holder, tier, sample);
                     self.dropped.push((holder, sample, tier));
                     self.keep(pass, node, sample, own, at);
-                } else {
+                } else if self.keys[sample as usize] != stay {
                     self.keys[sample as usize] = stay;
                     self.caches[holder as usize].push(
                         stay,
@@ -413,6 +413,21 @@ mod tests {
         assert_eq!(plans[0].evictions(0, 1), [(0, 1)]);
         let held: Vec<_> = plans[1].holders.iter().map(|holder| holder.get().is_some()).collect();
         assert_eq!(held, [true, true, false, false]);
+    }
+
+    #[test]
+    fn samples_drawn_again_and_again_made_planning_quadratic() {
+        let mut job = job(50, 1, 1, &[200]);
+        let list: Vec<SampleId> = (0..20_000).map(|at| at * at % 50).collect();
+        with_orders(&mut job, vec![list]);
+        for by_distance in [true, false] {
+            let job = Arc::new(job.clone());
+            let mut contents = Contents::new(&job, by_distance);
+            let order = job.stream.epoch(0);
+            contents.epoch(0, &order, Some(&order));
+            let Cache { heap, held, .. } = &contents.caches[0];
+            assert!(heap.len() <= 2 * held + 65, "{} entries for {held} samples", heap.len());
+        }
     }
 
     #[test]
