@@ -35,7 +35,8 @@ class Engine:
     - `threads`: threads that load; "auto" is four a core, from 8 to 32.
     - `retries`, `read_timeout`: a read that fails is tried so many times more, and one without
       an answer after so many seconds counts as failed.
-    - `system`: a file that says what the machine can do.
+    - `system`: a file that says what the machine can do; None takes the one that
+      BELADY_SYSTEM names, if it is set.
     - `metrics`: an address such as "127.0.0.1:9464" for Prometheus; the token is taken from
       BELADY_METRICS_TOKEN.
     - `rank`, `world_size`: this process's place in the job, if it is not to be asked of
@@ -69,7 +70,7 @@ class Engine:
         self.native = _native.Engine(
             tiers=self.tiers,
             threads=auto(threads, "threads"),
-            system=None if system is None else arguments.path(system, "system"),
+            system=_system_file(system),
             attempts=arguments.count(retries, "retries") + 1,
             timeout=arguments.seconds(read_timeout, "read_timeout", zero=False),
         )
@@ -122,6 +123,12 @@ def auto(value: object, name: str) -> int | None:
     if isinstance(value, str):
         raise ValueError(f'{name} has to be "auto" or a number, not "{value}"')
     return arguments.count(value, name, least=1)
+
+
+def _system_file(system: object) -> str | None:
+    if system is None:
+        return os.environ.get("BELADY_SYSTEM") or None
+    return arguments.path(system, "system")
 
 
 def serve(native: _native.Engine, address: object) -> str:

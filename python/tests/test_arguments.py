@@ -215,3 +215,11 @@ def test_pinning_needs_torch(data: belady.Dataset, monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with pytest.raises(ValueError, match="import torch first"):
         belady.DataLoader(data, pin_memory=True)
+
+
+def test_the_system_file_may_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BELADY_SYSTEM", str(tmp_path / "missing.toml"))
+    with pytest.raises(ValueError, match=r"missing\.toml"):
+        belady.Engine(cache=[])

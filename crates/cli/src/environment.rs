@@ -19,7 +19,7 @@ const fn variable(name: &'static str, meaning: &'static str) -> Variable {
 }
 
 pub const SYSTEM: Variable =
-    variable("BELADY_SYSTEM", "The system file for `belady read` without --system");
+    variable("BELADY_SYSTEM", "The system file for `belady read` without --system, and for Python");
 pub const SNAPSHOTS: Variable =
     variable("BELADY_SNAPSHOTS", "Where lists of datasets are kept, without --snapshots");
 pub const METRICS_TOKEN: Variable = Variable {

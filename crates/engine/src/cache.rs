@@ -487,7 +487,10 @@ mod tests {
         let hangs = guests.is_empty().then_some((begin, told));
         let tier = Hanging { inner, hangs: Mutex::new(hangs), busy: Mutex::new(guests.to_vec()) };
         let tier: Arc<dyn Tier> = Arc::new(tier);
-        (Cache::new(vec![(tier, "slow".into(), true)], 9, Share::none()), Back { begun, go_on })
+        (
+            Cache::new(vec![(tier, "slow".into(), true)], 9, Share::none(), None),
+            Back { begun, go_on },
+        )
     }
 
     #[derive(Debug)]

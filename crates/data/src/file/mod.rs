@@ -50,15 +50,12 @@ const MOST_PIECES: usize = 1024;
 pub(crate) enum Cold<'a> {
     /// Through the page cache.
     Buffered,
-    /// Directly, by switching the descriptor for the time of the read. Only for a
-    /// descriptor that no other thread uses meanwhile.
-    Switch,
     /// Directly, through a second descriptor.
     Through(&'a Direct),
 }
 
 /// A second descriptor of a file, for reads past the page cache: other threads read through the
-/// first one at the same time, so that one cannot be switched. Opened when it is first needed.
+/// first one at the same time, so that one cannot be switched over. Opened when first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Direct(OnceLock<Option<File>>);
 
@@ -164,7 +161,6 @@ pub(crate) fn read_vectored_at(
                     Some(direct) => read_direct(direct, offset, &mut into)?,
                     None => 0,
                 },
-                Cold::Switch => read_switched(file, offset, &mut into)?,
             };
         }
     }
@@ -243,16 +239,6 @@ fn read_plain(file: &File, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result
         }
     }
     Ok(got)
-}
-
-fn read_switched(file: &File, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result<usize> {
-    let Ok(flags) = rustix::fs::fcntl_getfl(file) else { return Ok(0) };
-    if rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).is_err() {
-        return Ok(0);
-    }
-    let got = read_direct(file.as_fd(), offset, into);
-    rustix::fs::fcntl_setfl(file, flags)?;
-    got
 }
 
 thread_local! {
@@ -391,10 +377,9 @@ mod tests {
             let end = (start + lengths.iter().sum::<usize>()).min(length);
             let expected = if offset as usize > length { &[][..] } else { &bytes[start..end] };
             let direct = Direct::default();
-            prop_assert!(read_pieces(file, offset, &lengths, Cold::Switch) == expected);
             prop_assert!(read_pieces(file, offset, &lengths, Cold::Through(&direct)) == expected);
             prop_assert!(read_pieces(file, offset, &lengths, Cold::Buffered) == expected);
-            prop_assert!(read_pieces(file, offset, &lengths, Cold::Switch) == expected);
+            prop_assert!(read_pieces(file, offset, &lengths, Cold::Through(&direct)) == expected);
         }
     }
 
@@ -447,21 +432,11 @@ mod tests {
     #[test]
     fn more_pieces_than_the_kernel_takes_at_once() {
         let (named, bytes) = cold_file(30_000);
-        for cold in [Cold::Buffered, Cold::Switch] {
+        let direct = Direct::default();
+        for cold in [Cold::Buffered, Cold::Through(&direct)] {
             assert!(read_pieces(named.as_file(), 1, &vec![9; 3000], cold) == bytes[1..27_001]);
             chill(named.as_file());
         }
-    }
-
-    #[test]
-    fn a_switched_descriptor_is_switched_back() {
-        let (named, bytes) = cold_file(100_000);
-        let mut into = vec![0; 100_000];
-        let got = read_exact_at(named.as_file(), 0, &mut into, Cold::Switch).expect("read");
-        assert_eq!(got, 100_000);
-        assert!(into == bytes);
-        let flags = rustix::fs::fcntl_getfl(named.as_file()).expect("flags");
-        assert!(!flags.contains(OFlags::DIRECT));
     }
 
     #[test]
@@ -469,14 +444,17 @@ mod tests {
         let mut named = tempfile::NamedTempFile::new_in("/dev/shm").expect("a temporary file");
         named.write_all(&vec![7; 50_000]).expect("written");
         assert!(!is_on_local_disk(named.as_file()));
-        assert_eq!(read_pieces(named.as_file(), 3, &[49_000], Cold::Switch), vec![7; 49_000]);
+        let direct = Direct::default();
+        let cold = Cold::Through(&direct);
+        assert_eq!(read_pieces(named.as_file(), 3, &[49_000], cold), vec![7; 49_000]);
     }
 
     #[test]
     fn a_descriptor_that_cannot_be_read_is_an_error() {
         let directory = File::open("/").expect("opened");
         let mut into = vec![0; 20_000];
-        for cold in [Cold::Buffered, Cold::Switch] {
+        let direct = Direct::default();
+        for cold in [Cold::Buffered, Cold::Through(&direct)] {
             assert!(read_exact_at(&directory, 0, &mut into, cold).is_err());
         }
     }

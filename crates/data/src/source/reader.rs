@@ -80,6 +80,14 @@ impl Handle {
             Self::Kept { kept, .. } => &kept.file,
         }
     }
+
+    /// How to read what is cold of it; direct reads need two descriptors, so files are kept then.
+    fn cold(&self) -> Cold<'_> {
+        match self {
+            Self::Own(_) => Cold::Buffered,
+            Self::Kept { kept, .. } => kept.cold(),
+        }
+    }
 }
 
 /// Where a file that has not changed is.
@@ -114,7 +122,7 @@ impl Files {
         let first = wants[0].sample;
         let number = self.catalog.location(first).file;
         let handle = self.handle(number).map_err(|error| self.failed(first, number, error))?;
-        let outcome = self.read_wants(handle.file(), number, wants, self.cold(&handle));
+        let outcome = self.read_wants(handle.file(), number, wants, handle.cold());
         // That the file changed also explains whatever went wrong.
         match self.check_unchanged(&handle, first, number)? {
             Still::There => outcome,
@@ -142,7 +150,7 @@ impl Files {
             self.counters.read(location.length);
             requests.push(file::Request {
                 file: handle.file(),
-                cold: self.cold(handle),
+                cold: handle.cold(),
                 offset: location.offset,
                 into: want.into,
             });
@@ -157,14 +165,6 @@ impl Files {
             again |= self.check_unchanged(handle, *first, *number)? == Still::OnlyHere;
         }
         if again { self.read_at_once(wants) } else { outcome }
-    }
-
-    fn cold<'a>(&self, handle: &'a Handle) -> Cold<'a> {
-        match handle {
-            Handle::Own(_) if self.opening.direct => Cold::Switch,
-            Handle::Own(_) => Cold::Buffered,
-            Handle::Kept { kept, .. } => kept.cold(),
-        }
     }
 
     fn read_wants(
