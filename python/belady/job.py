@@ -192,7 +192,7 @@ def _functions(given: object) -> list[Callable[[Any], Any]] | None:
 
 def _agreed_seed(seed: object, world: distributed.World) -> int:
     if seed is not None:
-        return arguments.count(seed, "seed")
+        return arguments.count(seed, "seed", most=2**64 - 1)
     drawn = [secrets.randbits(63)]
     if world.size > 1:
         torch: Any = sys.modules.get("torch")

@@ -10,6 +10,7 @@ import pytest
 
 import belady
 from belady import arguments, memory
+from support import ids, make
 
 
 @pytest.mark.parametrize(
@@ -89,10 +90,15 @@ WRONG: list[tuple[str, object, type[Exception], str]] = [
     ("pin_memory_device", 0, TypeError, "pin_memory_device has to be text"),
     ("in_order", 0, TypeError, "in_order has to be True or False"),
     ("seed", -1, ValueError, "seed has to be at least 0"),
-    ("seed", 2**64, ValueError, "below 2\\^64"),
+    ("seed", 2**64, ValueError, "at most 18446744073709551615"),
     ("seed", "zero", TypeError, "seed has to be a whole number"),
     ("epochs", 0, ValueError, "epochs has to be at least 1"),
     ("epochs", 2.5, TypeError, "epochs has to be a whole number"),
+    ("epochs", 2**40, ValueError, "epochs has to be at most"),
+    ("batch_size", 2**70, ValueError, "batch_size has to be at most"),
+    ("cache", "ram:99999999PiB", ValueError, r"cache\[0\] has to be at most"),
+    ("staging", 2**70, ValueError, "staging has to be at most"),
+    ("max_failures", 3, ValueError, 'on_error="skip" or "replace"'),
     ("cache", "40 GB of ram", ValueError, 'has no quota; write ram:SIZE or DIRECTORY:SIZE'),
     ("cache", "ram:40 GB of ram", ValueError, "is not a size"),
     ("cache", "/local/nvme", ValueError, "has no quota"),
@@ -215,3 +221,24 @@ def test_pinning_needs_torch(data: belady.Dataset, monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with pytest.raises(ValueError, match="import torch first"):
         belady.DataLoader(data, pin_memory=True)
+
+
+@pytest.mark.parametrize(
+    "sampler", [[1, 2], belady.Weighted([1.0] * 60)], ids=["list", "weighted"]
+)
+def test_a_scheme_that_a_sampler_overrides_is_refused(data: belady.Dataset, sampler: Any) -> None:
+    with pytest.raises(ValueError, match='scheme="whole" shares out an order of the loader\'s own'):
+        make(data, sampler=sampler, scheme="whole")
+
+
+@pytest.mark.parametrize("name", ["stall_after", "timeout", "read_timeout"])
+@pytest.mark.parametrize("decode", [None, lambda sample, label: len(sample)])
+def test_for_ever_is_a_time(data: belady.Dataset, name: str, decode: Any) -> None:
+    """An infinite stall_after failed at the first batch."""
+    loader = make(data, batch_size=30, decode=decode, **{name: float("inf")})
+    assert len(ids(loader)) == 2
+
+
+def test_an_empty_path_of_bytes_is_not_the_current_directory() -> None:
+    with pytest.raises(ValueError, match="path is empty"):
+        belady.open(b"")  # type: ignore[arg-type]
