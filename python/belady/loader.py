@@ -406,7 +406,7 @@ class DataLoader:
 
     def _count_failures(self, batch: _native.Batch, undecoded: list[DecodeError]) -> None:
         self._failures.undecoded(undecoded)
-        if self._failures.bounded:
+        if self._may_lack_samples(batch):
             if self._promised is None or self._promised[0] != self._epoch:
                 self._promised = (self._epoch, self.peek())
             self._failures.unread(self._promised[1][self._delivered - 1], batch.ids)
@@ -415,6 +415,16 @@ class DataLoader:
         except BeladyError:
             self._stop()
             raise
+
+    def _may_lack_samples(self, batch: _native.Batch) -> bool:
+        """Whether some could not be read; finding which takes the order of a whole epoch."""
+        pipeline = self._pipeline
+        if self._options.on_error == "raise" or pipeline is None:
+            return False
+        if self.batch_size is not None and len(set(batch.ids)) == self.batch_size:
+            return False  # complete, and without a substitute, which is there twice
+        bad = pipeline.native.stats()["bad"]
+        return bool(bad["skipped"] + bad["replaced"])
 
     def _pinned(self, value: Any) -> Any:
         if not self._options.pin_memory:
