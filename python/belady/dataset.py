@@ -39,6 +39,7 @@ def open(
     snapshots: str | os.PathLike[str] | bool = True,
     progress: bool | None = None,
     throttle: str | None = None,
+    **unknown: Any,
 ) -> Dataset:
     """Lists a dataset. Without `format` the names of the files tell what it is.
 
@@ -51,6 +52,13 @@ def open(
     >>> len(data), data.classes
     (60, ['cat', 'dog', 'owl'])
     """
+    arguments.no_unknown(unknown, "open", ("format", "snapshots", "progress", "throttle"))
+    if throttle is not None and not isinstance(throttle, str):
+        raise TypeError(
+            f'throttle has to be text such as "1:66MB/s,latency:2ms", not {type(throttle).__name__}'
+        )
+    if progress is not None:
+        arguments.flag(progress, "progress")
     recipe = {
         "path": os.path.abspath(arguments.path(path, "path")),
         "format": _format(format),

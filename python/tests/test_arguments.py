@@ -242,3 +242,34 @@ def test_for_ever_is_a_time(data: belady.Dataset, name: str, decode: Any) -> Non
 def test_an_empty_path_of_bytes_is_not_the_current_directory() -> None:
     with pytest.raises(ValueError, match="path is empty"):
         belady.open(b"")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "sentence"),
+    [
+        ("snapshot", False, TypeError, "open has no argument snapshot, did you mean snapshots"),
+        ("throttle", 5, TypeError, "throttle has to be text such as"),
+        ("progress", "bar", TypeError, "progress has to be True or False"),
+    ],
+)
+def test_a_wrong_value_is_told_when_a_dataset_is_opened(
+    photos: Path, name: str, value: object, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        belady.folder(photos, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "sentence"),
+    [
+        ("sed", 3, TypeError, "Job has no argument sed, did you mean seed"),
+        ("cache", "40 GB of ram", ValueError, "has no quota"),
+        ("config_path", 3, TypeError, "config_path has to be a path"),
+        ("seed", 2**64, ValueError, "seed has to be at most"),
+    ],
+)
+def test_a_wrong_value_is_told_when_a_job_is_made(
+    photos: Path, name: str, value: object, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        belady.Job(photos, **({"batch_size": 4, "epochs": 1} | {name: value}))
