@@ -10,7 +10,7 @@ from .table import Section, percent, rate, verdict
 BLOCK = 28 * 4096
 BLOCKS = 40_000
 # Enough that the start of a process does not matter.
-EPOCHS = 10
+EPOCHS = 20
 
 
 def ram(context):

@@ -14,6 +14,8 @@ before you do.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._native import __version__
 from .batch import Batch, Sample
 from .dataset import Dataset, flat, folder, join, open, records, tfrecord, webdataset
@@ -48,3 +50,13 @@ __all__ = [
     "tfrecord",
     "webdataset",
 ]
+
+if not TYPE_CHECKING:  # for which any name would be good
+
+    def __getattr__(name: str) -> Any:
+        """`belady.torch` and its kin, which import what they are named after, when asked for."""
+        if name in ("torch", "jax", "tensorflow"):
+            import importlib
+
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

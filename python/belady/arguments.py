@@ -40,28 +40,41 @@ def size(value: object, name: str) -> int:
                 f'{name}: "{value}" is not a size; write a number of bytes or a number and one '
                 "of KB, MB, GB, TB, KiB, MiB, GiB, TiB, for example 40GiB"
             )
-        return round(float(match[1]) * factor)
-    return count(value, name, kind="a number of bytes or text such as 40GiB")
+        value = round(float(match[1]) * factor)
+    return count(value, name, most=2**60, kind="a number of bytes or text such as 40GiB")
 
 
-def count(value: object, name: str, *, least: int = 0, kind: str = "a whole number") -> int:
-    """A whole number that is not smaller than `least`."""
+#: What the engine counts epochs, batches and threads in has 32 bits.
+MOST = 2**32 - 1
+
+
+def count(
+    value: object, name: str, *, least: int = 0, most: int = MOST, kind: str = "a whole number"
+) -> int:
+    """A whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} has to be {kind}, not {_shown(value)}")
-    if value < least:
-        raise ValueError(f"{name} has to be at least {least}, not {int(value)}")
-    return int(value)
+    given = int(value)
+    if given < least:
+        raise ValueError(f"{name} has to be at least {least}, not {given}")
+    if given > most:
+        raise ValueError(f"{name} has to be at most {most}, not {given}")
+    return given
+
+
+#: What is longer than ten years is for ever, and no clock is asked to count it.
+_FOR_EVER = 10 * 366 * 24 * 3600.0
 
 
 def seconds(value: object, name: str, *, zero: bool = True) -> float:
-    """A time in seconds."""
+    """A time in seconds; `math.inf` is for ever."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} has to be a number of seconds, not {_shown(value)}")
     given = float(value)
     if math.isnan(given) or given < 0 or (given == 0 and not zero):
         least = "zero or more" if zero else "more than zero"
         raise ValueError(f"{name} has to be {least} seconds, not {given:g}")
-    return given
+    return min(given, _FOR_EVER)
 
 
 def share(value: object, name: str) -> float:
@@ -103,10 +116,8 @@ def function(value: object, name: str, called_with: str) -> Callable[..., Any] |
 
 def path(value: object, name: str) -> str:
     """A path as text."""
-    if isinstance(value, bytes):
-        return os.fsdecode(value)
-    if isinstance(value, str | os.PathLike):
-        text = os.fspath(value)
+    if isinstance(value, str | bytes | os.PathLike):
+        text = os.fsdecode(value)
         if text == "":
             raise ValueError(f"{name} is empty; name a file or a directory")
         return text
@@ -117,8 +128,12 @@ def weights(value: object, name: str) -> list[float]:
     """Numbers that are not negative, at least one of them above zero."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"{name} has to be a list of numbers, not {_shown(value)}")
+    # Arrays give numbers of Python's much faster all at once.
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(listed, Iterable):
+        raise TypeError(f"{name} has to be a list of numbers, not {_shown(value)}")
     given = []
-    for position, item in enumerate(value):
+    for position, item in enumerate(listed):
         try:
             weight = float(item)
         except (TypeError, ValueError):

@@ -62,10 +62,10 @@ class Choice:
         """The order; `kind` is that of a checkpoint, which may be of another world size."""
         if self.mixture is not None:
             native = self.mixture.orders(**self._dealt())
-            return self._numbered(native, kind="mixture", weights=self.mixture.weights)
+            return self._numbered(native, kind="mixture", **self.mixture.identity)
         if isinstance(self.sampler, Weighted):
             native = self.sampler.orders(self.samples, **self._dealt())
-            return self._numbered(native, kind="weighted")
+            return self._numbered(native, kind="weighted", **self.sampler.identity)
         if self.batch_sampler is not None:
             return self._run(self.batch_sampler, None)
         if self.sampler is not None:
@@ -233,6 +233,12 @@ def checked(
     for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if given is not None and not (hasattr(given, "__iter__") or isinstance(given, Weighted)):
             raise TypeError(f"{name} has to be something to iterate, not {type(given).__name__}")
+    share = arguments.choice(scheme, "scheme", SCHEMES)
+    if share != "uniform" and not (mixture is sampler is batch_sampler is None):
+        raise ValueError(
+            f'scheme="{share}" shares out an order of the loader\'s own; leave it out where a '
+            "sampler or a Mixture decides"
+        )
     if generator is not None:
         twister.check(generator)
         if how == "torch" and world.size > 1:
@@ -249,7 +255,7 @@ def checked(
         batch_sampler=batch_sampler,
         generator=generator,
         seed=_seed(seed),
-        scheme=arguments.choice(scheme, "scheme", SCHEMES),
+        scheme=share,
         world=world,
         mixture=mixture,
         asked_ahead=asked_ahead,
@@ -266,10 +272,7 @@ def _shuffle(value: object) -> str | None:
 
 
 def _seed(value: object) -> int:
-    seed = arguments.count(value, "seed")
-    if seed >= 2**64:
-        raise ValueError(f"seed has to be below 2^64, not {seed}")
-    return seed
+    return arguments.count(value, "seed", most=2**64 - 1)
 
 
 def _unwrapped(batch_sampler: Any) -> tuple[Any, Any, int, bool]:

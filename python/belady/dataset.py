@@ -17,7 +17,7 @@ import operator
 import os
 import weakref
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 from . import _native, arguments, progress as bars
@@ -39,6 +39,7 @@ def open(
     snapshots: str | os.PathLike[str] | bool = True,
     progress: bool | None = None,
     throttle: str | None = None,
+    **unknown: Any,
 ) -> Dataset:
     """Lists a dataset. Without `format` the names of the files tell what it is.
 
@@ -51,6 +52,13 @@ def open(
     >>> len(data), data.classes
     (60, ['cat', 'dog', 'owl'])
     """
+    arguments.no_unknown(unknown, "open", ("format", "snapshots", "progress", "throttle"))
+    if throttle is not None and not isinstance(throttle, str):
+        raise TypeError(
+            f'throttle has to be text such as "1:66MB/s,latency:2ms", not {type(throttle).__name__}'
+        )
+    if progress is not None:
+        arguments.flag(progress, "progress")
     recipe = {
         "path": os.path.abspath(arguments.path(path, "path")),
         "format": _format(format),
@@ -121,9 +129,10 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
         self._recipe = recipe
         self._fingerprint = native.fingerprint if native is not None else ""
         self._disk_tiers: list[arguments.Tier] = []
-        self._engine: weakref.ref[Engine] | None = None
+        self._engine: Callable[[], Engine | None] | None = None
         self._view: tuple[int, _native.View] | None = None
-        self._labels: array[int] | None = None
+        self._classes: list[str] | None = None
+        self._targets: list[int] | None = None
 
     @property
     def native(self) -> _native.Dataset:
@@ -166,7 +175,9 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
     @property
     def classes(self) -> list[str]:
         """Names of the classes, sorted; empty if there are none."""
-        return self.native.classes
+        if self._classes is None:
+            self._classes = self.native.classes
+        return self._classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -176,9 +187,12 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
     @property
     def targets(self) -> list[int]:
         """Labels of all samples; -1 where there is none."""
-        if self._labels is None:
-            self._labels = array("q", self.native.labels())
-        return self._labels.tolist()
+        if self._targets is None:
+            # One object for each label, so that the list is all that it costs.
+            labels = array("q", self.native.labels())
+            one = {label: label for label in labels}
+            self._targets = [one[label] for label in labels]
+        return self._targets
 
     @property
     def paths(self) -> Paths:
@@ -244,9 +258,12 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
         self._fingerprint = state["fingerprint"]
         self._disk_tiers = state["disk_tiers"]
 
-    def serve_from(self, engine: Engine) -> None:
-        """Reads of single samples go through this engine's caches from now on."""
-        self._engine = weakref.ref(engine)
+    def serve_from(self, engine: Engine, *, keep: bool = False) -> None:
+        """Reads of single samples go through this engine's caches from now on.
+
+        Whether it is kept alive for that; otherwise it ends with its loaders.
+        """
+        self._engine = (lambda: engine) if keep else weakref.ref(engine)
         self._disk_tiers = [tier for tier in engine.tiers if tier[0] is not None]
         self._view = None
 

@@ -157,12 +157,23 @@ def _local(starter: _Starter, rank: int, size: int, environment: Mapping[str, st
 
 def _whole(name: str, environment: Mapping[str, str]) -> int:
     text = environment[name]
-    # Slurm writes "4(x2),3" for two nodes with four tasks and one with three.
-    first = text.split(",")[0].split("(")[0] if name.startswith("SLURM") else text
     try:
-        number = int(first)
+        by_node = name.startswith("SLURM") and "TASKS_PER_NODE" in name
+        number = _of_this_node(text, environment) if by_node else int(text)
     except ValueError:
         number = -1
     if number < 0:
         raise ValueError(f'{name} is "{text}", which is no number of processes; correct or unset it')
     return number
+
+
+def _of_this_node(text: str, environment: Mapping[str, str]) -> int:
+    """Slurm writes "4(x2),3" for two nodes with four tasks each and a third with three."""
+    nodes: list[int] = []
+    for part in text.split(","):
+        tasks, _, times = part.rstrip(")").partition("(x")
+        nodes += [int(tasks)] * int(times or 1)
+    node = environment.get("SLURM_NODEID", "")
+    if node.isdecimal() and int(node) < len(nodes):
+        return nodes[int(node)]
+    return max(nodes)  # quotas are then rather too small

@@ -22,6 +22,8 @@ from .stats import Stats
 
 _DEFAULT_RETRIES = 5
 _DEFAULT_READ_TIMEOUT = 30.0
+#: More threads than a process can have on most machines.
+_MOST_THREADS = 10_000
 #: Bytes that a sample in RAM may take beyond its own.
 _ROUNDING = 512
 
@@ -71,7 +73,7 @@ class Engine:
             tiers=self.tiers,
             threads=auto(threads, "threads"),
             system=_system_file(system),
-            attempts=arguments.count(retries, "retries") + 1,
+            attempts=arguments.count(retries, "retries", most=10**6) + 1,
             timeout=arguments.seconds(read_timeout, "read_timeout", zero=False),
         )
         #: Where Prometheus finds the metrics, if it was asked for.
@@ -82,7 +84,7 @@ class Engine:
         if not isinstance(data, Dataset):
             raise TypeError(f"view takes a dataset of belady.open, not {type(data).__name__}")
         view = Dataset(data.native, data._recipe)
-        view.serve_from(self)
+        view.serve_from(self, keep=True)
         return view
 
     def let_go(self) -> None:
@@ -122,7 +124,7 @@ def auto(value: object, name: str) -> int | None:
         return None
     if isinstance(value, str):
         raise ValueError(f'{name} has to be "auto" or a number, not "{value}"')
-    return arguments.count(value, name, least=1)
+    return arguments.count(value, name, least=1, most=_MOST_THREADS)
 
 
 def _system_file(system: object) -> str | None:

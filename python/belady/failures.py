@@ -24,11 +24,6 @@ class Failures:
         self._last = ""
         self.count = 0
 
-    @property
-    def bounded(self) -> bool:
-        """Whether anybody wants to know; finding what was not read takes an epoch's order."""
-        return self._allowed is not None
-
     def undecoded(self, errors: Sequence[DecodeError]) -> None:
         """`decode` raised on these."""
         for error in errors:

@@ -13,6 +13,7 @@ there. So the order is torch's in all cases; only reading ahead is in vain after
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +26,6 @@ from .orders import Order
 
 class GeneratorOrder(Order):
     """`RandomSampler(data, generator=g)`, by itself or within a `DataLoader`."""
-
-    identity = {"kind": "generator"}
 
     def __init__(
         self,
@@ -42,6 +41,7 @@ class GeneratorOrder(Order):
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
+        self.identity = {"kind": "generator"} | ({"seed": seed} if generator is None else {})
         self._samples = samples
         self._batch = batch
         self._drop_last = drop_last
@@ -224,8 +224,11 @@ class GeneratorOrder(Order):
         return {"generator": self._upcoming().text(), "draws": self._draws}
 
     def restore(self, state: dict[str, Any], epoch: int) -> None:
-        drawn = State.from_text(state["generator"])
-        self._draws = state["draws"]
+        try:
+            drawn, draws = State.from_text(state["generator"]), state["draws"]
+        except (KeyError, TypeError, ValueError, struct.error) as error:
+            raise ValueError(f"the state of the generator in this state is broken: {error}") from error
+        self._draws = draws
         self._begun = None
         self._cut = None
         self._exhausted = True

@@ -65,9 +65,11 @@ class Job:
         staging: int | str = _DEFAULT_STAGING,
         rank: int | None = None,
         world_size: int | None = None,
+        **unknown: Any,
     ) -> None:
         from .choose import SCHEMES
 
+        arguments.no_unknown(unknown, "Job", Job.__init__.__annotations__)
         self._world = distributed.world(rank, world_size)
         self.batch_size = arguments.count(batch_size, "batch_size", least=1)
         if self.batch_size % self._world.size:
@@ -81,7 +83,10 @@ class Job:
         self._transforms = _functions(transforms)
         self.seed = _agreed_seed(seed, self._world)
         self._staging = arguments.size(staging, "staging")
-        self._cache, self._config_path = cache, config_path
+        self._config_path = None if config_path is None else arguments.path(config_path, "config_path")
+        self._cache = cache
+        if cache is not None:
+            arguments.tiers(cache)  # a mistake is told here, and not by `setup`
         self.data = open_dataset(dataset_path)
         #: All of the staging buffer, for reading; None before `setup` and after `destroy`.
         self.buffer_p: memoryview | None = None
@@ -192,7 +197,7 @@ def _functions(given: object) -> list[Callable[[Any], Any]] | None:
 
 def _agreed_seed(seed: object, world: distributed.World) -> int:
     if seed is not None:
-        return arguments.count(seed, "seed")
+        return arguments.count(seed, "seed", most=2**64 - 1)
     drawn = [secrets.randbits(63)]
     if world.size > 1:
         torch: Any = sys.modules.get("torch")

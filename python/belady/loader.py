@@ -154,6 +154,8 @@ class DataLoader:
         #: After how many batches the last two epochs were left; None for their end.
         self._left_after: tuple[int | None, int | None] = (None, None)
         self._iteration: _Epoch | None = None
+        #: Ctrl-C came while a batch was made or all was started, nobody knows how far.
+        self._interrupted = False
         self._failures = Failures(self._data, self._options)
         self._promised: tuple[int, list[list[int]]] | None = None  # an epoch as it should be
         self._totals = {"batches": 0, "samples": 0, "waited_seconds": 0.0}
@@ -259,9 +261,9 @@ class DataLoader:
         if kind != order.identity["kind"]:
             order = self._choice.order(kind)
         position, details = state.unpack(saved, self._run(order.identity))
+        order.restore(details, position.epoch)
         self._stop()
         self._order = order
-        order.restore(details, position.epoch)
         self._epoch, self._delivered = position
         self._begun = self._jumped = False
         self._iteration = self._promised = None
@@ -290,10 +292,12 @@ class DataLoader:
         self._begun = True
         fresh = self._order.begin(self._epoch)
         position = Position(self._epoch, self._delivered)
-        if fresh or self._pipeline is None or not self._pipeline.reaches(position):
+        going_on = self._pipeline is not None and self._pipeline.reaches(position)
+        if fresh or not going_on or self._interrupted:
             self._stop()
+            self._interrupted = False
             if self._left() != 0:
-                self._pipeline = self._start(position)
+                self._start_again()
 
     def _start(self, position: Position) -> Pipeline:
         return Pipeline(
@@ -340,13 +344,18 @@ class DataLoader:
         """A batch; None if nothing was left of it after failures."""
         self._stop_lending()
         self._go_beyond_cut()
+        if self._interrupted:
+            self._start_again()
         pipeline = self._pipeline
         if pipeline is None:
             raise BeladyError("the loader was closed, or has failed, while it was iterated")
         began = time.monotonic()
         try:
             taken = pipeline.wait(self._options.timeout, self._options.stall_after)
-        except (TimeoutError, KeyboardInterrupt):
+        except TimeoutError:
+            raise
+        except KeyboardInterrupt:
+            self._interrupted = True  # the next call begins anew with the batch that was due
             raise
         except SampleError:
             self._passed(pipeline)  # the next call goes on with the batch after it
@@ -372,15 +381,23 @@ class DataLoader:
             return
         self._options = replace(self._options, writable=True)
         if self._pipeline is not None:
-            self._stop()
-            self._pipeline = self._start(Position(self._epoch, self._delivered))
+            self._start_again()
 
     def _go_beyond_cut(self) -> None:
         """The epoch goes on where the last ones were left."""
         if self._pipeline is not None and self._pipeline.cut == self._delivered:
             self._left_after = (None, None)
-            self._stop()
+            self._start_again()
+
+    def _start_again(self) -> None:
+        """A new pipeline, from the batch on that is due."""
+        self._stop()
+        try:
             self._pipeline = self._start(Position(self._epoch, self._delivered))
+        except KeyboardInterrupt:
+            self._interrupted = True
+            raise
+        self._interrupted = False
 
     def _passed(self, pipeline: Pipeline) -> None:
         pipeline.passed()
@@ -390,7 +407,7 @@ class DataLoader:
 
     def _count_failures(self, batch: _native.Batch, undecoded: list[DecodeError]) -> None:
         self._failures.undecoded(undecoded)
-        if self._failures.bounded:
+        if self._may_lack_samples(batch):
             if self._promised is None or self._promised[0] != self._epoch:
                 self._promised = (self._epoch, self.peek())
             self._failures.unread(self._promised[1][self._delivered - 1], batch.ids)
@@ -399,6 +416,16 @@ class DataLoader:
         except BeladyError:
             self._stop()
             raise
+
+    def _may_lack_samples(self, batch: _native.Batch) -> bool:
+        """Whether some could not be read; finding which takes the order of a whole epoch."""
+        pipeline = self._pipeline
+        if self._options.on_error == "raise" or pipeline is None:
+            return False
+        if self.batch_size is not None and len(set(batch.ids)) == self.batch_size:
+            return False  # complete, and without a substitute, which is there twice
+        bad = pipeline.native.stats()["bad"]
+        return bool(bad["skipped"] + bad["replaced"])
 
     def _pinned(self, value: Any) -> Any:
         if not self._options.pin_memory:
@@ -434,6 +461,7 @@ class DataLoader:
     def close(self) -> None:
         """Ends threads and workers, and gives memory back: the cache too, if the engine is the
         loader's own. Iterating again starts anew."""
+        self._interrupted = False
         self._stop()
         if self._owns_engine:
             self.engine.let_go()

@@ -7,6 +7,8 @@ numbers are not torch's: `torch.multinomial` has its own way of drawing.
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +49,16 @@ class Weighted:
 
     def __len__(self) -> int:
         return self.num_samples
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint compares."""
+        weights = hashlib.sha256(array("d", self.weights)).hexdigest()[:16]
+        return {
+            "num_samples": self.num_samples,
+            "weights": weights,
+            "replacement": self.replacement,
+        }
 
     def orders(self, samples: int, **options: Any) -> _native.Orders:
         """What the engine reads."""
@@ -103,6 +115,11 @@ class Mixture:
 
     def __len__(self) -> int:
         return self.num_samples
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint compares."""
+        return {"num_samples": self.num_samples, "weights": self.weights}
 
     def orders(self, **options: Any) -> _native.Orders:
         """What the engine reads."""

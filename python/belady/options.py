@@ -75,6 +75,13 @@ def checked(given: dict[str, Any], world: World) -> Options:
             f"collate_fn {getattr(collate_fn, '__name__', collate_fn)} takes bytes as they are; "
             "leave decode out, or collate what decode returns"
         )
+    on_error = arguments.choice(given["on_error"], "on_error", ON_ERROR)
+    max_failures = _optional(given["max_failures"], "max_failures")
+    if max_failures is not None and on_error == "raise":
+        raise ValueError(
+            'max_failures bounds what on_error="skip" or "replace" puts up with; '
+            'with "raise" the first failure is an error'
+        )
     return Options(
         decode=decode,
         collate_fn=collate_fn,
@@ -91,8 +98,8 @@ def checked(given: dict[str, Any], world: World) -> Options:
         epochs=_optional(given["epochs"], "epochs", least=1),
         staging=_staging(given["staging"]),
         policy=arguments.choice(given["policy"], "policy", POLICIES),
-        on_error=arguments.choice(given["on_error"], "on_error", ON_ERROR),
-        max_failures=_optional(given["max_failures"], "max_failures"),
+        on_error=on_error,
+        max_failures=max_failures,
         writable=_writable(
             given["writable"], decode is not None or (collate_fn is not None and workers > 0)
         ),

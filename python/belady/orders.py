@@ -122,36 +122,6 @@ class TorchDistributedOrder(NumberedOrder):
         super().__init__(native, base_seed, **identity)
         self._sampler = sampler
 
-    def start(self, epoch: int, batch: int, cut: int | None, samples: int) -> _native.Orders:
-        """What the engine reads from a position on.
-
-        With `cut`, epochs are supposed to be left after so many batches.
-        """
-        if cut is None:
-            return self.uncut(epoch, batch)
-
-        def first_batches(later: int) -> tuple[array[int], array[int]] | None:
-            drawn = self.supposed(epoch + later)
-            if drawn is None:
-                return None
-            ids, ends = drawn
-            kept = ends[:cut]
-            return array("q", ids[: kept[-1]] if kept else []), array("q", kept)
-
-        return _native.Orders.python(first_batches, samples=samples).start_at(0, batch)
-
-    def uncut(self, epoch: int, batch: int) -> _native.Orders:
-        """What the engine reads from a position on, if epochs go to their end."""
-        return self.native.start_at(epoch, batch)
-
-    def supposed(self, epoch: int) -> tuple[list[int], list[int]] | None:
-        """An epoch to come, where those before are left early. Called on another thread."""
-        return self.drawn(epoch)
-
-    def drawn(self, epoch: int) -> tuple[list[int], list[int]] | None:
-        """Ids of an epoch, and where its batches end."""
-        return self.native.epoch(epoch)
-
     def upcoming(self, epoch: int) -> int:
         return int(self._sampler.epoch)
 

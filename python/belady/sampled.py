@@ -2,8 +2,9 @@
 
 A sampler is anything that can be iterated: ids, or lists of ids for a `batch_sampler`. The
 engine runs it one epoch ahead on a thread of its own, so that what the next epoch needs is known
-while this one is read. If it has `set_epoch`, that is called first. An epoch that was drawn is
-remembered until it is over, so that starting again in mid-epoch does not draw twice.
+while this one is read. If it has `set_epoch`, that is called first. Who calls it himself with
+another epoch is followed, if the sampler shows its `epoch`, as those of torch do. An epoch that
+was drawn is remembered until it is over, so that starting again in mid-epoch does not draw twice.
 
 torch's random samplers without a generator of their own draw from torch's default one, as
 dropout does. Run ahead, they would change what everybody else draws. They are run when the
@@ -14,6 +15,7 @@ generator is faster.
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 import threading
@@ -54,6 +56,10 @@ class SampledOrder(Order):
         self._drawn: dict[int, Drawn] = {}
         #: Epochs that a sampler without `set_epoch` has gone through.
         self._runs = 0
+        #: Epochs that the sampler may show without telling us anything new: what we told it
+        #: last, and before (it begins with 0 by itself), and what it showed when an epoch began.
+        self._told = (0, 0)
+        self._followed: object = 0
         self._lock = threading.Lock()
         self.native = _native.Orders.python(
             self._epoch,
@@ -63,11 +69,20 @@ class SampledOrder(Order):
             largest_batch=batch,
         )
 
+    def upcoming(self, epoch: int) -> int:
+        if not hasattr(self._sampler, "set_epoch"):
+            return epoch
+        shown = getattr(self._sampler, "epoch", None)
+        if type(shown) is not int or shown < 0 or shown in (*self._told, self._followed):
+            return epoch
+        return shown
+
     def begin(self, epoch: int) -> bool:
         self._base_seed()
         with self._lock:
             self._drawn = {e: drawn for e, drawn in self._drawn.items() if e >= epoch}
             self._draw(epoch)
+            self._followed = getattr(self._sampler, "epoch", None)
         return not self._ahead
 
     def _epoch(self, epoch: int) -> Drawn | None:
@@ -84,7 +99,9 @@ class SampledOrder(Order):
     def _run(self, epoch: int) -> Drawn:
         set_epoch = getattr(self._sampler, "set_epoch", None)
         if set_epoch is not None:
+            self._told = (self._told[0], epoch)
             set_epoch(epoch)
+            self._told = (epoch, epoch)
         elif self._ahead:
             # A checkpoint goes on in a later epoch: those before it are drawn and let go.
             for _ in range(epoch - self._runs):
@@ -98,15 +115,23 @@ class SampledOrder(Order):
     def _listed(self, epoch: int) -> Drawn:
         ids = array("q")
         if self._batch is not None:
-            self._append(ids, self._sampler, f"sampler, in epoch {epoch},")
+            who = f"sampler, in epoch {epoch},"
+            self._append(ids, self._sampler, who, self._most_ids())
             return ids, None
-        ends = array("q")
+        who, most, ends = f"batch_sampler, in epoch {epoch},", self._most_ids(), array("q")
         for batch in self._sampler:
-            self._append(ids, batch, f"batch_sampler, in epoch {epoch},")
+            self._append(ids, batch, who, most)
             ends.append(len(ids))
         return ids, ends
 
-    def _append(self, ids: array[int], given: Iterable[Any], who: str) -> None:
+    def _most_ids(self) -> float:
+        """More than so many are taken for an epoch without an end."""
+        length = _length(self._sampler)
+        if length is None:
+            return _ENDLESS * self._samples
+        return max(length, _ENDLESS * self._samples) if self._batch is not None else math.inf
+
+    def _append(self, ids: array[int], given: Iterable[Any], who: str, most: float) -> None:
         for item in given:
             if not hasattr(item, "__index__"):
                 raise TypeError(
@@ -120,7 +145,7 @@ class SampledOrder(Order):
                     f"{self._samples} samples, numbered from 0"
                 )
             ids.append(sample)
-            if len(ids) > _ENDLESS * self._samples:
+            if len(ids) > most:
                 raise ValueError(
                     f"{who} has given {len(ids)} ids of {self._samples} samples and goes on; "
                     "an endless sampler has to be cut into epochs"

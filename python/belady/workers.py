@@ -6,7 +6,8 @@ tensors of torch travel through torch's own shared memory, other large buffers (
 through an anonymous file in memory, which vanishes with the last who holds it.
 
 Batches go to workers in turn, and each worker answers in order, so batches stay in order. A
-worker that dies is noticed by its sentinel and named by its exit status.
+worker that dies is noticed by its sentinel and named by its exit status; one whose parent dies
+ends too, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import pickle
 import random
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -31,7 +33,7 @@ from .decode import Failure, Outcome, Work
 from .errors import BeladyError, WorkerError
 from .feed import Ahead, Pending, Taken
 
-#: How often an idle worker looks whether its parent still lives.
+#: How often a worker looks whether its parent still lives, where nothing tells it.
 _PARENT_SECONDS = 5.0
 #: Below this, buffers travel through the pipe.
 _INLINE_BYTES = 64 << 10
@@ -68,6 +70,8 @@ class Processes(Ahead):
                 self._workers.append(_Worker(number, context, memory, work, init, seed))
         except BaseException as error:
             self.close()
+            if not isinstance(error, Exception):
+                raise
             raise WorkerError(
                 f"worker {len(self._workers)} could not be started: {error}; with the start "
                 "method spawn, decode and collate_fn have to be functions of a module"
@@ -86,9 +90,9 @@ class Processes(Ahead):
         return _Sent(batch, worker, size)
 
     def close(self) -> None:
-        super().close()
         for worker in self._workers:
             worker.stop()
+        super().close()
         for worker in self._workers:
             worker.join()
 
@@ -107,21 +111,18 @@ class _Worker:
     ) -> None:
         self.number = number
         self.tasks, tasks = context.Pipe()
-        #: The feeding thread sends tasks, the user's thread says what it has mapped.
-        self._sending = threading.Lock()
         self.process = context.Process(  # type: ignore[attr-defined]
             target=_main,
-            args=(number, tasks, _Descriptor(memory[0]), memory[1], work, init, seed, os.getpid()),
+            args=(number, tasks, _Descriptor(memory[0]), memory[1], work, init, seed),
             name=f"belady-worker-{number}",
             daemon=True,
         )
         self.process.start()
         tasks.close()
 
-    def send(self, message: list[Item] | int) -> None:
+    def send(self, task: list[Item]) -> None:
         try:
-            with self._sending:
-                self.tasks.send(message)
+            self.tasks.send(task)
         except OSError:
             pass  # it has died; whoever waits for the answer will find out
 
@@ -132,10 +133,15 @@ class _Worker:
         if self.tasks not in ready:
             raise self._death()
         try:
-            message = self.tasks.recv_bytes()
-        except (EOFError, ConnectionError):
+            answer: _Answer = pickle.loads(self.tasks.recv_bytes())
+            descriptor = reduction.recv_handle(self.tasks) if answer.places else None
+            return _unpack(answer, descriptor)
+        except (EOFError, OSError):
+            # Also where torch asks a worker for the memory of a tensor that it sent before.
+            self.process.join(timeout=1)
+            if self.process.is_alive():
+                raise
             raise self._death() from None
-        return _unpack(message, self)
 
     def _death(self) -> WorkerError:
         self.process.join(timeout=1)
@@ -143,15 +149,17 @@ class _Worker:
         how = f"with exit status {code}"
         if code is not None and code < 0:
             how = f"by {signal.Signals(-code).name}"
-        hint = "; it may have run out of memory" if code == -signal.SIGKILL else ""
+        hint = _HINTS.get(code, "")
         return WorkerError(
             f"worker {self.number} (process {self.process.pid}) ended {how} while it was "
             f"decoding{hint}; see what it printed, or use num_workers=0 to decode in threads"
         )
 
     def stop(self) -> None:
+        """Cuts the line, which ends also who waits at either end of it."""
         try:
-            self.tasks.send(None)
+            with socket.socket(fileno=os.dup(self.tasks.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
         self.tasks.close()
@@ -164,6 +172,14 @@ class _Worker:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+#: What may be behind the end of a worker, by its exit code.
+_HINTS: dict[int | None, str] = {
+    -signal.SIGKILL: "; it may have run out of memory",
+    -signal.SIGSEGV: "; if decode writes to the bytes of a sample, let it copy them first: "
+    "workers may only read them",
+}
 
 
 class _Sent(Pending):
@@ -196,10 +212,12 @@ def _received(duplicate: Any) -> _Descriptor:
 
 
 class _Answer(NamedTuple):
-    """What a worker sends: an outcome, pickled, and where its large buffers lie."""
+    """What a worker sends: an outcome, pickled, and where its large buffers lie.
+
+    If there are such, the descriptor of the memory follows.
+    """
 
     pickled: bytes
-    descriptor: int | None
     places: list[tuple[int, int]]
 
 
@@ -211,20 +229,39 @@ def _main(
     work: Work,
     init: Callable[[int], Any] | None,
     seed: int,
-    parent: int,
 ) -> None:
     """What a worker does until it is told to end, or its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    broken = _prepared(number, init, seed)
-    with mmap.mmap(descriptor.number, length, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
-        ring = memoryview(memory)
-        try:
-            _serve(tasks, ring, work, broken, parent)
-        except (EOFError, ConnectionError):
-            pass
-        finally:
-            # Whoever still looks at the ring keeps it mapped; the process ends now anyway.
-            os._exit(0)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    status = 1
+    try:
+        broken = _prepared(number, init, seed)
+        memory = mmap.mmap(descriptor.number, length, mmap.MAP_SHARED, mmap.PROT_READ)
+        _serve(tasks, memoryview(memory), work, broken)
+    except (EOFError, ConnectionError):
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        # Whoever still looks at the ring keeps it mapped; the process ends now anyway.
+        os._exit(status)
+
+
+def _end_with_parent() -> None:
+    """Ends the process when its parent is gone, also where it waits for somebody else.
+
+    Brothers that were forked later hold what tells of the end, so the parent's number is looked
+    at too. (With a fork server it is that of the server.)
+    """
+    parent, born_to = multiprocessing.parent_process(), os.getppid()
+    assert parent is not None
+    while not connection.wait([parent.sentinel], _PARENT_SECONDS):
+        if os.getppid() != born_to:
+            break
+    os._exit(1)
 
 
 def _prepared(number: int, init: Callable[[int], Any] | None, seed: int) -> Outcome | None:
@@ -250,29 +287,16 @@ def _prepared(number: int, init: Callable[[int], Any] | None, seed: int) -> Outc
 
 
 def _serve(
-    tasks: connection.Connection,
-    ring: memoryview,
-    work: Work,
-    broken: Outcome | None,
-    parent: int,
+    tasks: connection.Connection, ring: memoryview, work: Work, broken: Outcome | None
 ) -> None:
-    kept: list[int] = []
+    """Answers tasks; raises EOFError when no more come."""
     while True:
-        while not tasks.poll(_PARENT_SECONDS):
-            if os.getppid() != parent:
-                return
         items = tasks.recv()
-        if items is None:
-            return
-        if isinstance(items, int):  # the parent has mapped this buffer
-            os.close(items)
-            kept.remove(items)
-            continue
-        outcome = broken or _worked(work, ring, items)
-        answer = _packed(outcome)
-        if answer.descriptor is not None:
-            kept.append(answer.descriptor)
+        answer, descriptor = _packed(broken or _worked(work, ring, items))
         tasks.send_bytes(pickle.dumps(answer))
+        if descriptor is not None:
+            reduction.send_handle(tasks, descriptor, None)
+            os.close(descriptor)
 
 
 def _worked(work: Work, ring: memoryview, items: list[Item]) -> Outcome:
@@ -290,8 +314,8 @@ def _worked(work: Work, ring: memoryview, items: list[Item]) -> Outcome:
         return Outcome(BeladyError(f"collating a batch failed: {error}\n\n{lines}"), None, [])
 
 
-def _packed(outcome: Outcome) -> _Answer:
-    """Pickled, with large buffers apart."""
+def _packed(outcome: Outcome) -> tuple[_Answer, int | None]:
+    """Pickled, with large buffers apart, in memory of which there is a descriptor."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         pickled = _dumps(outcome, buffers)
@@ -299,7 +323,7 @@ def _packed(outcome: Outcome) -> _Answer:
         buffers.clear()
         pickled = _dumps(_unpicklable(outcome, error), buffers)
     if not buffers:
-        return _Answer(pickled, None, [])
+        return _Answer(pickled, []), None
     views = [buffer.raw() for buffer in buffers]
     places, end = [], 0
     for view in views:
@@ -310,7 +334,7 @@ def _packed(outcome: Outcome) -> _Answer:
     with mmap.mmap(descriptor, max(1, end)) as memory:
         for (start, length), view in zip(places, views, strict=True):
             memory[start : start + length] = view
-    return _Answer(pickled, descriptor, places)
+    return _Answer(pickled, places), descriptor
 
 
 def _dumps(outcome: Outcome, buffers: list[pickle.PickleBuffer]) -> bytes:
@@ -348,18 +372,14 @@ def _unpicklable(outcome: Outcome, error: Exception) -> Outcome:
     return Outcome(told, None, [])
 
 
-def _unpack(message: bytes, worker: _Worker) -> Outcome:
+def _unpack(answer: _Answer, descriptor: int | None) -> Outcome:
     """The parent's side: an outcome; raises what the worker could not do."""
-    answer: _Answer = pickle.loads(message)
     buffers: list[memoryview] = []
-    if answer.descriptor is not None:
-        # The worker's descriptor, by way of /proc: nothing with a name is ever left behind.
-        opened = os.open(f"/proc/{worker.process.pid}/fd/{answer.descriptor}", os.O_RDWR)
+    if descriptor is not None:
         try:
-            memory = memoryview(mmap.mmap(opened, 0))
+            memory = memoryview(mmap.mmap(descriptor, 0))
         finally:
-            os.close(opened)
-        worker.send(answer.descriptor)
+            os.close(descriptor)
         buffers = [memory[start : start + length] for start, length in answer.places]
     value, kept, failures = pickle.loads(answer.pickled, buffers=buffers)
     if isinstance(value, BeladyError):

@@ -10,6 +10,7 @@ import pytest
 
 import belady
 from belady import arguments, memory
+from support import ids, make
 
 
 @pytest.mark.parametrize(
@@ -89,10 +90,15 @@ WRONG: list[tuple[str, object, type[Exception], str]] = [
     ("pin_memory_device", 0, TypeError, "pin_memory_device has to be text"),
     ("in_order", 0, TypeError, "in_order has to be True or False"),
     ("seed", -1, ValueError, "seed has to be at least 0"),
-    ("seed", 2**64, ValueError, "below 2\\^64"),
+    ("seed", 2**64, ValueError, "at most 18446744073709551615"),
     ("seed", "zero", TypeError, "seed has to be a whole number"),
     ("epochs", 0, ValueError, "epochs has to be at least 1"),
     ("epochs", 2.5, TypeError, "epochs has to be a whole number"),
+    ("epochs", 2**40, ValueError, "epochs has to be at most"),
+    ("batch_size", 2**70, ValueError, "batch_size has to be at most"),
+    ("cache", "ram:99999999PiB", ValueError, r"cache\[0\] has to be at most"),
+    ("staging", 2**70, ValueError, "staging has to be at most"),
+    ("max_failures", 3, ValueError, 'on_error="skip" or "replace"'),
     ("cache", "40 GB of ram", ValueError, 'has no quota; write ram:SIZE or DIRECTORY:SIZE'),
     ("cache", "ram:40 GB of ram", ValueError, "is not a size"),
     ("cache", "/local/nvme", ValueError, "has no quota"),
@@ -223,3 +229,55 @@ def test_the_system_file_may_come_from_the_environment(
     monkeypatch.setenv("BELADY_SYSTEM", str(tmp_path / "missing.toml"))
     with pytest.raises(ValueError, match=r"missing\.toml"):
         belady.Engine(cache=[])
+
+
+@pytest.mark.parametrize(
+    "sampler", [[1, 2], belady.Weighted([1.0] * 60)], ids=["list", "weighted"]
+)
+def test_a_scheme_that_a_sampler_overrides_is_refused(data: belady.Dataset, sampler: Any) -> None:
+    with pytest.raises(ValueError, match='scheme="whole" shares out an order of the loader\'s own'):
+        make(data, sampler=sampler, scheme="whole")
+
+
+@pytest.mark.parametrize("name", ["stall_after", "timeout", "read_timeout"])
+@pytest.mark.parametrize("decode", [None, lambda sample, label: len(sample)])
+def test_for_ever_is_a_time(data: belady.Dataset, name: str, decode: Any) -> None:
+    """An infinite stall_after failed at the first batch."""
+    loader = make(data, batch_size=30, decode=decode, **{name: float("inf")})
+    assert len(ids(loader)) == 2
+
+
+def test_an_empty_path_of_bytes_is_not_the_current_directory() -> None:
+    with pytest.raises(ValueError, match="path is empty"):
+        belady.open(b"")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "sentence"),
+    [
+        ("snapshot", False, TypeError, "open has no argument snapshot, did you mean snapshots"),
+        ("throttle", 5, TypeError, "throttle has to be text such as"),
+        ("progress", "bar", TypeError, "progress has to be True or False"),
+    ],
+)
+def test_a_wrong_value_is_told_when_a_dataset_is_opened(
+    photos: Path, name: str, value: object, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        belady.folder(photos, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "sentence"),
+    [
+        ("sed", 3, TypeError, "Job has no argument sed, did you mean seed"),
+        ("cache", "40 GB of ram", ValueError, "has no quota"),
+        ("config_path", 3, TypeError, "config_path has to be a path"),
+        ("seed", 2**64, ValueError, "seed has to be at most"),
+    ],
+)
+def test_a_wrong_value_is_told_when_a_job_is_made(
+    photos: Path, name: str, value: object, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        belady.Job(photos, **({"batch_size": 4, "epochs": 1} | {name: value}))

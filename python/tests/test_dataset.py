@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -212,3 +213,17 @@ def test_the_bar_shows_only_what_takes_a_while(monkeypatch: pytest.MonkeyPatch) 
     assert terminal.text == "\r\x1b[Klisting 1,234"
     bar.close()
     assert terminal.text.endswith("\r\x1b[K")
+
+
+def test_a_view_keeps_its_engine(data: belady.Dataset) -> None:
+    """The engine went at once, and the view was read past every cache without a word."""
+    view = belady.Engine(cache="ram:1MiB").view(data)
+    gc.collect()
+    assert view._engine is not None and view._engine() is not None
+    assert view[3] == data[3]
+
+
+def test_labels_and_classes_are_listed_once(data: belady.Dataset) -> None:
+    """`data.targets[i]` in a loop made a list of all labels each time."""
+    assert data.targets is data.targets
+    assert data.classes is data.classes

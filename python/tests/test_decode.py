@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -335,6 +338,142 @@ def test_raw_bytes_are_those_of_the_files(data: belady.Dataset) -> None:
             for sample, path in zip(read_all(batch), batch.paths, strict=True):
                 with open(path, "rb") as file:
                     assert sample == file.read()
+
+
+def test_a_fork_server_is_not_taken_for_a_parent_that_died(data: belady.Dataset) -> None:
+    """Workers ended when they had nothing to do for five seconds."""
+    loader = make(
+        data, batch_size=20, decode=both, num_workers=1, prefetch_factor=1,
+        multiprocessing_context="forkserver",
+    )  # fmt: skip
+    with loader:
+        iterator = iter(loader)
+        next(iterator)
+        time.sleep(6)
+        assert sum(1 for _ in iterator) == 2
+
+
+def large_and_larger(samples: list[Any]) -> list[Any]:
+    return [np.zeros(100_000, np.uint8), bytes(2_000_000)]
+
+
+def test_long_tasks_and_long_answers_do_not_wait_for_each_other(
+    record_data: belady.Dataset,
+) -> None:
+    """The feeding thread waited for the worker to take a task, the worker for somebody to take
+    its answer, and the user for the feeding thread."""
+    many = make(
+        record_data, batch_size=4000, sampler=list(range(100)) * 1000, num_workers=1,
+        collate_fn=large_and_larger, prefetch_factor=16, staging="16MiB",
+    )  # fmt: skip
+    with many as loader:
+        assert sum(1 for _ in loader) == 25
+
+
+ORPHAN = """
+import os, signal, sys, time
+import belady
+
+def decode(sample, label):
+    return bytes(1_000_000)
+
+loader = belady.DataLoader(belady.open(sys.argv[1]), batch_size=10, decode=decode, cache=[],
+                           num_workers=2, multiprocessing_context=sys.argv[2])
+if __name__ == "__main__":
+    iterator = iter(loader)
+    next(iterator)
+    import multiprocessing
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    time.sleep(1)  # answers that nobody takes
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_do_not_outlive_a_parent_that_was_killed(
+    data: belady.Dataset, tmp_path: Path, method: str
+) -> None:
+    """Those that waited for an answer to be taken stayed for ever."""
+    script, told = tmp_path / "orphan.py", tmp_path / "told"
+    script.write_text(ORPHAN)
+    with told.open("w") as output:
+        subprocess.run([sys.executable, script, data.path, method], stdout=output, check=False)
+    workers = [int(pid) for pid in told.read_text().split()]
+    assert len(workers) == 2
+    until = time.monotonic() + 60
+    while any(map(is_running, workers)):
+        assert time.monotonic() < until, "workers are left"
+        time.sleep(0.1)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def says_and_leaves(sample: Any, label: int) -> int:
+    print("heard from decode")
+    if label == 2:
+        sys.exit("enough owls")
+    return 1
+
+
+def test_what_a_worker_prints_is_not_lost(
+    data: belady.Dataset, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Output was not flushed, and sys.exit in decode looked like a good end."""
+    with make(data, batch_size=20, decode=says_and_leaves, num_workers=1) as loader:
+        with pytest.raises(belady.WorkerError, match="exit status 1"):
+            list(loader)
+    printed = capfd.readouterr()
+    assert "heard from decode" in printed.out
+    assert "SystemExit: enough owls" in printed.err
+
+
+def writes(sample: Any, label: int) -> int:
+    tensor = torch.frombuffer(sample, dtype=torch.uint8)
+    tensor.add_(1)
+    return int(tensor[0])
+
+
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+def test_writing_to_a_sample_in_a_worker_says_what_to_do(data: belady.Dataset) -> None:
+    with make(data, batch_size=20, decode=writes, num_workers=1) as loader:
+        with pytest.raises(belady.WorkerError, match="let it copy them first"):
+            list(loader)
+    assert len(list(make(data, batch_size=20, decode=writes))) == 3
+
+
+class Interrupted:
+    """A collate_fn in which Ctrl-C comes with every third batch."""
+
+    calls = 0
+
+    def __call__(self, samples: list[Any]) -> list[Any]:
+        self.calls += 1
+        if self.calls % 3 == 0:
+            raise KeyboardInterrupt
+        return [len(samples), 0]
+
+
+@pytest.mark.parametrize("decode", [None, length], ids=["direct", "threads"])
+def test_no_batch_is_lost_to_ctrl_c(data: belady.Dataset, decode: Any) -> None:
+    """The batch was gone, and the first one of the next epoch came at the end of this one."""
+    expected = ids(make(data, batch_size=7, shuffle=True))
+    loader = make(data, batch_size=7, shuffle=True, decode=decode, collate_fn=Interrupted())
+    iterator, seen, interrupts = iter(loader), [], 0
+    while True:
+        try:
+            seen.append(next(iterator).ids)
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+    assert seen == expected
+    assert interrupts > 0
+    loader.close()
 
 
 @pytest.fixture(autouse=True)

@@ -91,3 +91,17 @@ def test_half_set_or_contradictory_variables_are_named(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         world(environment=environment)
+
+
+@pytest.mark.parametrize(("node", "found"), [("0", 3), ("1", 4), ("2", 4), (None, 4)])
+def test_slurm_with_fewer_tasks_on_the_first_node(node: str | None, found: int) -> None:
+    """Local rank 3 was refused, since the first node has only three tasks."""
+    environment = {
+        "SLURM_PROCID": "6",
+        "SLURM_NTASKS": "11",
+        "SLURM_LOCALID": "2",
+        "SLURM_STEP_TASKS_PER_NODE": "3,4(x2)",
+    } | ({} if node is None else {"SLURM_NODEID": node})
+    assert world(environment=environment).local_size == found
+    if found == 4:
+        assert world(environment=environment | {"SLURM_LOCALID": "3"}).local_rank == 3

@@ -150,6 +150,18 @@ def test_more_failures_than_allowed(broken: belady.Dataset) -> None:
         ids(refused)
 
 
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("batch_size", [10, 7, 60])
+def test_failures_are_counted_without_a_bound(
+    broken: belady.Dataset, on_error: str, batch_size: int
+) -> None:
+    """Samples that could not be read were counted only where max_failures was given."""
+    loader = make(broken, batch_size=batch_size, shuffle=True, on_error=on_error, retries=0)
+    for epoch in range(1, 3):
+        ids(loader)
+        assert loader.stats()["failures"] == 3 * epoch
+
+
 def test_a_dataset_that_vanishes_is_an_error_and_no_hang(tmp_path: Path) -> None:
     data = belady.open(make_photos(tmp_path / "vanishing"))
     shutil.rmtree(tmp_path / "vanishing")

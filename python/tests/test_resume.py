@@ -220,6 +220,44 @@ def test_another_run_is_refused(
         other.load_state_dict(state)
 
 
+def test_another_seed_of_a_generator_is_refused(data: belady.Dataset) -> None:
+    state = saved(fresh(data, "shuffle"))
+    other = make(data, batch_size=4, shuffle=True, seed=1)
+    with pytest.raises(ValueError, match="seed=8, and this loader has seed=1"):
+        other.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        belady.Weighted([2.0] + [1.0] * 59),
+        belady.Weighted([1.0] * 60, num_samples=30),
+        belady.Weighted([1.0] * 60, replacement=False),
+    ],
+)
+def test_other_weights_are_refused(data: belady.Dataset, other: belady.Weighted) -> None:
+    state = saved(fresh(data, "weighted"))
+    with pytest.raises(ValueError, match="the order of samples would be another one"):
+        make(data, batch_size=4, sampler=other).load_state_dict(state)
+
+
+def test_a_broken_generator_is_refused_and_nothing_is_changed(data: belady.Dataset) -> None:
+    """It was a KeyError or a struct.error, after the loader had been stopped."""
+    expected = ids(fresh(data, "shuffle"))
+    loader = fresh(data, "shuffle")
+    good = saved(loader)
+    iterator = iter(loader)
+    seen = [next(iterator).ids]
+    for order in (
+        {"kind": "generator", "seed": 8},
+        good["order"] | {"generator": "abcd"},
+        good["order"] | {"generator": 5},
+    ):
+        with pytest.raises(ValueError, match="generator in this state is broken"):
+            loader.load_state_dict(good | {"order": order})
+    assert seen + [batch.ids for batch in iterator] == expected
+
+
 def test_another_seed_is_refused_where_the_seed_decides(data: belady.Dataset) -> None:
     state = saved(fresh(data, "distributed"))
     other = make(data, batch_size=4, shuffle=True, rank=1, world_size=3, seed=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
@@ -156,3 +157,15 @@ def test_tensorflow_strings(data: belady.Dataset) -> None:
         seen += [bytes(text) for text in strings.numpy()]
         assert labels.dtype.name == "int64"
     assert sorted(seen) == sorted(sample for sample, _ in data)
+
+
+def test_the_guides_names_need_no_import_of_their_own() -> None:
+    """`belady.torch.stack`, as the guide has it, was an AttributeError."""
+    code = """
+import sys
+import belady
+assert not {"torch", "jax", "tensorflow", "numpy"} & set(sys.modules)
+assert belady.torch.stack is not None and "torch" in sys.modules
+assert not hasattr(belady, "toch")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -394,3 +394,27 @@ def test_an_endless_sampler_is_refused(data: belady.Dataset) -> None:
 
     with pytest.raises(ValueError, match="has to be cut into epochs"):
         ids(make(data, sampler=Endless()))
+
+
+class EveryOther(DistributedSampler):  # type: ignore[type-arg]
+    """Not torch's own, so it is run."""
+
+
+@pytest.mark.parametrize("epochs", [[0, 1, 2], [30, 31, 32], [5, 2, 9]])
+def test_a_sampler_that_the_user_tells_its_epoch(data: belady.Dataset, epochs: list[int]) -> None:
+    """It was told the loader's own count, so a script that went on at epoch 30 got epoch 0."""
+    ours, theirs = EveryOther(data, 2, 1), EveryOther(data, 2, 1)  # type: ignore[arg-type]
+    loader = make(data, batch_size=7, sampler=ours)
+    for epoch in epochs:
+        ours.set_epoch(epoch)
+        theirs.set_epoch(epoch)
+        assert [id_ for batch in ids(loader) for id_ in batch] == list(theirs)
+        assert loader.epoch == epoch + 1
+
+
+def test_a_long_sampler_over_few_samples_is_not_endless(data: belady.Dataset) -> None:
+    """More than a hundred times the dataset was taken for endless, whatever its length said."""
+    loader = make(data, batch_size=100, sampler=[7, 9] * 4000)
+    assert sum(len(batch.ids) for batch in loader) == 8000
+    batches = make(data, batch_sampler=[[7] * 100] * 80)
+    assert sum(len(batch.ids) for batch in batches) == 8000
