@@ -3,7 +3,7 @@
 use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
 use belady_control::model::Bytes;
-use belady_control::policy::{PolicyKind, TierId};
+use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_data::stage::{Consumer, Producer, RingConfig, SharedMemory, readable_ring, ring};
 use belady_data::sync::{Arc, Mutex, lock};
@@ -61,13 +61,8 @@ pub struct Share {
     bytes: Vec<u64>,
 }
 
+#[cfg(test)]
 impl Share {
-    /// Of each tier.
-    pub fn bytes(&self) -> &[u64] {
-        &self.bytes
-    }
-
-    #[cfg(test)]
     pub fn none() -> Self {
         Self { quotas: Arc::new(Quotas(Mutex::default())), bytes: vec![] }
     }
@@ -99,7 +94,7 @@ impl Engine {
 
     /// Gives back the memory that is kept for the next job on a dataset.
     pub fn let_go(&self) {
-        self.parking.fit_into(&vec![0; self.config.tiers.len()]);
+        self.parking.clear();
     }
 
     /// Threads that load.
@@ -128,8 +123,13 @@ impl Engine {
             drop_last: job.drop_last,
         })?;
         let recorder = job.trace.as_deref().map(Recorder::create).transpose()?;
-        let share = self.take_share(job.cache_share);
-        let tiers = self.tiers(job, &share, &sizes);
+        let ticket =
+            Ticket { fingerprint: job.source.catalog().fingerprint(), share: job.cache_share };
+        let (share, rams) = match self.parking.take(ticket) {
+            Some(parked) => (parked.share, parked.tiers),
+            None => (Arc::new(self.take_share(job.cache_share)), vec![]),
+        };
+        let tiers = self.tiers(job, &share, rams, &sizes);
         let capacities: Vec<(String, Bytes)> = self
             .config
             .tiers
@@ -145,9 +145,8 @@ impl Engine {
         let names = capacities.iter().map(|(name, _)| name.clone());
         let shelves = tiers.into_iter().zip(names).zip(disks);
         let shelves = shelves.map(|((tier, name), disk)| (tier, name, disk)).collect();
-        let fingerprint = job.source.catalog().fingerprint();
         // A drill goes with its job.
-        let keep = Keep { parking: self.parking.clone(), fingerprint };
+        let keep = Keep { parking: self.parking.clone(), ticket };
         let keep = Some(keep).filter(|_| self.config.tier_faults.is_none());
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
@@ -193,6 +192,9 @@ impl Engine {
     }
 
     fn take_share(&self, share: f64) -> Share {
+        if lock(&self.quotas.0).contains(&0) {
+            self.parking.clear();
+        }
         let mut left = lock(&self.quotas.0);
         let bytes: Vec<u64> =
             left.iter().map(|&left| (left as f64 * share.clamp(0.0, 1.0)) as u64).collect();
@@ -203,21 +205,26 @@ impl Engine {
         Share { quotas: self.quotas.clone(), bytes }
     }
 
-    fn tiers(&self, job: &JobConfig, share: &Share, sizes: &Arc<Sizes>) -> Vec<Arc<dyn Tier>> {
-        let fingerprint = job.source.catalog().fingerprint();
-        let ram = |(number, bytes)| -> Arc<dyn Tier> {
-            let ticket = Ticket { tier: number as TierId + 1, fingerprint, bytes };
-            let parked = self.parking.take(ticket);
-            parked.unwrap_or_else(|| Arc::new(RamTier::new(Bytes(bytes), sizes.clone())))
-        };
-        let tier = |(number, (config, &bytes)): (usize, (&TierConfig, &u64))| -> Arc<dyn Tier> {
+    /// The job's tiers; those in memory are taken over where they are given.
+    fn tiers(
+        &self,
+        job: &JobConfig,
+        share: &Share,
+        mut rams: Vec<Option<Arc<dyn Tier>>>,
+        sizes: &Arc<Sizes>,
+    ) -> Vec<Arc<dyn Tier>> {
+        type Given<'a> = ((&'a TierConfig, &'a u64), Option<Arc<dyn Tier>>);
+        rams.resize(self.config.tiers.len(), None);
+        let tier = |((config, &bytes), ram): Given<'_>| -> Arc<dyn Tier> {
             match config {
-                TierConfig::Ram { .. } => ram((number, bytes)),
+                TierConfig::Ram { .. } => {
+                    ram.unwrap_or_else(|| Arc::new(RamTier::new(Bytes(bytes), sizes.clone())))
+                }
                 TierConfig::Disk { directory, capacity } => Arc::new(DiskTier::open(DiskConfig {
                     directory: directory.clone(),
                     quota: *capacity,
                     share: Bytes(bytes),
-                    fingerprint,
+                    fingerprint: job.source.catalog().fingerprint(),
                     name: job.name.clone(),
                     sizes: sizes.clone(),
                     segment: None,
@@ -232,11 +239,8 @@ impl Engine {
             }
             Arc::new(FaultyTier::new(tier, faults, seed + number as u64))
         };
-        let configs = self.config.tiers.iter().zip(&share.bytes).enumerate();
-        let tiers: Vec<_> = configs.map(tier).collect();
-        // What has another use, or another size, makes room.
-        self.parking.fit_into(&lock(&self.quotas.0));
-        tiers.into_iter().enumerate().map(drill).collect()
+        let given = self.config.tiers.iter().zip(&share.bytes).zip(rams);
+        given.map(tier).enumerate().map(drill).collect()
     }
 }
 

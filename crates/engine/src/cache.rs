@@ -21,7 +21,7 @@ use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::{Evicted, Put, Tier, TierStatus};
 
 use crate::build::Share;
-use crate::parking::{Parking, Ticket};
+use crate::parking::{Parked, Parking, Ticket};
 
 /// A tier that has hung again and again pauses for this many timeouts: it then costs less than
 /// two hundredths of the time.
@@ -42,7 +42,7 @@ pub struct Cache {
 #[derive(Debug)]
 pub struct Keep {
     pub parking: Arc<Parking>,
-    pub fingerprint: u64,
+    pub ticket: Ticket,
 }
 
 /// A tier as one knows it whom it has lent memory: it lives as long as that, with its quota.
@@ -171,7 +171,7 @@ impl Cache {
     pub fn new(
         tiers: Vec<(Arc<dyn Tier>, String, bool)>,
         samples: u32,
-        share: Share,
+        share: Arc<Share>,
         keep: Option<Keep>,
     ) -> Self {
         let shelf = |(tier, name, may_hang): (Arc<dyn Tier>, String, bool)| {
@@ -183,7 +183,7 @@ impl Cache {
             Shelf { tier, name, may_hang, given_up, outage, guests, overdue: Overdue::new() }
         };
         let shelves = tiers.into_iter().map(shelf).collect();
-        Self { shelves, samples, share: Some(Arc::new(share)), keep }
+        Self { shelves, samples, share: Some(share), keep }
     }
 
     pub fn tier(&self, id: TierId) -> Option<&dyn Tier> {
@@ -298,15 +298,12 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        let (Some(Keep { parking, fingerprint }), Some(share)) = (&self.keep, &self.share) else {
+        let (Some(Keep { parking, ticket }), Some(share)) = (&self.keep, &self.share) else {
             return;
         };
-        for ((shelf, &bytes), tier) in self.shelves.iter().zip(share.bytes()).zip(1..) {
-            if !shelf.may_hang {
-                let ticket = Ticket { tier, fingerprint: *fingerprint, bytes };
-                parking.park(ticket, shelf.tier.clone());
-            }
-        }
+        let in_memory = |shelf: &Shelf| (!shelf.may_hang).then(|| shelf.tier.clone());
+        let tiers = self.shelves.iter().map(in_memory).collect();
+        parking.park(Parked { ticket: *ticket, share: share.clone(), tiers });
     }
 }
 
@@ -396,7 +393,7 @@ mod tests {
     fn cache() -> Cache {
         let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
         let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(32), sizes));
-        Cache::new(vec![(tier, "slow".into(), true)], 9, Share::none(), None)
+        Cache::new(vec![(tier, "slow".into(), true)], 9, Arc::new(Share::none()), None)
     }
 
     #[test]
@@ -488,7 +485,7 @@ mod tests {
         let tier = Hanging { inner, hangs: Mutex::new(hangs), busy: Mutex::new(guests.to_vec()) };
         let tier: Arc<dyn Tier> = Arc::new(tier);
         (
-            Cache::new(vec![(tier, "slow".into(), true)], 9, Share::none(), None),
+            Cache::new(vec![(tier, "slow".into(), true)], 9, Arc::new(Share::none()), None),
             Back { begun, go_on },
         )
     }

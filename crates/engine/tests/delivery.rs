@@ -85,18 +85,21 @@ fn a_job_finds_in_memory_what_the_one_before_it_had_there() {
     let source = Arc::new(Synthetic::of_sizes(vec![1000; 200], 1));
     let other = Arc::new(Synthetic::of_sizes(vec![1000; 200], 2));
     let engine = engine(4, &[300_000]);
-    let config = JobConfig { epochs: Some(2), ..job(&source, policy("belady")) };
-    // The second is left early, the third has another seed.
+    let config =
+        JobConfig { epochs: Some(2), lend: Lend::ReadOnly, ..job(&source, policy("belady")) };
+    // The second is left early, and what it lent is still held; the third has another seed.
+    let mut held = None;
     for (round, seed) in [0, 0, 7].into_iter().enumerate() {
         let config = JobConfig { seed, ..config.clone() };
         let mut loader = engine.start(&config).unwrap();
         if round == 1 {
-            loader.next_batch().unwrap().unwrap();
+            held = loader.next_batch().unwrap();
         } else {
             assert_eq!(consume(loader, &source).unwrap(), expected(&config));
         }
         assert_eq!(source.operations().bytes, 200_000, "read once in all, round {round}");
     }
+    drop(held);
     // Another dataset gets the room, and the first has to be read again.
     let elsewhere = JobConfig { epochs: Some(2), ..job(&other, policy("belady")) };
     consume(engine.start(&elsewhere).unwrap(), &other).unwrap();
