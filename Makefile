@@ -3,7 +3,7 @@
 # is asked for: what makes things faster or stricter (cargo-nextest, cargo-deny, torch) is used
 # where it is found and named where it is not. Only `make fuzz` needs more.
 #
-# `make test` and `make lint` install what Python tests need (torch, JAX, TensorFlow: some
+# `make test`, `make lint` and `make demo` install what Python tests need (torch, JAX, TensorFlow: some
 # gigabytes) into a cache directory, once for all checkouts: see scripts/python_env.py.
 
 CARGO ?= cargo
@@ -16,13 +16,10 @@ RUNS ?= 100000
 BELADY := $(or $(CARGO_TARGET_DIR),target)/release/belady
 PICTURE_RUN := scenarios/hdmlp-4.toml --set cluster.source.sharing=aggregate
 
-# A shared file system that is slower than training; caches for three quarters of the dataset.
-DEMO_READ := out/demo-data --no-snapshot --staging 64MB --consume 400MB/s \
-	--throttle "1:66MB/s,4:146MB/s,latency:1ms" --cache ram:120MB --cache out/demo-cache:220MB
 SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test tier_shuttle
 
 .DEFAULT_GOAL := help
-.PHONY: help build wheel environment develop demo test test-rust test-python lint bench fuzz picture clean
+.PHONY: help build wheel environment develop demo test test-rust test-python lint bench bench-environment fuzz picture clean
 
 # The checkout's own environment, which sees the packages of the shared one.
 VENV := .venv
@@ -47,17 +44,14 @@ environment:
 develop: environment ## Install the package into .venv, as it lies here
 	$(MATURIN) develop --profile dev
 
-demo: build ## Simulate every policy on one cluster, then read a small dataset for real; writes out/demo.html
-	@mkdir -p out
-	@rm -rf out/demo-data out/demo-cache
+demo: build environment ## Train from a slow source, with torch's DataLoader and with belady; writes out/demo.html
+	$(CARGO) build --release --package slowfs
+	$(MATURIN) develop --release
 	@printf '\n%s\n' "== Simulated: every policy, 1.2 TB on four nodes that can hold half of it"
-	$(BELADY) simulate $(PICTURE_RUN) --html out/demo.html
-	@printf '\n%s\n' "== Real: 434 MB from a source of at most 146 MB/s, for training that takes 400 MB/s"
-	@$(PYTHON) scripts/demo_dataset.py out/demo-data
-	$(BELADY) read $(DEMO_READ) --epochs 4
-	@printf '\n%s\n' "== Once more, as another job would: the cache on disk is warm"
-	$(BELADY) read $(DEMO_READ) --epochs 1
-	@printf '\n%s\n' "Open out/demo.html in a browser: where the time goes, how steady batches are, what the source sees."
+	@mkdir -p out
+	$(BELADY) simulate $(PICTURE_RUN) --html out/simulated.html
+	@printf '\n'
+	$(VENV)/bin/python python/demo --slowfs $(dir $(BELADY))slowfs
 
 test: test-rust test-python ## All tests, of Rust and of Python
 
@@ -96,6 +90,18 @@ bench: build ## Speed and memory beside their targets; TORCH=python-with-torch a
 	$(CARGO) build --release --package belady-engine --example ram_speed --example soak --example memory
 	$(PYTHON) bench/run.py $(if $(TORCH),--torch $(TORCH))
 	$(PYTHON) bench/engine.py
+	$(MAKE) bench-environment
+	$(PYTHON) bench/python.py
+
+# The package as people install it, beside loaders of others.
+BENCH_PACKAGES = $(shell $(PYTHON) scripts/python_env.py --bench --where)
+
+bench-environment:
+	$(PYTHON) scripts/python_env.py --bench
+	rm -rf dist/bench
+	$(MATURIN) build --release --out dist/bench --interpreter $(VENV)/bin/python
+	$(BENCH_PACKAGES)/bin/python -m pip --python .venv-bench/bin/python install \
+		--disable-pip-version-check --quiet --no-deps --force-reinstall dist/bench/*.whl
 
 fuzz: ## Every fuzz target, RUNS=100000 executions each; needs nightly Rust and cargo-fuzz
 	@if ! $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
@@ -114,4 +120,4 @@ picture: build ## Draw the README's picture anew
 
 clean: ## Remove what was built and written
 	$(CARGO) clean
-	rm -rf out dist $(VENV)
+	rm -rf out dist $(VENV) .venv-bench

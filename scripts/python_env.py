@@ -7,6 +7,10 @@ packages through a .pth file and that belady is installed into.
 
     python3 scripts/python_env.py            # make both, or do nothing if they are there
     python3 scripts/python_env.py --where    # only say where the shared one is or would be
+    python3 scripts/python_env.py --bench    # those of `make bench`: .venv-bench
+
+The benchmarks have loaders of others beside the packages of the tests, some of them with older
+versions; theirs is a third environment, laid over the shared one of the tests.
 
 It may be killed at any time, and run twice at the same time: an environment counts when its last
 file is there, and one run makes it while others wait.
@@ -23,32 +27,73 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-REQUIREMENTS = ROOT / "python" / "requirements-test.txt"
-LOCAL = ROOT / ".venv"
 # Written last: what has it is whole.
 COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A list of requirements, and the checkout's own environment that sees what it names."""
+
+    name: str
+    requirements: Path
+    local: Path
+    # Its packages are seen too, behind those of this one.
+    over: "Environment | None" = None
+
+    @property
+    def key(self) -> bytes:
+        """What the packages follow from: the lists, and the kind of Python."""
+        kind = f"{sys.implementation.cache_tag} {platform.machine()} {sys.base_prefix}"
+        below = self.over.key if self.over else kind.encode()
+        return below + self.requirements.read_bytes()
+
+    @property
+    def shared(self) -> Path:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        short = hashlib.sha256(self.key).hexdigest()[:16]
+        return Path(cache) / "belady-dev" / f"{self.name}-{short}"
+
+    @property
+    def link(self) -> str:
+        """What the .pth file says: where packages are, first those that come first."""
+        return f"{packages(self.shared)}\n" + (self.over.link if self.over else "")
+
+
+TEST = Environment("python", ROOT / "python" / "requirements-test.txt", ROOT / ".venv")
+BENCH = Environment(
+    "bench", ROOT / "python" / "requirements-bench.txt", ROOT / ".venv-bench", over=TEST
+)
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--where", action="store_true", help="only say where the packages are")
+    arguments.add_argument("--bench", action="store_true", help="the environment of the benchmarks")
     wanted = arguments.parse_args()
     check_python()
-    shared = shared_directory()
     if wanted.where:
-        print(shared)
+        print((BENCH if wanted.bench else TEST).shared)
         return
-    if (shared / COMPLETE).exists() and is_linked(shared):
+    make(TEST)
+    if wanted.bench:
+        make(BENCH)
+
+
+def make(environment: Environment) -> None:
+    shared = environment.shared
+    if (shared / COMPLETE).exists() and is_linked(environment):
         return
     shared.parent.mkdir(parents=True, exist_ok=True)
     with alone(shared):
         if not (shared / COMPLETE).exists():
-            make_shared(shared)
-        if not is_linked(shared):
-            make_local(shared)
+            make_shared(environment)
+        if not is_linked(environment):
+            make_local(environment)
 
 
 def check_python() -> None:
@@ -62,48 +107,41 @@ def check_python() -> None:
         fail("this Python cannot make environments. On Debian and Ubuntu: apt install python3-venv")
 
 
-def shared_directory() -> Path:
-    """One for each list of requirements and each kind of Python."""
-    kind = f"{sys.implementation.cache_tag} {platform.machine()} {sys.base_prefix}"
-    key = hashlib.sha256(kind.encode() + REQUIREMENTS.read_bytes()).hexdigest()[:16]
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "belady-dev" / f"python-{key}"
-
-
-def make_shared(shared: Path) -> None:
+def make_shared(environment: Environment) -> None:
+    shared = environment.shared
     if shared.exists():
         say(f"{shared} was left half made; starting again")
         shutil.rmtree(shared)
     began = time.monotonic()
-    say(f"installing the packages of {REQUIREMENTS.relative_to(ROOT)} into {shared}")
+    say(f"installing the packages of {environment.requirements.relative_to(ROOT)} into {shared}")
     say("some gigabytes, a few minutes, once for all checkouts")
     run(sys.executable, "-m", "venv", shared)
+    if environment.over:
+        # pip then installs only what is not there, or there in another version.
+        link_file(shared).write_text(environment.over.link)
     run(shared / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check",
-        "--requirement", REQUIREMENTS)
+        "--requirement", environment.requirements)
     (shared / COMPLETE).touch()
     say(f"done in {time.monotonic() - began:.0f} s")
-    for other in shared.parent.glob("python-*/"):
+    for other in shared.parent.glob(f"{environment.name}-*/"):
         if other != shared:
             say(f"{other} is of another list; remove it if no checkout needs it")
 
 
-def is_linked(shared: Path) -> bool:
-    link = link_file()
-    return link is not None and link.exists() and link.read_text() == f"{packages(shared)}\n"
+def is_linked(environment: Environment) -> bool:
+    link = link_file(environment.local)
+    return link.exists() and link.read_text() == environment.link
 
 
-def make_local(shared: Path) -> None:
-    say(f"making {LOCAL.relative_to(ROOT)}, which sees {shared}")
-    run(sys.executable, "-m", "venv", "--clear", "--without-pip", LOCAL)
-    link = link_file()
-    if link is None:
-        fail(f"{LOCAL} has no place for packages; remove it and try again")
-    link.write_text(f"{packages(shared)}\n")
+def make_local(environment: Environment) -> None:
+    local = environment.local
+    say(f"making {local.relative_to(ROOT)}, which sees {environment.shared}")
+    run(sys.executable, "-m", "venv", "--clear", "--without-pip", local)
+    link_file(local).write_text(environment.link)
 
 
-def link_file() -> Path | None:
-    found = sorted(LOCAL.glob("lib/python*/site-packages"))
-    return found[0] / "belady-dev.pth" if found else None
+def link_file(environment: Path) -> Path:
+    return packages(environment) / "belady-dev.pth"
 
 
 def packages(environment: Path) -> Path:

@@ -32,8 +32,8 @@ class Finished:
     wall: float
     cpu: float
     rss: int
-    # The largest sum of anonymous and shared memory that was seen while it ran.
-    anonymous: int
+    # The most that a watcher has seen while it ran.
+    memory: int
 
     @property
     def json(self):
@@ -73,8 +73,9 @@ def target_directory():
     return pathlib.Path(json.loads(answer)["target_directory"])
 
 
-def run(commands, command, before=None, watch_memory=False):
-    """Runs a command; `before` runs in the child, before the command takes its place."""
+def run(commands, command, before=None, watch=None):
+    """Runs a command; `before` runs in the child, before the command takes its place; `watch` is a
+    class that looks at its memory, by its process id."""
     command = [str(part) for part in command]
     commands.add(command)
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
@@ -85,10 +86,10 @@ def run(commands, command, before=None, watch_memory=False):
             )
         except OSError as error:
             raise CommandFailed(f"{command[0]}: {error.strerror}") from error
-        watcher = MemoryWatcher(process.pid) if watch_memory else None
+        watcher = watch(process.pid) if watch else None
         usage, timed_out = wait(process)
         wall = time.perf_counter() - start
-        anonymous = watcher.stop() if watcher else 0
+        memory = watcher.stop() if watcher else 0
         if timed_out:
             raise CommandFailed(f"{commands.show(command)} was ended after {LIMIT_SECONDS} s")
         if process.returncode != 0:
@@ -98,7 +99,7 @@ def run(commands, command, before=None, watch_memory=False):
             raise CommandFailed(f"{commands.show(command)} failed: {told}")
         output.seek(0)
         text = output.read().decode()
-    return Finished(text, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, anonymous)
+    return Finished(text, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, memory)
 
 
 def wait(process):
@@ -121,22 +122,28 @@ def wait(process):
 
 
 class MemoryWatcher:
-    """Looks at a process every 20 ms; memory that is held for less may go unseen."""
+    """Looks now and then at what a process holds; what is held for less may go unseen."""
+
+    interval = 0.02
 
     def __init__(self, pid):
-        self.path, self.peak, self.over = f"/proc/{pid}/status", 0, threading.Event()
+        self.pid, self.peak, self.over = pid, 0, threading.Event()
         self.thread = threading.Thread(target=self._look, daemon=True)
         self.thread.start()
 
+    def held(self):
+        """Anonymous and shared memory."""
+        with open(f"/proc/{self.pid}/status") as status:
+            fields = dict(line.split(":", 1) for line in status)
+        held = (fields.get(name, "0").split()[0] for name in ("RssAnon", "RssShmem"))
+        return sum(int(kib) for kib in held) << 10
+
     def _look(self):
-        while not self.over.wait(0.02):
+        while not self.over.wait(self.interval):
             try:
-                with open(self.path) as status:
-                    fields = dict(line.split(":", 1) for line in status)
+                self.peak = max(self.peak, self.held())
             except (OSError, ValueError):
                 return
-            held = (fields.get(name, "0").split()[0] for name in ("RssAnon", "RssShmem"))
-            self.peak = max(self.peak, sum(int(kib) for kib in held) << 10)
 
     def stop(self):
         self.over.set()

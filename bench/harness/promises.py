@@ -1,6 +1,7 @@
 """Sections about a large dataset: its first batch, and the memory it takes."""
 
 from .context import MANY
+from .process import MemoryWatcher
 from .table import Section, mib, spread, verdict
 
 # ImageNet-21k.
@@ -43,15 +44,15 @@ def memory(context):
     for name, kind, dataset in many_samples(context):
         finished = context.read(
             dataset, kind, "--epochs", 2, "--threads", 4, "--staging", f"{staging}B",
-            "--cache", f"ram:{cache}B", watch_memory=True,
+            "--cache", f"ram:{cache}B", watch=MemoryWatcher,
         )
         # A tier that holds all samples is not full; what it cannot use is not allowed.
         quotas = staging + min(cache, finished.json["epochs"][0]["bytes"])
         allowed = quotas + (64 << 20) + 16 * MANY
-        beyond = max(0, finished.anonymous - quotas) / MANY
+        beyond = max(0, finished.memory - quotas) / MANY
         section.row(
-            name, mib(finished.anonymous), mib(finished.json["anonymous_peak"]), mib(allowed),
-            f"{beyond:.1f}", verdict(finished.anonymous <= allowed, "quotas + 64 MiB + 16 B a sample"),
+            name, mib(finished.memory), mib(finished.json["anonymous_peak"]), mib(allowed),
+            f"{beyond:.1f}", verdict(finished.memory <= allowed, "quotas + 64 MiB + 16 B a sample"),
         )
     for samples in (MANY, LARGEST):
         result = context.example("memory", "--samples", samples, "--json").json

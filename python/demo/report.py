@@ -1,0 +1,73 @@
+"""What the demo found, in numbers and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Found:
+    """Sizes in bytes, rates in bytes a second, the seconds of an epoch with all files at hand, and
+    what the training programs reported."""
+
+    total: int
+    cache: int
+    rate: float
+    at_hand: float
+    torch: dict[str, Any] = field(default_factory=dict)
+    belady: dict[str, Any] = field(default_factory=dict)
+    how: str = ""
+
+    @property
+    def runs(self) -> dict[str, dict[str, Any]]:
+        return {"torch DataLoader": self.torch, "belady": self.belady}
+
+
+def per_epoch(run: dict[str, Any]) -> list[tuple[float, float, int]]:
+    """Seconds, seconds waited, and bytes from the source, of each epoch."""
+    found, before = [], 0
+    for epoch in run["epochs"]:
+        found.append((epoch["seconds"], epoch["waited"], epoch["source_bytes"] - before))
+        before = epoch["source_bytes"]
+    return found
+
+
+def sums(rows: list[tuple[float, float, int]]) -> tuple[float, float, int]:
+    return sum(row[0] for row in rows), sum(row[1] for row in rows), sum(row[2] for row in rows)
+
+
+def table(found: Found) -> str:
+    """Both runs side by side, epoch by epoch, and what it comes to."""
+    torch, belady = per_epoch(found.torch), per_epoch(found.belady)
+    lines = [
+        f"{'':<8}{'torch DataLoader':^30}   {'belady':^30}",
+        f"{'epoch':<8}" + "   ".join([f"{'time':>8}  {'waited':>8}  {'source':>10}"] * 2),
+    ]
+    for number, pair in enumerate(zip(torch, belady, strict=True), 1):
+        lines.append(f"{number:<8}" + "   ".join(map(_cells, pair)))
+    lines.append(f"{'all':<8}" + "   ".join(map(_cells, (sums(torch), sums(belady)))))
+    return "\n".join([*lines, "", *summary(found)])
+
+
+def _cells(row: tuple[float, float, int]) -> str:
+    seconds, waited, source = row
+    return f"{seconds:6.2f} s  {waited:6.2f} s  {source / 1e6:7.1f} MB"
+
+
+def summary(found: Found) -> list[str]:
+    """What it comes to, a sentence a line."""
+    torch, belady = per_epoch(found.torch), per_epoch(found.belady)
+    (t, waited_t, bytes_t), (b, waited_b, bytes_b) = sums(torch), sums(belady)
+    later_t, later_b = sums(torch[1:]), sums(belady[1:])
+    same = found.torch["losses"] == found.belady["losses"]
+    equal = "equal to the last bit" if same else "DIFFERENT, which they must not be"
+    return [
+        f"speed-up       {t / b:.2f} times; {later_t[0] / later_b[0]:.2f} times after the first epoch",
+        f"stall time     {waited_t:.1f} s of {t:.1f} s with torch, {waited_b:.1f} s of {b:.1f} s with belady; "
+        f"after the first epoch {later_t[1]:.1f} s and {later_b[1]:.1f} s",
+        f"source bytes   {bytes_t / 1e6:.0f} MB with torch, {bytes_b / 1e6:.0f} MB with belady",
+        f"an epoch       {later_t[0] / len(torch[1:]):.2f} s with torch, {later_b[0] / len(belady[1:]):.2f} s with "
+        f"belady, {found.at_hand:.2f} s with all files at hand",
+        f"losses         {len(found.torch['losses'])} of each, {equal}",
+    ]
