@@ -81,7 +81,7 @@ def warm(context):
             pools.append(context.peer(*pool))
             keeping.append(context.peer(*pool, "--keep", 64))
             ours.append(
-                context.read(dataset, "flat", "--epochs", EPOCHS, "--threads", threads, "--staging", "256MiB")
+                context.read(dataset, "flat", "--epochs", EPOCHS, "--threads", threads, "--staging", "64MiB")
             )
         pool_rate = None
         loaders = (("pread pool", pools), ("pread pool, keeps a batch", keeping), ("belady", ours))
