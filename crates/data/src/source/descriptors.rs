@@ -1,8 +1,10 @@
 //! Files kept open: a bounded table.
 //!
-//! Opening a file that the kernel knows costs a tenth of reading 100 KB of it. Which file goes
-//! when the table is full is decided by a clock: a hand goes round and takes the first that was
-//! not used since it last came by.
+//! Opening a file that the kernel knows costs a tenth of reading 100 KB of it. When the table is
+//! full, files of one sample each stay as they are: each is used once an epoch, so one is as good
+//! as another, and whoever went for a newcomer would be the next one wanted. For files of many
+//! samples a clock decides: a hand goes round and takes the first that was not used since it last
+//! came by.
 //!
 //! The tables of all sources of a process share its descriptors ([`Budget`]): training and
 //! validation, or the parts of a joined dataset, must not take them all together.
@@ -79,6 +81,8 @@ pub(super) struct Descriptors {
     budget: Budget,
     /// Descriptors that a file takes.
     each: u64,
+    /// Whether a newcomer takes another's place when there is no more room.
+    replaces: bool,
     table: Mutex<Table>,
 }
 
@@ -120,13 +124,13 @@ impl Hasher for Spread {
 impl Descriptors {
     /// A table within half of the descriptors that this process may have, if each file takes so
     /// many of them.
-    pub fn new(each: u64) -> Self {
+    pub fn new(each: u64, replaces: bool) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Self::of(Budget { most: (limit / 2).min(MOST * each), taken: &TAKEN }, each)
+        Self::of(Budget { most: (limit / 2).min(MOST * each), taken: &TAKEN }, each, replaces)
     }
 
-    fn of(budget: Budget, each: u64) -> Self {
-        Self { budget, each, table: Mutex::default() }
+    fn of(budget: Budget, each: u64, replaces: bool) -> Self {
+        Self { budget, each, replaces, table: Mutex::default() }
     }
 
     pub fn get(&self, number: u32) -> Option<Arc<Kept>> {
@@ -146,8 +150,10 @@ impl Descriptors {
         let place = Place { kept: Arc::clone(&kept), used: false };
         let gone = if self.budget.take(self.each, table.round.len()) {
             table.add(number, place)
-        } else {
+        } else if self.replaces {
             table.replace(number, place)
+        } else {
+            Some(place)
         };
         drop(table);
         // Closing takes its time.
@@ -214,7 +220,7 @@ mod tests {
     }
 
     fn table_of(most: u64) -> Descriptors {
-        Descriptors::of(budget(most), 1)
+        Descriptors::of(budget(most), 1, true)
     }
 
     #[test]
@@ -257,6 +263,15 @@ mod tests {
     }
 
     #[test]
+    fn files_of_one_sample_stay_when_there_is_no_more_room() {
+        let descriptors = Descriptors::of(budget(8), 1, false);
+        for number in 0..100 {
+            descriptors.insert(number, kept());
+        }
+        assert!((0..100).all(|number| descriptors.get(number).is_some() == (number < 8)));
+    }
+
+    #[test]
     fn two_threads_that_open_one_file_share_it() {
         let descriptors = table_of(2);
         let first = descriptors.insert(7, kept());
@@ -267,8 +282,8 @@ mod tests {
     #[test]
     fn tables_that_each_took_half_of_the_descriptors_took_them_all() {
         let budget = budget(200);
-        let large = Descriptors::of(budget, 2);
-        let small = Descriptors::of(budget, 1);
+        let large = Descriptors::of(budget, 2, true);
+        let small = Descriptors::of(budget, 1, true);
         let open = |table: &Descriptors| (0..500).filter(|&n| table.get(n).is_some()).count();
         for number in 0..500 {
             large.insert(number, kept());
@@ -278,7 +293,7 @@ mod tests {
             small.insert(number, kept());
         }
         assert_eq!((open(&large), open(&small)), (75, FEW));
-        let other = Descriptors::of(budget, 1);
+        let other = Descriptors::of(budget, 1, true);
         for number in 0..500 {
             other.insert(number, kept());
         }

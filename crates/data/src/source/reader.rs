@@ -112,8 +112,9 @@ impl Files {
         let local = file::is_on_local_disk(&root);
         opening.direct &= local;
         // Elsewhere it is opening a file that tells whether it has changed at the server.
+        let packed = opening.keep_open;
         opening.keep_open |= local;
-        let kept = Descriptors::new(if opening.direct { 2 } else { 1 });
+        let kept = Descriptors::new(if opening.direct { 2 } else { 1 }, packed);
         Ok(Self { path, root, catalog, counters, opening, local, kept })
     }
 
