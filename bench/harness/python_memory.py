@@ -46,8 +46,8 @@ def memory(context):
             section.row(name, f"belady, torch tensors, {kept} cache", mib(ours), judged)
     section.note(
         f"The largest sum of PSS over the whole tree, looked at every {TreeWatcher.interval * 1e3:.0f} ms, the "
-        f"largest of the runs; 2 epochs. Both programs import torch and get tensors. Staging {mib(STAGING)}, of "
-        "which all is used; torch's workers prefetch 2 batches each."
+        f"largest of the runs; 2 epochs. Both programs import torch and get tensors. Staging "
+        f"{mib(STAGING)}; torch's workers prefetch 2 batches each."
     )
     return section
 

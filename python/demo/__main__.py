@@ -44,6 +44,8 @@ def main() -> None:
     parser.add_argument("--slowfs", type=Path, help="the binary of the slow file system")
     parser.add_argument("--out", type=Path, default=ROOT / "out")
     args = parser.parse_args()
+    if args.epochs < 2 or args.pictures < images.CLASSES * 4:
+        parser.error(f"it takes two epochs and {images.CLASSES * 4} pictures to see a difference")
     args.out.mkdir(parents=True, exist_ok=True)
     try:
         demo(args)

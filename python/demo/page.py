@@ -11,8 +11,8 @@ from html import escape
 from report import Found, per_epoch, summary, table
 
 WIDTH = 720
-LEFT = 150
-RIGHT = 80
+LEFT = 195
+RIGHT = 110
 PLOT = WIDTH - LEFT - RIGHT
 ROW = 22
 GAP = 14
@@ -25,7 +25,7 @@ STYLE = """
   --belady: #8f8cf2; } }
 svg { font-family: system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; }
 text { font-size: 12.5px; fill: var(--ink); } .soft { fill: var(--soft); } .name { font-weight: 600; }
-.page { fill: var(--bg); } .train { fill: var(--train); } .wait { fill: var(--wait); }
+.page { fill: var(--bg); } .halo { paint-order: stroke; stroke: var(--bg); stroke-width: 4px; } .train { fill: var(--train); } .wait { fill: var(--wait); }
 .torch { fill: var(--torch); } .belady { fill: var(--belady); }
 .axis { stroke: var(--grid); } .mark { stroke: var(--soft); stroke-dasharray: 2 3; }
 .line { fill: none; } .line.torch { stroke: var(--torch); stroke-width: 5; fill: none; }
@@ -97,7 +97,7 @@ def times(found: Found) -> tuple[str, int]:
                 _text(LEFT - 10, y + 15, f"epoch {number}", "soft", "end"),
                 _rect("train", LEFT, y, trained * across, ROW - 4),
                 _rect("wait", LEFT + trained * across, y, waited * across, ROW - 4),
-                _text(LEFT + seconds * across + 8, y + 14, f"{seconds:.2f} s", "soft"),
+                _text(LEFT + seconds * across + 8, y + 14, f"{seconds:.2f} s", "soft halo"),
             ]
             y += ROW
         y += GAP

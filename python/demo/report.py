@@ -64,8 +64,8 @@ def summary(found: Found) -> list[str]:
     equal = "equal to the last bit" if same else "DIFFERENT, which they must not be"
     return [
         f"speed-up       {t / b:.2f} times; {later_t[0] / later_b[0]:.2f} times after the first epoch",
-        f"stall time     {waited_t:.1f} s of {t:.1f} s with torch, {waited_b:.1f} s of {b:.1f} s with belady; "
-        f"after the first epoch {later_t[1]:.1f} s and {later_b[1]:.1f} s",
+        f"stall time     {waited_t:.1f} s of {t:.1f} s with torch, {waited_b:.1f} s of {b:.1f} s with belady",
+        f"  later epochs {later_t[1]:.1f} s of {later_t[0]:.1f} s with torch, {later_b[1]:.1f} s of {later_b[0]:.1f} s with belady",
         f"source bytes   {bytes_t / 1e6:.0f} MB with torch, {bytes_b / 1e6:.0f} MB with belady",
         f"an epoch       {later_t[0] / len(torch[1:]):.2f} s with torch, {later_b[0] / len(belady[1:]):.2f} s with "
         f"belady, {found.at_hand:.2f} s with all files at hand",
