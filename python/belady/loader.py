@@ -484,7 +484,7 @@ class DataLoader:
 
     def __del__(self) -> None:
         if getattr(self, "_pipeline", None) is not None:
-            self.close()
+            self._stop()
 
     def __reduce__(self) -> Any:
         raise TypeError(
