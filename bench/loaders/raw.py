@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
+import random
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -128,7 +130,28 @@ class Ffcv(Loader):
         return (batch[0] for batch in self.loader)
 
 
+class Memory(Loader):
+    """No loader: all samples in one block of memory, of which slices are kept in a list. What the
+    loop and the machine allow."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        places = files(args.data, args.size)
+        block = memoryview(mmap.mmap(-1, len(places) * args.size))
+        self.samples = [block[at : at + args.size] for at in range(0, len(block), args.size)]
+        for sample, (path, offset) in zip(self.samples, places, strict=True):
+            with open(path, "rb") as file:
+                file.seek(offset)
+                file.readinto(sample)
+        self.batch, self.draw = args.batch, random.Random(SEED)
+
+    def epoch(self) -> Iterator[Iterable[Any]]:
+        self.draw.shuffle(self.samples)
+        starts = range(0, len(self.samples), self.batch)
+        return (self.samples[start : start + self.batch] for start in starts)
+
+
 LOADERS = {
+    "memory": Memory,
     "belady-lend": Belady, "belady-slots": Belady, "belady-torch": Belady,
     "torch-0": Torch, "torch-2": Torch, "ffcv-1": Ffcv, "ffcv-2": Ffcv,
 }  # fmt: skip
