@@ -1,0 +1,58 @@
+//! What comes out of a chain.
+
+use serde::{Deserialize, Serialize};
+
+/// The numbers that an array is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    Uint8,
+    Int8,
+    Int16,
+    Uint16,
+    Int32,
+    Uint32,
+    Int64,
+    Uint64,
+    Float16,
+    Bfloat16,
+    Float32,
+    Float64,
+}
+
+impl Dtype {
+    /// Bytes of one number.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Uint8 | Self::Int8 => 1,
+            Self::Int16 | Self::Uint16 | Self::Float16 | Self::Bfloat16 => 2,
+            Self::Int32 | Self::Uint32 | Self::Float32 => 4,
+            Self::Int64 | Self::Uint64 | Self::Float64 => 8,
+        }
+    }
+}
+
+/// What is known of a chain's result before a sample is seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    pub dtype: Dtype,
+    /// `None` if it depends on the sample.
+    pub shape: Option<Vec<usize>>,
+}
+
+impl Output {
+    /// Bytes of a result, if they are the same for all samples.
+    pub fn bytes(&self) -> Option<usize> {
+        let shape = self.shape.as_ref()?;
+        Some(shape.iter().product::<usize>() * self.dtype.size())
+    }
+}
+
+/// A result in memory of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    /// In the order of C, in the machine's byte order.
+    pub bytes: Vec<u8>,
+}
