@@ -34,7 +34,7 @@ mod system;
 pub mod trace;
 mod view;
 
-pub use build::{Engine, POLICIES};
+pub use build::{Engine, POLICIES, staging_needed};
 pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, Ring, TierConfig};
 pub use error::EngineError;
 pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
