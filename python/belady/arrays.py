@@ -64,3 +64,8 @@ def taken(value: Any) -> tuple[Any, str, tuple[int, ...]]:
     if dtype == "bfloat16":
         made = made.view(numpy.uint16)
     return made.astype(made.dtype.newbyteorder("="), copy=False), dtype, made.shape
+
+
+def as_bytes(value: Any) -> Any:
+    """What a function returned for a step that begins with bytes."""
+    return value if isinstance(value, bytes | bytearray | memoryview) else taken(value)[0]

@@ -21,6 +21,8 @@ from .step import Step
 
 #: What parts the draws of segments: 2**64 divided by the golden ratio.
 _GOLDEN = 0x9E3779B97F4A7C15
+#: Steps that begin with bytes.
+_READ_BYTES = (images.Decode, numbers.Raw, numbers.Numpy, values.Int, values.Float)
 #: What numbers are made from: from here on a value is a tensor and no longer an image.
 _MAKE_NUMBERS = (numbers.ToTensor, numbers.Raw, numbers.Numpy, values.Int, values.Float)
 
@@ -73,26 +75,35 @@ class Chain:
 
 
 class _Segment:
-    """Steps of ours that follow each other."""
+    """Steps of ours that follow each other: on bytes, or on what a function has returned."""
 
-    def __init__(self, first: int, steps: Sequence[Step], *, of_bytes: bool) -> None:
+    def __init__(self, first: int, steps: Sequence[Step]) -> None:
         #: Steps before it.
         self._first = first
-        self._of_bytes = of_bytes
+        self._of_bytes = first == 0 or isinstance(steps[0], _READ_BYTES)
+        text = as_json_text(steps)
         try:
-            self.chain = _native.Chain(as_json_text(steps), of_bytes=of_bytes)
+            self.chain = _native.Chain(text) if self._of_bytes else _native.Chain(text, before=first)
         except ValueError as error:
-            raise ValueError(_renumbered(str(error), first)) from None
+            raise ValueError(self._renumbered(str(error))) from None
 
     def run(self, value: Any, draw: Draw) -> Any:
-        # Steps of two segments must not draw the same numbers.
-        seed = (draw.seed + self._first * _GOLDEN) % 2**64
         try:
-            if self._of_bytes:
-                return self.chain.run(value, seed, draw.epoch, draw.sample)
-            return self.chain.run_array(*arrays.taken(value), seed, draw.epoch, draw.sample)
+            if not self._of_bytes:
+                return self.chain.run_array(*arrays.taken(value), *draw)
+            if self._first == 0:
+                return self.chain.run(value, *draw)
+            # So that it does not draw what the steps of another segment draw.
+            seed = (draw.seed + self._first * _GOLDEN) % 2**64
+            return self.chain.run(arrays.as_bytes(value), seed, draw.epoch, draw.sample)
         except ValueError as error:
-            raise StepError(_renumbered(str(error), self._first)) from None
+            raise StepError(self._renumbered(str(error))) from None
+
+    def _renumbered(self, sentence: str) -> str:
+        """A sentence about steps of a chain on bytes, as the whole chain counts them."""
+        if not self._of_bytes:
+            return sentence
+        return re.sub(r"^step (\d+)", lambda found: f"step {int(found[1]) + self._first}", sentence)
 
 
 class _Function:
@@ -140,7 +151,7 @@ def _segments(steps: Sequence[Link]) -> list[_Segment | _Function | _Text | _Byt
         step = steps[index]
         run = _native_run(steps[index:])
         if run:
-            segments.append(_Segment(index, run, of_bytes=index == 0))
+            segments.append(_Segment(index, run))
             of_numbers = of_numbers or any(isinstance(step, _MAKE_NUMBERS) for step in run)
         elif isinstance(step, Step):
             segments.append(_value(index, step, len(steps)))
@@ -180,7 +191,3 @@ def _refuse_torchvision(where: str, function: Callable[[Any], Any], of_numbers: 
         f"{where}: torchvision's {name} does nothing to arrays, which is what it would get here; {what}"
     )
 
-
-def _renumbered(sentence: str, before: int) -> str:
-    """A sentence of a segment's about its own steps, as the whole chain counts them."""
-    return re.sub(r"^step (\d+)", lambda found: f"step {int(found[1]) + before}", sentence)

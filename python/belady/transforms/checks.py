@@ -27,7 +27,7 @@ _LONGEST = 2**24
 
 def plain(value: Any) -> Any:
     """Lists, tuples and arrays as tuples, so that a step can be compared, hashed and printed."""
-    if hasattr(value, "tolist") and not isinstance(value, list | tuple):
+    if hasattr(value, "tolist") and not isinstance(value, type):
         value = value.tolist()
     if isinstance(value, list | tuple):
         return tuple(plain(item) for item in value)

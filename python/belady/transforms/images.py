@@ -174,13 +174,14 @@ class RandomVerticalFlip(Step):
 class ColorJitter(Step):
     """Brightness, contrast, saturation and hue, changed at random and in a random order.
 
-    A number x is the range from 1 - x to 1 + x (for hue from -x to x); a pair is the range.
+    A number x is the range from 1 - x to 1 + x (for hue from -x to x); a pair is the range. None
+    and 0 leave it alone.
     """
 
-    brightness: float | Range = 0
-    contrast: float | Range = 0
-    saturation: float | Range = 0
-    hue: float | Range = 0
+    brightness: float | Range | None = None
+    contrast: float | Range | None = None
+    saturation: float | Range | None = None
+    hue: float | Range | None = None
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -192,6 +193,8 @@ class ColorJitter(Step):
 
 
 def _factors(value: object, name: str) -> list[float] | None:
+    if value is None:
+        return None
     if isinstance(value, tuple):
         factors = checks.ascending(value, name, least=0)
     else:
@@ -201,6 +204,8 @@ def _factors(value: object, name: str) -> list[float] | None:
 
 
 def _turns(value: object, name: str) -> list[float] | None:
+    if value is None:
+        return None
     if isinstance(value, tuple):
         turns = checks.ascending(value, name, least=-0.5, most=0.5)
     else:
