@@ -15,6 +15,7 @@ mod chain;
 mod draw;
 mod error;
 pub mod image;
+pub mod ops;
 mod scratch;
 mod step;
 
