@@ -12,6 +12,7 @@
 
 mod array;
 mod chain;
+pub mod codec;
 mod draw;
 mod error;
 pub mod image;
