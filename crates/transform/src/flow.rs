@@ -75,7 +75,7 @@ impl Image {
         let Some(shape) = &output.shape else { return Ok(unknown) };
         let extents: Option<Vec<u32>> = shape.iter().map(|&n| u32::try_from(n).ok()).collect();
         match extents.as_deref() {
-            Some(&[height @ 1.., width @ 1.., channels @ 1..=4]) => {
+            Some(&[height, width, channels @ 1..=4]) if height > 0 && width > 0 => {
                 Ok(Self { size: Some((width, height)), channels: Some(channels), ..unknown })
             }
             _ => Err(format!(

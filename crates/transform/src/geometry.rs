@@ -45,10 +45,8 @@ pub fn padded((width, height): (u32, u32), [left, top, right, bottom]: Padding) 
 
 /// What `CenterCrop` does: it pads what is too small, and takes the middle.
 pub fn center_crop((width, height): (u32, u32), wanted: (u32, u32)) -> (Padding, Rect) {
-    let (missing_x, missing_y) =
-        (wanted.0.saturating_sub(width), wanted.1.saturating_sub(height));
-    let padding =
-        [missing_x / 2, missing_y / 2, missing_x.div_ceil(2), missing_y.div_ceil(2)];
+    let (missing_x, missing_y) = (wanted.0.saturating_sub(width), wanted.1.saturating_sub(height));
+    let padding = [missing_x / 2, missing_y / 2, missing_x.div_ceil(2), missing_y.div_ceil(2)];
     let (width, height) = padded((width, height), padding);
     let rect = Rect {
         left: half_to_even(width - wanted.0),

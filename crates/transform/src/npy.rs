@@ -75,9 +75,7 @@ fn split(file: &[u8]) -> Result<(&[u8], &[u8]), String> {
     };
     let (length, rest) = match rest {
         [1, 0, a, b, rest @ ..] => (usize::from(u16::from_le_bytes([*a, *b])), rest),
-        [2 | 3, 0, a, b, c, d, rest @ ..] => {
-            (u32::from_le_bytes([*a, *b, *c, *d]) as usize, rest)
-        }
+        [2 | 3, 0, a, b, c, d, rest @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, rest),
         [1..=3, 0, ..] | [] | [_] => return Err("it ends within its header".into()),
         [major, minor, ..] => {
             return Err(format!("its version is {major}.{minor}, and 1.0 to 3.0 are read"));

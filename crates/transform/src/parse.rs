@@ -28,8 +28,11 @@ fn one(index: usize, step: Value) -> Result<Step, ChainError> {
         };
         return Err(ChainError { index, name: "", problem });
     };
-    serde_json::from_value(step)
-        .map_err(|error| ChainError { index, name, problem: problem(&error.to_string()) })
+    serde_json::from_value(step).map_err(|error| ChainError {
+        index,
+        name,
+        problem: problem(&error.to_string()),
+    })
 }
 
 /// What serde says, in our words where it is about names. It puts names between backticks: the
@@ -92,6 +95,9 @@ mod tests {
         );
         assert!(said("{}").starts_with("the steps are not a list in JSON: "));
         let wrong = said(r#"[{"op": "RandomVerticalFlip", "p": "x"}]"#);
-        assert!(wrong.starts_with("step 1 (RandomVerticalFlip): an argument is wrong: "), "{wrong}");
+        assert!(
+            wrong.starts_with("step 1 (RandomVerticalFlip): an argument is wrong: "),
+            "{wrong}"
+        );
     }
 }

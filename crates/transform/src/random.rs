@@ -72,9 +72,7 @@ pub fn choose(step: &Step, dice: &mut Dice, size: (u32, u32)) -> Option<Choice> 
             let left = place(dice, padded.0, width);
             Choice::RandomCrop { padding, top, left, height, width }
         }
-        Step::RandomHorizontalFlip { p } => {
-            Choice::RandomHorizontalFlip { flip: dice.happens(*p) }
-        }
+        Step::RandomHorizontalFlip { p } => Choice::RandomHorizontalFlip { flip: dice.happens(*p) },
         Step::RandomVerticalFlip { p } => Choice::RandomVerticalFlip { flip: dice.happens(*p) },
         Step::ColorJitter { brightness, contrast, saturation, hue } => {
             let order = permutation(dice);

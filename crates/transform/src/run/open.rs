@@ -13,12 +13,21 @@ use crate::step::{Mode, Step};
 #[derive(Debug)]
 pub enum Opened<'a> {
     Bytes(&'a [u8]),
-    Image { picture: Picture<'a>, image: Image },
-    Raw { dtype: Dtype, bytes: &'a [u8] },
+    Image {
+        picture: Picture<'a>,
+        image: Image,
+    },
+    Raw {
+        dtype: Dtype,
+        bytes: &'a [u8],
+    },
     /// What a Python function has given.
     Array(&'a Array),
     Npy(Npy<'a>),
-    Scalar { dtype: Dtype, bytes: [u8; 8] },
+    Scalar {
+        dtype: Dtype,
+        bytes: [u8; 8],
+    },
 }
 
 impl<'a> Opened<'a> {
@@ -66,9 +75,7 @@ impl<'a> Opened<'a> {
         }
         let output = Output { dtype: Some(array.dtype), shape: Some(array.shape.clone()) };
         match Flow::of(&output, step).map_err(TransformError)? {
-            Flow::Image(image) => {
-                Ok(Self::Image { picture: Picture::Pixels(&array.bytes), image })
-            }
+            Flow::Image(image) => Ok(Self::Image { picture: Picture::Pixels(&array.bytes), image }),
             _ => Ok(Self::Array(array)),
         }
     }
@@ -76,7 +83,12 @@ impl<'a> Opened<'a> {
     /// What flows out of the chain's first step; all of it is known.
     pub fn flow(&self, step: Option<&Step>) -> Flow {
         let tensor = |dtype, shape| {
-            Flow::Tensor(Tensor { dtype: Some(dtype), shape: Some(shape), layout: None, origin: "" })
+            Flow::Tensor(Tensor {
+                dtype: Some(dtype),
+                shape: Some(shape),
+                layout: None,
+                origin: "",
+            })
         };
         match self {
             Self::Bytes(_) => Flow::Bytes,
@@ -111,11 +123,7 @@ fn encoded(bytes: &[u8], wanted: Wanted) -> Result<Opened<'_>, TransformError> {
 }
 
 /// Whether this many bytes make an array of this shape.
-fn raw_fits(
-    dtype: Dtype,
-    shape: &[Option<usize>],
-    length: usize,
-) -> Result<(), TransformError> {
+fn raw_fits(dtype: Dtype, shape: &[Option<usize>], length: usize) -> Result<(), TransformError> {
     let known = shape.iter().flatten().product::<usize>() * dtype.size();
     let open = shape.contains(&None);
     if (open && length.is_multiple_of(known)) || (!open && length == known) {
