@@ -137,7 +137,7 @@ impl Chain {
         Ok(drawn)
     }
 
-    fn open<'a>(&self, sample: &'a [u8]) -> Result<Opened<'a>, TransformError> {
+    pub(crate) fn open<'a>(&self, sample: &'a [u8]) -> Result<Opened<'a>, TransformError> {
         if !self.reads_samples {
             let text = "a sample's bytes came where the chain goes on from an array";
             return Err(TransformError(text.into()));
@@ -167,7 +167,7 @@ impl Chain {
         &self.flows[self.steps.len()]
     }
 
-    fn make(
+    pub(crate) fn make(
         &self,
         opened: &Opened<'_>,
         draw: Draw,
@@ -230,7 +230,18 @@ impl Chain {
         let Some(part) = &self.image else { return Ok(()) };
         let steps = self.image_steps(part);
         let (pixels, flip) = image::run(&steps, picture, image, draw, way, &mut scratch.image)?;
-        let Folded { tables, layout, steps } = &part.folded;
+        #[cfg(test)]
+        let alone;
+        let folded = match way {
+            Way::Fused => &part.folded,
+            #[cfg(test)]
+            Way::StepByStep => {
+                let end = self.steps.len().min(part.end + 1);
+                alone = fold::fold(&self.steps[part.end..end])?;
+                &alone
+            }
+        };
+        let Folded { tables, layout, steps } = folded;
         let next = part.end + steps;
         let (steps, flows) = (&self.steps[next..], &flows[next..]);
         let mut numbers = Numbers { steps, flows, spare: &mut scratch.spare, into };

@@ -141,3 +141,6 @@ fn permutation(dice: &mut Dice) -> [u8; 4] {
     }
     order
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,3 +24,6 @@ pub struct Scratch {
     pub(crate) image: ImageScratch,
     pub(crate) spare: Spare,
 }
+
+#[cfg(test)]
+mod tests;
