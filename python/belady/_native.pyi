@@ -225,13 +225,12 @@ class Loader:
     def transformed(
         self,
         fields: Sequence[tuple[str | None, Chain | None]],
-        *,
         seed: int = 0,
         threads: int = 1,
         depth: int = 2,
         on_error: str = "raise",
-        first_epoch: int = 0,
         on_block: Callable[[int, int, bool], object] | None = None,
+        first_epoch: int = 0,
     ) -> Transformer:
         """Its batches with every sample transformed, by threads of their own.
 
