@@ -188,6 +188,7 @@ impl Engine {
             waker,
             job: job_of_plan,
             waited: None,
+            feeds_stage: false,
             _pool: self.pool.clone(),
         })
     }
