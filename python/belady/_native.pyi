@@ -48,6 +48,10 @@ def part(
 ) -> Array | bytes:
     """A part of a sample (see `Loader.transformed`), transformed by a chain if there is one."""
 
+def probe(data: Any) -> tuple[str, int, int, int, bool]:
+    """What the header of an image file says: format, width and height as they lie in the file,
+    channels, and whether it is upright."""
+
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the `belady` command line; its exit status."""
 
@@ -347,6 +351,14 @@ class Chain:
         """The same on an array that a function gave; for chains that go on from one."""
     def drawn(self, seed: int, epoch: int, sample: int, width: int, height: int) -> str:
         """What random steps draw for an image of this size, as JSON."""
+    def check_window(self) -> None:
+        """ValueError unless all that is done to an image is one window, as a kernel makes it."""
+    def window(
+        self, seed: int, epoch: int, sample: int, width: int, height: int
+    ) -> list[int] | None:
+        """The window of an image of this size: left, top, width and height of the part, width and
+        height that it is resized to, left and top of the result in that, and whether it is turned
+        around horizontally and vertically. None if it has to be padded."""
 
 @final
 class Array:

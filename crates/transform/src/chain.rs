@@ -11,11 +11,13 @@ use crate::ops::tensor;
 use crate::random::Drawn;
 use crate::run::Scratch;
 use crate::run::fold::{self, Folded};
+use crate::run::fuse;
 use crate::run::image::{self, Way};
 use crate::run::op::ImageSteps;
 use crate::run::open::Opened;
 use crate::run::tensor::{Numbers, Place, Start};
 use crate::step::Step;
+use crate::window::{self, Window};
 
 /// What an image on its way may have if no `Decode` says so: twice what Pillow warns of, which is
 /// what Pillow refuses.
@@ -135,6 +137,36 @@ impl Chain {
             })
             .map_err(TransformError)?;
         Ok(drawn)
+    }
+
+    /// Whether all that this chain does to any image is one [`Window`]; otherwise which step is not.
+    pub fn check_window(&self) -> Result<(), ChainError> {
+        match window::obstacle(&self.steps) {
+            None => Ok(()),
+            Some((at, problem)) => Err(ChainError {
+                index: self.before + at + 1,
+                name: self.steps[at].name(),
+                problem: problem.into(),
+            }),
+        }
+    }
+
+    /// What becomes of an image of this size, as a window; `None` if it has to be padded on the way.
+    pub fn window(
+        &self,
+        draw: Draw,
+        width: u32,
+        height: u32,
+    ) -> Result<Option<Window>, TransformError> {
+        let size = (width, height);
+        let Some(part) = &self.image else { return Ok(Some(Window::whole(width, height))) };
+        let Flow::Image(image) = self.flows[part.first] else { return Ok(None) };
+        let image = Image { size: Some(size), ..image };
+        let mut ops = Vec::new();
+        let steps = self.image_steps(part);
+        steps.lower(image, draw, &mut ops, |_, _| ()).map_err(TransformError)?;
+        let flip = fuse::fuse(&mut ops, size);
+        Ok(Window::of(&ops, size, flip))
     }
 
     pub(crate) fn open<'a>(&self, sample: &'a [u8]) -> Result<Opened<'a>, TransformError> {

@@ -26,6 +26,7 @@ mod parse;
 mod random;
 mod run;
 mod step;
+mod window;
 
 pub use array::{Array, Dtype, Output};
 pub use chain::Chain;
@@ -33,4 +34,5 @@ pub use draw::{Dice, Draw};
 pub use error::{ChainError, TransformError};
 pub use random::{Choice, Drawn, Jitter};
 pub use run::Scratch;
+pub use window::Window;
 pub use step::{Fill, Interpolation, Layout, Mode, PaddingMode, Size, Step};

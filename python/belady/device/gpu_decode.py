@@ -11,19 +11,36 @@ from there. What cannot be decoded there either follows `on_error`.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .. import _native
-from ..decode import Failure, Outcome, kept_positions
+from ..collate import collate
+from ..decode import Failure, Outcome, Work, kept_positions
+from ..errors import BeladyError
 from ..feed import Taken
 from . import kernels
-from .onto_torch import Finish, Held, Moving
+from .onto_torch import Finish, Held, Moving, on_tensors
 
-#: An image on the device, as planes, or why there is none.
-Decoded = torch.Tensor | Failure
+#: A window as the kernel reads it: an address and twelve numbers.
+_WINDOW = struct.Struct("<q12i")
+
+
+class Draws(NamedTuple):
+    """What draws depend on, beside the sample."""
+
+    seed: int
+    first_epoch: int
+
+
+class Image(NamedTuple):
+    """An image on the device, as planes, and what is taken of it."""
+
+    planes: torch.Tensor
+    window: list[int]
 
 
 class GpuDecode:
@@ -33,28 +50,29 @@ class GpuDecode:
         self,
         device: torch.device,
         steps: Sequence[dict[str, Any]],
-        seed: int,
+        draws: Draws,
         finish: Finish,
-        on_error: str,
+        work: Work,
     ) -> None:
         from torchvision.io import ImageReadMode, decode_jpeg
 
-        self._device = device
+        #: All steps before the tail: what it makes is a finished image of bytes.
         self._chain = _native.Chain(json.dumps(list(steps)))
         self._turns = bool(steps[0]["apply_exif_orientation"])
         self._most_pixels = int(steps[0]["max_pixels"])
-        self._on_processor = _native.Chain(json.dumps([steps[0]]))
-        self._seed = seed
+        self._device = device
+        self._draws = draws
         self._finish = finish
-        self._on_error = on_error
+        self._work = work
         self._stream = torch.cuda.Stream(device)
         self._held = Held()
         self._decode_jpeg: Any = decode_jpeg
         self._rgb = ImageReadMode.RGB
-        self._size = window_size(self._chain)
+        self._size = image_size(self._chain)
 
     def begin(self, taken: Taken) -> Moving:
         batch = taken[0]
+        assert isinstance(batch, _native.Batch)
         with torch.cuda.stream(self._stream):
             images = self._images(batch)
             outcome = self._outcome(batch, images)
@@ -62,27 +80,35 @@ class GpuDecode:
         self._held.until(there, (batch, images))
         return Moving(outcome, there)
 
-    def _images(self, batch: _native.Batch) -> list[Decoded]:
+    def _images(self, batch: _native.Batch) -> list[Image | Failure]:
         """Every image of the batch, in order."""
-        samples = batch.samples()
-        images: list[Decoded | None] = [None] * len(samples)
-        suited = [at for at, sample in enumerate(samples) if self._suits(sample)]
-        files = [torch.frombuffer(samples[at], dtype=torch.uint8) for at in suited]
-        for at, image in zip(suited, self._by_gpu(files), strict=True):
-            images[at] = image
-        return [
-            image if image is not None else self._by_processor(batch, samples[at], at)
-            for at, image in enumerate(images)
+        samples, ids = batch.samples(), batch.ids
+        epoch = self._draws.first_epoch + batch.epoch
+        windows = [
+            self._window(sample, epoch, id_) for sample, id_ in zip(samples, ids, strict=True)
         ]
+        suited = [at for at, window in enumerate(windows) if window is not None]
+        files = [torch.frombuffer(samples[at], dtype=torch.uint8) for at in suited]
+        decoded = dict(zip(suited, self._by_gpu(files), strict=True))
+        images: list[Image | Failure] = []
+        for at, window in enumerate(windows):
+            planes = decoded.get(at)
+            if planes is not None and window is not None:
+                images.append(Image(planes, window))
+            else:
+                images.append(self._by_processor(samples[at], epoch, ids[at], at))
+        return images
 
-    def _suits(self, sample: _native.Sample) -> bool:
-        """Whether the GPU's decoder should be asked."""
+    def _window(self, sample: _native.Sample, epoch: int, id_: int) -> list[int] | None:
+        """What is taken of an image, if the GPU's decoder is to be asked for it."""
         try:
-            kind, width, height, channels, orientation = _native.probe(sample)
-        except ValueError:
-            return False
-        turned = self._turns and orientation > 1
-        return kind == "jpeg" and channels in (1, 3) and not turned and width * height <= self._most_pixels
+            kind, width, height, channels, upright = _native.probe(sample)
+            turned = self._turns and not upright
+            if kind != "jpeg" or channels not in (1, 3) or turned or width * height > self._most_pixels:
+                return None
+            return self._chain.window(self._draws.seed, epoch, id_, width, height)
+        except BeladyError:
+            return None
 
     def _by_gpu(self, files: list[torch.Tensor]) -> list[torch.Tensor | None]:
         if not files:
@@ -96,36 +122,47 @@ class GpuDecode:
             middle = len(files) // 2
             return self._by_gpu(files[:middle]) + self._by_gpu(files[middle:])
 
-    def _by_processor(self, batch: _native.Batch, sample: _native.Sample, at: int) -> Decoded:
+    def _by_processor(
+        self, sample: _native.Sample, epoch: int, id_: int, at: int
+    ) -> Image | Failure:
         try:
-            array = self._on_processor.run(sample, self._seed, batch.epoch, batch.ids[at])
-        except Exception as error:
-            return Failure(at, error, "")
+            array = self._chain.run(sample, self._draws.seed, epoch, id_)
+        except BeladyError as error:
+            return Failure(at, None, "", str(error))
         pixels: torch.Tensor = torch.from_dlpack(array)
-        return pixels.permute(2, 0, 1).contiguous().to(self._device)
+        height, width = self._size
+        planes = pixels.permute(2, 0, 1).contiguous().to(self._device)
+        return Image(planes, [0, 0, width, height, width, height, 0, 0, 0, 0])
 
-    def _outcome(self, batch: _native.Batch, images: list[Decoded]) -> Outcome:
+    def _outcome(self, batch: _native.Batch, images: list[Image | Failure]) -> Outcome:
         failures = [image for image in images if isinstance(image, Failure)]
-        if failures and self._on_error == "raise":
+        if failures and self._work.on_error == "raise":
             return Outcome(None, [], failures)
-        kept = kept_positions(images, self._on_error) if failures else list(range(len(images)))
-        if not kept:
-            return Outcome(None, kept, failures)
-        ids = batch.ids
-        windows = self._windows(batch.epoch, [(ids[at], images[at]) for at in kept])
-        into = self._finish.room(len(kept), 3, *self._size)
-        kernels.resample(windows, into, self._finish.means, self._finish.deviations)
-        labels = torch.frombuffer(bytearray(batch.labels_bytes()), dtype=torch.int64)
-        if failures:
-            labels = labels[kept]
-        value = (self._finish.shown(into), labels.to(self._device, non_blocking=True))
-        return Outcome(value, kept if failures else None, failures)
+        kept = kept_positions(images, self._work.on_error) if failures else None
+        chosen = [images[at] for at in kept] if kept is not None else images
+        if not chosen:
+            return Outcome(None, [], failures)
+        into = self._finish.room(len(chosen), 3, *self._size)
+        kernels.resample(
+            self._windows(chosen), into, self._finish.means, self._finish.deviations
+        )
+        labels = self._work.labels(batch)
+        if kept is not None:
+            labels = [labels[at] for at in kept]
+        value = [self._finish.shown(into), on_tensors(collate(labels), self._moved)]
+        return Outcome(value, kept, failures)
 
-    def _windows(self, epoch: int, images: Sequence[tuple[int, Any]]) -> torch.Tensor:
+    def _windows(self, images: Sequence[Any]) -> torch.Tensor:
         """What is taken of each image, as the kernel reads it."""
-        places = [(sample, image.data_ptr(), *image.shape[1:]) for sample, image in images]
-        numbers = self._chain.windows(self._seed, epoch, places)
-        return torch.frombuffer(bytearray(numbers), dtype=torch.uint8).to(self._device)
+        numbers = bytearray(len(images) * _WINDOW.size)
+        for at, (planes, window) in enumerate(images):
+            _WINDOW.pack_into(
+                numbers, at * _WINDOW.size, planes.data_ptr(), *planes.shape[1:], *window
+            )
+        return self._moved(torch.frombuffer(numbers, dtype=torch.uint8))
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._device, non_blocking=True)
 
     def arrived(self, moving: Moving) -> Outcome:
         return moving.arrived(self._device)
@@ -134,12 +171,16 @@ class GpuDecode:
         self._held.wait()
 
 
-def window_size(chain: _native.Chain) -> tuple[int, int]:
-    """Height and width of what comes out."""
+def image_size(chain: _native.Chain) -> tuple[int, int]:
+    """Height and width of what comes out; ValueError if a kernel cannot make it."""
+    try:
+        chain.check_window()
+    except ValueError as error:
+        raise ValueError(f'transform with decode="gpu": {error}') from None
     _, shape = chain.output
-    if shape is None or len(shape) != 3:
+    if shape is None:
         raise ValueError(
-            'decode="gpu" makes images of one size; end the crops with one, such as RandomResizedCrop'
+            'transform with decode="gpu": images have to become equally large; '
+            "add a step such as RandomResizedCrop(224)"
         )
-    height, width = (shape[1], shape[2]) if shape[0] == 3 else (shape[0], shape[1])
-    return height, width
+    return shape[0], shape[1]

@@ -112,8 +112,6 @@ _TYPES = {
     torch.bfloat16: "__nv_bfloat16",
     torch.uint8: "unsigned char",
 }
-#: A window is the address of an image and twelve int32.
-WINDOW_NUMBERS = 12
 _THREADS = 256
 
 
