@@ -18,7 +18,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from . import _native
 from .decode import Failure, Outcome, Source, Work
@@ -135,10 +135,19 @@ class Ended(Pending):
         return "nothing"
 
 
+class Giver(Protocol):
+    """Who gives out batches: the engine, or another feed."""
+
+    def next(self, timeout: float | None) -> Any: ...
+    def waiting_for(self) -> str: ...
+    def stats(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+
 class Ahead(Feed):
     """Has a thread that takes batches from the engine and gives them to whoever works."""
 
-    def __init__(self, loader: _native.Loader, depth: int, staging: int) -> None:
+    def __init__(self, loader: Giver, depth: int, staging: int) -> None:
         self._loader = loader
         self._depth = depth
         self._room = staging // 2
@@ -150,7 +159,7 @@ class Ahead(Feed):
         self._thread = threading.Thread(target=self._run, name="belady-feed", daemon=True)
 
     @abstractmethod
-    def submit(self, batch: _native.Batch) -> Pending:
+    def submit(self, batch: Any) -> Pending:
         """Begins to work on a batch."""
 
     def start(self) -> None:

@@ -10,7 +10,8 @@ A part is a member of a WebDataset sample ("jpg", "jpg;png") or a feature of a `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from . import _native, arrays
@@ -42,6 +43,24 @@ class Transform:
     def native(self) -> bool:
         """Whether all of it runs without Python."""
         return all(field.chain.native for field in self.fields)
+
+    @property
+    def is_one_native_image(self) -> bool:
+        """Whether it makes one image of a whole sample, beside its label."""
+        only = self.fields[0]
+        return self.native and self._beside_label and only.part is None and only.chain.whole is not None
+
+    def split(self, cut: Callable[[Chain], tuple[Chain, Any]]) -> tuple[Transform, dict[Any, Any]]:
+        """The same with the head of each chain, and the tails by the place or name of their field."""
+        heads = copy.copy(self)
+        heads.fields, tails = [], {}
+        keys = self._keys if self._keys is not None else range(len(self.fields))
+        for key, field in zip(keys, self.fields, strict=True):
+            head, tail = cut(field.chain)
+            heads.fields.append(field._replace(chain=head))
+            if tail is not None:
+                tails[key] = tail
+        return heads, tails
 
     # Natively, a batch at a time.
 

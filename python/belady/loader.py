@@ -67,6 +67,10 @@ class DataLoader:
       it. `collate_fn` gets a list of `(array, label)` then.
     - `labels`: a list by id, a mapping by path or id, or a function of the path, for labels that
       the dataset does not know.
+    - `device`: of torch ("cuda", "cuda:1") or of JAX (a device or a sharding). Batches are moved
+      there from pinned memory, ahead of use; pixels travel as bytes and are normalised there.
+      `memory_format`: "channels_last" for tensors on a device of torch. `decode="gpu"`: JPEG files
+      are decoded by the GPU too.
     - `num_threads`: threads that decode or transform; "auto" is one a core.
     - `cache`, `retries`, `read_timeout`, `metrics`: as for `belady.Engine`, which is made; or
       `engine`, one that is there. Without either the cache is a quarter of the free memory, at
@@ -107,9 +111,11 @@ class DataLoader:
         epochs: int | None = None,
         cache: Any = None,
         engine: Engine | None = None,
-        decode: Callable[..., Any] | None = None,
+        decode: Callable[..., Any] | str | None = None,
         transform: Any = None,
         labels: Any = None,
+        device: Any = None,
+        memory_format: Any = None,
         num_threads: int | str | None = "auto",
         rank: int | None = None,
         world_size: int | None = None,
@@ -465,7 +471,7 @@ class DataLoader:
         return bool(bad["skipped"] + bad["replaced"])
 
     def _pinned(self, value: Any) -> Any:
-        if not self._options.pin_memory:
+        if not self._options.pin_memory or self._options.placement is not None:
             return value
         from . import torch
 

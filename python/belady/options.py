@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import arguments, memory
 from .dataset import Dataset
@@ -20,6 +20,9 @@ from .engine import auto
 from .feed import decode_threads
 from .fields import Transform
 from .workers import context_of
+
+if TYPE_CHECKING:
+    from .device.placement import Placement
 
 POLICIES = ("belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster")
 ON_ERROR = ("raise", "skip", "replace")
@@ -37,6 +40,7 @@ class Options:
 
     decode: Callable[..., Any] | None
     transform: Transform | None
+    placement: Placement | None
     collate_fn: Callable[..., Any] | None
     workers: int
     threads: int
@@ -79,7 +83,9 @@ def checked(given: dict[str, Any], world: World) -> Options:
     arguments.flag(given["in_order"], "in_order")
     if not isinstance(given["pin_memory_device"], str):
         raise TypeError('pin_memory_device has to be text such as "cuda"')
-    decode, transform = _decode(given["decode"], given["transform"])
+    on_gpu = isinstance(given["decode"], str) and given["decode"] == "gpu"
+    decode, whole = _decode(None if on_gpu else given["decode"], given["transform"])
+    placement, transform = _placed(given, whole, on_gpu)
     collate_fn = arguments.function(given["collate_fn"], "collate_fn", "a list of samples")
     _refuse_with_bytes(collate_fn, given)
     on_error = arguments.choice(given["on_error"], "on_error", ON_ERROR)
@@ -92,6 +98,7 @@ def checked(given: dict[str, Any], world: World) -> Options:
     return Options(
         decode=decode,
         transform=transform,
+        placement=placement,
         collate_fn=collate_fn,
         workers=workers,
         threads=decode_threads(auto(given["num_threads"], "num_threads"), world.local_size),
@@ -108,16 +115,31 @@ def checked(given: dict[str, Any], world: World) -> Options:
         policy=arguments.choice(given["policy"], "policy", POLICIES),
         on_error=on_error,
         max_failures=max_failures,
-        writable=_writable(given["writable"], decode, transform, collate_fn, workers),
+        writable=on_gpu or _writable(given["writable"], decode, transform, collate_fn, workers),
         cache_share=arguments.share(given["cache_share"], "cache_share"),
         trace=_trace(given["trace"]),
     )
 
 
+def _placed(
+    given: dict[str, Any], transform: Transform | None, on_gpu: bool
+) -> tuple[Placement | None, Transform | None]:
+    """Where batches go, and what of the transform is done before."""
+    if given["device"] is None and given["memory_format"] is None and not on_gpu:
+        return None, transform
+    from .device.placement import placed
+
+    return placed(
+        given["device"],
+        given["memory_format"],
+        transform,
+        on_gpu=on_gpu,
+        collates=given["collate_fn"] is not None,
+    )
+
+
 def _decode(decode: object, transform: object) -> tuple[Callable[..., Any] | None, Transform | None]:
     """Who makes something of a sample's bytes: a function, or a transform."""
-    if decode == "gpu":
-        raise ValueError('decode="gpu" is not there yet; transform with belady.transforms instead')
     if transform is None:
         return arguments.function(decode, "decode", "a sample's bytes and its label"), None
     if decode is not None:

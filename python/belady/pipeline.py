@@ -70,7 +70,7 @@ class Pipeline:
                 applied=_applied(options.transform, seed, start.epoch),
                 labels=labels,
             )
-            self._feed = _feed(native, self.work, options, seed, start.epoch)
+            self._feed = _placed_feed(native, self.work, options, seed, start.epoch)
         except BaseException:
             native.close()
             raise
@@ -121,6 +121,23 @@ def _applied(transform: Transform | None, seed: int, first_epoch: int) -> Applie
     return Applied(transform, seed, first_epoch)
 
 
+def _placed_feed(
+    native: _native.Loader, work: Work, options: Options, seed: int, first_epoch: int
+) -> Feed:
+    placement = options.placement
+    if placement is None:
+        return _feed(native, work, options, seed, first_epoch)
+    if placement.gpu_decode is not None:
+        inner: Feed = Direct(native, Work(None, None, options.on_error))
+    else:
+        inner = _feed(native, work, options, seed, first_epoch)
+    try:
+        return placement.feed(inner, work, seed, first_epoch)
+    except BaseException:
+        inner.close()
+        raise
+
+
 def _feed(
     native: _native.Loader, work: Work, options: Options, seed: int, first_epoch: int
 ) -> Feed:
@@ -131,6 +148,7 @@ def _feed(
             threads=options.threads,
             depth=options.prefetch,
             on_error=options.on_error,
+            on_block=None if options.placement is None else options.placement.on_block(),
             first_epoch=first_epoch,
         )
         return Transformed(transformer, options.transform, work)

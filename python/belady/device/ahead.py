@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from .. import _native
-from ..decode import Outcome
+from ..decode import Outcome, Source
 from ..feed import Ahead, Feed, Pending, Taken
 
 
@@ -29,9 +28,8 @@ class OnDevice(Ahead):
         super().__init__(feed, depth, staging=0)
         self._mover = mover
 
-    def submit(self, batch: Any) -> Pending:
-        taken: Taken = batch
-        return _Moving(taken[0], self._mover, self._mover.begin(taken))
+    def submit(self, batch: Taken) -> Pending:
+        return _Moving(batch[0], self._mover, self._mover.begin(batch))
 
     def close(self) -> None:
         super().close()
@@ -41,7 +39,7 @@ class OnDevice(Ahead):
 class _Moving(Pending):
     """A batch on its way."""
 
-    def __init__(self, batch: _native.Batch, mover: Mover, moving: Any) -> None:
+    def __init__(self, batch: Source, mover: Mover, moving: Any) -> None:
         self._batch = batch
         self._mover = mover
         self._moving = moving

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils.dlpack
 
 from .. import _native
 from ..collate import collate
@@ -23,7 +24,7 @@ from ..decode import Failure, Outcome, Work, kept_positions
 from ..errors import BeladyError
 from ..feed import Taken
 from . import kernels
-from .onto_torch import Finish, Held, Moving, on_tensors
+from .onto_torch import Finish, Held, Moving, on_tensors, side_stream
 
 #: A window as the kernel reads it: an address and twelve numbers.
 _WINDOW = struct.Struct("<q12i")
@@ -54,7 +55,10 @@ class GpuDecode:
         finish: Finish,
         work: Work,
     ) -> None:
-        from torchvision.io import ImageReadMode, decode_jpeg
+        from torchvision.io import (  # type: ignore[import-untyped]
+            ImageReadMode,
+            decode_jpeg,
+        )
 
         #: All steps before the tail: what it makes is a finished image of bytes.
         self._chain = _native.Chain(json.dumps(list(steps)))
@@ -64,7 +68,7 @@ class GpuDecode:
         self._draws = draws
         self._finish = finish
         self._work = work
-        self._stream = torch.cuda.Stream(device)
+        self._stream = side_stream(device)
         self._held = Held()
         self._decode_jpeg: Any = decode_jpeg
         self._rgb = ImageReadMode.RGB
@@ -129,7 +133,7 @@ class GpuDecode:
             array = self._chain.run(sample, self._draws.seed, epoch, id_)
         except BeladyError as error:
             return Failure(at, None, "", str(error))
-        pixels: torch.Tensor = torch.from_dlpack(array)
+        pixels: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
         height, width = self._size
         planes = pixels.permute(2, 0, 1).contiguous().to(self._device)
         return Image(planes, [0, 0, width, height, width, height, 0, 0, 0, 0])
@@ -138,17 +142,14 @@ class GpuDecode:
         failures = [image for image in images if isinstance(image, Failure)]
         if failures and self._work.on_error == "raise":
             return Outcome(None, [], failures)
-        kept = kept_positions(images, self._work.on_error) if failures else None
-        chosen = [images[at] for at in kept] if kept is not None else images
+        kept = kept_positions(images, self._work.on_error)
+        chosen = [images[at] for at in kept]
         if not chosen:
-            return Outcome(None, [], failures)
-        into = self._finish.room(len(chosen), 3, *self._size)
-        kernels.resample(
-            self._windows(chosen), into, self._finish.means, self._finish.deviations
-        )
+            return Outcome(None, kept, failures)
+        into = self._finish.room(len(chosen), *self._size)
+        kernels.resample(self._windows(chosen), into, self._finish.table)
         labels = self._work.labels(batch)
-        if kept is not None:
-            labels = [labels[at] for at in kept]
+        labels = [labels[at] for at in kept]
         value = [self._finish.shown(into), on_tensors(collate(labels), self._moved)]
         return Outcome(value, kept, failures)
 

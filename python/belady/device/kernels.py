@@ -1,6 +1,7 @@
 """Two kernels for CUDA, compiled by torch when they are first used (NVRTC; no compiler is needed).
 
-`normalise` makes numbers of the bytes of a batch in one pass over memory. `resample` crops,
+`normalise` makes numbers of the bytes of a batch in one pass over memory. What a byte becomes is
+looked up in a table [C, 256]. `resample` crops,
 resizes, flips and normalises a batch of images of different sizes in one launch, where
 torchvision takes some ten launches for each image. Its filter is the antialiased bilinear one of
 torchvision and PIL, with their rounding to a byte after each pass.
@@ -13,26 +14,15 @@ from typing import Any
 
 import torch
 
-_COMMON = r"""
+_HEADERS = """
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-
-__device__ __forceinline__ void keep(float* to, float value) { *to = value; }
-__device__ __forceinline__ void keep(__half* to, float value) { *to = __float2half_rn(value); }
-__device__ __forceinline__ void keep(__nv_bfloat16* to, float value) { *to = __float2bfloat16_rn(value); }
-__device__ __forceinline__ void keep(unsigned char* to, float value) { *to = (unsigned char)value; }
-
-// As torch does it on the CPU: each operation rounded on its own. A deviation of zero leaves the byte.
-__device__ __forceinline__ float normal(float value, float mean, float deviation) {
-    if (deviation == 0.0f) return value;
-    return __fdiv_rn(__fsub_rn(__fdiv_rn(value, 255.0f), mean), deviation);
-}
 """
 
 _NORMALISE = r"""
-extern "C" __global__ void normalise(const unsigned char* from, OUT* into, const float* means,
-                                     const float* deviations, long long pixels, long long plane,
-                                     int channels, int from_planes, int into_planes) {
+extern "C" __global__ void normalise(const unsigned char* from, OUT* into, const OUT* table,
+                                     long long pixels, long long plane, int channels,
+                                     int into_planes) {
     // One thread a pixel; `pixels` of the whole batch, `plane` of one image.
     const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= pixels) return;
@@ -40,8 +30,7 @@ extern "C" __global__ void normalise(const unsigned char* from, OUT* into, const
     for (int channel = 0; channel < channels; ++channel) {
         const long long planar = (image * channels + channel) * plane + within;
         const long long side_by_side = at * channels + channel;
-        const float value = from[from_planes ? planar : side_by_side];
-        keep(into + (into_planes ? planar : side_by_side), normal(value, means[channel], deviations[channel]));
+        into[into_planes ? planar : side_by_side] = table[channel * 256 + from[side_by_side]];
     }
 }
 """
@@ -61,8 +50,8 @@ __device__ __forceinline__ float weight(int at, float centre, float wide) {
     return fmaxf(0.0f, 1.0f - fabsf((at - centre + 0.5f) / wide));
 }
 
-extern "C" __global__ void resample(const Window* windows, OUT* into, const float* means,
-                                    const float* deviations, int height, int width, int into_planes) {
+extern "C" __global__ void resample(const Window* windows, OUT* into, const OUT* table,
+                                    int height, int width, int into_planes) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
     const int y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
@@ -101,7 +90,7 @@ extern "C" __global__ void resample(const Window* windows, OUT* into, const floa
         const long long place = into_planes
             ? (((long long)blockIdx.z * 3 + channel) * height + y) * width + x
             : (((long long)blockIdx.z * height + y) * width + x) * 3 + channel;
-        keep(into + place, normal(value, means[channel], deviations[channel]));
+        into[place] = table[channel * 256 + (int)value];
     }
 }
 """
@@ -110,7 +99,6 @@ _TYPES = {
     torch.float32: "float",
     torch.float16: "__half",
     torch.bfloat16: "__nv_bfloat16",
-    torch.uint8: "unsigned char",
 }
 _THREADS = 256
 
@@ -122,46 +110,27 @@ def available(device: torch.device) -> bool:
 
 @functools.cache
 def _kernel(name: str, dtype: torch.dtype) -> Any:
-    source = _COMMON + {"normalise": _NORMALISE, "resample": _RESAMPLE}[name]
+    source = _HEADERS + {"normalise": _NORMALISE, "resample": _RESAMPLE}[name]
     return torch.cuda._compile_kernel(source.replace("OUT*", f"{_TYPES[dtype]}*"), name)
 
 
-def normalise(
-    batch: torch.Tensor, into: torch.Tensor, means: torch.Tensor, deviations: torch.Tensor
-) -> None:
-    """Bytes [B, H, W, C] (or [B, C, H, W]) into numbers [B, C, H, W] of any memory format."""
-    from_planes = batch.shape[1:] == into.shape[1:]
+def normalise(batch: torch.Tensor, into: torch.Tensor, table: torch.Tensor) -> None:
+    """Bytes [B, H, W, C] into numbers [B, C, H, W] of either memory format."""
     images, channels, height, width = into.shape
     plane = height * width
     blocks = -(-images * plane // _THREADS)
     if blocks == 0:
         return
-    _kernel("normalise", into.dtype)(
-        (blocks, 1, 1),
-        (_THREADS, 1, 1),
-        (
-            batch,
-            into,
-            means,
-            deviations,
-            images * plane,
-            plane,
-            channels,
-            int(from_planes),
-            int(into.is_contiguous()),
-        ),
-    )
+    planes = int(into.is_contiguous())
+    numbers = (batch, into, table, images * plane, plane, channels, planes)
+    _kernel("normalise", into.dtype)((blocks, 1, 1), (_THREADS, 1, 1), numbers)
 
 
-def resample(
-    windows: torch.Tensor, into: torch.Tensor, means: torch.Tensor, deviations: torch.Tensor
-) -> None:
-    """Images of RGB planes, one a window, into numbers [B, 3, H, W] of any memory format."""
+def resample(windows: torch.Tensor, into: torch.Tensor, table: torch.Tensor) -> None:
+    """Images of RGB planes, one a window, into numbers [B, 3, H, W] of either memory format."""
     images, _, height, width = into.shape
     if images == 0:
         return
-    _kernel("resample", into.dtype)(
-        (-(-width // 32), -(-height // 8), images),
-        (32, 8, 1),
-        (windows, into, means, deviations, height, width, int(into.is_contiguous())),
-    )
+    blocks = (-(-width // 32), -(-height // 8), images)
+    numbers = (windows, into, table, height, width, int(into.is_contiguous()))
+    _kernel("resample", into.dtype)(blocks, (32, 8, 1), numbers)

@@ -10,29 +10,29 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ..batch import Batch
+from .. import _native, arrays
 from ..decode import Outcome
 from ..feed import Taken
 from .tail import Tail
 
 
 class JaxMover:
-    """Moves whatever arrays a batch has; the first field is finished as `tail` says."""
+    """Moves whatever arrays a batch has, and finishes the fields that have a tail."""
 
-    def __init__(self, device: Any, tail: Tail | None) -> None:
+    def __init__(self, device: Any, tails: dict[Any, Tail]) -> None:
         self._device = device
-        self._finish = None if tail is None else finish(tail)
+        self._finish = {key: finish(tail) for key, tail in tails.items()}
 
     def begin(self, taken: Taken) -> Outcome:
         outcome = taken[1]
         if outcome.value is None:
             return outcome
-        moved = jax.device_put(tuple(outcome.value), self._device)
-        if self._finish is not None:
-            moved = (self._finish(moved[0]), *moved[1:])
-        kind = type(outcome.value)
-        return outcome._replace(value=kind(moved) if kind in (Batch, list, tuple) else moved)
+        moved = _moved(outcome.value, self._device)
+        for key, finish_ in self._finish.items():
+            moved[key] = finish_(moved[key])
+        return outcome._replace(value=moved)
 
     def arrived(self, moving: Outcome) -> Outcome:
         return moving
@@ -41,12 +41,27 @@ class JaxMover:
         return
 
 
+def _moved(value: Any, device: Any) -> Any:
+    """Everything that JAX takes for an array, within lists and dicts too."""
+    if isinstance(value, dict):
+        return {key: _moved(item, device) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        if all(isinstance(item, int | float) for item in value):
+            return jax.device_put(np.asarray(value), device)
+        return [_moved(item, device) for item in value]
+    if isinstance(value, _native.Array):
+        return jax.device_put(arrays.of_numpy(value), device)
+    if hasattr(value, "__array__") or isinstance(value, jax.Array):
+        return jax.device_put(np.asarray(value) if not isinstance(value, jax.Array) else value, device)
+    return value
+
+
 def finish(tail: Tail) -> Any:
     """Bytes [B, H, W, C] become numbers, by a function that JAX compiles."""
-    mean, std = jnp.asarray(tail.mean, jnp.float32), jnp.asarray(tail.std, jnp.float32)
+    table = jnp.asarray(arrays.of_numpy(tail.table)[0].T)
+    axis = -1 if tail.layout == "HWC" else 1
 
     def run(batch: Any) -> Any:
-        numbers = ((batch.astype(jnp.float32) / 255 - mean) / std).astype(tail.dtype)
-        return numbers if tail.layout == "HWC" else numbers.transpose(0, 3, 1, 2)
+        return jnp.stack([row[batch[..., at]] for at, row in enumerate(table)], axis=axis)
 
     return jax.jit(run)

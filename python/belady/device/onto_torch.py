@@ -6,11 +6,13 @@ copied from must stay as it is until the copy has ended, so it is held on to unt
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils.dlpack
 
 from ..batch import Batch
 from ..decode import Outcome
@@ -43,7 +45,7 @@ class Held:
 
     def until(self, there: torch.cuda.Event, value: Any) -> None:
         """Lets go of what is no longer needed, and holds on to this."""
-        while self._held and self._held[0][0].query():
+        while self._held and self._held[0][0].query():  # type: ignore[no-untyped-call]
             self._held.popleft()
         self._held.append((there, value))
 
@@ -54,15 +56,14 @@ class Held:
 
 
 class TorchMover:
-    """Moves whatever tensors a batch has; the first field is finished as `tail` says."""
+    """Moves whatever tensors a batch has, and finishes the fields that have a tail."""
 
     def __init__(
-        self, device: torch.device, tail: Tail | None, memory_format: torch.memory_format
+        self, device: torch.device, tails: dict[Any, Tail], layout: torch.memory_format
     ) -> None:
         self._device = device
-        self._tail = tail
-        self._finish = Finish(tail, device, memory_format) if tail is not None else None
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._finish = {key: Finish(tail, device, layout) for key, tail in tails.items()}
+        self._stream = side_stream(device) if device.type == "cuda" else None
         self._held = Held()
 
     def begin(self, taken: Taken) -> Moving:
@@ -79,11 +80,9 @@ class TorchMover:
 
     def _moved(self, value: Any) -> Any:
         moved = on_tensors(value, lambda tensor: tensor.to(self._device, non_blocking=True))
-        if self._finish is None:
-            return moved
-        first, *rest = moved
-        made = (self._finish(first), *rest)
-        return Batch(made) if isinstance(value, Batch) else type(value)(made)
+        for key, finish in self._finish.items():
+            moved[key] = finish(moved[key])
+        return moved
 
     def arrived(self, moving: Moving) -> Outcome:
         return moving.arrived(self._device)
@@ -95,24 +94,21 @@ class TorchMover:
 class Finish:
     """The end of a chain on the device: bytes [B, H, W, C] become numbers."""
 
-    def __init__(
-        self, tail: Tail, device: torch.device, memory_format: torch.memory_format
-    ) -> None:
-        self.dtype: torch.dtype = getattr(torch, tail.dtype)
-        self.means = torch.tensor(tail.mean, device=device)
-        self.deviations = torch.tensor(tail.std, device=device)
+    def __init__(self, tail: Tail, device: torch.device, layout: torch.memory_format) -> None:
+        table: torch.Tensor = torch.utils.dlpack.from_dlpack(tail.table)
+        #: What a byte becomes in each channel, [C, 256].
+        self.table = table[0].T.contiguous().to(device)
         self._channels_last = tail.layout == "HWC"
-        self._format = memory_format
+        self._layout = torch.channels_last if self._channels_last else layout
         self._compiled = kernels.available(device)
 
-    def room(self, images: int, channels: int, height: int, width: int) -> torch.Tensor:
+    def room(self, images: int, height: int, width: int) -> torch.Tensor:
         """Where a batch [B, C, H, W] will be."""
-        layout = torch.channels_last if self._channels_last else self._format
         return torch.empty(
-            (images, channels, height, width),
-            dtype=self.dtype,
-            device=self.means.device,
-            memory_format=layout,
+            (images, len(self.table), height, width),
+            dtype=self.table.dtype,
+            device=self.table.device,
+            memory_format=self._layout,
         )
 
     def shown(self, made: torch.Tensor) -> torch.Tensor:
@@ -120,15 +116,12 @@ class Finish:
         return made.permute(0, 2, 3, 1) if self._channels_last else made
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        images, height, width, channels = batch.shape
-        into = self.room(images, channels, height, width)
+        into = self.room(*batch.shape[:3])
         if self._compiled:
-            kernels.normalise(batch, into, self.means, self.deviations)
+            kernels.normalise(batch, into, self.table)
         else:
-            planes = batch.permute(0, 3, 1, 2).to(torch.float32).div_(255)
-            shape = (1, channels, 1, 1)
-            planes.sub_(self.means.view(shape)).div_(self.deviations.view(shape))
-            into.copy_(planes)
+            for channel, numbers in enumerate(self.table):
+                into[:, channel] = numbers[batch[..., channel].long()]
         return self.shown(into)
 
 
@@ -149,13 +142,20 @@ def on_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     return value
 
 
-def pin(address: int, length: int) -> None:
-    """Pins a block of memory, so that a GPU can fetch from it while the processor works."""
-    error = torch.cuda.cudart().cudaHostRegister(address, length, 0)  # type: ignore[no-untyped-call]
-    if int(error) != 0:
-        raise RuntimeError(f"pinning {length} bytes failed: {error}")
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream beside the one that computes."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def unpin(address: int) -> None:
-    """Undoes `pin`."""
-    torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
+def memory_format(name: str | None) -> torch.memory_format:
+    """By name."""
+    return torch.channels_last if name == "channels_last" else torch.contiguous_format
+
+
+def pin_or_unpin(address: int, length: int, here: bool) -> None:
+    """Pins memory, from which a GPU then fetches while the processor works; or undoes it."""
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    error = runtime.cudaHostRegister(address, length, 0) if here else runtime.cudaHostUnregister(address)
+    if here and int(error) != 0:
+        # Copies from it are slower, and right all the same.
+        warnings.warn(f"{length} bytes could not be pinned: {error}", stacklevel=2)

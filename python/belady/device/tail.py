@@ -6,36 +6,47 @@ that is left to the device: a quarter of the bytes is moved, or half of them for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-_FLOATS = ("float32", "float16", "bfloat16")
+from .. import _native
+from ..transforms.chain import Chain
+from ..transforms.compose import as_json_text
+from ..transforms.numbers import Normalize, ToTensor
 
 
 class Tail(NamedTuple):
-    """What is left to do with pixels: `(x / 255 - mean) / std`."""
+    """What is left to do with pixels."""
 
-    dtype: str
+    #: Of what comes out.
     layout: str
-    mean: list[float]
-    std: list[float]
+    #: What each byte becomes in each channel [256, C]: exactly what the processor would make of it.
+    table: _native.Array
 
 
-def split(steps: Sequence[dict[str, Any]], channels: int) -> tuple[list[dict[str, Any]], Tail | None]:
-    """The steps for the processor, and what is left for the device.
+def split(chain: Chain) -> tuple[Chain, Tail | None]:
+    """The chain for the processor, which gives bytes [H, W, C], and what is left for the device;
+    the chain itself if nothing can be left, or the shape of what comes out is not known.
 
-    >>> steps = [{"op": "Decode"}, {"op": "ToTensor", "dtype": "float32", "layout": "CHW"}]
-    >>> split(steps, channels=1)
-    ([{'op': 'Decode'}, {'op': 'ToTensor', 'dtype': 'uint8', 'layout': 'HWC'}], \
-Tail(dtype='float32', layout='CHW', mean=[0.0], std=[1.0]))
+    >>> from belady import transforms as T
+    >>> chain, tail = split(Chain([T.Decode(), T.CenterCrop(4), T.ToTensor()]))
+    >>> chain.steps[-1], tail.layout, tail.table.shape
+    (ToTensor(dtype='uint8', layout='HWC'), 'CHW', (1, 256, 3))
     """
-    kept = list(steps)
-    mean, std = [0.0] * channels, [1.0] * channels
-    if kept and kept[-1]["op"] == "Normalize":
-        normalize = kept.pop()
-        mean, std = list(normalize["mean"]), list(normalize["std"])
-    if not kept or kept[-1]["op"] != "ToTensor" or kept[-1]["dtype"] not in _FLOATS:
-        return list(steps), None
-    tensor = kept.pop()
-    kept.append({"op": "ToTensor", "dtype": "uint8", "layout": "HWC"})
-    return kept, Tail(tensor["dtype"], tensor["layout"], mean, std)
+    whole = chain.whole if chain.native else None
+    shape = None if whole is None else whole.output[1]
+    steps = list(chain.steps)
+    last = steps.pop() if steps else None
+    normalize = [last] if isinstance(last, Normalize) else []
+    tensor = steps.pop() if normalize and steps else last
+    if not isinstance(tensor, ToTensor) or tensor.dtype == "uint8" or shape is None:
+        return chain, None
+    channels = shape[0] if tensor.layout == "CHW" else shape[2]
+    table = _table([ToTensor(tensor.dtype, "HWC"), *normalize], channels)
+    return Chain([*steps, ToTensor("uint8", "HWC")]), Tail(tensor.layout, table)
+
+
+def _table(steps: list[Any], channels: int) -> _native.Array:
+    """All bytes through the last steps, as an image of one row."""
+    row = bytes(byte for byte in range(256) for _ in range(channels))
+    chain = _native.Chain(as_json_text(steps), before=1)
+    return chain.run_array(row, "uint8", (1, 256, channels), 0, 0, 0)

@@ -1,0 +1,142 @@
+"""Where batches go: what `device=`, `memory_format=` and `decode="gpu"` of a loader say."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from ..decode import Work
+from ..feed import Feed
+from ..fields import Transform
+from .ahead import Mover, OnDevice
+from .tail import Tail, split
+
+#: Batches that are on their way to the device, or wait there.
+_AHEAD = 2
+
+
+class Placement(NamedTuple):
+    """A device, and what is done there."""
+
+    #: Of torch, or of JAX: a device or a sharding.
+    device: Any
+    #: "channels_last", or None for torch's own.
+    memory_format: str | None
+    #: The transform whose files the GPU decodes, if it does.
+    gpu_decode: Transform | None
+    #: What is left of the fields of a batch, by their place or name.
+    tails: dict[Any, Tail]
+
+    @property
+    def is_jax(self) -> bool:
+        """Whether the device is one of JAX."""
+        return type(self.device).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+    def on_block(self) -> Any:
+        """What is to be told of the memory that batches are made in: CUDA wants it pinned."""
+        if self.is_jax or self.device.type != "cuda":
+            return None
+        from .onto_torch import pin_or_unpin
+
+        return pin_or_unpin
+
+    def feed(self, inner: Feed, work: Work, seed: int, first_epoch: int) -> OnDevice:
+        """What `inner` gives, on the device."""
+        feed = OnDevice(inner, self._mover(work, seed, first_epoch), _AHEAD)
+        feed.start()
+        return feed
+
+    def _mover(self, work: Work, seed: int, first_epoch: int) -> Mover:
+        if self.is_jax:
+            from .onto_jax import JaxMover
+
+            return JaxMover(self.device, self.tails)
+        from .onto_torch import Finish, TorchMover, memory_format
+
+        layout = memory_format(self.memory_format)
+        if self.gpu_decode is None:
+            return TorchMover(self.device, self.tails, layout)
+        from .gpu_decode import Draws, GpuDecode
+
+        steps = [step.as_json() for step in self.gpu_decode.fields[0].chain.steps]  # type: ignore[union-attr]
+        finish = Finish(self.tails[0], self.device, layout)
+        return GpuDecode(self.device, steps, Draws(seed, first_epoch), finish, work)
+
+
+def placed(
+    device: object,
+    memory_format: object,
+    transform: Transform | None,
+    *,
+    on_gpu: bool,
+    collates: bool,
+) -> tuple[Placement | None, Transform | None]:
+    """Where batches go, and the transform that is left for the processor."""
+    if device is None:
+        for name, value in (("memory_format", memory_format), ("decode", "gpu" if on_gpu else None)):
+            if value is not None:
+                raise ValueError(f'{name}="{value}" is done on a device; say which: device="cuda"')
+        return None, transform
+    found = _device(device)
+    format_ = _memory_format(memory_format)
+    if on_gpu:
+        return _gpu_decoding(found, format_, transform, collates)
+    tails: dict[Any, Tail] = {}
+    if transform is not None and not collates:
+        # A function of the user's gets what the chain promises.
+        transform, tails = transform.split(split)
+    return Placement(found, format_, None, tails), transform
+
+
+def _gpu_decoding(
+    device: Any, memory_format: str | None, transform: Transform | None, collates: bool
+) -> tuple[Placement, None]:
+    from . import kernels
+    from .gpu_decode import image_size
+
+    if getattr(device, "type", None) != "cuda" or not kernels.available(device):
+        raise ValueError(f'decode="gpu" needs torch with CUDA and NVRTC, and device="cuda", not {device}')
+    if transform is None or not transform.is_one_native_image or collates:
+        raise ValueError(
+            'decode="gpu" makes one image of a whole sample, beside its label: give a transform such '
+            "as belady.transforms.imagenet_train(224), without fields, functions and collate_fn"
+        )
+    try:
+        import torchvision.io  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError:
+        raise ValueError('decode="gpu" uses torchvision: pip install torchvision') from None
+    rest, tails = transform.split(split)
+    if 0 not in tails:
+        raise ValueError('decode="gpu" gives floats; end the transform with ToTensor and Normalize')
+    whole = rest.fields[0].chain.whole
+    assert whole is not None
+    image_size(whole)
+    return Placement(device, memory_format, rest, tails), None
+
+
+def _device(device: Any) -> Any:
+    if type(device).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return device
+    try:
+        import torch
+    except ImportError:
+        raise ValueError("device is one of torch or JAX; install torch, or leave it out") from None
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f'device has to be one such as "cuda" or "cuda:1": {reason}') from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f'device="{found}", but torch finds no GPU; leave it out, or ask nvidia-smi')
+    if found.type == "cuda" and found.index is None:
+        found = torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+def _memory_format(value: object) -> str | None:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and value in (torch.channels_last, torch.contiguous_format):
+        return "channels_last" if value == torch.channels_last else None
+    if value in (None, "channels_last"):
+        return None if value is None else "channels_last"
+    raise ValueError(f'memory_format has to be "channels_last" or None, not {value!r}')
