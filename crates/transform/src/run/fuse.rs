@@ -5,17 +5,16 @@
 //! - flips move towards the end, where laying out the tensor does them on its way; a crop or a
 //!   padding that a flip passes is mirrored. They stop before a resize, whose rounding knows left
 //!   from right;
-//! - crops that follow each other become one, and a crop before a resize becomes the part that is
-//!   resized, so that nothing is copied;
-//! - a crop at the beginning, or the part of a first resize, is all that has to be decoded
-//!   ([`region`]).
+//! - crops that follow each other become one. A crop before a resize becomes the part that is
+//!   resized, and one behind it the window that is made, so that nothing is copied or made in vain.
 //!
-//! What comes out is the same, bit for bit; the tests hold it against doing one step after another.
+//! What the first of them needs is then all that has to be decoded. What comes out is the same, bit for bit; the tests hold it against doing one step after another.
 
 use super::op::Op;
 use crate::geometry;
 use crate::image::Rect;
 use crate::ops::Flip;
+use crate::ops::resize::Resize;
 
 /// Rewrites `ops`, which work on an image of this size. Gives the flip that is left to be done at
 /// the end.
@@ -23,24 +22,6 @@ pub fn fuse(ops: &mut Vec<Op>, size: (u32, u32)) -> Flip {
     let flip = move_flips(ops, size);
     merge_crops(ops);
     flip
-}
-
-/// The part of the image that has to be decoded, if it is not all of it.
-pub fn region(ops: &[Op], (width, height): (u32, u32)) -> Option<Rect> {
-    match ops.first() {
-        Some(&Op::Crop(part) | &Op::Resize { part, .. }) => {
-            (part != Rect::whole(width, height)).then_some(part)
-        }
-        _ => None,
-    }
-}
-
-/// Lets the first op work on the decoded part, which covers its region, as it would on all.
-pub fn shift(ops: &mut [Op], covered: Rect) {
-    if let Some(Op::Crop(part) | Op::Resize { part, .. }) = ops.first_mut() {
-        part.left -= covered.left;
-        part.top -= covered.top;
-    }
 }
 
 fn move_flips(ops: &mut Vec<Op>, size: (u32, u32)) -> Flip {
@@ -69,8 +50,8 @@ fn move_flips(ops: &mut Vec<Op>, size: (u32, u32)) -> Flip {
                     std::mem::swap(top, bottom);
                 }
             }
-            &mut Op::Resize { width, height, .. } => {
-                size = (width, height);
+            Op::Resize(resize) => {
+                size = (resize.width, resize.height);
                 if pending != Flip::default() {
                     ops.insert(at, Op::Flip(std::mem::take(&mut pending)));
                     at += 1;
@@ -96,17 +77,31 @@ fn mirror(part: &mut Rect, (width, height): (u32, u32), flip: Flip) {
 fn merge_crops(ops: &mut Vec<Op>) {
     let mut at = 1;
     while at < ops.len() {
-        let Op::Crop(outer) = ops[at - 1] else {
-            at += 1;
-            continue;
-        };
-        match &mut ops[at] {
-            Op::Crop(part) | Op::Resize { part, .. } => {
-                part.left += outer.left;
-                part.top += outer.top;
-                ops.remove(at - 1);
+        match merged(ops[at - 1], ops[at]) {
+            Some(one) => {
+                ops[at - 1] = one;
+                ops.remove(at);
             }
-            _ => at += 1,
+            None => at += 1,
         }
     }
+}
+
+/// Both in one, if they can be.
+fn merged(first: Op, second: Op) -> Option<Op> {
+    match (first, second) {
+        (Op::Crop(outer), Op::Crop(inner)) => Some(Op::Crop(within(outer, inner))),
+        (Op::Crop(outer), Op::Resize(resize)) => {
+            Some(Op::Resize(Resize { part: within(outer, resize.part), ..resize }))
+        }
+        (Op::Resize(resize), Op::Crop(inner)) => {
+            Some(Op::Resize(Resize { window: within(resize.window, inner), ..resize }))
+        }
+        _ => None,
+    }
+}
+
+/// A part of a part.
+fn within(outer: Rect, inner: Rect) -> Rect {
+    Rect { left: outer.left + inner.left, top: outer.top + inner.top, ..inner }
 }

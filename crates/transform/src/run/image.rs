@@ -60,8 +60,10 @@ pub fn run<'s>(
             #[cfg(test)]
             Way::StepByStep => Flip::default(),
         };
-        scratch.open(picture, image, way, &mut ops)?;
-        ops.iter().try_for_each(|op| scratch.apply(op, steps.steps))?;
+        let mut origin = scratch.open(picture, image, way, &ops)?;
+        for op in &ops {
+            scratch.apply(op, std::mem::take(&mut origin), steps.steps)?;
+        }
         Ok(flip)
     });
     scratch.ops = ops;
@@ -69,36 +71,48 @@ pub fn run<'s>(
 }
 
 impl ImageScratch {
-    /// Has the pixels that the ops need; these then speak of the part that was decoded.
+    /// Has the pixels that the ops need. Gives from where on (x, y).
     fn open(
         &mut self,
         picture: Picture<'_>,
         image: Image,
         way: Way,
-        ops: &mut [Op],
-    ) -> Result<(), TransformError> {
+        ops: &[Op],
+    ) -> Result<(u32, u32), TransformError> {
         match picture {
             Picture::Encoded { bytes, wanted } => {
                 let region = match way {
-                    Way::Fused => fuse::region(ops, image.size.unwrap_or_default()),
+                    Way::Fused => self.region(ops, image),
                     #[cfg(test)]
                     Way::StepByStep => None,
                 };
                 let wanted = Wanted { region, ..wanted };
                 let covered = self.decoder.decode(bytes, &wanted, &mut self.pixels)?;
-                fuse::shift(ops, covered);
+                Ok((covered.left, covered.top))
             }
             Picture::Pixels(bytes) => {
                 let ((width, height), channels) =
                     (image.size.unwrap_or_default(), image.channels.unwrap_or_default());
                 self.pixels.shape(width, height, channels);
                 self.pixels.bytes.copy_from_slice(bytes);
+                Ok((0, 0))
             }
         }
-        Ok(())
     }
 
-    fn apply(&mut self, op: &Op, steps: &[Step]) -> Result<(), TransformError> {
+    /// The part of the image that has to be decoded, if it is not all of it.
+    fn region(&mut self, ops: &[Op], image: Image) -> Option<Rect> {
+        let region = match ops.first()? {
+            Op::Crop(part) => *part,
+            Op::Resize(resize) => self.resizer.needed(resize),
+            _ => return None,
+        };
+        let (width, height) = image.size?;
+        (region != Rect::whole(width, height)).then_some(region)
+    }
+
+    /// Does one of the ops to the pixels, which are those of the image from `origin` on.
+    fn apply(&mut self, op: &Op, origin: (u32, u32), steps: &[Step]) -> Result<(), TransformError> {
         let (from, into) = (&mut self.pixels, &mut self.next);
         match *op {
             Op::Flip(flip) => {
@@ -106,11 +120,15 @@ impl ImageScratch {
                 return Ok(());
             }
             Op::Jitter(jitter) => return apply_jitter(from, &jitter),
-            Op::Crop(part) if part == Rect::whole(from.width, from.height) => return Ok(()),
-            Op::Crop(part) => ops::crop(from, part, into)?,
-            Op::Resize { part, width, height, interpolation, antialias } => {
-                self.resizer.resize(from, part, width, height, interpolation, antialias, into)?;
+            Op::Crop(part) => {
+                let (left, top) = (part.left - origin.0, part.top - origin.1);
+                let part = Rect { left, top, ..part };
+                if part == Rect::whole(from.width, from.height) {
+                    return Ok(());
+                }
+                ops::crop(from, part, into)?;
             }
+            Op::Resize(ref resize) => self.resizer.resize_window(from, origin, resize, into)?,
             Op::Pad { padding, mode, filled_by } => {
                 let fill = match filled_by.map(|step| &steps[step]) {
                     Some(Step::Pad { fill, .. } | Step::RandomCrop { fill, .. }) => fill,

@@ -9,6 +9,7 @@ use crate::flow::Image;
 use crate::geometry::{self, Padding};
 use crate::image::Rect;
 use crate::ops::Flip;
+use crate::ops::resize::Resize;
 use crate::random::{self, Choice, Jitter};
 use crate::step::{Interpolation, PaddingMode, Step};
 
@@ -16,14 +17,7 @@ use crate::step::{Interpolation, PaddingMode, Step};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
     Crop(Rect),
-    /// Makes `part` of the image this large.
-    Resize {
-        part: Rect,
-        width: u32,
-        height: u32,
-        interpolation: Interpolation,
-        antialias: bool,
-    },
+    Resize(Resize),
     Pad {
         padding: Padding,
         mode: PaddingMode,
@@ -143,7 +137,8 @@ fn resize(
     ops: &mut Vec<Op>,
 ) {
     if (part.width, part.height) != (width, height) {
-        ops.push(Op::Resize { part, width, height, interpolation, antialias });
+        let window = Rect::whole(width, height);
+        ops.push(Op::Resize(Resize { part, width, height, window, interpolation, antialias }));
     }
 }
 

@@ -4,7 +4,10 @@
 //! as the largest of them leaves. Every output pixel has a window of the same number of pixels, a
 //! multiple of four so that kernels take four at a time; weights beyond a filter's support are 0.
 
+use std::ops::Range;
+
 use crate::ops::vectorised::vectorised;
+use crate::step::Interpolation;
 
 /// Pixels that kernels take at a time.
 pub(super) const GROUP: usize = 4;
@@ -62,10 +65,34 @@ impl Weights {
                 self.starts.push(neighbours(place, axis, weights));
             }
         }
-        self.end = self.starts.iter().max().map_or(0, |&start| start as usize) + self.window;
         self.precision = precision(self.exact.iter().fold(0.0, |a, &b| if b > a { b } else { a }));
         self.values.clear();
         all_rounded(&self.exact, self.precision, &mut self.values);
+        self.fill_group();
+    }
+
+    /// Forgets all output pixels but `count` from `first` on. Gives the part of the axis that
+    /// these need; windows then begin from there.
+    pub fn keep(&mut self, first: usize, count: usize) -> Range<u32> {
+        self.starts.truncate(first + count);
+        self.starts.drain(..first);
+        self.values.truncate((first + count) * self.window);
+        self.values.drain(..first * self.window);
+        let start = self.starts.iter().min().copied().unwrap_or(0);
+        let mut end = start;
+        for (first, weights) in self.starts.iter_mut().zip(self.values.chunks_exact(self.window)) {
+            let used = weights.iter().rposition(|&weight| weight != 0).map_or(1, |last| last + 1);
+            end = end.max(*first + used as u32);
+            *first -= start;
+        }
+        self.fill_group();
+        start..end
+    }
+
+    /// Kernels take [`GROUP`] output pixels at a time: the last one is there more than once, and
+    /// weighs nothing.
+    fn fill_group(&mut self) {
+        self.end = self.starts.iter().max().map_or(0, |&start| start as usize) + self.window;
         let last = self.starts.last().copied().unwrap_or(0);
         self.starts.resize(self.starts.len().next_multiple_of(GROUP), last);
         self.values.resize(self.starts.len() * self.window, 0);
@@ -104,6 +131,15 @@ impl Weights {
 }
 
 impl Filter {
+    /// That of an interpolation which has one.
+    pub fn of(interpolation: Interpolation) -> Option<Self> {
+        match interpolation {
+            Interpolation::Nearest => None,
+            Interpolation::Bilinear => Some(Self::Linear),
+            Interpolation::Bicubic => Some(Self::Cubic),
+        }
+    }
+
     fn support(self) -> f64 {
         match self {
             Self::Linear => 1.0,
