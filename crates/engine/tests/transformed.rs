@@ -325,7 +325,7 @@ fn play(scene: &Scene) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn every_batch_is_the_naive_transform_of_the_raw_one(scene in scenes()) {
