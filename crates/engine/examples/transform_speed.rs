@@ -105,7 +105,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
-            if let Next::Batch(made) = stage.next_batch_timeout(Duration::from_secs(60))? {
+            if let Next::Batch(made) = stage.next_batch_timeout(Duration::from_mins(1))? {
                 seen += made.samples.len() as u64;
             }
         }
