@@ -34,5 +34,5 @@ pub use draw::{Dice, Draw};
 pub use error::{ChainError, TransformError};
 pub use random::{Choice, Drawn, Jitter};
 pub use run::Scratch;
-pub use window::Window;
 pub use step::{Fill, Interpolation, Layout, Mode, PaddingMode, Size, Step};
+pub use window::Window;

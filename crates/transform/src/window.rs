@@ -43,19 +43,16 @@ impl Window {
                 (window.resized_width, window.resized_height) = (part.width, part.height);
                 rest
             }
-            [Op::Resize { part, width, height, .. }, rest @ ..] => {
-                window.part = *part;
-                (window.resized_width, window.resized_height) = (*width, *height);
+            [Op::Resize(resize), rest @ ..] => {
+                window.part = resize.part;
+                (window.resized_width, window.resized_height) = (resize.width, resize.height);
+                (window.from_left, window.from_top) = (resize.window.left, resize.window.top);
                 rest
             }
             all => all,
         };
-        match rest {
-            [] => {}
-            [Op::Crop(part)] => (window.from_left, window.from_top) = (part.left, part.top),
-            _ => return None,
-        }
-        Some(window)
+        // A crop behind a resize is part of it by now.
+        rest.is_empty().then_some(window)
     }
 }
 
@@ -65,9 +62,10 @@ pub(crate) fn obstacle(steps: &[Step]) -> Option<(usize, &'static str)> {
     let mut flipped = false;
     for (at, step) in steps.iter().enumerate() {
         let problem = match step {
-            Step::Decode { mode: Mode::Rgb, .. } | Step::CenterCrop { .. } => None,
+            Step::Decode { mode: Mode::Rgb, .. }
+            | Step::CenterCrop { .. }
+            | Step::RandomCrop { padding: None, pad_if_needed: false, .. } => None,
             Step::Decode { .. } => Some("only RGB comes from there"),
-            Step::RandomCrop { padding: None, pad_if_needed: false, .. } => None,
             Step::RandomHorizontalFlip { .. } | Step::RandomVerticalFlip { .. } => {
                 flipped = true;
                 None
