@@ -124,11 +124,7 @@ pub fn part<'py>(
 }
 
 /// What Python gives as an array, as the chain takes it.
-fn array_of(
-    data: &Bound<'_, PyAny>,
-    dtype: &str,
-    shape: Vec<usize>,
-) -> PyResult<transform::Array> {
+fn array_of(data: &Bound<'_, PyAny>, dtype: &str, shape: Vec<usize>) -> PyResult<transform::Array> {
     let dtype = Dtype::ALL.into_iter().find(|known| known.name() == dtype);
     let dtype = dtype.ok_or_else(|| wrong("arrays of this dtype cannot be transformed"))?;
     let buffer = PyUntypedBuffer::get(data)?;
