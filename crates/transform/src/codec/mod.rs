@@ -6,13 +6,21 @@
 //! says so by [`Wanted::region`], which for JPEG saves more than a quarter of the work: rows and
 //! columns outside are passed over.
 //!
-//! Pixels are those that Pillow gives for `Image.open(file).convert("RGB")` (or `"L"`), bit for bit
-//! except for lossy WebP. What Pillow refuses is refused here, what it lets pass passes.
+//! Pixels are those that Pillow gives for `Image.open(file).convert("RGB")` (or `"L"`), bit for bit,
+//! and what Pillow refuses is refused. The few exceptions are told where they are made.
 
+mod bmp;
 mod colour;
 mod exif;
+mod gif;
 mod jpeg;
 mod orientation;
+mod palette;
+mod png;
+mod webp;
+
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::TransformError;
 use crate::image::{Pixels, Rect};
@@ -24,6 +32,23 @@ pub use orientation::Orientation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Jpeg,
+    Png,
+    WebP,
+    Bmp,
+    Gif,
+}
+
+impl Format {
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jpeg => "JPEG",
+            Self::Png => "PNG",
+            Self::WebP => "WebP",
+            Self::Bmp => "BMP",
+            Self::Gif => "GIF",
+        }
+    }
 }
 
 /// What the header of a file says.
@@ -65,6 +90,10 @@ pub struct Wanted {
 pub fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
     match format(bytes)? {
         Format::Jpeg => jpeg::probe(bytes),
+        Format::Png => png::probe(bytes),
+        Format::WebP => guarded(Format::WebP, || webp::probe(bytes)),
+        Format::Bmp => bmp::probe(bytes),
+        Format::Gif => guarded(Format::Gif, || gif::probe(bytes)),
     }
 }
 
@@ -73,10 +102,14 @@ fn format(bytes: &[u8]) -> Result<Format, TransformError> {
     match bytes {
         [] => Err(TransformError("it is empty, where an image was expected".into())),
         [0xff, 0xd8, 0xff, ..] => Ok(Format::Jpeg),
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Ok(Format::Png),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Format::Gif),
+        [b'B', b'M', ..] => Ok(Format::Bmp),
         _ => {
             let start: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect();
             Err(TransformError(format!(
-                "it is not an image that can be decoded (JPEG): it starts with {}",
+                "it is not an image that can be decoded (JPEG, PNG, WebP, BMP, GIF): it starts with {}",
                 start.join(" ")
             )))
         }
@@ -89,6 +122,8 @@ pub struct Decoder {
     jpeg: jpeg::Decoder,
     /// Pixels as they lie in a file that has to be turned.
     lying: Pixels,
+    /// A frame of a GIF.
+    indices: Vec<u8>,
 }
 
 impl Decoder {
@@ -126,8 +161,16 @@ impl Decoder {
         into: &mut Pixels,
     ) -> Result<Rect, TransformError> {
         match info.format {
-            Format::Jpeg => self.jpeg.decode(bytes, info, mode, region, into),
+            Format::Jpeg => return self.jpeg.decode(bytes, info, mode, region, into),
+            Format::Png => guarded(info.format, || png::decode(bytes, info, into))?,
+            Format::WebP => guarded(info.format, || webp::decode(bytes, info, into))?,
+            Format::Bmp => bmp::decode(bytes, into)?,
+            Format::Gif => {
+                guarded(info.format, || gif::decode(bytes, info, &mut self.indices, into))?;
+            }
         }
+        colour::to_mode(into, mode);
+        Ok(Rect::whole(info.width, info.height))
     }
 }
 
@@ -151,4 +194,28 @@ fn check_size(info: &Info, wanted: &Wanted) -> Result<(), TransformError> {
         "it has {width} x {height} pixels, where {} x {} from ({}, {}) on are wanted",
         region.width, region.height, region.left, region.top
     )))
+}
+
+/// Runs a decoder that others wrote. One that panics on a hostile file is a bug, but it is no reason
+/// to end a training: the file is refused like others.
+fn guarded<T>(
+    format: Format,
+    decode: impl FnOnce() -> Result<T, TransformError>,
+) -> Result<T, TransformError> {
+    // What is half written is pixels and scratch memory, which nobody reads after an error.
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err(refused(format, "the decoder has given up")))
+}
+
+fn refused(format: Format, why: impl Display) -> TransformError {
+    TransformError(format!("it is a {} that cannot be decoded: {why}", format.name()))
+}
+
+fn cut_off(format: Format) -> TransformError {
+    let name = format.name();
+    TransformError(format!("it is a {name} that is cut off: its data end before the image does"))
+}
+
+fn contradictory(format: Format) -> TransformError {
+    TransformError(format!("it is a {} whose header contradicts itself", format.name()))
 }

@@ -11,8 +11,10 @@
 pub mod colour;
 mod crop;
 mod pad;
+mod planes;
 pub mod resize;
 pub mod tensor;
+mod vectorised;
 
 pub use crop::{crop, flip};
 pub use pad::pad;

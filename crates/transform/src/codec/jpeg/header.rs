@@ -1,9 +1,8 @@
 //! What stands before the pixels of a JPEG, read without libjpeg: it is all that is needed to draw
 //! a crop, and takes a microsecond.
 
-use super::truncated;
-use crate::codec::exif;
 use crate::codec::orientation::Orientation;
+use crate::codec::{Format, cut_off, exif, refused};
 use crate::error::TransformError;
 
 /// The frame's header and what else matters.
@@ -27,7 +26,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header, TransformError> {
     let mut orientation = None;
     let mut at = 2;
     loop {
-        let marker = next_marker(bytes, &mut at).ok_or_else(truncated)?;
+        let marker = next_marker(bytes, &mut at).ok_or_else(|| cut_off(Format::Jpeg))?;
         match marker {
             START_OF_SCAN | END_OF_IMAGE => break,
             // Those that stand alone.
@@ -47,7 +46,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header, TransformError> {
         }
     }
     let Some((process, body)) = frame else {
-        return Err(TransformError("it is a JPEG without an image in it".into()));
+        return Err(refused(Format::Jpeg, "it has no image in it"));
     };
     parse(process, body, orientation.unwrap_or(Orientation::UPRIGHT))
 }
@@ -67,29 +66,33 @@ fn next_marker(bytes: &[u8], at: &mut usize) -> Option<u8> {
 
 /// Passes over a segment, whose length stands first and counts itself.
 fn segment<'a>(bytes: &'a [u8], at: &mut usize) -> Result<&'a [u8], TransformError> {
-    let length = bytes.get(*at..).and_then(|rest| rest.first_chunk()).ok_or_else(truncated)?;
+    let length = bytes
+        .get(*at..)
+        .and_then(|rest| rest.first_chunk())
+        .ok_or_else(|| cut_off(Format::Jpeg))?;
     let length = usize::from(u16::from_be_bytes(*length));
     if length < 2 {
-        return Err(TransformError("it is a JPEG with a damaged header".into()));
+        return Err(refused(Format::Jpeg, "its header is damaged"));
     }
-    let body = bytes.get(*at + 2..*at + length).ok_or_else(truncated)?;
+    let body = bytes.get(*at + 2..*at + length).ok_or_else(|| cut_off(Format::Jpeg))?;
     *at += length;
     Ok(body)
 }
 
 fn parse(process: u8, body: &[u8], orientation: Orientation) -> Result<Header, TransformError> {
     let &[precision, height0, height1, width0, width1, components, ..] = body else {
-        return Err(TransformError("it is a JPEG with a damaged header".into()));
+        return Err(refused(Format::Jpeg, "its header is damaged"));
     };
     let width = u32::from(u16::from_be_bytes([width0, width1]));
     let height = u32::from(u16::from_be_bytes([height0, height1]));
-    let refuse = |what: String| Err(TransformError(format!("it is a JPEG {what}")));
-    match (precision, width, height, components) {
-        (_, 0, _, _) | (_, _, 0, _) => refuse(format!("of {width} x {height} pixels")),
+    let why = match (precision, width, height, components) {
+        (_, 0, _, _) | (_, _, 0, _) => format!("it has {width} x {height} pixels"),
         (8, _, _, 1 | 3 | 4) => {
-            Ok(Header { process, width, height, components: u32::from(components), orientation })
+            let components = u32::from(components);
+            return Ok(Header { process, width, height, components, orientation });
         }
-        (8, ..) => refuse(format!("of {components} channels, where 1, 3 or 4 can be decoded")),
-        _ => refuse(format!("of {precision} bits a value, where 8 can be decoded")),
-    }
+        (8, ..) => format!("it has {components} channels, where there may be 1, 3 or 4"),
+        _ => format!("it has {precision} bits a value, where there may be 8"),
+    };
+    Err(refused(Format::Jpeg, why))
 }

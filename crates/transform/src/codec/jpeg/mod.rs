@@ -13,7 +13,7 @@
 mod header;
 mod native;
 
-use super::{Format, Info, colour};
+use super::{Format, Info, colour, contradictory, cut_off};
 use crate::error::TransformError;
 use crate::image::{Pixels, Rect};
 use crate::step::Mode;
@@ -65,11 +65,11 @@ impl Decoder {
         if (header.width, header.height, header.components)
             != (info.width, info.height, info.channels)
         {
-            return Err(TransformError("it is a JPEG whose header contradicts itself".into()));
+            return Err(contradictory(Format::Jpeg));
         }
         // Data that end too early are an error also if they end below the region.
         if !ends(image.scans()) {
-            return Err(truncated());
+            return Err(cut_off(Format::Jpeg));
         }
         let whole = Rect::whole(info.width, info.height);
         let part = match region {
@@ -106,8 +106,4 @@ fn widened(region: Rect, header: &native::Header) -> Rect {
 /// Whether the mark of the end is there. It cannot occur in the coded data.
 fn ends(scans: &[u8]) -> bool {
     scans.windows(2).rev().any(|pair| pair == [0xff, 0xd9])
-}
-
-fn truncated() -> TransformError {
-    TransformError("it is a JPEG that is cut off: its data end before the image does".into())
 }

@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 // The library that the shim calls is linked by this crate.
 use turbojpeg_sys as _;
 
+use crate::codec::{Format, cut_off, refused};
 use crate::error::TransformError;
 
 /// What the shim calls `belady_jpeg`.
@@ -143,13 +144,12 @@ impl Image<'_> {
     fn check(&mut self, code: c_int) -> Result<(), TransformError> {
         match code {
             DONE => Ok(()),
-            TRUNCATED => Err(super::truncated()),
+            TRUNCATED => Err(cut_off(Format::Jpeg)),
             _ => {
                 // SAFETY: the message is a string that ends within the object, and is written only
                 // by calls that need `&mut`.
                 let message = unsafe { CStr::from_ptr(belady_jpeg_message(self.native())) };
-                let message = message.to_string_lossy();
-                Err(TransformError(format!("it is a JPEG that cannot be decoded: {message}")))
+                Err(refused(Format::Jpeg, message.to_string_lossy()))
             }
         }
     }
