@@ -128,7 +128,7 @@ fn start(source: impl Source + 'static, batch: u32, epochs: u32) -> (Engine, Loa
 
 /// The next batch, however long it takes; fails the test instead of hanging it.
 fn next(stage: &Transformed) -> Result<Option<Made>, EngineError> {
-    match stage.next_batch_timeout(Duration::from_secs(60))? {
+    match stage.next_batch_timeout(Duration::from_mins(1))? {
         Next::Batch(made) => Ok(Some(made)),
         Next::Ended => Ok(None),
         Next::TimedOut => panic!("it waits for {}", stage.waiting_for()),
@@ -317,7 +317,9 @@ fn play(scene: &Scene) {
     assert!(next(&stage).unwrap().is_none());
     assert!(next(&stage).unwrap().is_none(), "the end stays the end");
     drop(stage);
-    held.iter().for_each(|(made, wanted)| check(made, wanted));
+    for (made, wanted) in &held {
+        check(made, wanted);
+    }
     let figures = engine.metrics().snapshot();
     assert_eq!(figures.delivered.samples, seen as u64);
     let all: usize = expected.iter().map(Vec::len).sum();
@@ -481,7 +483,7 @@ fn it_can_be_waited_for_in_pieces_and_says_what_for() {
             Next::Ended => panic!("there is a batch"),
         }
         words = stage.waiting_for();
-        assert!(began.elapsed() < Duration::from_secs(60));
+        assert!(began.elapsed() < Duration::from_mins(1));
     };
     assert!(pieces > 3 && made.samples.len() == 8);
     assert!(words.contains("the transform of") && words.ends_with("batch 0 of epoch 0"), "{words}");

@@ -162,7 +162,8 @@ impl Array {
             (*view).len = this.bytes.cast_signed();
             (*view).itemsize = this.dtype.size().cast_signed();
             (*view).readonly = 0;
-            (*view).ndim = if shape.is_null() { 1 } else { this.shape.len() as c_int };
+            (*view).ndim =
+                if shape.is_null() { 1 } else { this.shape.len().cast_signed() as c_int };
             (*view).format = format.cast_mut();
             (*view).shape = shape.cast_mut();
             (*view).strides = strides.cast_mut();

@@ -82,7 +82,9 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         let areas = std::mem::take(&mut lock(&self.free).areas);
-        areas.iter().for_each(|area| self.tell_gone(area));
+        for area in &areas {
+            self.tell_gone(area);
+        }
     }
 }
 
