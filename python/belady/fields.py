@@ -72,7 +72,7 @@ class Transform:
         """A batch; `labels` are of the samples in it."""
         columns = self._columns(made, labels)
         if self._beside_label:
-            return [columns[0], _labels(labels)]
+            return [columns[0], collate(labels)]
         return self._formed(columns)
 
     def samples(self, made: _native.Made, labels: Sequence[Any]) -> list[Any]:
@@ -88,7 +88,7 @@ class Transform:
         columns, index = [], 0
         for field in self.fields:
             if _is_label(field):
-                columns.append(labels if one_by_one else _labels(labels))
+                columns.append(labels if one_by_one else collate(labels))
                 continue
             columns.append(_column(field, made.field(index)))
             index += 1
@@ -135,10 +135,6 @@ def _column(field: Field, column: Any) -> Any:
     if field.chain.gives is Text:
         return [as_text(value) for value in column]
     return [arrays.given(item) if isinstance(item, _native.Array) else item for item in column]
-
-
-def _labels(labels: Sequence[Any]) -> Any:
-    return collate(labels)
 
 
 def _is_label(field: Field) -> bool:

@@ -39,19 +39,11 @@ def number(value: object, name: str, *, least: float = -math.inf, most: float = 
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} has to be a number, not {_shown(value)}")
     given = float(value)
-    if not math.isfinite(given) or not least <= given <= most:
-        bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-        raise ValueError(f"{name} has to be {'finite' if least == -math.inf else bounds}, not {given:g}")
-    return given
-
-
-def several(value: object, name: str, kind: str) -> Sequence[Any]:
-    """A tuple that is not empty."""
-    if not isinstance(value, tuple):
-        raise TypeError(f"{name} has to be {kind}, not {_shown(value)}")
-    if not value:
-        raise ValueError(f"{name} is empty; it has to be {kind}")
-    return value
+    if math.isfinite(given) and least <= given <= most:
+        return given
+    bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+    wanted = "finite" if least == -math.inf else bounds
+    raise ValueError(f"{name} has to be {wanted}, not {given:g}")
 
 
 def extent(value: object, name: str) -> int:
@@ -121,6 +113,14 @@ def shape(value: object, name: str) -> list[int | None]:
     if extents.count(None) > 1:
         raise ValueError(f"{name} can leave one extent open, not {extents.count(None)}")
     return extents
+
+
+def for_channels(value: object, name: str) -> list[float]:
+    """One number, or one for each channel."""
+    given = value if isinstance(value, tuple) else (value,)
+    if not given:
+        raise ValueError(f"{name} is empty; give one number for each channel")
+    return [number(item, name) for item in given]
 
 
 def probability(value: object, name: str) -> float:

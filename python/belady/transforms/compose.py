@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from .images import CenterCrop, Decode, RandomHorizontalFlip, RandomResizedCrop, Resize, Size
 from .numbers import Dtype, Normalize, ToTensor
 from .step import Step
+
+if TYPE_CHECKING:
+    from .chain import Chain
 
 #: One of our steps, or any function.
 Link = Step | Callable[[Any], Any]
@@ -23,7 +27,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 class Compose:
     """Steps and functions, one after another. A plain list does as well.
 
-    Called with a sample's bytes it gives what a loader would: for a look at one image.
+    Called with a sample's bytes it gives what a loader would: for a look at one image, and for
+    datasets of torch's.
 
     >>> from belady import transforms as T
     >>> T.Compose([T.Decode(), [T.Resize(256), T.CenterCrop(224)], T.ToTensor("uint8")])
@@ -42,10 +47,14 @@ class Compose:
                 raise ValueError(f"step {number} ({name_of(step)}) is a function, which JSON cannot hold")
         return [step.as_json() for step in self.transforms]
 
-    def __call__(self, data: Any, *, seed: int = 0, epoch: int = 0, sample: int = 0) -> Any:
+    @cached_property
+    def _chain(self) -> Chain:
         from .chain import Chain
 
-        return Chain(self.transforms)(data, seed, epoch, sample)
+        return Chain(self.transforms)
+
+    def __call__(self, data: Any, *, seed: int = 0, epoch: int = 0, sample: int = 0) -> Any:
+        return self._chain(data, seed, epoch, sample)
 
     def __repr__(self) -> str:
         return f"Compose([{', '.join(shown(step) for step in self.transforms)}])"

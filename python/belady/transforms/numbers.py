@@ -39,8 +39,8 @@ class Normalize(Step):
     inplace: bool = False
 
     def _arguments(self) -> dict[str, Any]:
-        mean = _for_channels(self.mean, "Normalize: mean")
-        std = _for_channels(self.std, "Normalize: std")
+        mean = checks.for_channels(self.mean, "Normalize: mean")
+        std = checks.for_channels(self.std, "Normalize: std")
         if len(mean) != len(std):
             raise ValueError(
                 f"Normalize: mean has {len(mean)} numbers and std {len(std)}; give one a channel"
@@ -69,8 +69,8 @@ class ScaleShift(Step):
     shift: Numbers = 0
 
     def _arguments(self) -> dict[str, Any]:
-        scale = _for_channels(self.scale, "ScaleShift: scale")
-        shift = _for_channels(self.shift, "ScaleShift: shift")
+        scale = checks.for_channels(self.scale, "ScaleShift: scale")
+        shift = checks.for_channels(self.shift, "ScaleShift: shift")
         most = max(len(scale), len(shift))
         if {len(scale), len(shift)} - {1, most}:
             raise ValueError(
@@ -125,9 +125,3 @@ class Raw(Step):
     def _arguments(self) -> dict[str, Any]:
         self._set("dtype", checks.dtype(self.dtype, "Raw: dtype"))
         return {"dtype": self.dtype, "shape": checks.shape(self.shape, "Raw: shape")}
-
-
-def _for_channels(value: object, name: str) -> list[float]:
-    given = value if isinstance(value, tuple) else (value,)
-    checks.several(given, name, "one number for each channel")
-    return [checks.number(item, name) for item in given]
