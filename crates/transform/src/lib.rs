@@ -12,9 +12,11 @@
 
 mod array;
 mod chain;
+pub mod codec;
 mod draw;
 mod error;
 pub mod image;
+pub mod ops;
 mod scratch;
 mod step;
 
