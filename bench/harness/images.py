@@ -37,7 +37,7 @@ class Speed:
         return cls(
             max(run["images"] / run["cpu_seconds"] for run in runs),
             max(run["images"] / run["seconds"] for run in runs),
-            min(run["first_batch_seconds"] for run in runs),
+            min(run.get("first_batch_seconds", 0.0) for run in runs),
         )
 
 
@@ -47,7 +47,7 @@ def speed(context):
     bare, found = [], {loader: [] for loader in loaders}
     # In turns, so that a busy neighbour meets all.
     for _ in range(context.runs):
-        bare.append(context.example("bare_loop", data.folder, "--json").json)
+        bare.append(context.example("bare_loop", data.folder).json)
         for loader, runs in found.items():
             runs.append(data.run(loader).json)
     alike = compare(found)
