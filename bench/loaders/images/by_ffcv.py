@@ -16,11 +16,14 @@ from task import BATCH, MEAN, RATIO, SCALE, SEED, SIZE, STD, Loader
 class Ffcv(Loader):
     def __init__(self, args: argparse.Namespace) -> None:
         import numpy
+        import torch
         from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
         from ffcv.loader import Loader as FfcvLoader
         from ffcv.loader import OrderOption
         from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 
+        # For the copy to channels first, which torch makes: its threads wait in busy loops.
+        torch.set_num_threads(args.threads)
         mean, std = 255 * numpy.array(MEAN), 255 * numpy.array(STD)
         steps = [
             RandomResizedCropRGBImageDecoder((SIZE, SIZE), scale=SCALE, ratio=RATIO),
