@@ -183,8 +183,32 @@ def tier_indexes() -> None:
     save("tier_index", "as-is", 0, header(3, 100, 0, b"dataset"))
 
 
+def examples() -> None:
+    """Messages of tf.train.Example, with lengths below 128."""
+
+    def message(field: int, *parts: bytes) -> bytes:
+        body = b"".join(parts)
+        return bytes([field << 3 | 2, len(body)]) + body
+
+    def entry(name: bytes, *lists: bytes) -> bytes:
+        return message(1, message(1, name), message(2, *lists))
+
+    image = entry(b"image", message(1, message(1, b"JPEG"), message(1, b"")))
+    packed = entry(b"label", message(3, message(1, b"\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")))
+    single = entry(b"box", message(2, b"\x0d" + struct.pack("<f", 1.5)))
+    floats = entry(b"box", message(2, message(1, struct.pack("<2f", 1.5, -2.0))))
+    folder = HERE / "example"
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = message(1, image, packed, single, floats)
+    (folder / "whole").write_bytes(whole)
+    (folder / "cut").write_bytes(whole[:-3])
+    (folder / "two-kinds").write_bytes(message(1, entry(b"x", message(1), message(3), message(2))))
+    (folder / "long-number").write_bytes(b"\x08" + b"\xff" * 11 + message(1))
+
+
 if __name__ == "__main__":
     tfrecords()
     webdatasets()
     snapshots()
     tier_indexes()
+    examples()

@@ -16,6 +16,7 @@ from . import arguments, memory
 from .distributed import World
 from .engine import auto
 from .feed import decode_threads
+from .fields import Transform
 from .workers import context_of
 
 POLICIES = ("belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster")
@@ -31,6 +32,7 @@ class Options:
     """How batches are made and delivered."""
 
     decode: Callable[..., Any] | None
+    transform: Transform | None
     collate_fn: Callable[..., Any] | None
     workers: int
     threads: int
@@ -52,13 +54,18 @@ class Options:
     @property
     def works(self) -> bool:
         """Whether there is something to do with the bytes."""
-        return self.decode is not None or self.collate_fn is not None
+        return self.decode is not None or self.transform is not None or self.collate_fn is not None
+
+    @property
+    def native(self) -> bool:
+        """Whether native threads do all of it; they only read the bytes."""
+        return self.transform is not None and self.transform.native
 
     @property
     def processes(self) -> bool:
         """Whether worker processes do it."""
         takes_batch = getattr(self.collate_fn, "takes_batch", False)
-        return self.workers > 0 and self.works and not takes_batch
+        return self.workers > 0 and self.works and not takes_batch and not self.native
 
 
 def checked(given: dict[str, Any], world: World) -> Options:
@@ -68,13 +75,9 @@ def checked(given: dict[str, Any], world: World) -> Options:
     arguments.flag(given["in_order"], "in_order")
     if not isinstance(given["pin_memory_device"], str):
         raise TypeError('pin_memory_device has to be text such as "cuda"')
-    decode = arguments.function(given["decode"], "decode", "a sample's bytes and its label")
+    decode, transform = _decode(given["decode"], given["transform"])
     collate_fn = arguments.function(given["collate_fn"], "collate_fn", "a list of samples")
-    if decode is not None and getattr(collate_fn, "takes_batch", False):
-        raise ValueError(
-            f"collate_fn {getattr(collate_fn, '__name__', collate_fn)} takes bytes as they are; "
-            "leave decode out, or collate what decode returns"
-        )
+    _refuse_with_bytes(collate_fn, given)
     on_error = arguments.choice(given["on_error"], "on_error", ON_ERROR)
     max_failures = _optional(given["max_failures"], "max_failures")
     if max_failures is not None and on_error == "raise":
@@ -84,6 +87,7 @@ def checked(given: dict[str, Any], world: World) -> Options:
         )
     return Options(
         decode=decode,
+        transform=transform,
         collate_fn=collate_fn,
         workers=workers,
         threads=decode_threads(auto(given["num_threads"], "num_threads"), world.local_size),
@@ -100,12 +104,36 @@ def checked(given: dict[str, Any], world: World) -> Options:
         policy=arguments.choice(given["policy"], "policy", POLICIES),
         on_error=on_error,
         max_failures=max_failures,
-        writable=_writable(
-            given["writable"], decode is not None or (collate_fn is not None and workers > 0)
-        ),
+        writable=_writable(given["writable"], decode, transform, collate_fn, workers),
         cache_share=arguments.share(given["cache_share"], "cache_share"),
         trace=None if given["trace"] is None else arguments.path(given["trace"], "trace"),
     )
+
+
+def _decode(decode: object, transform: object) -> tuple[Callable[..., Any] | None, Transform | None]:
+    """Who makes something of a sample's bytes: a function, or a transform."""
+    if decode == "gpu":
+        raise ValueError('decode="gpu" is not there yet; transform with belady.transforms instead')
+    if transform is None:
+        return arguments.function(decode, "decode", "a sample's bytes and its label"), None
+    if decode is not None:
+        raise ValueError(
+            "decode and transform both say what becomes of a sample; a function may stand in the "
+            "transform: transform=[function, ...]"
+        )
+    return None, Transform(transform)
+
+
+def _refuse_with_bytes(collate_fn: object, given: dict[str, Any]) -> None:
+    """Some collate functions take bytes as they are, with the dataset's own labels."""
+    if not getattr(collate_fn, "takes_batch", False):
+        return
+    for name in ("decode", "transform", "labels"):
+        if given[name] is not None:
+            raise ValueError(
+                f"collate_fn {getattr(collate_fn, '__name__', collate_fn)} takes bytes and labels "
+                f"as they are; leave {name} out, or collate what {name} gives"
+            )
 
 
 def asked_ahead(given: dict[str, Any]) -> int:
@@ -146,10 +174,18 @@ def _staging(value: object) -> int:
     return staging
 
 
-def _writable(value: object, works: bool) -> bool:
+def _writable(
+    value: object,
+    decode: object,
+    transform: Transform | None,
+    collate_fn: object,
+    workers: int,
+) -> bool:
     if value is not None:
         return arguments.flag(value, "writable")
-    return works or frameworks()
+    if transform is not None:
+        return not transform.native
+    return decode is not None or (collate_fn is not None and workers > 0) or frameworks()
 
 
 def frameworks() -> bool:

@@ -187,6 +187,7 @@ impl Engine {
             waker,
             job: job_of_plan,
             waited: None,
+            feeds_stage: false,
             _pool: self.pool.clone(),
         })
     }
