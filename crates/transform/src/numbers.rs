@@ -26,6 +26,7 @@ trait Number: Copy {
 
 macro_rules! primitive {
     ($($type:ty, $from:ident, $wide:ty;)*) => {$(
+        #[allow(clippy::cast_possible_wrap, reason = "whole numbers wrap around")]
         impl Number for $type {
             const SIZE: usize = size_of::<Self>();
             fn read(bytes: &[u8]) -> Self {

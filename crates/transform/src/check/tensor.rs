@@ -80,7 +80,7 @@ fn fill_open_extent(shape: &mut [Option<usize>], count: usize) -> Result<(), Str
     let known: usize = shape.iter().flatten().product();
     let wanted = shown(shape);
     match shape.iter_mut().find(|extent| extent.is_none()) {
-        Some(open) if known > 0 && count % known == 0 => *open = Some(count / known),
+        Some(open) if known > 0 && count.is_multiple_of(known) => *open = Some(count / known),
         None if known == count => {}
         _ => return Err(wanted),
     }
@@ -107,8 +107,8 @@ pub fn one_open_extent(shape: &[Option<usize>]) -> Result<(), String> {
 
 pub fn fits_memory(shape: &[Option<usize>], size: usize) -> Result<(), String> {
     let bytes = shape.iter().flatten().try_fold(size, |bytes, &extent| bytes.checked_mul(extent));
-    match bytes {
-        Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
+    match bytes.map(isize::try_from) {
+        Some(Ok(_)) => Ok(()),
         _ => Err(format!("shape {} is larger than any memory", shown(shape))),
     }
 }

@@ -104,7 +104,9 @@ proptest! {
     ) {
         let count: usize = shape.iter().product();
         let data: Vec<u8> = (0..count * size).map(|at| at as u8).collect();
-        let text = format!("({})", shape.iter().map(|n| format!("{n},")).collect::<String>());
+        let extents: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let comma = if shape.len() == 1 { "," } else { "" };
+        let text = format!("({}{comma})", extents.join(", "));
         let descr = format!("<u{size}");
         let (_, _, got) = numbers(&file(1, &dictionary(&descr, true, &text), &data));
         // Naive: the place of each number by its indices.

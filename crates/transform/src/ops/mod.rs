@@ -13,6 +13,7 @@ mod crop;
 mod pad;
 pub mod resize;
 pub mod tensor;
+mod vectorised;
 
 pub use crop::{crop, flip};
 pub use pad::pad;

@@ -65,14 +65,14 @@ impl Numbers<'_> {
         match *start {
             Start::Plain(sample) => (Place::Sample, sample),
             Start::There(place) => (place, &[]),
-            Start::Npy(npy) => match npy.plain() {
-                Some(sample) => (Place::Sample, sample),
-                None => {
-                    let place = self.destination(0, Place::Sample);
-                    npy.copy(self.room(place, npy.byte_len()));
-                    (place, &[])
+            Start::Npy(npy) => {
+                if let Some(sample) = npy.plain() {
+                    return (Place::Sample, sample);
                 }
-            },
+                let place = self.destination(0, Place::Sample);
+                npy.copy(self.room(place, npy.byte_len()));
+                (place, &[])
+            }
         }
     }
 

@@ -23,8 +23,7 @@ pub(super) fn run(
     stride: usize,
     out: &mut [u8],
 ) {
-    let furthest = weights.starts.last().map_or(0, |&start| start as usize) + weights.window;
-    let reach = source.row.max(furthest * channels) + AHEAD;
+    let reach = source.row.max(reach(weights, channels));
     for (block, out) in out.chunks_mut(stride * ROWS).enumerate() {
         let first = block * ROWS;
         for (row, copy) in padded.0.iter_mut().enumerate() {
@@ -42,6 +41,11 @@ pub(super) fn run(
         });
         block_of_rows(weights, lines, channels, stride, out);
     }
+}
+
+/// Bytes of a row that kernels may read.
+fn reach(weights: &Weights, channels: usize) -> usize {
+    weights.end() * channels + AHEAD
 }
 
 fn block_of_rows(
@@ -76,7 +80,7 @@ fn one_row<const CHANNELS: usize>(weights: &Weights, line: &[u8], out: &mut [u8]
                 *sum += i32::from(value) * i32::from(weight);
             }
         }
-        *out = sums.map(|sum| (sum >> weights.precision).clamp(0, 255) as u8);
+        *out = sums.map(|sum| (sum >> weights.precision()).clamp(0, 255) as u8);
     }
 }
 
@@ -90,10 +94,10 @@ mod avx2 {
         __m128i, __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_storeu_si128, _mm256_add_epi32,
         _mm256_broadcastsi128_si256, _mm256_castsi256_si128, _mm256_extracti128_si256,
         _mm256_madd_epi16, _mm256_packs_epi32, _mm256_packus_epi16, _mm256_set_m128i,
-        _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sra_epi32,
+        _mm256_set1_epi32, _mm256_shuffle_epi8, _mm256_sra_epi32,
     };
 
-    use super::{GROUP, ROWS, Weights};
+    use super::{GROUP, ROWS, Weights, reach};
 
     /// Pixels that are written at a time.
     const PIXELS: usize = 4;
@@ -106,7 +110,7 @@ mod avx2 {
         stride: usize,
         out: &mut [u8],
     ) {
-        if weights.window == GROUP {
+        if weights.window() == GROUP {
             rows_of::<true>(weights, lines, channels, stride, out);
         } else {
             rows_of::<false>(weights, lines, channels, stride, out);
@@ -121,39 +125,38 @@ mod avx2 {
         stride: usize,
         out: &mut [u8],
     ) {
-        let masks = Masks::new(channels);
+        let masks = &MASKS[channels - 1];
+        let (to_front, to_back, to_out) = (mask(&masks.front), mask(&masks.back), mask(&masks.out));
+        let reach = reach(weights, channels);
+        assert!(lines.iter().all(|line| line.len() >= reach));
         let half = _mm256_set1_epi32(weights.half());
-        let shift = _mm_cvtsi32_si128(weights.precision.cast_signed());
-        let window = if ONE_GROUP { GROUP } else { weights.window };
+        let shift = _mm_cvtsi32_si128(weights.precision().cast_signed());
+        let window = if ONE_GROUP { GROUP } else { weights.window() };
         let mut written = 0;
-        let groups = weights.starts.chunks(PIXELS).zip(weights.values.chunks(PIXELS * window));
-        for (starts, values) in groups {
-            let mut sums = [[_mm256_setzero_si256(); PIXELS]; 2];
-            for (pixel, (&start, values)) in
-                starts.iter().zip(values.chunks_exact(window)).enumerate()
-            {
-                let mut both = [half; 2];
+        let starts = weights.starts().as_chunks::<PIXELS>().0;
+        for (starts, values) in starts.iter().zip(weights.values().chunks_exact(PIXELS * window)) {
+            let mut sums = [[half; PIXELS]; 2];
+            for (pixel, &start) in starts.iter().enumerate() {
                 let mut place = start as usize * channels;
-                for group in values.as_chunks::<GROUP>().0 {
+                for group in values[pixel * window..][..window].as_chunks::<GROUP>().0 {
                     let (front, back) = (pair(group[0], group[1]), pair(group[2], group[3]));
-                    for (sum, two) in both.iter_mut().zip(lines.as_chunks::<2>().0) {
-                        let bytes = _mm256_set_m128i(load(two[1], place), load(two[0], place));
-                        let first = _mm256_shuffle_epi8(bytes, masks.front);
-                        let second = _mm256_shuffle_epi8(bytes, masks.back);
-                        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(first, front));
-                        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(second, back));
+                    for (sums, two) in sums.iter_mut().zip(lines.as_chunks::<2>().0) {
+                        // SAFETY: lines are as long as windows reach, which was checked above.
+                        let (above, below) = unsafe { (load(two[0], place), load(two[1], place)) };
+                        let bytes = _mm256_set_m128i(below, above);
+                        let first = _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, to_front), front);
+                        let second = _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, to_back), back);
+                        let sum = &mut sums[pixel];
+                        *sum = _mm256_add_epi32(*sum, _mm256_add_epi32(first, second));
                     }
                     place += GROUP * channels;
                 }
-                sums[0][pixel] = _mm256_sra_epi32(both[0], shift);
-                sums[1][pixel] = _mm256_sra_epi32(both[1], shift);
             }
             for (two, sums) in sums.iter().enumerate() {
-                let packed = _mm256_packus_epi16(
-                    _mm256_packs_epi32(sums[0], sums[1]),
-                    _mm256_packs_epi32(sums[2], sums[3]),
-                );
-                let bytes = _mm256_shuffle_epi8(packed, masks.out);
+                let [a, b, c, d] = sums.map(|sum| _mm256_sra_epi32(sum, shift));
+                let packed =
+                    _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+                let bytes = _mm256_shuffle_epi8(packed, to_out);
                 let place = 2 * two * stride + written;
                 store(_mm256_castsi256_si128(bytes), out, place);
                 store(_mm256_extracti128_si256::<1>(bytes), out, place + stride);
@@ -167,11 +170,14 @@ mod avx2 {
         _mm256_set1_epi32(i32::from(second) << 16 | i32::from(first.cast_unsigned()))
     }
 
+    /// # Safety
+    ///
+    /// There are 16 bytes of `line` from `place` on.
     #[target_feature(enable = "avx2")]
-    fn load(line: &[u8], place: usize) -> __m128i {
-        let bytes = &line[place..place + 16];
-        // SAFETY: there are 16 bytes.
-        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+    unsafe fn load(line: &[u8], place: usize) -> __m128i {
+        debug_assert!(place + 16 <= line.len());
+        // SAFETY: as said above.
+        unsafe { _mm_loadu_si128(line.as_ptr().add(place).cast()) }
     }
 
     #[target_feature(enable = "avx2")]
@@ -181,39 +187,36 @@ mod avx2 {
         unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), bytes) }
     }
 
+    /// Which bytes go where; 0x80 makes a zero.
     struct Masks {
         /// To the first two pixels of four, channel by channel.
-        front: __m256i,
+        front: [u8; 16],
         /// To the last two.
-        back: __m256i,
+        back: [u8; 16],
         /// From pixels of four bytes to pixels of as many as there are channels.
-        out: __m256i,
+        out: [u8; 16],
     }
 
+    const MASKS: [Masks; 4] = [Masks::new(1), Masks::new(2), Masks::new(3), Masks::new(4)];
+
     impl Masks {
-        #[target_feature(enable = "avx2")]
-        fn new(channels: usize) -> Self {
-            // 0x80 makes a zero.
-            let byte = |pixel: usize, channel: usize| {
-                if channel < channels { (pixel * channels + channel) as u8 } else { 0x80 }
-            };
-            let pairs = |first: usize| {
-                std::array::from_fn(|at| match at % 4 {
-                    0 => byte(first, at / 4),
-                    2 => byte(first + 1, at / 4),
-                    _ => 0x80,
-                })
-            };
-            let out = std::array::from_fn(|at| {
+        const fn new(channels: usize) -> Self {
+            let mut masks = Self { front: [0x80; 16], back: [0x80; 16], out: [0x80; 16] };
+            let mut at = 0;
+            while at < GROUP * channels {
                 let (pixel, channel) = (at / channels, at % channels);
-                if pixel < PIXELS { (pixel * 4 + channel) as u8 } else { 0x80 }
-            });
-            Self { front: mask(pairs(0)), back: mask(pairs(2)), out: mask(out) }
+                let pairs = if pixel < 2 { &mut masks.front } else { &mut masks.back };
+                pairs[channel * 4 + pixel % 2 * 2] = at as u8;
+                masks.out[at] = (pixel * 4 + channel) as u8;
+                at += 1;
+            }
+            masks
         }
     }
 
     #[target_feature(enable = "avx2")]
-    fn mask(bytes: [u8; 16]) -> __m256i {
-        _mm256_broadcastsi128_si256(load(&bytes, 0))
+    fn mask(bytes: &[u8; 16]) -> __m256i {
+        // SAFETY: there are 16 bytes.
+        _mm256_broadcastsi128_si256(unsafe { load(bytes, 0) })
     }
 }

@@ -4,6 +4,8 @@
 //! as the largest of them leaves. Every output pixel has a window of the same number of pixels, a
 //! multiple of four so that kernels take four at a time; weights beyond a filter's support are 0.
 
+use crate::ops::vectorised::vectorised;
+
 /// Pixels that kernels take at a time.
 pub(super) const GROUP: usize = 4;
 
@@ -14,18 +16,31 @@ pub(super) enum Filter {
     Cubic,
 }
 
+/// An axis that changes.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    from: u32,
+    /// Pixels before for one after.
+    scale: f64,
+    /// How far from its center an output pixel is influenced.
+    support: f64,
+    filter: Filter,
+}
+
 /// The weights of one axis.
 #[derive(Debug, Default)]
 pub(super) struct Weights {
     /// Pixels of a window, a multiple of [`GROUP`].
-    pub window: usize,
-    /// Where the window of each output pixel begins.
-    pub starts: Vec<u32>,
+    window: usize,
+    /// Where the window of each output pixel begins; and some more, up to a multiple of [`GROUP`].
+    starts: Vec<u32>,
     /// `window` for each output pixel.
-    pub values: Vec<i16>,
+    values: Vec<i16>,
     /// Fractional bits of `values`.
-    pub precision: u32,
+    precision: u32,
     exact: Vec<f64>,
+    /// Where the last window ends, which may be beyond the axis.
+    end: usize,
 }
 
 impl Weights {
@@ -39,25 +54,47 @@ impl Weights {
         self.starts.clear();
         self.exact.clear();
         self.exact.resize(self.window * to as usize, 0.0);
-        let mut largest = 0.0_f64;
-        for (place, weights) in self.exact.chunks_exact_mut(self.window).enumerate() {
-            let first = if antialias {
-                covered(place, from, scale, support, filter, weights)
-            } else {
-                neighbours(place, from, scale, filter, weights)
-            };
-            self.starts.push(first as u32);
-            largest = weights.iter().fold(largest, |largest, &weight| largest.max(weight));
+        let axis = Axis { from, scale, support, filter };
+        if antialias {
+            all_covered(axis, self.window, &mut self.exact, &mut self.starts);
+        } else {
+            for (place, weights) in self.exact.chunks_exact_mut(self.window).enumerate() {
+                self.starts.push(neighbours(place, axis, weights));
+            }
         }
-        self.precision = precision(largest);
-        let one = f64::from(1_u32 << self.precision);
+        self.end = self.starts.iter().max().map_or(0, |&start| start as usize) + self.window;
+        self.precision = precision(self.exact.iter().fold(0.0, |a, &b| if b > a { b } else { a }));
         self.values.clear();
-        self.values.extend(self.exact.iter().map(|&weight| rounded(weight * one)));
+        all_rounded(&self.exact, self.precision, &mut self.values);
+        let last = self.starts.last().copied().unwrap_or(0);
+        self.starts.resize(self.starts.len().next_multiple_of(GROUP), last);
+        self.values.resize(self.starts.len() * self.window, 0);
+    }
+
+    pub fn window(&self) -> usize {
+        self.window
+    }
+
+    pub fn starts(&self) -> &[u32] {
+        &self.starts
+    }
+
+    pub fn values(&self) -> &[i16] {
+        &self.values
+    }
+
+    pub fn precision(&self) -> u32 {
+        self.precision
     }
 
     /// Output pixels, their windows' starts and weights.
     pub fn windows(&self) -> impl Iterator<Item = (usize, &[i16])> {
         self.starts.iter().map(|&start| start as usize).zip(self.values.chunks_exact(self.window))
+    }
+
+    /// Where the last window ends. Its weights beyond the axis are 0.
+    pub fn end(&self) -> usize {
+        self.end
     }
 
     /// What is added before the fractional bits are dropped, so that they are rounded.
@@ -75,41 +112,47 @@ impl Filter {
     }
 
     /// Pillow's with antialiasing, where the cubic's `a` is -0.5; torch takes -0.75 without.
+    #[inline]
     fn at(self, distance: f64, a: f64) -> f64 {
         let x = distance.abs();
         match self {
-            Self::Linear if x < 1.0 => 1.0 - x,
+            Self::Linear => (1.0 - x).max(0.0),
             Self::Cubic if x < 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
             Self::Cubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * a,
-            _ => 0.0,
+            Self::Cubic => 0.0,
+        }
+    }
+}
+
+vectorised! {
+    fn all_covered(axis: Axis, window: usize, weights: &mut [f64], starts: &mut Vec<u32>) {
+        for (place, weights) in weights.chunks_exact_mut(window).enumerate() {
+            starts.push(covered(place, axis, weights));
         }
     }
 }
 
 /// Weights of all pixels that a filter as wide as an output pixel covers. Gives the first one.
-fn covered(
-    place: usize,
-    from: u32,
-    scale: f64,
-    support: f64,
-    filter: Filter,
-    weights: &mut [f64],
-) -> usize {
-    let center = scale * (place as f64 + 0.5);
-    let narrow = if scale >= 1.0 { 1.0 / scale } else { 1.0 };
-    let first = (center - support + 0.5) as usize;
-    let end = ((center + support + 0.5) as usize).min(from as usize);
-    // Where rounding makes it one pixel too many, the last one has no weight.
-    let count = (end - first).min(weights.len());
-    let weights = &mut weights[..count];
+#[inline]
+fn covered(place: usize, axis: Axis, weights: &mut [f64]) -> u32 {
+    let center = axis.scale * (place as f64 + 0.5);
+    let narrow = if axis.scale >= 1.0 { 1.0 / axis.scale } else { 1.0 };
+    let first = (center - axis.support + 0.5).max(0.0) as u32;
+    let end = ((center + axis.support + 0.5) as u32).min(axis.from);
     let mut total = 0.0;
-    for (pixel, weight) in (first..).zip(&mut *weights) {
-        *weight = filter.at((pixel as f64 - center + 0.5) * narrow, -0.5);
-        total += *weight;
+    // Four at a time, so that they are computed at once.
+    for (group, weights) in weights.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+        let begin = first + (group * GROUP) as u32;
+        for (step, weight) in weights.iter_mut().enumerate() {
+            let pixel = begin + step as u32;
+            let inside = axis.filter.at((f64::from(pixel) - center + 0.5) * narrow, -0.5);
+            *weight = if pixel < end { inside } else { 0.0 };
+        }
+        total = weights.iter().fold(total, |total, weight| total + weight);
     }
     if total != 0.0 {
-        for weight in weights {
-            *weight /= total;
+        for weights in weights.as_chunks_mut::<GROUP>().0 {
+            *weights = weights.map(|weight| weight / total);
         }
     }
     first
@@ -117,20 +160,19 @@ fn covered(
 
 /// Weights of the two or four pixels around an output pixel's center; those beyond the edge count
 /// for the edge. Gives the first one.
-fn neighbours(place: usize, from: u32, scale: f64, filter: Filter, weights: &mut [f64]) -> usize {
-    let last = f64::from(from) - 1.0;
-    let center = scale * (place as f64 + 0.5) - 0.5;
-    let center = if filter == Filter::Linear { center.max(0.0) } else { center };
+fn neighbours(place: usize, axis: Axis, weights: &mut [f64]) -> u32 {
+    let last = f64::from(axis.from) - 1.0;
+    let center = axis.scale * (place as f64 + 0.5) - 0.5;
+    let center = if axis.filter == Filter::Linear { center.max(0.0) } else { center };
     let below = center.floor().min(last);
     let beyond = (center - below).clamp(0.0, 1.0);
-    let support = filter.support();
-    let first = (below - support + 1.0).max(0.0);
-    for step in 0..2 * support as usize {
-        let step = step as f64 + 1.0 - support;
+    let first = (below - axis.support + 1.0).max(0.0);
+    for step in 0..2 * axis.support as usize {
+        let step = step as f64 + 1.0 - axis.support;
         let pixel = (below + step).clamp(0.0, last);
-        weights[(pixel - first) as usize] += filter.at(step - beyond, -0.75);
+        weights[(pixel - first) as usize] += axis.filter.at(step - beyond, -0.75);
     }
-    first as usize
+    first as u32
 }
 
 /// As many fractional bits as the largest weight leaves in 16 bits, and no more than 22.
@@ -139,7 +181,11 @@ fn precision(largest: f64) -> u32 {
     (0..22).find(|bits| !fits(bits)).unwrap_or(22)
 }
 
-/// Halves away from zero.
-fn rounded(weight: f64) -> i16 {
-    (weight + 0.5_f64.copysign(weight)) as i16
+vectorised! {
+    fn all_rounded(exact: &[f64], precision: u32, into: &mut Vec<i16>) {
+        let one = f64::from(1_u32 << precision);
+        // Halves away from zero, as torch has it.
+        let rounded = |weight: f64| (weight * one + 0.5_f64.copysign(weight)) as i32 as i16;
+        into.extend(exact.iter().map(|&weight| rounded(weight)));
+    }
 }

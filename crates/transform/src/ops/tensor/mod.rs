@@ -30,6 +30,9 @@ pub fn write(
     into: &mut [u8],
 ) -> Result<(), TransformError> {
     let channels = from.channels as usize;
+    if !(1..=4).contains(&channels) {
+        return Err(TransformError(format!("it has {channels} channels, where 1 to 4 are known")));
+    }
     if tables.channels() != 1 && tables.channels() != channels {
         return Err(TransformError(format!(
             "it has {channels} channels where {} are normalised; decode to RGB or GRAY, or give as \

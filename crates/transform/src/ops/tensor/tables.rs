@@ -29,6 +29,8 @@ pub struct Tables {
 /// The tables as they are written.
 #[derive(Clone, Debug)]
 pub(super) enum Encoded {
+    /// Bytes stay as they are.
+    Same,
     One(Vec<[u8; 256]>),
     Two(Vec<[u16; 256]>),
     Four(Vec<[u32; 256]>),
@@ -169,8 +171,10 @@ fn same_bits(dtype: Dtype, values: &[[f32; 256]], affine: &[Affine]) -> bool {
 }
 
 fn encode(dtype: Dtype, values: &[[f32; 256]]) -> Encoded {
+    let same = |table: &[f32; 256]| table.iter().enumerate().all(|(at, &v)| v == at as f32);
     let values = values.iter();
     match dtype {
+        Dtype::Uint8 if values.clone().all(same) => Encoded::Same,
         Dtype::Uint8 => Encoded::One(values.map(|t| t.map(|v| v as u8)).collect()),
         Dtype::Float16 => {
             Encoded::Two(values.map(|t| t.map(|v| f16::from_f32(v).to_bits())).collect())
