@@ -33,18 +33,17 @@ pub fn flip(pixels: &mut Pixels, flip: Flip) {
     }
     if flip.horizontal {
         for line in pixels.bytes.chunks_exact_mut(row) {
-            match pixel {
-                1 => line.reverse(),
-                2 => line.as_chunks_mut::<2>().0.reverse(),
-                3 => line.as_chunks_mut::<3>().0.reverse(),
-                4 => line.as_chunks_mut::<4>().0.reverse(),
-                _ => reverse_pixels(line, pixel),
-            }
+            mirror(line, pixel);
         }
     }
 }
 
-fn reverse_pixels(line: &mut [u8], pixel: usize) {
-    line.reverse();
-    line.chunks_exact_mut(pixel).for_each(<[u8]>::reverse);
+/// Turns a row of pixels round.
+pub(super) fn mirror(line: &mut [u8], channels: usize) {
+    match channels {
+        1 => line.reverse(),
+        2 => line.as_chunks_mut::<2>().0.reverse(),
+        3 => line.as_chunks_mut::<3>().0.reverse(),
+        _ => line.as_chunks_mut::<4>().0.reverse(),
+    }
 }

@@ -11,6 +11,7 @@
 pub mod colour;
 mod crop;
 mod pad;
+mod planes;
 pub mod resize;
 pub mod tensor;
 mod vectorised;

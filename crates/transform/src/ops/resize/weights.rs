@@ -133,7 +133,8 @@ vectorised! {
 }
 
 /// Weights of all pixels that a filter as wide as an output pixel covers. Gives the first one.
-#[inline]
+#[expect(clippy::inline_always, reason = "or it is not compiled for the caller's processor")]
+#[inline(always)]
 fn covered(place: usize, axis: Axis, weights: &mut [f64]) -> u32 {
     let center = axis.scale * (place as f64 + 0.5);
     let narrow = if axis.scale >= 1.0 { 1.0 / axis.scale } else { 1.0 };

@@ -3,21 +3,24 @@
 //! A row is done in runs of a few hundred pixels. The channels of a run are taken apart, and turned
 //! round if the image is flipped, in memory that stays in the processor's first cache; then every
 //! channel is converted on its own, which is a plain loop over bytes that compilers vectorise.
+//! Where channels stay side by side there is nothing to take apart.
+
+use std::ops::Range;
 
 use super::Tables;
 use super::tables::{Affine, Encoded};
 use crate::image::Pixels;
 use crate::ops::Flip;
+use crate::ops::crop::mirror;
+use crate::ops::planes::{Planes, RUN, split};
 use crate::ops::vectorised::vectorised;
 use crate::step::Layout;
 
-/// Pixels of a run.
-const RUN: usize = 256;
 /// Channels that are taken apart at once.
 const MOST_CHANNELS: usize = 4;
 
-/// Bytes of each channel of a run.
-type Planes = [[u8; RUN]; MOST_CHANNELS];
+/// Numbers that are computed at once: whole registers, and whole pixels of any number of channels.
+const LANES: usize = 24;
 
 /// Writes a tensor that has been checked to fit.
 pub(super) fn write(from: &Pixels, flip: Flip, tables: &Tables, layout: Layout, into: &mut [u8]) {
@@ -30,33 +33,42 @@ pub(super) fn write(from: &Pixels, flip: Flip, tables: &Tables, layout: Layout, 
         for (run, pixels) in line.chunks(RUN * channels).enumerate() {
             let count = pixels.len() / channels;
             let x = if flip.horizontal { width - run * RUN - count } else { run * RUN };
+            if layout == Layout::Hwc {
+                let start = (y * width + x) * channels * number;
+                let out = &mut into[start..start + pixels.len() * number];
+                if flip.horizontal {
+                    let turned = &mut planes.as_flattened_mut()[..pixels.len()];
+                    turned.copy_from_slice(pixels);
+                    mirror(turned, channels);
+                    convert(turned, tables, 0..channels, out);
+                } else {
+                    convert(pixels, tables, 0..channels, out);
+                }
+                continue;
+            }
             take_apart(pixels, channels, flip.horizontal, &mut planes);
             for (channel, plane) in planes.iter().enumerate().take(channels) {
-                let bytes = &plane[..count];
-                match layout {
-                    Layout::Chw => {
-                        let start = ((channel * height + y) * width + x) * number;
-                        let out = &mut into[start..start + count * number];
-                        convert(bytes, tables, channel, out);
-                    }
-                    Layout::Hwc => {
-                        let start = (y * width + x) * channels * number;
-                        let out = &mut into[start..start + count * channels * number];
-                        look_up_every(bytes, tables, channel, channels, out);
-                    }
-                }
+                let start = ((channel * height + y) * width + x) * number;
+                let out = &mut into[start..start + count * number];
+                convert(&plane[..count], tables, channel..channel + 1, out);
             }
         }
     }
 }
 
 vectorised! {
-    fn take_apart(pixels: &[u8], channels: usize, backwards: bool, planes: &mut Planes) {
+    fn take_apart(
+        pixels: &[u8],
+        channels: usize,
+        backwards: bool,
+        planes: &mut Planes<MOST_CHANNELS>,
+    ) {
+        let [a, b, c, _] = &mut *planes;
         match channels {
-            1 => planes[0][..pixels.len()].copy_from_slice(pixels),
-            2 => split::<2>(pixels, planes),
-            3 => split::<3>(pixels, planes),
-            _ => split::<4>(pixels, planes),
+            1 => a[..pixels.len()].copy_from_slice(pixels),
+            2 => split(pixels.as_chunks().0, [a, b]),
+            3 => split(pixels.as_chunks().0, [a, b, c]),
+            _ => split(pixels.as_chunks().0, planes.each_mut()),
         }
         if backwards {
             for plane in planes.iter_mut().take(channels) {
@@ -66,24 +78,25 @@ vectorised! {
     }
 }
 
-#[inline]
-fn split<const CHANNELS: usize>(pixels: &[u8], planes: &mut Planes) {
-    let pixels = pixels.as_chunks::<CHANNELS>().0;
-    let pixels = &pixels[..pixels.len().min(RUN)];
-    for (x, pixel) in pixels.iter().enumerate() {
-        for (plane, &byte) in planes.iter_mut().zip(pixel) {
-            plane[x] = byte;
-        }
-    }
-}
-
-/// Writes the numbers of one channel side by side.
-fn convert(bytes: &[u8], tables: &Tables, channel: usize, out: &mut [u8]) {
+/// Writes what bytes become that belong to these channels in turn.
+fn convert(bytes: &[u8], tables: &Tables, channels: Range<usize>, out: &mut [u8]) {
     if let Some(affine) = &tables.affine {
-        compute(bytes, affine[channel.min(affine.len() - 1)], out);
+        let of = |channel: usize| affine[channel.min(affine.len() - 1)];
+        match channels.len() {
+            1 => compute(bytes, of(channels.start), out),
+            count => {
+                let lanes = std::array::from_fn(|lane| of(channels.start + lane % count));
+                compute_in_turn(bytes, &lanes, out);
+            }
+        }
         return;
     }
-    look_up_every(bytes, tables, channel, 1, out);
+    match &tables.encoded {
+        Encoded::Same => out.copy_from_slice(bytes),
+        Encoded::One(tables) => look_up(bytes, tables, channels, out, |number| [number]),
+        Encoded::Two(tables) => look_up(bytes, tables, channels, out, u16::to_ne_bytes),
+        Encoded::Four(tables) => look_up(bytes, tables, channels, out, u32::to_ne_bytes),
+    }
 }
 
 vectorised! {
@@ -94,38 +107,58 @@ vectorised! {
     }
 }
 
-/// Writes the numbers of one channel in every `step`th place, from the channel's.
-fn look_up_every(bytes: &[u8], tables: &Tables, channel: usize, step: usize, out: &mut [u8]) {
-    let first = if step == 1 { 0 } else { channel };
-    let table = channel.min(tables.channels() - 1);
-    match &tables.encoded {
-        Encoded::Same if step == 1 => out.copy_from_slice(bytes),
-        Encoded::Same => {
-            let places = out[first..].iter_mut().step_by(step);
-            places.zip(bytes).for_each(|(out, &byte)| *out = byte);
+vectorised! {
+    fn compute_in_turn(bytes: &[u8], lanes: &[Affine; LANES], out: &mut [u8]) {
+        let scale = lanes.map(|lane| lane.scale);
+        let mean = lanes.map(|lane| lane.mean);
+        let std = lanes.map(|lane| lane.std);
+        let inverse = lanes.map(|lane| lane.inverse);
+        let apply = |lane: usize, byte: u8| {
+            let (scale, mean, std) = (scale[lane], mean[lane], std[lane]);
+            let affine = Affine { scale, mean, std, inverse: inverse[lane] };
+            affine.apply(f32::from(byte)).to_ne_bytes()
+        };
+        let out = out.as_chunks_mut::<4>().0;
+        let (groups, rest) = bytes.as_chunks::<LANES>();
+        let (groups_out, rest_out) = out.as_chunks_mut::<LANES>();
+        for (bytes, out) in groups.iter().zip(groups_out) {
+            for lane in 0..LANES {
+                out[lane] = apply(lane, bytes[lane]);
+            }
         }
-        Encoded::One(tables) => look_up(bytes, &tables[table], first, step, out, |n| [n]),
-        Encoded::Two(tables) => look_up(bytes, &tables[table], first, step, out, u16::to_ne_bytes),
-        Encoded::Four(tables) => look_up(bytes, &tables[table], first, step, out, u32::to_ne_bytes),
+        for (lane, (&byte, out)) in rest.iter().zip(rest_out).enumerate() {
+            *out = apply(lane, byte);
+        }
     }
 }
 
 fn look_up<T: Copy, const N: usize>(
     bytes: &[u8],
-    table: &[T; 256],
-    first: usize,
-    step: usize,
+    tables: &[[T; 256]],
+    channels: Range<usize>,
     out: &mut [u8],
     encoded: impl Fn(T) -> [u8; N],
 ) {
-    let out = &mut out.as_chunks_mut::<N>().0[first..];
-    if step == 1 {
-        for (out, &byte) in out.iter_mut().zip(bytes) {
+    let out = out.as_chunks_mut::<N>().0;
+    let table = |channel: usize| &tables[(channels.start + channel).min(tables.len() - 1)];
+    match channels.len() {
+        1 => look_up_pixels(bytes, [table(0)], out, encoded),
+        2 => look_up_pixels(bytes, [0, 1].map(table), out, encoded),
+        3 => look_up_pixels(bytes, [0, 1, 2].map(table), out, encoded),
+        _ => look_up_pixels(bytes, [0, 1, 2, 3].map(table), out, encoded),
+    }
+}
+
+fn look_up_pixels<T: Copy, const N: usize, const CHANNELS: usize>(
+    bytes: &[u8],
+    tables: [&[T; 256]; CHANNELS],
+    out: &mut [[u8; N]],
+    encoded: impl Fn(T) -> [u8; N],
+) {
+    let pixels = bytes.as_chunks::<CHANNELS>().0;
+    for (pixel, out) in pixels.iter().zip(out.as_chunks_mut::<CHANNELS>().0) {
+        for ((&byte, table), out) in pixel.iter().zip(tables).zip(out) {
             *out = encoded(table[byte as usize]);
         }
-        return;
-    }
-    for (out, &byte) in out.iter_mut().step_by(step).zip(bytes) {
-        *out = encoded(table[byte as usize]);
     }
 }
