@@ -20,6 +20,7 @@ __all__ = [
     "Transformer",
     "View",
     "__version__",
+    "part",
     "run_command",
 ]
 
@@ -36,6 +37,16 @@ class SampleError(BeladyError):
 
 class StalledError(BeladyError):
     """The source does not answer, or all of the staging buffer is held by the caller."""
+
+def part(
+    data: Any,
+    name: str,
+    chain: Chain | None = None,
+    seed: int = 0,
+    epoch: int = 0,
+    sample: int = 0,
+) -> Array | bytes:
+    """A part of a sample (see `Loader.transformed`), transformed by a chain if there is one."""
 
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the `belady` command line; its exit status."""
@@ -312,13 +323,28 @@ class Stacked:
 class Chain:
     """A list of steps that fit together."""
 
-    def __new__(cls, steps: str) -> Chain:
-        """From JSON: `[{"op": "Resize", "size": [256], ...}, ...]`. ValueError names the step."""
+    def __new__(cls, steps: str, *, before: int | None = None) -> Chain:
+        """From JSON: `[{"op": "Resize", "size": [256], ...}, ...]`. ValueError names the step.
+
+        With `before` it goes on from an array, behind so many steps of a longer chain.
+        """
     @property
-    def output(self) -> tuple[str, tuple[int, ...] | None]:
-        """Dtype and shape of what comes out; None if the shape depends on the sample."""
+    def output(self) -> tuple[str | None, tuple[int, ...] | None]:
+        """Dtype and shape of what comes out; None if that depends on the sample."""
     def run(self, data: Any, seed: int, epoch: int, sample: int) -> Array:
         """Transforms a sample: anything with a buffer. Lets other threads run."""
+    def run_array(
+        self,
+        data: Any,
+        dtype: str,
+        shape: Sequence[int],
+        seed: int,
+        epoch: int,
+        sample: int,
+    ) -> Array:
+        """The same on an array that a function gave; for chains that go on from one."""
+    def drawn(self, seed: int, epoch: int, sample: int, width: int, height: int) -> str:
+        """What random steps draw for an image of this size, as JSON."""
 
 @final
 class Array:

@@ -42,8 +42,8 @@ pub use error::EngineError;
 pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
 pub use outlook::Outlook;
 pub use transformed::{
-    Block, Column, Failed, Field, Made, OnGone, Rows, Transform, TransformConfig, Transformed,
-    Value,
+    Block, Column, Failed, Field, Made, OnGone, Parts, Rows, Transform, TransformConfig,
+    Transformed, Value,
 };
 pub use view::View;
 

@@ -31,13 +31,13 @@ struct Trick {
 impl Trick {
     /// Rows of one length.
     fn fixed() -> Self {
-        let output = Output { dtype: Dtype::Uint32, shape: Some(vec![ROW / 4]) };
+        let output = Output { dtype: Some(Dtype::Uint32), shape: Some(vec![ROW / 4]) };
         Self { output, fails: BTreeSet::new(), panics: BTreeSet::new(), nap: Duration::ZERO }
     }
 
     /// The sample itself, backwards.
     fn loose() -> Self {
-        let output = Output { dtype: Dtype::Uint8, shape: None };
+        let output = Output { dtype: Some(Dtype::Uint8), shape: None };
         Self { output, ..Self::fixed() }
     }
 

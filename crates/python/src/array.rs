@@ -206,7 +206,7 @@ impl Array {
 
 /// As numpy and torch call it.
 pub fn dtype_name(dtype: Dtype) -> String {
-    format!("{dtype:?}").to_lowercase()
+    dtype.name().to_owned()
 }
 
 /// As the module `struct` calls it. It has no name for bfloat16.

@@ -47,7 +47,7 @@ mod _native {
     #[pymodule_export]
     use super::batch::Batch;
     #[pymodule_export]
-    use super::chain::Chain;
+    use super::chain::{Chain, part};
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]

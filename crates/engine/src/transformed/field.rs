@@ -57,7 +57,7 @@ impl Transform for Chain {
     }
 
     fn reads_text(&self) -> bool {
-        self.steps().first().is_some_and(|step| matches!(Step::name(step), "Int" | "Float"))
+        matches!(self.steps().first(), Some(Step::Int | Step::Float))
     }
 }
 

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, Mutex, lock};
 
-pub use field::{Field, Transform, Value};
+pub use field::{Field, Parts, Transform, Value};
 pub use made::{Column, Failed, Made, Rows};
 pub use pool::Block;
 

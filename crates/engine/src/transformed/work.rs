@@ -224,12 +224,12 @@ impl Work {
         let mut loose = loose_columns(good, kept.as_deref()).into_iter();
         let columns = self.recipe.fields.iter().zip(&self.layout).map(|(field, place)| {
             let output = field.transform.as_ref().map(|transform| transform.output());
-            match (place, output) {
-                (&Some((offset, length)), Some(output)) => {
+            match (place, output.and_then(|output| Some((output, output.dtype?)))) {
+                (&Some((offset, length)), Some((output, dtype))) => {
                     self.move_rows(offset, length, kept.as_deref().unwrap_or_default());
                     let row = output.shape.iter().flatten().copied();
                     Column::Rows(Rows {
-                        dtype: output.dtype,
+                        dtype,
                         shape: std::iter::once(rows).chain(row).collect(),
                         offset,
                         bytes: rows * length,

@@ -36,7 +36,7 @@ impl Transform for Echo {
 }
 
 fn field(part: Option<&str>, text: Option<bool>) -> Field {
-    let output = Output { dtype: Dtype::Uint8, shape: None };
+    let output = Output { dtype: Some(Dtype::Uint8), shape: None };
     let transform = text.map(|text| Arc::new(Echo { output, text }) as Arc<dyn Transform>);
     Field { part: part.map(str::to_owned), transform }
 }
