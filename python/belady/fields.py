@@ -90,9 +90,8 @@ class Transform:
     def _value(self, field: Field, data: Any, label: Any, draw: tuple[int, int, int]) -> Any:
         if _is_label(field):
             return label
-        part = data if field.part is None else _native.part(data, field.part)
         try:
-            return field.chain(part, *draw)
+            return field.chain(data, *draw, field.part)
         except StepError as error:
             if not field.name:
                 raise

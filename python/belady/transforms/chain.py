@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .. import _native, arrays
-from ..errors import StepError
+from ..errors import BeladyError, StepError
 from . import images, numbers, values
 from .compose import Link, as_json_text, flattened, name_of
 from .step import Step
@@ -60,10 +60,18 @@ class Chain:
         first = self.steps[0] if len(self.steps) == 1 else None
         return type(first) if isinstance(first, Step) and not first.native else None
 
-    def __call__(self, data: Any, seed: int, epoch: int, sample: int) -> Any:
-        """What becomes of a sample: an array, or whatever the last function returned."""
+    def __call__(
+        self, data: Any, seed: int, epoch: int, sample: int, part: str | None = None
+    ) -> Any:
+        """What becomes of a sample, or of a part of it: an array, or whatever the last function
+        returned."""
         value, draw = data, Draw(seed, epoch, sample)
-        for segment in self._segments:
+        segments = self._segments
+        if part is not None:
+            first = segments[0] if segments else None
+            chain = first.chain if isinstance(first, _Segment) else None
+            value, segments = _part(data, part, chain, draw), segments[1 if chain else 0 :]
+        for segment in segments:
             value = segment.run(value, draw)
         return arrays.given(value) if isinstance(value, _native.Array) else value
 
@@ -96,7 +104,7 @@ class _Segment:
             # So that it does not draw what the steps of another segment draw.
             seed = (draw.seed + self._first * _GOLDEN) % 2**64
             return self.chain.run(arrays.as_bytes(value), seed, draw.epoch, draw.sample)
-        except ValueError as error:
+        except (BeladyError, ValueError) as error:
             raise StepError(self._renumbered(str(error))) from None
 
     def _renumbered(self, sentence: str) -> str:
@@ -104,6 +112,14 @@ class _Segment:
         if not self._of_bytes:
             return sentence
         return re.sub(r"^step (\d+)", lambda found: f"step {int(found[1]) + self._first}", sentence)
+
+
+def _part(data: Any, name: str, chain: _native.Chain | None, draw: Draw) -> Any:
+    """A part of a sample, and what the first segment makes of it."""
+    try:
+        return _native.part(data, name, chain, *draw)
+    except BeladyError as error:
+        raise StepError(str(error)) from None
 
 
 class _Function:

@@ -284,20 +284,33 @@ def test_ctrl_c_while_waiting_loses_no_batch(jpegs: Path) -> None:
         assert next(iterator).ids == list(range(8))
 
 
-def test_a_forked_child_is_told_and_the_parent_goes_on(images: belady.Dataset) -> None:
-    loader = make(images, batch_size=4, transform=EVAL)
-    iterator = iter(loader)
-    next(iterator)
-    child = os.fork()
-    if child == 0:
-        try:
-            next(iterator)
-        except belady.BeladyError:
-            os._exit(0)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert sum(1 for _ in iterator) == len(loader) - 1
-    loader.close()
+FORKED = """
+import os
+import belady
+from belady import transforms as T
+loader = belady.DataLoader(belady.open({path!r}), batch_size=4, cache="ram:1MiB",
+                           transform=[T.Decode(), T.Resize((8, 8)), T.ToTensor()])
+iterator = iter(loader)
+first, _ = next(iterator)
+child = os.fork()
+if child == 0:
+    try:
+        next(iterator)
+    except belady.BeladyError as error:
+        print(error, flush=True)
+        os._exit(0)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert sum(1 for _ in iterator) == len(loader) - 1
+loader.close()
+"""
+
+
+def test_a_forked_child_is_told_and_the_parent_goes_on(jpegs: Path) -> None:
+    code = FORKED.format(path=str(jpegs))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "made in another process" in done.stdout, done.stdout + done.stderr
+    assert done.stderr == ""
 
 
 def test_closing_at_any_moment(images: belady.Dataset) -> None:
