@@ -93,10 +93,12 @@ bench: build ## Speed and memory beside their targets; TORCH=python-with-torch a
 	$(CARGO) build --release --package belady-control --example shuffle_speed
 	$(CARGO) build --release --package slowfs --package peers
 	$(CARGO) build --release --package belady-engine --example ram_speed --example soak --example memory
+	$(CARGO) build --release --package belady-transform --example bare_loop
 	$(PYTHON) bench/run.py $(if $(TORCH),--torch $(TORCH))
 	$(PYTHON) bench/engine.py
 	$(MAKE) bench-environment
 	$(PYTHON) bench/python.py
+	$(PYTHON) bench/images.py
 
 # The package as people install it, beside loaders of others.
 BENCH_PACKAGES = $(shell $(PYTHON) scripts/python_env.py --bench --where)

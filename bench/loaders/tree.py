@@ -46,6 +46,12 @@ def proportional_bytes(root: int) -> int:
     return total
 
 
+def own_bytes() -> int:
+    """Anonymous and shared memory of this process."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
+
+
 def _stat(pid: int) -> list[str]:
     """What follows the name, which may have spaces: state, parent, ..."""
     try:

@@ -1,0 +1,83 @@
+"""Loaders that feed a GPU: each gives batches without end, and how to end it.
+
+All do ImageNet's training transform on the same files. Batches are pairs of images, float32 or what
+autocast takes as well, and labels; in memory of the GPU, or pinned.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Any
+
+NAMES = {
+    "none": "no I/O",
+    "torch": "torch DataLoader, PIL",
+    "belady": "belady, decodes on the CPU",
+    "belady-gpu": "belady, decodes on the GPU",
+}
+SIDE = 224
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+Feed = tuple[Iterator[Any], Callable[[], None]]
+
+
+def endless(loader: Any) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def torch_pil(args: argparse.Namespace) -> Feed:
+    """As in torch's own example of ImageNet, with workers that live across epochs."""
+    import torch
+    from torchvision import datasets, transforms
+
+    transform = transforms.Compose([
+        transforms.RandomResizedCrop(SIDE),
+        transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+        transforms.Normalize(MEAN, STD),
+    ])  # fmt: skip
+    loader = torch.utils.data.DataLoader(
+        datasets.ImageFolder(args.folder, transform), batch_size=args.batch, shuffle=True, drop_last=True,
+        num_workers=args.threads, pin_memory=args.device == "cuda", persistent_workers=True,
+    )  # fmt: skip
+    batches = endless(loader)
+
+    def close() -> None:
+        batches.close()
+        # Its workers end with the iterator that it keeps.
+        loader._iterator = None
+
+    return batches, close
+
+
+def belady(args: argparse.Namespace, **how: Any) -> Feed:
+    """Ours. All images fit into the cache, as they fit into the page cache for others."""
+    import belady
+
+    loader = belady.DataLoader(
+        belady.open(args.folder), batch_size=args.batch, shuffle=True, seed=0, drop_last=True,
+        transform=belady.transforms.imagenet_train(SIDE), num_threads=args.threads,
+        **({"device": "cuda"} if args.device == "cuda" else {}), **how,
+    )  # fmt: skip
+    batches = endless(loader)
+
+    def close() -> None:
+        batches.close()
+        loader.close()
+
+    return batches, close
+
+
+def belady_gpu(args: argparse.Namespace) -> Feed:
+    """The GPU's own decoder takes the JPEG files."""
+    if args.device != "cuda":
+        raise RuntimeError("there is no GPU to decode on")
+    return belady(args, decode="gpu")
+
+
+LOADERS: dict[str, Callable[[argparse.Namespace], Feed]] = {
+    "torch": torch_pil,
+    "belady": belady,
+    "belady-gpu": belady_gpu,
+}

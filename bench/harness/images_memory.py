@@ -1,0 +1,59 @@
+"""Memory of loaders of images: at its peak, and over many epochs."""
+
+import statistics
+
+from .images_loaders import IMAGES, LOADERS, STAGING, Data, present
+from .python_memory import TreeWatcher
+from .table import Section, mib, verdict
+
+# Beyond the quotas.
+ALLOWED = 300_000_000
+FEW, EPOCHS = 640, 50
+# The batches that are under way are touched one after another; after these epochs all were.
+WARM_UP = 10
+# Over all epochs that follow. A leak of a cache line an image would be more.
+MOST_GROWTH = 1 << 20
+
+
+def peak(context):
+    """The largest resident set of everything that a loader runs."""
+    loaders, missing = present(context, [one for one in LOADERS if one.threads == 2 or one.ours])
+    data = Data(context, IMAGES)
+    section = Section(["loader", "threads", "peak PSS of all processes", "peak RSS", "beyond the quotas", ""])
+    for loader in loaders:
+        runs = [data.run(loader, "--seconds", 0, watch=TreeWatcher) for _ in range(context.runs)]
+        tree, own = max(run.memory for run in runs), max(run.rss for run in runs)
+        beyond, judged = "", ""
+        if loader.ours:
+            more = own - STAGING - (data.cache if loader.cached else 0)
+            beyond, judged = f"{more / 1e6:,.0f} MB", verdict(more <= ALLOWED, "at most 300 MB")
+        section.row(loader.name, loader.threads, mib(tree), mib(own) if loader.ours else "", beyond, judged)
+    section.note(
+        f"Two epochs. PSS: looked at every {TreeWatcher.interval * 1e3:.0f} ms, what processes share is counted "
+        "once. RSS: the kernel's own figure, for belady, which is one process; Python, numpy and mapped "
+        f"libraries are in it. Quotas: a staging buffer of {mib(STAGING)}, and a RAM tier of {mib(data.cache)} "
+        "where there is one. The largest of the runs. FFCV maps its file, whose pages count."
+    )
+    for reason in missing:
+        section.note(f"Not measured: {reason}.")
+    return section
+
+
+def growth(context):
+    """belady alone: memory after every epoch."""
+    data = Data(context, FEW)
+    ours = next(one for one in LOADERS if one.ours and one.threads == 2)
+    section = Section(["run", "after the warm-up", "at the end", "the line's growth", ""])
+    for number in range(context.runs):
+        memory = data.run(ours, "--seconds", 0, "--epochs", EPOCHS).json["memory"][WARM_UP:]
+        slope = statistics.linear_regression(range(len(memory)), memory).slope
+        grown = slope * (len(memory) - 1)
+        section.row(
+            number + 1, mib(memory[0]), mib(memory[-1]), f"{grown / (1 << 20):+.2f} MiB",
+            verdict(grown <= MOST_GROWTH, "at most 1 MiB"),
+        )
+    section.note(
+        f"{FEW} images, {EPOCHS} epochs, {ours.threads} threads. Anonymous and shared memory of the process after "
+        f"each epoch; growth is that of the line with the least squares through all epochs after the first {WARM_UP}."
+    )
+    return section
