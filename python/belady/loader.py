@@ -148,9 +148,11 @@ class DataLoader:
             asked_ahead=options_.asked_ahead(given),
             persistent=persistent_workers and num_workers > 0,
         )
+        options_.check_staging(self._options, self._data, self.batch_size, staging is not None)
         self._lends_knowingly = writable is False or self._options.native
         self._labels = None if labels is None else Labels(labels, self._data)
         self._given_sampler = (sampler, batch_sampler)
+        self._generator = generator
         self._pipeline: Pipeline | None = None
         self._order = self._choice.order()
         self._owns_engine = engine is None
@@ -190,6 +192,31 @@ class DataLoader:
     def num_workers(self) -> int:
         """Worker processes that were asked for."""
         return self._options.workers
+
+    @property
+    def collate_fn(self) -> Callable[[Any], Any] | None:
+        """The function that was given."""
+        return self._options.collate_fn
+
+    @property
+    def generator(self) -> Any:
+        """The generator that was given."""
+        return self._generator
+
+    @property
+    def pin_memory(self) -> bool:
+        """Whether tensors are copied to pinned memory."""
+        return self._options.pin_memory
+
+    @property
+    def prefetch_factor(self) -> int:
+        """Batches that are decoded ahead."""
+        return self._options.prefetch
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which a batch that has not come is an error; 0 for never."""
+        return self._options.timeout
 
     @property
     def sampler(self) -> Any:

@@ -6,6 +6,7 @@ so that a script need not be changed.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from . import arguments, memory
+from .dataset import Dataset
 from .distributed import World
 from .engine import auto
 from .feed import decode_threads
@@ -25,6 +27,8 @@ ON_ERROR = ("raise", "skip", "replace")
 _STAGING = 512 << 20
 #: Batches that are decoded ahead in threads, and by each worker process: torch's number.
 _PREFETCH = 2
+#: Samples whose sizes are looked through in no time.
+_SOON_LOOKED_THROUGH = 200_000
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def checked(given: dict[str, Any], world: World) -> Options:
         max_failures=max_failures,
         writable=_writable(given["writable"], decode, transform, collate_fn, workers),
         cache_share=arguments.share(given["cache_share"], "cache_share"),
-        trace=None if given["trace"] is None else arguments.path(given["trace"], "trace"),
+        trace=_trace(given["trace"]),
     )
 
 
@@ -172,6 +176,31 @@ def _staging(value: object) -> int:
     if staging == 0:
         raise ValueError("staging has to have room for two batches; it is zero")
     return staging
+
+
+def _trace(value: object) -> str | None:
+    if value is None:
+        return None
+    path = arguments.path(value, "trace")
+    folder = os.path.dirname(os.path.abspath(path))
+    writable = os.access(path if os.path.exists(path) else folder, os.W_OK)
+    if os.path.isdir(path) or not writable:
+        raise ValueError(f"trace: {path} cannot be written; name a file in a folder that is yours")
+    return path
+
+
+def check_staging(options: Options, data: Dataset, batch: int | None, given: bool) -> None:
+    """Refuses a staging buffer without room for two batches. Looking through the sizes of a large
+    dataset takes a while, so one that nobody has chosen is left to the engine there."""
+    if batch is None or not (given or len(data) < _SOON_LOOKED_THROUGH):
+        return
+    needed = data.native.staging_needed(batch)
+    if options.staging < needed:
+        raise ValueError(
+            f"staging of {arguments.shown_size(options.staging)} is too small: two of the largest "
+            f"batches need {arguments.shown_size(needed)} ({needed} bytes); make it larger, or "
+            "batch_size smaller"
+        )
 
 
 def _writable(

@@ -36,7 +36,7 @@ pub mod trace;
 mod transformed;
 mod view;
 
-pub use build::{Engine, POLICIES};
+pub use build::{Engine, POLICIES, staging_needed};
 pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, Ring, TierConfig};
 pub use error::EngineError;
 pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
