@@ -114,7 +114,9 @@ def checked(given: dict[str, Any], world: World) -> Options:
     )
 
 
-def _decode(decode: object, transform: object) -> tuple[Callable[..., Any] | None, Transform | None]:
+def _decode(
+    decode: object, transform: object
+) -> tuple[Callable[..., Any] | None, Transform | None]:
     """Who makes something of a sample's bytes: a function, or a transform."""
     if decode == "gpu":
         raise ValueError('decode="gpu" is not there yet; transform with belady.transforms instead')
