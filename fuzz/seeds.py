@@ -18,6 +18,31 @@ def save(target: str, name: str, choice: int, data: bytes) -> None:
     (folder / name).write_bytes(bytes([choice]) + data)
 
 
+def numpys() -> None:
+    def dictionary(descr: str, shape: str, fortran: bool = False) -> bytes:
+        return f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n".encode()
+
+    def file(version: int, header: bytes, data: bytes) -> bytes:
+        length = len(header).to_bytes(2 if version == 1 else 4, "little")
+        return b"\x93NUMPY" + bytes([version, 0]) + length + header + data
+
+    def both(name: str, header: bytes, data: bytes = bytes(range(48))) -> None:
+        for version in (1, 2):
+            save("npy", f"{name}-{version}", 0, file(version, header, data))
+        save("npy", f"{name}-dictionary", 1, header)
+
+    both("floats", dictionary("<f4", "(3, 4)"))
+    both("fortran", dictionary(">i2", "(2, 3, 4)", fortran=True))
+    both("scalar", dictionary("|b1", "()"))
+    both("halves", dictionary("<f2", "(24,)"))
+    both("objects", dictionary("|O", "(1,)"))
+    both("absurd", dictionary("<f8", f"({2**62}, {2**62})"))
+    both("nothing", dictionary("<u8", f"(0, {2**62})"))
+    both("fields", b"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}")
+    both("python-2", b"{'shape': (3L, ), \"descr\": '=u8', 'fortran_order': True}")
+    save("npy", "cut", 0, file(1, dictionary("<f4", "(3, 4)"), bytes(47)))
+
+
 def crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
@@ -192,9 +217,34 @@ def images() -> None:
             save("image", f"{file.name}-part", 0b0101, b"\3\2\7\5" + file.read_bytes())
 
 
+def examples() -> None:
+    """Messages of tf.train.Example, with lengths below 128."""
+
+    def message(field: int, *parts: bytes) -> bytes:
+        body = b"".join(parts)
+        return bytes([field << 3 | 2, len(body)]) + body
+
+    def entry(name: bytes, *lists: bytes) -> bytes:
+        return message(1, message(1, name), message(2, *lists))
+
+    image = entry(b"image", message(1, message(1, b"JPEG"), message(1, b"")))
+    packed = entry(b"label", message(3, message(1, b"\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")))
+    single = entry(b"box", message(2, b"\x0d" + struct.pack("<f", 1.5)))
+    floats = entry(b"box", message(2, message(1, struct.pack("<2f", 1.5, -2.0))))
+    folder = HERE / "example"
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = message(1, image, packed, single, floats)
+    (folder / "whole").write_bytes(whole)
+    (folder / "cut").write_bytes(whole[:-3])
+    (folder / "two-kinds").write_bytes(message(1, entry(b"x", message(1), message(3), message(2))))
+    (folder / "long-number").write_bytes(b"\x08" + b"\xff" * 11 + message(1))
+
+
 if __name__ == "__main__":
+    numpys()
     tfrecords()
     webdatasets()
     snapshots()
     tier_indexes()
     images()
+    examples()

@@ -25,6 +25,7 @@ from .job import Job
 from .loader import DataLoader
 from .mixing import Mixture, Weighted
 from .stats import Stats
+from . import transforms
 
 __all__ = [
     "Batch",
@@ -48,6 +49,7 @@ __all__ = [
     "open",
     "records",
     "tfrecord",
+    "transforms",
     "webdataset",
 ]
 

@@ -4,18 +4,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 __all__ = [
+    "Array",
     "Batch",
     "BeladyError",
+    "Chain",
     "Dataset",
     "Engine",
     "Loader",
+    "Made",
     "Orders",
     "Sample",
     "SampleError",
     "Stacked",
     "StalledError",
+    "Transformer",
     "View",
     "__version__",
+    "part",
     "run_command",
 ]
 
@@ -32,6 +37,16 @@ class SampleError(BeladyError):
 
 class StalledError(BeladyError):
     """The source does not answer, or all of the staging buffer is held by the caller."""
+
+def part(
+    data: Any,
+    name: str,
+    chain: Chain | None = None,
+    seed: int = 0,
+    epoch: int = 0,
+    sample: int = 0,
+) -> Array | bytes:
+    """A part of a sample (see `Loader.transformed`), transformed by a chain if there is one."""
 
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the `belady` command line; its exit status."""
@@ -65,6 +80,8 @@ class Dataset:
     def format(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
+    def staging_needed(self, batch: int) -> int:
+        """The smallest staging buffer for batches of so many samples."""
     @property
     def total_bytes(self) -> int: ...
     @property
@@ -218,6 +235,27 @@ class Loader:
     def stats(self) -> dict[str, Any]: ...
     def shared_memory(self) -> tuple[int, int] | None:
         """Descriptor and length of the ring's memory, if it is shared."""
+    def transformed(
+        self,
+        fields: Sequence[tuple[str | None, Chain | None]],
+        seed: int = 0,
+        threads: int = 1,
+        depth: int = 2,
+        on_error: str = "raise",
+        on_block: Callable[[int, int, bool], object] | None = None,
+        first_epoch: int = 0,
+    ) -> Transformer:
+        """Its batches with every sample transformed, by threads of their own.
+
+        This loader is closed by that: its batches come from the answer. A field is the part of a
+        sample (a member of a WebDataset sample, a feature of a tf.train.Example; "jpg;png" takes
+        the first that is there; None the whole sample) and what is done to it (None: nothing).
+        `depth` is how many batches are worked on ahead. What is drawn at random depends on
+        `seed`, on the epoch counted from `first_epoch` on, and on the sample.
+
+        `on_block(address, length, True)` is called before a piece of memory is used for the first
+        time, on the thread that calls `next`, and with False before it goes, on any thread.
+        """
 
 @final
 class Batch:
@@ -282,3 +320,104 @@ class Stacked:
         copy: bool | None = None,
     ) -> object: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class Chain:
+    """A list of steps that fit together."""
+
+    def __new__(cls, steps: str, *, before: int | None = None) -> Chain:
+        """From JSON: `[{"op": "Resize", "size": [256], ...}, ...]`. ValueError names the step.
+
+        With `before` it goes on from an array, behind so many steps of a longer chain.
+        """
+    @property
+    def output(self) -> tuple[str | None, tuple[int, ...] | None]:
+        """Dtype and shape of what comes out; None if that depends on the sample."""
+    def run(self, data: Any, seed: int, epoch: int, sample: int) -> Array:
+        """Transforms a sample: anything with a buffer. Lets other threads run."""
+    def run_array(
+        self,
+        data: Any,
+        dtype: str,
+        shape: Sequence[int],
+        seed: int,
+        epoch: int,
+        sample: int,
+    ) -> Array:
+        """The same on an array that a function gave; for chains that go on from one."""
+    def drawn(self, seed: int, epoch: int, sample: int, width: int, height: int) -> str:
+        """What random steps draw for an image of this size, as JSON."""
+
+@final
+class Array:
+    """Numbers in memory: a writable buffer, and DLPack. bfloat16 shows as "H" in buffers."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int:
+        """Of the first byte, to be compared with what `on_block` was told."""
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class Transformer:
+    """Gives out transformed batches in order."""
+
+    def next(self, timeout: float | None = None) -> Made | None:
+        """As `Loader.next`. With on_error="raise" a sample that cannot be transformed is a
+        `belady.errors.DecodeError`; the next call goes on with the batch after it."""
+    def waiting_for(self) -> str:
+        """What it waits for, in words."""
+    def close(self) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+
+@final
+class Made:
+    """A transformed batch. Its memory is used again when the last reference is dropped.
+
+    Ids, labels, paths and failures are by position in the batch as it was read, failed samples
+    included; `kept` says which of them make up the fields.
+    """
+
+    @property
+    def epoch(self) -> int:
+        """As the loader counts: `first_epoch` is not added."""
+    @property
+    def iteration(self) -> int: ...
+    @property
+    def ids(self) -> list[int]: ...
+    @property
+    def labels(self) -> list[int]: ...
+    def labels_bytes(self) -> bytes:
+        """The labels as native int64."""
+    def paths(self) -> list[str]: ...
+    @property
+    def kept(self) -> list[int] | None:
+        """Positions of the samples in the fields; None for all, in order."""
+    @property
+    def failures(self) -> list[tuple[int, str]]:
+        """Position and reason of the samples that could not be transformed."""
+    def __len__(self) -> int:
+        """Samples that were read, failed ones included."""
+    @property
+    def fields(self) -> int: ...
+    def field(self, index: int) -> Array | list[Array] | list[bytes]:
+        """One array where the chain's shape is fixed, else one a sample; without a chain the
+        bytes (numbers of a tf.train.Example are arrays)."""
+    @property
+    def bytes(self) -> int:
+        """Memory that it holds."""

@@ -230,11 +230,16 @@ def _refuse_twice(found: list[Tier], name: str) -> None:
 
 def _refuse_beyond_limit(found: list[Tier], name: str) -> None:
     ram = sum(quota for place, quota in found if place is None)
-    limit = memory.limit()
+    limit, total = memory.limit(), memory.total()
     if limit is not None and ram > limit:
         raise ValueError(
             f"{name} asks for {shown_size(ram)} of RAM, but this process's control group may "
             f"use {shown_size(limit)} in all; ask for less, or raise the container's limit"
+        )
+    if total and ram > total:
+        raise ValueError(
+            f"{name} asks for {shown_size(ram)} of RAM, but this machine has {shown_size(total)}; "
+            "ask for less, or put the rest on a disk"
         )
 
 

@@ -1,4 +1,4 @@
-"""What is done with the bytes of a batch: `decode` each sample, then collate.
+"""What is done with the bytes of a batch: `decode` or transform each sample, then collate.
 
 `Work` is the same on the user's thread, in decoding threads and in worker processes. It knows
 nothing of where a sample comes from; who runs it puts the name of the sample to what went wrong.
@@ -14,19 +14,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _native
 from .batch import Batch
 from .collate import collate
-from .errors import BeladyError, DecodeError
+from .errors import BeladyError, DecodeError, StepError
+from .labels import Labels
 
 if TYPE_CHECKING:
     from .dataset import Dataset
+    from .fields import Applied
+
+#: A batch as the engine gives it, or with its samples transformed.
+Source = _native.Batch | _native.Made
 
 
 class Failure(NamedTuple):
-    """`decode` raised on the sample at this position of its batch."""
+    """The sample at this position of its batch could not be decoded or transformed."""
 
     position: int
-    error: BaseException
+    #: What the user's code raised, if that is what happened.
+    error: BaseException | None
     #: The user's own lines, for where tracebacks cannot travel.
     lines: str
+    #: What happened, in a sentence.
+    what: str
 
 
 class Outcome(NamedTuple):
@@ -40,28 +48,49 @@ class Outcome(NamedTuple):
 
 
 class Work:
-    """`decode`, `collate_fn`, and what becomes of samples that fail."""
+    """`decode` or a transform, `collate_fn`, and what becomes of samples that fail."""
 
     def __init__(
         self,
         decode: Callable[..., Any] | None,
         collate_fn: Callable[..., Any] | None,
         on_error: str,
+        *,
+        applied: Applied | None = None,
+        labels: Labels | None = None,
     ) -> None:
         self.decode = decode
         self.collate_fn = collate_fn
         self.on_error = on_error
+        self.applied = applied
+        self._labels = labels
 
-    def decoded(self, position: int, data: Any, label: int | None) -> Any:
-        """One sample, or the failure."""
-        if self.decode is None:
+    @property
+    def lends(self) -> bool:
+        """Whether batches are the bytes as they are."""
+        return self.decode is None and self.applied is None and self.collate_fn is None
+
+    def labels(self, batch: Source) -> list[Any]:
+        """Labels of a batch: the user's, or the dataset's."""
+        return batch.labels if self._labels is None else self._labels.of(batch.ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers are sent labels with their samples.
+        return self.__dict__ | {"_labels": None}
+
+    def decoded(self, position: int, data: Any, label: Any, epoch: int, sample: int) -> Any:
+        """One sample, or the failure. `epoch` as the engine counts, and `sample` are for draws."""
+        if self.decode is None and self.applied is None:
             return data, label
         try:
+            if self.applied is not None:
+                return self.applied(data, label, epoch, sample)
+            assert self.decode is not None
             made = self.decode(data, label)
+        except StepError as error:
+            return _failed_step(position, error)
         except Exception as error:
-            own = error.__traceback__.tb_next if error.__traceback__ is not None else None
-            lines = "".join(traceback.format_exception(type(error), error, own))
-            return Failure(position, error, lines)
+            return Failure(position, error, _own_lines(error), _told(error))
         # A tuple, list or dict is the whole sample; anything else goes beside its label.
         return made if isinstance(made, tuple | list | dict) else (made, label)
 
@@ -82,14 +111,18 @@ class Work:
         """A batch at once, on the calling thread."""
         if len(batch) == 0:
             return Outcome(None, [], [])
-        if self.decode is None and self.collate_fn is None:
-            return Outcome((batch.samples(), batch.labels), None, [])
+        labels = self.labels(batch)
+        if self.lends:
+            return Outcome((batch.samples(), labels), None, [])
         if getattr(self.collate_fn, "takes_batch", False):
             assert self.collate_fn is not None
             return Outcome(self.collate_fn(batch), None, [])
-        pairs = zip(batch.samples(), batch.labels, strict=True)
+        triples = zip(batch.samples(), labels, batch.ids, strict=True)
         return self.collated(
-            [self.decoded(position, data, label) for position, (data, label) in enumerate(pairs)]
+            [
+                self.decoded(position, data, label, batch.epoch, sample)
+                for position, (data, label, sample) in enumerate(triples)
+            ]
         )
 
     def _collate(self, samples: Sequence[Any]) -> Any:
@@ -100,10 +133,27 @@ class Work:
             raise BeladyError(f"collate_fn raised TimeoutError: {error}") from error
 
 
+def _failed_step(position: int, error: StepError) -> Failure:
+    cause = error.__cause__
+    if cause is None:
+        return Failure(position, None, "", str(error))
+    return Failure(position, cause, _own_lines(cause), f"{error}: {_told(cause)}")
+
+
+def _own_lines(error: BaseException) -> str:
+    """Its traceback, without the line of ours that called."""
+    own = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    return "".join(traceback.format_exception(type(error), error, own))
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def kept_positions(samples: Sequence[Any], on_error: str) -> list[int]:
     """Which samples make up the batch: without failures, or with the next good one instead.
 
-    >>> bad = Failure(1, ValueError(), "")
+    >>> bad = Failure(1, None, "", "it is broken")
     >>> kept_positions(["a", bad, "c"], "skip"), kept_positions(["a", bad, "c"], "replace")
     ([0, 2], [0, 2, 2])
     """
@@ -122,7 +172,7 @@ class Delivery(NamedTuple):
 
 
 def deliver(
-    batch: _native.Batch, outcome: Outcome, work: Work, epoch: int, data: Dataset
+    batch: Source, outcome: Outcome, work: Work, epoch: int, data: Dataset
 ) -> Delivery:
     """Puts names to samples, and raises what has to be raised."""
     errors = [named(failure, batch) for failure in outcome.failures]
@@ -138,7 +188,7 @@ def deliver(
         if outcome.kept is not None:
             ids = batch.ids
             value._ids = [ids[position] for position in outcome.kept]
-        elif work.decode is None and work.collate_fn is None:
+        elif work.lends and isinstance(batch, _native.Batch):
             value._source = batch
         else:
             # Whoever keeps what was decoded need not keep the bytes it was made from.
@@ -146,9 +196,8 @@ def deliver(
     return Delivery(value, errors)
 
 
-def named(failure: Failure, batch: _native.Batch) -> DecodeError:
+def named(failure: Failure, batch: Source) -> DecodeError:
     """The error with the name of its sample, and the user's own lines."""
     path = batch.paths()[failure.position]
-    what = f"{type(failure.error).__name__}: {failure.error}"
-    text = f"decode failed on {path}: {what}\n\n{failure.lines.rstrip()}"
+    text = f"decode failed on {path}: {failure.what}\n\n{failure.lines}".rstrip()
     return DecodeError(text, batch.ids[failure.position], path)

@@ -26,6 +26,7 @@ _DEFAULT_READ_TIMEOUT = 30.0
 _MOST_THREADS = 10_000
 #: Bytes that a sample in RAM may take beyond its own.
 _ROUNDING = 512
+_LARGEST_PORT = 65535
 
 
 class Engine:
@@ -91,6 +92,16 @@ class Engine:
         """Gives back the memory that is kept for the next loader of the same dataset."""
         self.native.let_go()
 
+    def close(self) -> None:
+        """As `let_go`. Loaders of this engine end by their own `close`."""
+        self.let_go()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def stats(self) -> Stats:
         """What all loaders of this engine have done together."""
         return Stats(self.native.stats())
@@ -135,7 +146,8 @@ def _system_file(system: object) -> str | None:
 
 def serve(native: _native.Engine, address: object) -> str:
     """Offers metrics at an address, which has a host and a port."""
-    if not isinstance(address, str) or ":" not in address:
+    port = address.rpartition(":")[2] if isinstance(address, str) else ""
+    if not isinstance(address, str) or not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise ValueError(f'metrics has to be an address such as "127.0.0.1:9464", not {address!r}')
     return native.serve_metrics(address)
 

@@ -28,5 +28,12 @@ class DecodeError(SampleError):
         return DecodeError, (str(self), self.sample, self.path)
 
 
+class StepError(Exception):
+    """A step of a chain failed on a sample; becomes a `DecodeError`, which names the sample.
+
+    A function of the user's that raised is the cause; what a native step says is the sentence.
+    """
+
+
 class WorkerError(BeladyError):
     """A worker process ended by itself, or could not be started."""

@@ -1,13 +1,15 @@
 """Batches on their way from the engine to the user.
 
-Three ways, chosen by what there is to do:
+Four ways, chosen by what there is to do:
 
+- `Transformed`: native transforms, in native threads, ahead of the user.
 - `Direct`: nothing, or only a `collate_fn`: on the user's thread.
 - `Threads` (`num_workers=0`): `decode` runs in threads, ahead of the user.
 - `Processes` (`workers.py`): `decode` and `collate_fn` run in worker processes.
 
-The last two have a thread that takes batches from the engine as there is room for them. Batches
-that are not with the user yet may hold half of the staging buffer; the engine fills the rest.
+The last two run functions of Python's in transforms too. They have a thread that takes batches from
+the engine as there is room for them. Batches that are not with the user yet may hold half of the
+staging buffer; the engine fills the rest.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from . import _native
-from .decode import Outcome, Work
+from .decode import Failure, Outcome, Source, Work
 from .errors import SampleError
+from .fields import Transform
 
 #: How often a thread that waits looks whether it is still needed.
 _LOOK_SECONDS = 0.1
 
-Taken = tuple[_native.Batch, Outcome]
+Taken = tuple[Source, Outcome]
 
 
 class Feed(ABC):
@@ -41,8 +44,46 @@ class Feed(ABC):
         """What it waits for, in words."""
 
     @abstractmethod
+    def stats(self) -> dict[str, Any]:
+        """What the engine did."""
+
+    @abstractmethod
     def close(self) -> None:
         """Ends it from any state."""
+
+
+class Transformed(Feed):
+    """In native threads. What is left for the user's thread is to name things, and `collate_fn`."""
+
+    def __init__(self, native: _native.Transformer, transform: Transform, work: Work) -> None:
+        self._native = native
+        self._transform = transform
+        self._work = work
+
+    def next(self, timeout: float | None) -> Taken | None:
+        made = self._native.next(timeout)
+        return None if made is None else (made, self._outcome(made))
+
+    def _outcome(self, made: _native.Made) -> Outcome:
+        failures = [Failure(position, None, "", what) for position, what in made.failures]
+        labels, kept = self._work.labels(made), made.kept
+        if kept is not None:
+            labels = [labels[position] for position in kept]
+        if not labels:
+            return Outcome(None, [], failures)
+        if self._work.collate_fn is None:
+            return Outcome(self._transform.batch(made, labels), kept, failures)
+        whole = self._work.collated(self._transform.samples(made, labels))
+        return Outcome(whole.value, kept, failures)
+
+    def waiting_for(self) -> str:
+        return self._native.waiting_for()
+
+    def stats(self) -> dict[str, Any]:
+        return self._native.stats()
+
+    def close(self) -> None:
+        self._native.close()
 
 
 class Direct(Feed):
@@ -58,6 +99,9 @@ class Direct(Feed):
 
     def waiting_for(self) -> str:
         return self._loader.waiting_for()
+
+    def stats(self) -> dict[str, Any]:
+        return self._loader.stats()
 
     def close(self) -> None:
         self._loader.close()
@@ -176,6 +220,9 @@ class Ahead(Feed):
                 return self._queue[0].waiting_for()
         return self._loader.waiting_for()
 
+    def stats(self) -> dict[str, Any]:
+        return self._loader.stats()
+
     def close(self) -> None:
         with self._changed:
             self._closing = True
@@ -218,7 +265,8 @@ class _SharedOut(Pending):
         self._batch = batch
         self._work = work
         self._samples = batch.samples()
-        self._labels = batch.labels
+        self._labels = work.labels(batch)
+        self._ids = batch.ids
         self._decoded: list[Any] = [None] * len(self._samples)
         self.size = sum(len(sample) for sample in self._samples)
         self.parts = 0
@@ -234,7 +282,7 @@ class _SharedOut(Pending):
                 # A plain view, which lives as long as anybody looks at it.
                 data = memoryview(self._samples[position])
                 self._decoded[position] = self._work.decoded(
-                    position, data, self._labels[position]
+                    position, data, self._labels[position], self._batch.epoch, self._ids[position]
                 )
             with self._lock:
                 self.parts -= 1

@@ -16,12 +16,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from . import _native, arguments, choose, distributed, options as options_, state
+from . import arguments, choose, distributed, options as options_, state
 from .dataset import Dataset
-from .decode import deliver
+from .decode import Source, deliver
 from .engine import Engine, for_loader
 from .errors import BeladyError, DecodeError, SampleError
 from .failures import Failures
+from .labels import Labels
 from .mixing import Mixture
 from .pipeline import Pipeline
 from .samplers import LoaderBatchSampler, LoaderSampler
@@ -61,7 +62,12 @@ class DataLoader:
     - `seed`: of the shuffle. `epochs`: how many there will be, if it is known.
     - `decode`: called with a sample's bytes (a memoryview) and its label. If it returns a tuple,
       list or dict, that is the sample; anything else goes beside the label.
-    - `num_threads`: threads that decode; "auto" is one a core.
+    - `transform`: instead of `decode`, a chain of `belady.transforms` that native threads run, or
+      fields: `{"image": ("jpg", chain), "label": ("cls", T.Int())}`. Functions of yours may stand
+      in it. `collate_fn` gets a list of `(array, label)` then.
+    - `labels`: a list by id, a mapping by path or id, or a function of the path, for labels that
+      the dataset does not know.
+    - `num_threads`: threads that decode or transform; "auto" is one a core.
     - `cache`, `retries`, `read_timeout`, `metrics`: as for `belady.Engine`, which is made; or
       `engine`, one that is there. Without either the cache is a quarter of the free memory, at
       most the dataset. `cache_share`: this loader's part of what other loaders have left.
@@ -102,6 +108,8 @@ class DataLoader:
         cache: Any = None,
         engine: Engine | None = None,
         decode: Callable[..., Any] | None = None,
+        transform: Any = None,
+        labels: Any = None,
         num_threads: int | str | None = "auto",
         rank: int | None = None,
         world_size: int | None = None,
@@ -140,8 +148,11 @@ class DataLoader:
             asked_ahead=options_.asked_ahead(given),
             persistent=persistent_workers and num_workers > 0,
         )
-        self._lends_knowingly = writable is False
+        options_.check_staging(self._options, self._data, self.batch_size, staging is not None)
+        self._lends_knowingly = writable is False or self._options.native
+        self._labels = None if labels is None else Labels(labels, self._data)
         self._given_sampler = (sampler, batch_sampler)
+        self._generator = generator
         self._pipeline: Pipeline | None = None
         self._order = self._choice.order()
         self._owns_engine = engine is None
@@ -181,6 +192,31 @@ class DataLoader:
     def num_workers(self) -> int:
         """Worker processes that were asked for."""
         return self._options.workers
+
+    @property
+    def collate_fn(self) -> Callable[[Any], Any] | None:
+        """The function that was given."""
+        return self._options.collate_fn
+
+    @property
+    def generator(self) -> Any:
+        """The generator that was given."""
+        return self._generator
+
+    @property
+    def pin_memory(self) -> bool:
+        """Whether tensors are copied to pinned memory."""
+        return self._options.pin_memory
+
+    @property
+    def prefetch_factor(self) -> int:
+        """Batches that are decoded ahead."""
+        return self._options.prefetch
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which a batch that has not come is an error; 0 for never."""
+        return self._options.timeout
 
     @property
     def sampler(self) -> Any:
@@ -307,7 +343,8 @@ class DataLoader:
             self._options,
             position,
             self._habit(),
-            self._choice.seed + position.epoch,
+            self._choice.seed,
+            self._labels,
         )
 
     def _habit(self) -> int | None:
@@ -405,7 +442,7 @@ class DataLoader:
         self._totals["batches"] += 1
         self._order.delivered(self._epoch, self._delivered)
 
-    def _count_failures(self, batch: _native.Batch, undecoded: list[DecodeError]) -> None:
+    def _count_failures(self, batch: Source, undecoded: list[DecodeError]) -> None:
         self._failures.undecoded(undecoded)
         if self._may_lack_samples(batch):
             if self._promised is None or self._promised[0] != self._epoch:
@@ -417,14 +454,14 @@ class DataLoader:
             self._stop()
             raise
 
-    def _may_lack_samples(self, batch: _native.Batch) -> bool:
+    def _may_lack_samples(self, batch: Source) -> bool:
         """Whether some could not be read; finding which takes the order of a whole epoch."""
         pipeline = self._pipeline
         if self._options.on_error == "raise" or pipeline is None:
             return False
         if self.batch_size is not None and len(set(batch.ids)) == self.batch_size:
             return False  # complete, and without a substitute, which is there twice
-        bad = pipeline.native.stats()["bad"]
+        bad = pipeline.stats()["bad"]
         return bool(bad["skipped"] + bad["replaced"])
 
     def _pinned(self, value: Any) -> Any:
@@ -453,7 +490,7 @@ class DataLoader:
         values: dict[str, Any] = {"epoch": self.epoch, "batch": self._delivered, **self._totals}
         values["failures"] = self._failures.count
         if self._pipeline is not None:
-            values["engine"] = self._pipeline.native.stats()
+            values["engine"] = self._pipeline.stats()
         else:
             values["engine"] = self.engine.native.stats()
         return Stats(values)

@@ -17,7 +17,7 @@ def limit(root: Path = _ROOT) -> int | None:
     found = [
         value
         for directory, name, _ in _groups(root)
-        if (value := _number(directory / name)) is not None and value < _total(root)
+        if (value := _number(directory / name)) is not None and value < total(root)
     ]
     return min(found, default=None)
 
@@ -73,7 +73,8 @@ def _file_cache(directory: Path) -> int:
     return 0
 
 
-def _total(root: Path) -> int:
+def total(root: Path = _ROOT) -> int:
+    """Memory of the machine in bytes; 0 if that is not known."""
     return _meminfo(root, "MemTotal")
 
 

@@ -6,6 +6,7 @@ so that a script need not be changed.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from . import arguments, memory
+from .dataset import Dataset
 from .distributed import World
 from .engine import auto
 from .feed import decode_threads
+from .fields import Transform
 from .workers import context_of
 
 POLICIES = ("belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster")
@@ -24,6 +27,8 @@ ON_ERROR = ("raise", "skip", "replace")
 _STAGING = 512 << 20
 #: Batches that are decoded ahead in threads, and by each worker process: torch's number.
 _PREFETCH = 2
+#: Samples whose sizes are looked through in no time.
+_SOON_LOOKED_THROUGH = 200_000
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Options:
     """How batches are made and delivered."""
 
     decode: Callable[..., Any] | None
+    transform: Transform | None
     collate_fn: Callable[..., Any] | None
     workers: int
     threads: int
@@ -52,13 +58,18 @@ class Options:
     @property
     def works(self) -> bool:
         """Whether there is something to do with the bytes."""
-        return self.decode is not None or self.collate_fn is not None
+        return self.decode is not None or self.transform is not None or self.collate_fn is not None
+
+    @property
+    def native(self) -> bool:
+        """Whether native threads do all of it; they only read the bytes."""
+        return self.transform is not None and self.transform.native
 
     @property
     def processes(self) -> bool:
         """Whether worker processes do it."""
         takes_batch = getattr(self.collate_fn, "takes_batch", False)
-        return self.workers > 0 and self.works and not takes_batch
+        return self.workers > 0 and self.works and not takes_batch and not self.native
 
 
 def checked(given: dict[str, Any], world: World) -> Options:
@@ -68,13 +79,9 @@ def checked(given: dict[str, Any], world: World) -> Options:
     arguments.flag(given["in_order"], "in_order")
     if not isinstance(given["pin_memory_device"], str):
         raise TypeError('pin_memory_device has to be text such as "cuda"')
-    decode = arguments.function(given["decode"], "decode", "a sample's bytes and its label")
+    decode, transform = _decode(given["decode"], given["transform"])
     collate_fn = arguments.function(given["collate_fn"], "collate_fn", "a list of samples")
-    if decode is not None and getattr(collate_fn, "takes_batch", False):
-        raise ValueError(
-            f"collate_fn {getattr(collate_fn, '__name__', collate_fn)} takes bytes as they are; "
-            "leave decode out, or collate what decode returns"
-        )
+    _refuse_with_bytes(collate_fn, given)
     on_error = arguments.choice(given["on_error"], "on_error", ON_ERROR)
     max_failures = _optional(given["max_failures"], "max_failures")
     if max_failures is not None and on_error == "raise":
@@ -84,6 +91,7 @@ def checked(given: dict[str, Any], world: World) -> Options:
         )
     return Options(
         decode=decode,
+        transform=transform,
         collate_fn=collate_fn,
         workers=workers,
         threads=decode_threads(auto(given["num_threads"], "num_threads"), world.local_size),
@@ -100,12 +108,38 @@ def checked(given: dict[str, Any], world: World) -> Options:
         policy=arguments.choice(given["policy"], "policy", POLICIES),
         on_error=on_error,
         max_failures=max_failures,
-        writable=_writable(
-            given["writable"], decode is not None or (collate_fn is not None and workers > 0)
-        ),
+        writable=_writable(given["writable"], decode, transform, collate_fn, workers),
         cache_share=arguments.share(given["cache_share"], "cache_share"),
-        trace=None if given["trace"] is None else arguments.path(given["trace"], "trace"),
+        trace=_trace(given["trace"]),
     )
+
+
+def _decode(
+    decode: object, transform: object
+) -> tuple[Callable[..., Any] | None, Transform | None]:
+    """Who makes something of a sample's bytes: a function, or a transform."""
+    if decode == "gpu":
+        raise ValueError('decode="gpu" is not there yet; transform with belady.transforms instead')
+    if transform is None:
+        return arguments.function(decode, "decode", "a sample's bytes and its label"), None
+    if decode is not None:
+        raise ValueError(
+            "decode and transform both say what becomes of a sample; a function may stand in the "
+            "transform: transform=[function, ...]"
+        )
+    return None, Transform(transform)
+
+
+def _refuse_with_bytes(collate_fn: object, given: dict[str, Any]) -> None:
+    """Some collate functions take bytes as they are, with the dataset's own labels."""
+    if not getattr(collate_fn, "takes_batch", False):
+        return
+    for name in ("decode", "transform", "labels"):
+        if given[name] is not None:
+            raise ValueError(
+                f"collate_fn {getattr(collate_fn, '__name__', collate_fn)} takes bytes and labels "
+                f"as they are; leave {name} out, or collate what {name} gives"
+            )
 
 
 def asked_ahead(given: dict[str, Any]) -> int:
@@ -146,10 +180,43 @@ def _staging(value: object) -> int:
     return staging
 
 
-def _writable(value: object, works: bool) -> bool:
+def _trace(value: object) -> str | None:
+    if value is None:
+        return None
+    path = arguments.path(value, "trace")
+    folder = os.path.dirname(os.path.abspath(path))
+    writable = os.access(path if os.path.exists(path) else folder, os.W_OK)
+    if os.path.isdir(path) or not writable:
+        raise ValueError(f"trace: {path} cannot be written; name a file in a folder that is yours")
+    return path
+
+
+def check_staging(options: Options, data: Dataset, batch: int | None, given: bool) -> None:
+    """Refuses a staging buffer without room for two batches. Looking through the sizes of a large
+    dataset takes a while, so one that nobody has chosen is left to the engine there."""
+    if batch is None or not (given or len(data) < _SOON_LOOKED_THROUGH):
+        return
+    needed = data.native.staging_needed(batch)
+    if options.staging < needed:
+        raise ValueError(
+            f"staging of {arguments.shown_size(options.staging)} is too small: two of the largest "
+            f"batches need {arguments.shown_size(needed)} ({needed} bytes); make it larger, or "
+            "batch_size smaller"
+        )
+
+
+def _writable(
+    value: object,
+    decode: object,
+    transform: Transform | None,
+    collate_fn: object,
+    workers: int,
+) -> bool:
     if value is not None:
         return arguments.flag(value, "writable")
-    return works or frameworks()
+    if transform is not None:
+        return not transform.native
+    return decode is not None or (collate_fn is not None and workers > 0) or frameworks()
 
 
 def frameworks() -> bool:

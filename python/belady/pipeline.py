@@ -12,12 +12,15 @@ import atexit
 import logging
 import os
 import weakref
+from typing import Any
 
 from . import _native
 from .dataset import Dataset
 from .decode import Work
 from .engine import Engine
-from .feed import Direct, Feed, Taken, Threads
+from .feed import Direct, Feed, Taken, Threads, Transformed
+from .fields import Applied, Transform
+from .labels import Labels
 from .options import Options
 from .orders import Order
 from .state import Position
@@ -38,9 +41,10 @@ class Pipeline:
         start: Position,
         cut: int | None,
         seed: int,
+        labels: Labels | None = None,
     ) -> None:
         left = None if options.epochs is None else options.epochs - start.epoch
-        self.native = engine.native.start(
+        native = engine.native.start(
             data.native,
             order.start(start.epoch, start.batch, cut, len(data)),
             # Who goes on beyond the epochs that were named gets them all the same.
@@ -59,10 +63,16 @@ class Pipeline:
         self._last = options.epochs if left is not None and left > 0 else None
         self._pid = os.getpid()
         try:
-            self.work = Work(options.decode, options.collate_fn, options.on_error)
-            self._feed = _feed(self.native, self.work, options, seed)
+            self.work = Work(
+                options.decode,
+                options.collate_fn,
+                options.on_error,
+                applied=_applied(options.transform, seed, start.epoch),
+                labels=labels,
+            )
+            self._feed = _feed(native, self.work, options, seed, start.epoch)
         except BaseException:
-            self.native.close()
+            native.close()
             raise
         _LIVE.add(self)
 
@@ -85,6 +95,10 @@ class Pipeline:
                 raise TimeoutError(f"no batch came within {timeout:g} s; waiting for {reason}")
             log.warning("belady has been waiting for %.0f s, for %s", waited, reason)
 
+    def stats(self) -> dict[str, Any]:
+        """What the engine did."""
+        return self._feed.stats()
+
     def passed(self) -> None:
         """A batch, or an error in its place, is with the user."""
         self.at = Position(self.at.epoch, self.at.batch + 1)
@@ -100,7 +114,26 @@ class Pipeline:
             self._feed.close()
 
 
-def _feed(native: _native.Loader, work: Work, options: Options, seed: int) -> Feed:
+def _applied(transform: Transform | None, seed: int, first_epoch: int) -> Applied | None:
+    """A transform that needs Python, for whoever decodes."""
+    if transform is None or transform.native:
+        return None
+    return Applied(transform, seed, first_epoch)
+
+
+def _feed(
+    native: _native.Loader, work: Work, options: Options, seed: int, first_epoch: int
+) -> Feed:
+    if options.transform is not None and options.transform.native:
+        transformer = native.transformed(
+            options.transform.native_fields(),
+            seed=seed,
+            threads=options.threads,
+            depth=options.prefetch,
+            on_error=options.on_error,
+            first_epoch=first_epoch,
+        )
+        return Transformed(transformer, options.transform, work)
     if options.processes:
         processes = Processes(
             native,
@@ -110,11 +143,11 @@ def _feed(native: _native.Loader, work: Work, options: Options, seed: int) -> Fe
             staging=options.staging,
             context=options.context or context_of(None),
             init=options.worker_init_fn,
-            seed=seed,
+            seed=seed + first_epoch,
         )
         processes.start()
         return processes
-    if options.decode is not None:
+    if options.decode is not None or work.applied is not None:
         threads = Threads(
             native, work, threads=options.threads, depth=options.prefetch, staging=options.staging
         )

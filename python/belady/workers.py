@@ -40,8 +40,15 @@ _INLINE_BYTES = 64 << 10
 #: Buffers begin at multiples of this, as arrays like it.
 _ALIGN = 64
 
-#: A sample as a worker is told of it: where it lies, or its bytes; and its label.
-Item = tuple[tuple[int, int] | bytes, int | None]
+#: A sample as a worker is told of it: where it lies, or its bytes; its label; its id.
+Item = tuple[tuple[int, int] | bytes, Any, int]
+
+
+class Task(NamedTuple):
+    """A batch as a worker is told of it."""
+
+    epoch: int
+    items: list[Item]
 
 
 class Processes(Ahead):
@@ -60,6 +67,7 @@ class Processes(Ahead):
         seed: int,
     ) -> None:
         super().__init__(loader, depth, staging)
+        self._work = work
         memory = loader.shared_memory()
         if memory is None:
             raise WorkerError("the staging buffer is not shared; use num_workers=0")
@@ -82,11 +90,12 @@ class Processes(Ahead):
         self._turn += 1
         items: list[Item] = []
         size = 0
-        for index, label in enumerate(batch.labels):
+        labels = self._work.labels(batch)
+        for index, (label, sample) in enumerate(zip(labels, batch.ids, strict=True)):
             place = batch.place(index)
-            items.append((bytes(batch[index]) if place is None else place, label))
+            items.append((bytes(batch[index]) if place is None else place, label, sample))
             size += 0 if place is None else place[1]
-        worker.send(items)
+        worker.send(Task(batch.epoch, items))
         return _Sent(batch, worker, size)
 
     def close(self) -> None:
@@ -120,7 +129,7 @@ class _Worker:
         self.process.start()
         tasks.close()
 
-    def send(self, task: list[Item]) -> None:
+    def send(self, task: Task) -> None:
         try:
             self.tasks.send(task)
         except OSError:
@@ -291,22 +300,22 @@ def _serve(
 ) -> None:
     """Answers tasks; raises EOFError when no more come."""
     while True:
-        items = tasks.recv()
-        answer, descriptor = _packed(broken or _worked(work, ring, items))
+        task = tasks.recv()
+        answer, descriptor = _packed(broken or _worked(work, ring, task))
         tasks.send_bytes(pickle.dumps(answer))
         if descriptor is not None:
             reduction.send_handle(tasks, descriptor, None)
             os.close(descriptor)
 
 
-def _worked(work: Work, ring: memoryview, items: list[Item]) -> Outcome:
+def _worked(work: Work, ring: memoryview, task: Task) -> Outcome:
     samples = []
-    for position, (place, label) in enumerate(items):
+    for position, (place, label, sample) in enumerate(task.items):
         if isinstance(place, bytes):
             data = memoryview(place)
         else:
             data = ring[place[0] : place[0] + place[1]]
-        samples.append(work.decoded(position, data, label))
+        samples.append(work.decoded(position, data, label, task.epoch, sample))
     try:
         return work.collated(samples)
     except Exception as error:

@@ -138,7 +138,7 @@ def test_a_dict_of_collate_fn_is_given_as_it_is(data: belady.Dataset, way: dict[
 
 @given(st.lists(st.booleans(), max_size=12), st.sampled_from(["skip", "replace"]))
 def test_which_samples_are_kept(good: list[bool], on_error: str) -> None:
-    samples = [None if fine else Failure(p, ValueError(), "") for p, fine in enumerate(good)]
+    samples = [None if fine else Failure(p, None, "", "it is broken") for p, fine in enumerate(good)]
     fine = [p for p, ok in enumerate(good) if ok]
     expected = fine
     if on_error == "replace" and fine:

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 import belady
+from transforms.pictures import encoded, make_photos
+from transforms.shards import write_tar
 
 MODULES = [
     name
     for _, name, _ in pkgutil.iter_modules(belady.__path__)
     if name not in ("_native", "__main__", "jax", "tensorflow")
 ]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
+DOCUMENTS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("name", ["", *MODULES])
@@ -27,11 +29,36 @@ def test_docstrings(name: str, photos: Path, numbers: Path) -> None:
     assert failed == 0
 
 
-def test_the_guide(photos: Path, numbers: Path, tmp_path: Path) -> None:
-    text = DOCUMENT.read_text()
-    names = {"belady": belady, "photos": str(photos), "numbers": str(numbers), "local": str(tmp_path)}
-    test = doctest.DocTestParser().get_doctest(text, names, "python.md", str(DOCUMENT), 0)
+@pytest.mark.parametrize("name", ["python.md", "transforms.md"])
+def test_the_guides(
+    name: str, photos: Path, numbers: Path, pictures: Path, shards: Path, tmp_path: Path
+) -> None:
+    import torch  # noqa: F401  (whose tensors the guides show)
+
+    document = DOCUMENTS / name
+    names = {
+        "belady": belady,
+        "photos": str(photos),
+        "numbers": str(numbers),
+        "pictures": str(pictures),
+        "shards": str(shards),
+        "local": str(tmp_path),
+    }
+    test = doctest.DocTestParser().get_doctest(document.read_text(), names, name, str(document), 0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     runner.run(test)
     assert test.examples
     assert runner.failures == 0
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    return make_photos(tmp_path / "pictures")
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    (tmp_path / "shards").mkdir()
+    sample = {"jpg": encoded(50, 40), "cls": b"1", "txt": b"a picture"}
+    write_tar(tmp_path / "shards" / "0.tar", [sample] * 8)
+    return tmp_path / "shards"

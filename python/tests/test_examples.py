@@ -11,18 +11,22 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+#: What examples share.
+NOT_EXAMPLES = ("shapes", "pictures")
 NEEDS = {
     "torch_single": "torch",
     "torch_ddp": "torch",
     "lightning_fit": "lightning",
     "accelerate_loop": "accelerate",
+    "lightning_transforms": "lightning",
+    "accelerate_transforms": "accelerate",
     "jax_train": "jax",
     "tensorflow_train": "tensorflow",
 }
 
 
 @pytest.mark.parametrize(
-    "name", sorted(file.stem for file in EXAMPLES.glob("*.py") if file.stem != "shapes")
+    "name", sorted(file.stem for file in EXAMPLES.glob("*.py") if file.stem not in NOT_EXAMPLES)
 )
 def test_example(name: str, tmp_path: Path) -> None:
     needed = NEEDS.get(name)

@@ -202,8 +202,12 @@ def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_staging_buffer_that_is_too_small_says_what_it_needs(data: belady.Dataset) -> None:
-    with pytest.raises((ValueError, belady.BeladyError), match="staging"):
-        next(iter(make(data, batch_size=60, staging=1000)))
+    with pytest.raises(ValueError, match="two of the largest batches need") as refused:
+        make(data, batch_size=60, staging=1000)
+    needed = int(str(refused.value).split("(")[1].split(" ")[0])
+    assert len(list(make(data, batch_size=60, staging=needed))) == 1
+    with pytest.raises(ValueError, match="too small"):
+        make(data, batch_size=60, staging=needed - 1)
 
 
 def test_metrics_for_prometheus(data: belady.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,3 +235,18 @@ def test_every_policy_delivers(data: belady.Dataset, policy: str) -> None:
     loader = make(data, batch_size=16, shuffle=True, policy=policy, epochs=3)
     for _ in range(3):
         assert sorted(id_ for batch in ids(loader) for id_ in batch) == list(range(60))
+
+
+def test_what_torchs_loader_shows_is_shown(data: belady.Dataset) -> None:
+    generator = object()
+    with pytest.raises((TypeError, ValueError), match="generator"):
+        make(data, generator=generator)
+    loader = make(data, batch_size=4, collate_fn=list, timeout=5, prefetch_factor=3)
+    assert (loader.collate_fn, loader.timeout, loader.prefetch_factor) == (list, 5, 3)
+    assert (loader.pin_memory, loader.generator) == (False, None)
+
+
+def test_an_engine_can_be_closed_and_goes_on(data: belady.Dataset) -> None:
+    with belady.Engine(cache="ram:1MiB") as engine:
+        assert len(list(make(data, batch_size=60, engine=engine, cache=None))) == 1
+    assert len(list(make(data, batch_size=60, engine=engine, cache=None))) == 1

@@ -27,6 +27,14 @@ impl Memory {
         // Where the system has no more mappings, the allocator may still have memory.
         Self(mapped.map_or_else(|| Kind::Small(vec![0; length].into()), Kind::Large))
     }
+
+    /// `None` where there is no memory.
+    pub fn try_zeroed(length: usize) -> Option<Self> {
+        if length >= LARGE {
+            return MmapMut::map_anon(length).ok().map(|mapped| Self(Kind::Large(mapped)));
+        }
+        Some(Self::zeroed(length))
+    }
 }
 
 impl From<&[u8]> for Memory {
@@ -67,6 +75,8 @@ mod tests {
             let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
             assert!(Memory::zeroed(length).iter().all(|&byte| byte == 0));
             assert!(*Memory::from(&bytes[..]) == bytes[..]);
+            assert!(Memory::try_zeroed(length).unwrap().iter().all(|&byte| byte == 0));
         }
+        assert!(Memory::try_zeroed(usize::MAX / 2).is_none());
     }
 }

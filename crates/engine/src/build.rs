@@ -5,6 +5,7 @@ use belady_control::job::{Job, Packing};
 use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
+use belady_data::source::Source;
 use belady_data::stage::{Consumer, Producer, RingConfig, SharedMemory, readable_ring, ring};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Tier;
@@ -187,6 +188,7 @@ impl Engine {
             waker,
             job: job_of_plan,
             waited: None,
+            feeds_stage: false,
             _pool: self.pool.clone(),
         })
     }
@@ -290,13 +292,26 @@ fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError
         Order::Provided(orders) => orders.largest_batch().unwrap_or(0),
         Order::Torch | Order::Permutation | Order::Sequential => job.batch.min(sizes.len()),
     };
-    let mean = sizes.total().0 / u64::from(sizes.len().max(1));
-    let align = if mean >= LARGE { LARGE_ALIGN } else { SMALL_ALIGN };
+    let align = alignment(sizes);
     let needed = Bytes(RingConfig::needed(largest_batch(&job.order, sizes, batch), batch, align));
     if job.staging < needed {
         return Err(EngineError::StagingTooSmall { given: job.staging, needed, batch });
     }
     Ok(RingConfig { capacity: job.staging.0 as usize, batches: BATCHES, align })
+}
+
+/// The smallest staging buffer for batches of so many samples, of which none comes twice in a
+/// batch.
+pub fn staging_needed(source: &dyn Source, batch: u32) -> Bytes {
+    let sizes = source.catalog().sizes();
+    let batch = batch.min(sizes.len());
+    let largest = largest_batch(&Order::Sequential, &sizes, batch);
+    Bytes(RingConfig::needed(largest, batch, alignment(&sizes)))
+}
+
+fn alignment(sizes: &Sizes) -> usize {
+    let mean = sizes.total().0 / u64::from(sizes.len().max(1));
+    if mean >= LARGE { LARGE_ALIGN } else { SMALL_ALIGN }
 }
 
 /// The most that a batch can need: the user's own order is looked through, since it may repeat

@@ -6,6 +6,7 @@ use belady_control::policy::Unsupported;
 use belady_control::sampler::{OrderError, SamplerError};
 use belady_data::source::ReadError;
 use belady_data::stage::RingError;
+use belady_transform::TransformError;
 
 /// Why a job cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,13 @@ pub enum EngineError {
          should go on without it"
     )]
     BadSample { error: ReadError, attempts: u32 },
+    #[error(
+        "sample {sample} cannot be transformed: {error}; choose to skip or replace bad samples if \
+         the run should go on without it"
+    )]
+    BadTransform { sample: u32, error: TransformError },
+    #[error("there is no memory for a batch of {bytes}; make batches or their arrays smaller")]
+    NoMemory { bytes: Bytes },
     #[error(
         "{hung} reads of the source have not returned after {limit:?} each, the last of \
          sample {sample}; is the storage still there?"

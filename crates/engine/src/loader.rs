@@ -37,14 +37,17 @@ pub struct Loader {
     pub(crate) job: Arc<Job>,
     /// How long the caller has waited for the batch that was asked for and has not come.
     pub(crate) waited: Option<Duration>,
+    /// The caller is a stage, not the consumer: it counts what the consumer waits for and gets
+    /// ([`crate::transformed`]), and lets batches go without being told to.
+    pub(crate) feeds_stage: bool,
     /// Threads live as long as a job needs them.
     pub(crate) _pool: Arc<Pool>,
 }
 
 /// How a wait for the next batch has ended.
 #[derive(Clone, Debug)]
-pub enum Next {
-    Batch(Batch),
+pub enum Next<T = Batch> {
+    Batch(T),
     /// There are no more.
     Ended,
     /// It has not come yet; ask again.
@@ -72,7 +75,7 @@ impl Loader {
             self.run.asked.ask();
         }
         let before = self.waited.take().unwrap_or_default();
-        let waiting = self.run.asked.wait();
+        let waiting = (!self.feeds_stage).then(|| self.run.asked.wait());
         let taken = loop {
             let left = patience.saturating_sub(began.elapsed());
             match self.consumer.take(Some(left.min(TICK))) {
@@ -111,7 +114,9 @@ impl Loader {
     fn deliver(&self, block: stage::Batch, waited: Duration) -> Result<Batch, EngineError> {
         let step = block.step();
         let metrics = &self.run.metrics;
-        metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
+        if !self.feeds_stage {
+            metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
+        }
         let mut extra = self.run.extras.take(step);
         if let Some(problem) = extra.problem.take() {
             let crate::parcel::Problem { error, attempts } = problem;
@@ -123,8 +128,10 @@ impl Loader {
             source: self.run.source.clone(),
             can_be_mapped: self.shared.is_some(),
         };
-        let bytes = batch.iter().map(|sample| sample.bytes().len() as u64).sum();
-        metrics.delivered(batch.iter().count() as u64, bytes);
+        if !self.feeds_stage {
+            let bytes = batch.iter().map(|sample| sample.bytes().len() as u64).sum();
+            metrics.delivered(batch.iter().count() as u64, bytes);
+        }
         Ok(batch)
     }
 

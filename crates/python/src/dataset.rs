@@ -132,6 +132,12 @@ impl Dataset {
         format!("{:016x}", self.0.source.catalog().fingerprint())
     }
 
+    /// The smallest staging buffer for batches of so many samples.
+    fn staging_needed(&self, batch: u32) -> PyResult<u64> {
+        let source = self.0.source.get("Dataset")?;
+        Ok(belady_engine::staging_needed(source.as_ref(), batch).0)
+    }
+
     #[getter]
     fn total_bytes(&self, py: Python<'_>) -> u64 {
         py.detach(|| (0..self.0.samples()).map(|id| self.0.source.catalog().size(id)).sum())

@@ -16,6 +16,9 @@ use crate::memory::Bytes;
 /// The device of ordinary memory: kDLCPU, number 0.
 pub const CPU: (i32, i32) = (1, 0);
 
+/// kDLUInt of 8 bits.
+pub const UINT8: (u8, u8) = (1, 8);
+
 const NAME: &CStr = c"dltensor";
 const VERSIONED_NAME: &CStr = c"dltensor_versioned";
 const READ_ONLY: u64 = 1;
@@ -60,6 +63,7 @@ pub fn export_bytes<'py>(
     let bytes = if copied { py.detach(|| bytes.copied()) } else { bytes.clone() };
     let tensor = Tensor {
         start: bytes.start(),
+        kind: UINT8,
         shape: vec![bytes.len().cast_signed() as i64],
         strides: vec![1],
         writable: bytes.is_writable(),
@@ -72,6 +76,8 @@ pub fn export_bytes<'py>(
 #[derive(Debug)]
 pub struct Tensor {
     pub start: *const u8,
+    /// Code and bits of a number.
+    pub kind: (u8, u8),
     pub shape: Vec<i64>,
     pub strides: Vec<i64>,
     pub writable: bool,
@@ -183,9 +189,8 @@ impl<T> Managed<T> {
             data: tensor.start.cast_mut().cast(),
             device: [CPU.0, CPU.1],
             dimensions: dimensions.cast_signed() as i32,
-            // kDLUInt of 8 bits.
-            type_code: 1,
-            type_bits: 8,
+            type_code: tensor.kind.0,
+            type_bits: tensor.kind.1,
             type_lanes: 1,
             shape: shape.as_mut_ptr(),
             strides: strides.as_mut_ptr(),

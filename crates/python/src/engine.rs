@@ -112,7 +112,7 @@ impl Engine {
             epochs,
             staging: Bytes(staging),
             policy: PolicyKind::by_name(policy).ok_or_else(|| unknown_policy(policy))?,
-            bad_samples: what_to_do(bad_samples)?,
+            bad_samples: what_to_do("bad_samples", bad_samples)?,
             lend: if writable { Lend::Slots } else { Lend::ReadOnly },
             ring: if shared { Ring::Shared } else { Ring::Private },
             cache_share,
@@ -198,13 +198,13 @@ fn unknown_policy(name: &str) -> PyErr {
     PyValueError::new_err(format!("there is no policy {name:?}; choose one of {known}"))
 }
 
-fn what_to_do(name: &str) -> PyResult<BadSamples> {
+pub fn what_to_do(argument: &str, name: &str) -> PyResult<BadSamples> {
     match name {
         "raise" => Ok(BadSamples::Raise),
         "skip" => Ok(BadSamples::Skip),
         "replace" => Ok(BadSamples::Replace),
         _ => Err(PyValueError::new_err(format!(
-            "bad_samples must be \"raise\", \"skip\" or \"replace\", not {name:?}"
+            "{argument} must be \"raise\", \"skip\" or \"replace\", not {name:?}"
         ))),
     }
 }

@@ -17,14 +17,17 @@
     reason = "what Python hands over is a value of ours, and Python's own interface asks for it"
 )]
 
+mod array;
 mod batch;
 mod buffer;
+mod chain;
 mod command;
 mod dataset;
 mod dlpack;
 mod engine;
 mod errors;
 mod loader;
+mod made;
 mod memory;
 mod orders;
 mod patience;
@@ -32,6 +35,7 @@ mod process;
 mod sample;
 mod stacked;
 mod stats;
+mod transformer;
 mod view;
 
 use pyo3::prelude::*;
@@ -39,7 +43,11 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
+    use super::array::Array;
+    #[pymodule_export]
     use super::batch::Batch;
+    #[pymodule_export]
+    use super::chain::{Chain, part};
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]
@@ -51,11 +59,15 @@ mod _native {
     #[pymodule_export]
     use super::loader::Loader;
     #[pymodule_export]
+    use super::made::Made;
+    #[pymodule_export]
     use super::orders::Orders;
     #[pymodule_export]
     use super::sample::Sample;
     #[pymodule_export]
     use super::stacked::Stacked;
+    #[pymodule_export]
+    use super::transformer::Transformer;
     #[pymodule_export]
     use super::view::View;
     use super::{Bound, PyModule, PyModuleMethods, PyResult};

@@ -7,21 +7,22 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use belady_engine as engine;
-use pyo3::exceptions::PyTimeoutError;
+use belady_engine::{self as engine, TransformConfig};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::batch::Batch;
+use crate::chain::Chain;
 use crate::dataset::Listed;
-use crate::engine::seconds;
-use crate::errors::{BeladyError, running};
+use crate::engine::what_to_do;
+use crate::errors::{BeladyError, positive, running};
 use crate::memory::Lent;
 use crate::orders::{Feed, Orders};
-use crate::patience::TICK;
+use crate::patience::{self, Gives, Turn};
 use crate::process::Home;
 use crate::stats;
+use crate::transformer::{Parts, Transformer, field};
 
 /// Gives out batches in order.
 #[pyclass(frozen, module = "belady._native")]
@@ -50,6 +51,8 @@ enum State {
     /// Somebody has it.
     Out,
     Closed,
+    /// Somebody has it for good.
+    HandedOn,
 }
 
 #[derive(Debug)]
@@ -80,29 +83,7 @@ impl Loader {
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Batch>> {
         let inner = self.inner.get("Loader")?;
-        let timeout = timeout.map(|timeout| seconds("timeout", timeout)).transpose()?;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-            let tick = left.map_or(TICK, |left| left.min(TICK));
-            match py.detach(|| inner.next(tick)) {
-                Turn::Batch(lent) => return Ok(Some(Batch(lent))),
-                Turn::Ended => return Ok(None),
-                Turn::Failed(error) => return Err(running(py, &error)),
-                Turn::Closed => return Err(closed()),
-                Turn::NotYet => {}
-            }
-            py.check_signals()?;
-            if let Some(timeout) = timeout
-                && left.is_some_and(|left| left.is_zero())
-            {
-                return Err(PyTimeoutError::new_err(format!(
-                    "no batch came in {} s; the loader waits for {}",
-                    timeout.as_secs_f64(),
-                    inner.waiting_for()
-                )));
-            }
-        }
+        Ok(patience::next(py, inner, timeout)?.map(Batch))
     }
 
     /// What the loader waits for, in words.
@@ -130,22 +111,51 @@ impl Loader {
         Ok(inner.shared.filter(|_| !inner.desk.is_closed()))
     }
 
+    /// Its batches with every sample transformed, by threads of their own.
+    #[pyo3(signature = (fields, seed=0, threads=1, depth=2, on_error="raise", on_block=None, first_epoch=0))]
+    #[allow(clippy::too_many_arguments)]
+    fn transformed(
+        &self,
+        py: Python<'_>,
+        fields: Vec<(Option<String>, Option<Py<Chain>>)>,
+        seed: u64,
+        threads: i64,
+        depth: i64,
+        on_error: &str,
+        on_block: Option<Py<PyAny>>,
+        first_epoch: u32,
+    ) -> PyResult<Transformer> {
+        let inner = self.inner.get("Loader")?;
+        let config = TransformConfig {
+            fields: fields.into_iter().map(|(part, chain)| field(part, chain.as_ref())).collect(),
+            seed,
+            first_epoch,
+            threads: positive("threads", threads)? as usize,
+            depth: positive("depth", depth)? as usize,
+            on_error: what_to_do("on_error", on_error)?,
+            on_gone: None,
+        };
+        let loader = inner.desk.hand_on().ok_or_else(|| {
+            BeladyError::new_err("this loader is closed or in use; start another one")
+        })?;
+        let parts = Parts {
+            dataset: inner.dataset.clone(),
+            feed: inner.feed.clone(),
+            orders: self.orders.clone_ref(py),
+            on_block,
+        };
+        Transformer::start(py, *loader, config, parts)
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.orders)
     }
 }
 
-/// How a wait for a batch ended.
-enum Turn {
-    Batch(Arc<Lent>),
-    Ended,
-    Failed(engine::EngineError),
-    NotYet,
-    Closed,
-}
+impl Gives for Inner {
+    type Batch = Arc<Lent>;
 
-impl Inner {
-    fn next(&self, tick: Duration) -> Turn {
+    fn turn(&self, tick: Duration) -> Turn<Arc<Lent>> {
         let until = Instant::now() + tick;
         let Some(taken) = self.desk.take(until) else { return Turn::NotYet };
         let Some(mut loader) = taken else { return Turn::Closed };
@@ -161,11 +171,20 @@ impl Inner {
         }
     }
 
+    fn raised(&self, py: Python<'_>, error: engine::EngineError) -> PyErr {
+        running(py, &error)
+    }
+
     fn waiting_for(&self) -> String {
         self.outlook.waiting_for()
     }
+}
 
+impl Inner {
     fn close(&self) {
+        if self.desk.is_handed_on() {
+            return;
+        }
         if let Some(feed) = &self.feed {
             feed.stop();
         }
@@ -199,8 +218,8 @@ impl Desk {
         loop {
             match std::mem::replace(&mut *state, State::Out) {
                 State::Here(loader) => return Some(Some(loader)),
-                State::Closed => {
-                    *state = State::Closed;
+                gone @ (State::Closed | State::HandedOn) => {
+                    *state = gone;
                     return Some(None);
                 }
                 State::Out => {}
@@ -224,7 +243,23 @@ impl Desk {
     }
 
     fn is_closed(&self) -> bool {
-        matches!(*self.lock(), State::Closed)
+        matches!(*self.lock(), State::Closed | State::HandedOn)
+    }
+
+    fn is_handed_on(&self) -> bool {
+        matches!(*self.lock(), State::HandedOn)
+    }
+
+    /// The loader for good, if it is here.
+    fn hand_on(&self) -> Option<Box<engine::Loader>> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::HandedOn) {
+            State::Here(loader) => Some(loader),
+            other => {
+                *state = other;
+                None
+            }
+        }
     }
 
     /// Whoever has the loader lets it go.
@@ -233,8 +268,4 @@ impl Desk {
         self.back.notify_all();
         state
     }
-}
-
-fn closed() -> PyErr {
-    BeladyError::new_err("this loader is closed; start another one")
 }

@@ -3,11 +3,14 @@
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use belady_engine::EngineError;
+use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 
-use crate::errors::defect;
+use crate::engine::seconds;
+use crate::errors::{BeladyError, defect};
 
 /// How long a wait goes on before it looks for signals: Ctrl-C seems immediate, and it costs
 /// nothing that can be measured.
@@ -35,6 +38,62 @@ pub fn patiently<T: Send + 'static>(
                 meanwhile(py)?;
             }
             Err(RecvTimeoutError::Disconnected) => return Err(defect()),
+        }
+    }
+}
+
+/// How a short wait for a batch ended.
+pub enum Turn<T> {
+    Batch(T),
+    Ended,
+    Failed(EngineError),
+    NotYet,
+    Closed,
+}
+
+/// Somebody who gives out batches.
+pub trait Gives: Sync {
+    type Batch: Send;
+
+    /// Waits no longer than a tick.
+    fn turn(&self, tick: Duration) -> Turn<Self::Batch>;
+
+    /// What is raised.
+    fn raised(&self, py: Python<'_>, error: EngineError) -> PyErr;
+
+    /// What it waits for, in words.
+    fn waiting_for(&self) -> String;
+}
+
+/// The next batch; `None` after the last one.
+pub fn next<G: Gives>(
+    py: Python<'_>,
+    giver: &G,
+    timeout: Option<f64>,
+) -> PyResult<Option<G::Batch>> {
+    let timeout = timeout.map(|timeout| seconds("timeout", timeout)).transpose()?;
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+        let tick = left.map_or(TICK, |left| left.min(TICK));
+        match py.detach(|| giver.turn(tick)) {
+            Turn::Batch(batch) => return Ok(Some(batch)),
+            Turn::Ended => return Ok(None),
+            Turn::Failed(error) => return Err(giver.raised(py, error)),
+            Turn::Closed => {
+                return Err(BeladyError::new_err("this loader is closed; start another one"));
+            }
+            Turn::NotYet => {}
+        }
+        py.check_signals()?;
+        if let Some(timeout) = timeout
+            && left.is_some_and(|left| left.is_zero())
+        {
+            return Err(PyTimeoutError::new_err(format!(
+                "no batch came in {} s; the loader waits for {}",
+                timeout.as_secs_f64(),
+                giver.waiting_for()
+            )));
         }
     }
 }

@@ -117,6 +117,7 @@ impl Stacked {
         }
         let tensor = Tensor {
             start: self.start()?,
+            kind: dlpack::UINT8,
             shape: self.shape.map(|extent| extent as i64).to_vec(),
             strides: self.strides.map(|stride| stride as i64).to_vec(),
             writable: self.lent.writable,

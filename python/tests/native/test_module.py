@@ -15,7 +15,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_stubs_say_what_the_module_has(tmp_path: Path) -> None:
     # Python 3.11 has buffers, but no name for them that Python code could see.
-    unseen = [rf"belady\._native\.{name}\.__buffer__" for name in ("Sample", "Stacked")]
+    unseen = [rf"belady\._native\.{name}\.__buffer__" for name in ("Array", "Sample", "Stacked")]
     (tmp_path / "unseen").write_text("\n".join(unseen))
     options = ["--allowlist", str(tmp_path / "unseen"), "--ignore-unused-allowlist"]
     checked = run("-m", "mypy.stubtest", *options, "belady._native")
@@ -46,6 +46,6 @@ def test_the_command_is_in_the_wheel(tmp_path: Path) -> None:
 
 
 def test_classes_cannot_be_made_by_hand() -> None:
-    for name in ("Batch", "Sample", "Stacked", "Loader", "View", "Dataset", "Orders"):
+    for name in ("Batch", "Sample", "Stacked", "Loader", "View", "Dataset", "Orders", "Array", "Made"):
         with pytest.raises(TypeError):
             getattr(_native, name)()

@@ -8,7 +8,7 @@
 //! ```text
 //! open -> snapshot -----------------------> catalog (block) -> reader -> descriptors
 //!      \-> format -> listing -> index ----/
-//!                                \-> tfrecord, webdataset (packed)
+//!                                \-> tfrecord (its records: example), webdataset (packed)
 //! ```
 
 mod block;
@@ -17,6 +17,7 @@ mod catalog;
 pub mod conformance;
 mod counters;
 mod descriptors;
+pub mod example;
 mod faulty;
 mod format;
 mod index;

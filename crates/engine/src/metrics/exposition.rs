@@ -23,6 +23,7 @@ pub fn text(seen: &MetricsSnapshot) -> String {
     places(&mut out, seen);
     source(&mut out, seen);
     tiers(&mut out, &seen.tiers);
+    transforms(&mut out, seen);
     out.0
 }
 
@@ -119,6 +120,18 @@ fn tiers(out: &mut Text, tiers: &[TierSnapshot]) {
     for tier in tiers {
         out.histogram(name, &[("tier", &tier.name)], &tier.read_us);
     }
+}
+
+fn transforms(out: &mut Text, seen: &MetricsSnapshot) {
+    let name = "belady_transform_microseconds";
+    out.family(name, "histogram", "Transforms of samples.");
+    out.histogram(name, &[], &seen.transform_us);
+    let name = "belady_transform_idle_seconds_total";
+    out.family(name, "counter", "Time that threads which transform had nothing to do.");
+    out.line(name, &[], seen.transform_idle_ns as f64 / 1e9);
+    let name = "belady_transform_failures_total";
+    out.family(name, "counter", "Samples that could not be transformed.");
+    out.line(name, &[], seen.transform_failures);
 }
 
 /// Lines of the format. Writing to a string does not fail.

@@ -60,6 +60,9 @@ pub struct Metrics {
     timeouts: AtomicU64,
     bad: [AtomicU64; 3],
     queue_depth: CachePadded<AtomicU64>,
+    transform_us: Histogram,
+    transform_idle_ns: CachePadded<AtomicU64>,
+    transform_failures: AtomicU64,
     sources: Mutex<Sources>,
 }
 
@@ -105,6 +108,9 @@ impl Metrics {
             timeouts: AtomicU64::new(0),
             bad: Default::default(),
             queue_depth: CachePadded::default(),
+            transform_us: Histogram::new(),
+            transform_idle_ns: CachePadded::default(),
+            transform_failures: AtomicU64::new(0),
             sources: Mutex::default(),
         }
     }
@@ -187,6 +193,19 @@ impl Metrics {
         self.queue_depth.store(reads as u64, Relaxed);
     }
 
+    /// One sample was transformed, or could not be.
+    pub fn transformed(&self, time: Duration, failed: bool) {
+        self.transform_us.record(time);
+        if failed {
+            self.transform_failures.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A thread that transforms had nothing to do.
+    pub fn transform_idle(&self, time: Duration) {
+        self.transform_idle_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
     /// Counts a source's operations as long as the answer lives, and keeps what it had
     /// done by then. A source that is watched twice, or again, counts once.
     pub fn watch(self: &Arc<Self>, source: Arc<dyn Source>) -> Watch {
@@ -216,6 +235,9 @@ impl Metrics {
                 replaced: self.bad[Bad::Replaced as usize].load(Relaxed),
             },
             queue_depth: self.queue_depth.load(Relaxed),
+            transform_us: self.transform_us.snapshot(),
+            transform_idle_ns: self.transform_idle_ns.load(Relaxed),
+            transform_failures: self.transform_failures.load(Relaxed),
         }
     }
 

@@ -77,6 +77,12 @@ pub struct MetricsSnapshot {
     pub bad: BadSamples,
     /// Reads that wait for a thread: at that moment, also in a difference.
     pub queue_depth: u64,
+    /// Transforms of samples, failed ones included.
+    pub transform_us: HistogramSnapshot,
+    /// Time that threads which transform had nothing to do, all together, in nanoseconds.
+    pub transform_idle_ns: u64,
+    /// Samples that could not be transformed.
+    pub transform_failures: u64,
 }
 
 impl MetricsSnapshot {
@@ -181,6 +187,9 @@ impl Sub<&MetricsSnapshot> for &MetricsSnapshot {
             timeouts: self.timeouts.saturating_sub(earlier.timeouts),
             bad: self.bad - earlier.bad,
             queue_depth: self.queue_depth,
+            transform_us: &self.transform_us - &earlier.transform_us,
+            transform_idle_ns: self.transform_idle_ns.saturating_sub(earlier.transform_idle_ns),
+            transform_failures: self.transform_failures.saturating_sub(earlier.transform_failures),
         }
     }
 }

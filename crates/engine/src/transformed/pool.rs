@@ -1,0 +1,226 @@
+//! Memory for batches, used again and again.
+//!
+//! A [`Block`] comes back when its last holder drops it. All blocks are as large as the largest
+//! batch so far, so that any of them will do. Most of the time there are exactly as many as are
+//! in use; if the consumer has held many at once, those beyond what the line needs go.
+//!
+//! Somebody may want to do something with a block once, such as to pin it for a GPU:
+//! [`Block::announce`] says when a block is new. An announced one stays as long as the pool, which
+//! tells when it goes.
+
+use std::ptr::NonNull;
+
+use belady_data::memory::Memory;
+use belady_data::sync::atomic::{AtomicBool, Ordering};
+use belady_data::sync::{Arc, Mutex, lock};
+
+use super::OnGone;
+
+/// Rows begin at a cache line.
+pub const ALIGN: usize = 64;
+
+/// Where blocks come from and go to.
+#[derive(Debug)]
+pub struct Pool {
+    free: Mutex<Free>,
+    /// More free ones than this are not kept.
+    keep: usize,
+    on_gone: Option<OnGone>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    areas: Vec<Area>,
+    /// What the largest batch so far needed.
+    largest: usize,
+}
+
+impl Pool {
+    /// For a line of `depth` batches.
+    pub fn new(depth: usize, on_gone: Option<OnGone>) -> Self {
+        // A consumer that works on one batch often still has the one before.
+        Self { free: Mutex::default(), keep: depth + 2, on_gone }
+    }
+
+    /// A block of at least so many bytes; `None` if there is no memory.
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Block> {
+        let mut free = lock(&self.free);
+        free.largest = free.largest.max(bytes);
+        let largest = free.largest;
+        let fits = free.areas.iter().rposition(|area| area.length >= bytes);
+        let found = fits.map(|at| free.areas.swap_remove(at));
+        drop(free);
+        let area = match found {
+            Some(area) => area,
+            None => Area::new(largest)?,
+        };
+        Some(Block { area: Some(area), pool: self.clone() })
+    }
+
+    fn give_back(&self, area: Area) {
+        let mut free = lock(&self.free);
+        free.areas.push(area);
+        let mut surplus = None;
+        if free.areas.len() > self.keep {
+            let unknown = (0..free.areas.len()).filter(|&at| !free.areas[at].is_announced());
+            let smallest = unknown.min_by_key(|&at| free.areas[at].length);
+            surplus = smallest.map(|at| free.areas.swap_remove(at));
+        }
+        drop(free);
+        drop(surplus);
+    }
+
+    fn tell_gone(&self, area: &Area) {
+        if let Some(OnGone(tell)) = &self.on_gone
+            && area.is_announced()
+        {
+            tell(area.start.as_ptr() as usize, area.length);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let areas = std::mem::take(&mut lock(&self.free).areas);
+        for area in &areas {
+            self.tell_gone(area);
+        }
+    }
+}
+
+/// Memory that is reached by address alone, since many write to it at once and Python may too.
+#[derive(Debug)]
+struct Area {
+    start: NonNull<u8>,
+    length: usize,
+    announced: AtomicBool,
+    memory: NonNull<Memory>,
+}
+
+// SAFETY: it owns its memory; who may touch which bytes is between the holders of the block.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    fn new(length: usize) -> Option<Self> {
+        let mut memory = Box::new(Memory::try_zeroed(length.checked_add(ALIGN)?)?);
+        let start = memory.as_mut_ptr();
+        // SAFETY: there are `ALIGN` bytes more than `length`.
+        let start = unsafe { start.add(start.align_offset(ALIGN)) };
+        Some(Self {
+            start: NonNull::new(start)?,
+            length,
+            announced: AtomicBool::new(false),
+            // From here on nobody makes a reference to it, which the addresses would not survive.
+            memory: NonNull::new(Box::into_raw(memory))?,
+        })
+    }
+
+    fn is_announced(&self) -> bool {
+        self.announced.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: came from a box, and goes once.
+        drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
+    }
+}
+
+/// A piece of memory on loan from a pool.
+#[derive(Debug)]
+pub struct Block {
+    /// There until it is dropped.
+    area: Option<Area>,
+    pool: Arc<Pool>,
+}
+
+impl Block {
+    fn area(&self) -> &Area {
+        self.area.as_ref().expect("a block has its memory until it is dropped")
+    }
+
+    /// The first byte, at a multiple of 64.
+    pub fn start(&self) -> NonNull<u8> {
+        self.area().start
+    }
+
+    pub fn len(&self) -> usize {
+        self.area().length
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether nobody was told of this memory before. From now on it is told when it goes.
+    pub fn announce(&self) -> bool {
+        !self.area().announced.swap(true, Ordering::AcqRel)
+    }
+
+    /// Part of it.
+    ///
+    /// # Safety
+    /// Nobody else touches these bytes as long as the answer lives.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn part(&self, offset: usize, length: usize) -> &mut [u8] {
+        assert!(
+            offset.checked_add(length).is_some_and(|end| end <= self.len()),
+            "out of the block"
+        );
+        // SAFETY: within the block, whose bytes were zeroed; the caller has them alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr().add(offset), length) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(area) = self.area.take() {
+            self.pool.give_back(area);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(block: &Block) -> usize {
+        block.start().as_ptr() as usize
+    }
+
+    #[test]
+    fn blocks_are_used_again_and_aligned() {
+        let pool = Arc::new(Pool::new(1, None));
+        for bytes in [0, 1, 63, 1000, 200_000] {
+            let block = pool.take(bytes).unwrap();
+            assert_eq!((address(&block) % ALIGN, block.len()), (0, bytes));
+            let first = address(&block);
+            drop(block);
+            assert_eq!(address(&pool.take(bytes / 2).unwrap()), first);
+        }
+        let smaller = pool.take(5).unwrap();
+        assert!(smaller.len() >= 5);
+        assert!(pool.take(usize::MAX - 100).is_none(), "no memory is a value");
+    }
+
+    #[test]
+    fn surplus_goes_and_only_announced_blocks_are_told() {
+        let gone = Arc::new(Mutex::new(Vec::new()));
+        let told = gone.clone();
+        let on_gone = OnGone(Box::new(move |start, length| lock(&told).push((start, length))));
+        let pool = Arc::new(Pool::new(1, Some(on_gone)));
+        let mut blocks: Vec<Block> = (0..6).map(|_| pool.take(100).unwrap()).collect();
+        assert!(blocks[0].announce() && !blocks[0].announce());
+        let announced = address(&blocks[0]);
+        blocks.drain(1..).for_each(drop);
+        assert!(lock(&gone).is_empty());
+        assert_eq!(lock(&pool.free).areas.len(), 3);
+        drop(pool);
+        assert!(lock(&gone).is_empty(), "as long as it is held it is there");
+        drop(blocks);
+        assert_eq!(*lock(&gone), [(announced, 100)]);
+    }
+}

@@ -1,0 +1,122 @@
+//! Columns become as high as they shall be.
+
+use super::weights::Weights;
+
+/// Makes output rows of `row` bytes, one a window, from rows that are `stride` bytes apart.
+pub(super) fn run(weights: &Weights, bytes: &[u8], stride: usize, row: usize, out: &mut [u8]) {
+    for ((start, window), out) in weights.windows().zip(out.chunks_exact_mut(row)) {
+        // Rows without weight at the end of a window may not exist.
+        let used = window.iter().rposition(|&weight| weight != 0).map_or(1, |last| last + 1);
+        one_row(weights, &window[..used], &bytes[start * stride..], stride, out);
+    }
+}
+
+fn one_row(weights: &Weights, window: &[i16], bytes: &[u8], stride: usize, out: &mut [u8]) {
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        done = unsafe { avx2::row(weights, window, bytes, stride, out) };
+    }
+    for (x, out) in out.iter_mut().enumerate().skip(done) {
+        let column = bytes[x..].iter().step_by(stride);
+        let sum = column.zip(window).map(|(&byte, &weight)| i32::from(byte) * i32::from(weight));
+        let sum = sum.sum::<i32>() + weights.half();
+        *out = (sum >> weights.precision()).clamp(0, 255) as u8;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    //! 32 bytes of a row at a time. Bytes of two rows are put side by side as 16-bit numbers, so
+    //! that one multiply-add does both.
+
+    use std::arch::x86_64::{
+        __m256i, _mm_cvtsi32_si128, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16,
+        _mm256_packs_epi32, _mm256_packus_epi16, _mm256_set1_epi32, _mm256_setzero_si256,
+        _mm256_sra_epi32, _mm256_storeu_si256, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8,
+    };
+
+    use super::Weights;
+
+    const BYTES: usize = 32;
+
+    /// Gives how many bytes have been done, from the left.
+    #[target_feature(enable = "avx2")]
+    pub fn row(
+        weights: &Weights,
+        window: &[i16],
+        bytes: &[u8],
+        stride: usize,
+        out: &mut [u8],
+    ) -> usize {
+        // The last row of the window is there as far as `out` goes.
+        assert!(bytes.len() >= (window.len() - 1) * stride + out.len());
+        // Most windows are of four rows or fewer, for which there is a loop without a loop.
+        match window.len() {
+            1 | 2 => row_of::<1>(weights, window, bytes, stride, out),
+            3 | 4 => row_of::<2>(weights, window, bytes, stride, out),
+            _ => row_of::<0>(weights, window, bytes, stride, out),
+        }
+        out.len() / BYTES * BYTES
+    }
+
+    /// For windows of `PAIRS` pairs of rows, or any number if it is 0.
+    #[target_feature(enable = "avx2")]
+    fn row_of<const PAIRS: usize>(
+        weights: &Weights,
+        window: &[i16],
+        bytes: &[u8],
+        stride: usize,
+        out: &mut [u8],
+    ) {
+        let half = _mm256_set1_epi32(weights.half());
+        let shift = _mm_cvtsi32_si128(weights.precision().cast_signed());
+        let pairs = if PAIRS == 0 { window.len().div_ceil(2) } else { PAIRS };
+        for (group, out) in out.as_chunks_mut::<BYTES>().0.iter_mut().enumerate() {
+            let mut sums = [half; 4];
+            for pair in 0..pairs {
+                let (first, second) = (window[2 * pair], window.get(2 * pair + 1));
+                let place = 2 * pair * stride + group * BYTES;
+                // An odd row is paired with itself, which then has no weight.
+                let next = if second.is_some() { place + stride } else { place };
+                // SAFETY: these are rows of the window, which was checked to be there.
+                let (above, below) = unsafe { (load(bytes, place), load(bytes, next)) };
+                let second = second.copied().unwrap_or(0);
+                let weights = i32::from(second) << 16 | i32::from(first.cast_unsigned());
+                add(&mut sums, above, below, _mm256_set1_epi32(weights));
+            }
+            let [a, b, c, d] = sums.map(|sum| _mm256_sra_epi32(sum, shift));
+            let packed = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+            // SAFETY: `out` has 32 bytes.
+            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), packed) };
+        }
+    }
+
+    /// Adds two rows by their weights.
+    #[target_feature(enable = "avx2")]
+    fn add(sums: &mut [__m256i; 4], above: __m256i, below: __m256i, weights: __m256i) {
+        let zero = _mm256_setzero_si256();
+        let low = _mm256_unpacklo_epi8(above, below);
+        let high = _mm256_unpackhi_epi8(above, below);
+        let pairs = [
+            _mm256_unpacklo_epi8(low, zero),
+            _mm256_unpackhi_epi8(low, zero),
+            _mm256_unpacklo_epi8(high, zero),
+            _mm256_unpackhi_epi8(high, zero),
+        ];
+        for (sum, pairs) in sums.iter_mut().zip(pairs) {
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, weights));
+        }
+    }
+
+    /// # Safety
+    ///
+    /// There are 32 bytes from `place` on.
+    #[target_feature(enable = "avx2")]
+    unsafe fn load(bytes: &[u8], place: usize) -> __m256i {
+        debug_assert!(place + BYTES <= bytes.len());
+        // SAFETY: as said above.
+        unsafe { _mm256_loadu_si256(bytes.as_ptr().add(place).cast()) }
+    }
+}

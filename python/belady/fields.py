@@ -1,0 +1,154 @@
+"""What `transform=` of a loader says: which parts of a sample become which fields of a batch.
+
+- a chain: the whole sample; the batch is `(arrays, labels)`;
+- `(part, chain)`: the same with one part of the sample;
+- a list of `(part, chain)`: a tuple of fields;
+- a dict of `name: (part, chain)`, or of `name: chain` for the whole sample: a dict of fields.
+
+A part is a member of a WebDataset sample ("jpg", "jpg;png") or a feature of a `tf.train.Example`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from . import _native, arrays
+from .collate import collate
+from .errors import StepError
+from .transforms import Label, Text
+from .transforms.chain import Chain, as_text
+
+
+class Field(NamedTuple):
+    """A field of a batch."""
+
+    #: As messages name it; empty for the only one.
+    name: str
+    #: None for the whole sample.
+    part: str | None
+    chain: Chain
+
+
+class Transform:
+    """The fields, and the form in which a batch has them."""
+
+    def __init__(self, given: Any) -> None:
+        self.fields, self._keys = _fields(given)
+        #: Whether there is one field, beside which the label goes.
+        self._beside_label = self._keys is None and not _is_list_of_pairs(given)
+
+    @property
+    def native(self) -> bool:
+        """Whether all of it runs without Python."""
+        return all(field.chain.native for field in self.fields)
+
+    # Natively, a batch at a time.
+
+    def native_fields(self) -> list[tuple[str | None, _native.Chain | None]]:
+        """What the native module makes."""
+        return [(field.part, field.chain.whole) for field in self.fields if not _is_label(field)]
+
+    def batch(self, made: _native.Made, labels: Sequence[Any]) -> Any:
+        """A batch; `labels` are of the samples in it."""
+        columns = self._columns(made, labels)
+        if self._beside_label:
+            return [columns[0], collate(labels)]
+        return self._formed(columns)
+
+    def samples(self, made: _native.Made, labels: Sequence[Any]) -> list[Any]:
+        """The samples of a batch one by one, for a `collate_fn`."""
+        columns = self._columns(made, labels, one_by_one=True)
+        if self._beside_label:
+            return list(zip(columns[0], labels, strict=True))
+        return [self._formed(row, tuple) for row in zip(*columns, strict=True)]
+
+    def _columns(
+        self, made: _native.Made, labels: Sequence[Any], *, one_by_one: bool = False
+    ) -> list[Any]:
+        columns, index = [], 0
+        for field in self.fields:
+            if _is_label(field):
+                columns.append(labels if one_by_one else collate(labels))
+                continue
+            columns.append(_column(field, made.field(index)))
+            index += 1
+        return columns
+
+    def _formed(self, columns: Sequence[Any], kind: type[Any] = list) -> Any:
+        if self._keys is None:
+            return kind(columns)
+        return dict(zip(self._keys, columns, strict=True))
+
+    # With functions of Python's, a sample at a time.
+
+    def sample(self, data: Any, label: Any, seed: int, epoch: int, sample: int) -> Any:
+        """A sample as `decode` would return it."""
+        values = [self._value(field, data, label, (seed, epoch, sample)) for field in self.fields]
+        return (values[0], label) if self._beside_label else self._formed(values, tuple)
+
+    def _value(self, field: Field, data: Any, label: Any, draw: tuple[int, int, int]) -> Any:
+        if _is_label(field):
+            return label
+        try:
+            return field.chain(data, *draw, field.part)
+        except StepError as error:
+            if not field.name:
+                raise
+            raise StepError(f"{field.name}: {error}") from error.__cause__
+
+
+class Applied:
+    """A transform with what its draws depend on: a `decode` that knows which sample it is."""
+
+    def __init__(self, transform: Transform, seed: int, first_epoch: int) -> None:
+        self._transform = transform
+        self._seed = seed
+        self._first_epoch = first_epoch
+
+    def __call__(self, data: Any, label: Any, epoch: int, sample: int) -> Any:
+        return self._transform.sample(data, label, self._seed, self._first_epoch + epoch, sample)
+
+
+def _column(field: Field, column: Any) -> Any:
+    if isinstance(column, _native.Array):
+        return arrays.given(column)
+    if field.chain.gives is Text:
+        return [as_text(value) for value in column]
+    return [arrays.given(item) if isinstance(item, _native.Array) else item for item in column]
+
+
+def _is_label(field: Field) -> bool:
+    return field.chain.gives is Label
+
+
+def _fields(given: Any) -> tuple[list[Field], list[Any] | None]:
+    """The fields, and their names where they have some."""
+    if isinstance(given, dict):
+        if not given:
+            raise ValueError("transform has no fields; name one, or leave it out")
+        fields = [_field(f'"{name}"', *_pair(value)) for name, value in given.items()]
+        return fields, list(given)
+    if _is_list_of_pairs(given):
+        return [_field(f"field {at}", *pair) for at, pair in enumerate(given)], None
+    return [_field("", *_pair(given))], None
+
+
+def _field(name: str, part: str | None, chain: Any) -> Field:
+    try:
+        return Field(name, part, Chain(chain))
+    except (TypeError, ValueError) as error:
+        where = f"transform, {name}" if name else "transform"
+        raise type(error)(f"{where}: {error}") from None
+
+
+def _pair(given: Any) -> tuple[str | None, Any]:
+    return (given[0], given[1]) if _is_pair(given) else (None, given)
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str | None)
+
+
+def _is_list_of_pairs(given: Any) -> bool:
+    return isinstance(given, list | tuple) and bool(given) and all(map(_is_pair, given))

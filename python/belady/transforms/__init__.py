@@ -1,0 +1,62 @@
+"""What is done to a sample on its way into a batch, as plain data.
+
+    from belady import transforms as T
+
+    chain = [T.Decode(), T.RandomResizedCrop(224), T.RandomHorizontalFlip(),
+             T.ToTensor(), T.Normalize(mean, std)]
+    loader = belady.DataLoader(data, batch_size=64, transform=chain)
+
+Names, arguments, defaults, sampling rules and pixels are those of `torchvision.transforms.v2`.
+Steps are checked when they are written, the chain when a loader is made of it; then native
+threads run it, straight into the memory of the batch. What is drawn at random depends only on
+the loader's seed, the epoch and the sample.
+
+A function of yours may stand anywhere in a chain; see docs/transforms.md.
+"""
+
+from __future__ import annotations
+
+from .compose import Compose, imagenet_eval, imagenet_train
+from .images import (
+    CenterCrop,
+    ColorJitter,
+    Decode,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+)
+from .numbers import Log, Normalize, Numpy, Raw, Reshape, ScaleShift, ToDtype, ToTensor
+from .step import Step
+from .values import Bytes, Float, Int, Label, Text
+
+__all__ = [
+    "Bytes",
+    "CenterCrop",
+    "ColorJitter",
+    "Compose",
+    "Decode",
+    "Float",
+    "Int",
+    "Label",
+    "Log",
+    "Normalize",
+    "Numpy",
+    "Pad",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
+    "Raw",
+    "Reshape",
+    "Resize",
+    "ScaleShift",
+    "Step",
+    "Text",
+    "ToDtype",
+    "ToTensor",
+    "imagenet_eval",
+    "imagenet_train",
+]

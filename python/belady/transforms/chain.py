@@ -1,0 +1,212 @@
+"""A chain that has been checked, and how it is run where there are functions of Python's in it.
+
+Steps of ours that follow each other are one native segment; functions stand between segments. A
+function is called with what the step before it gives: the bytes, an image as a numpy array of
+uint8 (height, width, channels), or a tensor (torch's, if the program has imported torch). What it
+returns goes into the next segment. A chain without functions is one segment, and loaders run it
+without coming here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from .. import _native, arrays
+from ..errors import BeladyError, StepError
+from . import images, numbers, values
+from .compose import Link, as_json_text, flattened, name_of
+from .step import Step
+
+#: What parts the draws of segments: 2**64 divided by the golden ratio.
+_GOLDEN = 0x9E3779B97F4A7C15
+#: Steps that begin with bytes.
+_READ_BYTES = (images.Decode, numbers.Raw, numbers.Numpy, values.Int, values.Float)
+#: What numbers are made from: from here on a value is a tensor and no longer an image.
+_MAKE_NUMBERS = (numbers.ToTensor, numbers.Raw, numbers.Numpy, values.Int, values.Float)
+
+
+class Draw(NamedTuple):
+    """What draws depend on."""
+
+    seed: int
+    epoch: int
+    sample: int
+
+
+class Chain:
+    """Steps that fit together."""
+
+    def __init__(self, steps: Any) -> None:
+        self.steps = flattened(steps)
+        self._segments = _segments(self.steps)
+
+    @property
+    def native(self) -> bool:
+        """Whether it runs without Python."""
+        return all(isinstance(step, Step) for step in self.steps)
+
+    @property
+    def whole(self) -> _native.Chain | None:
+        """All of a native chain; None if there is nothing to be done to the bytes."""
+        assert self.native, "a chain with functions is run in pieces"
+        first = self._segments[0] if self._segments else None
+        return first.chain if isinstance(first, _Segment) else None
+
+    @property
+    def gives(self) -> type[Step] | None:
+        """`Text`, `Bytes` or `Label` where that is all of it."""
+        first = self.steps[0] if len(self.steps) == 1 else None
+        return type(first) if isinstance(first, Step) and not first.native else None
+
+    def __call__(
+        self, data: Any, seed: int, epoch: int, sample: int, part: str | None = None
+    ) -> Any:
+        """What becomes of a sample, or of a part of it: an array, or whatever the last function
+        returned."""
+        value, draw = data, Draw(seed, epoch, sample)
+        segments = self._segments
+        if part is not None:
+            first = segments[0] if segments else None
+            chain = first.chain if isinstance(first, _Segment) else None
+            value, segments = _part(data, part, chain, draw), segments[1 if chain else 0 :]
+        for segment in segments:
+            value = segment.run(value, draw)
+        return arrays.given(value) if isinstance(value, _native.Array) else value
+
+    def __reduce__(self) -> Any:
+        return Chain, (self.steps,)
+
+    def __repr__(self) -> str:
+        return f"<chain of {len(self.steps)} steps>"
+
+
+class _Segment:
+    """Steps of ours that follow each other: on bytes, or on what a function has returned."""
+
+    def __init__(self, first: int, steps: Sequence[Step]) -> None:
+        #: Steps before it.
+        self._first = first
+        self._of_bytes = first == 0 or isinstance(steps[0], _READ_BYTES)
+        text = as_json_text(steps)
+        try:
+            self.chain = _native.Chain(text, before=None if self._of_bytes else first)
+        except ValueError as error:
+            raise ValueError(self._renumbered(str(error))) from None
+
+    def run(self, value: Any, draw: Draw) -> Any:
+        try:
+            if not self._of_bytes:
+                return self.chain.run_array(*arrays.taken(value), *draw)
+            if self._first == 0:
+                return self.chain.run(value, *draw)
+            # So that it does not draw what the steps of another segment draw.
+            seed = (draw.seed + self._first * _GOLDEN) % 2**64
+            return self.chain.run(arrays.as_bytes(value), seed, draw.epoch, draw.sample)
+        except TypeError as error:
+            raise StepError(f"step {self._first} returned {error}") from None
+        except (BeladyError, ValueError) as error:
+            raise StepError(self._renumbered(str(error))) from None
+
+    def _renumbered(self, sentence: str) -> str:
+        """A sentence about steps of a chain on bytes, as the whole chain counts them."""
+        if not self._of_bytes:
+            return sentence
+        return re.sub(r"^step (\d+)", lambda found: f"step {int(found[1]) + self._first}", sentence)
+
+
+def _part(data: Any, name: str, chain: _native.Chain | None, draw: Draw) -> Any:
+    """A part of a sample, and what the first segment makes of it."""
+    try:
+        return _native.part(data, name, chain, *draw)
+    except BeladyError as error:
+        raise StepError(str(error)) from None
+
+
+class _Function:
+    """A function of the user's."""
+
+    def __init__(self, index: int, function: Callable[[Any], Any], *, of_numbers: bool) -> None:
+        self._where = f"step {index + 1} ({name_of(function)})"
+        self._function = function
+        self._of_numbers = of_numbers
+        _refuse_torchvision(self._where, function, of_numbers)
+
+    def run(self, value: Any, draw: Draw) -> Any:
+        if isinstance(value, _native.Array):
+            value = arrays.given(value) if self._of_numbers else arrays.of_numpy(value)
+        try:
+            return self._function(value)
+        except Exception as error:
+            raise StepError(self._where) from error
+
+
+class _Text:
+    """Bytes as text."""
+
+    def run(self, value: Any, draw: Draw) -> str:
+        return as_text(value)
+
+
+class _Bytes:
+    """Bytes that nobody else holds."""
+
+    def run(self, value: Any, draw: Draw) -> bytes:
+        return bytes(value)
+
+
+def as_text(value: Any) -> str:
+    """UTF-8. What is not is kept as Python keeps it in names of files."""
+    return bytes(value).decode("utf-8", "surrogateescape")
+
+
+def _segments(steps: Sequence[Link]) -> list[_Segment | _Function | _Text | _Bytes]:
+    segments: list[_Segment | _Function | _Text | _Bytes] = []
+    of_numbers = False
+    index = 0
+    while index < len(steps):
+        step = steps[index]
+        run = _native_run(steps[index:])
+        if run:
+            segments.append(_Segment(index, run))
+            of_numbers = of_numbers or any(isinstance(step, _MAKE_NUMBERS) for step in run)
+        elif isinstance(step, Step):
+            segments.append(_value(index, step, len(steps)))
+        else:
+            segments.append(_Function(index, step, of_numbers=of_numbers))
+        index += max(1, len(run))
+    return segments
+
+
+def _native_run(steps: Sequence[Link]) -> list[Step]:
+    """Native steps at the beginning of these."""
+    run = []
+    for step in steps:
+        if not (isinstance(step, Step) and step.native):
+            break
+        run.append(step)
+    return run
+
+
+def _value(index: int, step: Step, steps: int) -> _Text | _Bytes:
+    name = name_of(step)
+    if index > 0:
+        raise ValueError(f"step {index + 1} ({name}): it works on the bytes, so put it first")
+    if isinstance(step, values.Label) and steps > 1:
+        raise ValueError(f"step 1 ({name}): it stands alone; nothing is done to labels")
+    return _Text() if isinstance(step, values.Text) else _Bytes()
+
+
+def _refuse_torchvision(where: str, function: Callable[[Any], Any], of_numbers: bool) -> None:
+    """torchvision's transforms let arrays of numpy pass as they are, without a word."""
+    name = type(function).__name__
+    if of_numbers or not type(function).__module__.startswith("torchvision.transforms"):
+        return
+    ours = hasattr(images, name) or hasattr(numbers, name)
+    what = f"write belady.transforms.{name}" if ours else "put it behind ToTensor"
+    raise ValueError(
+        f"{where}: torchvision's {name} does nothing to arrays, which is what it would get here; "
+        f"{what}"
+    )
+

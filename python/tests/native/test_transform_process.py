@@ -1,0 +1,84 @@
+"""Transformers, signals, forks and ends of processes, each in a program of its own."""
+
+import signal
+
+import pytest
+from .test_process import SLOW, data, interrupted, quiet
+
+__all__ = ["data"]
+
+STAGE = """
+    chain = _native.Chain('[{"op": "Raw", "dtype": "uint8", "shape": [null]}]')
+    fixed = _native.Chain('[{"op": "Raw", "dtype": "uint8", "shape": [100]}]')
+    def transformed(epochs=None, field=chain, **options):
+        loader = engine.start(data, orders, epochs=epochs)
+        return loader.transformed([(None, field)], threads=2, on_error="skip", **options)
+"""
+
+
+def test_ctrl_c_works_while_a_transformer_waits(data: str) -> None:
+    code = STAGE + """
+    transformer = transformed()
+    print("waiting", flush=True)
+    transformer.next()
+    """
+    status, errors, took = interrupted(code, data, SLOW)
+    assert "KeyboardInterrupt" in errors and status == -signal.SIGINT
+    assert took < 30, "not after the minute that the source takes"
+
+
+@pytest.mark.parametrize("keep", ["global", "cycle", "thread", "callback"])
+def test_an_exit_with_a_live_transformer_is_quiet(data: str, keep: str) -> None:
+    code = STAGE + f"""
+    told = []
+    on_block = (lambda *what: told.append(what)) if {keep!r} == "callback" else None
+    transformer = transformed(on_block=on_block)
+    made = transformer.next()
+    view = memoryview(made.field(0)[0])
+    if {keep!r} == "cycle":
+        knot = [transformer, made]
+        knot.append(knot)
+    if {keep!r} == "thread":
+        threading.Thread(target=lambda: list(iter(transformer.next, None)), daemon=True).start()
+        time.sleep(0.2)
+    """
+    quiet(code, data)
+
+
+def test_a_forked_child_uses_no_transformer_of_its_parent(data: str) -> None:
+    code = STAGE + """
+    transformer = transformed(epochs=2)
+    first = transformer.next()
+    array = first.field(0)[0]
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        uses = [transformer.next, transformer.stats, transformer.waiting_for, transformer.close]
+        for use in uses:
+            try:
+                use()
+            except _native.BeladyError as error:
+                assert "anew here" in str(error), error
+                refused += 1
+        # What was made is a copy of the parent's.
+        print("child", refused, len(first.ids), len(bytes(memoryview(array))) > 0, flush=True)
+        del transformer, first, array
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    print("parent", sum(len(made) for made in iter(transformer.next, None)))
+    """
+    assert quiet(code, data) == "child 4 4 True\nparent 116\n"
+
+
+def test_memory_of_blocks_survives_a_fork(data: str) -> None:
+    code = STAGE + """
+    transformer = transformed(epochs=3, field=fixed)
+    held = [transformer.next() for _ in range(3)]
+    child = os.fork()
+    if child == 0:
+        del held
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    print(len(held) + sum(1 for _ in iter(transformer.next, None)))
+    """
+    assert quiet(code, data) == "45\n"

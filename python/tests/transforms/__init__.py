@@ -1,0 +1,1 @@
+"""Tests of `belady.transforms`, and of loaders that transform."""
