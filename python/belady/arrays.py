@@ -11,6 +11,7 @@ from typing import Any
 
 from . import _native
 from .errors import BeladyError
+from .transforms.checks import DTYPES
 
 
 def given(array: _native.Array) -> Any:
@@ -43,27 +44,39 @@ def _bfloat16() -> Any:
 
 
 def taken(value: Any) -> tuple[Any, str, tuple[int, ...]]:
-    """What a function returned as a buffer, with its dtype and shape."""
+    """What a function returned as a buffer, with its dtype and shape; TypeError if it is none."""
     if isinstance(value, _native.Array):
         return value, value.dtype, value.shape
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         value = value.detach().cpu().contiguous()
-        dtype = str(value.dtype).removeprefix("torch.")
-        if dtype == "bfloat16":
-            value = value.view(torch.uint16)
-        return value.numpy(), dtype, tuple(value.shape)
+        dtype, truth, halves = _named(value, "torch."), torch.uint8, torch.uint16
+    else:
+        value = _array(value)
+        dtype, truth, halves = _named(value, ""), "uint8", "uint16"
+    if dtype == "bool":
+        value, dtype = value.view(truth), "uint8"
+    elif dtype == "bfloat16":
+        value = value.view(halves)
+    shape = tuple(value.shape)
+    return (value.numpy() if hasattr(value, "numpy") else value), dtype, shape
+
+
+def _array(value: Any) -> Any:
+    """As an array of numpy, in the machine's byte order and without gaps."""
     import numpy
 
-    made = numpy.ascontiguousarray(value)
-    if made.ndim == 1 and numpy.ndim(value) == 0:
-        made = made.reshape(())  # which ascontiguousarray gives an extent
-    dtype = made.dtype.newbyteorder("=").name
-    if dtype == "bool":
-        made, dtype = made.view(numpy.uint8), "uint8"
-    if dtype == "bfloat16":
-        made = made.view(numpy.uint16)
-    return made.astype(made.dtype.newbyteorder("="), copy=False), dtype, made.shape
+    made = numpy.asarray(value)
+    if made.dtype == object:
+        raise TypeError(f"{type(value).__name__}, of which no step makes anything")
+    return numpy.asarray(made, dtype=made.dtype.newbyteorder("="), order="C")
+
+
+def _named(value: Any, prefix: str) -> str:
+    name = str(value.dtype).removeprefix(prefix)
+    if name not in (*DTYPES, "bool"):
+        raise TypeError(f"an array of {name}, of which no step makes anything")
+    return name
 
 
 def as_bytes(value: Any) -> Any:

@@ -7,8 +7,9 @@ Four ways, chosen by what there is to do:
 - `Threads` (`num_workers=0`): `decode` runs in threads, ahead of the user.
 - `Processes` (`workers.py`): `decode` and `collate_fn` run in worker processes.
 
-The last two run functions of Python's in transforms too. They have a thread that takes batches from the engine as there is room for them. Batches
-that are not with the user yet may hold half of the staging buffer; the engine fills the rest.
+The last two run functions of Python's in transforms too. They have a thread that takes batches from
+the engine as there is room for them. Batches that are not with the user yet may hold half of the
+staging buffer; the engine fills the rest.
 """
 
 from __future__ import annotations

@@ -170,4 +170,4 @@ def _is_pair(given: Any) -> bool:
 
 
 def _is_list_of_pairs(given: Any) -> bool:
-    return isinstance(given, list | tuple) and len(given) > 0 and all(_is_pair(item) for item in given)
+    return isinstance(given, list | tuple) and bool(given) and all(map(_is_pair, given))

@@ -44,7 +44,8 @@ class Labels:
         if callable(given):
             return lambda sample: given(self._data.paths[sample])
         raise TypeError(
-            f"labels has to be a list, a mapping or a function of the path, not {type(given).__name__}"
+            "labels has to be a list, a mapping or a function of the path, "
+            f"not {type(given).__name__}"
         )
 
     def _mapped(self, given: Mapping[Any, Any], sample: int, by_path: bool) -> Any:

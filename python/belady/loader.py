@@ -63,8 +63,8 @@ class DataLoader:
     - `decode`: called with a sample's bytes (a memoryview) and its label. If it returns a tuple,
       list or dict, that is the sample; anything else goes beside the label.
     - `transform`: instead of `decode`, a chain of `belady.transforms` that native threads run, or
-      fields: `{"image": ("jpg", chain), "label": ("cls", T.Int())}`. Functions of yours may stand in
-      it. `collate_fn` gets a list of `(array, label)` then.
+      fields: `{"image": ("jpg", chain), "label": ("cls", T.Int())}`. Functions of yours may stand
+      in it. `collate_fn` gets a list of `(array, label)` then.
     - `labels`: a list by id, a mapping by path or id, or a function of the path, for labels that
       the dataset does not know.
     - `device`: of torch ("cuda", "cuda:1") or of JAX (a device or a sharding). Batches are moved

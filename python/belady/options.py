@@ -138,7 +138,9 @@ def _placed(
     )
 
 
-def _decode(decode: object, transform: object) -> tuple[Callable[..., Any] | None, Transform | None]:
+def _decode(
+    decode: object, transform: object
+) -> tuple[Callable[..., Any] | None, Transform | None]:
     """Who makes something of a sample's bytes: a function, or a transform."""
     if transform is None:
         return arguments.function(decode, "decode", "a sample's bytes and its label"), None

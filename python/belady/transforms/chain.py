@@ -91,7 +91,7 @@ class _Segment:
         self._of_bytes = first == 0 or isinstance(steps[0], _READ_BYTES)
         text = as_json_text(steps)
         try:
-            self.chain = _native.Chain(text) if self._of_bytes else _native.Chain(text, before=first)
+            self.chain = _native.Chain(text, before=None if self._of_bytes else first)
         except ValueError as error:
             raise ValueError(self._renumbered(str(error))) from None
 
@@ -104,6 +104,8 @@ class _Segment:
             # So that it does not draw what the steps of another segment draw.
             seed = (draw.seed + self._first * _GOLDEN) % 2**64
             return self.chain.run(arrays.as_bytes(value), seed, draw.epoch, draw.sample)
+        except TypeError as error:
+            raise StepError(f"step {self._first} returned {error}") from None
         except (BeladyError, ValueError) as error:
             raise StepError(self._renumbered(str(error))) from None
 
@@ -204,6 +206,7 @@ def _refuse_torchvision(where: str, function: Callable[[Any], Any], of_numbers: 
     ours = hasattr(images, name) or hasattr(numbers, name)
     what = f"write belady.transforms.{name}" if ours else "put it behind ToTensor"
     raise ValueError(
-        f"{where}: torchvision's {name} does nothing to arrays, which is what it would get here; {what}"
+        f"{where}: torchvision's {name} does nothing to arrays, which is what it would get here; "
+        f"{what}"
     )
 

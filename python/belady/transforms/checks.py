@@ -74,7 +74,8 @@ def padding(value: object, name: str) -> list[int]:
             f"{name} has to be one number, (left and right, top and bottom) or (left, top, right, "
             f"bottom), not {_shown(value)}"
         )
-    sides = [arguments.count(item, name, most=_LONGEST, kind="a number of pixels") for item in given]
+    kind = "a number of pixels"
+    sides = [arguments.count(item, name, most=_LONGEST, kind=kind) for item in given]
     return {1: sides * 4, 2: sides * 2, 4: sides}[len(sides)]
 
 
@@ -84,7 +85,8 @@ def fill(value: object, name: str) -> list[int]:
         return [0]
     given = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(given) <= 4:
-        raise ValueError(f"{name} has to be one number or one for each channel, not {_shown(value)}")
+        wanted = "one number or one for each channel"
+        raise ValueError(f"{name} has to be {wanted}, not {_shown(value)}")
     # torchvision's tensors of uint8 cut what is behind the point.
     return [int(number(item, name, least=0, most=255)) for item in given]
 

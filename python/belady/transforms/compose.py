@@ -44,7 +44,8 @@ class Compose:
         """The steps as plain data, good for JSON."""
         for number, step in enumerate(self.transforms, start=1):
             if not isinstance(step, Step):
-                raise ValueError(f"step {number} ({name_of(step)}) is a function, which JSON cannot hold")
+                name = name_of(step)
+                raise ValueError(f"step {number} ({name}) is a function, which JSON cannot hold")
         return [step.as_json() for step in self.transforms]
 
     @cached_property

@@ -9,7 +9,7 @@ from .. import arguments
 from . import checks
 from .step import Step
 
-#: About what an image of 3 GB has. Pillow refuses from 179 million pixels on.
+#: What Pillow refuses, if it is not told otherwise: 537 MB as RGB.
 _MAX_PIXELS = 178_956_970
 
 Size = int | tuple[int, ...] | list[int]
@@ -38,7 +38,9 @@ class Decode(Step):
         return {
             "mode": arguments.choice(self.mode, "Decode: mode", ("RGB", "GRAY", "UNCHANGED")),
             "apply_exif_orientation": exif,
-            "max_pixels": arguments.count(self.max_pixels, "Decode: max_pixels", least=1, most=2**62),
+            "max_pixels": arguments.count(
+                self.max_pixels, "Decode: max_pixels", least=1, most=2**62
+            ),
         }
 
 
@@ -58,16 +60,17 @@ class Resize(Step):
         if longest is not None:
             checks.extent(longest, "Resize: max_size")
             if len(size) == 2:
-                raise ValueError("Resize: max_size goes with a size of one number, the shorter side")
+                raise ValueError("Resize: max_size goes with a size of one number")
             if longest <= size[0]:
                 raise ValueError(
                     f"Resize: max_size is that of the longer side, so {longest} has to be more "
                     f"than size, {size[0]}"
                 )
-        self._set("interpolation", checks.interpolation(self.interpolation, "Resize: interpolation"))
+        interpolation = checks.interpolation(self.interpolation, "Resize: interpolation")
+        self._set("interpolation", interpolation)
         return {
             "size": size,
-            "interpolation": self.interpolation,
+            "interpolation": interpolation,
             "max_size": longest,
             "antialias": _antialias(self.antialias, "Resize: antialias"),
         }
@@ -96,7 +99,8 @@ class RandomResizedCrop(Step):
 
     def _arguments(self) -> dict[str, Any]:
         name = "RandomResizedCrop"
-        self._set("interpolation", checks.interpolation(self.interpolation, f"{name}: interpolation"))
+        interpolation = checks.interpolation(self.interpolation, f"{name}: interpolation")
+        self._set("interpolation", interpolation)
         scale = checks.ascending(self.scale, f"{name}: scale", least=0)
         ratio = checks.ascending(self.ratio, f"{name}: ratio", least=0)
         if ratio[0] == 0 or scale[1] == 0:
@@ -105,7 +109,7 @@ class RandomResizedCrop(Step):
             "size": checks.square(self.size, f"{name}: size"),
             "scale": scale,
             "ratio": ratio,
-            "interpolation": self.interpolation,
+            "interpolation": interpolation,
             "antialias": _antialias(self.antialias, f"{name}: antialias"),
         }
 

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import struct
 import threading
 import time
 from pathlib import Path
@@ -434,3 +435,66 @@ def test_features_of_an_example_are_fields() -> None:
     assert int(as_numpy(_native.part(example, "label", chain({"op": "Int"})))) == 42
     box = _native.part(example, "box", raw("float32", [2]))
     assert as_numpy(box).tolist() == [1.5, 2]
+
+
+# Images
+
+
+def bitmap(pixels: np.ndarray) -> bytes:
+    """An image as a BMP file, which anyone can write."""
+    height, width, _ = pixels.shape
+    rows = np.zeros((height, -(-3 * width // 4) * 4), np.uint8)
+    rows[:, : 3 * width] = pixels.reshape(height, -1)
+    header = struct.pack("<2sIII", b"BM", 54 + rows.size, 0, 54)
+    return header + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, *[0] * 6) + rows.tobytes()
+
+
+def pictures(root: Path) -> _native.Dataset:
+    """Images of different sizes, and one that breaks off."""
+    root.mkdir()
+    noise = np.random.default_rng(1)
+    for at in range(24):
+        file = bitmap(noise.integers(0, 256, (20 + 3 * at, 60 - at, 3), np.uint8))
+        (root / f"{at:02}.bmp").write_bytes(file[:100] if at == 5 else file)
+    return _native.Dataset.open(str(root), format="flat")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
+def test_a_batch_is_what_the_chain_makes_of_each_sample(
+    tmp_path: Path, start: Start, dtype: str
+) -> None:
+    data = pictures(tmp_path / "pictures")
+    steps: list[dict[str, Any]] = [
+        {"op": "Decode", "mode": "RGB", "apply_exif_orientation": False, "max_pixels": 10**6},
+        {
+            "op": "RandomResizedCrop",
+            "size": [16, 16],
+            "scale": [0.08, 1.0],
+            "ratio": [0.75, 1.33],
+            "interpolation": "bilinear",
+            "antialias": True,
+        },
+        {"op": "RandomHorizontalFlip", "p": 0.5},
+        {"op": "ToTensor", "dtype": dtype, "layout": "CHW"},
+    ]
+    made_of = chain(*steps)
+    assert made_of.output == (dtype, (3, 16, 16))
+    seen = {}
+    for threads in (1, 3):
+        loader = start(data, batch=5, epochs=2, order="torch", writable=False)
+        batches = all_of(
+            loader.transformed(
+                [(None, made_of)], seed=9, threads=threads, on_error="skip", first_epoch=4
+            )
+        )
+        for made in batches:
+            assert [made.ids[at] for at, _ in made.failures] == [5] * (5 in made.ids)
+            kept = [sample for sample in made.ids if sample != 5]
+            rows = bytes(memoryview(made.field(0)))
+            length = len(rows) // len(kept)
+            for at, sample in enumerate(kept):
+                row = rows[at * length :][:length]
+                alone = made_of.run(data.read([sample])[0], 9, 4 + made.epoch, sample)
+                assert row == bytes(memoryview(alone))
+                assert seen.setdefault((made.epoch, sample), row) == row
+    assert len(seen) == 46 and len(set(seen.values())) == 46, "each epoch crops anew"

@@ -232,7 +232,8 @@ def test_color_jitter_in_its_order(sample: int) -> None:
     wanted = reference(FILES["png"])
     for which in jitter["order"]:
         wanted = _TORCHVISION[which](wanted, jitter[list(JITTERS)[which]])
-    apart = np.abs(ran(FILES["png"], *steps, sample=sample).transpose(2, 0, 1).astype(int) - np.asarray(wanted))
+    made = ran(FILES["png"], *steps, sample=sample).transpose(2, 0, 1).astype(int)
+    apart = np.abs(made - np.asarray(wanted))
     assert (apart <= 2).mean() > 0.99 and apart.max() <= 8
 
 
@@ -246,7 +247,8 @@ def test_to_tensor(dtype: str, layout: str) -> None:
     if layout == "HWC":
         wanted = wanted.permute(1, 2, 0)
     assert made.dtype == wanted.dtype
-    torch.testing.assert_close(made, wanted, rtol=0, atol={"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-6))
+    rounding = {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-6)
+    torch.testing.assert_close(made, wanted, rtol=0, atol=rounding)
 
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -308,12 +310,14 @@ def test_sampling_rules_are_torchvisions() -> None:
 
 def test_numbers_of_science() -> None:
     values = np.random.default_rng(0).integers(0, 3000, (4, 8, 8)).astype(np.int16)
-    made = ran(values.tobytes(), T.Raw("int16", (4, 8, 8)), T.ToDtype("float32"), T.Log(1.0), T.ScaleShift(0.5, -1))
-    np.testing.assert_allclose(made, np.log(values.astype(np.float32) + 1) * 0.5 - 1, rtol=1e-5, atol=1e-5)
+    steps = [T.Raw("int16", (4, 8, 8)), T.ToDtype("float32"), T.Log(1.0), T.ScaleShift(0.5, -1)]
+    wanted = np.log(values.astype(np.float32) + 1) * 0.5 - 1
+    np.testing.assert_allclose(ran(values.tobytes(), *steps), wanted, rtol=1e-5, atol=1e-5)
     stream = io.BytesIO()
     np.save(stream, values)
     np.testing.assert_array_equal(ran(stream.getvalue(), T.Numpy()), values)
-    np.testing.assert_array_equal(ran(stream.getvalue(), T.Numpy(), T.Reshape((-1, 16))), values.reshape(-1, 16))
+    reshaped = ran(stream.getvalue(), T.Numpy(), T.Reshape((-1, 16)))
+    np.testing.assert_array_equal(reshaped, values.reshape(-1, 16))
 
 
 def test_the_pictures_are_not_dull() -> None:

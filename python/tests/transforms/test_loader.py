@@ -24,11 +24,10 @@ TRAIN = T.Compose(
 EVAL = [T.Decode(), T.Resize(32), T.CenterCrop(24), T.ToTensor()]
 
 
-def naive(data: belady.Dataset, batch: Any, *, epoch: int, seed: int = 0, chain: Any = TRAIN) -> torch.Tensor:
+def naive(data: belady.Dataset, batch: Any, *, epoch: int, seed: int = 0) -> torch.Tensor:
     """The batch as one sample after another makes it."""
-    chain = T.Compose(chain)
     return torch.stack(
-        [chain(data[id_][0], seed=seed, epoch=epoch, sample=id_) for id_ in batch.ids]
+        [TRAIN(data[id_][0], seed=seed, epoch=epoch, sample=id_) for id_ in batch.ids]
     )
 
 
@@ -230,7 +229,9 @@ loader.close()
         ("import numpy, ml_dtypes", "bfloat16", "numpy ndarray (4, 3, 8, 9) bfloat16 ndarray"),
     ],
 )
-def test_what_is_imported_decides_what_arrays_are(jpegs: Path, imports: str, dtype: str, printed: str) -> None:
+def test_what_is_imported_decides_what_arrays_are(
+    jpegs: Path, imports: str, dtype: str, printed: str
+) -> None:
     code = WITHOUT_TORCH.format(path=str(jpegs), imports=imports, dtype=dtype)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == printed, done.stdout + done.stderr

@@ -22,10 +22,11 @@ def same(value: Any) -> Any:
     return value
 
 
+STEPS = [T.Raw("int16", (2, 4)), T.ToDtype("float32"), T.ScaleShift(2, 1)]
 CHAINS: dict[str, Any] = {
-    "native": [T.Raw("int16", (2, 4)), T.ToDtype("float32"), T.ScaleShift(2, 1)],
-    "functions": [T.Raw("int16", (2, 4)), same, T.ToDtype("float32"), T.ScaleShift(2, 1), same],
-    "fields": {"numbers": [T.Raw("int16", (2, 4)), T.ToDtype("float32"), T.ScaleShift(2, 1)], "label": T.Label()},
+    "native": STEPS,
+    "functions": [STEPS[0], same, *STEPS[1:], same],
+    "fields": {"numbers": STEPS, "label": T.Label()},
 }
 
 
@@ -50,7 +51,9 @@ def expected(ids: list[int], bad: frozenset[int], on_error: str) -> list[int] | 
         return good
     if on_error == "raise":
         return None
-    return [next((i for i in ids[at:] if i not in bad), good[0]) for at in range(len(ids))] if good else []
+    if not good:
+        return []
+    return [next((i for i in ids[at:] if i not in bad), good[0]) for at in range(len(ids))]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
