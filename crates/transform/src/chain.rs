@@ -153,7 +153,7 @@ impl Chain {
     /// What flows into each step for this sample. What was known before is not worked out again.
     fn settle(&self, opened: &Opened<'_>) -> Result<Cow<'_, [Flow]>, TransformError> {
         let from = self.image.as_ref().map_or(self.start(), |part| part.end + 1);
-        let known = |flow: &Flow| flow.output().bytes().is_some();
+        let known = |flow: &Flow| flow.bytes().is_some();
         if self.reads_samples && self.flows.iter().skip(from).all(known) && known(self.last()) {
             return Ok(Cow::Borrowed(&self.flows));
         }
@@ -297,7 +297,7 @@ fn image_part(steps: &[Step], flows: &[Flow]) -> Result<Option<ImagePart>, Trans
 fn fits(last: &Flow, opened: &Opened<'_>, room: usize) -> Result<(), TransformError> {
     let bytes = match opened {
         Opened::Bytes(bytes) => Some(bytes.len()),
-        _ => last.output().bytes(),
+        _ => last.bytes(),
     };
     if bytes == Some(room) {
         return Ok(());

@@ -47,6 +47,18 @@ impl Flow {
         }
     }
 
+    /// Bytes of what comes out here, if they are known.
+    pub fn bytes(&self) -> Option<usize> {
+        match self {
+            Self::Bytes => None,
+            Self::Image(image) => {
+                let (width, height) = image.size?;
+                Some(width as usize * height as usize * image.channels? as usize)
+            }
+            Self::Tensor(tensor) => tensor.count()?.checked_mul(tensor.dtype?.size()),
+        }
+    }
+
     /// What a Python function has given before `next`.
     ///
     /// It says no more than numbers and extents: it is an image if the next step works on images.
