@@ -1,20 +1,34 @@
-//! Rows become as wide as they shall be.
+//! Rows become as wide as they shall be, two at once.
 
 use super::Source;
 use super::weights::{GROUP, Weights};
 
+/// Rows that are done at once.
+pub(super) const ROWS: usize = 2;
 /// Bytes after every output row that a kernel may write to; it writes 16 at a time.
 pub(super) const ROOM: usize = 16;
 /// Bytes after a row that a kernel may read; it reads 16 at a time.
 const AHEAD: usize = 16;
-/// Rows that are done at once.
-const ROWS: usize = 4;
 
 /// Copies of the few rows whose reading would leave the image.
 #[derive(Debug, Default)]
 pub(super) struct Padded([Vec<u8>; ROWS]);
 
-/// Makes all rows of a part as wide as there are windows. Output rows are `stride` bytes apart.
+impl Padded {
+    /// Copies a row unless `reach` bytes can be read where it is.
+    fn keep(&mut self, place: usize, source: &Source<'_>, row: usize, reach: usize) {
+        let line = source.line(row);
+        if line.len() < reach {
+            let copy = &mut self.0[place];
+            copy.clear();
+            copy.extend_from_slice(&line[..source.row]);
+            copy.resize(reach, 0);
+        }
+    }
+}
+
+/// Makes all rows of a part as wide as there are windows. Output rows are `stride` bytes apart,
+/// which is [`ROOM`] more than they are long; there is room for a multiple of [`ROWS`].
 pub(super) fn run(
     weights: &Weights,
     source: &Source<'_>,
@@ -24,22 +38,17 @@ pub(super) fn run(
     out: &mut [u8],
 ) {
     let reach = source.row.max(reach(weights, channels));
-    for (block, out) in out.chunks_mut(stride * ROWS).enumerate() {
-        let first = block * ROWS;
-        for (row, copy) in padded.0.iter_mut().enumerate() {
-            // A last block of fewer rows does its last row again.
-            let start = (first + row).min(source.rows - 1) * source.stride;
-            if start + reach > source.bytes.len() {
-                copy.clear();
-                copy.extend_from_slice(&source.bytes[start..start + source.row]);
-                copy.resize(reach, 0);
-            }
+    for (block, out) in out.chunks_exact_mut(stride * ROWS).enumerate() {
+        // An odd last row is done twice.
+        let row = |place: usize| (block * ROWS + place).min(source.rows - 1);
+        for place in 0..ROWS {
+            padded.keep(place, source, row(place), reach);
         }
-        let lines = std::array::from_fn(|row| {
-            let start = (first + row).min(source.rows - 1) * source.stride;
-            source.bytes.get(start..start + reach).unwrap_or(&padded.0[row])
+        let lines = std::array::from_fn(|place| {
+            source.line(row(place)).get(..reach).unwrap_or(&padded.0[place])
         });
-        block_of_rows(weights, lines, channels, stride, out);
+        let (above, below) = out.split_at_mut(stride);
+        two_rows(weights, lines, channels, &mut [above, below]);
     }
 }
 
@@ -48,30 +57,28 @@ fn reach(weights: &Weights, channels: usize) -> usize {
     weights.end() * channels + AHEAD
 }
 
-fn block_of_rows(
-    weights: &Weights,
-    lines: [&[u8]; ROWS],
-    channels: usize,
-    stride: usize,
-    out: &mut [u8],
-) {
+fn two_rows(weights: &Weights, lines: [&[u8]; ROWS], channels: usize, out: &mut [&mut [u8]; ROWS]) {
     #[cfg(target_arch = "x86_64")]
-    if out.len() == stride * ROWS && is_x86_feature_detected!("avx2") {
+    if is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2.
-        unsafe { avx2::rows(weights, lines, channels, stride, out) };
+        unsafe { avx2::two_rows(weights, lines, channels, out) };
         return;
     }
-    for (line, out) in lines.into_iter().zip(out.chunks_mut(stride)) {
+    plain(weights, lines, channels, out);
+}
+
+fn plain(weights: &Weights, lines: [&[u8]; ROWS], channels: usize, out: &mut [&mut [u8]; ROWS]) {
+    for (line, out) in lines.into_iter().zip(out) {
         match channels {
-            1 => one_row::<1>(weights, line, out),
-            2 => one_row::<2>(weights, line, out),
-            3 => one_row::<3>(weights, line, out),
-            _ => one_row::<4>(weights, line, out),
+            1 => plain_row::<1>(weights, line, out),
+            2 => plain_row::<2>(weights, line, out),
+            3 => plain_row::<3>(weights, line, out),
+            _ => plain_row::<4>(weights, line, out),
         }
     }
 }
 
-fn one_row<const CHANNELS: usize>(weights: &Weights, line: &[u8], out: &mut [u8]) {
+fn plain_row<const CHANNELS: usize>(weights: &Weights, line: &[u8], out: &mut [u8]) {
     let pixels = line.as_chunks::<CHANNELS>().0;
     for ((start, window), out) in weights.windows().zip(out.as_chunks_mut::<CHANNELS>().0) {
         let mut sums = [weights.half(); CHANNELS];
@@ -86,9 +93,8 @@ fn one_row<const CHANNELS: usize>(weights: &Weights, line: &[u8], out: &mut [u8]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    //! Four rows at once: two in the halves of a register, twice. A window's four pixels are
-    //! shuffled into pairs of 16-bit numbers of one channel, so that one multiply-add does two
-    //! pixels of up to four channels.
+    //! A row in each half of a register. A window's four pixels are shuffled into pairs of 16-bit
+    //! numbers of one channel, so that one multiply-add does two pixels of up to four channels.
 
     use std::arch::x86_64::{
         __m128i, __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_storeu_si128, _mm256_add_epi32,
@@ -100,68 +106,74 @@ mod avx2 {
     use super::{GROUP, ROWS, Weights, reach};
 
     /// Pixels that are written at a time.
-    const PIXELS: usize = 4;
+    const PIXELS: usize = GROUP;
 
     #[target_feature(enable = "avx2")]
-    pub fn rows(
+    pub fn two_rows(
         weights: &Weights,
         lines: [&[u8]; ROWS],
         channels: usize,
-        stride: usize,
-        out: &mut [u8],
+        out: &mut [&mut [u8]; ROWS],
     ) {
-        if weights.window() == GROUP {
-            rows_of::<true>(weights, lines, channels, stride, out);
-        } else {
-            rows_of::<false>(weights, lines, channels, stride, out);
+        match channels {
+            1 => of_channels::<1>(weights, lines, out),
+            2 => of_channels::<2>(weights, lines, out),
+            3 => of_channels::<3>(weights, lines, out),
+            _ => of_channels::<4>(weights, lines, out),
         }
     }
 
+    /// Most windows are of one or two groups, which are done without a loop.
     #[target_feature(enable = "avx2")]
-    fn rows_of<const ONE_GROUP: bool>(
+    fn of_channels<const CHANNELS: usize>(
         weights: &Weights,
         lines: [&[u8]; ROWS],
-        channels: usize,
-        stride: usize,
-        out: &mut [u8],
+        out: &mut [&mut [u8]; ROWS],
     ) {
-        let masks = &MASKS[channels - 1];
+        match weights.window() / GROUP {
+            1 => of_groups::<CHANNELS, 1>(weights, lines, out),
+            2 => of_groups::<CHANNELS, 2>(weights, lines, out),
+            _ => of_groups::<CHANNELS, 0>(weights, lines, out),
+        }
+    }
+
+    /// For windows of `GROUPS` groups, or any number if it is 0.
+    #[target_feature(enable = "avx2")]
+    fn of_groups<const CHANNELS: usize, const GROUPS: usize>(
+        weights: &Weights,
+        lines: [&[u8]; ROWS],
+        out: &mut [&mut [u8]; ROWS],
+    ) {
+        let masks = const { Masks::new(CHANNELS) };
         let (to_front, to_back, to_out) = (mask(&masks.front), mask(&masks.back), mask(&masks.out));
-        let reach = reach(weights, channels);
-        assert!(lines.iter().all(|line| line.len() >= reach));
         let half = _mm256_set1_epi32(weights.half());
         let shift = _mm_cvtsi32_si128(weights.precision().cast_signed());
-        let window = if ONE_GROUP { GROUP } else { weights.window() };
-        let mut written = 0;
+        let reach = reach(weights, CHANNELS);
+        assert!(lines.iter().all(|line| line.len() >= reach));
+        let window = if GROUPS == 0 { weights.window() } else { GROUPS * GROUP };
         let starts = weights.starts().as_chunks::<PIXELS>().0;
+        let mut written = 0;
         for (starts, values) in starts.iter().zip(weights.values().chunks_exact(PIXELS * window)) {
-            let mut sums = [[half; PIXELS]; 2];
-            for (pixel, &start) in starts.iter().enumerate() {
-                let mut place = start as usize * channels;
+            let mut sums = [half; PIXELS];
+            for (pixel, (sum, &start)) in sums.iter_mut().zip(starts).enumerate() {
+                let mut place = start as usize * CHANNELS;
                 for group in values[pixel * window..][..window].as_chunks::<GROUP>().0 {
+                    // SAFETY: lines are as long as windows reach, which was checked above.
+                    let (above, below) = unsafe { (load(lines[0], place), load(lines[1], place)) };
+                    let bytes = _mm256_set_m128i(below, above);
                     let (front, back) = (pair(group[0], group[1]), pair(group[2], group[3]));
-                    for (sums, two) in sums.iter_mut().zip(lines.as_chunks::<2>().0) {
-                        // SAFETY: lines are as long as windows reach, which was checked above.
-                        let (above, below) = unsafe { (load(two[0], place), load(two[1], place)) };
-                        let bytes = _mm256_set_m128i(below, above);
-                        let first = _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, to_front), front);
-                        let second = _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, to_back), back);
-                        let sum = &mut sums[pixel];
-                        *sum = _mm256_add_epi32(*sum, _mm256_add_epi32(first, second));
-                    }
-                    place += GROUP * channels;
+                    let front = _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, to_front), front);
+                    let back = _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, to_back), back);
+                    *sum = _mm256_add_epi32(*sum, _mm256_add_epi32(front, back));
+                    place += GROUP * CHANNELS;
                 }
             }
-            for (two, sums) in sums.iter().enumerate() {
-                let [a, b, c, d] = sums.map(|sum| _mm256_sra_epi32(sum, shift));
-                let packed =
-                    _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-                let bytes = _mm256_shuffle_epi8(packed, to_out);
-                let place = 2 * two * stride + written;
-                store(_mm256_castsi256_si128(bytes), out, place);
-                store(_mm256_extracti128_si256::<1>(bytes), out, place + stride);
-            }
-            written += PIXELS * channels;
+            let [a, b, c, d] = sums.map(|sum| _mm256_sra_epi32(sum, shift));
+            let packed = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+            let bytes = _mm256_shuffle_epi8(packed, to_out);
+            store(_mm256_castsi256_si128(bytes), out[0], written);
+            store(_mm256_extracti128_si256::<1>(bytes), out[1], written);
+            written += PIXELS * CHANNELS;
         }
     }
 
@@ -197,8 +209,6 @@ mod avx2 {
         out: [u8; 16],
     }
 
-    const MASKS: [Masks; 4] = [Masks::new(1), Masks::new(2), Masks::new(3), Masks::new(4)];
-
     impl Masks {
         const fn new(channels: usize) -> Self {
             let mut masks = Self { front: [0x80; 16], back: [0x80; 16], out: [0x80; 16] };
@@ -218,5 +228,40 @@ mod avx2 {
     fn mask(bytes: &[u8; 16]) -> __m256i {
         // SAFETY: there are 16 bytes.
         _mm256_broadcastsi128_si256(unsafe { load(bytes, 0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::weights::Filter;
+    use super::*;
+
+    type Kernel = fn(&Weights, [&[u8]; ROWS], usize, &mut [&mut [u8]; ROWS]);
+
+    proptest! {
+        #[test]
+        fn every_processor_gives_the_same_rows(
+            (from, to) in (1_u32..200, 1_u32..60),
+            channels in 1..=4_usize,
+            cubic in any::<bool>(),
+            antialias in any::<bool>(),
+            bytes in prop::collection::vec(any::<u8>(), 1..50),
+        ) {
+            let mut weights = Weights::default();
+            weights.compute(from, to, if cubic { Filter::Cubic } else { Filter::Linear }, antialias);
+            let reach = reach(&weights, channels).max(from as usize * channels);
+            let line = |skip: usize| bytes.iter().copied().cycle().skip(skip).take(reach);
+            let lines: [Vec<u8>; ROWS] = [line(0).collect(), line(1).collect()];
+            let row = to as usize * channels;
+            let rows = |kernel: Kernel| {
+                let mut out = [vec![0; row + ROOM], vec![0; row + ROOM]];
+                let [above, below] = &mut out;
+                kernel(&weights, lines.each_ref().map(Vec::as_slice), channels, &mut [above, below]);
+                out.map(|out| out[..row].to_vec())
+            };
+            prop_assert_eq!(rows(two_rows), rows(plain));
+        }
     }
 }

@@ -6,7 +6,8 @@
 //! not depend on the processor, and are bit-equal to torchvision's.
 //!
 //! Only the part asked for is read, where it lies; as if it had been cut out first, pixels beyond
-//! it have no influence. On x86-64 with AVX2 four rows are done at once.
+//! it have no influence. Rows that need more room to be
+//! read sixteen bytes at a time than the image has are copied first.
 
 mod horizontal;
 mod vertical;
@@ -144,7 +145,7 @@ impl Resizer {
         }
         let Lines { stride, bytes } = &mut self.narrowed;
         *stride = row + horizontal::ROOM;
-        bytes.resize(*stride * part.height as usize, 0);
+        bytes.resize(*stride * source.rows.next_multiple_of(horizontal::ROWS), 0);
         horizontal::run(&self.across, &source, channels, &mut self.padded, *stride, bytes);
         if !down {
             for (line, out) in bytes.chunks_exact(*stride).zip(into.bytes.chunks_exact_mut(row)) {
@@ -174,6 +175,11 @@ impl<'a> Source<'a> {
         let (row, rows) = (part.width as usize * channels, part.height as usize);
         Self { bytes: &from.bytes[start..], stride, row, rows }
     }
+
+    /// From a row's first byte to the image's last.
+    fn line(&self, row: usize) -> &'a [u8] {
+        &self.bytes[row * self.stride..]
+    }
 }
 
 /// torchvision's `nearest`: the pixel at `floor(place * scale)`, in `f32` as torch computes it.
@@ -197,7 +203,7 @@ fn nearest(from: &Pixels, part: Rect, resize: &Resize, into: &mut Pixels) {
     };
     let row = into.width as usize * channels;
     for (y, out) in into.bytes.chunks_exact_mut(row).enumerate() {
-        let line = &source.bytes[line(y) as usize * source.stride..][..source.row];
+        let line = source.line(line(y) as usize);
         for (x, pixel) in out.chunks_exact_mut(channels).enumerate() {
             pixel.copy_from_slice(&line[column(x) as usize * channels..][..channels]);
         }

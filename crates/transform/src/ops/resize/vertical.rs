@@ -12,13 +12,18 @@ pub(super) fn run(weights: &Weights, bytes: &[u8], stride: usize, row: usize, ou
 }
 
 fn one_row(weights: &Weights, window: &[i16], bytes: &[u8], stride: usize, out: &mut [u8]) {
-    let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2.
-        done = unsafe { avx2::row(weights, window, bytes, stride, out) };
+        let done = unsafe { avx2::row(weights, window, bytes, stride, out) };
+        plain_row(weights, window, &bytes[done..], stride, &mut out[done..]);
+        return;
     }
-    for (x, out) in out.iter_mut().enumerate().skip(done) {
+    plain_row(weights, window, bytes, stride, out);
+}
+
+fn plain_row(weights: &Weights, window: &[i16], bytes: &[u8], stride: usize, out: &mut [u8]) {
+    for (x, out) in out.iter_mut().enumerate() {
         let column = bytes[x..].iter().step_by(stride);
         let sum = column.zip(window).map(|(&byte, &weight)| i32::from(byte) * i32::from(weight));
         let sum = sum.sum::<i32>() + weights.half();
@@ -118,5 +123,37 @@ mod avx2 {
         debug_assert!(place + BYTES <= bytes.len());
         // SAFETY: as said above.
         unsafe { _mm256_loadu_si256(bytes.as_ptr().add(place).cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::weights::Filter;
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_processor_gives_the_same_columns(
+            (from, to) in (1_u32..60, 1_u32..40),
+            (row, room) in (1..150_usize, 0..5_usize),
+            cubic in any::<bool>(),
+            antialias in any::<bool>(),
+            bytes in prop::collection::vec(any::<u8>(), 1..50),
+        ) {
+            let mut weights = Weights::default();
+            weights.compute(from, to, if cubic { Filter::Cubic } else { Filter::Linear }, antialias);
+            let (stride, rows) = (row + room, from as usize);
+            let length = (rows - 1) * stride + row;
+            let bytes: Vec<u8> = bytes.iter().copied().cycle().take(length).collect();
+            let mut out = vec![0; row * to as usize];
+            run(&weights, &bytes, stride, row, &mut out);
+            for ((start, window), out) in weights.windows().zip(out.chunks_exact(row)) {
+                let mut wanted = vec![0; row];
+                plain_row(&weights, window, &bytes[start * stride..], stride, &mut wanted);
+                prop_assert_eq!(out, &wanted);
+            }
+        }
     }
 }
