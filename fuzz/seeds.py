@@ -208,9 +208,19 @@ def tier_indexes() -> None:
     save("tier_index", "as-is", 0, header(3, 100, 0, b"dataset"))
 
 
+def images() -> None:
+    """The golden files of scripts/golden_images.py: in RGB, and a turned part in grey."""
+    golden = HERE.parents[1] / "crates/transform/tests/golden/images"
+    for file in sorted(golden.iterdir()):
+        if file.suffix != ".bin":
+            save("image", f"{file.name}-whole", 0, bytes(4) + file.read_bytes())
+            save("image", f"{file.name}-part", 0b0101, b"\3\2\7\5" + file.read_bytes())
+
+
 if __name__ == "__main__":
     numpys()
     tfrecords()
     webdatasets()
     snapshots()
     tier_indexes()
+    images()
