@@ -30,6 +30,7 @@ struct Axis {
 /// The weights of one axis.
 #[derive(Debug, Default)]
 pub(super) struct Weights {
+    made_for: Option<(u32, u32, Filter, bool)>,
     /// Pixels of a window, a multiple of [`GROUP`].
     window: usize,
     /// Where the window of each output pixel begins; and some more, up to a multiple of [`GROUP`].
@@ -44,8 +45,12 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// For an axis of `from` pixels that becomes one of `to`.
+    /// For an axis of `from` pixels that becomes one of `to`; nothing to do if the last one was such.
     pub fn compute(&mut self, from: u32, to: u32, filter: Filter, antialias: bool) {
+        let made_for = Some((from, to, filter, antialias));
+        if std::mem::replace(&mut self.made_for, made_for) == made_for {
+            return;
+        }
         let scale = f64::from(from) / f64::from(to);
         let wide = if antialias { scale.max(1.0) } else { 1.0 };
         let support = filter.support() * wide;
@@ -71,10 +76,12 @@ impl Weights {
         self.values.resize(self.starts.len() * self.window, 0);
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub fn window(&self) -> usize {
         self.window
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub fn starts(&self) -> &[u32] {
         &self.starts
     }
