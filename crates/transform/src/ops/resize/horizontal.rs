@@ -1,7 +1,7 @@
 //! Rows become as wide as they shall be, two at once.
 
 use super::Source;
-use super::weights::{GROUP, Weights};
+use super::weights::Weights;
 
 /// Rows that are done at once.
 pub(super) const ROWS: usize = 2;
@@ -124,7 +124,8 @@ mod avx2 {
         _mm256_set_m128i, _mm256_set1_epi32, _mm256_shuffle_epi8, _mm256_sra_epi32,
     };
 
-    use super::{GROUP, Pair, ROWS, Weights, reach};
+    use super::super::weights::GROUP;
+    use super::{Pair, ROWS, Weights, reach};
 
     /// Pixels that are written at a time.
     const PIXELS: usize = GROUP;

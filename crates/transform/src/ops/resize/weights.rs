@@ -30,7 +30,6 @@ struct Axis {
 /// The weights of one axis.
 #[derive(Debug, Default)]
 pub(super) struct Weights {
-    made_for: Option<(u32, u32, Filter, bool)>,
     /// Pixels of a window, a multiple of [`GROUP`].
     window: usize,
     /// Where the window of each output pixel begins; and some more, up to a multiple of [`GROUP`].
@@ -45,12 +44,8 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// For an axis of `from` pixels that becomes one of `to`; nothing to do if the last one was such.
+    /// For an axis of `from` pixels that becomes one of `to`.
     pub fn compute(&mut self, from: u32, to: u32, filter: Filter, antialias: bool) {
-        let made_for = Some((from, to, filter, antialias));
-        if std::mem::replace(&mut self.made_for, made_for) == made_for {
-            return;
-        }
         let scale = f64::from(from) / f64::from(to);
         let wide = if antialias { scale.max(1.0) } else { 1.0 };
         let support = filter.support() * wide;
