@@ -19,10 +19,6 @@ use crate::run::tensor::{Numbers, Place, Start};
 use crate::step::Step;
 use crate::window::{self, Window};
 
-/// What an image on its way may have if no `Decode` says so: twice what Pillow warns of, which is
-/// what Pillow refuses.
-const MAX_PIXELS: u64 = 178_956_970;
-
 /// A list of steps that fit together.
 ///
 /// A chain that ends in an image gives it as uint8, height x width x channels. An empty chain gives
@@ -185,7 +181,7 @@ impl Chain {
     /// What flows into each step for this sample. What was known before is not worked out again.
     fn settle(&self, opened: &Opened<'_>) -> Result<Cow<'_, [Flow]>, TransformError> {
         let from = self.image.as_ref().map_or(self.start(), |part| part.end + 1);
-        let known = |flow: &Flow| flow.output().bytes().is_some();
+        let known = |flow: &Flow| flow.bytes().is_some();
         if self.reads_samples && self.flows.iter().skip(from).all(known) && known(self.last()) {
             return Ok(Cow::Borrowed(&self.flows));
         }
@@ -285,12 +281,8 @@ impl Chain {
     }
 
     fn image_steps(&self, part: &ImagePart) -> ImageSteps<'_> {
-        let max_pixels = match self.steps.first() {
-            Some(Step::Decode { max_pixels, .. }) => *max_pixels,
-            _ => MAX_PIXELS,
-        };
         let (first, end) = (part.first, part.end);
-        ImageSteps { steps: &self.steps, first, end, before: self.before, max_pixels }
+        ImageSteps { steps: &self.steps, first, end, before: self.before }
     }
 
     fn named(&self, at: usize, problem: &str) -> String {
@@ -329,7 +321,7 @@ fn image_part(steps: &[Step], flows: &[Flow]) -> Result<Option<ImagePart>, Trans
 fn fits(last: &Flow, opened: &Opened<'_>, room: usize) -> Result<(), TransformError> {
     let bytes = match opened {
         Opened::Bytes(bytes) => Some(bytes.len()),
-        _ => last.output().bytes(),
+        _ => last.bytes(),
     };
     if bytes == Some(room) {
         return Ok(());

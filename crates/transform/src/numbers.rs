@@ -278,8 +278,8 @@ fn each<T: Real, F: Copy>(
     if row == 0 {
         return;
     }
-    let factors: Vec<F> = (0..channels.count).map(factors).collect();
-    for (row, &factor) in numbers.chunks_exact_mut(row).zip(factors.iter().cycle()) {
+    for (row, channel) in numbers.chunks_exact_mut(row).zip((0..channels.count).cycle()) {
+        let factor = factors(channel);
         for number in row.chunks_exact_mut(T::SIZE) {
             function(T::read(number), factor).write(number);
         }

@@ -105,3 +105,46 @@ fn merged(first: Op, second: Op) -> Option<Op> {
 fn within(outer: Rect, inner: Rect) -> Rect {
     Rect { left: outer.left + inner.left, top: outer.top + inner.top, ..inner }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::{Interpolation, PaddingMode};
+
+    const ACROSS: Op = Op::Flip(Flip { horizontal: true, vertical: false });
+
+    fn rect(left: u32, top: u32, width: u32, height: u32) -> Rect {
+        Rect { left, top, width, height }
+    }
+
+    fn resize(part: Rect, width: u32, height: u32, window: Rect) -> Op {
+        let (interpolation, antialias) = (Interpolation::Bilinear, true);
+        Op::Resize(Resize { part, width, height, window, interpolation, antialias })
+    }
+
+    #[test]
+    fn training_is_one_resize_of_a_part_and_a_flip_on_the_way_out() {
+        let whole = Rect::whole(9, 9);
+        let mut ops =
+            vec![Op::Crop(rect(10, 20, 50, 40)), resize(Rect::whole(50, 40), 9, 9, whole), ACROSS];
+        assert!(fuse(&mut ops, (100, 100)).horizontal);
+        assert_eq!(ops, [resize(rect(10, 20, 50, 40), 9, 9, whole)]);
+    }
+
+    #[test]
+    fn evaluation_is_one_resize_that_makes_the_middle() {
+        let all = Rect::whole(100, 80);
+        let mut ops = vec![resize(all, 50, 40, Rect::whole(50, 40)), Op::Crop(rect(10, 5, 30, 30))];
+        assert_eq!(fuse(&mut ops, (100, 80)), Flip::default());
+        assert_eq!(ops, [resize(all, 50, 40, rect(10, 5, 30, 30))]);
+    }
+
+    #[test]
+    fn a_flip_mirrors_what_it_passes_and_stops_before_a_resize() {
+        let pad = |padding| Op::Pad { padding, mode: PaddingMode::Edge, filled_by: None };
+        let last = resize(Rect::whole(5, 10), 3, 3, Rect::whole(3, 3));
+        let mut ops = vec![ACROSS, pad([1, 2, 3, 4]), Op::Crop(rect(0, 0, 5, 10)), last];
+        assert_eq!(fuse(&mut ops, (10, 10)), Flip::default());
+        assert_eq!(ops, [pad([3, 2, 1, 4]), Op::Crop(rect(9, 0, 5, 10)), ACROSS, last]);
+    }
+}

@@ -6,8 +6,8 @@
 //! not depend on the processor, and are bit-equal to torchvision's.
 //!
 //! Only the part asked for is read, where it lies; as if it had been cut out first, pixels beyond
-//! it have no influence. Rows that need more room to be
-//! read sixteen bytes at a time than the image has are copied first.
+//! it have no influence. (Kernels read sixteen bytes at a time; the one or two rows at the image's end
+//! that are too short for that are copied first.)
 
 mod horizontal;
 mod vertical;
@@ -26,7 +26,7 @@ pub struct Resizer {
     down: Weights,
     /// The part after [`horizontal`].
     narrowed: Lines,
-    padded: horizontal::Padded,
+    scratch: horizontal::Scratch,
 }
 
 /// Rows of bytes, with some room after each.
@@ -146,7 +146,7 @@ impl Resizer {
         let Lines { stride, bytes } = &mut self.narrowed;
         *stride = row + horizontal::ROOM;
         bytes.resize(*stride * source.rows.next_multiple_of(horizontal::ROWS), 0);
-        horizontal::run(&self.across, &source, channels, &mut self.padded, *stride, bytes);
+        horizontal::run(&self.across, &source, channels, &mut self.scratch, *stride, bytes);
         if !down {
             for (line, out) in bytes.chunks_exact(*stride).zip(into.bytes.chunks_exact_mut(row)) {
                 out.copy_from_slice(&line[..row]);

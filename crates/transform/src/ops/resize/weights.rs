@@ -98,10 +98,12 @@ impl Weights {
         self.values.resize(self.starts.len() * self.window, 0);
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub fn window(&self) -> usize {
         self.window
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub fn starts(&self) -> &[u32] {
         &self.starts
     }
