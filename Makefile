@@ -1,5 +1,6 @@
 # The commands of this repository; `make help` lists them.
-# A machine needs Rust (with cargo), gcc, Python 3.11 or later with venv, and make. Nothing else
+# A machine needs Rust (with cargo), gcc, Python 3.11 or later with venv, and make. cmake and nasm,
+# which build libjpeg-turbo, are installed on Debian if make is run by root. Nothing else
 # is asked for: what makes things faster or stricter (cargo-nextest, cargo-deny, torch) is used
 # where it is found and named where it is not. Only `make fuzz` needs more.
 #
@@ -19,7 +20,7 @@ PICTURE_RUN := scenarios/hdmlp-4.toml --set cluster.source.sharing=aggregate
 SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test tier_shuttle
 
 .DEFAULT_GOAL := help
-.PHONY: help build wheel environment develop demo test test-rust test-python lint bench bench-environment fuzz picture clean
+.PHONY: help prerequisites build wheel environment develop demo test test-rust test-python lint bench bench-environment fuzz picture clean
 
 # The checkout's own environment, which sees the packages of the shared one.
 VENV := .venv
@@ -30,18 +31,22 @@ PYTEST := $(VENV)/bin/python -m pytest
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## The release binary, target/release/belady
+# It looks whether there is anything to do, which takes no time.
+prerequisites:
+	@scripts/prerequisites.sh
+
+build: prerequisites ## The release binary, target/release/belady
 	$(CARGO) build --release --package belady
 
-wheel: environment ## The Python package as a wheel, in dist
+wheel: prerequisites environment ## The Python package as a wheel, in dist
 	$(MATURIN) build --release --out dist --interpreter $(VENV)/bin/python
 
-# It looks whether there is anything to do, which takes no time.
+# So does this.
 environment:
 	@$(PYTHON) scripts/python_env.py
 
 # In the profile of the tests, whose crates are built anyhow.
-develop: environment ## Install the package into .venv, as it lies here
+develop: prerequisites environment ## Install the package into .venv, as it lies here
 	$(MATURIN) develop --profile dev
 
 demo: build environment ## Train from a slow source, with torch's DataLoader and with belady; writes out/demo.html
@@ -58,7 +63,7 @@ test: test-rust test-python ## All tests, of Rust and of Python
 # The native module has no tests of its own in Rust: Python's load it.
 RUST_TESTS := --workspace --exclude belady-python
 
-test-rust: ## Units, properties, documentation's examples, explored schedules
+test-rust: prerequisites ## Units, properties, documentation's examples, explored schedules
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		echo "$(CARGO) nextest run $(RUST_TESTS)" && $(CARGO) nextest run $(RUST_TESTS) && \
 		echo "$(CARGO) nextest run $(SHUTTLE)" && $(CARGO) nextest run $(SHUTTLE); \
@@ -71,7 +76,7 @@ test-rust: ## Units, properties, documentation's examples, explored schedules
 test-python: develop ## The Python package, with a real torch, JAX and TensorFlow
 	$(PYTEST) python/tests
 
-lint: environment ## Format, clippy, mypy, a free-threaded build, and cargo-deny where it is installed
+lint: prerequisites environment ## Format, clippy, mypy, a free-threaded build, and cargo-deny where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@# For a free-threaded Python, of which this file tells PyO3 what it would ask it.
@@ -96,14 +101,14 @@ bench: build ## Speed and memory beside their targets; TORCH=python-with-torch a
 # The package as people install it, beside loaders of others.
 BENCH_PACKAGES = $(shell $(PYTHON) scripts/python_env.py --bench --where)
 
-bench-environment:
+bench-environment: prerequisites
 	$(PYTHON) scripts/python_env.py --bench
 	rm -rf dist/bench
 	$(MATURIN) build --release --out dist/bench --interpreter $(VENV)/bin/python
 	$(BENCH_PACKAGES)/bin/python -m pip --python .venv-bench/bin/python install \
 		--disable-pip-version-check --quiet --no-deps --force-reinstall dist/bench/*.whl
 
-fuzz: ## Every fuzz target, RUNS=100000 executions each; needs nightly Rust and cargo-fuzz
+fuzz: prerequisites ## Every fuzz target, RUNS=100000 executions each; needs nightly Rust and cargo-fuzz
 	@if ! $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
 		echo "make fuzz needs nightly Rust and cargo-fuzz: rustup toolchain install nightly && cargo install --locked cargo-fuzz" >&2; \
 		exit 1; \

@@ -18,6 +18,31 @@ def save(target: str, name: str, choice: int, data: bytes) -> None:
     (folder / name).write_bytes(bytes([choice]) + data)
 
 
+def numpys() -> None:
+    def dictionary(descr: str, shape: str, fortran: bool = False) -> bytes:
+        return f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n".encode()
+
+    def file(version: int, header: bytes, data: bytes) -> bytes:
+        length = len(header).to_bytes(2 if version == 1 else 4, "little")
+        return b"\x93NUMPY" + bytes([version, 0]) + length + header + data
+
+    def both(name: str, header: bytes, data: bytes = bytes(range(48))) -> None:
+        for version in (1, 2):
+            save("npy", f"{name}-{version}", 0, file(version, header, data))
+        save("npy", f"{name}-dictionary", 1, header)
+
+    both("floats", dictionary("<f4", "(3, 4)"))
+    both("fortran", dictionary(">i2", "(2, 3, 4)", fortran=True))
+    both("scalar", dictionary("|b1", "()"))
+    both("halves", dictionary("<f2", "(24,)"))
+    both("objects", dictionary("|O", "(1,)"))
+    both("absurd", dictionary("<f8", f"({2**62}, {2**62})"))
+    both("nothing", dictionary("<u8", f"(0, {2**62})"))
+    both("fields", b"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}")
+    both("python-2", b"{'shape': (3L, ), \"descr\": '=u8', 'fortran_order': True}")
+    save("npy", "cut", 0, file(1, dictionary("<f4", "(3, 4)"), bytes(47)))
+
+
 def crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
@@ -183,8 +208,19 @@ def tier_indexes() -> None:
     save("tier_index", "as-is", 0, header(3, 100, 0, b"dataset"))
 
 
+def images() -> None:
+    """The golden files of scripts/golden_images.py: in RGB, and a turned part in grey."""
+    golden = HERE.parents[1] / "crates/transform/tests/golden/images"
+    for file in sorted(golden.iterdir()):
+        if file.suffix != ".bin":
+            save("image", f"{file.name}-whole", 0, bytes(4) + file.read_bytes())
+            save("image", f"{file.name}-part", 0b0101, b"\3\2\7\5" + file.read_bytes())
+
+
 if __name__ == "__main__":
+    numpys()
     tfrecords()
     webdatasets()
     snapshots()
     tier_indexes()
+    images()

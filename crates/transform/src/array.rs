@@ -1,5 +1,7 @@
 //! What comes out of a chain.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The numbers that an array is made of.
@@ -21,6 +23,22 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Uint8,
+        Self::Int8,
+        Self::Int16,
+        Self::Uint16,
+        Self::Int32,
+        Self::Uint32,
+        Self::Int64,
+        Self::Uint64,
+        Self::Float16,
+        Self::Bfloat16,
+        Self::Float32,
+        Self::Float64,
+    ];
+
     /// Bytes of one number.
     pub const fn size(self) -> usize {
         match self {
@@ -30,12 +48,41 @@ impl Dtype {
             Self::Int64 | Self::Uint64 | Self::Float64 => 8,
         }
     }
+
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::Float16 | Self::Bfloat16 | Self::Float32 | Self::Float64)
+    }
+
+    /// As NumPy and torch write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uint8 => "uint8",
+            Self::Int8 => "int8",
+            Self::Int16 => "int16",
+            Self::Uint16 => "uint16",
+            Self::Int32 => "int32",
+            Self::Uint32 => "uint32",
+            Self::Int64 => "int64",
+            Self::Uint64 => "uint64",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+            Self::Float32 => "float32",
+            Self::Float64 => "float64",
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// What is known of a chain's result before a sample is seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    pub dtype: Dtype,
+    /// `None` if it depends on the sample.
+    pub dtype: Option<Dtype>,
     /// `None` if it depends on the sample.
     pub shape: Option<Vec<usize>>,
 }
@@ -44,7 +91,7 @@ impl Output {
     /// Bytes of a result, if they are the same for all samples.
     pub fn bytes(&self) -> Option<usize> {
         let shape = self.shape.as_ref()?;
-        Some(shape.iter().product::<usize>() * self.dtype.size())
+        Some(shape.iter().product::<usize>() * self.dtype?.size())
     }
 }
 

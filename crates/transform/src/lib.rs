@@ -12,16 +12,25 @@
 
 mod array;
 mod chain;
+mod check;
+pub mod codec;
 mod draw;
 mod error;
+mod flow;
+mod geometry;
 pub mod image;
+mod npy;
+mod numbers;
 pub mod ops;
-mod scratch;
+mod parse;
+mod random;
+mod run;
 mod step;
 
 pub use array::{Array, Dtype, Output};
 pub use chain::Chain;
 pub use draw::{Dice, Draw};
 pub use error::{ChainError, TransformError};
-pub use scratch::Scratch;
+pub use random::{Choice, Drawn, Jitter};
+pub use run::Scratch;
 pub use step::{Fill, Interpolation, Layout, Mode, PaddingMode, Size, Step};

@@ -27,6 +27,10 @@ pub enum Step {
     },
     /// The bytes are a file of NumPy (`.npy`).
     Numpy,
+    /// The bytes are a whole number in decimal text, such as a label: an int64 without extents.
+    Int,
+    /// The bytes are a number in decimal text: a float32 without extents.
+    Float,
     Resize {
         size: Size,
         interpolation: Interpolation,
@@ -84,7 +88,7 @@ pub enum Step {
     Reshape {
         shape: Vec<Option<usize>>,
     },
-    /// `x * scale + shift`, for all numbers or for each channel (the first extent).
+    /// `x * scale + shift`, for all numbers or for each channel.
     ScaleShift {
         scale: Vec<f64>,
         shift: Vec<f64>,
@@ -150,12 +154,53 @@ pub enum PaddingMode {
 pub struct Fill(pub Vec<u8>);
 
 impl Step {
+    /// The names of all steps.
+    pub const NAMES: [&'static str; 19] = [
+        "Decode",
+        "Raw",
+        "Numpy",
+        "Int",
+        "Float",
+        "Resize",
+        "CenterCrop",
+        "RandomResizedCrop",
+        "RandomCrop",
+        "Pad",
+        "RandomHorizontalFlip",
+        "RandomVerticalFlip",
+        "ColorJitter",
+        "ToTensor",
+        "Normalize",
+        "Reshape",
+        "ScaleShift",
+        "Log",
+        "ToDtype",
+    ];
+
+    /// Whether it takes an image and nothing else.
+    pub const fn works_on_images(&self) -> bool {
+        matches!(
+            self,
+            Self::Resize { .. }
+                | Self::CenterCrop { .. }
+                | Self::RandomResizedCrop { .. }
+                | Self::RandomCrop { .. }
+                | Self::Pad { .. }
+                | Self::RandomHorizontalFlip { .. }
+                | Self::RandomVerticalFlip { .. }
+                | Self::ColorJitter { .. }
+                | Self::ToTensor { .. }
+        )
+    }
+
     /// Its name, as people write it.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Decode { .. } => "Decode",
             Self::Raw { .. } => "Raw",
             Self::Numpy => "Numpy",
+            Self::Int => "Int",
+            Self::Float => "Float",
             Self::Resize { .. } => "Resize",
             Self::CenterCrop { .. } => "CenterCrop",
             Self::RandomResizedCrop { .. } => "RandomResizedCrop",

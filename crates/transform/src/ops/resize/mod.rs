@@ -13,7 +13,7 @@ mod horizontal;
 mod vertical;
 mod weights;
 
-use self::weights::{Filter, Weights};
+use self::weights::{Filter, Wanted, Weights};
 use super::{check_part, crop};
 use crate::error::TransformError;
 use crate::image::{Pixels, Rect};
@@ -36,6 +36,19 @@ struct Lines {
     bytes: Vec<u8>,
 }
 
+/// What is to be made of an image: `part` of it `width` x `height` large, and of that only
+/// `window`. `antialias` is for bilinear and bicubic: without it, pixels that are not next to one of
+/// the result's have no influence, which makes a smaller image grainy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resize {
+    pub part: Rect,
+    pub width: u32,
+    pub height: u32,
+    pub window: Rect,
+    pub interpolation: Interpolation,
+    pub antialias: bool,
+}
+
 impl Resizer {
     /// Makes `part` of an image `width` x `height` large. Pixels beyond the part have no influence.
     /// `antialias` is for bilinear and bicubic: without it, pixels that are not next to one of the
@@ -52,37 +65,81 @@ impl Resizer {
         into: &mut Pixels,
     ) -> Result<(), TransformError> {
         check_part(from, part)?;
+        let window = Rect::whole(width, height);
+        let resize = Resize { part, width, height, window, interpolation, antialias };
+        self.resize_window(from, (0, 0), &resize, into)
+    }
+
+    /// The pixels that [`Resizer::resize_window`] reads.
+    pub fn needed(&mut self, resize: &Resize) -> Rect {
+        let Resize { part, width, height, window, .. } = *resize;
+        let filter = Filter::of(resize.interpolation);
+        let axis = |weights: &mut Weights, from: u32, to: u32, first: u32, count: u32| match filter
+        {
+            _ if from == to => first..first + count,
+            None => nearest_to(first, from, to)..nearest_to(first + count - 1, from, to) + 1,
+            Some(filter) => {
+                let antialias = resize.antialias;
+                weights.compute(Wanted { from, to, first, count, filter, antialias })
+            }
+        };
+        let x = axis(&mut self.across, part.width, width, window.left, window.width);
+        let y = axis(&mut self.down, part.height, height, window.top, window.height);
+        Rect {
+            left: part.left + x.start,
+            top: part.top + y.start,
+            width: x.end - x.start,
+            height: y.end - y.start,
+        }
+    }
+
+    /// Makes a window of a resized image, bit for bit as if all of it had been made. `from` has
+    /// pixels of the image from `origin` (x, y) on: those that are [`Resizer::needed`], or more.
+    pub fn resize_window(
+        &mut self,
+        from: &Pixels,
+        origin: (u32, u32),
+        resize: &Resize,
+        into: &mut Pixels,
+    ) -> Result<(), TransformError> {
         if !(1..=4).contains(&from.channels) {
             let text = format!("it has {} channels, where 1 to 4 are resized", from.channels);
             return Err(TransformError(text));
         }
-        if (part.width, part.height) == (width, height) {
-            return crop(from, part, into);
-        }
-        into.shape(width, height, from.channels);
-        if into.bytes.is_empty() {
+        let Resize { part, width, height, window, .. } = *resize;
+        if window.width == 0 || window.height == 0 {
+            into.shape(window.width, window.height, from.channels);
             return Ok(());
         }
-        let filter = match interpolation {
-            Interpolation::Nearest => {
-                nearest(from, part, into);
-                return Ok(());
-            }
-            Interpolation::Bilinear => Filter::Linear,
-            Interpolation::Bicubic => Filter::Cubic,
-        };
-        self.across.compute(part.width, width, filter, antialias);
-        self.down.compute(part.height, height, filter, antialias);
-        self.convolve(from, part, into);
+        let mut needed = self.needed(resize);
+        needed.left = needed.left.wrapping_sub(origin.0);
+        needed.top = needed.top.wrapping_sub(origin.1);
+        check_part(from, needed)?;
+        let changes = (part.width != width, part.height != height);
+        if changes == (false, false) {
+            return crop(from, needed, into);
+        }
+        into.shape(window.width, window.height, from.channels);
+        if Filter::of(resize.interpolation).is_none() {
+            nearest(from, needed, resize, into);
+        } else {
+            self.convolve(from, needed, changes, into);
+        }
         Ok(())
     }
 
-    /// Across and then down, leaving out what would change nothing.
-    fn convolve(&mut self, from: &Pixels, part: Rect, into: &mut Pixels) {
+    /// Across and then down, as far as they change something.
+    fn convolve(
+        &mut self,
+        from: &Pixels,
+        part: Rect,
+        (across, down): (bool, bool),
+        into: &mut Pixels,
+    ) {
         let channels = from.channels as usize;
         let row = into.width as usize * channels;
         let source = Source::new(from, part);
-        if part.width == into.width {
+        if !across {
             vertical::run(&self.down, source.bytes, source.stride, row, &mut into.bytes);
             return;
         }
@@ -90,7 +147,7 @@ impl Resizer {
         *stride = row + horizontal::ROOM;
         bytes.resize(*stride * source.rows.next_multiple_of(horizontal::ROWS), 0);
         horizontal::run(&self.across, &source, channels, &mut self.scratch, *stride, bytes);
-        if part.height == into.height {
+        if !down {
             for (line, out) in bytes.chunks_exact(*stride).zip(into.bytes.chunks_exact_mut(row)) {
                 out.copy_from_slice(&line[..row]);
             }
@@ -126,19 +183,29 @@ impl<'a> Source<'a> {
 }
 
 /// torchvision's `nearest`: the pixel at `floor(place * scale)`, in `f32` as torch computes it.
-fn nearest(from: &Pixels, part: Rect, into: &mut Pixels) {
+fn nearest_to(place: u32, from: u32, to: u32) -> u32 {
+    let scale = from as f32 / to as f32;
+    ((place as f32 * scale) as u32).min(from - 1)
+}
+
+fn nearest(from: &Pixels, part: Rect, resize: &Resize, into: &mut Pixels) {
     let source = Source::new(from, part);
     let channels = from.channels as usize;
-    let place = |place: usize, of: u32, to: u32| {
-        let scale = of as f32 / to as f32;
-        ((place as f32 * scale) as usize).min(of as usize - 1)
+    let Resize { part: whole, width, height, window, .. } = *resize;
+    // Both from the first pixel that is needed on.
+    let column = |x: usize| {
+        nearest_to(window.left + x as u32, whole.width, width)
+            - nearest_to(window.left, whole.width, width)
+    };
+    let line = |y: usize| {
+        nearest_to(window.top + y as u32, whole.height, height)
+            - nearest_to(window.top, whole.height, height)
     };
     let row = into.width as usize * channels;
     for (y, out) in into.bytes.chunks_exact_mut(row).enumerate() {
-        let line = source.line(place(y, part.height, into.height));
+        let line = source.line(line(y) as usize);
         for (x, pixel) in out.chunks_exact_mut(channels).enumerate() {
-            let x = place(x, part.width, into.width);
-            pixel.copy_from_slice(&line[x * channels..][..channels]);
+            pixel.copy_from_slice(&line[column(x) as usize * channels..][..channels]);
         }
     }
 }

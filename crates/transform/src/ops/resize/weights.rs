@@ -4,7 +4,10 @@
 //! as the largest of them leaves. Every output pixel has a window of the same number of pixels, a
 //! multiple of four so that kernels take four at a time; weights beyond a filter's support are 0.
 
+use std::ops::Range;
+
 use crate::ops::vectorised::vectorised;
+use crate::step::Interpolation;
 
 /// Pixels that kernels take at a time.
 pub(super) const GROUP: usize = 4;
@@ -14,6 +17,17 @@ pub(super) const GROUP: usize = 4;
 pub(super) enum Filter {
     Linear,
     Cubic,
+}
+
+/// An axis of `from` pixels that becomes one of `to`, of which `count` from `first` on are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub from: u32,
+    pub to: u32,
+    pub first: u32,
+    pub count: u32,
+    pub filter: Filter,
+    pub antialias: bool,
 }
 
 /// An axis that changes.
@@ -30,6 +44,8 @@ struct Axis {
 /// The weights of one axis.
 #[derive(Debug, Default)]
 pub(super) struct Weights {
+    /// What these are for, and which part of the axis they need.
+    made: Option<(Wanted, Range<u32>)>,
     /// Pixels of a window, a multiple of [`GROUP`].
     window: usize,
     /// Where the window of each output pixel begins; and some more, up to a multiple of [`GROUP`].
@@ -44,8 +60,22 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// For an axis of `from` pixels that becomes one of `to`.
-    pub fn compute(&mut self, from: u32, to: u32, filter: Filter, antialias: bool) {
+    /// Computes what is wanted, unless it is what was wanted last: for a region decode it is asked
+    /// for before the image is there, and again when it is. Gives the part of the axis that is
+    /// needed; windows begin from there.
+    pub fn compute(&mut self, wanted: Wanted) -> Range<u32> {
+        if let Some((last, needed)) = &self.made
+            && *last == wanted
+        {
+            return needed.clone();
+        }
+        self.compute_all(wanted);
+        let needed = self.keep(wanted.first as usize, wanted.count as usize);
+        self.made = Some((wanted, needed.clone()));
+        needed
+    }
+
+    fn compute_all(&mut self, Wanted { from, to, filter, antialias, .. }: Wanted) {
         let scale = f64::from(from) / f64::from(to);
         let wide = if antialias { scale.max(1.0) } else { 1.0 };
         let support = filter.support() * wide;
@@ -62,10 +92,33 @@ impl Weights {
                 self.starts.push(neighbours(place, axis, weights));
             }
         }
-        self.end = self.starts.iter().max().map_or(0, |&start| start as usize) + self.window;
         self.precision = precision(self.exact.iter().fold(0.0, |a, &b| if b > a { b } else { a }));
         self.values.clear();
         all_rounded(&self.exact, self.precision, &mut self.values);
+    }
+
+    /// Forgets all output pixels but `count` from `first` on. Gives the part of the axis that
+    /// these need; windows then begin from there.
+    fn keep(&mut self, first: usize, count: usize) -> Range<u32> {
+        self.starts.truncate(first + count);
+        self.starts.drain(..first);
+        self.values.truncate((first + count) * self.window);
+        self.values.drain(..first * self.window);
+        let start = self.starts.iter().min().copied().unwrap_or(0);
+        let mut end = start;
+        for (first, weights) in self.starts.iter_mut().zip(self.values.chunks_exact(self.window)) {
+            let used = weights.iter().rposition(|&weight| weight != 0).map_or(1, |last| last + 1);
+            end = end.max(*first + used as u32);
+            *first -= start;
+        }
+        self.fill_group();
+        start..end
+    }
+
+    /// Kernels take [`GROUP`] output pixels at a time: the last one is there more than once, and
+    /// weighs nothing.
+    fn fill_group(&mut self) {
+        self.end = self.starts.iter().max().map_or(0, |&start| start as usize) + self.window;
         let last = self.starts.last().copied().unwrap_or(0);
         self.starts.resize(self.starts.len().next_multiple_of(GROUP), last);
         self.values.resize(self.starts.len() * self.window, 0);
@@ -106,6 +159,15 @@ impl Weights {
 }
 
 impl Filter {
+    /// That of an interpolation which has one.
+    pub fn of(interpolation: Interpolation) -> Option<Self> {
+        match interpolation {
+            Interpolation::Nearest => None,
+            Interpolation::Bilinear => Some(Self::Linear),
+            Interpolation::Bicubic => Some(Self::Cubic),
+        }
+    }
+
     fn support(self) -> f64 {
         match self {
             Self::Linear => 1.0,

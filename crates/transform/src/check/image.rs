@@ -1,0 +1,213 @@
+//! Steps that work on images.
+
+use crate::array::Dtype;
+use crate::flow::{Image, Tensor};
+use crate::geometry::{self, Padding};
+use crate::step::{Fill, Layout, PaddingMode, Size, Step};
+
+/// Longer sides are a mistake. 65,535 is the longest side of a JPEG.
+const LONGEST_SIDE: u32 = 65_535;
+
+/// What an image step makes of an image.
+pub fn step(step: &Step, image: Image) -> Result<Image, String> {
+    match step {
+        Step::Resize { size, max_size, .. } => resize(size, *max_size, image),
+        Step::CenterCrop { size } => cropped(size, image),
+        Step::RandomResizedCrop { size, scale, ratio, .. } => {
+            random_resized_crop(size, *scale, *ratio, image)
+        }
+        Step::RandomCrop { size, padding, pad_if_needed, fill, padding_mode } => {
+            fill_fits(fill, image)?;
+            let wanted = cropped(size, image)?;
+            let padding = padding.map_or(Ok(None), |padding| sane(padding).map(Some))?;
+            random_crop(size, padding, *pad_if_needed, *padding_mode, image)?;
+            Ok(wanted)
+        }
+        Step::Pad { padding, fill, padding_mode } => {
+            fill_fits(fill, image)?;
+            pad(sane(*padding)?, *padding_mode, image)
+        }
+        Step::RandomHorizontalFlip { p } | Step::RandomVerticalFlip { p } => {
+            probability(*p).map(|()| image)
+        }
+        Step::ColorJitter { brightness, contrast, saturation, hue } => {
+            for (what, range) in
+                [("brightness", brightness), ("contrast", contrast), ("saturation", saturation)]
+            {
+                factors(what, *range, 0.0, f64::MAX)?;
+            }
+            factors("hue", *hue, -0.5, 0.5)?;
+            coloured(image)
+        }
+        other => Err(format!("{} does not work on images", other.name())),
+    }
+}
+
+fn resize(size: &Size, max_size: Option<u32>, image: Image) -> Result<Image, String> {
+    extents(size)?;
+    if let Some(longest) = max_size {
+        match size.0.as_slice() {
+            &[shorter] if longest <= shorter => {
+                return Err(format!("max_size {longest} is not larger than size {shorter}"));
+            }
+            [_] => {}
+            _ => return Err("max_size goes with a size of one number, the shorter side".into()),
+        }
+    }
+    let new = match (image.size, size.0.as_slice()) {
+        (None, [_]) => None,
+        (old, _) => Some(geometry::resized(old.unwrap_or_default(), size, max_size)),
+    };
+    Ok(Image { size: new, ..image })
+}
+
+fn cropped(size: &Size, image: Image) -> Result<Image, String> {
+    extents(size)?;
+    Ok(Image { size: Some(size.of_crop()), ..image })
+}
+
+fn random_resized_crop(
+    size: &Size,
+    scale: [f64; 2],
+    ratio: [f64; 2],
+    image: Image,
+) -> Result<Image, String> {
+    for (what, [low, high]) in [("scale", scale), ("ratio", ratio)] {
+        range(what, low, high)?;
+        if low < 0.0 || high <= 0.0 || (what == "ratio" && low <= 0.0) {
+            return Err(format!("{what} ({low}, {high}) is not positive"));
+        }
+    }
+    cropped(size, image)
+}
+
+fn random_crop(
+    size: &Size,
+    padding: Option<Padding>,
+    pad_if_needed: bool,
+    mode: PaddingMode,
+    image: Image,
+) -> Result<(), String> {
+    let Some(old) = image.size else { return Ok(()) };
+    let wanted = size.of_crop();
+    let padding = geometry::crop_padding(old, wanted, padding, pad_if_needed);
+    edges_reach(padding, mode, old)?;
+    let (width, height) = geometry::padded(old, padding);
+    if wanted.0 > width || wanted.1 > height {
+        return Err(format!(
+            "a crop of {} x {} does not fit into an image of {width} x {height} (width x height); \
+             give pad_if_needed=True, or put Resize before it",
+            wanted.0, wanted.1
+        ));
+    }
+    Ok(())
+}
+
+fn pad(padding: Padding, mode: PaddingMode, image: Image) -> Result<Image, String> {
+    let Some(old) = image.size else { return Ok(image) };
+    edges_reach(padding, mode, old)?;
+    Ok(Image { size: Some(geometry::padded(old, padding)), ..image })
+}
+
+/// A mirror shows no more than there is.
+fn edges_reach(padding: Padding, mode: PaddingMode, size: (u32, u32)) -> Result<(), String> {
+    let (spare, name) = match mode {
+        PaddingMode::Reflect => (1, "reflect"),
+        PaddingMode::Symmetric => (0, "symmetric"),
+        PaddingMode::Constant | PaddingMode::Edge => return Ok(()),
+    };
+    let [left, top, right, bottom] = padding;
+    let reaches = |padding: u32, extent: u32| padding <= extent.saturating_sub(spare);
+    if reaches(left.max(right), size.0) && reaches(top.max(bottom), size.1) {
+        return Ok(());
+    }
+    Err(format!(
+        "{name} padding {padding:?} is too wide for an image of {} x {} (width x height); pad \
+         less, or with padding_mode=\"edge\"",
+        size.0, size.1
+    ))
+}
+
+pub fn to_tensor(dtype: Dtype, layout: Layout, image: Image) -> Result<Tensor, String> {
+    if !matches!(dtype, Dtype::Uint8 | Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32) {
+        return Err(format!(
+            "gives uint8, float16, bfloat16 or float32; put ToDtype(\"{dtype}\") behind it"
+        ));
+    }
+    let channels = image.channels.map(|channels| channels as usize);
+    let width = image.size.map(|(width, _)| width as usize);
+    let height = image.size.map(|(_, height)| height as usize);
+    let shape = match layout {
+        Layout::Chw => vec![channels, height, width],
+        Layout::Hwc => vec![height, width, channels],
+    };
+    Ok(Tensor {
+        dtype: Some(dtype),
+        shape: Some(shape),
+        layout: Some(layout),
+        origin: image.origin,
+    })
+}
+
+fn extents(size: &Size) -> Result<(), String> {
+    if !matches!(size.0.len(), 1 | 2) {
+        return Err(format!("size has {} numbers; give one, or height and width", size.0.len()));
+    }
+    match size.0.iter().find(|&&extent| extent == 0 || extent > LONGEST_SIDE) {
+        Some(extent) => Err(format!("size {extent} is not within 1 and {LONGEST_SIDE}")),
+        None => Ok(()),
+    }
+}
+
+fn sane(padding: Padding) -> Result<Padding, String> {
+    match padding.iter().find(|&&extent| extent > LONGEST_SIDE) {
+        Some(extent) => Err(format!("padding {extent} is wider than {LONGEST_SIDE}")),
+        None => Ok(padding),
+    }
+}
+
+fn fill_fits(fill: &Fill, image: Image) -> Result<(), String> {
+    match (fill.0.len(), image.channels) {
+        (1, _) => Ok(()),
+        (0, _) => Err("fill has no value; give one, or one a channel".into()),
+        (values, Some(channels)) if values != channels as usize => Err(format!(
+            "fill has {values} values, but the image has {channels} channel{}{}",
+            if channels == 1 { "" } else { "s" },
+            image.origin
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn coloured(image: Image) -> Result<Image, String> {
+    match image.channels {
+        Some(channels @ (2 | 4)) => Err(format!(
+            "works on 1 or 3 channels, but the image has {channels}; decode with mode=\"RGB\""
+        )),
+        _ => Ok(image),
+    }
+}
+
+fn probability(p: f64) -> Result<(), String> {
+    if (0.0..=1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(format!("p {p} is not a probability; it lies within 0 and 1"))
+}
+
+fn factors(what: &str, given: Option<[f64; 2]>, least: f64, most: f64) -> Result<(), String> {
+    let Some([low, high]) = given else { return Ok(()) };
+    range(what, low, high)?;
+    if low >= least && high <= most {
+        return Ok(());
+    }
+    let bounds = if most == 0.5 { "within -0.5 and 0.5" } else { "0 or more" };
+    Err(format!("{what} ({low}, {high}) must be {bounds}"))
+}
+
+fn range(what: &str, low: f64, high: f64) -> Result<(), String> {
+    if low.is_finite() && high.is_finite() && low <= high {
+        return Ok(());
+    }
+    Err(format!("{what} ({low}, {high}) is an empty range; give the lower bound first"))
+}

@@ -1,0 +1,156 @@
+//! Turning and mirroring, as cameras ask for.
+//!
+//! A file has its pixels *lying*, in the order in which the sensor was read; the user *sees* the
+//! image turned. All eight ways are one exchange of sides and two mirrors.
+
+use crate::image::{Pixels, Rect};
+
+/// How lying pixels become those that are seen: their sides are mirrored, then exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orientation {
+    mirror_x: bool,
+    mirror_y: bool,
+    exchange: bool,
+}
+
+impl Orientation {
+    /// Nothing is to be done.
+    pub const UPRIGHT: Self = Self { mirror_x: false, mirror_y: false, exchange: false };
+
+    /// By the number that EXIF has for it, 1 to 8.
+    pub const fn from_exif(number: u32) -> Option<Self> {
+        let (mirror_x, mirror_y, exchange) = match number {
+            1 => (false, false, false),
+            2 => (true, false, false),
+            3 => (true, true, false),
+            4 => (false, true, false),
+            5 => (false, false, true),
+            6 => (false, true, true),
+            7 => (true, true, true),
+            8 => (true, false, true),
+            _ => return None,
+        };
+        Some(Self { mirror_x, mirror_y, exchange })
+    }
+
+    /// Whether width and height change places.
+    pub const fn swaps_sides(self) -> bool {
+        self.exchange
+    }
+
+    /// Where a part of the seen image lies in a file of this size. The part must be within it.
+    pub(super) fn lay(self, seen: Rect, width: u32, height: u32) -> Rect {
+        self.mirror(if self.exchange { exchanged(seen) } else { seen }, width, height)
+    }
+
+    /// Where a part of a file of this size is seen: the opposite of [`Self::lay`].
+    pub(super) fn raise(self, lying: Rect, width: u32, height: u32) -> Rect {
+        let mirrored = self.mirror(lying, width, height);
+        if self.exchange { exchanged(mirrored) } else { mirrored }
+    }
+
+    fn mirror(self, part: Rect, width: u32, height: u32) -> Rect {
+        let left = if self.mirror_x { width - part.left - part.width } else { part.left };
+        let top = if self.mirror_y { height - part.top - part.height } else { part.top };
+        Rect { left, top, ..part }
+    }
+
+    /// Turns pixels.
+    pub(super) fn turn(self, lying: &Pixels, into: &mut Pixels) {
+        let (width, height) = (lying.width as usize, lying.height as usize);
+        if self.exchange {
+            into.shape(lying.height, lying.width, lying.channels);
+        } else {
+            into.shape(lying.width, lying.height, lying.channels);
+        }
+        let channels = lying.channels as usize;
+        let row = into.width as usize * channels;
+        if row == 0 {
+            return;
+        }
+        for (y, pixels) in into.bytes.chunks_exact_mut(row).enumerate() {
+            for (x, pixel) in pixels.chunks_exact_mut(channels).enumerate() {
+                let (x, y) = if self.exchange { (y, x) } else { (x, y) };
+                let x = if self.mirror_x { width - 1 - x } else { x };
+                let y = if self.mirror_y { height - 1 - y } else { y };
+                let at = (y * width + x) * channels;
+                pixel.copy_from_slice(&lying.bytes[at..at + channels]);
+            }
+        }
+    }
+}
+
+const fn exchanged(part: Rect) -> Rect {
+    Rect { left: part.top, top: part.left, width: part.height, height: part.width }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn crop(from: &Pixels, part: Rect) -> Pixels {
+        let mut into = Pixels::default();
+        into.shape(part.width, part.height, 1);
+        for y in 0..part.height {
+            for x in 0..part.width {
+                into.bytes[(y * part.width + x) as usize] =
+                    from.bytes[((part.top + y) * from.width + part.left + x) as usize];
+            }
+        }
+        into
+    }
+
+    fn turned(orientation: Orientation, lying: &Pixels) -> Pixels {
+        let mut into = Pixels::default();
+        orientation.turn(lying, &mut into);
+        into
+    }
+
+    #[test]
+    fn each_number_shows_a_file_as_exif_says() {
+        let lying = Pixels { width: 3, height: 2, channels: 1, bytes: b"abcdef".to_vec() };
+        let seen = [
+            (1, 3, "abcdef"),
+            (2, 3, "cbafed"),
+            (3, 3, "fedcba"),
+            (4, 3, "defabc"),
+            (5, 2, "adbecf"),
+            (6, 2, "daebfc"),
+            (7, 2, "fcebda"),
+            (8, 2, "cfbead"),
+        ];
+        for (number, width, bytes) in seen {
+            let pixels = turned(Orientation::from_exif(number).unwrap(), &lying);
+            assert_eq!((pixels.width, pixels.height), (width, 6 / width), "{number}");
+            assert_eq!(pixels.bytes, bytes.as_bytes(), "{number}");
+        }
+        assert_eq!(Orientation::from_exif(0), None);
+        assert_eq!(Orientation::from_exif(9), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_part_of_the_turned_is_the_turned_part(
+            number in 1..=8_u32,
+            (width, height) in (1..9_u32, 1..9_u32),
+            corners in any::<[u32; 4]>(),
+        ) {
+            let orientation = Orientation::from_exif(number).unwrap();
+            let bytes = (0..(width * height) as u8).collect();
+            let lying = Pixels { width, height, channels: 1, bytes };
+            let seen = turned(orientation, &lying);
+            let (left, top) = (corners[0] % seen.width, corners[1] % seen.height);
+            let part = Rect {
+                left,
+                top,
+                width: 1 + corners[2] % (seen.width - left),
+                height: 1 + corners[3] % (seen.height - top),
+            };
+            let there = orientation.lay(part, width, height);
+            prop_assert_eq!(orientation.raise(there, width, height), part);
+            prop_assert_eq!(turned(orientation, &crop(&lying, there)), crop(&seen, part));
+        }
+    }
+}

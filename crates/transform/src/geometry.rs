@@ -1,0 +1,114 @@
+//! The sizes of images, by the rules of torchvision.
+//!
+//! Sizes are `(width, height)`. Rounding is torchvision's: where it divides floats and rounds to
+//! even, so does this.
+
+use crate::image::Rect;
+use crate::step::Size;
+
+/// Left, top, right, bottom.
+pub type Padding = [u32; 4];
+
+impl Size {
+    /// The size that a crop gives. One extent makes a square.
+    pub fn of_crop(&self) -> (u32, u32) {
+        match self.0.as_slice() {
+            &[height, width, ..] => (width, height),
+            &[side] => (side, side),
+            [] => (0, 0),
+        }
+    }
+}
+
+/// The size that `Resize` gives. One extent is the shorter side; the longer one follows, and may
+/// not be longer than `longest`.
+pub fn resized((width, height): (u32, u32), size: &Size, longest: Option<u32>) -> (u32, u32) {
+    let &[wanted] = size.0.as_slice() else { return size.of_crop() };
+    let (short, long) = (width.min(height), width.max(height));
+    // As Python divides: in floats, whose fraction is cut off.
+    let scaled = |a: u32, b: u32, by: u32| (u64::from(a) * u64::from(b)) as f64 / f64::from(by);
+    let (mut new_short, mut new_long) = (wanted, scaled(wanted, long, short) as u32);
+    if let Some(longest) = longest.filter(|&longest| new_long > longest) {
+        // torch refuses an image without rows; a thin image keeps one.
+        new_short = (scaled(longest, new_short, new_long) as u32).max(1);
+        new_long = longest;
+    }
+    if width <= height { (new_short, new_long) } else { (new_long, new_short) }
+}
+
+pub fn padded((width, height): (u32, u32), [left, top, right, bottom]: Padding) -> (u32, u32) {
+    (
+        width.saturating_add(left).saturating_add(right),
+        height.saturating_add(top).saturating_add(bottom),
+    )
+}
+
+/// What `CenterCrop` does: it pads what is too small, and takes the middle.
+pub fn center_crop((width, height): (u32, u32), wanted: (u32, u32)) -> (Padding, Rect) {
+    let (missing_x, missing_y) = (wanted.0.saturating_sub(width), wanted.1.saturating_sub(height));
+    let padding = [missing_x / 2, missing_y / 2, missing_x.div_ceil(2), missing_y.div_ceil(2)];
+    let (width, height) = padded((width, height), padding);
+    let rect = Rect {
+        left: half_to_even(width - wanted.0),
+        top: half_to_even(height - wanted.1),
+        width: wanted.0,
+        height: wanted.1,
+    };
+    (padding, rect)
+}
+
+/// Half of it, as Python's `round` has it.
+fn half_to_even(extent: u32) -> u32 {
+    (f64::from(extent) / 2.0).round_ties_even() as u32
+}
+
+/// How `RandomCrop` pads an image of this size.
+pub fn crop_padding(
+    size: (u32, u32),
+    wanted: (u32, u32),
+    padding: Option<Padding>,
+    pad_if_needed: bool,
+) -> Padding {
+    let mut padding = padding.unwrap_or_default();
+    if pad_if_needed {
+        let (width, height) = padded(size, padding);
+        // On both sides, as torchvision does: the result may be larger than needed.
+        let (x, y) = (wanted.0.saturating_sub(width), wanted.1.saturating_sub(height));
+        for (extent, more) in padding.iter_mut().zip([x, y, x, y]) {
+            *extent = extent.saturating_add(more);
+        }
+    }
+    padding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_side_becomes_the_size() {
+        let size = Size(vec![256]);
+        assert_eq!(resized((500, 375), &size, None), (341, 256));
+        assert_eq!(resized((375, 500), &size, None), (256, 341));
+        assert_eq!(resized((500, 375), &size, Some(300)), (300, 225));
+        assert_eq!(resized((9000, 3), &Size(vec![4]), Some(10)), (10, 1));
+        assert_eq!(resized((500, 375), &Size(vec![10, 20]), None), (20, 10));
+    }
+
+    #[test]
+    fn the_middle_is_rounded_to_even_and_small_images_are_padded() {
+        let (padding, rect) = center_crop((341, 256), (224, 224));
+        // 117 / 2 = 58.5, which Python rounds to 58.
+        assert_eq!((padding, rect.left, rect.top), ([0; 4], 58, 16));
+        assert_eq!(center_crop((7, 10), (4, 10)).1.left, 2);
+        let (padding, rect) = center_crop((5, 300), (8, 200));
+        assert_eq!((padding, rect.left, rect.top), ([1, 0, 2, 0], 0, 50));
+    }
+
+    #[test]
+    fn padding_if_needed_pads_both_sides() {
+        assert_eq!(crop_padding((30, 40), (32, 32), None, true), [2, 0, 2, 0]);
+        assert_eq!(crop_padding((30, 40), (32, 50), Some([1, 1, 1, 1]), true), [1, 9, 1, 9]);
+        assert_eq!(crop_padding((30, 40), (32, 50), None, false), [0; 4]);
+    }
+}
