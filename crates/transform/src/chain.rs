@@ -17,10 +17,6 @@ use crate::run::open::Opened;
 use crate::run::tensor::{Numbers, Place, Start};
 use crate::step::Step;
 
-/// What an image on its way may have if no `Decode` says so: twice what Pillow warns of, which is
-/// what Pillow refuses.
-const MAX_PIXELS: u64 = 178_956_970;
-
 /// A list of steps that fit together.
 ///
 /// A chain that ends in an image gives it as uint8, height x width x channels. An empty chain gives
@@ -253,12 +249,8 @@ impl Chain {
     }
 
     fn image_steps(&self, part: &ImagePart) -> ImageSteps<'_> {
-        let max_pixels = match self.steps.first() {
-            Some(Step::Decode { max_pixels, .. }) => *max_pixels,
-            _ => MAX_PIXELS,
-        };
         let (first, end) = (part.first, part.end);
-        ImageSteps { steps: &self.steps, first, end, before: self.before, max_pixels }
+        ImageSteps { steps: &self.steps, first, end, before: self.before }
     }
 
     fn named(&self, at: usize, problem: &str) -> String {

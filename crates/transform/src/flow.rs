@@ -8,6 +8,9 @@
 use crate::array::{Dtype, Output};
 use crate::step::{Layout, Step};
 
+/// The limit where no `Decode` says one: what Pillow refuses, which is twice what it warns of.
+const MAX_PIXELS: u64 = 178_956_970;
+
 /// What a step is given, or gives.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Flow {
@@ -22,6 +25,9 @@ pub struct Image {
     /// Width and height.
     pub size: Option<(u32, u32)>,
     pub channels: Option<u32>,
+    /// No image that is made on the way may have more pixels: a few bytes of a file could
+    /// otherwise take all memory.
+    pub max_pixels: u64,
     /// Where the channels come from, for messages: ` after Decode(mode="GRAY")`.
     pub origin: &'static str,
 }
@@ -72,6 +78,18 @@ impl Flow {
 }
 
 impl Image {
+    /// Whether an image of this size may be made of it.
+    pub fn may_become(&self, (width, height): (u32, u32)) -> Result<(), String> {
+        if u64::from(width) * u64::from(height) <= self.max_pixels {
+            return Ok(());
+        }
+        Err(format!(
+            "it would make an image of {width} x {height} pixels (width x height), more than the \
+             {} that max_pixels of Decode allows",
+            self.max_pixels
+        ))
+    }
+
     fn shape(&self) -> Option<Vec<usize>> {
         let (width, height) = self.size?;
         Some(vec![height as usize, width as usize, self.channels? as usize])
@@ -83,7 +101,7 @@ impl Image {
         {
             return Err(format!("works on images of uint8, but {dtype} comes in"));
         }
-        let unknown = Self { size: None, channels: None, origin: "" };
+        let unknown = Self { size: None, channels: None, max_pixels: MAX_PIXELS, origin: "" };
         let Some(shape) = &output.shape else { return Ok(unknown) };
         let extents: Option<Vec<u32>> = shape.iter().map(|&n| u32::try_from(n).ok()).collect();
         match extents.as_deref() {

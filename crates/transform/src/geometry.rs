@@ -43,18 +43,18 @@ pub fn padded((width, height): (u32, u32), [left, top, right, bottom]: Padding) 
     )
 }
 
-/// What `CenterCrop` does: it pads what is too small, and takes the middle.
-pub fn center_crop((width, height): (u32, u32), wanted: (u32, u32)) -> (Padding, Rect) {
+/// What `CenterCrop` does: it takes the middle, and then pads what is too small. torchvision does it
+/// the other way round, which gives the same and takes more memory.
+pub fn center_crop((width, height): (u32, u32), wanted: (u32, u32)) -> (Rect, Padding) {
     let (missing_x, missing_y) = (wanted.0.saturating_sub(width), wanted.1.saturating_sub(height));
     let padding = [missing_x / 2, missing_y / 2, missing_x.div_ceil(2), missing_y.div_ceil(2)];
-    let (width, height) = padded((width, height), padding);
     let rect = Rect {
-        left: half_to_even(width - wanted.0),
-        top: half_to_even(height - wanted.1),
-        width: wanted.0,
-        height: wanted.1,
+        left: half_to_even(width.saturating_sub(wanted.0)),
+        top: half_to_even(height.saturating_sub(wanted.1)),
+        width: width.min(wanted.0),
+        height: height.min(wanted.1),
     };
-    (padding, rect)
+    (rect, padding)
 }
 
 /// Half of it, as Python's `round` has it.
@@ -97,12 +97,13 @@ mod tests {
 
     #[test]
     fn the_middle_is_rounded_to_even_and_small_images_are_padded() {
-        let (padding, rect) = center_crop((341, 256), (224, 224));
+        let (rect, padding) = center_crop((341, 256), (224, 224));
         // 117 / 2 = 58.5, which Python rounds to 58.
         assert_eq!((padding, rect.left, rect.top), ([0; 4], 58, 16));
-        assert_eq!(center_crop((7, 10), (4, 10)).1.left, 2);
-        let (padding, rect) = center_crop((5, 300), (8, 200));
-        assert_eq!((padding, rect.left, rect.top), ([1, 0, 2, 0], 0, 50));
+        assert_eq!(center_crop((7, 10), (4, 10)).0.left, 2);
+        let (rect, padding) = center_crop((5, 300), (8, 200));
+        assert_eq!(rect, Rect { left: 0, top: 50, width: 5, height: 200 });
+        assert_eq!(padding, [1, 0, 2, 0]);
     }
 
     #[test]

@@ -58,12 +58,21 @@ fn resize(size: &Size, max_size: Option<u32>, image: Image) -> Result<Image, Str
         (None, [_]) => None,
         (old, _) => Some(geometry::resized(old.unwrap_or_default(), size, max_size)),
     };
+    new.map_or(Ok(()), |new| resizable(new, image))?;
     Ok(Image { size: new, ..image })
+}
+
+/// Rows are made as wide as they shall be before there are fewer of them.
+fn resizable(new: (u32, u32), image: Image) -> Result<(), String> {
+    image.may_become(new)?;
+    image.size.map_or(Ok(()), |(_, height)| image.may_become((new.0, height)))
 }
 
 fn cropped(size: &Size, image: Image) -> Result<Image, String> {
     extents(size)?;
-    Ok(Image { size: Some(size.of_crop()), ..image })
+    let size = size.of_crop();
+    image.may_become(size)?;
+    Ok(Image { size: Some(size), ..image })
 }
 
 fn random_resized_crop(
@@ -78,7 +87,9 @@ fn random_resized_crop(
             return Err(format!("{what} ({low}, {high}) is not positive"));
         }
     }
-    cropped(size, image)
+    let new = cropped(size, image)?;
+    resizable(size.of_crop(), image)?;
+    Ok(new)
 }
 
 fn random_crop(
@@ -93,6 +104,7 @@ fn random_crop(
     let padding = geometry::crop_padding(old, wanted, padding, pad_if_needed);
     edges_reach(padding, mode, old)?;
     let (width, height) = geometry::padded(old, padding);
+    image.may_become((width, height))?;
     if wanted.0 > width || wanted.1 > height {
         return Err(format!(
             "a crop of {} x {} does not fit into an image of {width} x {height} (width x height); \
@@ -106,7 +118,9 @@ fn random_crop(
 fn pad(padding: Padding, mode: PaddingMode, image: Image) -> Result<Image, String> {
     let Some(old) = image.size else { return Ok(image) };
     edges_reach(padding, mode, old)?;
-    Ok(Image { size: Some(geometry::padded(old, padding)), ..image })
+    let size = geometry::padded(old, padding);
+    image.may_become(size)?;
+    Ok(Image { size: Some(size), ..image })
 }
 
 /// A mirror shows no more than there is.

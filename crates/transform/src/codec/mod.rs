@@ -175,7 +175,7 @@ impl Decoder {
 }
 
 /// Whether the image is not too large, and has the part that is wanted.
-fn check_size(info: &Info, wanted: &Wanted) -> Result<(), TransformError> {
+pub(crate) fn check_size(info: &Info, wanted: &Wanted) -> Result<(), TransformError> {
     let (width, height) = info.size(wanted.apply_exif_orientation);
     if u64::from(width) * u64::from(height) > wanted.max_pixels {
         return Err(TransformError(format!(

@@ -104,6 +104,10 @@ impl ImageScratch {
     fn region(&mut self, ops: &[Op], image: Image) -> Option<Rect> {
         let region = match ops.first()? {
             Op::Crop(part) => *part,
+            // A whole one needs all of its part; that is known without working out weights.
+            Op::Resize(resize) if resize.window == Rect::whole(resize.width, resize.height) => {
+                resize.part
+            }
             Op::Resize(resize) => self.resizer.needed(resize),
             _ => return None,
         };

@@ -38,8 +38,6 @@ pub struct ImageSteps<'a> {
     pub end: usize,
     /// How many steps came before the chain's first, if it goes on where another has ended.
     pub before: usize,
-    /// No image on the way may have more pixels.
-    pub max_pixels: u64,
 }
 
 impl ImageSteps<'_> {
@@ -63,22 +61,9 @@ impl ImageSteps<'_> {
             let choice = random::choose(step, &mut draw.dice(place), size);
             choice.inspect(|&choice| told(place, choice));
             lower(step, at, choice, size, ops);
-            self.fits(next).map_err(named)?;
             image = next;
         }
         Ok(image)
-    }
-
-    fn fits(&self, image: Image) -> Result<(), String> {
-        let (width, height) = image.size.unwrap_or_default();
-        if u64::from(width) * u64::from(height) <= self.max_pixels {
-            return Ok(());
-        }
-        Err(format!(
-            "it would make an image of {width} x {height} pixels (width x height), more than the \
-             {} that max_pixels of Decode allows",
-            self.max_pixels
-        ))
     }
 }
 
@@ -90,9 +75,9 @@ fn lower(step: &Step, at: usize, choice: Option<Choice>, size: (u32, u32), ops: 
             resize(whole, new, *interpolation, *antialias, ops);
         }
         (Step::CenterCrop { size: wanted }, _) => {
-            let (padding, rect) = geometry::center_crop(size, wanted.of_crop());
+            let (rect, padding) = geometry::center_crop(size, wanted.of_crop());
+            crop(rect, size, ops);
             pad(padding, PaddingMode::Constant, None, ops);
-            crop(rect, geometry::padded(size, padding), ops);
         }
         (
             Step::RandomResizedCrop { size: wanted, interpolation, antialias, .. },

@@ -112,13 +112,16 @@ impl<'a> Opened<'a> {
 
 fn encoded(bytes: &[u8], wanted: Wanted) -> Result<Opened<'_>, TransformError> {
     let info = codec::probe(bytes)?;
+    // Before memory is taken for what the chain makes of it.
+    codec::check_size(&info, &wanted)?;
     let (channels, origin) = match wanted.mode {
         Mode::Rgb => (3, " after Decode(mode=\"RGB\")"),
         Mode::Gray => (1, " after Decode(mode=\"GRAY\")"),
         Mode::Unchanged => (info.channels, ""),
     };
     let size = info.size(wanted.apply_exif_orientation);
-    let image = Image { size: Some(size), channels: Some(channels), origin };
+    let max_pixels = wanted.max_pixels;
+    let image = Image { size: Some(size), channels: Some(channels), max_pixels, origin };
     Ok(Opened::Image { picture: Picture::Encoded { bytes, wanted }, image })
 }
 
