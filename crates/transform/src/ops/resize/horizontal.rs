@@ -264,7 +264,7 @@ mod avx2 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::weights::Filter;
+    use super::super::weights::{Filter, Wanted};
     use super::*;
 
     proptest! {
@@ -277,7 +277,9 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 1..50),
         ) {
             let mut weights = Weights::default();
-            weights.compute(from, to, if cubic { Filter::Cubic } else { Filter::Linear }, antialias);
+            let filter = if cubic { Filter::Cubic } else { Filter::Linear };
+            let wanted = Wanted { from, to, first: 0, count: to, filter, antialias };
+            weights.compute(wanted);
             let reach = reach(&weights, channels).max(from as usize * channels);
             let line = |skip: usize| bytes.iter().copied().cycle().skip(skip).take(reach);
             let lines: [Vec<u8>; ROWS] = [line(0).collect(), line(1).collect()];

@@ -13,7 +13,7 @@ mod horizontal;
 mod vertical;
 mod weights;
 
-use self::weights::{Filter, Weights};
+use self::weights::{Filter, Wanted, Weights};
 use super::{check_part, crop};
 use crate::error::TransformError;
 use crate::image::{Pixels, Rect};
@@ -79,8 +79,8 @@ impl Resizer {
             _ if from == to => first..first + count,
             None => nearest_to(first, from, to)..nearest_to(first + count - 1, from, to) + 1,
             Some(filter) => {
-                weights.compute(from, to, filter, resize.antialias);
-                weights.keep(first as usize, count as usize)
+                let antialias = resize.antialias;
+                weights.compute(Wanted { from, to, first, count, filter, antialias })
             }
         };
         let x = axis(&mut self.across, part.width, width, window.left, window.width);

@@ -130,7 +130,7 @@ mod avx2 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::weights::Filter;
+    use super::super::weights::{Filter, Wanted};
     use super::*;
 
     proptest! {
@@ -143,7 +143,9 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 1..50),
         ) {
             let mut weights = Weights::default();
-            weights.compute(from, to, if cubic { Filter::Cubic } else { Filter::Linear }, antialias);
+            let filter = if cubic { Filter::Cubic } else { Filter::Linear };
+            let wanted = Wanted { from, to, first: 0, count: to, filter, antialias };
+            weights.compute(wanted);
             let (stride, rows) = (row + room, from as usize);
             let length = (rows - 1) * stride + row;
             let bytes: Vec<u8> = bytes.iter().copied().cycle().take(length).collect();

@@ -19,6 +19,17 @@ pub(super) enum Filter {
     Cubic,
 }
 
+/// An axis of `from` pixels that becomes one of `to`, of which `count` from `first` on are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub from: u32,
+    pub to: u32,
+    pub first: u32,
+    pub count: u32,
+    pub filter: Filter,
+    pub antialias: bool,
+}
+
 /// An axis that changes.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
@@ -33,6 +44,8 @@ struct Axis {
 /// The weights of one axis.
 #[derive(Debug, Default)]
 pub(super) struct Weights {
+    /// What these are for, and which part of the axis they need.
+    made: Option<(Wanted, Range<u32>)>,
     /// Pixels of a window, a multiple of [`GROUP`].
     window: usize,
     /// Where the window of each output pixel begins; and some more, up to a multiple of [`GROUP`].
@@ -47,8 +60,22 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// For an axis of `from` pixels that becomes one of `to`.
-    pub fn compute(&mut self, from: u32, to: u32, filter: Filter, antialias: bool) {
+    /// Computes what is wanted, unless it is what was wanted last: for a region decode it is asked
+    /// for before the image is there, and again when it is. Gives the part of the axis that is
+    /// needed; windows begin from there.
+    pub fn compute(&mut self, wanted: Wanted) -> Range<u32> {
+        if let Some((last, needed)) = &self.made
+            && *last == wanted
+        {
+            return needed.clone();
+        }
+        self.compute_all(wanted);
+        let needed = self.keep(wanted.first as usize, wanted.count as usize);
+        self.made = Some((wanted, needed.clone()));
+        needed
+    }
+
+    fn compute_all(&mut self, Wanted { from, to, filter, antialias, .. }: Wanted) {
         let scale = f64::from(from) / f64::from(to);
         let wide = if antialias { scale.max(1.0) } else { 1.0 };
         let support = filter.support() * wide;
@@ -68,12 +95,11 @@ impl Weights {
         self.precision = precision(self.exact.iter().fold(0.0, |a, &b| if b > a { b } else { a }));
         self.values.clear();
         all_rounded(&self.exact, self.precision, &mut self.values);
-        self.fill_group();
     }
 
     /// Forgets all output pixels but `count` from `first` on. Gives the part of the axis that
     /// these need; windows then begin from there.
-    pub fn keep(&mut self, first: usize, count: usize) -> Range<u32> {
+    fn keep(&mut self, first: usize, count: usize) -> Range<u32> {
         self.starts.truncate(first + count);
         self.starts.drain(..first);
         self.values.truncate((first + count) * self.window);
