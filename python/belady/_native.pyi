@@ -48,10 +48,6 @@ def part(
 ) -> Array | bytes:
     """A part of a sample (see `Loader.transformed`), transformed by a chain if there is one."""
 
-def probe(data: Any) -> tuple[str, int, int, int, bool]:
-    """What the header of an image file says: format, width and height as they lie in the file,
-    channels, and whether it is upright."""
-
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the `belady` command line; its exit status."""
 
@@ -353,12 +349,21 @@ class Chain:
         """What random steps draw for an image of this size, as JSON."""
     def check_window(self) -> None:
         """ValueError unless all that is done to an image is one window, as a kernel makes it."""
-    def window(
-        self, seed: int, epoch: int, sample: int, width: int, height: int
-    ) -> list[int] | None:
-        """The window of an image of this size: left, top, width and height of the part, width and
-        height that it is resized to, left and top of the result in that, and whether it is turned
-        around horizontally and vertically. None if it has to be padded."""
+@final
+class Share:
+    """What a processor does for a GPU that decodes: a part of each batch."""
+
+    def __new__(cls, chain: Chain, threads: int) -> Share: ...
+    def windows(self, batch: Batch, seed: int, epoch: int) -> list[list[int] | None]:
+        """For each sample of a batch what is to be taken of its image, if it is a JPEG file that
+        decoders of GPUs take; None for the others. Left, top, width and height of the part, width
+        and height that it is resized to, left and top of the result in that, and whether it is
+        turned around horizontally and vertically."""
+    def run(
+        self, batch: Batch, positions: Sequence[int], seed: int, epoch: int, into: Any
+    ) -> list[tuple[int, str]]:
+        """Transforms some samples of a batch in threads, one after the other into `into`, which is
+        as long as all of them. The answer is where that failed, and why."""
 
 @final
 class Array:

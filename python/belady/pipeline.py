@@ -132,7 +132,7 @@ def _placed_feed(
     else:
         inner = _feed(native, work, options, seed, first_epoch)
     try:
-        return placement.feed(inner, work, seed, first_epoch)
+        return placement.feed(inner, work, options.threads, seed, first_epoch)
     except BaseException:
         inner.close()
         raise

@@ -16,7 +16,7 @@ use crate::stacked::Stacked;
 pub struct Batch(pub Arc<Lent>);
 
 impl Batch {
-    fn lent(&self) -> PyResult<&Arc<Lent>> {
+    pub fn lent(&self) -> PyResult<&Arc<Lent>> {
         self.0.batch.get("Batch")?;
         Ok(&self.0)
     }

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use belady_engine::{Parts, Value};
-use belady_transform::codec::Orientation;
 use belady_transform::{self as transform, Draw, Dtype, Output, Scratch, Step, TransformError};
 use pyo3::IntoPyObjectExt;
 use pyo3::buffer::{PyBuffer, PyUntypedBuffer};
@@ -101,48 +100,6 @@ impl Chain {
     fn check_window(&self) -> PyResult<()> {
         self.0.check_window().map_err(wrong)
     }
-
-    /// The window of an image of this size: left, top, width and height of the part, width and
-    /// height that it is resized to, left and top of the result in that, and whether it is turned
-    /// around horizontally and vertically. None if it has to be padded.
-    fn window(
-        &self,
-        seed: u64,
-        epoch: u32,
-        sample: u32,
-        width: u32,
-        height: u32,
-    ) -> PyResult<Option<[u32; 10]>> {
-        let draw = Draw { seed, epoch, sample };
-        let window = self.0.window(draw, width, height);
-        let window = window.map_err(|error| BeladyError::new_err(error.to_string()))?;
-        Ok(window.map(|window| {
-            let part = window.part;
-            [
-                part.left,
-                part.top,
-                part.width,
-                part.height,
-                window.resized_width,
-                window.resized_height,
-                window.from_left,
-                window.from_top,
-                u32::from(window.flip.horizontal),
-                u32::from(window.flip.vertical),
-            ]
-        }))
-    }
-}
-
-/// What the header of an image file says: format, width and height as they lie in the file,
-/// channels, and whether it is upright.
-#[pyfunction]
-pub fn probe(data: &Bound<'_, PyAny>) -> PyResult<(String, u32, u32, u32, bool)> {
-    let buffer = PyBuffer::<u8>::get(data)?;
-    let info = transform::codec::probe(contiguous(&buffer)?);
-    let info = info.map_err(|error| BeladyError::new_err(error.to_string()))?;
-    let format = format!("{:?}", info.format).to_lowercase();
-    Ok((format, info.width, info.height, info.channels, info.orientation == Orientation::UPRIGHT))
 }
 
 /// A part of a sample (see `Loader.transformed`), transformed by a chain if there is one.

@@ -33,6 +33,7 @@ mod orders;
 mod patience;
 mod process;
 mod sample;
+mod share;
 mod stacked;
 mod stats;
 mod transformer;
@@ -47,7 +48,7 @@ mod _native {
     #[pymodule_export]
     use super::batch::Batch;
     #[pymodule_export]
-    use super::chain::{Chain, part, probe};
+    use super::chain::{Chain, part};
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]
@@ -64,6 +65,8 @@ mod _native {
     use super::orders::Orders;
     #[pymodule_export]
     use super::sample::Sample;
+    #[pymodule_export]
+    use super::share::Share;
     #[pymodule_export]
     use super::stacked::Stacked;
     #[pymodule_export]

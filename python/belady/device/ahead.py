@@ -14,8 +14,8 @@ class Mover(Protocol):
     def begin(self, taken: Taken) -> Any:
         """Begins to move a batch, in a thread of its own; returns what `arrived` needs."""
 
-    def arrived(self, moving: Any) -> Outcome:
-        """The batch on the device, to be used by the thread that calls."""
+    def arrived(self, moving: Any, timeout: float | None) -> Outcome:
+        """The batch on the device, to be used by the thread that calls. Raises TimeoutError."""
 
     def close(self) -> None:
         """Waits for what is on its way."""
@@ -45,7 +45,7 @@ class _Moving(Pending):
         self._moving = moving
 
     def result(self, timeout: float | None) -> Taken | None:
-        return self._batch, self._mover.arrived(self._moving)
+        return self._batch, self._mover.arrived(self._moving, timeout)
 
     def waiting_for(self) -> str:
         return "the device, to which a batch is being moved"

@@ -1,33 +1,38 @@
-"""Whole JPEG files to the GPU's decoder (nvJPEG, through torchvision), a batch at a time.
+"""JPEG files to the GPU's decoder (nvJPEG, through torchvision), as far as the processor is too slow.
 
-The processor only hands over bytes. Crop, resize, flip and normalisation follow on the GPU, in
-one kernel for the batch, with what the chain draws for each sample. nvJPEG's pixels are not
-quite libjpeg's: it interpolates colours in another way.
+The processor decodes as many images of a batch as it has time for while the GPU computes; the
+others are handed to the GPU as files, since decoding there takes time from training. Crop, resize,
+flip and normalisation of these follow on the GPU, with what the chain draws for each sample, in one
+kernel for the whole batch. nvJPEG's pixels are not quite libjpeg's: it interpolates colours in
+another way.
 
-What is no JPEG, or one that nvJPEG refuses, is decoded on the processor and goes the same way
-from there. What cannot be decoded there either follows `on_error`.
+What is no JPEG, or one that nvJPEG refuses, is left to the processor. What cannot be decoded there
+either follows `on_error`.
 """
 
 from __future__ import annotations
 
-import json
 import struct
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
-import torch.utils.dlpack
 
 from .. import _native
 from ..collate import collate
 from ..decode import Failure, Outcome, Work, kept_positions
-from ..errors import BeladyError
 from ..feed import Taken
 from . import kernels
 from .onto_torch import Finish, Held, Moving, on_tensors, side_stream
 
-#: A window as the kernel reads it: an address and twelve numbers.
-_WINDOW = struct.Struct("<q12i")
+#: A window as the kernel reads it: two long numbers and twelve others.
+_WINDOW = struct.Struct("<2q12i")
+#: How much of the time between batches the processor may use up, so that it is not what is waited for.
+_BUSY = 0.9
+#: How much a single batch changes what is believed of rates.
+_NEWS = 0.2
 
 
 class Draws(NamedTuple):
@@ -38,10 +43,39 @@ class Draws(NamedTuple):
 
 
 class Image(NamedTuple):
-    """An image on the device, as planes, and what is taken of it."""
+    """An image on the device: where its pixels lie, and what is taken of it, as the kernel reads it.
+    Somebody else holds the memory."""
 
-    planes: torch.Tensor
-    window: list[int]
+    place: tuple[int, int, int, int]
+    window: Sequence[int]
+
+
+class Balance:
+    """How many images of a batch the processor takes."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0  # images a second, of the processor
+        self._interval = 0.0  # seconds from batch to batch
+        self._last: float | None = None
+
+    def begin(self, images: int) -> int:
+        """A batch begins; how many of its images the processor takes."""
+        now = time.monotonic()
+        if self._last is not None:
+            self._interval = _blend(self._interval, now - self._last)
+        self._last = now
+        if self._rate == 0.0 or self._interval == 0.0:
+            return max(1, images // 2)
+        return max(1, min(images, round(_BUSY * self._rate * self._interval)))
+
+    def took(self, images: int, seconds: float) -> None:
+        """The processor has made so many images in so many seconds."""
+        if images and seconds > 0:
+            self._rate = _blend(self._rate, images / seconds)
+
+
+def _blend(believed: float, seen: float) -> float:
+    return seen if believed == 0.0 else believed + _NEWS * (seen - believed)
 
 
 class GpuDecode:
@@ -50,7 +84,8 @@ class GpuDecode:
     def __init__(
         self,
         device: torch.device,
-        steps: Sequence[dict[str, Any]],
+        chain: _native.Chain,
+        threads: int,
         draws: Draws,
         finish: Finish,
         work: Work,
@@ -60,59 +95,86 @@ class GpuDecode:
             decode_jpeg,
         )
 
-        #: All steps before the tail: what it makes is a finished image of bytes.
-        self._chain = _native.Chain(json.dumps(list(steps)))
-        self._turns = bool(steps[0]["apply_exif_orientation"])
-        self._most_pixels = int(steps[0]["max_pixels"])
+        #: What it makes is a finished image of bytes.
+        self._share = _native.Share(chain, threads)
+        self._size = image_size(chain)
         self._device = device
         self._draws = draws
         self._finish = finish
         self._work = work
         self._stream = side_stream(device)
         self._held = Held()
+        self._balance = Balance()
         self._decode_jpeg: Any = decode_jpeg
         self._rgb = ImageReadMode.RGB
-        self._size = image_size(self._chain)
+        # One thread each: batches stay in order, and the next is begun while this one is decoded.
+        self._processor = ThreadPoolExecutor(1, thread_name_prefix="belady-share")
+        self._gpu = ThreadPoolExecutor(1, thread_name_prefix="belady-gpu")
 
-    def begin(self, taken: Taken) -> Moving:
+    def begin(self, taken: Taken) -> Future[Moving]:
         batch = taken[0]
         assert isinstance(batch, _native.Batch)
+        epoch = self._draws.first_epoch + batch.epoch
+        windows = self._share.windows(batch, self._draws.seed, epoch)
+        suited = [at for at, window in enumerate(windows) if window is not None]
+        unsuited = [at for at, window in enumerate(windows) if window is None]
+        share = max(0, self._balance.begin(len(windows)) - len(unsuited))
+        mine = unsuited + suited[:share]
+        made = self._processor.submit(self._by_processor, batch, mine, epoch)
+        return self._gpu.submit(self._whole, batch, windows, suited[share:], mine, made)
+
+    def _by_processor(
+        self, batch: _native.Batch, positions: list[int], epoch: int
+    ) -> tuple[torch.Tensor, dict[int, str]]:
+        """Finished images of bytes [N, H, W, 3] in pinned memory, and what failed."""
+        pinned = torch.empty((len(positions), *self._size, 3), dtype=torch.uint8, pin_memory=True)
+        began = time.monotonic()
+        failed = self._share.run(batch, positions, self._draws.seed, epoch, pinned.numpy())
+        self._balance.took(len(positions), time.monotonic() - began)
+        return pinned, {positions[at]: what for at, what in failed}
+
+    def _whole(
+        self,
+        batch: _native.Batch,
+        windows: list[list[int] | None],
+        theirs: list[int],
+        mine: list[int],
+        made: Future[tuple[torch.Tensor, dict[int, str]]],
+    ) -> Moving:
+        """All of a batch: the GPU's images, and those of the processor."""
         with torch.cuda.stream(self._stream):
-            images = self._images(batch)
-            outcome = self._outcome(batch, images)
+            samples = batch.samples()
+            files = [torch.frombuffer(samples[at], dtype=torch.uint8) for at in theirs]
+            decoded = self._by_gpu(files)
+            pinned, failed = made.result()
+            images: dict[int, Image | Failure] = {}
+            for at, planes in zip(theirs, decoded, strict=True):
+                window = windows[at]
+                if planes is not None and window is not None:
+                    _, height, width = planes.shape
+                    place = (planes.data_ptr(), height * width, width, 1)
+                    images[at] = Image(place, window)
+            refused = [at for at in theirs if at not in images]
+            if refused:
+                epoch = self._draws.first_epoch + batch.epoch
+                more, also = self._by_processor(batch, refused, epoch)
+                pinned, failed, mine = torch.cat([pinned, more]), failed | also, mine + refused
+            moved = pinned.to(self._device, non_blocking=True)
+            for row, at in enumerate(mine):
+                if at in failed:
+                    images[at] = Failure(at, None, "", failed[at])
+                else:
+                    images[at] = self._finished(moved, row)
+            outcome = self._outcome(batch, [images[at] for at in range(len(windows))])
             there = self._stream.record_event()
-        self._held.until(there, (batch, images))
+        self._held.until(there, (batch, decoded, pinned, moved))
         return Moving(outcome, there)
 
-    def _images(self, batch: _native.Batch) -> list[Image | Failure]:
-        """Every image of the batch, in order."""
-        samples, ids = batch.samples(), batch.ids
-        epoch = self._draws.first_epoch + batch.epoch
-        windows = [
-            self._window(sample, epoch, id_) for sample, id_ in zip(samples, ids, strict=True)
-        ]
-        suited = [at for at, window in enumerate(windows) if window is not None]
-        files = [torch.frombuffer(samples[at], dtype=torch.uint8) for at in suited]
-        decoded = dict(zip(suited, self._by_gpu(files), strict=True))
-        images: list[Image | Failure] = []
-        for at, window in enumerate(windows):
-            planes = decoded.get(at)
-            if planes is not None and window is not None:
-                images.append(Image(planes, window))
-            else:
-                images.append(self._by_processor(samples[at], epoch, ids[at], at))
-        return images
-
-    def _window(self, sample: _native.Sample, epoch: int, id_: int) -> list[int] | None:
-        """What is taken of an image, if the GPU's decoder is to be asked for it."""
-        try:
-            kind, width, height, channels, upright = _native.probe(sample)
-            turned = self._turns and not upright
-            if kind != "jpeg" or channels not in (1, 3) or turned or width * height > self._most_pixels:
-                return None
-            return self._chain.window(self._draws.seed, epoch, id_, width, height)
-        except BeladyError:
-            return None
+    def _finished(self, moved: torch.Tensor, row: int) -> Image:
+        """An image that only has to be normalised."""
+        height, width = self._size
+        place = (moved.data_ptr() + row * height * width * 3, 1, width * 3, 3)
+        return Image(place, (0, 0, width, height, width, height, 0, 0, 0, 0))
 
     def _by_gpu(self, files: list[torch.Tensor]) -> list[torch.Tensor | None]:
         if not files:
@@ -126,49 +188,36 @@ class GpuDecode:
             middle = len(files) // 2
             return self._by_gpu(files[:middle]) + self._by_gpu(files[middle:])
 
-    def _by_processor(
-        self, sample: _native.Sample, epoch: int, id_: int, at: int
-    ) -> Image | Failure:
-        try:
-            array = self._chain.run(sample, self._draws.seed, epoch, id_)
-        except BeladyError as error:
-            return Failure(at, None, "", str(error))
-        pixels: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
-        height, width = self._size
-        planes = pixels.permute(2, 0, 1).contiguous().to(self._device)
-        return Image(planes, [0, 0, width, height, width, height, 0, 0, 0, 0])
-
     def _outcome(self, batch: _native.Batch, images: list[Image | Failure]) -> Outcome:
         failures = [image for image in images if isinstance(image, Failure)]
         if failures and self._work.on_error == "raise":
             return Outcome(None, [], failures)
         kept = kept_positions(images, self._work.on_error)
-        chosen = [images[at] for at in kept]
-        if not chosen:
+        if not kept:
             return Outcome(None, kept, failures)
-        into = self._finish.room(len(chosen), *self._size)
-        kernels.resample(self._windows(chosen), into, self._finish.table)
+        into = self._finish.room(len(kept), *self._size)
+        kernels.resample(self._windows([images[at] for at in kept]), into, self._finish.table)
         labels = self._work.labels(batch)
-        labels = [labels[at] for at in kept]
-        value = [self._finish.shown(into), on_tensors(collate(labels), self._moved)]
-        return Outcome(value, kept, failures)
+        chosen = on_tensors(collate([labels[at] for at in kept]), self._moved)
+        return Outcome([self._finish.shown(into), chosen], kept, failures)
 
     def _windows(self, images: Sequence[Any]) -> torch.Tensor:
         """What is taken of each image, as the kernel reads it."""
         numbers = bytearray(len(images) * _WINDOW.size)
-        for at, (planes, window) in enumerate(images):
-            _WINDOW.pack_into(
-                numbers, at * _WINDOW.size, planes.data_ptr(), *planes.shape[1:], *window
-            )
+        for at, (place, window) in enumerate(images):
+            _WINDOW.pack_into(numbers, at * _WINDOW.size, *place, *window)
         return self._moved(torch.frombuffer(numbers, dtype=torch.uint8))
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=True)
 
-    def arrived(self, moving: Moving) -> Outcome:
-        return moving.arrived(self._device)
+    def arrived(self, moving: Future[Moving], timeout: float | None) -> Outcome:
+        return moving.result(timeout).arrived(self._device)
 
     def close(self) -> None:
+        # Batches that were begun are ended: the decoder may be reading their memory.
+        for pool in (self._gpu, self._processor):
+            pool.shutdown(wait=True)
         self._held.wait()
 
 

@@ -36,11 +36,11 @@ extern "C" __global__ void normalise(const unsigned char* from, OUT* into, const
 """
 
 _RESAMPLE = r"""
-// An image (planes of height x width), the part that is taken, what the part is resized to, where in
-// that the result begins, and whether it is turned around.
+// An image by its address and the distances of its channels, rows and pixels; the part that is taken,
+// what the part is resized to, where in that the result begins, and whether it is turned around.
 struct Window {
-    long long pixels;
-    int height, width;
+    long long pixels, channel_stride;
+    int row_stride, pixel_stride;
     int left, top, across, down;
     int resized_width, resized_height, from_left, from_top;
     int flip_x, flip_y;
@@ -57,7 +57,7 @@ extern "C" __global__ void resample(const Window* windows, OUT* into, const OUT*
     if (x >= width || y >= height) return;
     const Window window = windows[blockIdx.z];
     const unsigned char* pixels = (const unsigned char*)window.pixels;
-    const long long plane = (long long)window.height * window.width;
+    const long long channels = window.channel_stride;
 
     const float scale_x = (float)window.across / window.resized_width;
     const float scale_y = (float)window.down / window.resized_height;
@@ -74,13 +74,15 @@ extern "C" __global__ void resample(const Window* windows, OUT* into, const OUT*
     for (int row = first_y; row < last_y; ++row) {
         const float down = weight(row, centre_y, high);
         total_y += down;
-        const unsigned char* line = pixels + (long long)(window.top + row) * window.width + window.left;
+        const unsigned char* line =
+            pixels + (long long)(window.top + row) * window.row_stride + window.left * window.pixel_stride;
         float across[3] = {0.0f, 0.0f, 0.0f};
         for (int column = first_x; column < last_x; ++column) {
             const float share = weight(column, centre_x, wide);
-            across[0] += share * line[column];
-            across[1] += share * line[column + plane];
-            across[2] += share * line[column + 2 * plane];
+            const unsigned char* pixel = line + column * window.pixel_stride;
+            across[0] += share * pixel[0];
+            across[1] += share * pixel[channels];
+            across[2] += share * pixel[2 * channels];
         }
         for (int channel = 0; channel < 3; ++channel)
             sums[channel] += down * floorf(across[channel] / total_x + 0.5f);
@@ -127,7 +129,7 @@ def normalise(batch: torch.Tensor, into: torch.Tensor, table: torch.Tensor) -> N
 
 
 def resample(windows: torch.Tensor, into: torch.Tensor, table: torch.Tensor) -> None:
-    """Images of RGB planes, one a window, into numbers [B, 3, H, W] of either memory format."""
+    """Images of RGB, one a window, into numbers [B, 3, H, W] of either memory format."""
     images, _, height, width = into.shape
     if images == 0:
         return

@@ -34,7 +34,7 @@ class JaxMover:
             moved[key] = finish_(moved[key])
         return outcome._replace(value=moved)
 
-    def arrived(self, moving: Outcome) -> Outcome:
+    def arrived(self, moving: Outcome, timeout: float | None) -> Outcome:
         return moving
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ class TorchMover:
             moved[key] = finish(moved[key])
         return moved
 
-    def arrived(self, moving: Moving) -> Outcome:
+    def arrived(self, moving: Moving, timeout: float | None) -> Outcome:
         return moving.arrived(self._device)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from .ahead import Mover, OnDevice
 from .tail import Tail, split
 
 #: Batches that are on their way to the device, or wait there.
-_AHEAD = 2
+_AHEAD = 3
 
 
 class Placement(NamedTuple):
@@ -40,13 +40,15 @@ class Placement(NamedTuple):
 
         return pin_or_unpin
 
-    def feed(self, inner: Feed, work: Work, seed: int, first_epoch: int) -> OnDevice:
+    def feed(
+        self, inner: Feed, work: Work, threads: int, seed: int, first_epoch: int
+    ) -> OnDevice:
         """What `inner` gives, on the device."""
-        feed = OnDevice(inner, self._mover(work, seed, first_epoch), _AHEAD)
+        feed = OnDevice(inner, self._mover(work, threads, seed, first_epoch), _AHEAD)
         feed.start()
         return feed
 
-    def _mover(self, work: Work, seed: int, first_epoch: int) -> Mover:
+    def _mover(self, work: Work, threads: int, seed: int, first_epoch: int) -> Mover:
         if self.is_jax:
             from .onto_jax import JaxMover
 
@@ -58,9 +60,10 @@ class Placement(NamedTuple):
             return TorchMover(self.device, self.tails, layout)
         from .gpu_decode import Draws, GpuDecode
 
-        steps = [step.as_json() for step in self.gpu_decode.fields[0].chain.steps]  # type: ignore[union-attr]
+        whole = self.gpu_decode.fields[0].chain.whole
+        assert whole is not None
         finish = Finish(self.tails[0], self.device, layout)
-        return GpuDecode(self.device, steps, Draws(seed, first_epoch), finish, work)
+        return GpuDecode(self.device, whole, threads, Draws(seed, first_epoch), finish, work)
 
 
 def placed(

@@ -1,0 +1,186 @@
+//! A GPU decodes some samples of a batch and the processor the others.
+//!
+//! [`Share::windows`] says which images a GPU can make and what it has to take of each;
+//! [`Share::run`] makes the others in threads, straight into memory that Python has pinned. Both
+//! look at all samples of a batch without holding Python up.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use belady_transform::codec::{self, Format, Orientation};
+use belady_transform::{self as transform, Draw, Scratch, Step, TransformError, Window};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyIndexError};
+use pyo3::prelude::*;
+
+use crate::batch::Batch;
+use crate::chain::Chain;
+use crate::errors::{defect, wrong};
+use crate::memory::Place;
+
+/// Part, size that it is resized to, where the result begins in that, and flips.
+type Numbers = [u32; 10];
+
+/// What a processor does for a GPU that decodes.
+#[pyclass(frozen, module = "belady._native")]
+#[derive(Debug)]
+pub struct Share {
+    chain: Arc<transform::Chain>,
+    threads: usize,
+    /// What threads need, kept for the next batch.
+    scratches: Mutex<Vec<Scratch>>,
+}
+
+#[pymethods]
+impl Share {
+    #[new]
+    fn new(chain: &Bound<'_, Chain>, threads: usize) -> PyResult<Self> {
+        let chain = chain.get().0.clone();
+        chain.check_window().map_err(wrong)?;
+        Ok(Self { chain, threads, scratches: Mutex::default() })
+    }
+
+    /// For each sample of a batch what is to be taken of its image, if it is a JPEG file that
+    /// decoders of GPUs take; None for the others.
+    fn windows(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, Batch>,
+        seed: u64,
+        epoch: u32,
+    ) -> PyResult<Vec<Option<Numbers>>> {
+        let lent = batch.get().lent()?;
+        let window = |place: &Place| {
+            // SAFETY: the batch holds the bytes; nobody writes to a batch that is being decoded.
+            let bytes = unsafe { std::slice::from_raw_parts(place.start, place.length) };
+            suited(&self.chain, bytes, Draw { seed, epoch, sample: place.id })
+        };
+        Ok(py.detach(|| lent.places.iter().map(window).collect()))
+    }
+
+    /// Transforms some samples of a batch in threads, one after the other into `into`, which is as
+    /// long as all of them. The answer is where that failed, and why.
+    fn run(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, Batch>,
+        positions: Vec<usize>,
+        seed: u64,
+        epoch: u32,
+        into: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<(usize, String)>> {
+        let lent = batch.get().lent()?;
+        let row =
+            self.chain.output().bytes().ok_or_else(|| wrong("the chain has no fixed shape"))?;
+        let buffer = PyBuffer::<u8>::get(into)?;
+        if buffer.readonly()
+            || !buffer.is_c_contiguous()
+            || buffer.len_bytes() != row * positions.len()
+        {
+            return Err(PyBufferError::new_err(
+                "the room for a batch must be exactly as long as it",
+            ));
+        }
+        if positions.iter().any(|&at| at >= lent.places.len()) {
+            return Err(PyIndexError::new_err("there is no such sample in the batch"));
+        }
+        // SAFETY: Python holds the buffer in place, and nobody else writes to it meanwhile.
+        let rows = unsafe {
+            std::slice::from_raw_parts_mut(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
+        };
+        let work = Work {
+            share: self,
+            samples: positions.iter().map(|&at| lent.places[at]).collect(),
+            rows: rows.chunks_exact_mut(row).map(|row| Mutex::new(Some(row))).collect(),
+            next: AtomicUsize::new(0),
+            failed: Mutex::default(),
+            draw: Draw { seed, epoch, sample: 0 },
+        };
+        py.detach(|| work.run());
+        Ok(work.failed.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What is to be taken of an image, if a GPU can decode it.
+fn suited(chain: &transform::Chain, bytes: &[u8], draw: Draw) -> Option<Numbers> {
+    let Some(Step::Decode { apply_exif_orientation, max_pixels, .. }) = chain.steps().first()
+    else {
+        return None;
+    };
+    let info = codec::probe(bytes).ok()?;
+    let turned = *apply_exif_orientation && info.orientation != Orientation::UPRIGHT;
+    let pixels = u64::from(info.width) * u64::from(info.height);
+    let plain = info.format == Format::Jpeg && matches!(info.channels, 1 | 3);
+    // A GPU says nothing about a file that was cut off.
+    if !plain || turned || pixels > *max_pixels || !bytes.ends_with(&[0xff, 0xd9]) {
+        return None;
+    }
+    chain.window(draw, info.width, info.height).ok().flatten().map(numbers)
+}
+
+fn numbers(window: Window) -> Numbers {
+    let part = window.part;
+    [
+        part.left,
+        part.top,
+        part.width,
+        part.height,
+        window.resized_width,
+        window.resized_height,
+        window.from_left,
+        window.from_top,
+        u32::from(window.flip.horizontal),
+        u32::from(window.flip.vertical),
+    ]
+}
+
+/// Samples that threads take one after the other.
+struct Work<'a> {
+    share: &'a Share,
+    samples: Vec<Place>,
+    rows: Vec<Mutex<Option<&'a mut [u8]>>>,
+    next: AtomicUsize,
+    failed: Mutex<Vec<(usize, String)>>,
+    draw: Draw,
+}
+
+impl Work<'_> {
+    fn run(&self) {
+        let threads = self.share.threads.clamp(1, self.samples.len().max(1));
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(|| self.take());
+            }
+            self.take();
+        });
+    }
+
+    fn take(&self) {
+        let mut scratch = lock(&self.share.scratches).pop().unwrap_or_default();
+        loop {
+            let at = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(place) = self.samples.get(at) else { break };
+            let done = catch_unwind(AssertUnwindSafe(|| self.make(at, place, &mut scratch)));
+            let problem = done.unwrap_or_else(|_| {
+                scratch = Scratch::default(); // it may have been left in any state
+                Err(TransformError(defect().to_string()))
+            });
+            if let Err(error) = problem {
+                lock(&self.failed).push((at, error.to_string()));
+            }
+        }
+        lock(&self.share.scratches).push(scratch);
+    }
+
+    fn make(&self, at: usize, place: &Place, scratch: &mut Scratch) -> Result<(), TransformError> {
+        let Some(row) = lock(&self.rows[at]).take() else { return Ok(()) };
+        // SAFETY: the batch holds the bytes; nobody writes to a batch that is being decoded.
+        let bytes = unsafe { std::slice::from_raw_parts(place.start, place.length) };
+        self.share.chain.run_into(bytes, Draw { sample: place.id, ..self.draw }, scratch, row)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
