@@ -166,6 +166,7 @@ fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let fields: Vec<&str> = after_name.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
     // utime and stime, in ticks of which Linux shows 100 a second.
-    let (user, system) = ticks(11).zip(ticks(12)).ok_or("/proc/self/stat is not as it should be")?;
+    let (user, system) =
+        ticks(11).zip(ticks(12)).ok_or("/proc/self/stat is not as it should be")?;
     Ok((user + system) / 100.0)
 }
