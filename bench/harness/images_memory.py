@@ -25,14 +25,14 @@ def peak(context):
         tree, own = max(run.memory for run in runs), max(run.rss for run in runs)
         beyond, judged = "", ""
         if loader.ours:
-            more = own - STAGING - (data.cache if loader.cached else 0)
+            more = own - STAGING - (data.bytes if loader.cached else 0)
             beyond, judged = f"{more / 1e6:,.0f} MB", verdict(more <= ALLOWED, "at most 300 MB")
         section.row(loader.name, loader.threads, mib(tree), mib(own) if loader.ours else "", beyond, judged)
     section.note(
         f"Two epochs. PSS: looked at every {TreeWatcher.interval * 1e3:.0f} ms, what processes share is counted "
         "once. RSS: the kernel's own figure, for belady, which is one process; Python, numpy and mapped "
-        f"libraries are in it. Quotas: a staging buffer of {mib(STAGING)}, and a RAM tier of {mib(data.cache)} "
-        "where there is one. The largest of the runs. FFCV maps its file, whose pages count."
+        f"libraries are in it. Quotas: a staging buffer of {mib(STAGING)}, and where there is a RAM tier the "
+        f"{mib(data.bytes)} that the files fill of it. The largest of the runs. FFCV maps its file, whose pages count."
     )
     for reason in missing:
         section.note(f"Not measured: {reason}.")
