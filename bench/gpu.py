@@ -56,7 +56,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("target/bench/images-gpu"))
+    parser.add_argument("--folder", type=pathlib.Path, help="of the images")
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=6, help="of each measurement, after its warm-up")
@@ -69,6 +69,7 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.images < args.batch:
         parser.error(f"--images must be at least a batch, {args.batch}")
+    args.folder = args.folder or pathlib.Path(f"target/bench/images-{args.images}")
     return args
 
 
