@@ -14,6 +14,7 @@ __all__ = [
     "Made",
     "Orders",
     "Sample",
+    "Share",
     "SampleError",
     "Stacked",
     "StalledError",
