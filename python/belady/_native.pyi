@@ -20,6 +20,7 @@ __all__ = [
     "StalledError",
     "Transformer",
     "View",
+    "Windows",
     "__version__",
     "part",
     "run_command",
@@ -355,16 +356,31 @@ class Share:
     """What a processor does for a GPU that decodes: a part of each batch."""
 
     def __new__(cls, chain: Chain, threads: int) -> Share: ...
-    def windows(self, batch: Batch, seed: int, epoch: int) -> list[list[int] | None]:
-        """For each sample of a batch what is to be taken of its image, if it is a JPEG file that
-        decoders of GPUs take; None for the others. Left, top, width and height of the part, width
-        and height that it is resized to, left and top of the result in that, and whether it is
-        turned around horizontally and vertically."""
+    def windows(self, batch: Batch, seed: int, epoch: int) -> Windows:
+        """What is to be taken of each image of a batch."""
     def run(
         self, batch: Batch, positions: Sequence[int], seed: int, epoch: int, into: Any
     ) -> list[tuple[int, str]]:
         """Transforms some samples of a batch in threads, one after the other into `into`, which is
         as long as all of them. The answer is where that failed, and why."""
+
+@final
+class Windows:
+    """What is to be taken of each image of a batch."""
+
+    def __len__(self) -> int: ...
+    def suited(self) -> tuple[list[int], list[int]]:
+        """Positions of images that decoders of GPUs take, and of the others."""
+    def table(
+        self,
+        positions: Sequence[int],
+        decoded: dict[int, int],
+        finished: dict[int, int],
+        height: int,
+        width: int,
+    ) -> bytes:
+        """The windows of these positions as the kernel reads them. `decoded` has the addresses of
+        images in planes by their positions, `finished` of images that only have to be normalised."""
 
 @final
 class Array:

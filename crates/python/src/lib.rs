@@ -66,7 +66,7 @@ mod _native {
     #[pymodule_export]
     use super::sample::Sample;
     #[pymodule_export]
-    use super::share::Share;
+    use super::share::{Share, Windows};
     #[pymodule_export]
     use super::stacked::Stacked;
     #[pymodule_export]

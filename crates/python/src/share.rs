@@ -2,12 +2,15 @@
 //!
 //! [`Share::windows`] says which images a GPU can make and what it has to take of each;
 //! [`Share::run`] makes the others in threads, straight into memory that Python has pinned. Both
-//! look at all samples of a batch without holding Python up.
+//! look at all samples of a batch without holding Python up: what runs in Python while a GPU is
+//! being fed keeps the training loop from running.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use belady_engine::stand_back;
 use belady_transform::codec::{self, Format, Orientation};
 use belady_transform::{self as transform, Draw, Scratch, Step, TransformError, Window};
 use pyo3::buffer::PyBuffer;
@@ -18,9 +21,6 @@ use crate::batch::Batch;
 use crate::chain::Chain;
 use crate::errors::{defect, wrong};
 use crate::memory::Place;
-
-/// Part, size that it is resized to, where the result begins in that, and flips.
-type Numbers = [u32; 10];
 
 /// What a processor does for a GPU that decodes.
 #[pyclass(frozen, module = "belady._native")]
@@ -41,22 +41,21 @@ impl Share {
         Ok(Self { chain, threads, scratches: Mutex::default() })
     }
 
-    /// For each sample of a batch what is to be taken of its image, if it is a JPEG file that
-    /// decoders of GPUs take; None for the others.
+    /// What is to be taken of each image of a batch.
     fn windows(
         &self,
         py: Python<'_>,
         batch: &Bound<'_, Batch>,
         seed: u64,
         epoch: u32,
-    ) -> PyResult<Vec<Option<Numbers>>> {
+    ) -> PyResult<Windows> {
         let lent = batch.get().lent()?;
-        let window = |place: &Place| {
+        let image = |place: &Place| {
             // SAFETY: the batch holds the bytes; nobody writes to a batch that is being decoded.
             let bytes = unsafe { std::slice::from_raw_parts(place.start, place.length) };
             suited(&self.chain, bytes, Draw { seed, epoch, sample: place.id })
         };
-        Ok(py.detach(|| lent.places.iter().map(window).collect()))
+        Ok(Windows(py.detach(|| lent.places.iter().map(image).collect())))
     }
 
     /// Transforms some samples of a batch in threads, one after the other into `into`, which is as
@@ -102,37 +101,117 @@ impl Share {
     }
 }
 
+/// What is to be taken of each image of a batch.
+#[pyclass(frozen, module = "belady._native")]
+#[derive(Debug)]
+pub struct Windows(Vec<Option<Image>>);
+
+/// An image that a GPU can decode, and what is to be taken of it.
+#[derive(Clone, Copy, Debug)]
+struct Image {
+    width: u32,
+    height: u32,
+    window: Window,
+}
+
+#[pymethods]
+impl Windows {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Positions of images that decoders of GPUs take, and of the others.
+    fn suited(&self) -> (Vec<usize>, Vec<usize>) {
+        (0..self.0.len()).partition(|&at| self.0[at].is_some())
+    }
+
+    /// The windows of these positions as the kernel reads them. `decoded` has the addresses of
+    /// images in planes by their positions, `finished` of images that only have to be normalised.
+    fn table(
+        &self,
+        positions: Vec<usize>,
+        decoded: HashMap<usize, i64>,
+        finished: HashMap<usize, i64>,
+        height: u32,
+        width: u32,
+    ) -> PyResult<Vec<u8>> {
+        let mut table = Vec::with_capacity(positions.len() * ROW);
+        for at in positions {
+            let row = match (decoded.get(&at), finished.get(&at), self.0.get(at).copied().flatten())
+            {
+                (Some(&start), _, Some(image)) => {
+                    let plane = i64::from(image.width) * i64::from(image.height);
+                    Row { start, channel: plane, line: image.width, pixel: 1, window: image.window }
+                }
+                (_, Some(&start), _) => Row {
+                    start,
+                    channel: 1,
+                    line: width * 3,
+                    pixel: 3,
+                    window: Window::whole(width, height),
+                },
+                _ => return Err(PyIndexError::new_err("there is no image at this position")),
+            };
+            row.write(&mut table);
+        }
+        Ok(table)
+    }
+}
+
+/// Bytes of a row: `Window` of the kernel.
+const ROW: usize = 64;
+
+/// Where an image lies on the device, and what is taken of it.
+struct Row {
+    start: i64,
+    /// From a channel to the next, from a line to the next, from a pixel to the next.
+    channel: i64,
+    line: u32,
+    pixel: u32,
+    window: Window,
+}
+
+impl Row {
+    fn write(&self, table: &mut Vec<u8>) {
+        let Window { part, flip, .. } = self.window;
+        table.extend(self.start.to_le_bytes());
+        table.extend(self.channel.to_le_bytes());
+        for number in [
+            self.line,
+            self.pixel,
+            part.left,
+            part.top,
+            part.width,
+            part.height,
+            self.window.resized_width,
+            self.window.resized_height,
+            self.window.from_left,
+            self.window.from_top,
+            u32::from(flip.horizontal),
+            u32::from(flip.vertical),
+        ] {
+            table.extend(number.to_le_bytes());
+        }
+    }
+}
+
 /// What is to be taken of an image, if a GPU can decode it.
-fn suited(chain: &transform::Chain, bytes: &[u8], draw: Draw) -> Option<Numbers> {
+fn suited(chain: &transform::Chain, bytes: &[u8], draw: Draw) -> Option<Image> {
     let Some(Step::Decode { apply_exif_orientation, max_pixels, .. }) = chain.steps().first()
     else {
         return None;
     };
     let info = codec::probe(bytes).ok()?;
     let turned = *apply_exif_orientation && info.orientation != Orientation::UPRIGHT;
-    let pixels = u64::from(info.width) * u64::from(info.height);
+    let (width, height) = (info.width, info.height);
     let plain = info.format == Format::Jpeg && matches!(info.channels, 1 | 3);
+    let small = u64::from(width) * u64::from(height) <= *max_pixels;
     // A GPU says nothing about a file that was cut off.
-    if !plain || turned || pixels > *max_pixels || !bytes.ends_with(&[0xff, 0xd9]) {
+    if !plain || turned || !small || !bytes.ends_with(&[0xff, 0xd9]) {
         return None;
     }
-    chain.window(draw, info.width, info.height).ok().flatten().map(numbers)
-}
-
-fn numbers(window: Window) -> Numbers {
-    let part = window.part;
-    [
-        part.left,
-        part.top,
-        part.width,
-        part.height,
-        window.resized_width,
-        window.resized_height,
-        window.from_left,
-        window.from_top,
-        u32::from(window.flip.horizontal),
-        u32::from(window.flip.vertical),
-    ]
+    let window = chain.window(draw, width, height).ok().flatten()?;
+    Some(Image { width, height, window })
 }
 
 /// Samples that threads take one after the other.
@@ -149,10 +228,12 @@ impl Work<'_> {
     fn run(&self) {
         let threads = self.share.threads.clamp(1, self.samples.len().max(1));
         std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|| self.take());
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    stand_back();
+                    self.take();
+                });
             }
-            self.take();
         });
     }
 

@@ -12,9 +12,7 @@ either follows `on_error`.
 
 from __future__ import annotations
 
-import struct
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -27,8 +25,6 @@ from ..feed import Taken
 from . import kernels
 from .onto_torch import Finish, Held, Moving, on_tensors, side_stream
 
-#: A window as the kernel reads it: two long numbers and twelve others.
-_WINDOW = struct.Struct("<2q12i")
 #: How much of the time between batches the processor may use up, so that it is not what is waited for.
 _BUSY = 0.9
 #: How much a single batch changes what is believed of rates.
@@ -40,14 +36,6 @@ class Draws(NamedTuple):
 
     seed: int
     first_epoch: int
-
-
-class Image(NamedTuple):
-    """An image on the device: where its pixels lie, and what is taken of it, as the kernel reads it.
-    Somebody else holds the memory."""
-
-    place: tuple[int, int, int, int]
-    window: Sequence[int]
 
 
 class Balance:
@@ -116,8 +104,7 @@ class GpuDecode:
         assert isinstance(batch, _native.Batch)
         epoch = self._draws.first_epoch + batch.epoch
         windows = self._share.windows(batch, self._draws.seed, epoch)
-        suited = [at for at, window in enumerate(windows) if window is not None]
-        unsuited = [at for at, window in enumerate(windows) if window is None]
+        suited, unsuited = windows.suited()
         share = max(0, self._balance.begin(len(windows)) - len(unsuited))
         mine = unsuited + suited[:share]
         made = self._processor.submit(self._by_processor, batch, mine, epoch)
@@ -136,45 +123,33 @@ class GpuDecode:
     def _whole(
         self,
         batch: _native.Batch,
-        windows: list[list[int] | None],
+        windows: _native.Windows,
         theirs: list[int],
         mine: list[int],
         made: Future[tuple[torch.Tensor, dict[int, str]]],
     ) -> Moving:
         """All of a batch: the GPU's images, and those of the processor."""
         with torch.cuda.stream(self._stream):
-            samples = batch.samples()
-            files = [torch.frombuffer(samples[at], dtype=torch.uint8) for at in theirs]
-            decoded = self._by_gpu(files)
+            files = [torch.frombuffer(batch[at], dtype=torch.uint8) for at in theirs]
+            images = self._by_gpu(files)
             pinned, failed = made.result()
-            images: dict[int, Image | Failure] = {}
-            for at, planes in zip(theirs, decoded, strict=True):
-                window = windows[at]
-                if planes is not None and window is not None:
-                    _, height, width = planes.shape
-                    place = (planes.data_ptr(), height * width, width, 1)
-                    images[at] = Image(place, window)
-            refused = [at for at in theirs if at not in images]
+            refused = [at for at, image in zip(theirs, images, strict=True) if image is None]
             if refused:
                 epoch = self._draws.first_epoch + batch.epoch
                 more, also = self._by_processor(batch, refused, epoch)
                 pinned, failed, mine = torch.cat([pinned, more]), failed | also, mine + refused
-            moved = pinned.to(self._device, non_blocking=True)
-            for row, at in enumerate(mine):
-                if at in failed:
-                    images[at] = Failure(at, None, "", failed[at])
-                else:
-                    images[at] = self._finished(moved, row)
-            outcome = self._outcome(batch, [images[at] for at in range(len(windows))])
+            moved = self._moved(pinned)
+            decoded = {
+                at: image.data_ptr()
+                for at, image in zip(theirs, images, strict=True)
+                if image is not None
+            }
+            start, length = moved.data_ptr(), self._size[0] * self._size[1] * 3
+            finished = {at: start + row * length for row, at in enumerate(mine)}
+            outcome = self._outcome(batch, windows, decoded, finished, failed)
             there = self._stream.record_event()
-        self._held.until(there, (batch, decoded, pinned, moved))
+        self._held.until(there, (batch, images, pinned, moved))
         return Moving(outcome, there)
-
-    def _finished(self, moved: torch.Tensor, row: int) -> Image:
-        """An image that only has to be normalised."""
-        height, width = self._size
-        place = (moved.data_ptr() + row * height * width * 3, 1, width * 3, 3)
-        return Image(place, (0, 0, width, height, width, height, 0, 0, 0, 0))
 
     def _by_gpu(self, files: list[torch.Tensor]) -> list[torch.Tensor | None]:
         if not files:
@@ -188,25 +163,30 @@ class GpuDecode:
             middle = len(files) // 2
             return self._by_gpu(files[:middle]) + self._by_gpu(files[middle:])
 
-    def _outcome(self, batch: _native.Batch, images: list[Image | Failure]) -> Outcome:
-        failures = [image for image in images if isinstance(image, Failure)]
+    def _outcome(
+        self,
+        batch: _native.Batch,
+        windows: _native.Windows,
+        decoded: dict[int, int],
+        finished: dict[int, int],
+        failed: dict[int, str],
+    ) -> Outcome:
+        failures = [Failure(at, None, "", failed[at]) for at in sorted(failed)]
         if failures and self._work.on_error == "raise":
             return Outcome(None, [], failures)
-        kept = kept_positions(images, self._work.on_error)
+        kept = list(range(len(windows)))
+        if failures:
+            images = [failed.get(at) and failures[0] for at in kept]
+            kept = kept_positions(images, self._work.on_error)
         if not kept:
             return Outcome(None, kept, failures)
+        table = windows.table(kept, decoded, finished, *self._size)
         into = self._finish.room(len(kept), *self._size)
-        kernels.resample(self._windows([images[at] for at in kept]), into, self._finish.table)
+        numbers = self._moved(torch.frombuffer(bytearray(table), dtype=torch.uint8))
+        kernels.resample(numbers, into, self._finish.table)
         labels = self._work.labels(batch)
         chosen = on_tensors(collate([labels[at] for at in kept]), self._moved)
         return Outcome([self._finish.shown(into), chosen], kept, failures)
-
-    def _windows(self, images: Sequence[Any]) -> torch.Tensor:
-        """What is taken of each image, as the kernel reads it."""
-        numbers = bytearray(len(images) * _WINDOW.size)
-        for at, (place, window) in enumerate(images):
-            _WINDOW.pack_into(numbers, at * _WINDOW.size, *place, *window)
-        return self._moved(torch.frombuffer(numbers, dtype=torch.uint8))
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=True)
