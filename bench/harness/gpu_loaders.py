@@ -57,7 +57,7 @@ def belady(args: argparse.Namespace, **how: Any) -> Feed:
 
     loader = belady.DataLoader(
         belady.open(args.folder), batch_size=args.batch, shuffle=True, seed=0, drop_last=True,
-        transform=belady.transforms.imagenet_train(SIDE, dtype="bfloat16"), num_threads=args.threads,
+        transform=belady.transforms.imagenet_train(SIDE, dtype="bfloat16"),
         device=args.device, memory_format="channels_last", **how,
     )  # fmt: skip
     batches = endless(loader)

@@ -358,6 +358,13 @@ class Share:
     def __new__(cls, chain: Chain, threads: int) -> Share: ...
     def windows(self, batch: Batch, seed: int, epoch: int) -> Windows:
         """What is to be taken of each image of a batch."""
+    @staticmethod
+    def bytes(batch: Batch, positions: Sequence[int]) -> int:
+        """How many bytes some samples of a batch have together."""
+    @staticmethod
+    def gather(batch: Batch, positions: Sequence[int], into: Any) -> list[int]:
+        """Copies some samples of a batch one after the other into `into`, which is as long as all
+        of them, for a decoder that fetches them from pinned memory. The answer is where each ends."""
     def run(
         self, batch: Batch, positions: Sequence[int], seed: int, epoch: int, into: Any
     ) -> list[tuple[int, str]]:

@@ -320,9 +320,11 @@ class _SharedOut(Pending):
         return f"decode, on batch {self._batch.iteration} of {len(self._labels)} samples"
 
 
-def decode_threads(wanted: int | None, local_ranks: int) -> int:
-    """Threads that decode: as many as this process has cores, which ranks of a node share."""
+def decode_threads(wanted: int | None, local_ranks: int, spared: int = 0) -> int:
+    """Threads that decode: as many as this process has cores, which ranks of a node share, without
+    those that are to be spared. Half of them decode in any case."""
     if wanted is not None:
         return wanted
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (cores or 1) // local_ranks)
+    mine = (cores or 1) // local_ranks
+    return max(1, mine - min(spared, mine // 2))

@@ -67,6 +67,8 @@ class Options:
     @property
     def native(self) -> bool:
         """Whether native threads do all of it; they only read the bytes."""
+        if self.placement is not None and self.placement.gpu_decode is not None:
+            return True
         return self.transform is not None and self.transform.native
 
     @property
@@ -101,7 +103,11 @@ def checked(given: dict[str, Any], world: World) -> Options:
         placement=placement,
         collate_fn=collate_fn,
         workers=workers,
-        threads=decode_threads(auto(given["num_threads"], "num_threads"), world.local_size),
+        threads=decode_threads(
+            auto(given["num_threads"], "num_threads"),
+            world.local_size,
+            0 if placement is None else placement.spared_cores,
+        ),
         prefetch=_prefetch(given["prefetch_factor"]),
         context=_context(given["multiprocessing_context"], workers),
         worker_init_fn=arguments.function(
@@ -115,7 +121,7 @@ def checked(given: dict[str, Any], world: World) -> Options:
         policy=arguments.choice(given["policy"], "policy", POLICIES),
         on_error=on_error,
         max_failures=max_failures,
-        writable=on_gpu or _writable(given["writable"], decode, transform, collate_fn, workers),
+        writable=not on_gpu and _writable(given["writable"], decode, transform, collate_fn, workers),
         cache_share=arguments.share(given["cache_share"], "cache_share"),
         trace=_trace(given["trace"]),
     )

@@ -43,7 +43,7 @@ pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
 pub use outlook::Outlook;
 pub use transformed::{
     Block, Column, Failed, Field, Made, OnGone, Parts, Rows, Transform, TransformConfig,
-    Transformed, Value, stand_back,
+    Transformed, Value,
 };
 pub use view::View;
 

@@ -10,7 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belady_engine::stand_back;
 use belady_transform::codec::{self, Format, Orientation};
 use belady_transform::{self as transform, Draw, Scratch, Step, TransformError, Window};
 use pyo3::buffer::PyBuffer;
@@ -20,7 +19,7 @@ use pyo3::prelude::*;
 use crate::batch::Batch;
 use crate::chain::Chain;
 use crate::errors::{defect, wrong};
-use crate::memory::Place;
+use crate::memory::{Lent, Place};
 
 /// What a processor does for a GPU that decodes.
 #[pyclass(frozen, module = "belady._native")]
@@ -58,6 +57,38 @@ impl Share {
         Ok(Windows(py.detach(|| lent.places.iter().map(image).collect())))
     }
 
+    /// How many bytes some samples of a batch have together.
+    #[staticmethod]
+    fn bytes(batch: &Bound<'_, Batch>, positions: Vec<usize>) -> PyResult<usize> {
+        let places = chosen(batch.get().lent()?, &positions)?;
+        Ok(places.iter().map(|place| place.length).sum())
+    }
+
+    /// Copies some samples of a batch one after the other into `into`, which is as long as all of
+    /// them, for a decoder that fetches them from pinned memory. The answer is where each ends.
+    #[staticmethod]
+    fn gather(
+        py: Python<'_>,
+        batch: &Bound<'_, Batch>,
+        positions: Vec<usize>,
+        into: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<usize>> {
+        let places = chosen(batch.get().lent()?, &positions)?;
+        let mut buffer = PyBuffer::<u8>::get(into)?;
+        let room = room(&mut buffer, places.iter().map(|place| place.length).sum())?;
+        Ok(py.detach(|| {
+            let mut end = 0;
+            let copy = |place: &Place| {
+                // SAFETY: the batch holds the bytes.
+                let bytes = unsafe { std::slice::from_raw_parts(place.start, place.length) };
+                room[end..end + place.length].copy_from_slice(bytes);
+                end += place.length;
+                end
+            };
+            places.iter().map(copy).collect()
+        }))
+    }
+
     /// Transforms some samples of a batch in threads, one after the other into `into`, which is as
     /// long as all of them. The answer is where that failed, and why.
     fn run(
@@ -72,25 +103,12 @@ impl Share {
         let lent = batch.get().lent()?;
         let row =
             self.chain.output().bytes().ok_or_else(|| wrong("the chain has no fixed shape"))?;
-        let buffer = PyBuffer::<u8>::get(into)?;
-        if buffer.readonly()
-            || !buffer.is_c_contiguous()
-            || buffer.len_bytes() != row * positions.len()
-        {
-            return Err(PyBufferError::new_err(
-                "the room for a batch must be exactly as long as it",
-            ));
-        }
-        if positions.iter().any(|&at| at >= lent.places.len()) {
-            return Err(PyIndexError::new_err("there is no such sample in the batch"));
-        }
-        // SAFETY: Python holds the buffer in place, and nobody else writes to it meanwhile.
-        let rows = unsafe {
-            std::slice::from_raw_parts_mut(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
-        };
+        let samples = chosen(lent, &positions)?;
+        let mut buffer = PyBuffer::<u8>::get(into)?;
+        let rows = room(&mut buffer, row * samples.len())?;
         let work = Work {
             share: self,
-            samples: positions.iter().map(|&at| lent.places[at]).collect(),
+            samples,
             rows: rows.chunks_exact_mut(row).map(|row| Mutex::new(Some(row))).collect(),
             next: AtomicUsize::new(0),
             failed: Mutex::default(),
@@ -214,6 +232,24 @@ fn suited(chain: &transform::Chain, bytes: &[u8], draw: Draw) -> Option<Image> {
     Some(Image { width, height, window })
 }
 
+/// Where these samples of a batch lie.
+fn chosen(lent: &Lent, positions: &[usize]) -> PyResult<Vec<Place>> {
+    let places: Option<_> = positions.iter().map(|&at| lent.places.get(at).copied()).collect();
+    places.ok_or_else(|| PyIndexError::new_err("there is no such sample in the batch"))
+}
+
+/// Memory of Python's that is to be written to, of exactly this length.
+fn room(buffer: &mut PyBuffer<u8>, length: usize) -> PyResult<&mut [u8]> {
+    if buffer.readonly() || !buffer.is_c_contiguous() || buffer.len_bytes() != length {
+        return Err(PyBufferError::new_err("the room for a batch must be exactly as long as it"));
+    }
+    if length == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: the buffer holds its memory in place, and nobody else writes to it meanwhile.
+    Ok(unsafe { std::slice::from_raw_parts_mut(buffer.buf_ptr().cast(), length) })
+}
+
 /// Samples that threads take one after the other.
 struct Work<'a> {
     share: &'a Share,
@@ -229,10 +265,7 @@ impl Work<'_> {
         let threads = self.share.threads.clamp(1, self.samples.len().max(1));
         std::thread::scope(|scope| {
             for _ in 0..threads {
-                scope.spawn(|| {
-                    stand_back();
-                    self.take();
-                });
+                scope.spawn(|| self.take());
             }
         });
     }

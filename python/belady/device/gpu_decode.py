@@ -130,7 +130,7 @@ class GpuDecode:
     ) -> Moving:
         """All of a batch: the GPU's images, and those of the processor."""
         with torch.cuda.stream(self._stream):
-            files = [torch.frombuffer(batch[at], dtype=torch.uint8) for at in theirs]
+            files = self._gathered(batch, theirs)
             images = self._by_gpu(files)
             pinned, failed = made.result()
             refused = [at for at, image in zip(theirs, images, strict=True) if image is None]
@@ -148,8 +148,16 @@ class GpuDecode:
             finished = {at: start + row * length for row, at in enumerate(mine)}
             outcome = self._outcome(batch, windows, decoded, finished, failed)
             there = self._stream.record_event()
-        self._held.until(there, (batch, images, pinned, moved))
+        self._held.until(there, (files, images, pinned, moved))
         return Moving(outcome, there)
+
+    def _gathered(self, batch: _native.Batch, positions: list[int]) -> list[torch.Tensor]:
+        """Files in pinned memory: the driver would copy them there one by one, and keep training from
+        it meanwhile."""
+        length = _native.Share.bytes(batch, positions)
+        pinned = torch.empty(length, dtype=torch.uint8, pin_memory=True)
+        ends = _native.Share.gather(batch, positions, pinned.numpy())
+        return [pinned[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _by_gpu(self, files: list[torch.Tensor]) -> list[torch.Tensor | None]:
         if not files:

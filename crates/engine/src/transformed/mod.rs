@@ -36,7 +36,6 @@ use belady_data::sync::{Arc, Mutex, lock};
 pub use field::{Field, Parts, Transform, Value};
 pub use made::{Column, Failed, Made, Rows};
 pub use pool::Block;
-pub use threads::stand_back;
 
 use crate::config::BadSamples;
 use crate::loader::{Loader, Next};

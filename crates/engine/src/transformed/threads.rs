@@ -44,23 +44,9 @@ pub fn pull(mut loader: Loader, line: &Line, recipe: &Arc<Recipe>, pool: &Arc<Po
     }
 }
 
-/// How far threads that transform stand back behind others of the machine, as `nice` counts.
-const STAND_BACK: i32 = 5;
-
-/// Lets threads that train go first. There may be as many that transform as there are cores; a
-/// training loop that has to wait for one of them leaves its GPU without work.
-pub fn stand_back() {
-    let thread = rustix::thread::gettid();
-    if let Ok(now) = rustix::process::getpriority_process(Some(thread)) {
-        // It is only a wish; some sandboxes refuse it.
-        let _ = rustix::process::setpriority_process(Some(thread), (now + STAND_BACK).min(19));
-    }
-}
-
 /// Transforms samples as long as there are any.
 pub fn transform(line: &Line, metrics: &Metrics) {
     let _guard = Guard(line);
-    stand_back();
     let mut scratch = Scratch::default();
     while let Some(work) = line.next_work(metrics) {
         if work.run(&mut scratch, metrics, || line.is_closing()) {
