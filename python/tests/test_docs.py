@@ -17,7 +17,7 @@ MODULES = [
     name
     for _, name, _ in pkgutil.iter_modules(belady.__path__)
     if name not in ("_native", "__main__", "jax", "tensorflow")
-]
+] + ["device.tail"]
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 
 
