@@ -224,17 +224,14 @@ def test_color_jitter(name: str, kind: str, sample: int) -> None:
     close(ran(FILES[name], *steps, sample=sample), wanted)
 
 
-@pytest.mark.parametrize("sample", range(4))
+@pytest.mark.parametrize("sample", range(12))
 def test_color_jitter_in_its_order(sample: int) -> None:
-    """Four adjustments, each rounded: a pixel may be off by one in each."""
     steps = [T.Decode(), T.ColorJitter(0.2, 0.2, 0.2, 0.05)]
     [jitter] = drawn(FILES["png"], *steps, sample=sample)
     wanted = reference(FILES["png"])
     for which in jitter["order"]:
         wanted = _TORCHVISION[which](wanted, jitter[list(JITTERS)[which]])
-    made = ran(FILES["png"], *steps, sample=sample).transpose(2, 0, 1).astype(int)
-    apart = np.abs(made - np.asarray(wanted))
-    assert (apart <= 2).mean() > 0.99 and apart.max() <= 8
+    close(ran(FILES["png"], *steps, sample=sample), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "uint8"])
