@@ -19,6 +19,10 @@ pub enum Step {
         apply_exif_orientation: bool,
         /// More pixels than this are refused before memory is taken for them.
         max_pixels: u64,
+        /// Decodes JPEGs that become much smaller at half, a quarter or an eighth of their size.
+        /// Pixels are not quite torchvision's then.
+        #[serde(default)]
+        dct_scaling: bool,
     },
     /// The bytes are an array of this shape. A `None` extent takes what is left.
     Raw {

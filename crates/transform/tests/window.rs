@@ -11,7 +11,12 @@ mod encode;
 const MAX_PIXELS: u64 = 1 << 20;
 
 fn decode() -> Step {
-    Step::Decode { mode: Mode::Rgb, apply_exif_orientation: false, max_pixels: MAX_PIXELS }
+    Step::Decode {
+        mode: Mode::Rgb,
+        apply_exif_orientation: false,
+        max_pixels: MAX_PIXELS,
+        dct_scaling: false,
+    }
 }
 
 fn random_resized_crop(size: Vec<u32>, scale: [f64; 2]) -> Step {
@@ -108,7 +113,12 @@ fn what_is_no_window_is_named() {
     assert!(twice.starts_with("step 3 (Resize): it has to be the only one"), "{twice}");
     let flipped = refused(vec![decode(), flip, resize(vec![8])]);
     assert!(flipped.starts_with("step 3 (Resize)"), "{flipped}");
-    let grey = Step::Decode { mode: Mode::Gray, apply_exif_orientation: false, max_pixels: 9 };
+    let grey = Step::Decode {
+        mode: Mode::Gray,
+        apply_exif_orientation: false,
+        max_pixels: 9,
+        dct_scaling: false,
+    };
     assert!(refused(vec![grey]).starts_with("step 1 (Decode): only RGB"));
 }
 

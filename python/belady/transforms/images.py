@@ -27,11 +27,16 @@ class Decode(Step):
     `mode` is "RGB", "GRAY" or "UNCHANGED" (the channels of the file). An image of more than
     `max_pixels` is refused before memory is taken for it. What the file is, is told by its
     content, not by its name.
+
+    `dct_scaling` decodes JPEGs that a step behind it makes at least twice as small at half, a
+    quarter or an eighth of their size: faster for large photographs, and not quite the same
+    pixels.
     """
 
     mode: str = "RGB"
     apply_exif_orientation: bool = False
     max_pixels: int = _MAX_PIXELS
+    dct_scaling: bool = False
 
     def _arguments(self) -> dict[str, Any]:
         exif = arguments.flag(self.apply_exif_orientation, "Decode: apply_exif_orientation")
@@ -41,6 +46,7 @@ class Decode(Step):
             "max_pixels": arguments.count(
                 self.max_pixels, "Decode: max_pixels", least=1, most=2**62
             ),
+            "dct_scaling": arguments.flag(self.dct_scaling, "Decode: dct_scaling"),
         }
 
 

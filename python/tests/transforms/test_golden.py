@@ -319,3 +319,41 @@ def test_numbers_of_science() -> None:
 
 def test_the_pictures_are_not_dull() -> None:
     assert pixels(100, 80).std() > 30
+
+
+def photograph(width: int, height: int, kind: str, **options: Any) -> bytes:
+    """Smooth, with edges: what photographs are like."""
+    y, x = np.mgrid[0:height, 0:width] / 80
+    waves = np.stack([np.sin(x + y), np.cos(x - 2 * y), np.sin(3 * x) * np.cos(y)], axis=2)
+    pixels = (waves * 60 + 128 + 40 * (np.hypot(x - 4, y - 4) < 3)[..., None]).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("side", [100, 49, 20])
+@pytest.mark.parametrize("seed", range(6))
+def test_dct_scaling_looks_the_same(side: int, seed: int) -> None:
+    file = photograph(641, 477, "JPEG", quality=90)
+    rest = [T.RandomResizedCrop(side, scale=(0.5, 1)), T.RandomHorizontalFlip()]
+    exact = chain(T.Decode(), *rest).run(file, seed, 0, 0)
+    scaled = chain(T.Decode(dct_scaling=True), *rest).run(file, seed, 0, 0)
+    apart = np.abs(np.asarray(exact).astype(int) - np.asarray(scaled).astype(int))
+    assert apart.max() > 0, "nothing was scaled"
+    assert apart.mean() < 2.5
+
+
+@pytest.mark.parametrize(
+    ("file", "side"),
+    [
+        (photograph(300, 200, "PNG"), 50),
+        (photograph(300, 200, "JPEG"), 101),
+        (photograph(300, 200, "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"), 50),
+    ],
+    ids=["png", "hardly smaller", "turned"],
+)
+def test_dct_scaling_leaves_others_alone(file: bytes, side: int) -> None:
+    rest = [T.Resize((side, side))]
+    exact = chain(T.Decode(apply_exif_orientation=True), *rest).run(file, 0, 0, 0)
+    scaled = chain(T.Decode(apply_exif_orientation=True, dct_scaling=True), *rest).run(file, 0, 0, 0)
+    np.testing.assert_array_equal(np.asarray(exact), np.asarray(scaled))

@@ -21,12 +21,12 @@ STEPS: list[tuple[Any, str, dict[str, Any]]] = [
     (
         T.Decode(),
         "Decode()",
-        {"mode": "RGB", "apply_exif_orientation": False, "max_pixels": 178956970},
+        {"mode": "RGB", "apply_exif_orientation": False, "max_pixels": 178956970, "dct_scaling": False},
     ),
     (
         T.Decode("GRAY", True, max_pixels=100),
         "Decode(mode='GRAY', apply_exif_orientation=True, max_pixels=100)",
-        {"mode": "GRAY", "apply_exif_orientation": True, "max_pixels": 100},
+        {"mode": "GRAY", "apply_exif_orientation": True, "max_pixels": 100, "dct_scaling": False},
     ),
     (
         T.Resize(256),

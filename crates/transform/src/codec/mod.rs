@@ -151,6 +151,26 @@ impl Decoder {
         Ok(info.orientation.raise(part?, info.width, info.height))
     }
 
+    /// Decodes a JPEG at 1 / `shrink` (2, 4 or 8) of its size, which takes less time: blocks are
+    /// computed smaller. `region` and the answer are in pixels of that size. `None` for files
+    /// that are not made of blocks, or have to be turned.
+    pub(crate) fn decode_shrunk(
+        &mut self,
+        bytes: &[u8],
+        wanted: &Wanted,
+        shrink: u32,
+        region: Rect,
+        into: &mut Pixels,
+    ) -> Result<Option<Rect>, TransformError> {
+        let info = probe(bytes)?;
+        check_size(&info, &Wanted { region: None, ..*wanted })?;
+        let turned = wanted.apply_exif_orientation && info.orientation != Orientation::UPRIGHT;
+        if info.format != Format::Jpeg || turned || !jpeg::can_be_shrunk(bytes)? {
+            return Ok(None);
+        }
+        self.jpeg.decode(bytes, &info, wanted.mode, shrink, Some(region), into).map(Some)
+    }
+
     /// Decodes without turning.
     fn decode_lying(
         &mut self,
@@ -161,7 +181,7 @@ impl Decoder {
         into: &mut Pixels,
     ) -> Result<Rect, TransformError> {
         match info.format {
-            Format::Jpeg => return self.jpeg.decode(bytes, info, mode, region, into),
+            Format::Jpeg => return self.jpeg.decode(bytes, info, mode, 1, region, into),
             Format::Png => guarded(info.format, || png::decode(bytes, info, into))?,
             Format::WebP => guarded(info.format, || webp::decode(bytes, info, into))?,
             Format::Bmp => bmp::decode(bytes, into)?,

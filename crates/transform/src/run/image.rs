@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::fuse;
 use super::op::{ImageSteps, Op};
+use super::shrink;
 use crate::codec::{Decoder, Wanted};
 use crate::draw::Draw;
 use crate::error::TransformError;
@@ -28,7 +29,7 @@ pub struct ImageScratch {
 #[derive(Clone, Copy, Debug)]
 pub enum Picture<'a> {
     /// A file.
-    Encoded { bytes: &'a [u8], wanted: Wanted },
+    Encoded { bytes: &'a [u8], wanted: Wanted, dct_scaling: bool },
     /// Pixels, height x width x channels.
     Pixels(&'a [u8]),
 }
@@ -60,7 +61,7 @@ pub fn run<'s>(
             #[cfg(test)]
             Way::StepByStep => Flip::default(),
         };
-        let mut origin = scratch.open(picture, image, way, &ops)?;
+        let mut origin = scratch.open(picture, image, way, &mut ops)?;
         for op in &ops {
             scratch.apply(op, std::mem::take(&mut origin), steps.steps)?;
         }
@@ -77,10 +78,13 @@ impl ImageScratch {
         picture: Picture<'_>,
         image: Image,
         way: Way,
-        ops: &[Op],
+        ops: &mut [Op],
     ) -> Result<(u32, u32), TransformError> {
         match picture {
-            Picture::Encoded { bytes, wanted } => {
+            Picture::Encoded { bytes, wanted, dct_scaling } => {
+                if dct_scaling && let Some(origin) = self.open_shrunk(bytes, &wanted, ops)? {
+                    return Ok(origin);
+                }
                 let region = match way {
                     Way::Fused => self.region(ops, image),
                     #[cfg(test)]
@@ -98,6 +102,25 @@ impl ImageScratch {
                 Ok((0, 0))
             }
         }
+    }
+
+    /// The same with a JPEG that is decoded at a fraction of its size, if the first op is a resize
+    /// that makes it smaller still. That op then speaks of the shrunk image.
+    fn open_shrunk(
+        &mut self,
+        bytes: &[u8],
+        wanted: &Wanted,
+        ops: &mut [Op],
+    ) -> Result<Option<(u32, u32)>, TransformError> {
+        let Some(Op::Resize(resize)) = ops.first_mut() else { return Ok(None) };
+        let Some((shrink, shrunk)) = shrink::of(resize) else { return Ok(None) };
+        let region = self.resizer.needed(&shrunk);
+        let covered =
+            self.decoder.decode_shrunk(bytes, wanted, shrink, region, &mut self.pixels)?;
+        Ok(covered.map(|covered| {
+            *resize = shrunk;
+            (covered.left, covered.top)
+        }))
     }
 
     /// The part of the image that has to be decoded, if it is not all of it.

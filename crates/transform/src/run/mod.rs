@@ -11,6 +11,7 @@ pub mod fuse;
 pub mod image;
 pub mod op;
 pub mod open;
+mod shrink;
 pub mod tensor;
 
 use image::ImageScratch;

@@ -34,14 +34,14 @@ impl<'a> Opened<'a> {
     /// A sample as the chain's first step takes it.
     pub fn sample(step: Option<&Step>, sample: &'a [u8]) -> Result<Self, TransformError> {
         match step {
-            Some(Step::Decode { mode, apply_exif_orientation, max_pixels }) => {
+            Some(Step::Decode { mode, apply_exif_orientation, max_pixels, dct_scaling }) => {
                 let wanted = Wanted {
                     mode: *mode,
                     apply_exif_orientation: *apply_exif_orientation,
                     max_pixels: *max_pixels,
                     region: None,
                 };
-                encoded(sample, wanted)
+                encoded(sample, wanted, *dct_scaling)
             }
             Some(Step::Raw { dtype, shape }) => {
                 raw_fits(*dtype, shape, sample.len())?;
@@ -110,7 +110,7 @@ impl<'a> Opened<'a> {
     }
 }
 
-fn encoded(bytes: &[u8], wanted: Wanted) -> Result<Opened<'_>, TransformError> {
+fn encoded(bytes: &[u8], wanted: Wanted, dct_scaling: bool) -> Result<Opened<'_>, TransformError> {
     let info = codec::probe(bytes)?;
     // Before memory is taken for what the chain makes of it.
     codec::check_size(&info, &wanted)?;
@@ -122,7 +122,7 @@ fn encoded(bytes: &[u8], wanted: Wanted) -> Result<Opened<'_>, TransformError> {
     let size = info.size(wanted.apply_exif_orientation);
     let max_pixels = wanted.max_pixels;
     let image = Image { size: Some(size), channels: Some(channels), max_pixels, origin };
-    Ok(Opened::Image { picture: Picture::Encoded { bytes, wanted }, image })
+    Ok(Opened::Image { picture: Picture::Encoded { bytes, wanted, dct_scaling }, image })
 }
 
 /// Whether this many bytes make an array of this shape.

@@ -108,7 +108,7 @@ fn steps(channels: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn decode(mode: Mode) -> Step {
-    Step::Decode { mode, apply_exif_orientation: true, max_pixels: 1_000_000 }
+    Step::Decode { mode, apply_exif_orientation: true, max_pixels: 1_000_000, dct_scaling: false }
 }
 
 fn both_ways(

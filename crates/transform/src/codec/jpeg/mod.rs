@@ -48,11 +48,14 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
 pub(super) struct Decoder(Option<native::Handle>);
 
 impl Decoder {
+    /// Decodes at 1 / `shrink` (1, 2, 4 or 8) of its size; `region` and the answer are in pixels of
+    /// that size. A file that cannot be shrunk is an error.
     pub fn decode(
         &mut self,
         bytes: &[u8],
         info: &Info,
         mode: Mode,
+        shrink: u32,
         region: Option<Rect>,
         into: &mut Pixels,
     ) -> Result<Rect, TransformError> {
@@ -71,17 +74,17 @@ impl Decoder {
         if !ends(image.scans()) {
             return Err(cut_off(Format::Jpeg));
         }
-        let whole = Rect::whole(info.width, info.height);
+        let size = (info.width.div_ceil(shrink), info.height.div_ceil(shrink));
         let part = match region {
-            Some(region) if header::read(bytes)?.process != LOSSLESS => widened(region, &header),
-            _ => whole,
+            Some(region) if can_be_shrunk(bytes)? => widened(region, size.0, &header),
+            _ => Rect::whole(size.0, size.1),
         };
         let channels = match (info.channels, mode) {
             // libjpeg writes grey as RGB while it is at it.
             (1, Mode::Rgb) => 3,
             (channels, _) => channels,
         };
-        let (left, width) = image.start(channels, part.left, part.width, part.top)?;
+        let (left, width) = image.start(channels, shrink, part)?;
         into.shape(width, part.height, channels);
         image.read(&mut into.bytes)?;
         if channels == 4 {
@@ -93,13 +96,18 @@ impl Decoder {
     }
 }
 
-/// The columns that have to be decoded for those of the region to be right.
-fn widened(region: Rect, header: &native::Header) -> Rect {
+/// Whether it is made of blocks, which can be left out or made smaller.
+pub(super) fn can_be_shrunk(bytes: &[u8]) -> Result<bool, TransformError> {
+    Ok(header::read(bytes)?.process != LOSSLESS)
+}
+
+/// The columns, of so many, that have to be decoded for those of the region to be right.
+fn widened(region: Rect, columns: u32, header: &native::Header) -> Rect {
     let upsampled = if header.horizontal_sampling > 1 { MARGIN } else { 0 };
     let margin = upsampled + header.many_scans * SMOOTHED * header.horizontal_sampling;
     let right = region.left + region.width;
     let left = region.left.saturating_sub(margin).min(right.saturating_sub(NARROW));
-    let right = (right + margin).max(left + NARROW).min(header.width);
+    let right = (right + margin).max(left + NARROW).min(columns);
     Rect { left, width: right - left, ..region }
 }
 

@@ -11,6 +11,7 @@ use turbojpeg_sys as _;
 
 use crate::codec::{Format, cut_off, refused};
 use crate::error::TransformError;
+use crate::image::Rect;
 
 /// What the shim calls `belady_jpeg`.
 #[repr(C)]
@@ -50,6 +51,7 @@ unsafe extern "C" {
     fn belady_jpeg_start(
         jpeg: *mut Native,
         channels: u32,
+        shrink: u32,
         left: *mut u32,
         width: *mut u32,
         top: u32,
@@ -108,19 +110,20 @@ impl Image<'_> {
         self.bytes.get(self.header.consumed..).unwrap_or_default()
     }
 
-    /// Begins to decode from `left` and `top` on, to 1 (grey), 3 (RGB) or 4 (CMYK) channels.
-    /// Gives the columns that rows will really have: where they begin, and how many.
+    /// Begins to decode a part at 1 / `shrink` (1, 2, 4 or 8) of its size, in whose pixels the part
+    /// is; to 1 (grey), 3 (RGB) or 4 (CMYK) channels. Gives the columns that rows will really have:
+    /// where they begin, and how many.
     pub fn start(
         &mut self,
         channels: u32,
-        left: u32,
-        width: u32,
-        top: u32,
+        shrink: u32,
+        part: Rect,
     ) -> Result<(u32, u32), TransformError> {
-        let (mut left, mut width) = (left, width);
+        let Rect { mut left, mut width, top, .. } = part;
         // SAFETY: the object is alive and has read a header.
         let code = unsafe {
-            belady_jpeg_start(self.native(), channels, &raw mut left, &raw mut width, top)
+            let (left, width) = (&raw mut left, &raw mut width);
+            belady_jpeg_start(self.native(), channels, shrink, left, width, top)
         };
         self.check(code)?;
         self.row = width as usize * channels as usize;

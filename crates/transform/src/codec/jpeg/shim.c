@@ -164,15 +164,18 @@ int belady_jpeg_open(belady_jpeg *self, const uint8_t *bytes, size_t length,
   return DONE;
 }
 
-/* Begins to decode to 1 (grey), 3 (RGB) or 4 (CMYK) channels. With a width of less than the whole,
+/* Begins to decode to 1 (grey), 3 (RGB) or 4 (CMYK) channels, at 1 / `shrink` (1, 2, 4 or 8) of its
+ * size; what follows is in pixels of that size. With a width of less than the whole,
  * only columns from *left on are decoded: it is moved to the left to where a block begins, and
  * *width grows by as much. Rows above `top` are passed over. */
-int belady_jpeg_start(belady_jpeg *self, uint32_t channels, uint32_t *left, uint32_t *width,
-                      uint32_t top)
+int belady_jpeg_start(belady_jpeg *self, uint32_t channels, uint32_t shrink, uint32_t *left,
+                      uint32_t *width, uint32_t top)
 {
   if (setjmp(self->escape))
     return self->code;
   self->info.out_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
+  self->info.scale_num = 1;
+  self->info.scale_denom = shrink;
   self->info.dct_method = JDCT_ISLOW;
   self->info.do_fancy_upsampling = TRUE;
   jpeg_start_decompress(&self->info);
