@@ -16,6 +16,7 @@ import mmap
 import os
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,14 @@ def files(folder: Path, size: int) -> list[tuple[str, int]]:
     return found
 
 
-class Loader:
+class Loader(ABC):
     """Epoch after epoch of batches, each a sequence of buffers."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __init__(self, args: argparse.Namespace) -> None: ...
 
-    def epoch(self) -> Iterator[Iterable[Any]]:
-        raise NotImplementedError
+    @abstractmethod
+    def epoch(self) -> Iterator[Iterable[Any]]: ...
 
     def close(self) -> None:
         """Ends what it started."""

@@ -8,6 +8,7 @@ float32, channels first.
 from __future__ import annotations
 
 import argparse
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ STD = (0.229, 0.224, 0.225)
 SEED = 0
 
 
-class Loader:
+class Loader(ABC):
     """Epoch after epoch of batches, as arrays of numpy or tensors on the CPU."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __init__(self, args: argparse.Namespace) -> None: ...
 
-    def epoch(self) -> Iterator[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def epoch(self) -> Iterator[Any]: ...
 
     def close(self) -> None:
         """Ends what it started."""

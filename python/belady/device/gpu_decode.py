@@ -54,7 +54,8 @@ class Balance:
         self._last = now
         if self._rate == 0.0 or self._interval == 0.0:
             return max(1, images // 2)
-        return max(1, min(images, round(_BUSY * self._rate * self._interval)))
+        # Rounded down: a share that is too large would otherwise stay.
+        return max(1, min(images, int(_BUSY * self._rate * self._interval)))
 
     def took(self, images: int, seconds: float) -> None:
         """The processor has made so many images in so many seconds."""

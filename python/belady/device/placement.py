@@ -30,7 +30,7 @@ class Placement(NamedTuple):
     @property
     def is_jax(self) -> bool:
         """Whether the device is one of JAX."""
-        return type(self.device).__module__.partition(".")[0] in ("jax", "jaxlib")
+        return _is_of_jax(self.device)
 
     @property
     def spared_cores(self) -> int:
@@ -92,6 +92,8 @@ def placed(
         return None, transform
     found = _device(device)
     format_ = _memory_format(memory_format)
+    if format_ is not None and _is_of_jax(found):
+        raise ValueError('memory_format is for devices of torch; JAX takes ToTensor(layout="HWC")')
     if on_gpu:
         return _gpu_decoding(found, format_, transform, collates)
     tails: dict[Any, Tail] = {}
@@ -127,8 +129,12 @@ def _gpu_decoding(
     return Placement(device, memory_format, rest, tails), None
 
 
+def _is_of_jax(device: object) -> bool:
+    return type(device).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
 def _device(device: Any) -> Any:
-    if type(device).__module__.partition(".")[0] in ("jax", "jaxlib"):
+    if _is_of_jax(device):
         return device
     try:
         import torch

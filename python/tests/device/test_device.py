@@ -159,6 +159,7 @@ def test_jax_gets_the_same_numbers(pictures: belady.Dataset) -> None:
         ({"device": 1.5}, "device has to be one such as"),
         ({"memory_format": "channels_last"}, 'say which: device="cuda"'),
         ({"memory_format": "planes", "device": "cpu"}, "memory_format has to be"),
+        ({"memory_format": "channels_last", "device": jax.devices()[0]}, "for devices of torch"),
         ({"decode": "gpu"}, 'say which: device="cuda"'),
         ({"decode": "gpu", "device": "cpu"}, "needs torch with CUDA"),
     ],

@@ -1,0 +1,52 @@
+"""How many images of a batch the processor takes, and how many the GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from belady.device import gpu_decode
+from belady.device.gpu_decode import Balance
+
+BATCH = 256
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, processor: float, gpu: float, step: float, batches: int = 200
+) -> tuple[int, float]:
+    """The processor's share at the end and the seconds a batch takes, for images a second of both
+    and seconds that a training step takes: a batch comes when the slowest of them is done."""
+    now = 100.0
+    monkeypatch.setattr(gpu_decode.time, "monotonic", lambda: now)
+    balance = Balance()
+    share, interval = 0, 0.0
+    for _ in range(batches):
+        share = balance.begin(BATCH)
+        balance.took(share, share / processor)
+        interval = max(share / processor, (BATCH - share) / gpu, step)
+        now += interval
+    return share, interval
+
+
+def test_a_processor_that_is_fast_enough_does_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, processor=9000, gpu=15000, step=BATCH / 4700)[0] == BATCH
+
+
+def test_both_work_when_neither_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    share, interval = run(monkeypatch, processor=9000, gpu=15000, step=BATCH / 50000)
+    best = BATCH / (9000 + 15000)
+    assert 0 < share < BATCH and interval < 1.15 * best
+
+
+def test_a_gpu_helps_as_far_as_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = BATCH / 13000
+    share, interval = run(monkeypatch, processor=9000, gpu=15000, step=step)
+    assert interval == step
+    assert share == int(gpu_decode._BUSY * 9000 * step)
+
+
+@pytest.mark.parametrize("processor", [50.0, 500.0])
+def test_a_slow_processor_does_not_hold_the_gpu_up(
+    monkeypatch: pytest.MonkeyPatch, processor: float
+) -> None:
+    _, interval = run(monkeypatch, processor=processor, gpu=15000, step=0.001)
+    assert interval < 1.3 * max(1 / processor, BATCH / (15000 + processor))
