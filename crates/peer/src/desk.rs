@@ -1,0 +1,95 @@
+//! Where requests of other nodes arrive: each job of this process serves on a channel of its own.
+
+use std::collections::HashMap;
+use std::sync::Weak;
+
+use belady_data::sync::{Arc, Mutex, lock};
+
+use crate::NodeId;
+use crate::transport::{Notice, Push, Reply, Request, Taken};
+
+/// One job of the process, the same number on every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Channel(pub u32);
+
+/// A job that serves others.
+pub trait Serve: Send + Sync {
+    /// Appends replies to a request, in its order: at least one, and no more once they have more
+    /// than `limit` bytes together. The caller comes again with the rest.
+    fn get(&self, from: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>);
+
+    /// Takes samples in.
+    fn put(&self, from: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>);
+
+    fn told(&self, from: NodeId, notice: &Notice);
+
+    /// Something was heard of a peer: it is there.
+    fn heard_of(&self, _peer: NodeId) {}
+}
+
+/// The jobs of this process that serve.
+#[derive(Default)]
+pub struct Desk {
+    jobs: Mutex<HashMap<Channel, Weak<dyn Serve>>>,
+}
+
+/// A job serves as long as this is there.
+#[derive(Debug)]
+pub struct Serving {
+    desk: Arc<Desk>,
+    channel: Channel,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        lock(&self.desk.jobs).remove(&self.channel);
+    }
+}
+
+impl Desk {
+    pub fn open(self: &Arc<Self>, channel: Channel, job: Weak<dyn Serve>) -> Serving {
+        lock(&self.jobs).insert(channel, job);
+        Serving { desk: self.clone(), channel }
+    }
+
+    fn job(&self, channel: Channel) -> Option<Arc<dyn Serve>> {
+        lock(&self.jobs).get(&channel)?.upgrade()
+    }
+
+    /// As [`Serve::get`]. A job that is not there may be about to begin.
+    pub fn get(&self, from: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
+        match self.job(request.channel) {
+            Some(job) => job.get(from, request, limit, replies),
+            None => replies.extend(request.asks.iter().map(|_| Reply::NotYet)),
+        }
+    }
+
+    pub fn put(&self, from: NodeId, channel: Channel, pushes: &[Push<'_>]) -> Vec<Taken> {
+        let mut taken = Vec::with_capacity(pushes.len());
+        match self.job(channel) {
+            Some(job) => job.put(from, pushes, &mut taken),
+            None => taken.extend(pushes.iter().map(|_| Taken::NoRoom)),
+        }
+        taken
+    }
+
+    pub fn told(&self, from: NodeId, channel: Channel, notice: &Notice) {
+        if let Some(job) = self.job(channel) {
+            job.told(from, notice);
+        }
+    }
+
+    /// A peer has connected, or connected anew: tells all jobs.
+    pub fn heard_of(&self, peer: NodeId) {
+        let jobs: Vec<_> = lock(&self.jobs).values().filter_map(Weak::upgrade).collect();
+        for job in jobs {
+            job.heard_of(peer);
+        }
+    }
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("jobs", &lock(&self.jobs).len()).finish()
+    }
+}

@@ -1,0 +1,23 @@
+use std::io;
+use std::time::Duration;
+
+use crate::NodeId;
+
+/// Why a peer could not be asked. The sample is then read elsewhere.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    #[error("rank {peer} cannot be reached at {address}: {error}")]
+    Unreachable { peer: NodeId, address: String, error: io::Error },
+    #[error("rank {peer} has not answered within {limit:?}")]
+    TimedOut { peer: NodeId, limit: Duration },
+    #[error("the connection to rank {peer} has ended: {error}")]
+    Closed { peer: NodeId, error: io::Error },
+    /// It speaks, but not with us: another key, another version, another job.
+    #[error("rank {peer} refuses: {reason}")]
+    Refused { peer: NodeId, reason: String },
+    #[error("rank {peer} sent what is no answer: {what}")]
+    Garbled { peer: NodeId, what: String },
+    /// The transport was closed.
+    #[error("this process has left the job")]
+    Left,
+}

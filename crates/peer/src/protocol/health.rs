@@ -1,0 +1,104 @@
+//! Which peers may be asked: one that has failed is left alone for a while, longer each time, and then
+//! one request is tried. Whoever is heard of is there.
+
+use std::time::Duration;
+
+use crate::NodeId;
+
+/// Pause after the first failure: a restart takes longer, a lost packet does not.
+const SHORTEST: Duration = Duration::from_millis(250);
+/// A peer that is gone for good costs one attempt in this time.
+const LONGEST: Duration = Duration::from_secs(8);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Up,
+    /// Not asked before `until`. `probing`: somebody tries.
+    Down { until: Duration, pause: Duration, probing: bool },
+}
+
+#[derive(Clone, Debug)]
+pub struct Health {
+    peers: Vec<State>,
+}
+
+impl Health {
+    pub fn new(nodes: u32) -> Self {
+        Self { peers: vec![State::Up; nodes as usize] }
+    }
+
+    /// Whether a peer may be asked now. If it was down, this is the one request that is tried.
+    pub fn may_ask(&mut self, peer: NodeId, now: Duration) -> bool {
+        match &mut self.peers[peer as usize] {
+            State::Up => true,
+            State::Down { until, probing, .. } => {
+                let first = now >= *until && !*probing;
+                *probing |= first;
+                first
+            }
+        }
+    }
+
+    pub fn is_up(&self, peer: NodeId) -> bool {
+        self.peers[peer as usize] == State::Up
+    }
+
+    /// A peer has answered, or something was heard of it; whether it was down.
+    pub fn is_there(&mut self, peer: NodeId) -> bool {
+        std::mem::take(&mut self.peers[peer as usize]) != State::Up
+    }
+
+    /// A peer could not be reached, or has not answered in time; whether it was up.
+    pub fn failed(&mut self, peer: NodeId, now: Duration) -> bool {
+        let state = &mut self.peers[peer as usize];
+        let (pause, was_up) = match *state {
+            State::Up => (SHORTEST, true),
+            // Requests that were under way when it went down say nothing new.
+            State::Down { until, probing: false, .. } if now < until => return false,
+            State::Down { pause, .. } => ((pause * 2).min(LONGEST), false),
+        };
+        *state = State::Down { until: now + pause, pause, probing: false };
+        was_up
+    }
+
+    pub fn down(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (0..).zip(&self.peers).filter(|(_, state)| **state != State::Up).map(|(peer, _)| peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_dead_peer_is_tried_once_in_a_while_and_less_and_less() {
+        let mut health = Health::new(3);
+        assert!(health.may_ask(1, ms(0)) && health.failed(1, ms(0)));
+        assert!(!health.failed(1, ms(1)), "another request that was under way");
+        assert!(!health.may_ask(1, ms(249)) && health.may_ask(2, ms(249)));
+        assert!(health.may_ask(1, ms(250)) && !health.may_ask(1, ms(250)), "one at a time");
+        assert!(!health.failed(1, ms(260)));
+        assert!(!health.may_ask(1, ms(759)) && health.may_ask(1, ms(760)));
+        assert_eq!(health.down().collect::<Vec<_>>(), [1]);
+        assert!(health.is_there(1) && health.may_ask(1, ms(761)) && health.may_ask(1, ms(761)));
+        assert!(!health.is_there(1) && health.down().next().is_none());
+    }
+
+    #[test]
+    fn the_pause_has_an_end() {
+        let mut health = Health::new(2);
+        let mut now = Duration::ZERO;
+        for _ in 0..20 {
+            while !health.may_ask(1, now) {
+                now += ms(50);
+            }
+            health.failed(1, now);
+        }
+        assert!(!health.may_ask(1, now + ms(7999)) && health.may_ask(1, now + LONGEST));
+    }
+}

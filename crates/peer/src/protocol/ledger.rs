@@ -1,0 +1,45 @@
+//! How far the nodes are. What one epoch leaves for the next is in place when every node is done with
+//! it: until then, a sample that is not here may be on its way.
+
+use crate::NodeId;
+
+/// Epochs that each node is done with, as far as it has told.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    done: Vec<u32>,
+}
+
+impl Ledger {
+    pub fn new(nodes: u32) -> Self {
+        Self { done: vec![0; nodes as usize] }
+    }
+
+    /// A node is done with this epoch and all before it.
+    pub fn done(&mut self, node: NodeId, epoch: u32) {
+        let done = &mut self.done[node as usize];
+        *done = (*done).max(epoch.saturating_add(1));
+    }
+
+    /// Whether something that this epoch uses may still be on its way, from a node that is there.
+    pub fn may_come(&self, epoch: u32, is_up: impl Fn(NodeId) -> bool) -> bool {
+        (0..).zip(&self.done).any(|(node, &done)| done < epoch && is_up(node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_may_come_until_all_who_live_are_done_with_the_epoch_before() {
+        let mut ledger = Ledger::new(3);
+        let all = |_| true;
+        assert!(!ledger.may_come(0, all), "nothing comes from before the first epoch");
+        assert!(ledger.may_come(1, all));
+        ledger.done(0, 0);
+        ledger.done(1, 1);
+        assert!(ledger.may_come(1, all) && !ledger.may_come(1, |node| node != 2));
+        ledger.done(2, 0);
+        assert!(!ledger.may_come(1, all) && ledger.may_come(2, all));
+    }
+}

@@ -1,0 +1,11 @@
+//! What is said between nodes, and what a node makes of answers and of silence: pure, in a time that
+//! is passed in. The engine does it with threads and sockets; a simulation of many nodes on a virtual
+//! network does it with a dice.
+//!
+//! - [`health`]: which peers may be asked.
+//! - [`ledger`]: how far others are, and so whether what is not here may still come.
+//! - [`seek`]: what to do with a sample after an answer.
+
+pub mod health;
+pub mod ledger;
+pub mod seek;
