@@ -27,6 +27,12 @@ impl Ledger {
         let behind = |done: u32| done < epoch && done.saturating_add(2) >= epoch;
         (0..).zip(&self.done).any(|(node, &done)| behind(done) && is_up(node))
     }
+
+    /// So many epochs are behind all nodes that are there.
+    pub fn all_done(&self, is_up: impl Fn(NodeId) -> bool) -> u32 {
+        let living = (0..).zip(&self.done).filter(|&(node, _)| is_up(node));
+        living.map(|(_, &done)| done).min().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
