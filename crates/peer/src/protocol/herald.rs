@@ -42,12 +42,18 @@ impl Herald {
         self.news.done = self.news.done.max(epoch.saturating_add(1));
     }
 
+    /// Whether there is something to tell a peer now.
+    pub fn has_news(&self, peer: NodeId) -> bool {
+        let Peer { knows, under_way } = self.peers[peer as usize];
+        under_way.is_none() && knows != self.news
+    }
+
     /// Something that a peer does not know. [`Self::ended`] says what became of it.
     pub fn next(&mut self, peer: NodeId) -> Option<Notice> {
-        let Peer { knows, under_way } = &mut self.peers[peer as usize];
-        if under_way.is_some() {
+        if !self.has_news(peer) {
             return None;
         }
+        let Peer { knows, under_way } = &mut self.peers[peer as usize];
         // Steps first: others may be waiting to end theirs.
         let (notice, will_know) = if knows.loaded < self.news.loaded {
             let steps = self.news.loaded;
