@@ -43,6 +43,14 @@ impl Notices {
         self.herald.has_news(peer) || !self.released[peer as usize].is_empty()
     }
 
+    /// Whether somebody who is there has not heard all.
+    pub fn are_due(&self, is_up: impl Fn(NodeId) -> bool) -> bool {
+        let nodes = 0..self.busy.len() as NodeId;
+        nodes
+            .filter(|&node| is_up(node))
+            .any(|node| self.busy[node as usize] || self.has_news(node))
+    }
+
     fn next(&mut self, peer: NodeId) -> Option<Notice> {
         let news = self.herald.next(peer);
         if news.is_some() {
