@@ -40,7 +40,8 @@ use crate::metrics::{Metrics, PeerEvent};
 use crate::parcel::{Parcel, SOURCE};
 use crate::run::Run;
 
-/// What a job knows of the other nodes.
+/// What a job knows of the other nodes. None of its locks is taken while another one is held, but for
+/// `outgoing` within `notices`.
 #[derive(Debug)]
 pub struct Peers {
     pub cluster: Arc<Cluster>,

@@ -114,10 +114,10 @@ pub fn all(run: &Arc<Run>) {
 fn tell(run: &Arc<Run>, peer: NodeId) {
     let Some(peers) = &run.peers else { return };
     loop {
-        let mut notices = lock(&peers.notices);
         // Who is down is told when it is heard of again.
-        let notice =
-            if run.is_stopping() || !peers.is_up(peer) { None } else { notices.next(peer) };
+        let may = !run.is_stopping() && peers.is_up(peer);
+        let mut notices = lock(&peers.notices);
+        let notice = if may { notices.next(peer) } else { None };
         let Some(notice) = notice else {
             notices.busy[peer as usize] = false;
             return;

@@ -69,7 +69,8 @@ pub fn let_others_finish(run: &Run) {
             (0..peers.nodes).map(|node| node != peers.me && peers.is_up(node)).collect();
         let is_up = |node: NodeId| up[node as usize];
         // They wait for us as we wait for them.
-        lock(&peers.talk).ledger.may_come(epochs, is_up) || lock(&peers.notices).are_due(is_up)
+        let is_behind = lock(&peers.talk).ledger.may_come(epochs, is_up);
+        is_behind || lock(&peers.notices).are_due(is_up)
     };
     while behind() && Instant::now() < until {
         std::thread::sleep(LEAVING);
