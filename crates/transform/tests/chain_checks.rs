@@ -184,6 +184,18 @@ fn shapes_that_cannot_be_are_named() {
         "step 1 (Raw): shape [4294967296, 4294967296] is larger than any memory",
     );
     refused(
+        &[r#"{"op": "Raw", "dtype": "int8", "shape": [0, 4294967296, 4294967296]}"#],
+        "step 1 (Raw): shape [0, 4294967296, 4294967296] is larger than any memory",
+    );
+    refused(
+        &[
+            r#"{"op": "Numpy"}"#,
+            r#"{"op": "Reshape", "shape": [4611686018427387904]}"#,
+            r#"{"op": "ToDtype", "dtype": "float64"}"#,
+        ],
+        "step 3 (ToDtype): shape [4611686018427387904] is larger than any memory",
+    );
+    refused(
         &[
             r#"{"op": "Raw", "dtype": "int8", "shape": [6]}"#,
             r#"{"op": "Reshape", "shape": [4, null]}"#,
