@@ -95,6 +95,11 @@ fn channels_that_do_not_fit_are_named() {
         "step 3 (Normalize): has 3 means, but the image has 1 channel after \
          Decode(mode=\"GRAY\")",
     );
+    let any = DECODE.replace("RGB", "UNCHANGED");
+    refused(
+        &[&any, TENSOR, NORMALIZE, r#"{"op": "ScaleShift", "scale": [1, 2, 3, 4], "shift": [0]}"#],
+        "step 4 (ScaleShift): numbers for 4 channels do not fit 3; give one, or one a channel",
+    );
     let pad =
         r#"{"op": "Pad", "padding": [1, 1, 1, 1], "fill": [1, 2, 3], "padding_mode": "constant"}"#;
     refused(
