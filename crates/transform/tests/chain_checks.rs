@@ -214,6 +214,25 @@ fn shapes_that_cannot_be_are_named() {
         "step 3 (RandomCrop): a crop of 5 x 5 does not fit into an image of 6 x 4 (width x \
          height); give pad_if_needed=True, or put Resize before it",
     );
+    let resize = |max_size: &str| {
+        format!(
+            r#"{{"op": "Resize", "size": [4], "interpolation": "bilinear", "max_size": {max_size}, "antialias": true}}"#
+        )
+    };
+    let flip = r#"{"op": "RandomHorizontalFlip", "p": 0.5}"#;
+    for resize in [resize("null"), resize("9")] {
+        refused(
+            &[DECODE, &resize, flip, random_crop],
+            "step 4 (RandomCrop): a crop of 5 x 5 does not fit into an image whose shorter side \
+             has at most 4; give pad_if_needed=True, or resize to more",
+        );
+    }
+    let fits = |padding: &str, needed: bool| {
+        let crop = random_crop.replace("null", padding).replace("false", &needed.to_string());
+        Chain::new(steps(&[DECODE, &resize("null"), &crop])).is_ok()
+    };
+    assert!(fits("null", true) && fits("[1, 0, 0, 0]", false) && fits("[0, 1, 0, 0]", false));
+    assert!(fits("[0, 0, 1, 1]", false));
     let pad = r#"{"op": "Pad", "padding": [6, 0, 0, 0], "fill": [0], "padding_mode": "reflect"}"#;
     refused(
         &[DECODE, crop, pad],
