@@ -152,6 +152,28 @@ def test_jax_gets_the_same_numbers(pictures: belady.Dataset) -> None:
             np.testing.assert_array_equal(np.asarray(labels), others.numpy())
 
 
+def test_jax_gets_bfloat16_where_torch_is_imported_too(pictures: belady.Dataset) -> None:
+    chain = [T.Decode(), T.CenterCrop(8), T.ToTensor("bfloat16"), T.ScaleShift(2)]
+    expected = batches(pictures, transform=chain)[0][0]
+    with belady.DataLoader(
+        pictures, batch_size=8, shuffle=True, transform=chain, device=jax.devices()[0]
+    ) as loader:
+        images, _ = next(iter(loader))
+    assert images.dtype == jax.numpy.bfloat16
+    np.testing.assert_array_equal(np.asarray(images.astype("float32")), expected.float().numpy())
+
+
+@pytest.mark.parametrize("collate_fn", [None, list])
+def test_a_memory_format_that_nothing_would_get_is_refused(
+    pictures: belady.Dataset, collate_fn: Any
+) -> None:
+    chain = [T.Decode(), T.CenterCrop(8), T.ToTensor("float32" if collate_fn else "uint8")]
+    with pytest.raises(ValueError, match="memory_format is for images that become floats on the device"):
+        belady.DataLoader(
+            pictures, transform=chain, collate_fn=collate_fn, device="cpu", memory_format="channels_last"
+        )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
