@@ -336,7 +336,7 @@ class Chain:
     def output(self) -> tuple[str | None, tuple[int, ...] | None]:
         """Dtype and shape of what comes out; None if that depends on the sample."""
     def run(self, data: Any, seed: int, epoch: int, sample: int) -> Array:
-        """Transforms a sample: anything with a buffer. Lets other threads run."""
+        """Transforms a sample: the bytes of anything with a buffer. Lets other threads run."""
     def run_array(
         self,
         data: Any,

@@ -111,6 +111,10 @@ impl Image {
             Some(&[height, width, channels @ 1..=4]) if height > 0 && width > 0 => {
                 Ok(Self { size: Some((width, height)), channels: Some(channels), ..unknown })
             }
+            // Grey, as Pillow's images of mode "L" come.
+            Some(&[height, width]) if height > 0 && width > 0 => {
+                Ok(Self { size: Some((width, height)), channels: Some(1), ..unknown })
+            }
             _ => Err(format!(
                 "works on images [height, width, channels], but an array of shape {shape:?} \
                  comes in"

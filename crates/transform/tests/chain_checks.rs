@@ -255,6 +255,9 @@ fn a_chain_behind_a_function_counts_from_the_first_step() {
         "step 3 (CenterCrop): works on images [height, width, channels], but an array of shape \
          [3, 40, 50] comes in"
     );
+    let grey = Output { dtype: Some(Dtype::Uint8), shape: Some(vec![40, 50]) };
+    let shape = Chain::after(&grey, 2, crop.clone()).unwrap().output().shape.clone();
+    assert_eq!(shape, Some(vec![4, 4, 1]));
     let unknown = Chain::after(&Output::default(), 2, crop).unwrap();
     assert_eq!(unknown.output().shape, None);
     assert_eq!(

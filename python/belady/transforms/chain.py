@@ -104,7 +104,7 @@ class _Segment:
             # So that it does not draw what the steps of another segment draw.
             seed = (draw.seed + self._first * _GOLDEN) % 2**64
             return self.chain.run(arrays.as_bytes(value), seed, draw.epoch, draw.sample)
-        except TypeError as error:
+        except (TypeError, BufferError) as error:
             raise StepError(f"step {self._first} returned {error}") from None
         except (BeladyError, ValueError) as error:
             raise StepError(self._renumbered(str(error))) from None

@@ -16,6 +16,7 @@ from torchvision.transforms import v2
 
 import belady
 from belady import transforms as T
+from belady.errors import StepError
 from support import make
 
 from .pictures import encoded, make_photos
@@ -124,6 +125,21 @@ def test_images_of_pillow_may_be_returned(images: belady.Dataset) -> None:
     made = T.Compose([T.Decode(), as_pillow, T.ToTensor("uint8", "HWC")])(images[0][0])
     expected = np.rot90(np.asarray(T.Compose([T.Decode()])(images[0][0])))
     assert np.array_equal(made.numpy(), expected)
+
+
+def test_grey_images_of_pillow_have_one_channel() -> None:
+    data = encoded(30, 20)
+    chain = [T.Decode(), lambda image: Image.fromarray(image).convert("L"), T.CenterCrop(8), T.ToTensor()]
+    expected = T.Compose([T.Decode("GRAY"), T.CenterCrop(8), T.ToTensor()])(data)
+    torch.testing.assert_close(T.Compose(chain)(data), expected, rtol=0, atol=1 / 255)
+
+
+def test_a_function_may_return_numbers_for_a_step_that_reads_bytes() -> None:
+    numbers = np.arange(6, dtype=np.int32)
+    made = T.Compose([lambda data: numbers, T.Raw("int32", (2, 3))])(b"")
+    assert made.tolist() == numbers.reshape(2, 3).tolist()
+    with pytest.raises(StepError, match="step 1 returned .* must lie without gaps"):
+        T.Compose([lambda data: memoryview(data)[::2], T.Raw("uint8")])(b"abcd")
 
 
 def test_a_function_may_come_first_and_return_bytes(tmp_path: Path) -> None:
