@@ -176,6 +176,21 @@ def test_torchvision_on_arrays_is_refused_since_it_does_nothing_there(images: be
         make(images, transform=[T.Decode(), v2.GaussianBlur(3), T.ToTensor()])
 
 
+@pytest.mark.parametrize("first", [Image.fromarray, v2.ToImage(), v2.Compose([v2.ToImage()])])
+def test_torchvision_behind_a_function_that_gives_what_it_takes(first: Any) -> None:
+    data = encoded(30, 20)
+    made = T.Compose([T.Decode(), first, v2.RandomHorizontalFlip(1.0), v2.PILToTensor(), v2.ToPureTensor()])(data)
+    expected = T.Compose([T.Decode(), T.RandomHorizontalFlip(1.0), T.ToTensor("uint8")])(data)
+    assert torch.equal(made, expected)
+
+
+def test_torchvision_behind_a_function_that_gives_arrays_is_refused(images: belady.Dataset) -> None:
+    chain = [T.Decode(), inverted, v2.GaussianBlur(3), T.ToTensor()]
+    with make(images, transform=chain) as loader:
+        with pytest.raises(belady.DecodeError, match=r"000\.jpg: step 3 \(GaussianBlur\).*behind ToTensor"):
+            next(iter(loader))
+
+
 def picky(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if image.shape[1] == 95:
         raise LookupError("not this one")
@@ -265,6 +280,9 @@ def test_orders_that_cannot_be_are_told_with_their_place(images: belady.Dataset)
         make(images, transform=[T.Decode(), same, T.ToTensor(), T.CenterCrop(8)])
     with pytest.raises(ValueError, match=r"step 2 \(Text\): it works on the bytes, so put it first"):
         make(images, transform=[T.Bytes(), T.Text()])
+    for first in (T.Bytes(), T.Text()):
+        with pytest.raises(ValueError, match=r"step 2 \(Decode\): .*leave (Bytes|Text) out"):
+            make(images, transform=[first, T.Decode(), T.CenterCrop(8), T.ToTensor()])
 
 
 def test_a_chain_with_functions_can_be_sent() -> None:
