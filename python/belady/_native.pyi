@@ -403,6 +403,8 @@ class Array:
     def address(self) -> int:
         """Of the first byte, to be compared with what `on_block` was told."""
     def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Array:
+        """One of the first axis, on the same memory."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __dlpack__(
         self,
