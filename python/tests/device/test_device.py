@@ -200,6 +200,21 @@ def test_a_gpu_that_is_not_there_is_told(pictures: belady.Dataset) -> None:
 
 
 @needs_gpu
+def test_memory_that_cannot_be_pinned_makes_no_kernel_fail() -> None:
+    from belady.device.onto_torch import pin_or_unpin
+
+    memory = torch.zeros(1 << 20, dtype=torch.uint8)
+    place = memory.data_ptr(), memory.numel()
+    pin_or_unpin(*place, True)
+    with pytest.warns(UserWarning, match="could not be pinned"):
+        pin_or_unpin(*place, True)
+    assert torch.ones(3, device="cuda").add(1).tolist() == [2, 2, 2]
+    for _ in range(2):
+        pin_or_unpin(*place, False)
+        assert torch.ones(3, device="cuda").add(1).tolist() == [2, 2, 2]
+
+
+@needs_gpu
 @pytest.mark.parametrize("chain", [T.imagenet_train(24), T.imagenet_eval(24, resize=30)])
 def test_images_that_a_gpu_decodes_look_the_same(pictures: belady.Dataset, chain: Any) -> None:
     expected = batches(pictures, transform=chain)
