@@ -13,6 +13,7 @@ mod cluster;
 pub mod conformance;
 pub mod desk;
 mod error;
+pub mod faulty;
 pub mod key;
 pub mod meet;
 pub mod memory;
