@@ -28,7 +28,7 @@ pub struct Pace {
     me: NodeId,
     nodes: Vec<Other>,
     /// Who is further behind is not waited for.
-    furthest: u64,
+    steps_per_epoch: u64,
     patience: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Pace {
     /// An epoch has so many steps. A consumer waits for others at most for `patience`.
     pub fn new(me: NodeId, nodes: u32, steps_per_epoch: u64, patience: Duration) -> Self {
         let nodes = vec![Other::default(); nodes as usize];
-        Self { me, nodes, furthest: steps_per_epoch.max(1), patience }
+        Self { me, nodes, steps_per_epoch: steps_per_epoch.max(1), patience }
     }
 
     /// A node has loaded its first `steps` steps. Notices may come late or twice. Whether this is
@@ -58,7 +58,7 @@ impl Pace {
         starved: Duration,
         is_up: impl Fn(NodeId) -> bool,
     ) -> bool {
-        let (me, furthest) = (self.me, self.furthest);
+        let (me, furthest) = (self.me, self.steps_per_epoch);
         let behind = |node: NodeId, other: &Other| {
             node != me
                 && other.loaded <= step
@@ -73,6 +73,19 @@ impl Pace {
             return true;
         }
         !(0..).zip(&self.nodes).any(|(node, other)| behind(node, other))
+    }
+
+    /// Whether what caches hold for an epoch may be asked for, of which the consumer has been waiting
+    /// for a batch for so long: when all have loaded the epoch before. Until then a copy may be there for
+    /// one who needs it earlier, and a last use would take it from him.
+    pub fn may_begin(
+        &mut self,
+        epoch: u32,
+        starved: Duration,
+        is_up: impl Fn(NodeId) -> bool,
+    ) -> bool {
+        let first = u64::from(epoch) * self.steps_per_epoch;
+        first == 0 || self.may_end(first - 1, starved, is_up)
     }
 
     /// Whether somebody is not waited for any more: what he was to bring is not waited for either.
