@@ -8,7 +8,11 @@
 //! while. In a run without faults it never does, and the policy may count on copies that nobody has
 //! claimed anew.
 //!
-//! One byte a sample: epochs are told apart as long as fewer than 128 of them are at hand.
+//! A put may overtake what should have come before it: a plan may let a copy go in one step and put the
+//! same sample there in a later one, and the put comes from another node. So letting go says in which
+//! epoch it is meant ([`Claims::may_go`]).
+//!
+//! One byte a sample: epochs are told apart as long as fewer than 63 of them are at hand.
 
 use std::collections::VecDeque;
 
@@ -16,11 +20,15 @@ use crate::SampleId;
 
 /// Nobody counts on it.
 const FREE: u8 = 0;
+/// It was put here, and not used since.
+const PUT: u8 = 0x80;
+/// So many epochs have a stamp of their own.
+const STAMPS: u32 = 127;
 
 /// The claims on one tier.
 #[derive(Clone, Debug)]
 pub struct Claims {
-    /// By sample: [`FREE`], or the last epoch that counts on it.
+    /// By sample: [`FREE`], or the last epoch that counts on it, perhaps with [`PUT`].
     until: Vec<u8>,
     /// May name samples that were claimed again.
     released: VecDeque<SampleId>,
@@ -29,13 +37,13 @@ pub struct Claims {
 }
 
 fn stamp(epoch: u32) -> u8 {
-    (epoch % 255) as u8 + 1
+    (epoch % STAMPS) as u8 + 1
 }
 
 /// Whether a stamped epoch is before another.
 fn is_before(stamped: u8, epoch: u32) -> bool {
-    let distance = (255 + i32::from(stamp(epoch)) - i32::from(stamped)) % 255;
-    distance != 0 && distance < 128
+    let distance = (STAMPS + u32::from(stamp(epoch)) - u32::from(stamped & !PUT)) % STAMPS;
+    distance != 0 && distance <= STAMPS / 2
 }
 
 impl Claims {
@@ -43,11 +51,20 @@ impl Claims {
         Self { until: vec![FREE; samples as usize], released: VecDeque::new(), hand: (0, 0) }
     }
 
-    /// The sample waits here for an epoch: it was put here, or its user of the epoch before leaves it.
-    pub fn claim(&mut self, sample: SampleId, epoch: u32) {
+    /// An epoch puts the sample here, to wait for the next one.
+    pub fn put(&mut self, sample: SampleId, epoch: u32) {
+        self.claim(sample, epoch + 1, PUT);
+    }
+
+    /// An epoch uses the sample and leaves it here for the next one.
+    pub fn stays(&mut self, sample: SampleId, epoch: u32) {
+        self.claim(sample, epoch + 1, 0);
+    }
+
+    fn claim(&mut self, sample: SampleId, epoch: u32, how: u8) {
         let until = &mut self.until[sample as usize];
         if *until == FREE || is_before(*until, epoch) {
-            *until = stamp(epoch);
+            *until = stamp(epoch) | how;
         }
     }
 
@@ -55,10 +72,16 @@ impl Claims {
     /// later epoch.
     pub fn release(&mut self, sample: SampleId, epoch: u32) {
         let until = &mut self.until[sample as usize];
-        if *until != FREE && (*until == stamp(epoch) || is_before(*until, epoch)) {
+        if *until != FREE && (*until & !PUT == stamp(epoch) || is_before(*until, epoch)) {
             *until = FREE;
             self.released.push_back(sample);
         }
+    }
+
+    /// Whether a copy that is let go in an epoch may go: not if it was put here in that epoch, which the
+    /// plan does afterwards.
+    pub fn may_go(&self, sample: SampleId, epoch: u32) -> bool {
+        self.until[sample as usize] != stamp(epoch + 1) | PUT
     }
 
     /// The sample is not here any more.
@@ -103,12 +126,12 @@ mod tests {
     fn what_is_released_goes_first_and_what_nobody_came_for_goes_when_its_epoch_is_over() {
         let mut claims = Claims::new(4);
         for sample in 0..4 {
-            claims.claim(sample, 1);
+            claims.put(sample, 0);
         }
         assert_eq!(claims.released(|_| true), None);
         assert_eq!(claims.forgotten(1, |_| true), None, "all wait for epoch 1");
         claims.release(2, 1);
-        claims.claim(3, 2);
+        claims.stays(3, 1);
         assert_eq!(claims.released(|_| true), Some(2));
         claims.gone(2);
         assert_eq!(claims.forgotten(2, |sample| sample != 2), Some(0));
@@ -120,13 +143,24 @@ mod tests {
     #[test]
     fn a_request_that_comes_late_does_not_release_what_waits_for_the_next_epoch() {
         let mut claims = Claims::new(1);
-        claims.claim(0, 1);
+        claims.put(0, 0);
         claims.release(0, 1);
-        claims.claim(0, 2);
+        claims.put(0, 1);
         claims.release(0, 1);
         assert_eq!(claims.released(|_| true), None);
         claims.release(0, 2);
         assert_eq!(claims.released(|_| true), Some(0));
+    }
+
+    #[test]
+    fn a_put_that_overtakes_the_end_of_an_older_copy_stays() {
+        let mut claims = Claims::new(1);
+        claims.stays(0, 0);
+        assert!(claims.may_go(0, 1));
+        claims.put(0, 1);
+        assert!(!claims.may_go(0, 1) && claims.may_go(0, 2));
+        claims.stays(0, 2);
+        assert!(claims.may_go(0, 2), "a copy that this epoch has left may go in this epoch");
     }
 
     proptest! {
@@ -142,7 +176,7 @@ mod tests {
                 let until = &mut naive[sample as usize];
                 match event {
                     0 => {
-                        claims.claim(sample, epoch + 1);
+                        claims.put(sample, epoch);
                         *until = (*until).max(Some(epoch + 1));
                     }
                     1 => {
@@ -168,7 +202,7 @@ mod tests {
                 }
                 // What is found in a run goes long before the byte turns over.
                 for sample in 0..5 {
-                    if naive[sample as usize].is_some_and(|until| until + 100 < epoch) {
+                    if naive[sample as usize].is_some_and(|until| until + 50 < epoch) {
                         claims.gone(sample);
                         naive[sample as usize] = None;
                     }

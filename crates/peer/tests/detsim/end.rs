@@ -116,6 +116,7 @@ impl World {
     }
 
     fn let_go(&mut self, id: NodeId, batch: &Batch) {
+        let epoch = step_of(&self.scenario, batch.step).epoch;
         let node = &mut self.nodes[id as usize];
         for item in &batch.items {
             if let Place::Local(tier) = item.from
@@ -126,7 +127,9 @@ impl World {
             }
         }
         for evict in &batch.evictions {
-            if let Some(shelf) = node.shelf(evict.tier) {
+            if let Some(shelf) = node.shelf(evict.tier)
+                && shelf.claims.may_go(evict.sample, epoch)
+            {
                 shelf.evict(evict.sample);
             }
         }
@@ -141,7 +144,7 @@ impl World {
         let Parcel { sample, tier, epoch, size, bytes } = *parcel;
         let now = self.now;
         let Some(shelf) = self.nodes[id as usize].shelf(tier) else { return Taken::Refused };
-        shelf.put(sample, size, bytes, epoch + 1, done, now)
+        shelf.put(sample, size, bytes, epoch, done, now)
     }
 }
 

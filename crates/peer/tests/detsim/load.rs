@@ -112,7 +112,7 @@ impl World {
                     } else if ask.last_use {
                         shelf.claims.release(ask.sample, epoch);
                     } else if !waits {
-                        shelf.claims.claim(ask.sample, epoch + 1);
+                        shelf.claims.stays(ask.sample, epoch);
                     }
                 }
                 Reply::Here(bytes)

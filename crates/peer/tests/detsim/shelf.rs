@@ -42,7 +42,7 @@ impl Shelf {
         self.held.get(&sample).map(|&(_, bytes)| bytes)
     }
 
-    /// Puts a sample in to wait for an epoch; `done` epochs are behind all.
+    /// An epoch puts a sample in; `done` epochs are behind all.
     pub fn put(
         &mut self,
         sample: SampleId,
@@ -68,7 +68,7 @@ impl Shelf {
             self.held.insert(sample, (size, bytes));
         }
         assert!(self.used <= self.capacity, "a quota is exceeded");
-        self.claims.claim(sample, epoch);
+        self.claims.put(sample, epoch);
         Taken::Stored
     }
 
