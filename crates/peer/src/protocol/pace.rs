@@ -39,8 +39,8 @@ impl Pace {
         Self { me, nodes, steps_per_epoch: steps_per_epoch.max(1), patience }
     }
 
-    /// A node has loaded its first `steps` steps. Notices may come late or twice. Whether this is
-    /// new: a step may be able to end now.
+    /// A node has loaded its first `steps` steps; this one is told of itself too. Notices may come late
+    /// or twice. Whether this is new: a step may be able to end now.
     pub fn told(&mut self, node: NodeId, steps: u64) -> bool {
         let other = &mut self.nodes[node as usize];
         let new = steps > other.loaded;
@@ -76,8 +76,8 @@ impl Pace {
     }
 
     /// Whether what caches hold for an epoch may be asked for, of which the consumer has been waiting
-    /// for a batch for so long: when all have loaded the epoch before. Until then a copy may be there for
-    /// one who needs it earlier, and a last use would take it from him.
+    /// for a batch for so long: when all have loaded the epoch before, this node included. Until then a
+    /// copy may be there for one who needs it earlier, and a last use would take it from him.
     pub fn may_begin(
         &mut self,
         epoch: u32,
@@ -85,7 +85,7 @@ impl Pace {
         is_up: impl Fn(NodeId) -> bool,
     ) -> bool {
         let first = u64::from(epoch) * self.steps_per_epoch;
-        first == 0 || self.may_end(first - 1, starved, is_up)
+        first == 0 || self.loaded(self.me) >= first && self.may_end(first - 1, starved, is_up)
     }
 
     /// Whether somebody is not waited for any more: what he was to bring is not waited for either.
@@ -123,6 +123,17 @@ mod tests {
         assert!(pace.has_given_up() && pace.may_end(1, NOT, |_| true));
         pace.told(1, 1);
         assert!(!pace.has_given_up() && !pace.may_end(1, NOT, |_| true));
+    }
+
+    #[test]
+    fn an_epoch_begins_when_all_have_loaded_the_one_before() {
+        let mut pace = Pace::new(0, 2, 10, LONG);
+        assert!(pace.may_begin(0, NOT, |_| true) && !pace.may_begin(1, NOT, |_| true));
+        pace.told(0, 10);
+        assert!(!pace.may_begin(1, NOT, |_| true) && pace.may_begin(1, NOT, |_| false));
+        pace.told(1, 10);
+        assert!(pace.may_begin(1, NOT, |_| true));
+        assert!(!pace.may_begin(3, NOT, |_| true), "two epochs ahead of itself");
     }
 
     #[test]

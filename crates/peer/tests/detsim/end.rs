@@ -18,6 +18,7 @@ impl World {
             let node = &mut self.nodes[id as usize];
             node.let_go += 1;
             let mut batch = node.ring[at].clone();
+            batch.let_go_at = self.now;
             self.let_go(id, &batch);
             if self.scenario.policy == PolicyKind::Belady {
                 heal(id, &mut batch);
@@ -26,8 +27,8 @@ impl World {
         }
         while self.nodes[id as usize].ended < self.nodes[id as usize].let_go {
             let step = self.nodes[id as usize].ended;
-            let starved = self.nodes[id as usize].starved(step, self.now);
             let mut batch = self.batch(id, step).clone();
+            let starved = self.nodes[id as usize].starved(step, batch.let_go_at, self.now);
             let ended = self.keep(id, &mut batch, starved);
             *self.batch(id, step) = batch;
             if !ended {
@@ -41,12 +42,13 @@ impl World {
 
     /// The place in the ring of a step that may end.
     fn may_end(&mut self, id: NodeId, step: u64) -> Option<usize> {
-        let starved = self.nodes[id as usize].starved(step, self.now);
         let node = &mut self.nodes[id as usize];
         let at = node.ring.iter().position(|batch| batch.step == step)?;
         if !node.ring[at].is_loaded() {
             return None;
         }
+        let loaded_at = *node.ring[at].loaded_at.get_or_insert(self.now);
+        let starved = node.starved(step, loaded_at, self.now);
         let health = &node.health;
         if !node.pace.may_end(step, starved, |other| health.is_up(other)) {
             self.wake_when_starved(id);
@@ -57,8 +59,8 @@ impl World {
     }
 
     pub fn wake_when_starved(&mut self, id: NodeId) {
-        if let Consumer::Waiting { since } = self.nodes[id as usize].consumer {
-            self.wake(id, since + PATIENCE);
+        if let Consumer::Waiting { .. } = self.nodes[id as usize].consumer {
+            self.wake(id, self.now + PATIENCE / 20);
         }
     }
 
@@ -68,6 +70,7 @@ impl World {
         let ahead = node.ring.iter().filter(|batch| batch.step >= let_go);
         let loaded = ahead.take_while(|batch| batch.is_loaded()).count() as u64;
         node.herald.loaded(let_go + loaded);
+        node.pace.told(id, let_go + loaded);
     }
 
     /// Epochs are done when their last step has ended and nothing of them waits.

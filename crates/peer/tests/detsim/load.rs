@@ -17,7 +17,7 @@ impl World {
             if node.ring.len() as u64 >= self.scenario.ring[id as usize] || node.next >= steps {
                 return;
             }
-            let batch = node.decide(&self.scenario);
+            let batch = node.decide(&self.scenario, self.now);
             node.next += 1;
             let (step, count) = (batch.step, batch.items.len());
             let epoch = step_of(&self.scenario, step).epoch as usize;
@@ -38,8 +38,9 @@ impl World {
     /// Whether what caches hold for the epoch of a step may be asked for.
     fn has_begun(&mut self, id: NodeId, step: u64) -> bool {
         let epoch = step_of(&self.scenario, step).epoch;
-        let starved = self.nodes[id as usize].starved(step, self.now);
+        let staged_at = self.batch(id, step).staged_at;
         let node = &mut self.nodes[id as usize];
+        let starved = node.starved(step, staged_at, self.now);
         let health = &node.health;
         node.pace.may_begin(epoch, starved, |other| health.is_up(other))
     }
@@ -125,16 +126,20 @@ impl World {
     /// Some items of a batch were answered, by a peer or by this node itself.
     pub fn answered(&mut self, id: NodeId, step: u64, items: &[usize], replies: Vec<Reply>) {
         let node = &self.nodes[id as usize];
-        let starved = node.starved(step, self.now);
         let patience =
             Patience(if node.pace.has_given_up() { std::time::Duration::ZERO } else { PATIENCE });
         let (mut missing, mut again, mut pause) = (vec![], vec![], None);
         for (&at, reply) in items.iter().zip(replies) {
-            let now_asked = {
+            let now = self.now;
+            let (asked, since) = {
                 let item = self.item(id, step, at);
+                if item.asked == 0 {
+                    item.since = now;
+                }
                 item.asked += 1;
-                item.asked
+                (item.asked, item.since)
             };
+            let starved = self.nodes[id as usize].starved(step, since, now);
             let answer = match reply {
                 Reply::Here(bytes) if bytes.add_up() => {
                     self.arrived(id, step, at, bytes);
@@ -144,7 +149,7 @@ impl World {
                 Reply::Here(_) | Reply::NotHere => Answer::NotHere,
                 Reply::NotYet => Answer::NotYet,
             };
-            match patience.after(answer, now_asked, starved) {
+            match patience.after(answer, asked, starved) {
                 Next::AskAgain(after) => {
                     pause = pause.max(Some(after));
                     again.push(at);

@@ -31,6 +31,8 @@ pub struct Item {
     pub from: Place,
     pub last_use: bool,
     pub asked: u32,
+    /// When it was asked for first.
+    pub since: Duration,
     /// It was not where it should have been.
     pub missed: bool,
     pub bytes: Option<Bytes>,
@@ -44,6 +46,10 @@ pub struct Batch {
     pub evictions: Vec<Evict>,
     /// Of `keeps` and what else is to be put somewhere: what has found its place.
     pub kept: usize,
+    pub staged_at: Duration,
+    /// When it was found to be loaded, and when it was let go.
+    pub loaded_at: Option<Duration>,
+    pub let_go_at: Duration,
 }
 
 impl Batch {
@@ -110,6 +116,8 @@ impl Node {
         let iterations = u64::from(scenario.job.stream.iterations());
         let mut herald = Herald::new(nodes);
         herald.loaded(first);
+        let mut pace = Pace::new(id, nodes, iterations, PATIENCE);
+        pace.told(id, first);
         let mut ledger = Ledger::new(nodes);
         let done = (first / iterations) as u32;
         if let Some(epoch) = done.checked_sub(1) {
@@ -127,7 +135,7 @@ impl Node {
             shelves,
             health: Health::new(nodes),
             ledger,
-            pace: Pace::new(id, nodes, iterations, PATIENCE),
+            pace,
             herald,
             outbox: Outbox::new(nodes, scenario.outbox, OUTBOX_PATIENCE),
             ring: VecDeque::new(),
@@ -158,10 +166,14 @@ impl Node {
         self.ledger.all_done(|node| node == self.id || self.health.is_up(node))
     }
 
-    /// How long the consumer has been waiting for a step.
-    pub fn starved(&self, step: u64, now: Duration) -> Duration {
+    /// How long the consumer has been waiting for a step on account of something that has been the
+    /// matter since then: neither the time in which it had something to do counts, nor that in which it
+    /// waited for something else.
+    pub fn starved(&self, step: u64, matter: Duration, now: Duration) -> Duration {
         match self.consumer {
-            Consumer::Waiting { since } if self.consuming == step => now.saturating_sub(since),
+            Consumer::Waiting { since } if self.consuming == step => {
+                now.saturating_sub(since.max(matter))
+            }
             _ => Duration::ZERO,
         }
     }
@@ -175,7 +187,7 @@ impl Node {
     }
 
     /// Asks the policy about the next batch: where its samples come from and what it leaves.
-    pub fn decide(&mut self, scenario: &Scenario) -> Batch {
+    pub fn decide(&mut self, scenario: &Scenario, now: Duration) -> Batch {
         let number = self.next;
         let step = step_of(scenario, number);
         while self.begun <= step.epoch {
@@ -201,12 +213,15 @@ impl Node {
                 from: load.from,
                 last_use: load.last_use,
                 asked: 0,
+                since: Duration::ZERO,
                 missed: false,
                 bytes: None,
             });
         }
         let evictions = actions.evictions;
-        Batch { step: number, items, keeps, evictions, kept: 0 }
+        let (loaded_at, let_go_at) = (None, Duration::ZERO);
+        let step = number;
+        Batch { step, items, keeps, evictions, kept: 0, staged_at: now, loaded_at, let_go_at }
     }
 }
 

@@ -407,8 +407,9 @@ impl World {
         }
         let wait = self.now.saturating_sub(since);
         self.outcome.longest_wait = self.outcome.longest_wait.max(wait);
-        // Patience, then a question that was under way and another one, then the source.
-        let bound = PATIENCE + 2 * DEADLINE + MARGIN + self.longest_backlog;
+        // Patience for the epoch to begin, for a sample that may come, for others to load the step, and
+        // for room in the outbox; a question that was under way, and another one; then the source.
+        let bound = 4 * PATIENCE + 2 * DEADLINE + MARGIN + self.longest_backlog;
         if wait > bound {
             self.fail(&format!("rank {node} has waited {wait:?} for a batch, more than {bound:?}"));
         }
