@@ -68,9 +68,14 @@ impl<T: Clone> Outbox<T> {
         Self { lines, limit, bytes: 0, patience }
     }
 
+    /// Whether a parcel of that size would be taken in.
+    pub fn has_room(&self, size: u64) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(size) <= self.limit
+    }
+
     /// Puts a parcel into the line of its peer, or gives it back if there is no room.
     pub fn add(&mut self, peer: NodeId, parcel: Parcel<T>, now: Duration) -> Result<(), Parcel<T>> {
-        if self.bytes > 0 && self.bytes.saturating_add(parcel.size) > self.limit {
+        if !self.has_room(parcel.size) {
             return Err(parcel);
         }
         self.bytes += parcel.size;

@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use crate::NodeId;
+use crate::protocol::seek::Patience;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
@@ -28,7 +29,7 @@ pub struct Pace {
     me: NodeId,
     nodes: Vec<Other>,
     /// Who is further behind is not waited for.
-    steps_per_epoch: u64,
+    furthest: u64,
     patience: Duration,
 }
 
@@ -36,7 +37,12 @@ impl Pace {
     /// An epoch has so many steps. A consumer waits for others at most for `patience`.
     pub fn new(me: NodeId, nodes: u32, steps_per_epoch: u64, patience: Duration) -> Self {
         let nodes = vec![Other::default(); nodes as usize];
-        Self { me, nodes, steps_per_epoch: steps_per_epoch.max(1), patience }
+        Self { me, nodes, furthest: steps_per_epoch.max(1), patience }
+    }
+
+    /// An epoch that begins has so many steps.
+    pub fn set_epoch(&mut self, steps: u64) {
+        self.furthest = steps.max(1);
     }
 
     /// A node has loaded its first `steps` steps; this one is told of itself too. Notices may come late
@@ -51,14 +57,14 @@ impl Pace {
     }
 
     /// Whether a step, counted from 0, that is loaded here may end. `starved`: how long the consumer
-    /// has been waiting for it; zero while it has something to do.
+    /// has been waiting for it since it was loaded; zero while it has something to do.
     pub fn may_end(
         &mut self,
         step: u64,
         starved: Duration,
         is_up: impl Fn(NodeId) -> bool,
     ) -> bool {
-        let (me, furthest) = (self.me, self.steps_per_epoch);
+        let (me, furthest) = (self.me, self.furthest);
         let behind = |node: NodeId, other: &Other| {
             node != me
                 && other.loaded <= step
@@ -75,22 +81,28 @@ impl Pace {
         !(0..).zip(&self.nodes).any(|(node, other)| behind(node, other))
     }
 
-    /// Whether what caches hold for an epoch may be asked for, of which the consumer has been waiting
-    /// for a batch for so long: when all have loaded the epoch before, this node included. Until then a
-    /// copy may be there for one who needs it earlier, and a last use would take it from him.
+    /// Whether what caches hold for an epoch may be asked for, whose first step is this one: when all
+    /// have loaded the epoch before, this node included. Until then a copy may be there for one who needs
+    /// it earlier, and a last use would take it from him. `starved`: how long the consumer has been waiting
+    /// for a batch on account of this.
     pub fn may_begin(
         &mut self,
-        epoch: u32,
+        first: u64,
         starved: Duration,
         is_up: impl Fn(NodeId) -> bool,
     ) -> bool {
-        let first = u64::from(epoch) * self.steps_per_epoch;
         first == 0 || self.loaded(self.me) >= first && self.may_end(first - 1, starved, is_up)
     }
 
-    /// Whether somebody is not waited for any more: what he was to bring is not waited for either.
+    /// Whether somebody is not waited for any more.
     pub fn has_given_up(&self) -> bool {
         self.nodes.iter().any(|other| other.given_up)
+    }
+
+    /// How long a consumer waits for a sample that may still come: hardly at all if one who may be the
+    /// one to bring it is not waited for any more; what others bring is under way.
+    pub fn patience(&self) -> Patience {
+        Patience(if self.has_given_up() { self.patience / 20 } else { self.patience })
     }
 
     /// Steps that a node has loaded, as far as it has told.
@@ -128,12 +140,12 @@ mod tests {
     #[test]
     fn an_epoch_begins_when_all_have_loaded_the_one_before() {
         let mut pace = Pace::new(0, 2, 10, LONG);
-        assert!(pace.may_begin(0, NOT, |_| true) && !pace.may_begin(1, NOT, |_| true));
+        assert!(pace.may_begin(0, NOT, |_| true) && !pace.may_begin(10, NOT, |_| true));
         pace.told(0, 10);
-        assert!(!pace.may_begin(1, NOT, |_| true) && pace.may_begin(1, NOT, |_| false));
+        assert!(!pace.may_begin(10, NOT, |_| true) && pace.may_begin(10, NOT, |_| false));
         pace.told(1, 10);
-        assert!(pace.may_begin(1, NOT, |_| true));
-        assert!(!pace.may_begin(3, NOT, |_| true), "two epochs ahead of itself");
+        assert!(pace.may_begin(10, NOT, |_| true));
+        assert!(!pace.may_begin(30, NOT, |_| true), "two epochs ahead of itself");
     }
 
     #[test]

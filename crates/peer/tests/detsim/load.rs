@@ -1,12 +1,12 @@
 //! Staging and loading: from the policy's answer to a batch that is there.
 
 use belady_control::policy::{NodeId, Place};
-use belady_peer::protocol::seek::{Next, Patience};
+use belady_peer::protocol::seek::Next;
 use belady_peer::protocol::serving::{Say, say};
 use belady_peer::{Answer, Ask};
 
 use crate::message::{Bytes, Call, Message, Reply};
-use crate::node::{PATIENCE, step_of};
+use crate::node::step_of;
 use crate::world::{Happening, World};
 
 impl World {
@@ -37,12 +37,13 @@ impl World {
 
     /// Whether what caches hold for the epoch of a step may be asked for.
     fn has_begun(&mut self, id: NodeId, step: u64) -> bool {
-        let epoch = step_of(&self.scenario, step).epoch;
+        let iterations = u64::from(self.scenario.job.stream.iterations());
+        let first = step / iterations * iterations;
         let staged_at = self.batch(id, step).staged_at;
         let node = &mut self.nodes[id as usize];
         let starved = node.starved(step, staged_at, self.now);
         let health = &node.health;
-        node.pace.may_begin(epoch, starved, |other| health.is_up(other))
+        node.pace.may_begin(first, starved, |other| health.is_up(other))
     }
 
     /// Sets out for items of a batch.
@@ -125,9 +126,7 @@ impl World {
 
     /// Some items of a batch were answered, by a peer or by this node itself.
     pub fn answered(&mut self, id: NodeId, step: u64, items: &[usize], replies: Vec<Reply>) {
-        let node = &self.nodes[id as usize];
-        let patience =
-            Patience(if node.pace.has_given_up() { std::time::Duration::ZERO } else { PATIENCE });
+        let patience = self.nodes[id as usize].pace.patience();
         let (mut missing, mut again, mut pause) = (vec![], vec![], None);
         for (&at, reply) in items.iter().zip(replies) {
             let now = self.now;

@@ -1,6 +1,6 @@
 //! Virtual time, the network, the source, the consumers.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use belady_control::policy::NodeId;
@@ -27,12 +27,9 @@ pub enum Happening {
         life: u32,
         call: u64,
     },
-    /// The source has given these items of a batch.
+    /// The source has given a node what it asked for first.
     Read {
         node: NodeId,
-        life: u32,
-        step: u64,
-        items: Vec<usize>,
     },
     /// It is time to ask for these once more.
     AskAgain {
@@ -59,6 +56,15 @@ pub enum Happening {
         to: NodeId,
     },
     SourceRecovers,
+}
+
+/// A sample that is wanted of the source.
+#[derive(Clone, Copy)]
+struct Read {
+    life: u32,
+    step: u64,
+    item: usize,
+    since: Duration,
 }
 
 struct Entry {
@@ -113,9 +119,10 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// Links that are cut, by `from * nodes + to`.
     cut: Vec<bool>,
-    source_free_at: Duration,
+    /// By node: what it wants of the source.
+    reads: Vec<VecDeque<Read>>,
     slow_source: bool,
-    longest_backlog: Duration,
+    longest_read: Duration,
     /// Steps that each consumer has finished.
     finished: Vec<u64>,
     pub outcome: Outcome,
@@ -131,9 +138,9 @@ impl World {
             numbers: 0,
             nodes: vec![],
             cut: vec![false; (count * count) as usize],
-            source_free_at: Duration::ZERO,
+            reads: vec![VecDeque::new(); count as usize],
             slow_source: false,
-            longest_backlog: Duration::ZERO,
+            longest_read: Duration::ZERO,
             finished: vec![0; count as usize],
             outcome: Outcome::default(),
             scenario,
@@ -218,13 +225,7 @@ impl World {
                 self.call_failed(node, call);
                 self.advance(node);
             }
-            Happening::Read { node, life, step, items } if self.lives(node, life) => {
-                for item in items {
-                    let item = self.item(node, step, item);
-                    item.bytes = Some(Bytes::of(item.sample));
-                }
-                self.advance(node);
-            }
+            Happening::Read { node } => self.served(node),
             Happening::AskAgain { node, life, step, items } if self.lives(node, life) => {
                 self.seek(node, step, items);
                 self.advance(node);
@@ -269,20 +270,42 @@ impl World {
 
     // The source.
 
-    /// Reads items of a batch, one after another with everybody else's.
+    /// Reads items of a batch.
     pub fn read_source(&mut self, node: NodeId, step: u64, items: Vec<usize>) {
         if items.is_empty() {
             return;
         }
-        let slow = if self.slow_source { SLOW } else { 1 };
-        let spent = self.scenario.source * slow * items.len() as u32;
-        self.source_free_at = self.source_free_at.max(self.now) + spent;
-        let at = self.source_free_at;
-        self.longest_backlog = self.longest_backlog.max(at.saturating_sub(self.now));
         let epoch = step_of(&self.scenario, step).epoch as usize;
         self.outcome.source_reads[epoch] += items.len() as u64;
+        let idle = self.reads.iter().all(VecDeque::is_empty);
         let life = self.nodes[node as usize].life;
-        self.schedule(at, Happening::Read { node, life, step, items });
+        for item in items {
+            self.reads[node as usize].push_back(Read { life, step, item, since: self.now });
+        }
+        if idle {
+            self.schedule(self.now + self.source_time(), Happening::Read { node });
+        }
+    }
+
+    fn source_time(&self) -> Duration {
+        self.scenario.source * if self.slow_source { SLOW } else { 1 }
+    }
+
+    /// The source has served a node, and turns to the next that wants something.
+    fn served(&mut self, node: NodeId) {
+        if let Some(Read { life, step, item, since }) = self.reads[node as usize].pop_front() {
+            self.longest_read = self.longest_read.max(self.now.saturating_sub(since));
+            if self.lives(node, life) {
+                let item = self.item(node, step, item);
+                item.bytes = Some(Bytes::of(item.sample));
+                self.advance(node);
+            }
+        }
+        let count = self.nodes.len() as NodeId;
+        let mut others = (1..=count).map(|after| (node + after) % count);
+        if let Some(node) = others.find(|&other| !self.reads[other as usize].is_empty()) {
+            self.schedule(self.now + self.source_time(), Happening::Read { node });
+        }
     }
 
     // The network.
@@ -409,7 +432,7 @@ impl World {
         self.outcome.longest_wait = self.outcome.longest_wait.max(wait);
         // Patience for the epoch to begin, for a sample that may come, for others to load the step, and
         // for room in the outbox; a question that was under way, and another one; then the source.
-        let bound = 4 * PATIENCE + 2 * DEADLINE + MARGIN + self.longest_backlog;
+        let bound = 4 * PATIENCE + 2 * DEADLINE + MARGIN + self.longest_read;
         if wait > bound {
             self.fail(&format!("rank {node} has waited {wait:?} for a batch, more than {bound:?}"));
         }
