@@ -231,7 +231,10 @@ impl World {
                 self.advance(node);
             }
             Happening::Computed { node, life } if self.lives(node, life) => self.computed(node),
-            Happening::Wake { node, life } if self.lives(node, life) => {
+            Happening::Wake { node, life }
+                if self.lives(node, life)
+                    && self.nodes[node as usize].wakes_at == Some(self.now) =>
+            {
                 self.nodes[node as usize].wakes_at = None;
                 self.advance(node);
             }
