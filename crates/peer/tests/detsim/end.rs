@@ -140,7 +140,8 @@ impl World {
 
     /// Puts a sample into a tier of a node.
     pub fn put(&mut self, id: NodeId, parcel: &Parcel<crate::message::Bytes>) -> Taken {
-        if self.dice.once_in(self.scenario.trouble.bad_tier) {
+        let trouble = self.trouble();
+        if self.dice.once_in(trouble.bad_tier) {
             return self.dice.one_of(&[Taken::NoRoom, Taken::Refused]);
         }
         let done = self.nodes[id as usize].all_done();

@@ -30,6 +30,11 @@ impl World {
 
     /// Sets out for items of batches that have waited for the epoch to begin.
     pub fn set_out(&mut self, id: NodeId) {
+        let steps = self.nodes[id as usize].not_begun.iter().map(|&(step, _)| step);
+        let Some(first) = steps.min() else { return };
+        if !self.has_begun(id, first) {
+            return self.wake_when_starved(id);
+        }
         for (step, items) in std::mem::take(&mut self.nodes[id as usize].not_begun) {
             self.seek(id, step, items);
         }
@@ -95,7 +100,8 @@ impl World {
             (item.sample, item.last_use)
         };
         let epoch = step_of(&self.scenario, step).epoch;
-        if self.dice.once_in(self.scenario.trouble.bad_tier) {
+        let trouble = self.trouble();
+        if self.dice.once_in(trouble.bad_tier) {
             let shelf = self.dice.between(0, self.nodes[id as usize].shelves.len() as u64 - 1);
             self.nodes[id as usize].shelves[shelf as usize].go_bad(&mut self.dice);
         }

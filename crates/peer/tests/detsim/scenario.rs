@@ -33,11 +33,17 @@ pub struct Trouble {
     pub bad_tier: u64,
     /// Crashes, cut links, and times in which the source is slow, over the run.
     pub incidents: u64,
+    /// It is over when all consumers have come to this epoch.
+    pub epochs: u32,
 }
 
 impl Trouble {
-    pub const NONE: Self = Self { lost: 0, doubled: 0, garbled: 0, bad_tier: 0, incidents: 0 };
+    pub const NONE: Self =
+        Self { lost: 0, doubled: 0, garbled: 0, bad_tier: 0, incidents: 0, epochs: 0 };
 }
+
+/// Bytes of the largest sample.
+pub const LARGEST: u64 = 140;
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -108,7 +114,9 @@ impl Scenario {
             Sizes::Equal { bytes: 100, samples }
         } else {
             let mut of_each = dice.clone();
-            Sizes::from_bytes((0..samples).map(|_| of_each.between(60, 140)).collect::<Vec<_>>())
+            Sizes::from_bytes(
+                (0..samples).map(|_| of_each.between(60, LARGEST)).collect::<Vec<_>>(),
+            )
         };
         let total = sizes.total().0;
         let percent = if fits { 102 } else { dice.between(20, 130) };
@@ -118,6 +126,9 @@ impl Scenario {
             1 => vec![each / 3, each - each / 3],
             _ => vec![each - each / 4, each / 4],
         };
+        // So few samples do not fill a tier to its brim.
+        let brim = if fits { 2 * LARGEST } else { 0 };
+        let capacities: Vec<_> = capacities.iter().map(|capacity| capacity + brim).collect();
         let order = dice.one_of(&[true, false]);
         let order = if order { Order::Torch } else { Order::Permutation };
         let config = StreamConfig {
@@ -157,5 +168,12 @@ impl Scenario {
             outbox,
             trouble,
         }
+    }
+
+    /// The same with more epochs.
+    pub fn extend_to(&mut self, epochs: u32) {
+        self.epochs = epochs;
+        let job = Job { epochs: Some(epochs), ..(*self.job).clone() };
+        self.job = Arc::new(job);
     }
 }

@@ -8,7 +8,7 @@ use belady_control::policy::NodeId;
 use crate::dice::Dice;
 use crate::message::{Bytes, Call, Envelope, Message, Reply};
 use crate::node::{Batch, Consumer, Node, PATIENCE, step_of};
-use crate::scenario::{Consumers, Scenario};
+use crate::scenario::{Consumers, LARGEST, Scenario, Trouble};
 use crate::shelf::Shelf;
 
 /// A call that was not answered in this time has failed.
@@ -92,7 +92,7 @@ impl Ord for Entry {
 }
 
 /// What a run came to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Samples that were read from the source, by epoch of their use.
     pub source_reads: Vec<u64>,
@@ -328,7 +328,7 @@ impl World {
     }
 
     pub fn send(&mut self, mut envelope: Envelope) {
-        let trouble = self.scenario.trouble;
+        let trouble = self.trouble();
         let (low, high) = self.scenario.latency;
         if self.cut[self.link(envelope.from, envelope.to)] || self.dice.once_in(trouble.lost) {
             // Half of the time the connection's end is noticed at once, else nobody hears of it.
@@ -386,7 +386,7 @@ impl World {
         self.give(node);
         let outbox = self.nodes[node as usize].outbox.bytes();
         self.outcome.largest_outbox = self.outcome.largest_outbox.max(outbox);
-        let limit = self.scenario.outbox.max(self.scenario.job.sizes.largest().0);
+        let limit = self.scenario.outbox.max(LARGEST);
         assert!(outbox <= limit, "an outbox has {outbox} of {limit} bytes");
     }
 
@@ -461,7 +461,21 @@ impl World {
 
     // What goes wrong.
 
+    /// How often what goes wrong now: trouble ends when all consumers have come to some epoch.
+    pub fn trouble(&self) -> Trouble {
+        let trouble = self.scenario.trouble;
+        let slowest = self.finished.iter().min().copied().unwrap_or(0);
+        if step_of(&self.scenario, slowest).epoch < trouble.epochs {
+            trouble
+        } else {
+            Trouble::NONE
+        }
+    }
+
     fn incident(&mut self) {
+        if self.trouble().incidents == 0 {
+            return;
+        }
         let count = self.nodes.len() as u64;
         let node = self.dice.between(0, count - 1) as NodeId;
         match self.dice.between(0, 3) {
