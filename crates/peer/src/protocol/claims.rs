@@ -14,7 +14,8 @@
 //!
 //! One byte a sample: epochs are told apart as long as fewer than 63 of them are at hand.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use crate::SampleId;
 
@@ -22,6 +23,12 @@ use crate::SampleId;
 const FREE: u8 = 0;
 /// It was put here, and not used since.
 const PUT: u8 = 0x80;
+/// What is freed by other nodes for a sample is freed in less than this, if nothing is wrong: they are a
+/// few messages apart.
+const LACKING: Duration = Duration::from_millis(300);
+/// Whoever was refused has given up by then.
+const OLD: Duration = Duration::from_mins(1);
+const MOST_REFUSED: usize = 1 << 16;
 /// So many epochs have a stamp of their own.
 const STAMPS: u32 = 127;
 
@@ -34,6 +41,8 @@ pub struct Claims {
     released: VecDeque<SampleId>,
     /// Samples before this one were looked at, when so many epochs were done.
     hand: (SampleId, u32),
+    /// What there was no room for, and since when.
+    refused: HashMap<SampleId, Duration>,
 }
 
 fn stamp(epoch: u32) -> u8 {
@@ -48,11 +57,17 @@ fn is_before(stamped: u8, epoch: u32) -> bool {
 
 impl Claims {
     pub fn new(samples: u32) -> Self {
-        Self { until: vec![FREE; samples as usize], released: VecDeque::new(), hand: (0, 0) }
+        Self {
+            until: vec![FREE; samples as usize],
+            released: VecDeque::new(),
+            hand: (0, 0),
+            refused: HashMap::new(),
+        }
     }
 
     /// An epoch puts the sample here, to wait for the next one.
     pub fn put(&mut self, sample: SampleId, epoch: u32) {
+        self.refused.remove(&sample);
         self.claim(sample, epoch + 1, PUT);
     }
 
@@ -97,6 +112,15 @@ impl Claims {
             }
         }
         None
+    }
+
+    /// There is no room for a sample, although nothing is released. Whether that has been so for long
+    /// enough that [`Self::forgotten`] ones should go.
+    pub fn lacks_room(&mut self, sample: SampleId, now: Duration) -> bool {
+        if self.refused.len() > MOST_REFUSED {
+            self.refused.retain(|_, since| now.saturating_sub(*since) < OLD);
+        }
+        now.saturating_sub(*self.refused.entry(sample).or_insert(now)) >= LACKING
     }
 
     /// The next to go when room has been lacking for a while: what waited for an epoch that all nodes
@@ -150,6 +174,15 @@ mod tests {
         assert_eq!(claims.released(|_| true), None);
         claims.release(0, 2);
         assert_eq!(claims.released(|_| true), Some(0));
+    }
+
+    #[test]
+    fn room_is_lacking_when_a_sample_has_been_refused_for_a_while() {
+        let mut claims = Claims::new(2);
+        assert!(!claims.lacks_room(0, OLD) && !claims.lacks_room(1, OLD + LACKING));
+        assert!(claims.lacks_room(0, OLD + LACKING));
+        claims.put(0, 0);
+        assert!(!claims.lacks_room(0, OLD + LACKING));
     }
 
     #[test]

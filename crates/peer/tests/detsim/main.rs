@@ -19,7 +19,7 @@ mod world;
 
 use belady_control::policy::PolicyKind;
 
-use scenario::{NOPFS, Scenario, Trouble};
+use scenario::{Consumers, NOPFS, Scenario, Trouble};
 use world::{Outcome, World};
 
 fn run(scenario: &Scenario) -> Outcome {
@@ -71,6 +71,7 @@ fn a_plan_heals_when_trouble_is_over() {
         let trouble = Trouble { epochs: 2, ..ANYTHING };
         let mut scenario = Scenario::draw(seed, PolicyKind::Belady, true, trouble);
         scenario.extend_to(6);
+        scenario.consumers = Consumers::Together;
         let outcome = run(&scenario);
         assert_eq!(outcome.source_reads[5], 0, "{seed}: {outcome:?}");
     }

@@ -15,22 +15,11 @@ pub struct Shelf {
     used: u64,
     capacity: u64,
     pub claims: Claims,
-    /// Since when there has been no room.
-    full_since: Option<Duration>,
 }
-
-/// When room has been lacking for so long, what nobody came for goes.
-const LACKING: Duration = Duration::from_secs(1);
 
 impl Shelf {
     pub fn new(capacity: u64, samples: u32) -> Self {
-        Self {
-            held: BTreeMap::new(),
-            used: 0,
-            capacity,
-            claims: Claims::new(samples),
-            full_since: None,
-        }
+        Self { held: BTreeMap::new(), used: 0, capacity, claims: Claims::new(samples) }
     }
 
     /// What is there after a restart: nobody remembers who counts on it.
@@ -61,7 +50,7 @@ impl Shelf {
                 *there = bytes;
             }
         } else {
-            if !self.make_room(size, done, now) {
+            if !self.make_room(sample, size, done, now) {
                 return Taken::NoRoom;
             }
             self.used += size;
@@ -72,19 +61,17 @@ impl Shelf {
         Taken::Stored
     }
 
-    fn make_room(&mut self, size: u64, done: u32, now: Duration) -> bool {
+    fn make_room(&mut self, sample: SampleId, size: u64, done: u32, now: Duration) -> bool {
         while self.used + size > self.capacity {
             let held = &self.held;
             let holds = |sample| held.contains_key(&sample);
-            let since = *self.full_since.get_or_insert(now);
             let victim = match self.claims.released(holds) {
-                None if now >= since + LACKING => self.claims.forgotten(done, holds),
+                None if self.claims.lacks_room(sample, now) => self.claims.forgotten(done, holds),
                 released => released,
             };
             let Some(victim) = victim else { return false };
             self.evict(victim);
         }
-        self.full_since = None;
         true
     }
 
