@@ -152,7 +152,8 @@ impl World {
     }
 }
 
-/// What should have stayed where it was, and was not there, is put there again.
+/// What should have stayed where it was, and was not there, is put there again. What moves on leaves at
+/// most a copy behind, on which nobody counts.
 fn heal(id: NodeId, batch: &mut Batch) {
     for item in &batch.items {
         let (node, tier) = match item.from {
@@ -160,7 +161,8 @@ fn heal(id: NodeId, batch: &mut Batch) {
             Place::Peer(peer, tier) => (peer, tier),
             Place::Source => continue,
         };
-        if item.missed && !item.last_use {
+        let moves = batch.keeps.iter().any(|keep| keep.sample == item.sample);
+        if item.missed && !item.last_use && !moves {
             batch.keeps.push(Keep { sample: item.sample, node, tier });
         }
     }

@@ -330,7 +330,8 @@ impl World {
     pub fn send(&mut self, mut envelope: Envelope) {
         let trouble = self.trouble();
         let (low, high) = self.scenario.latency;
-        if self.cut[self.link(envelope.from, envelope.to)] || self.dice.once_in(trouble.lost) {
+        let cut = trouble.incidents > 0 && self.cut[self.link(envelope.from, envelope.to)];
+        if cut || self.dice.once_in(trouble.lost) {
             // Half of the time the connection's end is noticed at once, else nobody hears of it.
             if self.dice.once_in(2) {
                 let at = self.now + self.dice.micros(low, high);
