@@ -13,6 +13,8 @@ pub mod desk;
 mod error;
 pub mod meet;
 pub mod memory;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod protocol;
 pub mod transport;
 
