@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
-use super::buffers::Buffer;
+use super::comm::Answered;
 use crate::{NodeId, PeerError};
 
 /// Calls to one peer that are not answered: what its threads can work on, and as many that wait.
@@ -53,18 +53,18 @@ struct State {
 /// A call that was begun.
 #[derive(Debug, Default)]
 pub struct Call {
-    outcome: Mutex<Option<Result<Buffer, End>>>,
+    outcome: Mutex<Option<Result<Answered, End>>>,
     changed: Condvar,
 }
 
 impl Call {
-    fn settle(&self, outcome: Result<Buffer, End>) {
+    fn settle(&self, outcome: Result<Answered, End>) {
         *lock(&self.outcome) = Some(outcome);
         self.changed.notify_one();
     }
 
     /// The answer; `None` if the deadline has passed.
-    pub fn wait(&self, peer: NodeId, deadline: Instant) -> Option<Result<Buffer, PeerError>> {
+    pub fn wait(&self, peer: NodeId, deadline: Instant) -> Option<Result<Answered, PeerError>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let outcome = lock(&self.outcome);
         let waited = self.changed.wait_timeout_while(outcome, left, |outcome| outcome.is_none());
@@ -100,7 +100,8 @@ impl Calls {
     }
 
     /// A peer has answered a call. What answers no call of ours is dropped.
-    pub fn answered(&self, from: NodeId, number: u64, answer: Buffer) {
+    pub fn answered(&self, answer: Answered) {
+        let (from, number) = (answer.from, answer.call);
         let mut state = lock(&self.state);
         if state.open.get(&number).is_none_or(|(peer, _)| *peer != from) {
             tracing::warn!(rank = from, number, "an answer to what was not asked");

@@ -2,9 +2,8 @@
 //!
 //! Nothing here waits. Everything is started, and [`Flights`] says when it is done.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::ptr;
 use std::time::{Duration, Instant};
 
 use belady_data::sync::Arc;
@@ -26,18 +25,35 @@ pub enum Tag {
     Reply = 3,
 }
 
-/// A message to be sent: what describes it, and what follows that without being copied.
+/// A message to be sent, and what follows it without being copied.
 #[derive(Debug)]
 pub struct Outgoing {
     pub to: NodeId,
     pub tag: Tag,
     pub head: Vec<u8>,
-    pub payloads: Vec<Payload>,
+    pub large: Vec<Payload>,
 }
 
 impl Outgoing {
     pub fn length(&self) -> usize {
-        self.head.len() + self.payloads.iter().map(|bytes| bytes.len()).sum::<usize>()
+        self.head.len() + self.large.iter().map(|bytes| bytes.len()).sum::<usize>()
+    }
+}
+
+/// Bytes that MPI sends.
+#[derive(Debug)]
+pub enum Cargo {
+    Request(Vec<u8>),
+    Reply(Vec<u8>),
+    Large(Payload),
+}
+
+impl Cargo {
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Request(bytes) | Self::Reply(bytes) => bytes,
+            Self::Large(bytes) => bytes,
+        }
     }
 }
 
@@ -47,6 +63,22 @@ pub struct Received {
     pub from: NodeId,
     pub tag: c_int,
     pub message: Buffer,
+}
+
+/// A reply, with the large samples that came after it.
+#[derive(Debug)]
+pub struct Answered {
+    pub from: NodeId,
+    pub call: u64,
+    pub reply: Buffer,
+    pub large: Buffer,
+}
+
+/// One of the large samples of an answer, which is complete when nothing else is a part of it.
+#[derive(Debug)]
+pub struct Part {
+    pub length: usize,
+    pub answer: Arc<Answered>,
 }
 
 /// A communicator that nobody else uses.
@@ -111,29 +143,24 @@ impl Comm {
         there.iter().map(Option::is_some).collect()
     }
 
-    pub fn send(&self, message: Outgoing, flights: &mut Flights<Outgoing>) -> Result<()> {
-        let message = Box::new(message);
-        let (to, tag) = (message.to.cast_signed(), message.tag as c_int);
-        let start = |buffer: *const c_void, count, of: ffi::MPI_Datatype| {
-            let mut request = MaybeUninit::uninit();
-            // SAFETY: what is sent is in `message`, which stays where it is until it has gone.
-            check("sending", unsafe {
-                ffi::MPI_Isend(buffer, count, of, to, tag, self.0.as_raw(), request.as_mut_ptr())
-            })?;
-            // SAFETY: MPI has set it.
-            Ok(unsafe { request.assume_init() })
-        };
-        let request = if message.payloads.is_empty() {
-            start(message.head.as_ptr().cast(), length(message.head.len())?, bytes())?
-        } else {
-            let mut gathered = gather(&message)?;
-            // Counted from the beginning of memory, which MPI calls MPI_BOTTOM.
-            let request = start(ptr::null(), 1, gathered)?;
-            // SAFETY: ours; MPI keeps it until the message has gone.
-            unsafe { ffi::MPI_Type_free(&raw mut gathered) };
-            request
-        };
-        flights.add(request, message);
+    pub fn send(
+        &self,
+        to: NodeId,
+        tag: c_int,
+        cargo: Cargo,
+        flights: &mut Flights<Cargo>,
+    ) -> Result<()> {
+        let cargo = Box::new(cargo);
+        let start = cargo.bytes().as_ptr().cast();
+        let count = length(cargo.bytes().len())?;
+        let (to, comm) = (to.cast_signed(), self.0.as_raw());
+        let mut request = MaybeUninit::uninit();
+        // SAFETY: what is sent is in `cargo`, which stays where it is until it has gone.
+        check("sending", unsafe {
+            ffi::MPI_Isend(start, count, bytes(), to, tag, comm, request.as_mut_ptr())
+        })?;
+        // SAFETY: MPI has set it.
+        flights.add(unsafe { request.assume_init() }, cargo);
         Ok(())
     }
 
@@ -182,6 +209,46 @@ impl Comm {
         // SAFETY: MPI has set it.
         flights.add(unsafe { request.assume_init() }, received);
         Ok(true)
+    }
+
+    /// Begins to receive messages of which it is known how long they are, into one memory, one
+    /// after the other.
+    pub fn receive_large(
+        &self,
+        tag: c_int,
+        lengths: &[usize],
+        answer: Answered,
+        flights: &mut Flights<Part>,
+    ) -> Result<()> {
+        let Answered { from, mut large, .. } = answer;
+        assert!(lengths.iter().sum::<usize>() <= large.len(), "there is room for all");
+        let mut start = large.start();
+        let from_rank = from.cast_signed();
+        let answer = Arc::new(Answered { large, ..answer });
+        for &bytes_of_one in lengths {
+            let part = Box::new(Part { length: bytes_of_one, answer: answer.clone() });
+            let count = length(bytes_of_one)?;
+            let comm = self.0.as_raw();
+            let mut request = MaybeUninit::uninit();
+            // SAFETY: all parts are inside of the memory, none overlaps another, and it stays
+            // until all of them are there: each holds it.
+            check("receiving", unsafe {
+                ffi::MPI_Irecv(
+                    start.cast(),
+                    count,
+                    bytes(),
+                    from_rank,
+                    tag,
+                    comm,
+                    request.as_mut_ptr(),
+                )
+            })?;
+            // SAFETY: MPI has set it.
+            flights.add(unsafe { request.assume_init() }, part);
+            // SAFETY: still inside, or at the end.
+            start = unsafe { start.add(bytes_of_one) };
+        }
+        Ok(())
     }
 
     /// Finishes when every rank has begun it.
@@ -282,32 +349,4 @@ fn addressed(mut bytes: Vec<u8>) -> Vec<u8> {
 fn length(bytes: usize) -> Result<c_int> {
     let why = || format!("{bytes} bytes are more than one message can have");
     c_int::try_from(bytes).map_err(|_| Failure { what: "sending", why: why() })
-}
-
-/// Where all parts of a message are, as a type of MPI's.
-fn gather(message: &Outgoing) -> Result<ffi::MPI_Datatype> {
-    let parts =
-        std::iter::once(&message.head[..]).chain(message.payloads.iter().map(|bytes| &**bytes));
-    let (mut lengths, mut places) = (vec![], vec![]);
-    for part in parts {
-        lengths.push(length(part.len())?);
-        places.push(part.as_ptr() as ffi::MPI_Aint);
-    }
-    let mut made = MaybeUninit::uninit();
-    // SAFETY: both arrays have as many elements as MPI is told; it sets the type.
-    check("sending", unsafe {
-        let count = length(lengths.len())?;
-        ffi::MPI_Type_create_hindexed(
-            count,
-            lengths.as_ptr(),
-            places.as_ptr(),
-            bytes(),
-            made.as_mut_ptr(),
-        )
-    })?;
-    // SAFETY: it has.
-    let mut made = unsafe { made.assume_init() };
-    // SAFETY: a type that was just made.
-    check("sending", unsafe { ffi::MPI_Type_commit(&raw mut made) })?;
-    Ok(made)
 }

@@ -40,6 +40,10 @@ impl<T> Flights<T> {
         self.requests.is_empty()
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.held.iter().map(|held| &**held)
+    }
+
     /// Asks MPI which are done, and gives them back.
     pub fn landed(&mut self, mut each: impl FnMut(T)) -> Result<bool> {
         if self.is_empty() {

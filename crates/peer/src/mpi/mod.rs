@@ -8,8 +8,8 @@
 //!
 //! A caller orders a message ([`shared`]) and sleeps until its call is answered ([`calls`]) or
 //! its deadline has passed. One thread a process talks to MPI ([`progress`], by [`comm`]);
-//! others serve what arrives ([`serve`]). Sample bytes go from the tier's own memory into the message,
-//! and are received into memory of ours and copied to where the caller wants them: MPI does not
+//! others serve what arrives ([`serve`]). MPI takes large samples from the tier's own memory.
+//! They are received into memory of ours and copied to where the caller wants them: MPI does not
 //! give back memory that it was told to receive into, so a caller whose deadline passes could not
 //! return if that were its own.
 //!
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, Mutex, lock};
 
-use self::comm::{Comm, Outgoing, Tag};
+use self::comm::{Answered, Comm, Outgoing, Tag};
 use self::gathering::{Gathering, Kind};
 use self::progress::Progress;
 use self::serve::THREADS;
@@ -75,12 +75,13 @@ impl MpiTransport {
         library::enter()?;
         let deadline = Instant::now() + config.meeting;
         let talk = duplicate(deadline, config)?;
+        let bulk = duplicate(deadline, config)?;
         let meet = duplicate(deadline, config)?;
         let world = World { rank: talk.rank(), size: talk.size() };
         let near = talk.near();
         let shared = Arc::<Shared>::default();
         library::opened(&shared);
-        let progress = Progress::new(shared.clone(), talk, meet);
+        let progress = Progress::new(shared.clone(), talk, bulk, meet);
         let mut threads = vec![spawn("belady-mpi", move || progress.run())?];
         for queue in THREADS {
             let shared = shared.clone();
@@ -104,7 +105,7 @@ impl MpiTransport {
         tag: Tag,
         deadline: Instant,
         request: impl FnOnce(u64) -> Vec<u8>,
-    ) -> Result<buffers::Buffer, PeerError> {
+    ) -> Result<Answered, PeerError> {
         if peer >= self.world.size {
             let error = io::Error::other(format!("the job has {} ranks", self.world.size));
             return Err(PeerError::Unreachable { peer, address: "MPI".into(), error });
@@ -113,7 +114,7 @@ impl MpiTransport {
         let late =
             || PeerError::TimedOut { peer, limit: deadline.saturating_duration_since(begun) };
         let (number, call) = self.shared.calls.begin(peer, deadline).ok_or_else(late)??;
-        self.shared.send(Outgoing { to: peer, tag, head: request(number), payloads: vec![] });
+        self.shared.send(Outgoing { to: peer, tag, head: request(number), large: vec![] });
         call.wait(peer, deadline).ok_or_else(late)?
     }
 }
@@ -147,9 +148,9 @@ impl Transport for MpiTransport {
             let asks = &request.asks[at..request.asks.len().min(at + wire::ASKS)];
             let part = Request { asks, ..*request };
             let answer = self.call(peer, Tag::Ask, deadline, |call| wire::get(call, &part))?;
-            let answers = wire::read_got(&answer).unwrap_or_default();
+            let answers = wire::read_got(&answer.reply, &answer.large).unwrap_or_default();
             if answers.is_empty() || answers.len() > asks.len() {
-                let what = format!("{} bytes to {} asks", answer.len(), asks.len());
+                let what = format!("{} answers to {} asks", answers.len(), asks.len());
                 return Err(PeerError::Garbled { peer, what });
             }
             for (answer, bytes) in answers {
@@ -185,10 +186,10 @@ impl Transport for MpiTransport {
             let part = &rest[..fitting(rest)];
             let answer =
                 self.call(peer, Tag::Push, deadline, |call| wire::put(call, channel, part))?;
-            match wire::read_taken(&answer) {
+            match wire::read_taken(&answer.reply) {
                 Some(outcomes) if outcomes.len() == part.len() => taken.extend(outcomes),
                 _ => {
-                    let what = format!("{} bytes to {} pushes", answer.len(), part.len());
+                    let what = format!("{} bytes to {} pushes", answer.reply.len(), part.len());
                     return Err(PeerError::Garbled { peer, what });
                 }
             }

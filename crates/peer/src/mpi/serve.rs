@@ -111,7 +111,7 @@ impl Inbox {
 fn answer(desk: &Desk, request: &Received) -> Outgoing {
     let from = request.from;
     let call = wire::call(&request.message).unwrap_or_default();
-    let (head, payloads) = match wire::asked(&request.message) {
+    let (head, large) = match wire::asked(&request.message) {
         Some(Asked::Get { channel, epoch, asks }) => {
             let mut replies = Vec::with_capacity(asks.len());
             let asked = Request { channel, epoch, asks: &asks };
@@ -132,5 +132,5 @@ fn answer(desk: &Desk, request: &Received) -> Outgoing {
             (wire::heard(call), vec![])
         }
     };
-    Outgoing { to: from, tag: Tag::Reply, head, payloads }
+    Outgoing { to: from, tag: Tag::Reply, head, large }
 }

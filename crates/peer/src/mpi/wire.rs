@@ -1,8 +1,10 @@
 //! What a message has in it: numbers, the lowest byte first, and then the bytes of samples.
 //!
 //! A request begins with the number of the call and what it is; the reply to it begins with the same
-//! number. MPI keeps messages whole and says how long they are, so there are no frames here. Nothing
-//! that is read is trusted: a message that makes no sense is `None`.
+//! number. Large samples of a reply follow in messages of their own, which are nothing but their
+//! bytes: so MPI can take them from where they lie, and bring them over as a whole. MPI keeps
+//! messages whole and says how long they are, so there are no frames here. Nothing that is read is
+//! trusted: a message that makes no sense is `None`.
 
 use super::Payload;
 use crate::desk::Channel;
@@ -15,6 +17,8 @@ pub const BYTES: usize = 2 << 20;
 /// The largest sample: MPI counts the bytes of a message in 31 bits, and what describes the samples
 /// needs some of them.
 pub const SAMPLE: usize = i32::MAX as usize - (1 << 20);
+/// From here on a sample is a message of its own: a copy of less costs less than a message.
+const LARGE: usize = 16 << 10;
 /// Samples that one notice names.
 const RELEASED: usize = 1 << 20;
 
@@ -31,6 +35,10 @@ const PUT: u8 = 2;
 const EPOCH_DONE: u8 = 3;
 const RELEASED_SAMPLES: u8 = 4;
 const LOADED: u8 = 5;
+
+const GOT: u8 = 6;
+const TAKEN: u8 = 7;
+const HEARD: u8 = 8;
 
 const HERE: u8 = 1;
 const NOT_HERE: u8 = 2;
@@ -158,59 +166,100 @@ fn pushes<'a>(reader: &mut Reader<'a>) -> Option<Vec<Push<'a>>> {
         .collect()
 }
 
-/// The reply to a get: what describes the samples, and the bytes that go after it as they are.
-pub fn got(call: u64, replies: Vec<Reply>) -> (Vec<u8>, Vec<Payload>) {
-    let mut head = Vec::with_capacity(12 + 17 * replies.len());
+/// The reply to a get: what describes the samples with the small ones, and the large ones.
+/// No more than [`BYTES`] and one sample: the caller comes again with the rest.
+pub fn got(call: u64, mut replies: Vec<Reply>) -> (Vec<u8>, Vec<Payload>) {
+    let mut bytes = 0;
+    let enough = replies.iter().position(|reply| {
+        bytes += if let Reply::Here { bytes, .. } = reply { bytes.len() } else { 0 };
+        bytes > BYTES
+    });
+    replies.truncate(enough.map_or(replies.len(), |last| last + 1));
+    let mut head = Vec::with_capacity(13 + 17 * replies.len());
     long(&mut head, call);
+    head.push(GOT);
     number(&mut head, replies.len() as u32);
-    let mut payloads = Vec::with_capacity(replies.len());
-    let mut total = 0;
+    let (mut small, mut large) = (vec![], vec![]);
     for reply in replies {
         match reply {
             // It is read from the source then.
-            Reply::Here { ref bytes, .. } if total + bytes.len() > SAMPLE => head.push(NOT_HERE),
+            Reply::Here { bytes, .. } if bytes.len() > SAMPLE => head.push(NOT_HERE),
             Reply::Here { bytes, digest } => {
                 head.push(HERE);
                 long(&mut head, digest);
                 long(&mut head, bytes.len() as u64);
-                total += bytes.len();
-                payloads.push(bytes);
+                if bytes.len() < LARGE { small.push(bytes) } else { large.push(bytes) }
             }
             Reply::NotHere => head.push(NOT_HERE),
             Reply::NotYet => head.push(NOT_YET),
             Reply::Busy => head.push(BUSY),
         }
     }
-    payloads.retain(|bytes| !bytes.is_empty());
-    (head, payloads)
+    for bytes in small {
+        head.extend_from_slice(&bytes);
+    }
+    (head, large)
 }
 
-/// What became of each, with its bytes.
-pub fn read_got(message: &[u8]) -> Option<Vec<(Answer, &[u8])>> {
-    let mut reader = Reader(message);
+/// How long the messages are that come after a reply, in their order.
+pub fn large(reply: &[u8]) -> Vec<usize> {
+    let lengths = described(reply).map(|(described, _)| described).unwrap_or_default();
+    let large: Vec<_> =
+        lengths.into_iter().map(|(_, length)| length).filter(|&length| length >= LARGE).collect();
+    // More than anybody sends.
+    if large.iter().sum::<usize>() > BYTES + SAMPLE { vec![] } else { large }
+}
+
+/// What became of each sample, with its bytes: `large` has those that came after the reply.
+pub fn read_got<'a>(reply: &'a [u8], large: &'a [u8]) -> Option<Vec<(Answer, &'a [u8])>> {
+    let (described, small) = described(reply)?;
+    let (mut small, mut large) = (Reader(small), Reader(large));
+    let answers = described
+        .into_iter()
+        .map(|(answer, length)| {
+            let bytes = if length < LARGE { small.take(length) } else { large.take(length) };
+            Some((answer, bytes?))
+        })
+        .collect::<Option<_>>()?;
+    (small.0.is_empty() && large.0.is_empty()).then_some(answers)
+}
+
+/// What became of each sample, and how long it is.
+type Described = Vec<(Answer, usize)>;
+
+/// What a reply says of each sample, and what comes after that.
+fn described(reply: &[u8]) -> Option<(Described, &[u8])> {
+    let mut reader = Reader(reply);
     reader.long()?;
+    if reader.byte()? != GOT {
+        return None;
+    }
     let count = reader.count(1)?;
-    let mut answers = Vec::with_capacity(count);
+    let mut described = Vec::with_capacity(count);
     for _ in 0..count {
-        answers.push(match reader.byte()? {
-            HERE => (Answer::Here { digest: reader.long()? }, reader.long()?),
+        described.push(match reader.byte()? {
+            HERE => {
+                let digest = reader.long()?;
+                let length = usize::try_from(reader.long()?).ok()?;
+                if length > SAMPLE {
+                    return None;
+                }
+                (Answer::Here { digest }, length)
+            }
             NOT_HERE => (Answer::NotHere, 0),
             NOT_YET => (Answer::NotYet, 0),
             BUSY => (Answer::Busy, 0),
             _ => return None,
         });
     }
-    let answers = answers
-        .into_iter()
-        .map(|(answer, length)| Some((answer, reader.take(usize::try_from(length).ok()?)?)))
-        .collect::<Option<_>>()?;
-    reader.0.is_empty().then_some(answers)
+    Some((described, reader.0))
 }
 
 /// The reply to a put.
 pub fn taken(call: u64, taken: &[Taken]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(12 + taken.len());
+    let mut out = Vec::with_capacity(13 + taken.len());
     long(&mut out, call);
+    out.push(TAKEN);
     number(&mut out, taken.len() as u32);
     out.extend(taken.iter().map(|taken| match taken {
         Taken::Stored => STORED,
@@ -223,6 +272,9 @@ pub fn taken(call: u64, taken: &[Taken]) -> Vec<u8> {
 pub fn read_taken(message: &[u8]) -> Option<Vec<Taken>> {
     let mut reader = Reader(message);
     reader.long()?;
+    if reader.byte()? != TAKEN {
+        return None;
+    }
     let count = reader.count(1)?;
     let taken = (0..count)
         .map(|_| match reader.byte()? {
@@ -237,7 +289,9 @@ pub fn read_taken(message: &[u8]) -> Option<Vec<Taken>> {
 
 /// The reply to a notice, and to what was not understood.
 pub fn heard(call: u64) -> Vec<u8> {
-    call.to_le_bytes().into()
+    let mut out = call.to_le_bytes().to_vec();
+    out.push(HEARD);
+    out
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -288,6 +342,11 @@ mod tests {
         ]
     }
 
+    /// Small and large ones.
+    fn lengths() -> impl Strategy<Value = usize> {
+        prop_oneof![0usize..40, LARGE - 2..LARGE + 2]
+    }
+
     proptest! {
         #[test]
         fn what_is_asked_is_read_as_it_was(
@@ -328,29 +387,29 @@ mod tests {
         #[test]
         fn what_is_answered_is_read_as_it_was(
             call: u64,
-            answers in vec((0..4, any::<u64>(), vec(any::<u8>(), 0..40)), 0..30),
+            answers in vec((0..4, any::<u64>(), lengths(), any::<u8>()), 0..30),
             outcomes in vec(0usize..3, 0..30),
         ) {
+            let samples: Vec<_> = answers.iter().map(|&(.., length, byte)| vec![byte; length]).collect();
             let (mut replies, mut right) = (vec![], vec![]);
-            for (kind, digest, bytes) in &answers {
+            for (&(kind, digest, ..), bytes) in answers.iter().zip(&samples) {
                 let (reply, answer) = match kind {
                     0 => {
                         let copied = Payload::Copied(Memory::from(&bytes[..]));
-                        (Reply::Here { bytes: copied, digest: *digest }, Answer::Here { digest: *digest })
+                        (Reply::Here { bytes: copied, digest }, Answer::Here { digest })
                     }
                     1 => (Reply::NotHere, Answer::NotHere),
                     2 => (Reply::NotYet, Answer::NotYet),
                     _ => (Reply::Busy, Answer::Busy),
                 };
                 replies.push(reply);
-                right.push((answer, if *kind == 0 { &bytes[..] } else { &[] }));
+                right.push((answer, if kind == 0 { &bytes[..] } else { &[] }));
             }
-            let (mut message, payloads) = got(call, replies);
-            for bytes in &payloads {
-                message.extend_from_slice(bytes);
-            }
+            let (message, payloads) = got(call, replies);
             prop_assert_eq!(super::call(&message), Some(call));
-            prop_assert_eq!(read_got(&message), Some(right));
+            prop_assert_eq!(large(&message), payloads.iter().map(|bytes| bytes.len()).collect::<Vec<_>>());
+            let after: Vec<u8> = payloads.iter().flat_map(|bytes| bytes.to_vec()).collect();
+            prop_assert_eq!(read_got(&message, &after), Some(right));
 
             let kinds = [Taken::Stored, Taken::NoRoom, Taken::Refused];
             let outcomes: Vec<_> = outcomes.into_iter().map(|kind| kinds[kind]).collect();
@@ -368,7 +427,7 @@ mod tests {
             message.extend(count.to_le_bytes());
             message.extend(&noise);
             for message in [&noise, &message] {
-                let _ = (asked(message), read_got(message), read_taken(message), super::call(message));
+                let _ = (asked(message), read_got(message, &noise), read_taken(message), large(message), super::call(message));
             }
             let bytes = [1, 2, 3];
             let push = Push { sample: 1, tier: 1, digest: 1, bytes: &bytes };
