@@ -60,6 +60,8 @@ pub trait Receive {
 pub struct Push<'a> {
     pub sample: SampleId,
     pub tier: TierId,
+    /// The epoch that leaves it: it waits for the next one.
+    pub epoch: u32,
     pub digest: u64,
     pub bytes: &'a [u8],
 }
@@ -82,8 +84,9 @@ pub enum Notice {
     Loaded { steps: u64 },
     /// All of this epoch is staged here, and what others were to keep of it is with them.
     EpochDone { epoch: u32 },
-    /// These were had from elsewhere; the copies with the receiver are not needed any more.
-    Released { samples: Vec<SampleId> },
+    /// These were had from elsewhere for this epoch; the copies with the receiver are not needed any
+    /// more.
+    Released { epoch: u32, samples: Vec<SampleId> },
 }
 
 /// What became of one sample of a request, as the one who serves it says it.
