@@ -250,6 +250,7 @@ fn pushes_and_notices_arrive_once_and_outcomes_come_back_in_order() {
             .map(|(sample, bytes)| Push {
                 sample: *sample,
                 tier: 1,
+                epoch: 5,
                 digest: belady_peer::digest(bytes),
                 bytes,
             })
@@ -269,7 +270,7 @@ fn pushes_and_notices_arrive_once_and_outcomes_come_back_in_order() {
         let elsewhere = transport.put(peer, Channel(9), &pushes[..2], soon()).unwrap();
         assert_eq!(elsewhere, [Taken::NoRoom; 2]);
         tell(transport, peer, 7).unwrap();
-        let released = Notice::Released { samples: vec![3, 1, 2] };
+        let released = Notice::Released { epoch: 4, samples: vec![3, 1, 2] };
         transport.tell(peer, JOB, &released, soon()).unwrap();
         together(transport, "done");
         let from = (rank + 2) % 3;

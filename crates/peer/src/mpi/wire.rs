@@ -62,12 +62,13 @@ pub fn get(call: u64, request: &Request<'_>) -> Vec<u8> {
 }
 
 pub fn put(call: u64, channel: Channel, pushes: &[Push<'_>]) -> Vec<u8> {
-    let bytes: usize = pushes.iter().map(|push| push.bytes.len() + 21).sum();
+    let bytes: usize = pushes.iter().map(|push| push.bytes.len() + 25).sum();
     let mut out = begin(call, PUT, channel, bytes);
     number(&mut out, pushes.len() as u32);
     for push in pushes {
         number(&mut out, push.sample);
         out.push(push.tier);
+        number(&mut out, push.epoch);
         long(&mut out, push.digest);
         long(&mut out, push.bytes.len() as u64);
     }
@@ -91,9 +92,10 @@ pub fn tell(call: u64, channel: Channel, notice: &Notice) -> Vec<u8> {
             number(&mut out, *epoch);
             out
         }
-        Notice::Released { samples } => {
+        Notice::Released { epoch, samples } => {
             let samples = &samples[..samples.len().min(RELEASED)];
-            let mut out = begin(call, RELEASED_SAMPLES, channel, 4 + 4 * samples.len());
+            let mut out = begin(call, RELEASED_SAMPLES, channel, 8 + 4 * samples.len());
+            number(&mut out, *epoch);
             number(&mut out, samples.len() as u32);
             for &sample in samples {
                 number(&mut out, sample);
@@ -144,9 +146,10 @@ pub fn asked(message: &[u8]) -> Option<Asked<'_>> {
             Asked::Told { channel, notice: Notice::EpochDone { epoch: reader.number()? } }
         }
         RELEASED_SAMPLES => {
+            let epoch = reader.number()?;
             let count = reader.count(4)?;
             let samples = (0..count).map(|_| reader.number()).collect::<Option<_>>()?;
-            Asked::Told { channel, notice: Notice::Released { samples } }
+            Asked::Told { channel, notice: Notice::Released { epoch, samples } }
         }
         _ => return None,
     };
@@ -154,14 +157,15 @@ pub fn asked(message: &[u8]) -> Option<Asked<'_>> {
 }
 
 fn pushes<'a>(reader: &mut Reader<'a>) -> Option<Vec<Push<'a>>> {
-    let count = reader.count(21)?;
-    let mut described = Reader(reader.take(21 * count)?);
+    let count = reader.count(25)?;
+    let mut described = Reader(reader.take(25 * count)?);
     (0..count)
         .map(|_| {
             let (sample, tier) = (described.number()?, described.byte()?);
+            let epoch = described.number()?;
             let (digest, length) = (described.long()?, described.long()?);
             let bytes = reader.take(usize::try_from(length).ok()?)?;
-            Some(Push { sample, tier, digest, bytes })
+            Some(Push { sample, tier, epoch, digest, bytes })
         })
         .collect()
 }
@@ -338,7 +342,8 @@ mod tests {
         prop_oneof![
             any::<u64>().prop_map(|steps| Notice::Loaded { steps }),
             any::<u32>().prop_map(|epoch| Notice::EpochDone { epoch }),
-            vec(any::<u32>(), 0..20).prop_map(|samples| Notice::Released { samples }),
+            (any::<u32>(), vec(any::<u32>(), 0..20))
+                .prop_map(|(epoch, samples)| Notice::Released { epoch, samples }),
         ]
     }
 
@@ -368,7 +373,7 @@ mod tests {
             let lent: Vec<_> = pushes
                 .iter()
                 .map(|(sample, tier, digest, bytes)| Push {
-                    sample: *sample, tier: *tier, digest: *digest, bytes,
+                    sample: *sample, tier: *tier, epoch: sample ^ epoch, digest: *digest, bytes,
                 })
                 .collect();
             let message = put(call, channel, &lent);
@@ -430,7 +435,7 @@ mod tests {
                 let _ = (asked(message), read_got(message, &noise), read_taken(message), large(message), super::call(message));
             }
             let bytes = [1, 2, 3];
-            let push = Push { sample: 1, tier: 1, digest: 1, bytes: &bytes };
+            let push = Push { sample: 1, tier: 1, epoch: 1, digest: 1, bytes: &bytes };
             let right = put(7, Channel(0), &[push, push]);
             prop_assert!(asked(&right[..cut.min(right.len() - 1)]).is_none());
         }
