@@ -333,11 +333,11 @@ impl Meet for Host {
         self.shared.give(0, name, mine.to_vec(), false);
         let incomplete = |table: &mut Table| table.complete(name).is_none();
         let waited = given.wait_timeout_while(lock(table), job.limit, incomplete);
-        let (table, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut table, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let Some(all) = table.complete(name) {
             return Ok(all);
         }
-        let missing = table.missing(name);
+        let missing = table.give_up(name);
         drop(table);
         let (size, what) = (job.world.size, name.to_owned());
         let place = self.shared.place_and_trouble();

@@ -50,6 +50,8 @@ pub enum Message {
     Refused { again: bool, sentence: String },
     /// What has been given to an exchange, by rank.
     Book { name: String, values: Vec<Option<Vec<u8>>> },
+    /// Rank 0 does not wait any longer for these.
+    GivenUp { name: String, missing: Vec<NodeId> },
     /// What a rank has given anew.
     Changed { name: String, rank: NodeId, value: Vec<u8> },
 }
@@ -115,6 +117,12 @@ impl Message {
                     put(&mut out, value.as_deref().unwrap_or_default());
                 }
             }
+            Self::GivenUp { name, missing } => {
+                out.push(8);
+                put(&mut out, name.as_bytes());
+                let missing = missing.iter().flat_map(|rank| rank.to_le_bytes());
+                put(&mut out, &missing.collect::<Vec<u8>>());
+            }
             Self::Changed { name, rank, value } => {
                 out.push(7);
                 out.extend(rank.to_le_bytes());
@@ -155,6 +163,12 @@ impl Message {
             7 => {
                 let rank = rest.u32()?;
                 Self::Changed { rank, name: rest.name()?, value: rest.value()? }
+            }
+            8 => {
+                let (name, missing) = (rest.name()?, rest.value()?);
+                let (missing, []) = missing.as_chunks::<4>() else { return None };
+                let missing = missing.iter().map(|rank| NodeId::from_le_bytes(*rank));
+                Self::GivenUp { name, missing: missing.collect() }
             }
             _ => return None,
         };
@@ -332,6 +346,8 @@ mod tests {
             }),
             name().prop_map(|name| Message::Ask { name }),
             name().prop_map(|name| Message::Watch { name }),
+            (name(), prop::collection::vec(any::<u32>(), 0..5))
+                .prop_map(|(name, missing)| Message::GivenUp { name, missing }),
             Just(Message::Here),
             Just(Message::Welcome),
             (any::<bool>(), name())
