@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use belady_control::Sizes;
 use belady_control::bits::Bits;
 use belady_control::policy::TierId;
 use belady_data::SampleId;
@@ -28,6 +29,10 @@ use crate::parking::{Parked, Parking, Ticket};
 const LONGEST_PAUSE: u32 = 64;
 /// Guests that cannot go for the moment are passed over up to so many at a time.
 const MOST_BUSY: usize = 8;
+
+/// What rounding takes of a tier wavers with which samples it holds: hardly ever by more than so many
+/// standard deviations.
+const WAVERING: f64 = 6.0;
 
 #[derive(Debug)]
 pub struct Cache {
@@ -240,6 +245,27 @@ impl Cache {
         self.shelves.iter().map(Shelf::status).collect()
     }
 
+    /// What each tier can hold of samples of these sizes, by their own bytes: tiers round up. Nodes
+    /// count on each other's room, so it is rather too little.
+    pub fn usable(&self, sizes: &Sizes) -> Vec<u64> {
+        let samples = f64::from(sizes.len().max(1));
+        let mean = (sizes.total().0 as f64 / samples).max(1.0);
+        let usable = |shelf: &Shelf| {
+            let lost = |sample| {
+                let size = sizes.get(sample);
+                (shelf.tier.footprint(size) - size) as f64
+            };
+            let all = 0..sizes.len();
+            let rounding = all.clone().map(lost).sum::<f64>() / samples;
+            let variance =
+                all.map(|sample| (lost(sample) - rounding).powi(2)).sum::<f64>() / samples;
+            let capacity = shelf.tier.status().capacity.0 as f64;
+            let held = capacity / (mean + rounding);
+            (held * mean - WAVERING * (held * variance).sqrt() - mean).max(0.0) as u64
+        };
+        self.shelves.iter().map(usable).collect()
+    }
+
     fn any_shelf(&self, id: TierId) -> Option<&Shelf> {
         self.shelves.get(usize::from(id).checked_sub(1)?)
     }
@@ -380,7 +406,6 @@ impl Shelf {
 mod tests {
     use std::sync::mpsc;
 
-    use belady_control::Sizes;
     use belady_control::model::Bytes;
     use belady_data::tier::{Get, RamTier};
 
