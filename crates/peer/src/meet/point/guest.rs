@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
+use super::frames::Frames;
 use super::way::{Trouble, visit};
-use super::wire::{Frames, Hello, Message, Who, to_guest};
+use super::wire::{Hello, Message, Who, to_guest};
 use super::{HANDSHAKE, Job, NAME_PATIENCE, SILENCE, WRITING};
 use crate::meet::{Meet, MeetError, Place, Watcher, World};
 use crate::{Key, NodeId};

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
+use super::frames::{Frames, Hurried};
 use super::table::{Frame, Seat, Table};
-use super::wire::{Frames, Hello, Hurried, Message, TO_HOST, Who};
+use super::wire::{Hello, Message, TO_HOST, Who};
 use super::{HANDSHAKE, Job, SILENCE, WRITING};
 use crate::auth::{self, Role};
 use crate::meet::file::Note;

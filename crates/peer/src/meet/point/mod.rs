@@ -10,6 +10,7 @@
 //!
 //! [`auth`]: crate::auth
 
+mod frames;
 mod guest;
 mod host;
 mod table;

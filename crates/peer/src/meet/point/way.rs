@@ -4,7 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::wire::{Frames, Hello, Hurried, LONGEST_NAME, Message, Who, to_guest};
+use super::frames::{Frames, Hurried};
+use super::wire::{Hello, LONGEST_NAME, Message, Who, to_guest};
 use super::{HANDSHAKE, other_job};
 use crate::Key;
 use crate::auth::{self, AuthError, Role};
