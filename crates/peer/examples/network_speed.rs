@@ -119,7 +119,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let read = || read(&*nodes[0], size, samples, batch, limit).map_err(|error| error.to_string());
     let counts = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
-        let joined = readers.into_iter().map(|reader| reader.join().map_err(|_| "a thread died")?);
+        let joined =
+            readers.into_iter().map(|reader| reader.join().map_err(|_| "a thread died")?);
         joined.collect::<Result<Vec<u64>, String>>()
     })?;
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
