@@ -16,7 +16,7 @@ SECONDS = 3
 PORT = 5329
 # iperf3 takes no larger blocks, so our 4 MiB are held against its largest.
 KINDS = [(128 << 10, "128K", 0.8), (4 << 20, "1M", 0.9)]
-ONE = ("--samples", 1, "--batch", 1)
+ONE = ("--samples", 1, "--slots", 1)
 
 
 def network(context):

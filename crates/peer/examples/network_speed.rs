@@ -3,9 +3,10 @@
 //!
 //!     cargo run --release -p belady-peer --example network_speed -- --size 131072 --transport tcp
 //!
-//! `--samples` says how many there are and `--batch` how many are asked for at once: each has a slot of
-//! its own, as in the ring of a loader. With `--samples 1 --batch 1` all of it stays in the cache of the
-//! processor, as it does with programs that only measure networks.
+//! `--samples` says how many there are, `--batch` how many are asked for at once, and `--slots` into how
+//! many places they are read: without it each has its own, as in the ring of a loader. With
+//! `--samples 1 --slots 1` all of it stays in the cache of the processor, as it does with programs that
+//! only measure networks.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -85,7 +86,8 @@ struct Slots {
 
 impl Receive for Slots {
     fn slot(&mut self, at: usize) -> &mut [u8] {
-        &mut self.memory[at * self.size..][..self.size]
+        let slots = self.memory.len() / self.size.max(1);
+        &mut self.memory[at % slots.max(1) * self.size..][..self.size]
     }
 
     fn answered(&mut self, _: usize, answer: Answer) {
@@ -101,6 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let size = number("size", 128 << 10)?;
     let samples = number("samples", ((256 << 20) / size.max(1024)).max(1))? as u32;
     let batch = number("batch", ((32 << 20) / size.max(1024)).max(1))?;
+    let slots = number("slots", batch)?.max(1);
     let limit = Duration::from_secs(number("seconds", 5)? as u64);
     let threads = number("threads", 1)?;
     let unix = match options.get("transport").map_or("tcp", String::as_str) {
@@ -114,9 +117,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let weak: Weak<dyn Serve> = Arc::downgrade(&shelf);
     let _serving = nodes[1].desk().open(Channel(0), weak);
     // Connects, and touches the memory.
-    read(&*nodes[0], size, samples, batch, Duration::ZERO)?;
+    let slots = || Slots { size, memory: Memory::zeroed(size * slots), here: 0 };
+    read(&*nodes[0], samples, batch, slots(), Duration::ZERO)?;
     let (cpu, began) = (cpu_seconds(), Instant::now());
-    let read = || read(&*nodes[0], size, samples, batch, limit).map_err(|error| error.to_string());
+    let read =
+        || read(&*nodes[0], samples, batch, slots(), limit).map_err(|error| error.to_string());
     let counts = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
         let joined =
@@ -138,7 +143,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Options of a name and a value each.
 fn options() -> Result<HashMap<String, String>, Box<dyn Error>> {
-    const KNOWN: [&str; 6] = ["size", "samples", "batch", "seconds", "threads", "transport"];
+    const KNOWN: [&str; 7] =
+        ["size", "samples", "batch", "slots", "seconds", "threads", "transport"];
     let mut options = HashMap::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -165,12 +171,11 @@ fn start(unix: bool, connections: usize) -> Result<Vec<Arc<TcpTransport>>, Box<d
 /// Asks for batches until the time is over; how many samples came.
 fn read(
     node: &dyn Transport,
-    size: usize,
     samples: u32,
     batch: usize,
+    mut slots: Slots,
     limit: Duration,
 ) -> Result<u64, Box<dyn Error>> {
-    let mut slots = Slots { size, memory: Memory::zeroed(size * batch), here: 0 };
     let mut next = 0;
     let (began, mut asked) = (Instant::now(), 0);
     loop {
