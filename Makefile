@@ -115,8 +115,10 @@ bench: build ## Speed and memory beside their targets; TORCH=python-with-torch a
 	$(CARGO) build --release --package slowfs --package peers
 	$(CARGO) build --release --package belady-engine --example ram_speed --example soak --example memory
 	$(CARGO) build --release --package belady-transform --example bare_loop
+	$(CARGO) build --release --package belady-peer --example network_speed
 	$(PYTHON) bench/run.py $(if $(TORCH),--torch $(TORCH))
 	$(PYTHON) bench/engine.py
+	$(PYTHON) bench/network.py
 	$(MAKE) bench-environment
 	$(PYTHON) bench/python.py
 	$(PYTHON) bench/images.py
