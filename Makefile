@@ -81,8 +81,8 @@ test-mpi: prerequisites ## Peers over MPI, in processes of mpirun
 	@if ! scripts/prerequisites.sh mpi; then \
 		echo "so peers over MPI are not tested"; \
 	elif $(CARGO) nextest --version >/dev/null 2>&1; then \
-		echo "$(CARGO) nextest run $(MPI_TESTS) -E 'binary(mpi) | test(mpi::)'" && \
-		$(CARGO) nextest run $(MPI_TESTS) -E 'binary(mpi) | test(mpi::)'; \
+		echo "$(CARGO) nextest run $(MPI_TESTS) --lib --test mpi -E 'binary(mpi) | test(mpi::)'" && \
+		$(CARGO) nextest run $(MPI_TESTS) --lib --test mpi -E 'binary(mpi) | test(mpi::)'; \
 	else \
 		echo "$(CARGO) test $(MPI_TESTS) --lib mpi::" && $(CARGO) test $(MPI_TESTS) --lib mpi:: && \
 		echo "$(CARGO) test $(MPI_TESTS) --test mpi" && $(CARGO) test $(MPI_TESTS) --test mpi; \
