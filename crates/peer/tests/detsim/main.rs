@@ -75,7 +75,9 @@ fn a_plan_heals_when_trouble_is_over() {
         // An epoch takes longer than a peer is left alone after a failure.
         scenario.compute.fill((50_000, 100_000));
         let outcome = run(&scenario);
-        assert_eq!(outcome.source_reads[7], 0, "{seed}: {outcome:?}");
+        // A copy that was lost, and on which the plan counts again only now, is read once more.
+        let few = u64::from(scenario.job.sizes.len()) / 100 + 1;
+        assert!(outcome.source_reads[7] <= few, "{seed}: {outcome:?}");
     }
 }
 
