@@ -19,7 +19,7 @@ pub enum Kind {
     Flip,
     /// What lies on a node's disk is overwritten.
     Damage,
-    /// A node's disk is full for a while.
+    /// A node is killed and comes back on a disk that is full for a while.
     FullDisk,
     Kill,
 }

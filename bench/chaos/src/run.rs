@@ -223,22 +223,34 @@ impl<'a> Run<'a> {
                     return;
                 }
             }
-            Kind::FullDisk if self.mounted => {
+            Kind::FullDisk => {
+                if !self.mounted || !self.kill(victim) {
+                    return;
+                }
+                // It comes back on a disk that has no room, and no cache from before: what a tier has
+                // once, nobody takes from it.
+                let _ = std::fs::remove_dir_all(self.disk(victim).join("tier"));
                 faults::fill(&self.disk(victim));
-                let until = now + self.dice.millis(200, 1500);
+                let until = now + self.dice.millis(2000, 6000);
                 self.repairs.push((until, Repair::Empty(victim)));
+                pending.life = self.lives[victim as usize];
+                pending.before = 0;
+                pending.until = until + SHOWS;
             }
-            Kind::FullDisk => return,
-            Kind::Kill => return self.kill(victim),
+            Kind::Kill => {
+                self.kill(victim);
+                return;
+            }
         }
         self.pending.push(pending);
     }
 
-    fn kill(&mut self, victim: u32) {
+    /// Kills a node, which is started again after a while; whether it was there and may be killed.
+    fn kill(&mut self, victim: u32) -> bool {
         if victim < SURVIVORS {
-            return;
+            return false;
         }
-        let Some(mut node) = self.nodes[victim as usize].take() else { return };
+        let Some(mut node) = self.nodes[victim as usize].take() else { return false };
         // SIGKILL.
         let _ = node.child.kill();
         let status = node.child.wait();
@@ -246,6 +258,7 @@ impl<'a> Run<'a> {
         *if seen { &mut self.seen } else { &mut self.unseen }.entry(Kind::Kill).or_default() += 1;
         let until = Instant::now() + self.dice.millis(50, 800);
         self.repairs.push((until, Repair::Start(victim)));
+        true
     }
 
     fn repair(&mut self) -> anyhow::Result<()> {
