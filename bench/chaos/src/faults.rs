@@ -9,6 +9,9 @@ use crate::dice::Dice;
 use crate::node::Vitals;
 use crate::proxy::Proxy;
 
+/// Room on a disk that is full: enough for an index and a few samples.
+const LEFT: u64 = 128 << 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Connections from one node to another end, and no new ones come through for a while.
@@ -86,13 +89,18 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Takes all the room that is left where a disk tier is.
+/// Takes nearly all the room that is left where a disk tier is: it can be opened, and cannot grow.
 pub fn fill(disk: &Path) {
-    let ballast = vec![0; 1 << 16];
-    if let Ok(file) = OpenOptions::new().create(true).append(true).open(disk.join("ballast")) {
-        let mut file = file;
-        while std::io::Write::write_all(&mut file, &ballast).is_ok() {}
+    let ballast = vec![0; 1 << 12];
+    let Ok(mut file) = OpenOptions::new().create(true).append(true).open(disk.join("ballast"))
+    else {
+        return;
+    };
+    let mut length = 0u64;
+    while std::io::Write::write_all(&mut file, &ballast).is_ok() {
+        length += ballast.len() as u64;
     }
+    let _ = file.set_len(length.saturating_sub(LEFT));
 }
 
 pub fn empty(disk: &Path) {
