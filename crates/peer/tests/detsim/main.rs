@@ -3,18 +3,25 @@
 //! fails again.
 //!
 //! A node stages batches as far as its ring reaches ([`load`]): the policy says where each sample is, and
-//! it is asked for there. Steps end in order ([`end`]), consumers take batches ([`world`]), and nodes
-//! talk ([`talk`]). The world loses, doubles, delays and garbles messages, cuts links, kills nodes and
-//! spoils what lies in tiers.
+//! it is asked for there, or read from the [`source`]. Steps end in order ([`end`]), consumers take
+//! batches and check them ([`consumer`]), and nodes talk ([`talk`]). The world ([`world`]) loses, doubles,
+//! delays and garbles messages ([`network`]), cuts links and kills nodes ([`trouble`]), and spoils what
+//! lies in tiers ([`shelf`]).
+//!
+//! A run that fails names its seed: `SEED=17 cargo nextest run -p belady-peer detsim` runs it alone.
 
+mod consumer;
 mod dice;
 mod end;
 mod load;
 mod message;
+mod network;
 mod node;
 mod scenario;
 mod shelf;
+mod source;
 mod talk;
+mod trouble;
 mod world;
 
 use belady_control::policy::PolicyKind;
@@ -26,7 +33,7 @@ fn run(scenario: &Scenario) -> Outcome {
     World::new(scenario.clone()).run()
 }
 
-/// All seeds, or the one that is to be looked at: `SEED=17 cargo nextest run -p belady-peer detsim`.
+/// All seeds, or the one that is to be looked at.
 fn seeds() -> std::ops::Range<u64> {
     match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
