@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belady_control::model::Bytes;
-use belady_control::policy::{Actions, Event, Evict, Place, RankId, Staging, TierId};
+use belady_control::policy::{Actions, Event, Evict, Place, Plan, RankId, Staging, TierId};
 use belady_control::sampler::{EpochOrder, SampleId, Step};
 use belady_data::stage::{Block, Producer, RingConfig, Wait};
 use belady_data::sync::{Arc, lock};
@@ -57,6 +57,7 @@ pub struct Planner {
     begin: Step,
     /// The plan is known, and how it stages.
     staging: Option<Staging>,
+    plan: Option<Arc<dyn Plan>>,
     /// The first epoch that has a batch.
     first: Option<u32>,
 }
@@ -82,6 +83,7 @@ impl Planner {
             items: vec![],
             evictions: vec![],
             staging: None,
+            plan: None,
             first: None,
         }
     }
@@ -145,6 +147,7 @@ impl Planner {
         let on_demand = plan.staging() == Staging::OnDemand;
         self.run.one_at_a_time.store(on_demand, Ordering::Relaxed);
         self.run.brain.begin(&plan, epoch);
+        self.plan = Some(plan);
         Ok(true)
     }
 
@@ -238,14 +241,16 @@ impl Planner {
     fn decide(&mut self, step: Step) {
         // What the last epoch uses for the last time stays: the next run may begin with it.
         let last_epoch = self.epochs.is_last(step.epoch);
-        let Self { run, samples, items, evictions, gifts, rank, .. } = self;
+        let Self { run, samples, items, evictions, gifts, rank, plan, .. } = self;
+        // In the first epoch holders are still getting theirs, and the policy knows who is first.
+        let plan = plan.as_deref().filter(|_| step.epoch > 0);
         let rank = *rank;
         items.clear();
         evictions.clear();
         gifts.clear();
         let planned = run.brain.tell(Event::Stage { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
-            take_loads(run, actions, step, last_epoch, items);
+            take_loads(run, plan, actions, step, last_epoch, items);
         });
         if planned.is_none() || items.len() != samples.len() {
             items.clear();
@@ -275,7 +280,14 @@ impl Planner {
     }
 }
 
-fn take_loads(run: &Run, actions: &Actions, step: Step, last_epoch: bool, items: &mut Vec<Item>) {
+fn take_loads(
+    run: &Run,
+    plan: Option<&dyn Plan>,
+    actions: &Actions,
+    step: Step,
+    last_epoch: bool,
+    items: &mut Vec<Item>,
+) {
     items.extend(actions.loads.iter().map(|load| {
         let keep = load.keep.unwrap_or(NOWHERE);
         let last_use = load.last_use && !last_epoch;
@@ -283,6 +295,8 @@ fn take_loads(run: &Run, actions: &Actions, step: Step, last_epoch: bool, items:
             Place::Local(tier) if tier > 0 => Item::new(load.sample, tier, last_use, keep),
             Place::Peer(peer, peer_tier) if let Some(peers) = &run.peers => {
                 let Some(tier) = run.cache.find(load.sample) else {
+                    let holders = plan.map_or_else(Vec::new, |plan| plan.holders(load.sample));
+                    let peer = peers.best_of(&holders, load.sample).unwrap_or(peer);
                     return Item::remote(load.sample, (peer, peer_tier), last_use, keep);
                 };
                 if last_use {

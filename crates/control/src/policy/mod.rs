@@ -187,6 +187,12 @@ pub trait Plan: Send + Sync {
         Preload::default()
     }
 
+    /// All nodes that are to hold a sample for the whole run, where there may be several: whoever wants
+    /// it chooses the nearest or the least busy of them.
+    fn holders(&self, _sample: SampleId) -> Vec<NodeId> {
+        vec![]
+    }
+
     /// Told of each epoch once, in order, before any event of it: its order, and that of
     /// the epoch after it if there is one. May be called on another thread while events of
     /// the epoch before still arrive.

@@ -229,6 +229,13 @@ impl Accesses {
 }
 
 impl Plan for Nopfs {
+    fn holders(&self, sample: SampleId) -> Vec<NodeId> {
+        let Some(placement) = self.placement.get() else { return vec![] };
+        let holds = |plan: &NodePlan| plan.planned.iter().any(|tier| tier.contains(sample));
+        let nodes = (0..).zip(&placement.nodes).filter(|(_, plan)| holds(plan));
+        nodes.map(|(node, _)| node).collect()
+    }
+
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         let tiers = self.job.system.tiers.len();
         // Before the first epoch nothing is known of orders that come epoch by epoch.
@@ -547,5 +554,21 @@ mod tests {
         let fetches = node.on(Event::Idle { tier: 1, limit: 9 }).fetches.clone();
         assert_eq!(fetches, [Fetch { sample: 5 }, Fetch { sample: 7 }]);
         assert_eq!(*once.0.lock().unwrap(), [0, 1]);
+    }
+
+    #[test]
+    fn all_who_are_to_hold_a_sample_are_known() {
+        let (job, options) = (shuffled(40, 4, &[200], 3), OPTIONS);
+        let plan = Placement::new(&job, options, |counts| {
+            drive(&job.stream, 0..3, counts, |accesses, _, order| accesses.see_epoch(&job, order));
+        });
+        let nopfs = super::plan(&job, options).unwrap();
+        for sample in 0..40 {
+            let lists = |node: &NodeId| &plan.nodes[*node as usize].lists;
+            let naive: Vec<NodeId> =
+                (0..4).filter(|node| lists(node)[1].contains(&sample)).collect();
+            assert_eq!(nopfs.holders(sample), naive);
+        }
+        assert!((0..40).any(|sample| nopfs.holders(sample).len() > 1));
     }
 }

@@ -41,6 +41,13 @@ pub struct Gate {
     pub(super) waiting: VecDeque<Errand>,
 }
 
+impl Gate {
+    /// How many there are, under way or not.
+    pub fn errands(&self) -> usize {
+        self.under_way as usize + self.waiting.len()
+    }
+}
+
 /// Tasks that bring items which other nodes have.
 pub fn tasks(parcel: &Arc<Parcel>, mut items: Vec<u32>, tasks: &mut Vec<Task>) {
     let peer = |index: &u32| parcel.items[*index as usize].peer;

@@ -238,6 +238,21 @@ impl Peers {
         }
     }
 
+    /// Of several peers who hold the same, the one to ask: who is there, near, and has least to do for us.
+    pub fn best_of(&self, holders: &[NodeId], sample: SampleId) -> Option<NodeId> {
+        let others = holders.iter().copied().filter(|&peer| peer != self.me);
+        others.min_by_key(|&peer| {
+            let near = self.cluster.transport.is_near(peer);
+            let errands = lock(&self.gates[peer as usize]).errands();
+            (!self.is_up(peer), !near, errands, self.turn(peer, sample))
+        })
+    }
+
+    /// So that equals are not always asked in the same order.
+    fn turn(&self, peer: NodeId, sample: SampleId) -> u32 {
+        peer.wrapping_add(sample) % self.nodes
+    }
+
     /// A peer that had a sample in its caches when the job began: near ones first, and not always the
     /// same.
     pub fn warm_at(&self, sample: SampleId) -> Option<NodeId> {
@@ -245,8 +260,8 @@ impl Peers {
             return None;
         }
         let has = |&peer: &NodeId| self.warm[peer as usize].contains(sample) && self.is_up(peer);
-        let turn = |peer: &NodeId| (peer + sample) % self.nodes;
         let holders = self.others().filter(has);
-        holders.min_by_key(|peer| (!self.cluster.transport.is_near(*peer), turn(peer)))
+        let near = |peer| self.cluster.transport.is_near(peer);
+        holders.min_by_key(|&peer| (!near(peer), self.turn(peer, sample)))
     }
 }
