@@ -78,6 +78,8 @@ pub enum Taken {
 /// What a node tells others without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
+    /// The first so many steps of the run are loaded here ([`crate::protocol::pace`]).
+    Loaded { steps: u64 },
     /// All of this epoch is staged here, and what others were to keep of it is with them.
     EpochDone { epoch: u32 },
     /// These were had from elsewhere; the copies with the receiver are not needed any more.

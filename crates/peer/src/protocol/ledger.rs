@@ -20,9 +20,12 @@ impl Ledger {
         *done = (*done).max(epoch.saturating_add(1));
     }
 
-    /// Whether something that this epoch uses may still be on its way, from a node that is there.
+    /// Whether something that this epoch uses may still be on its way, from a node that is there. One
+    /// that is further behind than the epoch before that has been restarted, or does not train with
+    /// us: nobody waits for it.
     pub fn may_come(&self, epoch: u32, is_up: impl Fn(NodeId) -> bool) -> bool {
-        (0..).zip(&self.done).any(|(node, &done)| done < epoch && is_up(node))
+        let behind = |done: u32| done < epoch && done.saturating_add(2) >= epoch;
+        (0..).zip(&self.done).any(|(node, &done)| behind(done) && is_up(node))
     }
 }
 
@@ -41,5 +44,6 @@ mod tests {
         assert!(ledger.may_come(1, all) && !ledger.may_come(1, |node| node != 2));
         ledger.done(2, 0);
         assert!(!ledger.may_come(1, all) && ledger.may_come(2, all));
+        assert!(ledger.may_come(3, |node| node == 0) && !ledger.may_come(4, |node| node == 0));
     }
 }

@@ -4,8 +4,14 @@
 //!
 //! - [`health`]: which peers may be asked.
 //! - [`ledger`]: how far others are, and so whether what is not here may still come.
+//! - [`outbox`]: what waits to be given to others.
+//! - [`pace`]: when a step may end, so that nobody fills room that others have not freed.
 //! - [`seek`]: what to do with a sample after an answer.
+//! - [`serving`]: what to answer.
 
 pub mod health;
 pub mod ledger;
+pub mod outbox;
+pub mod pace;
 pub mod seek;
+pub mod serving;
