@@ -131,6 +131,9 @@ impl Engine {
             None => (Arc::new(self.take_share(job.cache_share)), vec![]),
         };
         let tiers = self.tiers(job, &share, rams, &sizes);
+        for (number, tier) in (1..).zip(&tiers) {
+            self.metrics.watch_tier(number, tier);
+        }
         let capacities: Vec<(String, Bytes)> = self
             .config
             .tiers

@@ -5,6 +5,7 @@
 //! ([`pace`]), and notes what came ([`order`]) and how long it took ([`report`]).
 
 mod args;
+mod barrier;
 mod loader;
 mod order;
 mod pace;

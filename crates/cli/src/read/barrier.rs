@@ -1,0 +1,171 @@
+//! All ranks end a step together, as the allreduce of training makes them: with `--barrier`, an epoch
+//! takes as long as it would take there.
+//!
+//! A rank that has ended a step tells all others so, and waits until it has heard the same of each.
+//! It says it as a job of its own on the nodes' transport, in the words in which nodes tell each other
+//! how far they are ([`Notice::Loaded`]).
+
+use std::sync::{PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use belady_data::sync::{Arc, Condvar, Mutex, lock};
+use belady_peer::{Channel, Cluster, NodeId, Notice, Push, Reply, Request, Serve, Serving, Taken};
+
+/// A rank that takes longer over a step has failed: nobody trains like that.
+const LIMIT: Duration = Duration::from_mins(5);
+/// Between two attempts to tell a rank something.
+const AGAIN: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub struct Barrier {
+    cluster: Arc<Cluster>,
+    channel: Channel,
+    arrivals: Arc<Arrivals>,
+    _serving: Serving,
+    /// That this rank has ended.
+    steps: u64,
+    limit: Duration,
+}
+
+/// Steps that each rank has ended, as far as it has told.
+#[derive(Debug)]
+struct Arrivals {
+    steps: Mutex<Vec<u64>>,
+    changed: Condvar,
+}
+
+impl Barrier {
+    /// Returns when all ranks have made theirs.
+    pub fn new(cluster: &Arc<Cluster>) -> anyhow::Result<Self> {
+        let steps = vec![0; cluster.world().size as usize];
+        let arrivals = Arc::new(Arrivals { steps: Mutex::new(steps), changed: Condvar::new() });
+        let channel = cluster.next_channel();
+        let job: Arc<dyn Serve> = arrivals.clone();
+        let job: Weak<dyn Serve> = Arc::downgrade(&job);
+        let serving = cluster.transport.desk().open(channel, job);
+        // What is told to a channel that is not open yet is lost.
+        cluster.meet.exchange("barrier", &[])?;
+        let cluster = cluster.clone();
+        Ok(Self { cluster, channel, arrivals, _serving: serving, steps: 0, limit: LIMIT })
+    }
+
+    /// This rank has ended a step: returns when all have.
+    pub fn pass(&mut self) -> anyhow::Result<()> {
+        self.steps += 1;
+        let (own, deadline) = (self.cluster.world().rank, Instant::now() + self.limit);
+        self.arrivals.ended(own, self.steps);
+        for peer in (0..self.cluster.world().size).filter(|&peer| peer != own) {
+            self.tell(peer, deadline)?;
+        }
+        self.wait(deadline)
+    }
+
+    fn tell(&self, peer: NodeId, deadline: Instant) -> anyhow::Result<()> {
+        let notice = Notice::Loaded { steps: self.steps };
+        loop {
+            match self.cluster.transport.tell(peer, self.channel, &notice, deadline) {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() + AGAIN >= deadline => {
+                    return Err(error.into());
+                }
+                Err(_) => std::thread::sleep(AGAIN),
+            }
+        }
+    }
+
+    fn wait(&self, deadline: Instant) -> anyhow::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let late = |steps: &mut Vec<u64>| steps.iter().any(|&ended| ended < self.steps);
+        let steps = lock(&self.arrivals.steps);
+        let (steps, _) = self
+            .arrivals
+            .changed
+            .wait_timeout_while(steps, left, late)
+            .unwrap_or_else(PoisonError::into_inner);
+        match steps.iter().position(|&ended| ended < self.steps) {
+            None => Ok(()),
+            Some(rank) => bail!(
+                "rank {rank} has not ended step {} within {:?}: see whether it runs",
+                self.steps,
+                self.limit
+            ),
+        }
+    }
+}
+
+impl Arrivals {
+    fn ended(&self, rank: NodeId, count: u64) {
+        if let Some(steps) = lock(&self.steps).get_mut(rank as usize) {
+            *steps = count.max(*steps);
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// Has no samples.
+impl Serve for Arrivals {
+    fn get(&self, _: NodeId, request: &Request<'_>, _: usize, replies: &mut Vec<Reply>) {
+        replies.extend(request.asks.iter().map(|_| Reply::NotHere));
+    }
+
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
+        taken.extend(pushes.iter().map(|_| Taken::Refused));
+    }
+
+    fn told(&self, from: NodeId, notice: &Notice) {
+        if let Notice::Loaded { steps } = notice {
+            self.ended(from, *steps);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    use belady_peer::meet::Hall;
+    use belady_peer::memory::MemoryTransport;
+
+    use super::*;
+
+    fn clusters(nodes: u32) -> Vec<Arc<Cluster>> {
+        let hall = Hall::new(nodes, Duration::from_mins(1));
+        let transports = MemoryTransport::network(nodes);
+        let cluster = |(rank, transport)| Arc::new(Cluster::new(hall.seat(rank), transport));
+        (0..).zip(transports).map(|(rank, transport)| cluster((rank, transport as _))).collect()
+    }
+
+    #[test]
+    fn nobody_is_a_step_ahead_of_anybody() {
+        let inside = [const { AtomicU32::new(0) }; 3];
+        thread::scope(|scope| {
+            for (rank, cluster) in clusters(3).into_iter().enumerate() {
+                let inside = &inside;
+                scope.spawn(move || {
+                    let mut barrier = Barrier::new(&cluster).expect("all come");
+                    for step in 1..=200 {
+                        inside[rank].store(step, Ordering::SeqCst);
+                        barrier.pass().expect("all pass");
+                        let others = inside.iter().map(|other| other.load(Ordering::SeqCst));
+                        assert!(others.into_iter().all(|other| other == step || other == step + 1));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_is_named() {
+        let clusters = clusters(2);
+        let told = thread::scope(|scope| {
+            let second = scope.spawn(|| Barrier::new(&clusters[1]).expect("all come"));
+            let mut barrier = Barrier::new(&clusters[0]).expect("all come");
+            let _second = second.join().expect("no panic");
+            barrier.limit = Duration::from_millis(20);
+            barrier.pass().expect_err("rank 1 does not pass").to_string()
+        });
+        assert!(told.contains("rank 1 has not ended step 1"), "{told}");
+    }
+}
