@@ -33,6 +33,8 @@ THREADS = 4
 # More than the dataset, over all nodes.
 SPARE = 0.02
 PORT = 7117
+# Of a rank: with fewer, the source is not always asked for as much as it gives.
+WORKERS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +162,7 @@ seed = 0
         with self.mounted() as at:
             ranks = network.everywhere(self.context.commands, lambda node: [
                 python, script, at.path, "--rank", node, "--ranks", NODES, "--meet",
-                f"{network.address(0)}:{PORT}", "--epochs", TORCH_EPOCHS, "--batch", BATCH, "--workers", 2,
+                f"{network.address(0)}:{PORT}", "--epochs", TORCH_EPOCHS, "--batch", BATCH, "--workers", WORKERS,
                 "--consume", self.machine.compute,
             ], {"GLOO_SOCKET_IFNAME": "eth0"})
             return Run(ranks, at.stats())
@@ -336,7 +338,7 @@ def conclude(section, bench, runs, factor, python, no_mpi):
         f"slowfs for all, t(γ) {curve}. Dataset: {SAMPLES:,} files, {size(bench.total)}; caches in RAM, {size(bench.cache)} "
         f"a node, together {percent(SPARE)} more than the dataset. Consumers: {rate(bench.machine.compute)} a node, batch "
         f"{BATCH} a rank, all end a step together; staging {STAGING >> 20} MiB, {THREADS} threads a node, {EPOCHS} epochs "
-        f"(torch: {TORCH_EPOCHS}, 2 workers a rank). Times: best / median of the runs; a later epoch is the mean of "
+        f"(torch: {TORCH_EPOCHS}, {WORKERS} workers a rank). Times: best / median of the runs; a later epoch is the mean of "
         "all after the first. Source bytes, later: slowfs's counter over the whole run less one reading of the "
         "dataset, an epoch; the worst run. No I/O: the sum over steps of the slowest rank's computing. torch reads "
         "the same order with a DistributedSampler."
