@@ -68,10 +68,10 @@ impl Vitals {
             blocked_ms: seen.blocked_ns / 1_000_000,
             source: seen.source.bytes,
             ring: seen.ring.bytes,
-            peers: 0,
+            peers: seen.peers.read.bytes,
             tiers: tiers.collect(),
-            others: 0,
-            down: 0,
+            others: seen.peers.nodes,
+            down: seen.peers.down,
         }
     }
 
