@@ -6,7 +6,9 @@ use std::sync::Arc;
 use belady_control::sampler::orders::{
     MixtureOrders, MixturePart, RankOrders, RankShare, Replacement, StartAt, WeightedOrders,
 };
-use belady_control::sampler::{Order, Orders, SampleId, SamplerError, Scheme, StreamConfig};
+use belady_control::sampler::{
+    AccessStream, Order, Orders, RankPlace, SampleId, SamplerError, Scheme, StreamConfig,
+};
 use proptest::prelude::*;
 
 const BATCH: u32 = 12;
@@ -129,6 +131,47 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn every_rank_knows_what_the_others_read(
+        samples in 1u32..150,
+        seed: u64,
+        sampler_drop_last: bool,
+        drop_last: bool,
+        kind in kinds(),
+        ranks in prop::sample::select(vec![2u32, 3, 4]),
+        asks in 0u32..4,
+        epoch in 0u32..3,
+        batch in 0u32..3,
+    ) {
+        let case = Case { samples, seed, sampler_drop_last, drop_last, kind };
+        let from = |rank| Some(StartAt { orders: orders(case, rank, ranks).ok()?, epoch: 1, batch });
+        let Some(asking) = from(asks % ranks) else { return Ok(()) };
+        let place = RankPlace { rank: asks % ranks, ranks };
+        prop_assert_eq!(asking.place(), Some(place));
+        let Ok(own) = (0..ranks).map(|rank| from(rank).unwrap().epoch(epoch)).collect::<Result<Option<Vec<_>>, _>>()
+        else {
+            prop_assert!(asking.everybody(epoch).is_err());
+            return Ok(());
+        };
+        let all = asking.everybody(epoch).unwrap();
+        prop_assert_eq!(&all, &own);
+        let stream = AccessStream::new(StreamConfig {
+            batch: BATCH,
+            // A mixture has three more.
+            samples: samples + 3,
+            ..config(case, ranks, Order::Provided(Arc::new(asking)), Scheme::Uniform)
+        })
+        .unwrap();
+        let order = stream.ask(epoch).unwrap().unwrap();
+        for (rank, list) in (0..).zip(own.unwrap()) {
+            for (iteration, theirs) in (0..).zip(list.batches()) {
+                prop_assert_eq!(order.batch(rank, iteration).collect::<Vec<_>>(), theirs);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_last_batch_of_an_epoch_can_depend_on_the_number_of_ranks() {
     let case = Case {
@@ -160,7 +203,7 @@ fn a_rank_that_does_not_exist_is_refused() {
     assert!(matches!(huge, Err(SamplerError::HugeBatch { .. })));
     let provided = Order::Provided(Arc::new(orders_of_one(case)));
     let error = RankOrders::new(1, 1, config(case, 2, provided, Scheme::Uniform)).unwrap_err();
-    assert_eq!(error, SamplerError::ProvidedRanks { ranks: 2 });
+    assert_eq!(error, SamplerError::ProvidedRanks { known: 1, ranks: 2 });
 }
 
 fn orders_of_one(case: Case) -> RankOrders {

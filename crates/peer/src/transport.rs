@@ -60,6 +60,8 @@ pub trait Receive {
 pub struct Push<'a> {
     pub sample: SampleId,
     pub tier: TierId,
+    /// The epoch that leaves it: it waits for the next one.
+    pub epoch: u32,
     pub digest: u64,
     pub bytes: &'a [u8],
 }
@@ -78,10 +80,13 @@ pub enum Taken {
 /// What a node tells others without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
+    /// The first so many steps of the run are loaded here ([`crate::protocol::pace`]).
+    Loaded { steps: u64 },
     /// All of this epoch is staged here, and what others were to keep of it is with them.
     EpochDone { epoch: u32 },
-    /// These were had from elsewhere; the copies with the receiver are not needed any more.
-    Released { samples: Vec<SampleId> },
+    /// These were had from elsewhere for this epoch; the copies with the receiver are not needed any
+    /// more.
+    Released { epoch: u32, samples: Vec<SampleId> },
 }
 
 /// What became of one sample of a request, as the one who serves it says it.

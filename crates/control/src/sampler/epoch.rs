@@ -15,8 +15,12 @@ pub struct EpochOrder {
 #[derive(Clone, Debug)]
 enum Batches {
     Dealt(Deal),
-    /// One rank's, by where they end in the order.
-    Ragged(Vec<u32>),
+    /// Of so many ranks, by where they end in the order: batches of an iteration follow each
+    /// other by rank, and iterations by time.
+    Ragged {
+        ranks: u32,
+        ends: Vec<u32>,
+    },
 }
 
 impl EpochOrder {
@@ -37,17 +41,40 @@ impl EpochOrder {
             }
             Cut::Ends(ends) => {
                 let entries = ends.last().map_or(0, |&end| end as usize);
-                (Batches::Ragged(ends), entries)
+                (Batches::Ragged { ranks: 1, ends }, entries)
             }
         };
         order.truncate(entries);
         Ok(Self { order, batches, samples })
     }
 
+    /// The lists of all ranks, if they are sound. A rank that has fewer batches than another has
+    /// empty ones at the end.
+    pub(super) fn of_lists(
+        lists: &[EpochList],
+        epoch: u32,
+        samples: u32,
+    ) -> Result<Self, OrderError> {
+        for list in lists {
+            list.check(epoch, samples)?;
+        }
+        let by_rank: Vec<Vec<&[SampleId]>> = lists.iter().map(EpochList::batches).collect();
+        let iterations = by_rank.iter().map(Vec::len).max().unwrap_or(0);
+        let mut order = Vec::with_capacity(lists.iter().map(|list| list.samples.len()).sum());
+        let mut ends = Vec::with_capacity(iterations * lists.len());
+        for iteration in 0..iterations {
+            for batches in &by_rank {
+                order.extend_from_slice(batches.get(iteration).copied().unwrap_or_default());
+                ends.push(order.len() as u32);
+            }
+        }
+        Ok(Self { order, batches: Batches::Ragged { ranks: lists.len() as u32, ends }, samples })
+    }
+
     pub fn iterations(&self) -> u32 {
         match &self.batches {
             Batches::Dealt(deal) => deal.iterations(),
-            Batches::Ragged(ends) => ends.len() as u32,
+            Batches::Ragged { ranks, ends } => ends.len() as u32 / ranks,
         }
     }
 
@@ -59,9 +86,9 @@ impl EpochOrder {
     pub fn batch(&self, rank: u32, iteration: u32) -> Batch<'_> {
         match &self.batches {
             Batches::Dealt(deal) => deal.batch(&self.order, rank, iteration),
-            Batches::Ragged(ends) => {
-                assert!(rank == 0, "rank {rank} of 1");
-                let at = iteration as usize;
+            Batches::Ragged { ranks, ends } => {
+                assert!(rank < *ranks, "rank {rank} of {ranks}");
+                let at = (iteration * ranks + rank) as usize;
                 let start = at.checked_sub(1).map_or(0, |before| ends[before]);
                 Batch::all(&self.order[start as usize..ends[at] as usize])
             }
@@ -90,9 +117,10 @@ impl EpochOrder {
     pub fn slot(&self, position: u32) -> Option<Slot> {
         match &self.batches {
             Batches::Dealt(deal) => deal.slot(u64::from(position)),
-            Batches::Ragged(ends) => {
-                let iteration = ends.partition_point(|&end| end <= position);
-                (iteration < ends.len()).then_some(Slot { iteration: iteration as u32, rank: 0 })
+            Batches::Ragged { ranks, ends } => {
+                let at = ends.partition_point(|&end| end <= position);
+                let slot = Slot { iteration: at as u32 / ranks, rank: at as u32 % ranks };
+                (at < ends.len()).then_some(slot)
             }
         }
     }
@@ -119,6 +147,30 @@ mod tests {
                 prop_assert_eq!(order.slot(position as u32), Some(slot));
             }
             prop_assert_eq!(order.slot(whose.len() as u32), None);
+        }
+
+        #[test]
+        fn the_lists_of_all_ranks_are_their_batches(
+            ranks in prop::collection::vec(
+                prop::collection::vec(prop::collection::vec(0u32..9, 0..4), 0..6), 1..4),
+        ) {
+            let lists: Vec<EpochList> = ranks.iter().map(EpochList::of_batches).collect();
+            let order = EpochOrder::of_lists(&lists, 0, 9).unwrap();
+            let longest = ranks.iter().map(Vec::len).max().unwrap();
+            prop_assert_eq!(order.iterations() as usize, longest);
+            let mut position = 0;
+            for iteration in 0..longest {
+                for (rank, batches) in ranks.iter().enumerate() {
+                    let batch: Vec<u32> = order.batch(rank as u32, iteration as u32).collect();
+                    prop_assert_eq!(&batch, &batches.get(iteration).cloned().unwrap_or_default());
+                    for _ in batch {
+                        let slot = Slot { iteration: iteration as u32, rank: rank as u32 };
+                        prop_assert_eq!(order.slot(position), Some(slot));
+                        position += 1;
+                    }
+                }
+            }
+            prop_assert_eq!(order.slot(position), None);
         }
 
         #[test]

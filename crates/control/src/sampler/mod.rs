@@ -24,7 +24,7 @@ pub mod torch;
 
 pub use deal::{Batch, Deal, Scheme, Slot};
 pub use epoch::EpochOrder;
-pub use orders::{Cut, EpochList, OrderError, Orders};
+pub use orders::{Cut, EpochList, OrderError, Orders, RankPlace};
 pub use permutation::Permutation;
 pub use stream::{AccessStream, Order, SamplerError, StreamConfig};
 

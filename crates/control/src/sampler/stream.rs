@@ -29,8 +29,9 @@ pub enum Order {
     Sequential,
     /// The user's own: one list per epoch, repeated when epochs outnumber lists.
     Given(Arc<Vec<Vec<SampleId>>>),
-    /// One rank's own, which comes epoch by epoch and says itself how it is cut into
-    /// batches: of a [`StreamConfig`] only `samples` counts.
+    /// One rank's own, or that of all ranks if it knows what the others read, which comes epoch
+    /// by epoch and says itself how it is cut into batches: of a [`StreamConfig`] only `samples`
+    /// and `ranks` count.
     Provided(Arc<dyn Orders>),
 }
 
@@ -80,8 +81,8 @@ pub enum SamplerError {
     NoSuchRank { rank: u32, ranks: u32 },
     #[error("batches of {batch} for {ranks} ranks make too many samples; make them smaller")]
     HugeBatch { batch: u32, ranks: u32 },
-    #[error("an order that comes epoch by epoch is that of one rank, and there are {ranks}")]
-    ProvidedRanks { ranks: u32 },
+    #[error("the order is known of {known} ranks, and there are {ranks}")]
+    ProvidedRanks { known: u32, ranks: u32 },
     #[error("entry {at} of the weights is {weight}; weights are finite and at least 0")]
     BadWeight { at: usize, weight: String },
     #[error("no weight is above 0, so nothing can be drawn")]
@@ -123,8 +124,13 @@ impl AccessStream {
         }
         let length = match &config.order {
             Order::Given(lists) => check_lists(lists, samples)?,
-            Order::Provided(_) if ranks > 1 => return Err(SamplerError::ProvidedRanks { ranks }),
-            Order::Provided(_) => 0,
+            Order::Provided(orders) => {
+                let known = orders.place().map_or(1, |place| place.ranks);
+                if ranks > 1 && ranks != known {
+                    return Err(SamplerError::ProvidedRanks { known, ranks });
+                }
+                0
+            }
             _ => u64::from(samples),
         };
         let deal = Deal::new(
@@ -176,8 +182,13 @@ impl AccessStream {
         let Order::Provided(orders) = &self.config.order else {
             return Ok(Some(self.epoch(epoch)));
         };
+        let StreamConfig { samples, ranks, .. } = self.config;
+        if ranks > 1 {
+            let Some(lists) = orders.everybody(epoch)? else { return Ok(None) };
+            return EpochOrder::of_lists(&lists, orders.number(epoch), samples).map(Some);
+        }
         let Some(list) = orders.epoch(epoch)? else { return Ok(None) };
-        EpochOrder::of_list(list, orders.number(epoch), self.config.samples).map(Some)
+        EpochOrder::of_list(list, orders.number(epoch), samples).map(Some)
     }
 
     /// The order of one epoch, materialised. For orders that are provided, [`Self::ask`]:

@@ -18,24 +18,27 @@ pub enum Next {
     Elsewhere,
 }
 
-/// How long a sample is waited for that may still come, or whose peer is busy.
+/// How long a consumer waits for a sample that may still come, or whose peer is busy. As long as the
+/// consumer has something to do, waiting costs nothing, and a node whose ring reaches far ahead of the
+/// others' has to wait for what they have not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience(pub Duration);
 
 impl Default for Patience {
     fn default() -> Self {
-        // Nodes that train together are some batches apart, which is less than this.
+        // Nodes that train together begin a step together: what one of them lacks is on its way.
         Self(Duration::from_secs(2))
     }
 }
 
 impl Patience {
-    /// After an answer to the `asked`th request for it, so long after the first.
-    pub fn after(self, answer: Answer, asked: u32, waited: Duration) -> Next {
+    /// After an answer to the `asked`th request for it. `starved`: how long the consumer has been
+    /// waiting for the batch; zero while it has something to do.
+    pub fn after(self, answer: Answer, asked: u32, starved: Duration) -> Next {
         match answer {
             Answer::Here { .. } => Next::Take,
             Answer::NotHere => Next::Elsewhere,
-            Answer::NotYet | Answer::Busy if waited >= self.0 => Next::Elsewhere,
+            Answer::NotYet | Answer::Busy if starved >= self.0 => Next::Elsewhere,
             Answer::NotYet | Answer::Busy => {
                 let pause = FIRST * 2u32.saturating_pow(asked.saturating_sub(1)).min(64);
                 Next::AskAgain(pause.min(LONGEST))

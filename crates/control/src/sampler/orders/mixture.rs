@@ -3,7 +3,7 @@
 use super::super::dice::{Cumulative, Dice, whole_weights};
 use super::super::permutation::Permutation;
 use super::super::{SampleId, SamplerError};
-use super::{EpochList, OrderError, Orders, RankShare};
+use super::{EpochList, OrderError, Orders, RankPlace, RankShare};
 
 /// One of several datasets that are laid end to end: its samples are numbered on from
 /// those of the one before it.
@@ -98,6 +98,14 @@ impl Turn {
 impl Orders for MixtureOrders {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         Ok(Some(self.share.of(self.global(epoch))))
+    }
+
+    fn place(&self) -> Option<RankPlace> {
+        Some(self.share.place())
+    }
+
+    fn everybody(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
+        Ok(Some(self.share.everybody(&self.global(epoch))))
     }
 
     fn ahead(&self) -> bool {

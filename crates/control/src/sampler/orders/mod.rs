@@ -56,10 +56,27 @@ pub trait Orders: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Which rank of how many this is the order of, where it knows what the others read.
+    fn place(&self) -> Option<RankPlace> {
+        None
+    }
+
+    /// What every rank reads in an epoch, by rank: for orders that know their [`place`](Self::place).
+    fn everybody(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
+        Ok(self.epoch(epoch)?.map(|own| vec![own]))
+    }
+
     /// What people call epoch `epoch` of this order, in messages.
     fn number(&self, epoch: u32) -> u32 {
         epoch
     }
+}
+
+/// One rank of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankPlace {
+    pub rank: u32,
+    pub ranks: u32,
 }
 
 /// What one process reads in an epoch, in order.

@@ -1,7 +1,8 @@
 //! One rank's part of an access stream.
 
+use super::super::EpochOrder;
 use super::super::{AccessStream, SamplerError, Scheme, StreamConfig};
-use super::{Cut, EpochList, OrderError, Orders};
+use super::{Cut, EpochList, OrderError, Orders, RankPlace};
 
 /// What one rank of several reads: torch's `DistributedSampler` in a `DataLoader`, or any
 /// other order and scheme. Without an end of its own; a job says how many epochs it has.
@@ -33,13 +34,17 @@ impl RankOrders {
 
 impl Orders for RankOrders {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
-        let Some(order) = self.stream.ask(epoch)? else { return Ok(None) };
-        let (mut samples, mut ends) = (vec![], vec![]);
-        for iteration in 0..order.iterations() {
-            samples.extend(order.batch(self.rank, iteration));
-            ends.push(samples.len() as u32);
-        }
-        Ok(Some(EpochList { samples, batches: Cut::Ends(ends) }))
+        Ok(self.stream.ask(epoch)?.map(|order| list_of(&order, self.rank)))
+    }
+
+    fn place(&self) -> Option<RankPlace> {
+        Some(RankPlace { rank: self.rank, ranks: self.stream.config().ranks })
+    }
+
+    fn everybody(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
+        let ranks = self.stream.config().ranks;
+        let all = |order| (0..ranks).map(|rank| list_of(&order, rank)).collect();
+        Ok(self.stream.ask(epoch)?.map(all))
     }
 
     fn ahead(&self) -> bool {
@@ -50,4 +55,13 @@ impl Orders for RankOrders {
         // All iterations but the last are alike, and that is not longer.
         (self.stream.iterations() > 0).then(|| self.stream.deal().batch_len(self.rank, 0))
     }
+}
+
+fn list_of(order: &EpochOrder, rank: u32) -> EpochList {
+    let (mut samples, mut ends) = (vec![], vec![]);
+    for iteration in 0..order.iterations() {
+        samples.extend(order.batch(rank, iteration));
+        ends.push(samples.len() as u32);
+    }
+    EpochList { samples, batches: Cut::Ends(ends) }
 }

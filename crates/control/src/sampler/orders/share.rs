@@ -2,7 +2,7 @@
 
 use super::super::torch::pad_or_truncate;
 use super::super::{SampleId, SamplerError};
-use super::{Cut, EpochList};
+use super::{Cut, EpochList, RankPlace};
 
 /// Which part of a global list a rank takes: every `ranks`-th entry from `rank` on, as
 /// `DistributedSampler` does. Step t of all ranks together is then the t-th stretch of
@@ -42,6 +42,16 @@ impl RankShare {
     /// The most samples in a batch, of a global list of `length`.
     pub(super) fn largest_batch(self, length: u32) -> u32 {
         self.batch.min(length.div_ceil(self.ranks))
+    }
+
+    pub(super) fn place(self) -> RankPlace {
+        RankPlace { rank: self.rank, ranks: self.ranks }
+    }
+
+    /// The parts of all ranks.
+    pub(super) fn everybody(self, order: &[SampleId]) -> Vec<EpochList> {
+        let of = |rank| Self { rank, ..self }.of(order.to_vec());
+        (0..self.ranks).map(of).collect()
     }
 
     pub(super) fn of(self, mut order: Vec<SampleId>) -> EpochList {

@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use super::{Cut, EpochList, OrderError, Orders};
+use super::{Cut, EpochList, OrderError, Orders, RankPlace};
 
 /// An order from a position on: its epoch k is epoch `epoch` + k, and the first lacks its
 /// first `batch` batches.
@@ -39,6 +39,21 @@ impl Orders for StartAt {
             return Ok(list);
         }
         list.map(|list| without(list, self.batch, self.orders.number(at))).transpose()
+    }
+
+    fn place(&self) -> Option<RankPlace> {
+        self.orders.place()
+    }
+
+    fn everybody(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
+        let at = self.epoch.saturating_add(epoch);
+        let lists = self.orders.everybody(at)?;
+        if epoch > 0 || self.batch == 0 {
+            return Ok(lists);
+        }
+        let number = self.orders.number(at);
+        let rest = |list| without(list, self.batch, number);
+        lists.map(|lists| lists.into_iter().map(rest).collect()).transpose()
     }
 
     fn ahead(&self) -> bool {

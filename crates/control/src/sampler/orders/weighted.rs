@@ -2,7 +2,7 @@
 
 use super::super::dice::{Cumulative, Dice, Urn, whole_weights};
 use super::super::{SampleId, SamplerError};
-use super::{EpochList, OrderError, Orders, RankShare};
+use super::{EpochList, OrderError, Orders, RankPlace, RankShare};
 
 /// Whether a sample that was drawn can be drawn again in the same epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,14 @@ impl WeightedOrders {
 impl Orders for WeightedOrders {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         Ok(Some(self.share.of(self.global(epoch))))
+    }
+
+    fn place(&self) -> Option<RankPlace> {
+        Some(self.share.place())
+    }
+
+    fn everybody(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
+        Ok(Some(self.share.everybody(&self.global(epoch))))
     }
 
     fn ahead(&self) -> bool {

@@ -1,0 +1,133 @@
+//! What others are told: how many steps are loaded here, which epochs are done, what they need not
+//! keep any more. Only the latest counts, so a peer that is slow to hear is told less often.
+
+use belady_data::SampleId;
+use belady_data::sync::{Arc, lock};
+use belady_peer::protocol::herald::Herald;
+use belady_peer::{NodeId, Notice, PeerError};
+
+use super::{Peers, fetch};
+use crate::run::Run;
+
+/// Told at most so many at a time.
+const RELEASED: usize = 4096;
+
+#[derive(Debug)]
+pub struct Notices {
+    herald: Herald,
+    /// Epochs done here.
+    done: u32,
+    /// By node: what it need not keep, and for which epoch it did.
+    released: Vec<Vec<(u32, SampleId)>>,
+    /// By node: somebody is telling it something.
+    busy: Vec<bool>,
+}
+
+impl Notices {
+    pub fn new(nodes: u32) -> Self {
+        let (released, busy) = (vec![vec![]; nodes as usize], vec![false; nodes as usize]);
+        Self { herald: Herald::new(nodes), done: 0, released, busy }
+    }
+
+    /// A peer that was away has missed what it was told.
+    pub fn forget(&mut self, peer: NodeId) {
+        self.herald.forget(peer);
+    }
+
+    /// A peer need not keep a sample that this epoch uses.
+    pub fn release(&mut self, peer: NodeId, epoch: u32, sample: SampleId) {
+        self.released[peer as usize].push((epoch, sample));
+    }
+
+    fn has_news(&self, peer: NodeId) -> bool {
+        self.herald.has_news(peer) || !self.released[peer as usize].is_empty()
+    }
+
+    fn next(&mut self, peer: NodeId) -> Option<Notice> {
+        let news = self.herald.next(peer);
+        if news.is_some() {
+            return news;
+        }
+        let released = &mut self.released[peer as usize];
+        let epoch = released.first()?.0;
+        let same = released.iter().take(RELEASED).take_while(|(other, _)| *other == epoch).count();
+        let samples = released.drain(..same).map(|(_, sample)| sample).collect();
+        Some(Notice::Released { epoch, samples })
+    }
+}
+
+/// So many steps are loaded here.
+pub fn loaded(run: &Arc<Run>, steps: u64) {
+    let Some(peers) = &run.peers else { return };
+    lock(&peers.notices).herald.loaded(steps);
+    all(run);
+}
+
+/// Looks whether an epoch is done: all of its batches have ended, and what others keep is with them.
+pub fn epochs_done(run: &Arc<Run>) {
+    let Some(peers) = &run.peers else { return };
+    let mut news = false;
+    loop {
+        let mut notices = lock(&peers.notices);
+        let epoch = notices.done;
+        if !run.has_ended(epoch) || !lock(&peers.outgoing).is_done_with(epoch) {
+            break;
+        }
+        notices.done = epoch + 1;
+        notices.herald.done(epoch);
+        drop(notices);
+        lock(&peers.talk).ledger.done(peers.me, epoch);
+        news = true;
+    }
+    if news {
+        all(run);
+    }
+}
+
+/// Tells everybody who is there what is new.
+pub fn all(run: &Arc<Run>) {
+    let Some(peers) = &run.peers else { return };
+    let mut tasks = vec![];
+    for peer in peers.others() {
+        let mut notices = lock(&peers.notices);
+        if notices.busy[peer as usize] || !notices.has_news(peer) {
+            continue;
+        }
+        notices.busy[peer as usize] = true;
+        drop(notices);
+        let for_task = run.clone();
+        tasks.push(run.task(move |_| tell(&for_task, peer)));
+    }
+    if !tasks.is_empty() {
+        run.lane.submit_first(tasks);
+    }
+}
+
+fn tell(run: &Arc<Run>, peer: NodeId) {
+    let Some(peers) = &run.peers else { return };
+    loop {
+        let mut notices = lock(&peers.notices);
+        // Who is down is told when it is heard of again.
+        let notice =
+            if run.is_stopping() || !peers.is_up(peer) { None } else { notices.next(peer) };
+        let Some(notice) = notice else {
+            notices.busy[peer as usize] = false;
+            return;
+        };
+        drop(notices);
+        let told = say(peers, peer, &notice);
+        let mut notices = lock(&peers.notices);
+        notices.herald.ended(peer, told.is_ok());
+        notices.busy[peer as usize] = told.is_ok();
+        drop(notices);
+        match told {
+            Ok(()) => fetch::heard(run, peers, peer),
+            Err(PeerError::Left) => return,
+            Err(error) => return peers.failed(peer, &error, &run.metrics),
+        }
+    }
+}
+
+fn say(peers: &Peers, peer: NodeId, notice: &Notice) -> Result<(), PeerError> {
+    peers.cluster.transport.tell(peer, peers.channel, notice, peers.deadline())
+}

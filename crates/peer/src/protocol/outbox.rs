@@ -1,0 +1,299 @@
+//! What this node is to give others to keep, and they have not taken yet.
+//!
+//! The way of a parcel: it is added when the step that used the sample ends, waits in the line of its
+//! peer, is under way with its neighbours in one call, and is taken, refused, or told that there is no
+//! room yet. Then the line pauses and begins again with the same parcel: earlier steps come first. One
+//! that has waited too long is dropped; its next user reads the sample from the source.
+//!
+//! Room is limited by bytes over all peers. What does not fit comes back to the caller, who waits with
+//! the end of the step, or lets the sample go.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::transport::Taken;
+use crate::{NodeId, SampleId, TierId};
+
+/// First pause of a line whose peer has no room; doubled each time.
+const FIRST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// A sample for another node. `T` is how its bytes are held: cloning it must be cheap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parcel<T> {
+    pub sample: SampleId,
+    pub tier: TierId,
+    /// The epoch that leaves it.
+    pub epoch: u32,
+    pub size: u64,
+    pub bytes: T,
+}
+
+#[derive(Clone, Debug)]
+struct Line<T> {
+    parcels: VecDeque<(Duration, Parcel<T>)>,
+    /// So many at the front are in a call.
+    under_way: usize,
+    rests_until: Duration,
+    pause: Duration,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        let rests_until = Duration::ZERO;
+        Self { parcels: VecDeque::new(), under_way: 0, rests_until, pause: FIRST }
+    }
+}
+
+impl<T> Line<T> {
+    fn rest(&mut self, now: Duration) {
+        self.rests_until = now + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST);
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Outbox<T> {
+    lines: Vec<Line<T>>,
+    limit: u64,
+    bytes: u64,
+    patience: Duration,
+}
+
+impl<T: Clone> Outbox<T> {
+    /// For so many nodes. It holds at most `limit` bytes, but one parcel always fits; a parcel that
+    /// was not taken within `patience` is dropped.
+    pub fn new(nodes: u32, limit: u64, patience: Duration) -> Self {
+        let lines = (0..nodes).map(|_| Line::default()).collect();
+        Self { lines, limit, bytes: 0, patience }
+    }
+
+    /// Whether a parcel of that size would be taken in.
+    pub fn has_room(&self, size: u64) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(size) <= self.limit
+    }
+
+    /// Puts a parcel into the line of its peer, or gives it back if there is no room.
+    pub fn add(&mut self, peer: NodeId, parcel: Parcel<T>, now: Duration) -> Result<(), Parcel<T>> {
+        if !self.has_room(parcel.size) {
+            return Err(parcel);
+        }
+        self.bytes += parcel.size;
+        self.lines[peer as usize].parcels.push_back((now, parcel));
+        Ok(())
+    }
+
+    /// Whether there is something to send to a peer now.
+    pub fn is_due(&self, peer: NodeId, now: Duration) -> bool {
+        let line = &self.lines[peer as usize];
+        line.under_way == 0 && !line.parcels.is_empty() && now >= line.rests_until
+    }
+
+    /// The parcels of the next call to a peer, about `most` bytes and at least one, if there is
+    /// something to send. The call's end is told by [`Self::taken`] or [`Self::failed`]; until then
+    /// there is no other.
+    pub fn begin(&mut self, peer: NodeId, now: Duration, most: u64) -> Option<Vec<Parcel<T>>> {
+        if !self.is_due(peer, now) {
+            return None;
+        }
+        let line = &mut self.lines[peer as usize];
+        let mut bytes = 0;
+        let mut call = vec![];
+        for (_, parcel) in &line.parcels {
+            bytes += parcel.size;
+            if !call.is_empty() && bytes > most {
+                break;
+            }
+            call.push(parcel.clone());
+        }
+        line.under_way = call.len();
+        Some(call)
+    }
+
+    /// A peer has answered a call; gives back what is dropped.
+    pub fn taken(&mut self, peer: NodeId, now: Duration, outcomes: &[Taken]) -> Vec<Parcel<T>> {
+        let patience = self.patience;
+        let line = &mut self.lines[peer as usize];
+        let called = line.parcels.drain(..line.under_way).collect::<Vec<_>>();
+        line.under_way = 0;
+        let (mut dropped, mut again) = (vec![], vec![]);
+        let (mut stored, mut gone) = (false, 0);
+        // A peer that says less than it was asked has not spoken of the rest.
+        let outcomes = outcomes.iter().copied().chain(std::iter::repeat(Taken::NoRoom));
+        for ((since, parcel), outcome) in called.into_iter().zip(outcomes) {
+            let size = parcel.size;
+            match outcome {
+                Taken::NoRoom if now.saturating_sub(since) < patience => {
+                    again.push((since, parcel));
+                    continue;
+                }
+                Taken::NoRoom | Taken::Refused => dropped.push(parcel),
+                Taken::Stored => stored = true,
+            }
+            gone += size;
+        }
+        if stored {
+            line.pause = FIRST;
+        }
+        if !again.is_empty() {
+            line.rest(now);
+        }
+        for entry in again.into_iter().rev() {
+            line.parcels.push_front(entry);
+        }
+        self.bytes -= gone;
+        dropped
+    }
+
+    /// A call has failed: nobody knows what the peer has heard, so all of it is sent again.
+    pub fn failed(&mut self, peer: NodeId, now: Duration) {
+        let line = &mut self.lines[peer as usize];
+        line.under_way = 0;
+        line.rest(now);
+    }
+
+    /// Drops what has waited too long, and everything for peers that are not there.
+    pub fn expire(&mut self, now: Duration, is_up: impl Fn(NodeId) -> bool) -> Vec<Parcel<T>> {
+        let mut dropped = vec![];
+        for (peer, line) in (0..).zip(&mut self.lines) {
+            let up = is_up(peer);
+            let mut at = line.under_way;
+            while at < line.parcels.len() {
+                if up && now.saturating_sub(line.parcels[at].0) < self.patience {
+                    at += 1;
+                } else if let Some((_, parcel)) = line.parcels.remove(at) {
+                    self.bytes -= parcel.size;
+                    dropped.push(parcel);
+                }
+            }
+        }
+        dropped
+    }
+
+    /// When there is something to send next, or to drop, if nothing happens before.
+    pub fn wakes_at(&self) -> Option<Duration> {
+        let waiting = self.lines.iter().filter(|line| line.under_way == 0);
+        let due = |line: &Line<T>| line.parcels.front().map(|_| line.rests_until);
+        waiting.filter_map(due).min()
+    }
+
+    /// A sample that waits here may be served from here.
+    pub fn find(&self, sample: SampleId) -> Option<&Parcel<T>> {
+        let all = self.lines.iter().flat_map(|line| &line.parcels);
+        all.map(|(_, parcel)| parcel).find(|parcel| parcel.sample == sample)
+    }
+
+    /// Whether nothing waits that this epoch leaves, or one before it.
+    pub fn is_done_with(&self, epoch: u32) -> bool {
+        self.lines.iter().all(|line| line.parcels.iter().all(|(_, parcel)| parcel.epoch > epoch))
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lines.iter().all(|line| line.parcels.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn parcel(sample: SampleId, size: u64) -> Parcel<()> {
+        Parcel { sample, tier: 1, epoch: sample / 100, size, bytes: () }
+    }
+
+    fn samples(parcels: &[Parcel<()>]) -> Vec<SampleId> {
+        parcels.iter().map(|parcel| parcel.sample).collect()
+    }
+
+    #[test]
+    fn what_finds_no_room_is_sent_again_first_after_a_pause() {
+        let mut outbox = Outbox::new(2, 100, ms(1000));
+        for sample in 0..4 {
+            outbox.add(1, parcel(sample, 10), ms(0)).unwrap();
+        }
+        assert_eq!(samples(&outbox.begin(1, ms(0), 30).unwrap()), [0, 1, 2]);
+        assert!(outbox.begin(1, ms(0), 30).is_none(), "one call at a time");
+        assert!(outbox.begin(0, ms(0), 30).is_none());
+        let taken = [Taken::NoRoom, Taken::Stored, Taken::NoRoom];
+        assert!(outbox.taken(1, ms(5), &taken).is_empty());
+        assert!(outbox.begin(1, ms(5), 30).is_none() && outbox.wakes_at() == Some(ms(6)));
+        assert_eq!(samples(&outbox.begin(1, ms(6), 30).unwrap()), [0, 2, 3]);
+        outbox.failed(1, ms(7));
+        assert_eq!(samples(&outbox.begin(1, ms(9), 30).unwrap()), [0, 2, 3]);
+        let dropped = outbox.taken(1, ms(1000), &[Taken::NoRoom, Taken::Refused, Taken::Stored]);
+        assert_eq!(samples(&dropped), [0, 2]);
+        assert!(outbox.is_empty() && outbox.bytes() == 0 && outbox.wakes_at().is_none());
+    }
+
+    #[test]
+    fn a_parcel_larger_than_the_outbox_still_goes() {
+        let mut outbox = Outbox::new(2, 5, ms(1));
+        outbox.add(1, parcel(7, 10), ms(0)).unwrap();
+        assert_eq!(outbox.add(1, parcel(8, 1), ms(0)), Err(parcel(8, 1)));
+        assert_eq!(samples(&outbox.begin(1, ms(0), 1).unwrap()), [7]);
+    }
+
+    #[test]
+    fn what_is_for_a_peer_that_is_gone_is_dropped_unless_it_is_under_way() {
+        let mut outbox = Outbox::new(3, 100, ms(50));
+        for (peer, sample) in [(1, 1), (1, 2), (2, 103)] {
+            outbox.add(peer, parcel(sample, 10), ms(0)).unwrap();
+        }
+        outbox.begin(1, ms(0), 10);
+        assert!(!outbox.is_done_with(0) && outbox.find(103).is_some());
+        assert_eq!(samples(&outbox.expire(ms(1), |peer| peer != 1)), [2]);
+        assert_eq!(samples(&outbox.expire(ms(50), |_| true)), [103]);
+        outbox.taken(1, ms(51), &[Taken::Stored]);
+        assert!(outbox.is_done_with(0) && outbox.is_empty());
+    }
+
+    proptest! {
+        /// Whatever happens, every parcel that was added is stored, dropped or there, once; bytes
+        /// add up and stay within the limit.
+        #[test]
+        fn no_parcel_is_lost_or_doubled(
+            events in prop::collection::vec((0u8..5, 0u32..3, 1u64..40), 1..200)
+        ) {
+            let mut outbox = Outbox::new(3, 100, ms(300));
+            let (mut added, mut ended) = (0u32, 0u32);
+            let mut calls: Vec<Option<usize>> = vec![None; 3];
+            for (at, (event, peer, number)) in events.into_iter().enumerate() {
+                let now = ms(at as u64 * 7);
+                match event {
+                    0 => added += u32::from(outbox.add(peer, parcel(added, number), now).is_ok()),
+                    1 => if let Some(call) = outbox.begin(peer, now, number) {
+                        prop_assert!(calls[peer as usize].replace(call.len()).is_none());
+                    }
+                    2 => if let Some(called) = calls[peer as usize].take() {
+                        let outcome = |at: usize| match (number as usize + at) % 3 {
+                            0 => Taken::Stored,
+                            1 => Taken::NoRoom,
+                            _ => Taken::Refused,
+                        };
+                        let outcomes: Vec<_> = (0..called).map(outcome).collect();
+                        let stored = outcomes.iter().filter(|&&taken| taken == Taken::Stored);
+                        ended += stored.count() as u32;
+                        ended += outbox.taken(peer, now, &outcomes).len() as u32;
+                    }
+                    3 => if calls[peer as usize].take().is_some() { outbox.failed(peer, now) },
+                    _ => ended += outbox.expire(now, |other| other != peer).len() as u32,
+                }
+                let there = outbox.lines.iter().flat_map(|line| &line.parcels);
+                prop_assert_eq!(there.clone().count() as u32, added - ended);
+                let bytes: u64 = there.map(|(_, parcel)| parcel.size).sum();
+                prop_assert_eq!(bytes, outbox.bytes());
+                prop_assert!(bytes <= 100);
+            }
+        }
+    }
+}
