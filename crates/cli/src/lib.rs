@@ -9,6 +9,7 @@ mod dataset;
 pub mod environment;
 pub mod logging;
 mod ls;
+mod peers;
 mod read;
 mod simulate;
 mod text;

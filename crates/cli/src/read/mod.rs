@@ -6,6 +6,7 @@
 
 mod args;
 mod barrier;
+mod checksum;
 mod loader;
 mod order;
 mod pace;
@@ -16,14 +17,19 @@ mod report;
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 pub use args::ReadArgs;
 use belady_control::sampler::Step;
 use belady_data::source::{Source, Throttled};
-use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, serve};
+use belady_engine::metrics::{
+    Metrics, MetricsServer, MetricsSnapshot, Publisher, VITALS, publish, serve,
+};
+use belady_peer::{Cluster, World};
 
+use self::barrier::Barrier;
+use self::checksum::Checksum;
 use self::loader::{Batch, Loader};
 use self::order::OrderCheck;
 use self::pace::Pace;
@@ -33,24 +39,32 @@ use self::report::{EpochReport, Report};
 pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args)?;
     let start = Instant::now();
-    let source = open(args, &plan)?;
-    let stream = plan.stream(args, source.catalog().len())?;
+    let cluster = args.peers.join()?;
+    let world = cluster.as_ref().map_or(World { rank: 0, size: 1 }, |cluster| cluster.world());
+    let source = open(args, &plan, cluster.as_deref())?;
+    let stream = plan.stream(args, world, source.catalog().len())?;
     let opened = source.operations();
-    let mut loader = Loader::start(args, &plan, source)?;
+    let barrier = cluster.as_ref().filter(|_| args.barrier).map(Barrier::new).transpose()?;
+    let mut loader = Loader::start(args, &plan, source, cluster.clone())?;
     let metrics = loader.metrics();
+    let _publisher = cluster.as_ref().map(|cluster| tell(cluster, &metrics)).transpose()?;
     // The engine is at work already: the first epoch's figures begin with nothing.
     let tiers = vec![String::new(); plan.caches.len()];
     let mut nothing = Metrics::new(&tiers).snapshot();
     nothing.operations = opened.into();
     let _server = plan.metrics.as_ref().map(|port| offer(port, &metrics)).transpose()?;
     let mut run = Run::new(start, stream.iterations(), nothing);
+    run.barrier = barrier;
+    run.checksum = args.checksum.then(Checksum::default);
     {
-        let samples = stream.deal().entries();
+        let samples = stream.deal().entries() / u64::from(world.size);
         let _progress = progress::Progress::start(Arc::clone(&metrics), args.epochs, samples);
         run.consume(&mut loader, args, &metrics)?;
     }
     let engine = metrics.snapshot();
     let report = Report {
+        world,
+        checksum: run.checksum,
         policy: args.policy.name(),
         caches: plan.caches.clone(),
         epochs: run.epochs,
@@ -60,7 +74,13 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
         peak_rss: process::peak_rss(),
         anonymous_peak: run.anonymous_peak.max(process::anonymous()),
         // Last: making the orders again takes time and memory that are not the run's.
-        order_ok: run.order.holds(&stream, args.epochs, engine.bad.skipped, engine.bad.replaced),
+        order_ok: run.order.holds(
+            &stream,
+            world.rank,
+            args.epochs,
+            engine.bad.skipped,
+            engine.bad.replaced,
+        ),
         engine,
     };
     // Not `println`, which panics when the reader of a pipe has gone.
@@ -75,7 +95,11 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
 }
 
 /// The dataset, made slow if that was asked for.
-fn open(args: &ReadArgs, plan: &Plan) -> anyhow::Result<Arc<dyn Source>> {
+fn open(
+    args: &ReadArgs,
+    plan: &Plan,
+    _cluster: Option<&Cluster>,
+) -> anyhow::Result<Arc<dyn Source>> {
     let options = args.dataset.options(args.direct, plan.snapshot.as_ref())?;
     let source = args.dataset.open(&options)?;
     Ok(match &args.throttle {
@@ -92,9 +116,19 @@ fn offer(port: &MetricsPort, metrics: &Arc<Metrics>) -> anyhow::Result<MetricsSe
     Ok(server)
 }
 
+/// Leaves word of how this node is doing where the nodes have met, for `belady top`.
+fn tell(cluster: &Arc<Cluster>, metrics: &Arc<Metrics>) -> anyhow::Result<Publisher> {
+    let meet = cluster.meet.clone();
+    publish(metrics.clone(), move |vitals| meet.post(VITALS, vitals))
+        .context("cannot start a thread")
+}
+
 /// A run so far.
 struct Run {
     start: Instant,
+    barrier: Option<Barrier>,
+    checksum: Option<Checksum>,
+    held: Duration,
     /// Batches of an epoch.
     iterations: u32,
     epoch_start: Instant,
@@ -111,6 +145,9 @@ impl Run {
     fn new(start: Instant, iterations: u32, before: MetricsSnapshot) -> Self {
         Self {
             start,
+            barrier: None,
+            checksum: None,
+            held: Duration::ZERO,
             iterations,
             epoch_start: Instant::now(),
             at_epoch_start: before,
@@ -145,18 +182,35 @@ impl Run {
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
             }
             drop(batch);
+            self.end_step(pace.as_mut())?;
             if step.iteration + 1 == self.iterations {
                 self.end_epoch(step.epoch, metrics);
             }
         }
     }
 
+    /// Waits for the other ranks, if that was asked for.
+    fn end_step(&mut self, pace: Option<&mut Pace>) -> anyhow::Result<()> {
+        let Some(barrier) = &mut self.barrier else { return Ok(()) };
+        let ended = Instant::now();
+        barrier.pass()?;
+        let now = Instant::now();
+        self.held += now - ended;
+        if let Some(pace) = pace {
+            pace.held_until(now);
+        }
+        Ok(())
+    }
+
     /// Notes what came, and tells its bytes.
     fn note(&mut self, step: Step, batch: &Batch) -> u64 {
         let mut bytes = 0;
-        let samples = batch.samples().map(|(sample, size)| {
+        let samples = batch.samples().map(|(sample, content)| {
             self.samples += 1;
-            bytes += size;
+            bytes += content.len() as u64;
+            if let Some(checksum) = &mut self.checksum {
+                checksum.add(sample, content);
+            }
             sample
         });
         self.order.took(step, samples);
@@ -171,6 +225,7 @@ impl Run {
             seconds: (now - self.epoch_start).as_secs_f64(),
             samples: std::mem::take(&mut self.samples),
             bytes: std::mem::take(&mut self.bytes),
+            held_seconds: std::mem::take(&mut self.held).as_secs_f64(),
             engine: &seen - &self.at_epoch_start,
         });
         (self.epoch_start, self.at_epoch_start) = (now, seen);
