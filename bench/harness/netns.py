@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import time
 
 from . import process
 from .process import CommandFailed
@@ -105,9 +106,7 @@ def together(commands, all_of_them, env=None):
                         command, cwd=process.ROOT, stdout=out, stderr=err,
                         env={**os.environ, **(env or {})},
                     ))
-            # In the order of ranks: when one fails, the others wait for it no longer than they must.
-            for child, command, file in zip(started, all_of_them, files, strict=True):
-                finish(commands, child, command, file)
+            wait_for_all(commands, started, all_of_them, files)
         finally:
             for child in started:
                 if child.returncode is None:
@@ -116,10 +115,20 @@ def together(commands, all_of_them, env=None):
         return [process.Finished(file.read_text(), 0, 0, 0, 0).json for file in files]
 
 
-def finish(commands, child, command, file):
-    _, timed_out = process.wait(child)
-    if timed_out:
-        raise CommandFailed(f"{commands.show(command)} was ended after {process.LIMIT_SECONDS} s")
-    if child.returncode != 0:
-        told = file.with_suffix(".err").read_text(errors="replace").strip().splitlines()
-        raise CommandFailed(f"{commands.show(command)} failed: {told[-1] if told else 'it said nothing'}")
+def wait_for_all(commands, started, all_of_them, files):
+    """Until all have ended well, one has not, or the time is over."""
+    until = time.monotonic() + process.LIMIT_SECONDS
+    while any(child.poll() is None for child in started):
+        failed(commands, started, all_of_them, files)
+        if time.monotonic() > until:
+            raise CommandFailed(f"{commands.show(all_of_them[0])} was ended after {process.LIMIT_SECONDS} s")
+        time.sleep(0.05)
+    failed(commands, started, all_of_them, files)
+
+
+def failed(commands, started, all_of_them, files):
+    for child, command, file in zip(started, all_of_them, files, strict=True):
+        if child.returncode:
+            told = file.with_suffix(".err").read_text(errors="replace").strip().splitlines()
+            why = told[-1] if told else "it said nothing"
+            raise CommandFailed(f"{commands.show(command)} failed: {why}")
