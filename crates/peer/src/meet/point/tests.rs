@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use super::*;
 
 /// Longer than anything takes that works.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 /// Long enough to see that somebody does not come.
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -196,7 +196,8 @@ fn another_number_of_ranks_is_told() {
 fn a_host_that_cannot_be_found_is_named() {
     let place: Place = "nowhere.invalid:29700".parse().unwrap();
     let key = Key::random().unwrap();
-    let error = meet(&place, options(0, 2, &key)).unwrap_err().to_string();
+    let host = meet(&place, Options { limit: SHORT, ..options(0, 2, &key) });
+    let error = host.unwrap_err().to_string();
     assert!(
         error.contains("the host `nowhere.invalid` of the meeting point cannot be found"),
         "{error}"
@@ -253,8 +254,9 @@ fn what_listens_there_and_is_no_meeting_point_is_told() {
 fn what_is_too_long_is_not_sent() {
     let (place, key) = (free(), Key::random().unwrap());
     let host = meet(&place, options(0, 1, &key)).unwrap();
-    assert_eq!(host.exchange("a", &[7; LONGEST_VALUE]).unwrap(), [[7; LONGEST_VALUE]]);
-    assert!(host.exchange("a", &[7; LONGEST_VALUE + 1]).is_err());
+    let longest = vec![7; LONGEST_VALUE];
+    assert_eq!(host.exchange("a", &longest).unwrap(), std::slice::from_ref(&longest));
+    assert!(host.exchange("a", &[&longest[..], &[0]].concat()).is_err());
     assert!(host.exchange(&"n".repeat(LONGEST_NAME + 1), &[]).is_err());
     let long = Options { job: "j".repeat(LONGEST_JOB + 1), ..options(0, 1, &key) };
     assert!(meet(&free(), long).is_err());
