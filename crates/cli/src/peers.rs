@@ -11,8 +11,7 @@ use anyhow::Context;
 use belady_peer::meet::environment::{self, Found, Variables};
 use belady_peer::meet::interface::Bind;
 use belady_peer::meet::{Place, file, keys, point};
-use belady_peer::tcp::{Address, TcpConfig, TcpTransport};
-use belady_peer::{Cluster, Key, Meet, World};
+use belady_peer::{Cluster, JoinOptions, World, join};
 use clap::{Args, ValueEnum};
 
 use crate::usage::{UsageError, count};
@@ -40,7 +39,7 @@ pub struct PeerArgs {
     #[arg(long, value_name = "ADDRESS|INTERFACE", requires = "ranks")]
     bind: Option<String>,
     /// What carries samples from process to process
-    #[arg(long, value_enum, default_value_t = Carrier::Tcp)]
+    #[arg(long, value_enum, default_value_t = Carrier::Tcp, requires = "ranks")]
     transport: Carrier,
 }
 
@@ -106,8 +105,9 @@ impl PeerArgs {
 
     fn over_tcp(&self, variables: &Variables, found: Found) -> anyhow::Result<Arc<Cluster>> {
         let bind: Option<Bind> = self.bind.as_deref().map(str::parse).transpose()?;
-        let listen = bind.map(|bind| bind.address()).transpose()?;
-        let key = keys::given(variables)?;
+        let listen = bind.as_ref().map(Bind::address).transpose()?;
+        let given = keys::given(variables)?;
+        let key = given.clone();
         let place = found.place.context(UsageError::new(
             "nobody says where the ranks meet: give --meet HOST:PORT with the host of rank 0",
         ))?;
@@ -121,23 +121,9 @@ impl PeerArgs {
                 point::meet(&place, point::Options { world, job, key, limit, listen })?
             }
         };
-        join(meet, listen)
+        let options = JoinOptions { key: given, bind, ..JoinOptions::default() };
+        Ok(Arc::new(join(meet, options)?))
     }
-}
-
-fn join(meet: Arc<dyn Meet>, listen: Option<std::net::IpAddr>) -> anyhow::Result<Arc<Cluster>> {
-    let key: Key = meet.key().context("the meeting has no key")?;
-    meet.exchange("hello", &[])?;
-    let listen = listen.or(meet.interface()).context("no interface")?;
-    let world = meet.world();
-    let transport = TcpTransport::start(TcpConfig::new(world, key, listen))?;
-    let all = meet.exchange("addresses", &transport.address().to_bytes())?;
-    for (rank, address) in (0..).zip(all) {
-        if rank != world.rank {
-            transport.set_address(rank, Address::from_bytes(&address).context("an address")?);
-        }
-    }
-    Ok(Arc::new(Cluster::new(meet, transport)))
 }
 
 fn found(variables: &Variables, ranks: Ranks) -> anyhow::Result<Found> {
@@ -163,6 +149,26 @@ fn found(variables: &Variables, ranks: Ranks) -> anyhow::Result<Found> {
     }
 }
 
+/// mpirun says who and where the others are.
+#[cfg(feature = "mpi")]
+fn over_mpi(ranks: Ranks) -> anyhow::Result<Option<Arc<Cluster>>> {
+    use belady_peer::Transport;
+    use belady_peer::mpi::{MpiConfig, MpiTransport};
+
+    let transport = MpiTransport::start(MpiConfig::default())?;
+    let meet = transport.meet();
+    let size = meet.world().size;
+    let cluster = Arc::new(Cluster::new(meet, transport as Arc<dyn Transport>));
+    match ranks {
+        Ranks::Exactly(ranks) if ranks != size => Err(UsageError::new(format!(
+            "--ranks {ranks} was asked for and MPI has started {size}"
+        ))
+        .into()),
+        _ => Ok((size > 1).then_some(cluster)),
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
 fn over_mpi(_ranks: Ranks) -> anyhow::Result<Option<Arc<Cluster>>> {
     Err(UsageError::new(
         "this belady was built without MPI: build it with `cargo build --release -p belady \

@@ -98,12 +98,15 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
 fn open(
     args: &ReadArgs,
     plan: &Plan,
-    _cluster: Option<&Cluster>,
+    cluster: Option<&Cluster>,
 ) -> anyhow::Result<Arc<dyn Source>> {
-    let options = args.dataset.options(args.direct, plan.snapshot.as_ref())?;
-    let source = args.dataset.open(&options)?;
+    let options = args.dataset.options(args.direct, plan.snapshot.as_ref());
+    let source = match cluster {
+        Some(cluster) => args.dataset.open_together(cluster, &options)?,
+        None => Arc::from(args.dataset.open(&options)?),
+    };
     Ok(match &args.throttle {
-        None => Arc::from(source),
+        None => source,
         Some(spec) => Arc::new(Throttled::new(source, spec.clone(), args.seed)),
     })
 }
