@@ -29,7 +29,7 @@ EPOCHS = 5
 # It keeps nothing, so its later epochs are all alike.
 TORCH_EPOCHS = 3
 STAGING = 32 << 20
-THREADS = 4
+THREADS = 8
 # More than the dataset, over all nodes.
 SPARE = 0.02
 PORT = 7117

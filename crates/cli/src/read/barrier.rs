@@ -5,12 +5,16 @@
 //! It says it as a job of its own on the nodes' transport, in the words in which nodes tell each other
 //! how far they are ([`Notice::Loaded`]).
 
+use std::sync::mpsc::Sender;
 use std::sync::{PoisonError, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
-use belady_peer::{Channel, Cluster, NodeId, Notice, Push, Reply, Request, Serve, Serving, Taken};
+use belady_peer::{
+    Channel, Cluster, NodeId, Notice, PeerError, Push, Reply, Request, Serve, Serving, Taken, World,
+};
 
 /// A rank that takes longer over a step has failed: nobody trains like that.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -20,12 +24,28 @@ const AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Barrier {
     cluster: Arc<Cluster>,
-    channel: Channel,
     arrivals: Arc<Arrivals>,
+    /// Tell the other ranks, each one: none waits until another has heard.
+    tellers: Vec<Teller>,
     _serving: Serving,
     /// That this rank has ended.
     steps: u64,
     limit: Duration,
+}
+
+#[derive(Debug)]
+struct Teller {
+    steps: Sender<u64>,
+    thread: JoinHandle<()>,
+}
+
+impl Drop for Barrier {
+    fn drop(&mut self) {
+        for Teller { steps, thread } in self.tellers.drain(..) {
+            drop(steps);
+            let _ = thread.join();
+        }
+    }
 }
 
 /// Steps that each rank has ended, as far as it has told.
@@ -46,32 +66,23 @@ impl Barrier {
         let serving = cluster.transport.desk().open(channel, job);
         // What is told to a channel that is not open yet is lost.
         cluster.meet.exchange("barrier", &[])?;
+        let World { rank, size } = cluster.world();
+        let others = (0..size).filter(|&peer| peer != rank);
+        let tellers = others.map(|peer| teller(cluster.clone(), channel, peer));
+        let tellers = tellers.collect::<std::io::Result<_>>().context("cannot start a thread")?;
         let cluster = cluster.clone();
-        Ok(Self { cluster, channel, arrivals, _serving: serving, steps: 0, limit: LIMIT })
+        Ok(Self { cluster, arrivals, tellers, _serving: serving, steps: 0, limit: LIMIT })
     }
 
     /// This rank has ended a step: returns when all have.
     pub fn pass(&mut self) -> anyhow::Result<()> {
         self.steps += 1;
-        let (own, deadline) = (self.cluster.world().rank, Instant::now() + self.limit);
-        self.arrivals.ended(own, self.steps);
-        for peer in (0..self.cluster.world().size).filter(|&peer| peer != own) {
-            self.tell(peer, deadline)?;
+        self.arrivals.ended(self.cluster.world().rank, self.steps);
+        for teller in &self.tellers {
+            // One that has ended has said why, and its rank will be missed.
+            let _ = teller.steps.send(self.steps);
         }
-        self.wait(deadline)
-    }
-
-    fn tell(&self, peer: NodeId, deadline: Instant) -> anyhow::Result<()> {
-        let notice = Notice::Loaded { steps: self.steps };
-        loop {
-            match self.cluster.transport.tell(peer, self.channel, &notice, deadline) {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() + AGAIN >= deadline => {
-                    return Err(error.into());
-                }
-                Err(_) => std::thread::sleep(AGAIN),
-            }
-        }
+        self.wait(Instant::now() + self.limit)
     }
 
     fn wait(&self, deadline: Instant) -> anyhow::Result<()> {
@@ -101,6 +112,23 @@ impl Arrivals {
         }
         self.changed.notify_all();
     }
+}
+
+/// A thread that tells a rank the steps that it is sent, until nothing is sent any more.
+fn teller(cluster: Arc<Cluster>, channel: Channel, peer: NodeId) -> std::io::Result<Teller> {
+    let (steps, ended) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name(format!("barrier-{peer}")).spawn(move || {
+        for steps in ended {
+            let (notice, deadline) = (Notice::Loaded { steps }, Instant::now() + LIMIT);
+            while let Err(error) = cluster.transport.tell(peer, channel, &notice, deadline) {
+                if matches!(error, PeerError::Left) || Instant::now() + AGAIN >= deadline {
+                    return;
+                }
+                std::thread::sleep(AGAIN);
+            }
+        }
+    })?;
+    Ok(Teller { steps, thread })
 }
 
 /// Has no samples.

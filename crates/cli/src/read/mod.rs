@@ -184,8 +184,10 @@ impl Run {
                 let end = pace.until(bytes, asked, had);
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
             }
-            drop(batch);
+            // As in training, where the batch is there until all have their gradients: what the
+            // engine sends when it goes does not delay them.
             self.end_step(pace.as_mut())?;
+            drop(batch);
             if step.iteration + 1 == self.iterations {
                 self.end_epoch(step.epoch, metrics);
             }
