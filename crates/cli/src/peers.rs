@@ -11,7 +11,7 @@ use anyhow::Context;
 use belady_peer::meet::environment::{self, Found, Variables};
 use belady_peer::meet::interface::Bind;
 use belady_peer::meet::{Place, file, keys, point};
-use belady_peer::{Cluster, JoinOptions, World, join};
+use belady_peer::{Cluster, JoinOptions, join};
 use clap::{Args, ValueEnum};
 
 use crate::usage::{UsageError, count};
@@ -134,15 +134,11 @@ fn found(variables: &Variables, ranks: Ranks) -> anyhow::Result<Found> {
              mpirun or srun",
         )
     })?;
-    let World { rank, size } = found.world;
+    let size = found.world.size;
     match ranks {
         Ranks::Exactly(ranks) if ranks != size => Err(UsageError::new(format!(
             "--ranks {ranks} was asked for and {} has started {size}",
             found.starter
-        ))
-        .into()),
-        _ if rank >= size => Err(UsageError::new(format!(
-            "there is no rank {rank} among {size}; ranks are counted from 0"
         ))
         .into()),
         _ => Ok(found),

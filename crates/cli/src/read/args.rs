@@ -13,6 +13,7 @@ use crate::peers::PeerArgs;
 use crate::usage::count;
 
 #[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct ReadArgs {
     #[command(flatten)]
     pub dataset: DatasetArgs,

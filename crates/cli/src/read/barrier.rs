@@ -5,6 +5,7 @@
 //! It says it as a job of its own on the nodes' transport, in the words in which nodes tell each other
 //! how far they are ([`Notice::Loaded`]).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -13,13 +14,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 use belady_peer::{
-    Channel, Cluster, NodeId, Notice, PeerError, Push, Reply, Request, Serve, Serving, Taken, World,
+    Channel, Cluster, NodeId, Notice, Push, Reply, Request, Serve, Serving, Taken, World,
 };
 
 /// A rank that takes longer over a step has failed: nobody trains like that.
 const LIMIT: Duration = Duration::from_mins(5);
 /// Between two attempts to tell a rank something.
 const AGAIN: Duration = Duration::from_millis(50);
+/// An attempt takes no longer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Barrier {
@@ -27,6 +30,8 @@ pub struct Barrier {
     arrivals: Arc<Arrivals>,
     /// Tell the other ranks, each one: none waits until another has heard.
     tellers: Vec<Teller>,
+    /// Nobody waits for anybody any more.
+    over: Arc<AtomicBool>,
     _serving: Serving,
     /// That this rank has ended.
     steps: u64,
@@ -41,6 +46,7 @@ struct Teller {
 
 impl Drop for Barrier {
     fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
         for Teller { steps, thread } in self.tellers.drain(..) {
             drop(steps);
             let _ = thread.join();
@@ -68,10 +74,11 @@ impl Barrier {
         cluster.meet.exchange("barrier", &[])?;
         let World { rank, size } = cluster.world();
         let others = (0..size).filter(|&peer| peer != rank);
-        let tellers = others.map(|peer| teller(cluster.clone(), channel, peer));
+        let over = Arc::new(AtomicBool::new(false));
+        let tellers = others.map(|peer| teller(cluster.clone(), over.clone(), channel, peer));
         let tellers = tellers.collect::<std::io::Result<_>>().context("cannot start a thread")?;
         let cluster = cluster.clone();
-        Ok(Self { cluster, arrivals, tellers, _serving: serving, steps: 0, limit: LIMIT })
+        Ok(Self { cluster, arrivals, tellers, over, _serving: serving, steps: 0, limit: LIMIT })
     }
 
     /// This rank has ended a step: returns when all have.
@@ -79,7 +86,7 @@ impl Barrier {
         self.steps += 1;
         self.arrivals.ended(self.cluster.world().rank, self.steps);
         for teller in &self.tellers {
-            // One that has ended has said why, and its rank will be missed.
+            // They end when this does.
             let _ = teller.steps.send(self.steps);
         }
         self.wait(Instant::now() + self.limit)
@@ -114,14 +121,21 @@ impl Arrivals {
     }
 }
 
-/// A thread that tells a rank the steps that it is sent, until nothing is sent any more.
-fn teller(cluster: Arc<Cluster>, channel: Channel, peer: NodeId) -> std::io::Result<Teller> {
+/// A thread that tells a rank the steps that it is sent, until nothing is sent any more. What could not
+/// be told then is not told again: whoever has left needs it no longer.
+fn teller(
+    cluster: Arc<Cluster>,
+    over: Arc<AtomicBool>,
+    channel: Channel,
+    peer: NodeId,
+) -> std::io::Result<Teller> {
     let (steps, ended) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("barrier-{peer}")).spawn(move || {
         for steps in ended {
-            let (notice, deadline) = (Notice::Loaded { steps }, Instant::now() + LIMIT);
-            while let Err(error) = cluster.transport.tell(peer, channel, &notice, deadline) {
-                if matches!(error, PeerError::Left) || Instant::now() + AGAIN >= deadline {
+            let notice = Notice::Loaded { steps };
+            let tell = || cluster.transport.tell(peer, channel, &notice, Instant::now() + ANSWER);
+            while tell().is_err() {
+                if over.load(Ordering::Acquire) {
                     return;
                 }
                 std::thread::sleep(AGAIN);
@@ -150,7 +164,7 @@ impl Serve for Arrivals {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     use std::thread;
 
     use belady_peer::meet::Hall;
@@ -181,6 +195,20 @@ mod tests {
                     }
                 });
             }
+        });
+    }
+
+    /// It hung until the limit, when a rank had left before it said that it had heard.
+    #[test]
+    fn a_rank_that_has_left_does_not_hold_the_others() {
+        let clusters = clusters(2);
+        thread::scope(|scope| {
+            let second = scope.spawn(|| Barrier::new(&clusters[1]).expect("all come"));
+            let mut barrier = Barrier::new(&clusters[0]).expect("all come");
+            drop(second.join().expect("no panic"));
+            clusters[1].transport.close();
+            barrier.limit = Duration::from_millis(20);
+            barrier.pass().expect_err("rank 1 has left");
         });
     }
 

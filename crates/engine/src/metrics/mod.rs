@@ -313,7 +313,7 @@ impl TierMetrics {
         let [stored, present, full, refused] =
             [0, 1, 2, 3].map(|outcome: usize| self.puts[outcome].load(Relaxed));
         let parts: Vec<_> = lock(&self.parts).iter().filter_map(Weak::upgrade).collect();
-        let parts: Vec<TierStatus> = parts.iter().map(|part| part.status()).collect();
+        let parts: Vec<TierStatus> = parts.iter().map(Tier::status).collect();
         TierSnapshot {
             name: self.name.clone(),
             used: parts.iter().map(|part| part.used.0).sum(),
