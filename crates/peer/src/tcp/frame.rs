@@ -353,7 +353,7 @@ mod tests {
             let bytes = [1; 99];
             writer.begin();
             for &(sample, tier, digest, length) in &pushed {
-                writer.push(&Push { sample, tier, digest, bytes: &bytes[..length] });
+                writer.push(&Push { sample, tier, epoch: 0, digest, bytes: &bytes[..length] });
             }
             let (head, body) = head_and_body(writer.end(Kind::Put, 0, 0));
             let (coming, sum) = pushes(&head, body).unwrap();
@@ -362,7 +362,7 @@ mod tests {
             prop_assert_eq!(seen, pushed);
 
             let told = if released {
-                Notice::Released { samples: wanted.iter().map(|ask| ask.sample).collect() }
+                Notice::Released { epoch: numbers.0, samples: wanted.iter().map(|ask| ask.sample).collect() }
             } else {
                 Notice::EpochDone { epoch: numbers.0 }
             };
