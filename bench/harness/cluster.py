@@ -159,6 +159,7 @@ seed = 0
 
     def torch(self, network, python):
         script = ROOT / "bench" / "loaders" / "distributed.py"
+        self.context.commands.name(python, "python")
         with self.mounted() as at:
             ranks = network.everywhere(self.context.commands, lambda node: [
                 python, script, at.path, "--rank", node, "--ranks", NODES, "--meet",
@@ -172,6 +173,7 @@ seed = 0
         with self.mounted() as at, tempfile.TemporaryDirectory() as folder:
             agent = rsh_agent(pathlib.Path(folder), network)
             self.context.commands.name(agent, "AGENT")
+            self.context.commands.name(folder, "REPORTS")
             hosts = ",".join(f"{network.address(node)}:1" for node in range(NODES))
             command = [
                 *network.on(0), "mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", NODES, "-H", hosts,

@@ -23,9 +23,7 @@ use anyhow::Context;
 pub use args::ReadArgs;
 use belady_control::sampler::Step;
 use belady_data::source::{Source, Throttled};
-use belady_engine::metrics::{
-    Metrics, MetricsServer, MetricsSnapshot, Publisher, VITALS, publish, serve,
-};
+use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, serve};
 use belady_peer::{Cluster, World};
 
 use self::barrier::Barrier;
@@ -47,7 +45,6 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     let barrier = cluster.as_ref().filter(|_| args.barrier).map(Barrier::new).transpose()?;
     let mut loader = Loader::start(args, &plan, source, cluster.clone())?;
     let metrics = loader.metrics();
-    let _publisher = cluster.as_ref().map(|cluster| tell(cluster, &metrics)).transpose()?;
     // The engine is at work already: the first epoch's figures begin with nothing.
     let tiers = vec![String::new(); plan.caches.len()];
     let mut nothing = Metrics::new(&tiers).snapshot();
@@ -117,13 +114,6 @@ fn offer(port: &MetricsPort, metrics: &Arc<Metrics>) -> anyhow::Result<MetricsSe
     // With port 0 only the system knows which one it is.
     eprintln!("metrics at http://{}/metrics", server.address());
     Ok(server)
-}
-
-/// Leaves word of how this node is doing where the nodes have met, for `belady top`.
-fn tell(cluster: &Arc<Cluster>, metrics: &Arc<Metrics>) -> anyhow::Result<Publisher> {
-    let meet = cluster.meet.clone();
-    publish(metrics.clone(), move |vitals| meet.post(VITALS, vitals))
-        .context("cannot start a thread")
 }
 
 /// A run so far.
