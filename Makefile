@@ -21,7 +21,7 @@ PICTURE_RUN := scenarios/hdmlp-4.toml --set cluster.source.sharing=aggregate
 SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test tier_shuttle
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-python lint bench bench-environment fuzz picture clean
+.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-python lint bench bench-cluster bench-environment fuzz picture clean
 
 # The checkout's own environment, which sees the packages of the shared one.
 VENV := .venv
@@ -122,6 +122,16 @@ bench: build ## Speed and memory beside their targets; TORCH=python-with-torch a
 	$(MAKE) bench-environment
 	$(PYTHON) bench/python.py
 	$(PYTHON) bench/images.py
+
+bench-cluster: prerequisites environment ## Four nodes in network namespaces as one cache; needs root
+	$(CARGO) build --release --package slowfs --package peers
+	@if scripts/prerequisites.sh mpi; then \
+		echo "$(CARGO) build --release --package belady --features mpi" && \
+		$(CARGO) build --release --package belady --features mpi; \
+	else \
+		echo "$(CARGO) build --release --package belady" && $(CARGO) build --release --package belady; \
+	fi
+	$(PYTHON) bench/cluster.py
 
 # The package as people install it, beside loaders of others.
 BENCH_PACKAGES = $(shell $(PYTHON) scripts/python_env.py --bench --where)

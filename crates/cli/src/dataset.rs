@@ -1,8 +1,10 @@
 //! Opening the dataset that a command names, with a line that says how listing goes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use belady_data::source::{Format, OpenOptions, Progress, Seen, Snapshots, Source, open};
+use belady_peer::{Cluster, open_together};
 use belady_sim::scenario::Snapshot;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -28,15 +30,7 @@ pub struct DatasetArgs {
 
 impl DatasetArgs {
     /// How to open it; `described` is what a system file says of snapshots.
-    pub fn options(
-        &self,
-        direct: Option<bool>,
-        described: Option<&Snapshot>,
-    ) -> anyhow::Result<OpenOptions> {
-        let format = match self.format {
-            Some(format) => format,
-            None => Format::guess(&self.dataset)?,
-        };
+    pub fn options(&self, direct: Option<bool>, described: Option<&Snapshot>) -> OpenOptions {
         let snapshots = match (&self.snapshots, described) {
             _ if self.no_snapshot => Snapshots::Off,
             (Some(directory), _) | (None, Some(Snapshot::In(directory))) => {
@@ -45,7 +39,7 @@ impl DatasetArgs {
             (None, Some(Snapshot::Off)) => Snapshots::Off,
             (None, Some(Snapshot::On) | None) => Snapshots::Usual,
         };
-        Ok(OpenOptions { format: Some(format), snapshots, direct, ..OpenOptions::default() })
+        OpenOptions { format: self.format, snapshots, direct, ..OpenOptions::default() }
     }
 
     /// What the dataset is called in caches and warnings.
@@ -57,23 +51,29 @@ impl DatasetArgs {
     }
 
     pub fn open(&self, options: &OpenOptions) -> anyhow::Result<Box<dyn Source>> {
-        open_showing_progress(&self.dataset, options)
+        showing_progress(|progress| Ok(open(&self.dataset, options, progress)?))
+    }
+
+    /// By all ranks of a cluster, of which only the first looks at the storage.
+    pub fn open_together(
+        &self,
+        cluster: &Cluster,
+        options: &OpenOptions,
+    ) -> anyhow::Result<Arc<dyn Source>> {
+        showing_progress(|progress| Ok(open_together(cluster, &self.dataset, options, progress)?))
     }
 }
 
-fn open_showing_progress(path: &Path, options: &OpenOptions) -> anyhow::Result<Box<dyn Source>> {
+fn showing_progress<T>(work: impl FnOnce(&Progress<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let bar = logging::progress(ProgressBar::new_spinner());
     if let Ok(style) = ProgressStyle::with_template("{spinner} listing: {msg}") {
         bar.set_style(style);
     }
     let tell = |seen: Seen| bar.set_message(listed(seen));
-    let opened = if bar.is_hidden() {
-        open(path, options, &Progress::silent())
-    } else {
-        open(path, options, &Progress::telling(&tell))
-    };
+    let opened =
+        if bar.is_hidden() { work(&Progress::silent()) } else { work(&Progress::telling(&tell)) };
     bar.finish_and_clear();
-    Ok(opened?)
+    opened
 }
 
 fn listed(Seen { directories, files, indexed }: Seen) -> String {

@@ -26,6 +26,19 @@ pub const METRICS_TOKEN: Variable = Variable {
     secret: true,
     ..variable("BELADY_METRICS_TOKEN", "What a scraper has to send to read --metrics")
 };
+/// These are read where ranks meet (`belady_peer::meet`); here is what they mean.
+const RANK: Variable = variable("BELADY_RANK", "Which of several processes this is, from 0");
+const RANKS: Variable = variable("BELADY_RANKS", "How many processes there are");
+const MEET: Variable =
+    variable("BELADY_MEET", "Where they meet: HOST:PORT of rank 0, or a directory that all see");
+const JOB: Variable = variable("BELADY_JOB", "What tells their job from others that meet there");
+const HOSTS: Variable =
+    variable("BELADY_HOSTS", "A list of hosts with one process each; rank 0 is on the first");
+const KEY: Variable = Variable {
+    secret: true,
+    ..variable("BELADY_KEY", "The job's key: what `openssl rand -hex 32` gives")
+};
+const KEY_FILE: Variable = variable("BELADY_KEY_FILE", "A file with the key, for you alone");
 pub const LOG: Variable =
     variable("BELADY_LOG", "What is told: error, warn (the default), info, debug or trace");
 pub const NO_COLOR: Variable = variable("NO_COLOR", "No colours if it is set");
@@ -33,8 +46,22 @@ const XDG_CACHE_HOME: Variable =
     variable("XDG_CACHE_HOME", "Where lists of datasets are kept, in belady/snapshots");
 const HOME: Variable = variable("HOME", "Likewise, in .cache/belady/snapshots");
 
-pub const ALL: [Variable; 7] =
-    [SYSTEM, SNAPSHOTS, METRICS_TOKEN, LOG, NO_COLOR, XDG_CACHE_HOME, HOME];
+pub const ALL: [Variable; 14] = [
+    SYSTEM,
+    SNAPSHOTS,
+    METRICS_TOKEN,
+    RANK,
+    RANKS,
+    MEET,
+    JOB,
+    HOSTS,
+    KEY,
+    KEY_FILE,
+    LOG,
+    NO_COLOR,
+    XDG_CACHE_HOME,
+    HOME,
+];
 
 impl Variable {
     /// Its value, if it is set to something.

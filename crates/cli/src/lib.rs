@@ -9,9 +9,11 @@ mod dataset;
 pub mod environment;
 pub mod logging;
 mod ls;
+mod peers;
 mod read;
 mod simulate;
 mod text;
+mod top;
 mod usage;
 
 use std::ffi::OsString;
@@ -44,6 +46,8 @@ enum Command {
     /// Look after the caches in a directory
     #[command(subcommand)]
     Cache(cache::CacheCommand),
+    /// Watch all nodes of a running job
+    Top(top::TopArgs),
     /// Show the environment variables that Belady reads
     #[command(after_help = environment::help())]
     Environment,
@@ -66,6 +70,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Read(args) => read::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Cache(command) => cache::run(&command),
+        Command::Top(args) => top::run(&args),
         Command::Environment => environment::run(),
     };
     match result {

@@ -26,7 +26,10 @@ pub struct LsArgs {
 }
 
 pub fn run(args: &LsArgs) -> anyhow::Result<()> {
-    let options = args.dataset.options(None, None)?;
+    let mut options = args.dataset.options(None, None);
+    if options.format.is_none() {
+        options.format = Some(Format::guess(&args.dataset.dataset)?);
+    }
     let source = args.dataset.open(&options)?;
     let snapshot = snapshot_path(&args.dataset.dataset, &options).filter(|path| path.exists());
     let listing = Listing::new(source.catalog(), options.format, snapshot);

@@ -20,7 +20,7 @@ use crate::cache::{Cache, Keep};
 use crate::config::{EngineConfig, JobConfig, Lend, Ring, TierConfig};
 use crate::epochs::Epochs;
 use crate::loader::Loader;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Publisher, VITALS, publish};
 use crate::parking::{Parking, Ticket};
 use crate::peers;
 use crate::peers::start::{Gathering, Introduction};
@@ -56,6 +56,8 @@ pub struct Engine {
     quotas: Arc<Quotas>,
     parking: Arc<Parking>,
     pub(crate) jobs: Arc<Jobs>,
+    /// Tells those who watch the cluster how this node is doing.
+    _publisher: Option<Publisher>,
 }
 
 /// What jobs have left of each tier's quota.
@@ -90,9 +92,12 @@ impl Engine {
         let pool = Pool::new(threads, config.retry.timeout).map_err(EngineError::Threads)?;
         let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
         let quotas = config.tiers.iter().map(|tier| tier.capacity().0).collect();
+        let metrics = Arc::new(Metrics::new(&names));
+        let publisher = config.peers.as_ref().and_then(|cluster| tell(cluster, &metrics));
         Ok(Self {
             pool: Arc::new(pool),
-            metrics: Arc::new(Metrics::new(&names)),
+            metrics,
+            _publisher: publisher.transpose().map_err(EngineError::Threads)?,
             quotas: Arc::new(Quotas(Mutex::new(quotas))),
             parking: Arc::default(),
             jobs: Arc::default(),
@@ -141,6 +146,9 @@ impl Engine {
             None => (Arc::new(self.take_share(job.cache_share)), vec![]),
         };
         let tiers = self.tiers(job, &share, rams, &sizes);
+        for (number, tier) in (1..).zip(&tiers) {
+            self.metrics.watch_tier(number, tier);
+        }
         let mut capacities: Vec<(String, Bytes)> = self
             .config
             .tiers
@@ -323,6 +331,14 @@ fn facts(
         ("the number of cache tiers", tiers.to_string()),
         ("the order of the first epoch", format!("one that adds up to {first:016x}")),
     ])
+}
+
+/// Leaves word of how this node is doing where the nodes have met. Of several engines of a process the
+/// first one does.
+fn tell(cluster: &Arc<Cluster>, metrics: &Arc<Metrics>) -> Option<std::io::Result<Publisher>> {
+    let meet = cluster.meet.clone();
+    let tell = move |vitals: &[u8]| meet.post(VITALS, vitals);
+    cluster.speaks_first().then(|| publish(metrics.clone(), tell))
 }
 
 fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes) -> Lending {

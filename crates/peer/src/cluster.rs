@@ -1,6 +1,6 @@
 //! The processes of a job, once they have met and can talk.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use belady_data::sync::{Arc, Mutex, lock};
 
@@ -18,11 +18,14 @@ pub struct Cluster {
     jobs: AtomicU32,
     /// Listings that others may still ask for.
     handouts: Mutex<Vec<Kept>>,
+    /// Somebody tells those who watch how this process is doing.
+    is_told_of: AtomicBool,
 }
 
 impl Cluster {
     pub fn new(meet: Arc<dyn Meet>, transport: Arc<dyn Transport>) -> Self {
-        Self { meet, transport, jobs: AtomicU32::new(0), handouts: Mutex::default() }
+        let (jobs, is_told_of) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { meet, transport, jobs, handouts: Mutex::default(), is_told_of }
     }
 
     pub fn world(&self) -> World {
@@ -32,6 +35,12 @@ impl Cluster {
     /// The channel of the next job: every process begins the same jobs in the same order.
     pub fn next_channel(&self) -> Channel {
         Channel(self.jobs.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether the caller is the first who wants to tell how this process is doing ([`Meet::post`]):
+    /// the last word counts, so only one may speak.
+    pub fn speaks_first(&self) -> bool {
+        !self.is_told_of.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn keep(&self, handout: Kept) {

@@ -55,7 +55,7 @@ pub fn run(args: &FillArgs) -> anyhow::Result<()> {
     if args.quota == Bytes::ZERO {
         return Err(UsageError::new("--quota 0 leaves no room for any sample").into());
     }
-    let source = args.dataset.open(&args.dataset.options(Some(true), None)?)?;
+    let source = args.dataset.open(&args.dataset.options(Some(true), None))?;
     let sizes = Arc::new(source.catalog().sizes());
     let tier = DiskTier::open(DiskConfig {
         directory: args.directory.clone(),

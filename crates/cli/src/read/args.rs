@@ -9,9 +9,11 @@ use belady_engine::POLICIES;
 use clap::{Args, ValueEnum};
 
 use crate::dataset::DatasetArgs;
+use crate::peers::PeerArgs;
 use crate::usage::count;
 
 #[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct ReadArgs {
     #[command(flatten)]
     pub dataset: DatasetArgs,
@@ -79,6 +81,14 @@ pub struct ReadArgs {
     /// BELADY_METRICS_TOKEN
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<String>,
+    #[command(flatten)]
+    pub peers: PeerArgs,
+    /// End every step together with all other ranks, as training does
+    #[arg(long, requires = "ranks")]
+    pub barrier: bool,
+    /// Add up all that comes, to compare runs
+    #[arg(long)]
+    pub checksum: bool,
     /// Print one JSON object instead of the summary
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ use belady_control::sampler::{SampleId, Step};
 use belady_data::source::Source;
 use belady_engine::metrics::Metrics;
 use belady_engine::{self as engine, Engine, EngineConfig, JobConfig, Lend, Retry, TierConfig};
+use belady_peer::Cluster;
 
 use super::args::{BadSamples, Cache, ReadArgs};
 use super::plan::Plan;
@@ -20,12 +21,19 @@ pub struct Loader {
 }
 
 impl Loader {
-    pub fn start(args: &ReadArgs, plan: &Plan, source: Arc<dyn Source>) -> anyhow::Result<Self> {
+    /// With `peers`, one of several that are one cache.
+    pub fn start(
+        args: &ReadArgs,
+        plan: &Plan,
+        source: Arc<dyn Source>,
+        peers: Option<Arc<Cluster>>,
+    ) -> anyhow::Result<Self> {
         let engine = Engine::new(EngineConfig {
             threads: plan.threads,
             tiers: plan.caches.iter().map(tier).collect(),
             system: plan.system.clone(),
             retry: retry(args),
+            peers,
             ..EngineConfig::default()
         })?;
         let loader = engine.start(&JobConfig {
@@ -84,8 +92,8 @@ impl Batch {
         self.0.step()
     }
 
-    /// The samples that are there, and their bytes.
-    pub fn samples(&self) -> impl Iterator<Item = (SampleId, u64)> {
-        self.0.iter().map(|sample| (sample.id, sample.bytes().len() as u64))
+    /// The samples that are there, with their bytes.
+    pub fn samples(&self) -> impl Iterator<Item = (SampleId, &[u8])> {
+        self.0.iter().map(|sample| (sample.id, sample.bytes()))
     }
 }

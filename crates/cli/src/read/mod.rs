@@ -5,6 +5,8 @@
 //! ([`pace`]), and notes what came ([`order`]) and how long it took ([`report`]).
 
 mod args;
+mod barrier;
+mod checksum;
 mod loader;
 mod order;
 mod pace;
@@ -15,14 +17,17 @@ mod report;
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 pub use args::ReadArgs;
 use belady_control::sampler::Step;
 use belady_data::source::{Source, Throttled};
 use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, serve};
+use belady_peer::{Cluster, World};
 
+use self::barrier::Barrier;
+use self::checksum::Checksum;
 use self::loader::{Batch, Loader};
 use self::order::OrderCheck;
 use self::pace::Pace;
@@ -32,10 +37,13 @@ use self::report::{EpochReport, Report};
 pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args)?;
     let start = Instant::now();
-    let source = open(args, &plan)?;
-    let stream = plan.stream(args, source.catalog().len())?;
+    let cluster = args.peers.join()?;
+    let world = cluster.as_ref().map_or(World { rank: 0, size: 1 }, |cluster| cluster.world());
+    let source = open(args, &plan, cluster.as_deref())?;
+    let stream = plan.stream(args, world, source.catalog().len())?;
     let opened = source.operations();
-    let mut loader = Loader::start(args, &plan, source)?;
+    let barrier = cluster.as_ref().filter(|_| args.barrier).map(Barrier::new).transpose()?;
+    let mut loader = Loader::start(args, &plan, source, cluster.clone())?;
     let metrics = loader.metrics();
     // The engine is at work already: the first epoch's figures begin with nothing.
     let tiers = vec![String::new(); plan.caches.len()];
@@ -43,13 +51,17 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     nothing.operations = opened.into();
     let _server = plan.metrics.as_ref().map(|port| offer(port, &metrics)).transpose()?;
     let mut run = Run::new(start, stream.iterations(), nothing);
+    run.barrier = barrier;
+    run.checksum = args.checksum.then(Checksum::default);
     {
-        let samples = stream.deal().entries();
+        let samples = stream.deal().entries() / u64::from(world.size);
         let _progress = progress::Progress::start(Arc::clone(&metrics), args.epochs, samples);
         run.consume(&mut loader, args, &metrics)?;
     }
     let engine = metrics.snapshot();
     let report = Report {
+        world,
+        checksum: run.checksum,
         policy: args.policy.name(),
         caches: plan.caches.clone(),
         epochs: run.epochs,
@@ -59,7 +71,13 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
         peak_rss: process::peak_rss(),
         anonymous_peak: run.anonymous_peak.max(process::anonymous()),
         // Last: making the orders again takes time and memory that are not the run's.
-        order_ok: run.order.holds(&stream, args.epochs, engine.bad.skipped, engine.bad.replaced),
+        order_ok: run.order.holds(
+            &stream,
+            world.rank,
+            args.epochs,
+            engine.bad.skipped,
+            engine.bad.replaced,
+        ),
         engine,
     };
     // Not `println`, which panics when the reader of a pipe has gone.
@@ -74,11 +92,18 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
 }
 
 /// The dataset, made slow if that was asked for.
-fn open(args: &ReadArgs, plan: &Plan) -> anyhow::Result<Arc<dyn Source>> {
-    let options = args.dataset.options(args.direct, plan.snapshot.as_ref())?;
-    let source = args.dataset.open(&options)?;
+fn open(
+    args: &ReadArgs,
+    plan: &Plan,
+    cluster: Option<&Cluster>,
+) -> anyhow::Result<Arc<dyn Source>> {
+    let options = args.dataset.options(args.direct, plan.snapshot.as_ref());
+    let source = match cluster {
+        Some(cluster) => args.dataset.open_together(cluster, &options)?,
+        None => Arc::from(args.dataset.open(&options)?),
+    };
     Ok(match &args.throttle {
-        None => Arc::from(source),
+        None => source,
         Some(spec) => Arc::new(Throttled::new(source, spec.clone(), args.seed)),
     })
 }
@@ -94,6 +119,9 @@ fn offer(port: &MetricsPort, metrics: &Arc<Metrics>) -> anyhow::Result<MetricsSe
 /// A run so far.
 struct Run {
     start: Instant,
+    barrier: Option<Barrier>,
+    checksum: Option<Checksum>,
+    held: Duration,
     /// Batches of an epoch.
     iterations: u32,
     epoch_start: Instant,
@@ -110,6 +138,9 @@ impl Run {
     fn new(start: Instant, iterations: u32, before: MetricsSnapshot) -> Self {
         Self {
             start,
+            barrier: None,
+            checksum: None,
+            held: Duration::ZERO,
             iterations,
             epoch_start: Instant::now(),
             at_epoch_start: before,
@@ -143,6 +174,9 @@ impl Run {
                 let end = pace.until(bytes, asked, had);
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
             }
+            // As in training, where the batch is there until all have their gradients: what the
+            // engine sends when it goes does not delay them.
+            self.end_step(pace.as_mut())?;
             drop(batch);
             if step.iteration + 1 == self.iterations {
                 self.end_epoch(step.epoch, metrics);
@@ -150,12 +184,28 @@ impl Run {
         }
     }
 
+    /// Waits for the other ranks, if that was asked for.
+    fn end_step(&mut self, pace: Option<&mut Pace>) -> anyhow::Result<()> {
+        let Some(barrier) = &mut self.barrier else { return Ok(()) };
+        let ended = Instant::now();
+        barrier.pass()?;
+        let now = Instant::now();
+        self.held += now - ended;
+        if let Some(pace) = pace {
+            pace.held_until(now);
+        }
+        Ok(())
+    }
+
     /// Notes what came, and tells its bytes.
     fn note(&mut self, step: Step, batch: &Batch) -> u64 {
         let mut bytes = 0;
-        let samples = batch.samples().map(|(sample, size)| {
+        let samples = batch.samples().map(|(sample, content)| {
             self.samples += 1;
-            bytes += size;
+            bytes += content.len() as u64;
+            if let Some(checksum) = &mut self.checksum {
+                checksum.add(sample, content);
+            }
             sample
         });
         self.order.took(step, samples);
@@ -170,6 +220,7 @@ impl Run {
             seconds: (now - self.epoch_start).as_secs_f64(),
             samples: std::mem::take(&mut self.samples),
             bytes: std::mem::take(&mut self.bytes),
+            held_seconds: std::mem::take(&mut self.held).as_secs_f64(),
             engine: &seen - &self.at_epoch_start,
         });
         (self.epoch_start, self.at_epoch_start) = (now, seen);

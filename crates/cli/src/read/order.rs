@@ -39,11 +39,12 @@ impl OrderCheck {
         self.seen.push_back(Seen::new(step, samples));
     }
 
-    /// Whether every batch of every epoch came, once, in its place, with its samples in
-    /// their order. Each sample that was skipped or replaced excuses one batch.
+    /// Whether every batch of every epoch of this rank came, once, in its place, with its samples
+    /// in their order. Each sample that was skipped or replaced excuses one batch.
     pub fn holds(
         mut self,
         stream: &AccessStream,
+        rank: u32,
         epochs: u32,
         skipped: u64,
         replaced: u64,
@@ -53,7 +54,7 @@ impl OrderCheck {
             let order = stream.epoch(epoch);
             for iteration in 0..stream.iterations() {
                 let step = Step { epoch, iteration };
-                let wanted = Seen::new(step, order.batch(0, iteration));
+                let wanted = Seen::new(step, order.batch(rank, iteration));
                 let Some(seen) = self.seen.pop_front().filter(|seen| seen.step == step) else {
                     return false;
                 };
@@ -98,7 +99,7 @@ mod tests {
         for (step, samples) in batches {
             check.took(*step, samples.iter().copied());
         }
-        check.holds(&stream(), 2, skipped, replaced)
+        check.holds(&stream(), 0, 2, skipped, replaced)
     }
 
     #[test]

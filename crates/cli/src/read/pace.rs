@@ -36,6 +36,11 @@ impl Pace {
         self.free = Some(end);
         end
     }
+
+    /// Others have held the consumer up until now: that is not made up for.
+    pub fn held_until(&mut self, now: Instant) {
+        self.free = Some(now);
+    }
 }
 
 #[cfg(test)]
@@ -68,6 +73,15 @@ mod tests {
         assert_eq!(first - start, 8 * MS);
         let second = pace.until(1000, first, first + 2 * MS);
         assert_eq!(second - start, 11 * MS);
+    }
+
+    #[test]
+    fn a_step_that_others_end_later_begins_the_next_one_then() {
+        let (mut pace, start) = (pace(), Instant::now());
+        let end = pace.until(3000, start, start);
+        let all = end + 4 * MS;
+        pace.held_until(all);
+        assert_eq!(pace.until(1000, all + MS / 2, all + MS / 2) - all, MS);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use belady_control::model::{Bytes, System};
 use belady_control::sampler::{AccessStream, Order, SamplerError, Scheme, StreamConfig};
+use belady_peer::World;
 use belady_sim::scenario::{Snapshot, SystemFile, system_file};
 
 use super::args::{Cache, OrderName, ReadArgs, Threads};
@@ -62,11 +63,20 @@ impl Plan {
     }
 
     /// What the loader promises, to check it against.
-    pub fn stream(&self, args: &ReadArgs, samples: u32) -> Result<AccessStream, UsageError> {
+    pub fn stream(
+        &self,
+        args: &ReadArgs,
+        world: World,
+        samples: u32,
+    ) -> Result<AccessStream, UsageError> {
+        let ranks = world.size;
+        let batch = args.batch.checked_mul(ranks).ok_or_else(|| {
+            UsageError::new(format!("--batch {} is too much for {ranks} ranks", args.batch))
+        })?;
         AccessStream::new(StreamConfig {
             samples,
-            ranks: 1,
-            batch: args.batch,
+            ranks,
+            batch,
             order: self.order.clone(),
             scheme: Scheme::Uniform,
             seed: args.seed,
@@ -75,9 +85,8 @@ impl Plan {
         })
         .map_err(|error| match error {
             SamplerError::NoIterations { .. } => UsageError::new(format!(
-                "--batch {} is more than the dataset's {samples} samples: with --drop-last no \
+                "--batch {batch} is more than the dataset's {samples} samples: with --drop-last no \
                  batch is left",
-                args.batch
             )),
             other => UsageError::new(other.to_string()),
         })

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 
 use belady_engine::metrics::{HistogramSnapshot, MetricsSnapshot, TierSnapshot};
+use belady_peer::World;
 use serde_json::{Value, json};
 
 use super::args::Cache;
+use super::checksum::Checksum;
 use crate::text::{bytes, grouped, percent, table};
 
 /// An epoch as it was consumed. Reads for the next epoch that were made meanwhile count
@@ -16,12 +18,15 @@ pub struct EpochReport {
     pub seconds: f64,
     pub samples: u64,
     pub bytes: u64,
+    /// Time that this rank waited for others to end their steps.
+    pub held_seconds: f64,
     /// What the engine did meanwhile.
     pub engine: MetricsSnapshot,
 }
 
 #[derive(Clone, Debug)]
 pub struct Report {
+    pub world: World,
     pub policy: &'static str,
     pub caches: Vec<Cache>,
     pub epochs: Vec<EpochReport>,
@@ -34,6 +39,7 @@ pub struct Report {
     pub peak_rss: u64,
     pub anonymous_peak: u64,
     pub order_ok: bool,
+    pub checksum: Option<Checksum>,
 }
 
 impl Report {
@@ -47,6 +53,8 @@ impl Report {
             .collect();
         let engine = &self.engine;
         json!({
+            "rank": self.world.rank,
+            "ranks": self.world.size,
             "policy": self.policy,
             "epochs": epochs,
             "first_batch_ms": self.first_batch_seconds * 1e3,
@@ -55,6 +63,7 @@ impl Report {
             "source_read_us": quantiles(&engine.source_read_us),
             "source_operations": engine.operations,
             "tiers": tiers,
+            "peers": engine.peers,
             "hit_ratio": engine.hit_ratio(),
             "retries": engine.retries,
             "timeouts": engine.timeouts,
@@ -68,6 +77,7 @@ impl Report {
             "cpu_seconds": self.cpu_seconds,
             "wall_seconds": self.wall_seconds,
             "order_ok": self.order_ok,
+            "checksum": self.checksum.map(Checksum::text),
         })
     }
 
@@ -77,6 +87,7 @@ impl Report {
             "epoch": epoch.epoch,
             "seconds": epoch.seconds,
             "stall_seconds": engine.blocked_seconds(),
+            "held_seconds": epoch.held_seconds,
             // The very first batch is waited for with the start of everything.
             "first_wait_us": (epoch.epoch > 0).then_some(engine.boundary_wait_us.max),
             "samples": epoch.samples,
@@ -87,6 +98,8 @@ impl Report {
             "ram_bytes": self.cache_bytes(engine, false),
             "disk_bytes": self.cache_bytes(engine, true),
             "ring_bytes": engine.ring.bytes,
+            "peer_bytes": engine.peers.read.bytes,
+            "pushed_bytes": engine.peers.pushed.bytes,
         })
     }
 
@@ -98,9 +111,16 @@ impl Report {
     }
 
     pub fn text(&self) -> String {
-        let headings =
-            ["epoch", "time", "rate", "stall", "samples", "bytes", "source", "ram", "disk", "ring"];
-        let rows: Vec<Vec<String>> = self.epochs.iter().map(|epoch| self.row(epoch)).collect();
+        let mut headings = vec![
+            "epoch", "time", "rate", "stall", "samples", "bytes", "source", "ram", "disk", "ring",
+        ];
+        let mut rows: Vec<Vec<String>> = self.epochs.iter().map(|epoch| self.row(epoch)).collect();
+        if self.world.size > 1 {
+            headings.push("peers");
+            for (row, epoch) in rows.iter_mut().zip(&self.epochs) {
+                row.push(bytes(epoch.engine.peers.read.bytes));
+            }
+        }
         let mut out = table(&headings, &rows);
         let wait = |name: &str, waits: &HistogramSnapshot| {
             let [p50, p99, max] = [waits.quantile(0.5), waits.quantile(0.99), waits.max];
@@ -127,12 +147,30 @@ impl Report {
                 grouped(bad.replaced as f64, 0)
             );
         }
+        if self.world.size > 1 {
+            out += &self.peers_line();
+        }
+        if let Some(checksum) = self.checksum {
+            let _ = writeln!(out, "checksum of what came {}", checksum.text());
+        }
         out += if self.order_ok {
             "every epoch came in the promised order\n"
         } else {
             "the order was NOT the promised one\n"
         };
         out
+    }
+
+    fn peers_line(&self) -> String {
+        let (World { rank, size }, peers) = (self.world, &self.engine.peers);
+        format!(
+            "rank {rank} of {size}: gave {} to others who asked and {} to keep; {} of {} others are \
+             down\n",
+            bytes(peers.served.bytes),
+            bytes(peers.pushed.bytes),
+            peers.down,
+            peers.nodes,
+        )
     }
 
     fn row(&self, epoch: &EpochReport) -> Vec<String> {

@@ -36,7 +36,9 @@ impl Folder {
         let mut command = Command::cargo_bin("belady").expect("the binary is built with its tests");
         command.current_dir(self.0.path()).args(args);
         command.env("BELADY_SNAPSHOTS", self.path("snapshots"));
-        for name in ["BELADY_SYSTEM", "BELADY_METRICS_TOKEN", "BELADY_LOG"] {
+        for name in
+            ["BELADY_SYSTEM", "BELADY_METRICS_TOKEN", "BELADY_LOG", "BELADY_KEY", "BELADY_MEET"]
+        {
             command.env_remove(name);
         }
         command

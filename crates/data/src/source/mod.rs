@@ -37,6 +37,7 @@ pub mod webdataset;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
@@ -80,23 +81,30 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn operations(&self) -> Operations;
 }
 
-impl<S: Source + ?Sized> Source for Box<S> {
-    fn catalog(&self) -> &Catalog {
-        (**self).catalog()
-    }
+/// What owns a source is one.
+macro_rules! owner {
+    ($owner:ident) => {
+        impl<S: Source + ?Sized> Source for $owner<S> {
+            fn catalog(&self) -> &Catalog {
+                (**self).catalog()
+            }
 
-    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
-        (**self).read(wants)
-    }
+            fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+                (**self).read(wants)
+            }
 
-    fn together(&self) -> usize {
-        (**self).together()
-    }
+            fn together(&self) -> usize {
+                (**self).together()
+            }
 
-    fn operations(&self) -> Operations {
-        (**self).operations()
-    }
+            fn operations(&self) -> Operations {
+                (**self).operations()
+            }
+        }
+    };
 }
+owner!(Box);
+owner!(Arc);
 
 /// Calls on the storage that a dataset rests on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

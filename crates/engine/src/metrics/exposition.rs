@@ -115,6 +115,16 @@ fn tiers(out: &mut Text, tiers: &[TierSnapshot]) {
             out.line(name, &[("tier", tier), ("outcome", outcome)], count);
         }
     }
+    let name = "belady_tier_used_bytes";
+    out.family(name, "gauge", "What a tier keeps.");
+    for tier in tiers {
+        out.line(name, &[("tier", &tier.name)], tier.used);
+    }
+    let name = "belady_tier_capacity_bytes";
+    out.family(name, "gauge", "What a tier may keep.");
+    for tier in tiers {
+        out.line(name, &[("tier", &tier.name)], tier.capacity);
+    }
     let name = "belady_tier_read_microseconds";
     out.family(name, "histogram", "Reads from a tier.");
     for tier in tiers {

@@ -11,6 +11,7 @@ mod histogram;
 mod peers;
 mod server;
 mod snapshot;
+mod vitals;
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -18,12 +19,13 @@ use std::time::Duration;
 use belady_data::source::Source;
 use belady_data::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use belady_data::sync::{Arc, Mutex, lock};
-use belady_data::tier::Put;
+use belady_data::tier::{Put, Tier, TierStatus};
 use crossbeam_utils::CachePadded;
 pub use histogram::{Bucket, HistogramSnapshot};
 pub use peers::{Moved, PeerEvent, PeerMetrics, PeerSnapshot};
 pub use server::{MetricsServer, serve};
 pub use snapshot::{BadSamples, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume};
+pub use vitals::{Publisher, TierVitals, VITALS, Vitals, publish};
 
 use histogram::Histogram;
 
@@ -82,6 +84,8 @@ struct TierMetrics {
     /// By outcome, in the order of [`Put`].
     puts: CachePadded<[AtomicU64; 4]>,
     read_us: Histogram,
+    /// What jobs have of it; asked how full they are when a snapshot is taken.
+    parts: Mutex<Vec<Weak<dyn Tier>>>,
 }
 
 /// Sources count their own operations; they are asked when a snapshot is taken.
@@ -215,6 +219,17 @@ impl Metrics {
         self.transform_idle_ns.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
+    /// A job keeps samples there, as long as it has it.
+    pub fn watch_tier(&self, tier: u8, part: &Arc<dyn Tier>) {
+        self.at(tier, |tier| {
+            let mut parts = lock(&tier.parts);
+            parts.retain(|known| {
+                known.strong_count() > 0 && !std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(part))
+            });
+            parts.push(Arc::downgrade(part));
+        });
+    }
+
     /// Counts a source's operations as long as the answer lives, and keeps what it had
     /// done by then. A source that is watched twice, or again, counts once.
     pub fn watch(self: &Arc<Self>, source: Arc<dyn Source>) -> Watch {
@@ -290,14 +305,19 @@ impl TierMetrics {
             damaged: AtomicU64::new(0),
             puts: CachePadded::default(),
             read_us: Histogram::new(),
+            parts: Mutex::default(),
         }
     }
 
     fn snapshot(&self) -> TierSnapshot {
         let [stored, present, full, refused] =
             [0, 1, 2, 3].map(|outcome: usize| self.puts[outcome].load(Relaxed));
+        let parts: Vec<_> = lock(&self.parts).iter().filter_map(Weak::upgrade).collect();
+        let parts: Vec<TierStatus> = parts.iter().map(Tier::status).collect();
         TierSnapshot {
             name: self.name.clone(),
+            used: parts.iter().map(|part| part.used.0).sum(),
+            capacity: parts.iter().map(|part| part.capacity.0).sum(),
             read: volume(&self.read),
             lent: volume(&self.lent),
             misses: self.misses.load(Relaxed),

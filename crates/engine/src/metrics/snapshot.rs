@@ -45,6 +45,10 @@ pub struct BadSamples {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TierSnapshot {
     pub name: String,
+    /// What jobs keep there, in bytes: at that moment, also in a difference.
+    pub used: u64,
+    /// What they may keep there.
+    pub capacity: u64,
     /// Copied out of the tier.
     pub read: Volume,
     /// Lent from the tier's own memory.
@@ -158,6 +162,8 @@ impl Sub<&TierSnapshot> for &TierSnapshot {
     fn sub(self, earlier: &TierSnapshot) -> TierSnapshot {
         TierSnapshot {
             name: self.name.clone(),
+            used: self.used,
+            capacity: self.capacity,
             read: self.read - earlier.read,
             lent: self.lent - earlier.lent,
             misses: self.misses.saturating_sub(earlier.misses),

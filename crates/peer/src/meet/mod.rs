@@ -60,6 +60,10 @@ pub trait Meet: Send + Sync + std::fmt::Debug {
         self.exchange(name, mine).map(|mut all| all.swap_remove(0))
     }
 
+    /// Leaves word under a name, for whoever asks there: the last word counts. Meetings that cannot be
+    /// asked from outside need not keep it.
+    fn post(&self, _name: &str, _word: &[u8]) {}
+
     /// The job's key, where one was needed to come here.
     fn key(&self) -> Option<Key> {
         None

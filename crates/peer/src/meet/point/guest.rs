@@ -305,6 +305,15 @@ impl Meet for Guest {
         Err(state.is_over.clone().unwrap_or_else(|| shared.in_vain(&mut state, name)))
     }
 
+    fn post(&self, name: &str, word: &[u8]) {
+        if super::check(name, word).is_err() {
+            return;
+        }
+        let mut state = lock(&self.shared.state);
+        state.given.insert(name.to_owned(), (word.to_vec(), false));
+        state.say(&Message::Give { name: name.to_owned(), waits: false, value: word.to_vec() });
+    }
+
     fn key(&self) -> Option<Key> {
         lock(&self.shared.state).came_by.as_ref().map(|(_, key)| key.clone())
     }

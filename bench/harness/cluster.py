@@ -1,0 +1,347 @@
+"""Four nodes, one slow source: `belady` and `nopfs` over TCP, `belady` over MPI, torch's DataLoader.
+
+All of a section is one run of the harness: the same dataset, the same `slowfs` table, the same
+namespaces with the same links. Bytes of the source are slowfs's own counters. What a run should take is
+what `belady simulate` says of a scenario that is written from the same numbers.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import tempfile
+
+from .context import SAMPLE
+from .mount import HDMLP_4, Mount
+from .netns import Network
+from .process import ROOT, CommandFailed, run, say
+from .table import Section, percent, rate, seconds, size, spread, verdict
+
+NODES = 4
+# In batches of this, an epoch is a whole number of steps, and no sample is read twice in one.
+BATCH = 32
+STEPS = 34
+SAMPLES = NODES * BATCH * STEPS
+EPOCHS = 5
+# It keeps nothing, so its later epochs are all alike.
+TORCH_EPOCHS = 3
+STAGING = 32 << 20
+THREADS = 8
+# More than the dataset, over all nodes.
+SPARE = 0.02
+PORT = 7117
+# Of a rank: with fewer, the source is not always asked for as much as it gives.
+WORKERS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What a node computes and its link carries, and what the source gives: bytes a second."""
+
+    compute: float
+    network: float
+    curve: dict
+
+    def cluster(self, cache):
+        """As `belady read --system` and `belady simulate` know it."""
+        points = ", ".join(f'[{readers}, "{value:g} MB/s"]' for readers, value in self.curve.items())
+        # Rates that no run comes near: what binds is the source, the links and the consumers.
+        return f"""[cluster]
+nodes = {NODES}
+compute = "{self.compute / 1e6:g} MB/s"
+preprocess = "100 GB/s"
+network = "{self.network / 1e6:g} MB/s"
+
+[cluster.source]
+link = "100 GB/s"
+sharing = "aggregate"
+readers = "threads"
+throughput = [{points}]
+
+[[cluster.tier]]
+name = "staging"
+capacity = {STAGING}
+threads = {THREADS}
+read = [[1, "10 GB/s"]]
+
+[[cluster.tier]]
+name = "ram"
+capacity = {cache}
+threads = 2
+read = [[1, "10 GB/s"]]
+"""
+
+
+# Two cores serve four nodes, the source and torch: 30 MB/s a node leave most of them idle. The source
+# gives a sixth of what the nodes compute, as fast to one reader as to many.
+SIXTH = Machine(compute=30e6, network=100e6, curve={1: 20})
+# hdmlp-4's own rates, all divided by this.
+DIVISOR = 4
+HDMLP = Machine(
+    compute=100e6 / DIVISOR, network=10_000e6 / DIVISOR,
+    curve={readers: value / DIVISOR for readers, value in HDMLP_4.items()},
+)
+
+
+def sixth(context):
+    section = measure(context, "cluster", SIXTH, factor=5.4)
+    section.note(
+        f"The source's t(4) is {rate(1e6 * max(SIXTH.curve.values()))}, a sixth of the {rate(NODES * SIXTH.compute)} "
+        "that the nodes compute together."
+    )
+    return section
+
+
+def hdmlp(context):
+    section = measure(context, "cluster-hdmlp", HDMLP, factor=None)
+    section.note(
+        f"Rates of `scenarios/hdmlp-4.toml` divided by {DIVISOR}: compute, t(γ) and network. The dataset and the "
+        "caches are those of the section above, all in RAM."
+    )
+    return section
+
+
+class Bench:
+    """What all runs of a section share."""
+
+    def __init__(self, context, name, machine):
+        self.context, self.machine = context, machine
+        self.dataset = context.dataset(
+            "flat-cluster", "--samples", SAMPLES, "--mean", f"{SAMPLE}B", "--stddev", "10KB"
+        )
+        self.total = sum(file.stat().st_size for file in self.dataset.iterdir())
+        self.cache = -(-round((1 + SPARE) * self.total) // NODES)
+        self.system = context.folder / f"{name}-system.toml"
+        self.system.write_text(machine.cluster(self.cache))
+        self.scenario = context.folder / f"{name}.toml"
+        self.scenario.write_text(f"""name = "{name}"
+
+[dataset]
+path = {json.dumps(str(self.dataset))}
+
+[training]
+epochs = {EPOCHS}
+batch = {NODES * BATCH}
+order = "torch"
+seed = 0
+
+{machine.cluster(self.cache)}""")
+        self.key = context.folder / "cluster.key"
+        self.key.unlink(missing_ok=True)
+        with os.fdopen(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as key:
+            key.write(os.urandom(32).hex())
+
+    def simulate(self, policy):
+        return self.context.belady("simulate", self.scenario, "--policy", policy, "--json").json[0]
+
+    def mounted(self):
+        return Mount(self.context.commands, self.context.binary("slowfs"), self.dataset, self.machine.curve)
+
+    def read(self, at, policy, *options):
+        return [
+            self.context.binary("belady"), "read", at, "--format", "flat", "--batch", BATCH, "--seed", 0,
+            "--epochs", EPOCHS, "--staging", f"{STAGING}B", "--threads", THREADS, "--cache",
+            f"ram:{self.cache}B", "--policy", policy, "--system", self.system, "--consume",
+            f"{self.machine.compute / 1e6:g}MB/s", "--barrier", "--checksum", "--no-snapshot", "--json", *options,
+        ]
+
+    def tcp(self, network, policy):
+        """All ranks over TCP, each in its namespace."""
+        with self.mounted() as at:
+            ranks = network.everywhere(self.context.commands, lambda node: self.read(
+                at.path, policy, "--rank", node, "--ranks", NODES, "--meet", f"{network.address(0)}:{PORT}",
+                "--bind", network.address(node), "--key-file", self.key,
+            ))
+            return Run(ranks, at.stats())
+
+    def torch(self, network, python):
+        script = ROOT / "bench" / "loaders" / "distributed.py"
+        self.context.commands.name(python, "python")
+        with self.mounted() as at:
+            ranks = network.everywhere(self.context.commands, lambda node: [
+                python, script, at.path, "--rank", node, "--ranks", NODES, "--meet",
+                f"{network.address(0)}:{PORT}", "--epochs", TORCH_EPOCHS, "--batch", BATCH, "--workers", WORKERS,
+                "--consume", self.machine.compute,
+            ], {"GLOO_SOCKET_IFNAME": "eth0"})
+            return Run(ranks, at.stats())
+
+    def mpi(self, network):
+        """As `tcp`, started by mpirun on the nodes, over their links."""
+        with self.mounted() as at, tempfile.TemporaryDirectory() as folder:
+            agent = rsh_agent(pathlib.Path(folder), network)
+            self.context.commands.name(agent, "AGENT")
+            self.context.commands.name(folder, "REPORTS")
+            hosts = ",".join(f"{network.address(node)}:1" for node in range(NODES))
+            command = [
+                *network.on(0), "mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", NODES, "-H", hosts,
+                "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
+                "--mca", "oob_tcp_if_include", "eth0", "--output-filename", folder,
+                *self.read(at.path, "belady", "--ranks", NODES, "--transport", "mpi"),
+            ]
+            run(self.context.commands, command)
+            found = sorted(pathlib.Path(folder).glob("1/rank.*/stdout"))
+            return Run([json.loads(file.read_text()) for file in found], at.stats())
+
+
+@dataclasses.dataclass
+class Run:
+    """Reports of all ranks, and what the source counted."""
+
+    ranks: list
+    source: dict
+
+    def __post_init__(self):
+        if len(self.ranks) != NODES:
+            raise CommandFailed(f"{len(self.ranks)} of {NODES} ranks reported")
+        if not all(rank.get("order_ok", True) for rank in self.ranks):
+            raise CommandFailed("a rank got samples out of order")
+
+    def epochs(self):
+        """Seconds of each epoch, which all ranks end together."""
+        by_rank = [[epoch["seconds"] for epoch in rank["epochs"]] for rank in self.ranks]
+        return [max(times) for times in zip(*by_rank, strict=True)]
+
+    def later(self):
+        return statistics.mean(self.epochs()[1:])
+
+    def source_later(self, total):
+        """Bytes an epoch after the first, which has to read all."""
+        return (self.source["bytes"] - total) / (len(self.epochs()) - 1)
+
+    def share(self, key):
+        """Of what was consumed after the first epoch."""
+        later = [epoch for rank in self.ranks for epoch in rank["epochs"][1:]]
+        return sum(epoch[key] for epoch in later) / sum(epoch["bytes"] for epoch in later)
+
+    def stall(self):
+        return statistics.mean(
+            statistics.mean(epoch["stall_seconds"] for epoch in rank["epochs"][1:]) for rank in self.ranks
+        )
+
+    def checksums(self):
+        return [rank["checksum"] for rank in self.ranks]
+
+
+def rsh_agent(folder, network):
+    """What mpirun starts its daemons with instead of ssh: host, command."""
+    agent = folder / "agent"
+    cases = "\n".join(
+        f"{network.address(node)}) space={network.space(node)} ;;" for node in range(network.nodes)
+    )
+    agent.write_text(
+        f'#!/bin/sh\nhost=$1\nshift\ncase "$host" in\n{cases}\nesac\n'
+        'exec nsenter --net=/run/netns/$space unshare --uts sh -c "hostname $space; $*"\n'
+    )
+    agent.chmod(0o700)
+    return agent
+
+
+def torch_python():
+    """A Python that has torch: the one of the tests or of the benchmarks."""
+    for options in ((), ("--bench",)):
+        where = subprocess.check_output(
+            ["python3", ROOT / "scripts" / "python_env.py", *options, "--where"], text=True
+        ).strip()
+        python = pathlib.Path(where) / "bin" / "python"
+        has_torch = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False) if python.exists() else None
+        if has_torch is not None and has_torch.returncode == 0:
+            return python
+    return None
+
+
+def mpi_missing(context):
+    """Why nothing can be measured over MPI; none if it can."""
+    if shutil.which("mpirun") is None:
+        return "there is no mpirun; it is in the package openmpi-bin"
+    answer = subprocess.run(
+        [context.binary("belady"), "read", "/", "--transport", "mpi"], capture_output=True, text=True, check=False
+    )
+    return "`belady` was built without MPI: `make bench-cluster` builds it with it" if "without MPI" in answer.stderr else None
+
+
+def measure(context, name, machine, factor):
+    bench = Bench(context, name, machine)
+    predicted = {policy: bench.simulate(policy) for policy in ("belady", "nopfs")}
+    perfect = predicted["belady"]["perfect_seconds"] / EPOCHS
+    python, no_mpi = torch_python(), mpi_missing(context)
+    runs = {}
+    with Network(context.commands, NODES, machine.network) as network:
+        for _ in range(context.runs):
+            # In turns, so that a busy moment of the machine hits all of them alike.
+            for policy in predicted:
+                runs.setdefault(policy, []).append(bench.tcp(network, policy))
+            if no_mpi is None:
+                runs.setdefault("mpi", []).append(bench.mpi(network))
+            if python is not None:
+                runs.setdefault("torch", []).append(bench.torch(network, python))
+    section = Section(
+        ["loader", "epoch 1", "later epochs", "of no I/O", "of simulate: epoch 1, later", "stall",
+         "source bytes, later", "peers, RAM, source: later", ""]
+    )
+    for policy, title in (("belady", "belady, TCP"), ("nopfs", "nopfs, TCP"), ("mpi", "belady, MPI"),
+                          ("torch", "torch DataLoader")):
+        if policy in runs:
+            row(section, bench, title, runs[policy], perfect, predicted.get(policy.replace("mpi", "belady")), policy)
+    for policy, outcome in predicted.items():
+        times, bytes_read = outcome["epoch_seconds"], outcome["source_bytes_per_epoch"]
+        section.row(f"`belady simulate`, {policy}", seconds(times[0]), seconds(statistics.mean(times[1:])), "", "", "",
+                    size(statistics.mean(bytes_read[1:])), "", "")
+    section.row("no I/O", "", seconds(perfect), "", "", "", "", "", "")
+    conclude(section, bench, runs, factor, python, no_mpi)
+    return section
+
+
+def row(section, bench, title, found, perfect, predicted, policy):
+    first, later = [run.epochs()[0] for run in found], [run.later() for run in found]
+    off = min(later) / perfect - 1
+    judged, beside, shares = [], "", ""
+    if predicted:
+        times = predicted["epoch_seconds"]
+        offs = (min(first) / times[0] - 1, min(later) / statistics.mean(times[1:]) - 1)
+        beside = ", ".join(f"{100 * value:+.1f} %" for value in offs)
+        shares = ", ".join(
+            percent(statistics.mean(run.share(key) for run in found))
+            for key in ("peer_bytes", "ram_bytes", "source_bytes")
+        )
+    source = max(run.source_later(bench.total) for run in found)
+    if policy in ("belady", "mpi"):
+        judged = [
+            verdict(source == 0, "no source bytes after epoch 1"),
+            verdict(off <= 0.1, "no I/O + 10 %"),
+            verdict(max(map(abs, offs)) <= 0.1, "simulate ± 10 %"),
+        ]
+    section.row(
+        title, spread(first, seconds), spread(later, seconds), f"{100 * off:+.1f} %", beside,
+        seconds(statistics.median(run.stall() for run in found)), size(source), shares, ", ".join(judged),
+    )
+
+
+def conclude(section, bench, runs, factor, python, no_mpi):
+    ours = min(run.later() for run in runs["belady"])
+    if "torch" in runs:
+        gain = min(run.later() for run in runs["torch"]) / ours
+        judged = f", {verdict(gain >= factor, f'at least {factor} times')}" if factor else ""
+        section.note(f"After the first epoch {gain:.2f} times as fast as torch's DataLoader{judged}.")
+    elif python is None:
+        section.note("torch's DataLoader was not measured: no Python with torch was found.")
+    if "mpi" in runs:
+        wanted = runs["belady"][0].checksums()
+        alike = all(run.checksums() == wanted for run in runs["mpi"] + runs["belady"])
+        section.note(f"Checksums of all bytes in their order, rank by rank, {verdict(alike, 'MPI and TCP alike')}.")
+    else:
+        section.note(f"MPI was not measured: {no_mpi}.")
+        say(f"MPI: {no_mpi}")
+    curve = ", ".join(f"{n}: {value:g} MB/s" for n, value in bench.machine.curve.items())
+    section.note(
+        f"{NODES} network namespaces on one machine, links of {rate(bench.machine.network)} each way (`tc tbf`). Source: one "
+        f"slowfs for all, t(γ) {curve}. Dataset: {SAMPLES:,} files, {size(bench.total)}; caches in RAM, {size(bench.cache)} "
+        f"a node, together {percent(SPARE)} more than the dataset. Consumers: {rate(bench.machine.compute)} a node, batch "
+        f"{BATCH} a rank, all end a step together; staging {STAGING >> 20} MiB, {THREADS} threads a node, {EPOCHS} epochs "
+        f"(torch: {TORCH_EPOCHS}, {WORKERS} workers a rank). Times: best / median of the runs; a later epoch is the mean of "
+        "all after the first. Source bytes, later: slowfs's counter over the whole run less one reading of the "
+        "dataset, an epoch; the worst run. No I/O: the sum over steps of the slowest rank's computing. torch reads "
+        "the same order with a DistributedSampler."
+    )
