@@ -8,9 +8,11 @@
 //! Who holds what is computed by the policy, not asked. So a peer that does not have a sample, is
 //! slow or is gone is never an error here: it means that the sample is read elsewhere.
 
+pub mod auth;
 mod cluster;
 pub mod desk;
 mod error;
+pub mod key;
 pub mod meet;
 pub mod memory;
 pub mod protocol;
@@ -21,6 +23,7 @@ pub use belady_data::SampleId;
 pub use cluster::Cluster;
 pub use desk::{Channel, Desk, Serve, Serving};
 pub use error::PeerError;
+pub use key::Key;
 pub use meet::{Meet, MeetError, World};
 pub use transport::{
     Answer, Ask, Notice, Payload, Push, Receive, Reply, Request, Taken, Transport,

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! open -> snapshot -----------------------> catalog (block) -> reader -> descriptors
-//!      \-> format -> listing -> index ----/
+//!      |-> format -> listing -> index ----/
+//!      \-> what another process has listed
 //!                                \-> tfrecord (its records: example), webdataset (packed)
 //! ```
 
@@ -22,6 +23,7 @@ mod faulty;
 mod format;
 mod index;
 mod joined;
+mod listed;
 mod listing;
 mod open;
 mod packed;
@@ -42,7 +44,8 @@ pub use counters::{Progress, Seen};
 pub use faulty::{Fault, FaultSpec, Faulty};
 pub use format::{Format, ParseFormatError};
 pub use joined::{JoinError, Joined};
-pub use open::{OpenError, OpenOptions, open, snapshot_path};
+pub use listed::{Listed, open_listed};
+pub use open::{OpenError, OpenOptions, open, open_for_others, snapshot_path};
 pub use packed::{Flaw, IndexError, Record};
 pub use snapshot::Snapshots;
 pub use synthetic::Synthetic;

@@ -11,7 +11,8 @@ use super::packed::IndexError;
 use super::reader::{Files, Opening, Trailer};
 use super::snapshot::{Place, Snapshots};
 use super::{
-    Catalog, CatalogBuilder, FileEntry, Format, Source, index, tfrecord, waiting, webdataset,
+    Catalog, CatalogBuilder, FileEntry, Format, Listed, Source, index, tfrecord, waiting,
+    webdataset,
 };
 
 /// How to open a dataset.
@@ -90,17 +91,47 @@ pub fn open(
     options: &OpenOptions,
     progress: &Progress<'_>,
 ) -> Result<Box<dyn Source>, OpenError> {
+    open_for_others(path, options, progress).map(|(source, _)| source)
+}
+
+/// As [`open`]; also says what another process needs to open it without a look at its storage
+/// ([`open_listed`](super::open_listed)).
+pub fn open_for_others(
+    path: &Path,
+    options: &OpenOptions,
+    progress: &Progress<'_>,
+) -> Result<(Box<dyn Source>, Listed), OpenError> {
     let counters = Counters::default();
     let work = || look_at(path, options, progress, &counters);
     let Looked { dataset, format, place, catalog } = waiting::while_listing(path, &counters, work)?;
-    let opening = Opening {
+    let snapshot = place.map(Place::into_path);
+    let name = snapshot.as_deref().and_then(Path::file_name);
+    let listed = Listed {
+        format,
+        is_file: dataset.is_file,
+        is_local: false,
+        snapshot: name.map(|name| name.to_string_lossy().into_owned()),
+    };
+    let opening = opening(format, options, &catalog, snapshot);
+    let source = Files::new(dataset.root, catalog, counters, opening)?;
+    let listed = Listed { is_local: source.is_local(), ..listed };
+    Ok((Box::new(source), listed))
+}
+
+/// How files of a format are read.
+pub(super) fn opening(
+    format: Format,
+    options: &OpenOptions,
+    catalog: &Catalog,
+    snapshot: Option<PathBuf>,
+) -> Opening {
+    Opening {
         keep_open: format.is_packed(),
-        direct: options.direct.unwrap_or_else(|| is_large(&catalog)),
+        direct: options.direct.unwrap_or_else(|| is_large(catalog)),
         verify_times: options.verify_times,
         trailer: trailer(format),
-        snapshot: place.map(Place::into_path),
-    };
-    Ok(Box::new(Files::new(dataset.root, catalog, counters, opening)?))
+        snapshot,
+    }
 }
 
 /// What opening a dataset needs of its storage.
@@ -166,6 +197,12 @@ fn key(format: Format, extensions: &[String]) -> String {
     format!("{format} {extensions:?}")
 }
 
+/// What the path of a dataset that is one file is relative to.
+pub(super) fn directory_of(file: &Path) -> PathBuf {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}
+
 struct Dataset {
     path: PathBuf,
     /// What the files' paths are relative to.
@@ -185,9 +222,7 @@ impl Dataset {
         if !format.is_packed() {
             return Err(OpenError::NotADirectory { path, format });
         }
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let root = parent.unwrap_or(Path::new(".")).to_owned();
-        Ok(Self { path, root, is_file: true, format })
+        Ok(Self { root: directory_of(&path), path, is_file: true, format })
     }
 
     fn list(

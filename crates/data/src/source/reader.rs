@@ -12,7 +12,8 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -53,8 +54,8 @@ pub(super) struct Opening {
 #[derive(Debug)]
 pub(super) struct Files {
     path: PathBuf,
-    /// The directory that all paths start from.
-    root: OwnedFd,
+    /// The directory that all paths start from, once it is open.
+    root: OnceLock<OwnedFd>,
     catalog: Catalog,
     counters: Counters,
     opening: Opening,
@@ -106,16 +107,34 @@ impl Files {
         counters: Counters,
         mut opening: Opening,
     ) -> Result<Self, OpenError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(&path, flags, Mode::empty())
-            .map_err(|error| OpenError::unreadable(&path, error.into()))?;
+        let root = open_root(&path).map_err(|error| OpenError::unreadable(&path, error.into()))?;
         let local = file::is_on_local_disk(&root);
         opening.direct &= local;
         // Elsewhere it is opening a file that tells whether it has changed at the server.
         let packed = opening.keep_open;
         opening.keep_open |= local;
         let kept = Descriptors::new(if opening.direct { 2 } else { 1 }, packed);
-        Ok(Self { path, root, catalog, counters, opening, local, kept })
+        Ok(Self { path, root: root.into(), catalog, counters, opening, local, kept })
+    }
+
+    /// On storage that is known to be shared: nothing is asked of it before the first read.
+    pub fn on_shared_storage(path: PathBuf, catalog: Catalog, opening: Opening) -> Self {
+        let opening = Opening { direct: false, ..opening };
+        let kept = Descriptors::new(1, opening.keep_open);
+        let (root, counters) = (OnceLock::new(), Counters::default());
+        Self { path, root, catalog, counters, opening, local: false, kept }
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.local
+    }
+
+    fn root(&self) -> Result<&OwnedFd, Errno> {
+        if let Some(root) = self.root.get() {
+            return Ok(root);
+        }
+        let root = open_root(&self.path)?;
+        Ok(self.root.get_or_init(|| root))
     }
 
     /// Reads wants that all lie in one file.
@@ -200,7 +219,7 @@ impl Files {
         // Without waiting: should a pipe lie where the file was, it is not waited for.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let path = self.catalog.path(number);
-        let open = || rustix::fs::openat(&self.root, path, flags, Mode::empty());
+        let open = || rustix::fs::openat(self.root()?, path, flags, Mode::empty());
         match open() {
             // Whoever else has them needs them more than what is kept open for convenience.
             Err(Errno::MFILE | Errno::NFILE) => {
@@ -372,6 +391,10 @@ impl Files {
             snapshot::forget(path);
         }
     }
+}
+
+fn open_root(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 impl Source for Files {

@@ -59,6 +59,13 @@ impl Snapshots {
         }
     }
 
+    /// Where a snapshot of this name would lie, if it is the name of one.
+    pub(super) fn named(&self, name: &str) -> Option<PathBuf> {
+        let hash = name.strip_suffix(".snapshot")?;
+        let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hash.then_some(self.directory()?.join(name))
+    }
+
     /// Where the snapshot of this dataset, listed this way, belongs.
     pub(super) fn place(&self, dataset: &Path, options: &str) -> Option<Place> {
         let directory = self.directory()?;

@@ -1,0 +1,97 @@
+//! The key of a job: whoever has it is one of its processes.
+
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+
+const LENGTH: usize = 32;
+
+/// 32 secret bytes, the same on every node of a job.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; LENGTH]);
+
+/// Why a text is no key, or there is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error(
+        "a job key is 64 hexadecimal digits, and this has {0} characters: make one with \
+         `openssl rand -hex 32`"
+    )]
+    Length(usize),
+    #[error(
+        "a job key is 64 hexadecimal digits, and its character {0} is none: make one with \
+         `openssl rand -hex 32`"
+    )]
+    Digit(usize),
+    #[error("the operating system gives no random numbers, which a job key is made of")]
+    NoRandom,
+}
+
+impl Key {
+    /// A key that nobody has yet.
+    pub fn random() -> Result<Self, KeyError> {
+        random().map(Self)
+    }
+
+    /// From 64 hexadecimal digits; space around them does not count.
+    pub fn from_text(text: &str) -> Result<Self, KeyError> {
+        let text = text.trim();
+        let count = text.chars().count();
+        let mut key = [0; LENGTH];
+        for (at, digit) in text.chars().enumerate() {
+            let value = digit.to_digit(16).ok_or(KeyError::Digit(at + 1))?;
+            let byte = key.get_mut(at / 2).ok_or(KeyError::Length(count))?;
+            *byte = *byte << 4 | value as u8;
+        }
+        if count == 2 * LENGTH { Ok(Self(key)) } else { Err(KeyError::Length(count)) }
+    }
+
+    /// The secret itself, as [`Key::from_text`] reads it: for the other processes of the job, never
+    /// for a log.
+    pub fn to_text(&self) -> String {
+        let halves = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
+    }
+
+    pub(crate) fn mac(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+}
+
+/// Tells nothing.
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(secret)")
+    }
+}
+
+/// Numbers that nobody can guess, from the operating system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+    let mut numbers = [0; N];
+    SystemRandom::new().fill(&mut numbers).map_err(|_| KeyError::NoRandom)?;
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_the_same_after_it_was_written_and_is_never_shown() {
+        let key = Key::random().unwrap();
+        let text = key.to_text();
+        assert_eq!(text.len(), 64);
+        assert!(Key::from_text(&format!(" {}\n", text.to_uppercase())).unwrap() == key);
+        assert!(Key::random().unwrap() != key);
+        assert_eq!(format!("{key:?}"), "Key(secret)");
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_in_a_sentence_that_does_not_repeat_it() {
+        let digits = "ab".repeat(32);
+        assert_eq!(Key::from_text(""), Err(KeyError::Length(0)));
+        assert_eq!(Key::from_text(&digits[..63]), Err(KeyError::Length(63)));
+        assert_eq!(Key::from_text(&format!("{digits}0")), Err(KeyError::Length(65)));
+        assert_eq!(Key::from_text(&digits.replacen('b', "é", 1)), Err(KeyError::Digit(2)));
+        assert!(!Key::from_text("hunter2").unwrap_err().to_string().contains("hunter2"));
+    }
+}
