@@ -61,6 +61,7 @@ _STARTERS = (
         ("SLURM_LOCALID",),
         ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"),
     ),
+    _Starter("JAX", "JAX_PROCESS_ID", ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT"), (), ()),
 )
 
 
