@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use belady_data::SampleId;
 use belady_data::source::{
-    Format, Joined, OpenOptions, Progress, Seen, Snapshots, Source, ThrottleSpec, Throttled, Want,
-    open,
+    Catalog, Format, Joined, Listed as Found, OpenOptions, Progress, Seen, Snapshots, Source,
+    ThrottleSpec, Throttled, Want, open_for_others, open_listed,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::errors::{opening, reading, sample_id, wrong};
+use crate::errors::{BeladyError, opening, reading, sample_id, wrong};
 use crate::patience::patiently;
 use crate::process::Home;
 
@@ -29,6 +29,8 @@ pub struct Listed {
     root: PathBuf,
     path: PathBuf,
     format: String,
+    /// What another process needs to open it; none for joined ones, whose parts have it.
+    found: Option<Found>,
 }
 
 #[derive(FromPyObject)]
@@ -55,11 +57,7 @@ impl Dataset {
     ) -> PyResult<Self> {
         let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
         let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
-        let snapshots = match snapshots {
-            WhereSnapshots::Usual(true) => Snapshots::Usual,
-            WhereSnapshots::Usual(false) => Snapshots::Off,
-            WhereSnapshots::In(directory) => Snapshots::In(directory),
-        };
+        let snapshots = snapshots.into();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let listing = Listing { path: path.clone(), format, snapshots, seen: seen.clone() };
         let mut told = Seen::default();
@@ -77,18 +75,53 @@ impl Dataset {
                 }
             },
         )?;
-        let (source, format) = opened.map_err(|error| opening(&error))?;
-        let source: Arc<dyn Source> = match throttle {
-            Some(throttle) => Arc::new(Throttled::new(source, throttle, 0)),
-            None => Arc::from(source),
-        };
-        let root = if path.is_dir() { path.clone() } else { parent(&path) };
-        Ok(Self(Arc::new(Listed {
-            source: Home::new(source),
-            root,
-            path,
-            format: format.to_string(),
-        })))
+        let (source, found) = opened.map_err(|error| opening(&error))?;
+        Ok(Self::new(path, source, throttle, found))
+    }
+
+    /// What another process needs to open the dataset without a look at its storage.
+    fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self.0.found.as_ref().ok_or_else(|| wrong("a joined dataset has no list"))?;
+        let Found { format, is_file, is_local, snapshot } = found;
+        let head = serde_json::json!([format.to_string(), is_file, is_local, snapshot]).to_string();
+        let catalog = self.0.source.catalog().as_bytes();
+        PyBytes::new_with(py, head.len() + 1 + catalog.len(), |block| {
+            let (first, rest) = block.split_at_mut(head.len());
+            first.copy_from_slice(head.as_bytes());
+            rest[0] = b'\n';
+            rest[1..].copy_from_slice(catalog);
+            Ok(())
+        })
+    }
+
+    /// Opens a dataset by what [`Dataset::block`] gave in another process.
+    #[staticmethod]
+    #[pyo3(
+        signature = (block, path, *, format=None, snapshots=WhereSnapshots::Usual(true), throttle=None),
+        text_signature = "(block, path, *, format=None, snapshots=True, throttle=None)"
+    )]
+    fn from_block(
+        py: Python<'_>,
+        block: &[u8],
+        path: PathBuf,
+        format: Option<&str>,
+        snapshots: WhereSnapshots,
+        throttle: Option<&str>,
+    ) -> PyResult<Self> {
+        let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
+        let (found, catalog) = parsed(block).ok_or_else(|| {
+            BeladyError::new_err(format!(
+                "what rank 0 sent is no list of {}; see whether all ranks run the same belady",
+                path.display()
+            ))
+        })?;
+        if format.is_some_and(|format| format != found.format.to_string()) {
+            return Err(wrong(format!("rank 0 has listed {} as {}", path.display(), found.format)));
+        }
+        let options = OpenOptions { snapshots: snapshots.into(), ..OpenOptions::default() };
+        let source = py.detach(|| open_listed(&path, &options, &found, catalog));
+        let source = source.map_err(|error| opening(&error))?;
+        Ok(Self::new(path, source, throttle, found))
     }
 
     /// Several datasets laid end to end: ids of the second follow those of the first.
@@ -110,6 +143,7 @@ impl Dataset {
             root: PathBuf::new(),
             path: names.collect::<Vec<_>>().join("+").into(),
             format,
+            found: None,
         })))
     }
 
@@ -183,6 +217,42 @@ impl Dataset {
     }
 }
 
+impl Dataset {
+    fn new(
+        path: PathBuf,
+        source: Box<dyn Source>,
+        throttle: Option<ThrottleSpec>,
+        found: Found,
+    ) -> Self {
+        let source: Arc<dyn Source> = match throttle {
+            Some(throttle) => Arc::new(Throttled::new(source, throttle, 0)),
+            None => Arc::from(source),
+        };
+        let root = if found.is_file { parent(&path) } else { path.clone() };
+        let format = found.format.to_string();
+        Self(Arc::new(Listed { source: Home::new(source), root, path, format, found: Some(found) }))
+    }
+}
+
+/// What [`Dataset::block`] wrote.
+fn parsed(block: &[u8]) -> Option<(Found, Catalog)> {
+    let end = block.iter().position(|&byte| byte == b'\n')?;
+    type Head = (String, bool, bool, Option<String>);
+    let (format, is_file, is_local, snapshot): Head = serde_json::from_slice(&block[..end]).ok()?;
+    let found = Found { format: format.parse().ok()?, is_file, is_local, snapshot };
+    Some((found, Catalog::from_bytes(block[end + 1..].to_vec()).ok()?))
+}
+
+impl From<WhereSnapshots> for Snapshots {
+    fn from(given: WhereSnapshots) -> Self {
+        match given {
+            WhereSnapshots::Usual(true) => Self::Usual,
+            WhereSnapshots::Usual(false) => Self::Off,
+            WhereSnapshots::In(directory) => Self::In(directory),
+        }
+    }
+}
+
 impl Listed {
     pub fn samples(&self) -> u32 {
         self.source.catalog().len()
@@ -234,13 +304,11 @@ struct Listing {
 }
 
 impl Listing {
-    fn run(self) -> Result<(Box<dyn Source>, Format), belady_data::source::OpenError> {
-        let format = self.format.map_or_else(|| Format::guess(&self.path), Ok)?;
-        let snapshots = self.snapshots;
-        let options = OpenOptions { format: Some(format), snapshots, ..OpenOptions::default() };
-        let note = |seen| *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
-        let source = open(&self.path, &options, &Progress::telling(&note))?;
-        Ok((source, format))
+    fn run(self) -> Result<(Box<dyn Source>, Found), belady_data::source::OpenError> {
+        let Self { path, format, snapshots, seen } = self;
+        let options = OpenOptions { format, snapshots, ..OpenOptions::default() };
+        let note = |now| *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        open_for_others(&path, &options, &Progress::telling(&note))
     }
 }
 
