@@ -11,6 +11,26 @@ impl Bits {
         Self(vec![0; (samples as usize).div_ceil(64)])
     }
 
+    /// As it is written down: 64 samples a word, the lowest bit first.
+    pub fn words(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// A set of samples below `samples` that was written down; what is missing is empty, and what is
+    /// beyond is left out.
+    pub fn from_words(samples: u32, words: &[u64]) -> Self {
+        let mut bits = Self::new(samples);
+        for (mine, theirs) in bits.0.iter_mut().zip(words) {
+            *mine = *theirs;
+        }
+        if let Some(last) = bits.0.last_mut()
+            && !samples.is_multiple_of(64)
+        {
+            *last &= (1 << (samples % 64)) - 1;
+        }
+        bits
+    }
+
     #[inline]
     pub fn contains(&self, sample: SampleId) -> bool {
         self.0.get(sample as usize / 64).is_some_and(|word| word >> (sample % 64) & 1 == 1)

@@ -4,12 +4,13 @@
 use std::time::Instant;
 
 use belady_control::model::Seconds;
-use belady_control::policy::{Actions, Event, Plan, Policy};
+use belady_control::policy::{Actions, Event, NodeId, Plan, Policy};
 use belady_data::sync::{Arc, Mutex, lock};
 
 use crate::trace::Recorder;
 
 pub struct Brain {
+    node: NodeId,
     state: Mutex<State>,
     started: Instant,
 }
@@ -24,9 +25,9 @@ struct State {
 }
 
 impl Brain {
-    pub fn new(recorder: Option<Recorder>) -> Self {
+    pub fn new(node: NodeId, recorder: Option<Recorder>) -> Self {
         let state = State { policy: None, actions: Actions::default(), begun: 0, recorder };
-        Self { state: Mutex::new(state), started: Instant::now() }
+        Self { node, state: Mutex::new(state), started: Instant::now() }
     }
 
     fn now(&self) -> Seconds {
@@ -37,7 +38,7 @@ impl Brain {
     pub fn begin(&self, plan: &Arc<dyn Plan>, epoch: u32) {
         let mut state = lock(&self.state);
         if state.policy.is_none() {
-            state.policy = Some(plan.clone().node(0));
+            state.policy = Some(plan.clone().node(self.node));
         }
         let now = self.now();
         // An epoch that was staged before there was a plan has been begun all the same.

@@ -2,15 +2,17 @@
 
 use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
-use belady_control::model::Bytes;
+use belady_control::model::{Bytes, System};
 use belady_control::policy::PolicyKind;
-use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
+use belady_control::sampler::{AccessStream, Order, RankPlace, SamplerError, Scheme, StreamConfig};
 use belady_data::source::Source;
 use belady_data::stage::{Consumer, Producer, RingConfig, SharedMemory, readable_ring, ring};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Tier;
 use belady_data::tier::disk::{DiskConfig, DiskTier};
 use belady_data::tier::{FaultyTier, RamTier};
+
+use belady_peer::{Cluster, World};
 
 use crate::EngineError;
 use crate::brain::Brain;
@@ -20,6 +22,8 @@ use crate::epochs::Epochs;
 use crate::loader::Loader;
 use crate::metrics::Metrics;
 use crate::parking::{Parking, Ticket};
+use crate::peers;
+use crate::peers::start::{Gathering, Introduction};
 use crate::planner::Planner;
 use crate::pool::Pool;
 use crate::rates::Rates;
@@ -39,6 +43,9 @@ const SMALL_ALIGN: usize = 64;
 const LARGE_ALIGN: usize = 512;
 /// From here on the space lost to that is less than 2 %.
 const LARGE: u64 = 16 << 10;
+
+/// What waits to be kept by other nodes takes at most this part of the staging buffer's size.
+const OUTBOX: u64 = 4;
 
 /// Threads and cache tiers for any number of jobs.
 #[derive(Debug)]
@@ -113,10 +120,13 @@ impl Engine {
         check_policy(&job.policy)?;
         let sizes = Arc::new(job.source.catalog().sizes());
         let ring_config = ring_config(job, &sizes)?;
+        let cluster = self.config.peers.as_ref().filter(|cluster| shares(job, cluster));
+        let ranks = cluster.map_or(1, |cluster| cluster.world().size);
+        let too_large = SamplerError::HugeBatch { batch: job.batch, ranks };
         let stream = AccessStream::new(StreamConfig {
             samples: sizes.len(),
-            ranks: 1,
-            batch: job.batch,
+            ranks,
+            batch: job.batch.checked_mul(ranks).ok_or(too_large)?,
             order: job.order.clone(),
             scheme: Scheme::Uniform,
             seed: job.seed,
@@ -131,7 +141,7 @@ impl Engine {
             None => (Arc::new(self.take_share(job.cache_share)), vec![]),
         };
         let tiers = self.tiers(job, &share, rams, &sizes);
-        let capacities: Vec<(String, Bytes)> = self
+        let mut capacities: Vec<(String, Bytes)> = self
             .config
             .tiers
             .iter()
@@ -139,16 +149,34 @@ impl Engine {
             .map(|(config, tier)| (config.name(), tier.status().capacity))
             .collect();
         let threads = self.pool.threads();
-        let system = known_system(self.config.system.as_ref(), job.staging, threads, &capacities);
-        let is_disk = |tier: &TierConfig| matches!(tier, TierConfig::Disk { .. });
         let disks: Vec<bool> = self.config.tiers.iter().map(is_disk).collect();
-        let rates = Rates::new(&system, &disks);
-        let names = capacities.iter().map(|(name, _)| name.clone());
-        let shelves = tiers.into_iter().zip(names).zip(disks);
-        let shelves = shelves.map(|((tier, name), disk)| (tier, name, disk)).collect();
+        let shelves = tiers.into_iter().zip(&capacities).zip(&disks);
+        let shelves =
+            shelves.map(|((tier, (name, _)), &disk)| (tier, name.clone(), disk)).collect();
         // A drill goes with its job.
         let keep = Keep { parking: self.parking.clone(), ticket };
         let keep = Some(keep).filter(|_| self.config.tier_faults.is_none());
+        let cache = Cache::new(shelves, sizes.len(), share, keep);
+        let gathering = match cluster {
+            Some(cluster) => {
+                let mine = Introduction {
+                    facts: facts(job, &stream)?,
+                    capacities: capacities.iter().map(|(_, capacity)| capacity.0).collect(),
+                    warm: peers::start::warm(&cache, &*job.source),
+                };
+                Some(Gathering::new(cluster, &mine)?)
+            }
+            None => None,
+        };
+        if let Some(gathering) = &gathering {
+            for ((_, capacity), least) in capacities.iter_mut().zip(gathering.capacities()) {
+                *capacity = Bytes(least);
+            }
+        }
+        let described = self.config.system.as_ref();
+        let system =
+            System { nodes: ranks, ..known_system(described, job.staging, threads, &capacities) };
+        let rates = Rates::new(&system, &disks);
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
         let files = files.unwrap_or(sizes.len());
@@ -159,14 +187,19 @@ impl Engine {
             epochs: job.epochs,
             packing: Packing { files, read_size: None },
         });
+        let rank = cluster.map_or(0, |cluster| cluster.world().rank);
         let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
         let (producer, consumer, shared) = make_ring(job.ring, &ring_config)?;
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes),
-            cache: Cache::new(shelves, sizes.len(), share, keep),
+            cache,
             source: job.source.clone(),
+            peers: gathering.map(|gathering| {
+                let outbox = job.staging.0 / OUTBOX;
+                gathering.peers(sizes.len(), outbox, self.config.peer_patience)
+            }),
             sizes,
-            brain: Brain::new(recorder),
+            brain: Brain::new(rank, recorder),
             lane: self.pool.lane(),
             rates,
             metrics: self.metrics.clone(),
@@ -174,8 +207,9 @@ impl Engine {
             bad_samples: job.bad_samples,
         }));
         self.jobs.add(&run);
+        let counter = run.peers.as_ref().map(|peers| peers.open(&run));
         let waker = producer.waker();
-        let planner = Planner::new(run.clone(), epochs, producer, ring_config);
+        let planner = Planner::new(run.clone(), epochs, producer, ring_config, job.begin);
         let planner = std::thread::Builder::new()
             .name("belady-stage".into())
             .spawn(move || planner.run())
@@ -189,6 +223,7 @@ impl Engine {
             job: job_of_plan,
             waited: None,
             feeds_stage: false,
+            counter,
             _pool: self.pool.clone(),
         })
     }
@@ -244,6 +279,42 @@ impl Engine {
         let given = self.config.tiers.iter().zip(&share.bytes).zip(rams);
         given.map(tier).enumerate().map(drill).collect()
     }
+}
+
+fn is_disk(tier: &TierConfig) -> bool {
+    matches!(tier, TierConfig::Disk { .. })
+}
+
+/// Whether a job is one of all ranks: who does not know what the others read works alone.
+fn shares(job: &JobConfig, cluster: &Cluster) -> bool {
+    let World { rank, size } = cluster.world();
+    let known = match &job.order {
+        Order::Provided(orders) => orders.place() == Some(RankPlace { rank, ranks: size }),
+        Order::Torch | Order::Permutation | Order::Sequential | Order::Given(_) => true,
+    };
+    known && size > 1
+}
+
+/// What all ranks must have in common.
+fn facts(job: &JobConfig, stream: &AccessStream) -> Result<Vec<(String, String)>, EngineError> {
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let catalog = job.source.catalog();
+    let epochs = job.epochs.map_or("not known".to_owned(), |epochs| epochs.to_string());
+    let first = if stream.ahead() { stream.ask(0)? } else { None };
+    let first = first.map_or(0, |order| {
+        let bytes: Vec<u8> = order.samples().iter().flat_map(|s| s.to_le_bytes()).collect();
+        belady_peer::digest(&bytes)
+    });
+    Ok(vec![
+        fact("the version of belady", env!("CARGO_PKG_VERSION").to_owned()),
+        fact("the number of samples", catalog.len().to_string()),
+        fact("the fingerprint of the dataset", format!("{:016x}", catalog.fingerprint())),
+        fact("the seed", job.seed.to_string()),
+        fact("the batch size", job.batch.to_string()),
+        fact("the number of epochs", epochs),
+        fact("the policy", job.policy.name().to_owned()),
+        fact("the order of the first epoch", format!("one that adds up to {first:016x}")),
+    ])
 }
 
 fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes) -> Lending {

@@ -285,6 +285,13 @@ impl Cache {
         }
     }
 
+    /// Nobody needs a sample any more, but it may be asked for again: it goes when the room is needed.
+    pub fn used_up(&self, id: TierId, sample: SampleId) {
+        if let Some(shelf) = self.any_shelf(id) {
+            shelf.overdue.add(sample, self.samples);
+        }
+    }
+
     /// A sample was served from a tier; if it is a guest there, it may go now.
     pub fn served(&self, id: TierId, sample: SampleId) {
         if let Some(guests) = self.shelf(id).and_then(|shelf| shelf.guests.as_ref()) {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use belady_control::model::{Bytes, System};
 use belady_control::policy::PolicyKind;
-use belady_control::sampler::Order;
+use belady_control::sampler::{Order, Step};
 use belady_data::source::Source;
 use belady_data::tier::TierFaults;
+use belady_peer::Cluster;
 
 /// An engine: threads and cache tiers that its jobs share.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,9 @@ pub struct EngineConfig {
     /// measured while running.
     pub system: Option<System>,
     pub retry: Retry,
+    /// Other nodes, whose caches and ours are one.
+    pub peers: Option<Arc<Cluster>>,
+    pub peer_patience: PeerPatience,
     /// For drills: every tier fails like this, from a seed.
     pub tier_faults: Option<(TierFaults, u64)>,
 }
@@ -45,6 +49,22 @@ impl TierConfig {
             Self::Ram { .. } => "ram".to_owned(),
             Self::Disk { directory, .. } => directory.display().to_string(),
         }
+    }
+}
+
+/// How long other nodes are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerPatience {
+    /// A call that is not answered within this time has failed.
+    pub answer: Duration,
+    /// How long a consumer waits for what other nodes have not done yet.
+    pub wait: Duration,
+}
+
+impl Default for PeerPatience {
+    fn default() -> Self {
+        // A healthy peer answers within milliseconds, and one whose machine swaps within seconds.
+        Self { answer: Duration::from_secs(5), wait: Duration::from_secs(2) }
     }
 }
 
@@ -111,6 +131,7 @@ pub struct JobConfig {
     /// cut into batches: seed, batch and `drop_last` are for the others.
     pub order: Order,
     pub seed: u64,
+    /// Of one rank.
     pub batch: u32,
     pub drop_last: bool,
     /// `None` runs until the order ends or the loader is dropped.
@@ -125,6 +146,9 @@ pub struct JobConfig {
     pub cache_share: f64,
     /// Records what the policy was told and answered.
     pub trace: Option<PathBuf>,
+    /// The first batch that is staged. A node that joins others in the midst of a run begins where
+    /// they are, but plans from the run's beginning as they did.
+    pub begin: Step,
 }
 
 impl JobConfig {
@@ -145,6 +169,7 @@ impl JobConfig {
             ring: Ring::default(),
             cache_share: 1.0,
             trace: None,
+            begin: Step { epoch: 0, iteration: 0 },
         }
     }
 }

@@ -6,6 +6,7 @@ use belady_control::policy::Unsupported;
 use belady_control::sampler::{OrderError, SamplerError};
 use belady_data::source::ReadError;
 use belady_data::stage::RingError;
+use belady_peer::MeetError;
 use belady_transform::TransformError;
 
 /// Why a job cannot start or go on.
@@ -62,6 +63,11 @@ pub enum EngineError {
     AllLent { batches: u32 },
     #[error("cannot write the trace to {}: {error}", path.display())]
     Trace { path: PathBuf, error: std::io::Error },
+    #[error(transparent)]
+    Meet(#[from] MeetError),
+    /// What is wrong among the ranks.
+    #[error("{0}")]
+    Peers(String),
     #[error("the run has ended with the error that was reported before; start it again")]
     Stopped,
     #[error(

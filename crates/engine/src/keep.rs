@@ -4,10 +4,13 @@
 //! Steps end in order. Policies plan in that order too, so there is room for what a step keeps
 //! once it has let go of what it frees, and what a later batch counts on is there or on its way.
 
+use std::sync::atomic::Ordering;
+
 use belady_data::sync::{Arc, lock};
 use belady_data::tier::Put;
 
 use crate::parcel::{NOWHERE, Parcel, SOURCE};
+use crate::peers::{give, notify, pace};
 use crate::pool::{Task, Worker};
 use crate::run::Run;
 use crate::{hangs, load};
@@ -16,11 +19,16 @@ use crate::{hangs, load};
 const PIECE: u64 = 1 << 20;
 
 /// Ends all steps whose batches are there.
-pub fn advance(run: &Run) {
+pub fn advance(run: &Arc<Run>) {
     loop {
         let parcel = {
             let mut in_order = lock(&run.in_order);
-            if !in_order.front().is_some_and(|first| first.is_loaded()) {
+            let Some(first) = in_order.front().filter(|first| first.is_loaded()) else { return };
+            if !pace::may_end(run, first) {
+                // Somebody looks again in any case: a consumer may be waiting.
+                if !run.looks_again.swap(true, Ordering::AcqRel) {
+                    pace::look_again(run);
+                }
                 return;
             }
             let Some(parcel) = in_order.pop_front() else { return };
@@ -31,6 +39,12 @@ pub fn advance(run: &Run) {
         };
         keep(&parcel);
     }
+}
+
+/// Looks again whether the first step may end.
+pub fn look_again(run: &Arc<Run>) {
+    run.looks_again.store(false, Ordering::Release);
+    advance(run);
 }
 
 fn let_go(run: &Run, parcel: &Parcel) {
@@ -71,16 +85,21 @@ fn keep(parcel: &Arc<Parcel>) {
             piece.push(index as u32);
         }
     }
-    parcel.begin_keeping(pieces.len() as u32);
+    let gifts = u32::from(!parcel.gifts.is_empty());
+    parcel.begin_keeping(pieces.len() as u32 + gifts);
     let in_memory = |&index: &u32| !parcel.run.cache.may_hang(parcel.items[index as usize].keep());
     match &pieces[..] {
-        [] => parcel.publish(),
+        [] if gifts == 0 => finish(parcel),
+        [] => {}
         // Nothing is gained by asking somebody else.
         [piece] if piece.iter().all(in_memory) => keep_in_memory(parcel, piece),
         _ => {
             let tasks = pieces.into_iter().map(|items| keep_task(parcel, items.into(), 0));
             parcel.run.lane.submit_first(tasks.collect::<Vec<_>>());
         }
+    }
+    if gifts > 0 {
+        give::offer(parcel);
     }
 }
 
@@ -125,13 +144,24 @@ fn kept(parcel: &Arc<Parcel>, index: u32, put: Put) {
     let item = &parcel.items[index as usize];
     let tier = item.keep();
     parcel.run.metrics.put(tier, put);
+    if put == Put::Full {
+        // Room that another node has not freed yet, perhaps.
+        give::keep_later(parcel, index, tier);
+    }
     if item.leads() && load::land(parcel, index) == Some(tier) {
         parcel.run.cache.evict(tier, item.sample);
     }
 }
 
-fn end_piece(parcel: &Parcel) {
+/// A part of what is left to do when a batch ends is done.
+pub fn end_piece(parcel: &Parcel) {
     if parcel.kept() {
-        parcel.publish();
+        finish(parcel);
     }
+}
+
+fn finish(parcel: &Parcel) {
+    parcel.publish();
+    parcel.run.ended(parcel.block.step().epoch);
+    notify::epochs_done(&parcel.run);
 }

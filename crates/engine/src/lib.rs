@@ -26,6 +26,7 @@ pub mod metrics;
 mod outlook;
 mod parcel;
 mod parking;
+mod peers;
 mod planner;
 mod pool;
 mod prefetch;
@@ -37,7 +38,9 @@ mod transformed;
 mod view;
 
 pub use build::{Engine, POLICIES, staging_needed};
-pub use config::{BadSamples, EngineConfig, JobConfig, Lend, Retry, Ring, TierConfig};
+pub use config::{
+    BadSamples, EngineConfig, JobConfig, Lend, PeerPatience, Retry, Ring, TierConfig,
+};
 pub use error::EngineError;
 pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
 pub use outlook::Outlook;

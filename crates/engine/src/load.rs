@@ -18,7 +18,7 @@ use crate::metrics::Served;
 use crate::parcel::{NOWHERE, Parcel, Problem, SOURCE};
 use crate::pool::{Hung, Task, Watched, Worker};
 use crate::run::Run;
-use crate::{EngineError, hangs, prefetch};
+use crate::{EngineError, hangs, peers, prefetch};
 
 /// Samples from tiers are loaded in pieces of about this size: large enough that handing a
 /// piece over costs nothing beside copying it, small enough that all threads get some.
@@ -44,6 +44,7 @@ pub enum Waiter {
 pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
     let run = &parcel.run;
     let (mut from_tiers, mut from_source, mut come) = (vec![], vec![], 0);
+    let mut from_peers = vec![];
     for index in items {
         let item = &parcel.items[index as usize];
         let waiter = || Waiter::Load(parcel.clone(), index);
@@ -58,6 +59,8 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
         }
         if item.from != SOURCE {
             from_tiers.push(index);
+        } else if item.peer.is_some() {
+            from_peers.push(index);
         } else if item.leads() && run.prefetchers.have_fetched() {
             match came_meanwhile(parcel, index) {
                 Came::Loaded => come += 1,
@@ -70,6 +73,7 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
     }
     let mut tasks = vec![];
     let at_once = tier_tasks(parcel, from_tiers, &mut tasks);
+    peers::fetch::tasks(parcel, from_peers, &mut tasks);
     source_tasks(parcel, from_source, &mut tasks);
     if !tasks.is_empty() {
         run.lane.submit(tasks);
@@ -83,7 +87,7 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
 }
 
 /// Whether an item could be had from another tier than planned.
-enum Came {
+pub enum Came {
     No,
     Loaded,
     /// Somebody sees to it.
@@ -92,7 +96,7 @@ enum Came {
 
 /// A prefetcher may have brought a sample after it was planned to come from the source, and
 /// before this item led its flight.
-fn came_meanwhile(parcel: &Arc<Parcel>, index: u32) -> Came {
+pub fn came_meanwhile(parcel: &Arc<Parcel>, index: u32) -> Came {
     let (run, item) = (&parcel.run, &parcel.items[index as usize]);
     let found = run.cache.find(item.sample).filter(|&tier| tier != item.from);
     let Some(tier) = found.filter(|_| !item.slot_is_lost()) else { return Came::No };
@@ -258,6 +262,7 @@ fn load_from_tiers(worker: Option<&Worker>, parcel: &Arc<Parcel>, items: &[u32])
             run.metrics.loaded(Served::Lent(tier), lent.len() as u64, bytes);
             parcel.lend(tier, &lent);
         }
+        let missing = peers::fetch::without_those_that_may_come(parcel, missing);
         look_elsewhere(parcel, missing);
         run.loaded(parcel, copied as u32 + lent.len() as u32);
     }
@@ -414,6 +419,9 @@ fn read_source(
                 parcel.own(item, Arc::new(bytes));
             }
             for &item in items {
+                if let Some(peers) = &run.peers {
+                    peers.read_anew(parcel.items[item as usize].sample);
+                }
                 arrived(parcel, item);
             }
             run.loaded(parcel, items.len() as u32);

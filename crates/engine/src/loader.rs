@@ -17,9 +17,12 @@ use belady_data::stage::{self, Consumer, ProducerWaker, SharedMemory, SlotState,
 use belady_data::sync::Arc;
 use belady_data::tier::TierStatus;
 
+use belady_peer::Serving;
+
 use crate::EngineError;
 use crate::metrics::Metrics;
 use crate::parcel::{Extra, Held};
+use crate::peers::{Counter, pace};
 use crate::pool::Pool;
 use crate::run::Run;
 
@@ -40,6 +43,8 @@ pub struct Loader {
     /// The caller is a stage, not the consumer: it counts what the consumer waits for and gets
     /// ([`crate::transformed`]), and lets batches go without being told to.
     pub(crate) feeds_stage: bool,
+    /// Other nodes are served as long as this is there.
+    pub(crate) counter: Option<(Arc<Counter>, Serving)>,
     /// Threads live as long as a job needs them.
     pub(crate) _pool: Arc<Pool>,
 }
@@ -167,6 +172,10 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
+        if self.consumer.is_complete() {
+            pace::let_others_finish(&self.run);
+        }
+        self.counter = None;
         self.run.stop();
         self.waker.wake();
         if let Some(planner) = self.planner.take() {

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use belady_control::policy::{Evict, TierId};
+use belady_control::policy::{Evict, NodeId, TierId};
 use belady_data::SampleId;
 use belady_data::memory::Memory;
 use belady_data::source::ReadError;
@@ -38,7 +38,11 @@ pub struct Item {
     pub last_use: bool,
     /// It lies at `from` without the policy's knowledge.
     pub guest: bool,
+    /// Another node has it; `from` is then the source, where it is read if that fails.
+    pub peer: Option<NodeId>,
     keep: AtomicU8,
+    /// How often it was looked for where another node was to put it.
+    looked_for: AtomicU32,
     /// Others may wait for this one.
     leads: AtomicBool,
     /// A read that was given up may still write to the slot.
@@ -52,7 +56,9 @@ impl Item {
             from,
             last_use,
             guest: false,
+            peer: None,
             keep: AtomicU8::new(keep),
+            looked_for: AtomicU32::new(0),
             leads: AtomicBool::new(false),
             slot_lost: AtomicBool::new(false),
         }
@@ -63,12 +69,22 @@ impl Item {
         Self { guest: true, ..Self::new(sample, from, false, keep) }
     }
 
+    /// From another node.
+    pub fn remote(sample: SampleId, peer: NodeId, last_use: bool, keep: TierId) -> Self {
+        Self { peer: Some(peer), ..Self::new(sample, SOURCE, last_use, keep) }
+    }
+
     pub fn keep(&self) -> TierId {
         self.keep.load(Ordering::Acquire)
     }
 
     pub fn set_keep(&self, tier: TierId) {
         self.keep.store(tier, Ordering::Release);
+    }
+
+    /// How often it was looked for, this time included.
+    pub fn look_for(&self) -> u32 {
+        self.looked_for.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub fn leads(&self) -> bool {
@@ -147,12 +163,21 @@ impl Drop for Extra {
     }
 }
 
+/// An item that another node is to keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Gift {
+    pub item: u32,
+    pub to: NodeId,
+    pub tier: TierId,
+}
+
 #[derive(Debug)]
 pub struct Parcel {
     pub run: Arc<Run>,
     pub block: Block,
     pub items: Box<[Item]>,
     pub evictions: Vec<Evict>,
+    pub gifts: Vec<Gift>,
     /// Place in the sequence of the job's batches, from 1.
     pub sequence: u64,
     loading: AtomicU32,
@@ -167,6 +192,7 @@ impl Parcel {
         block: Block,
         items: Vec<Item>,
         evictions: Vec<Evict>,
+        gifts: Vec<Gift>,
         sequence: u64,
     ) -> Arc<Self> {
         let loading = AtomicU32::new(items.len() as u32);
@@ -175,6 +201,7 @@ impl Parcel {
             block,
             items: items.into_boxed_slice(),
             evictions,
+            gifts,
             sequence,
             loading,
             keeping: AtomicU32::new(0),
@@ -245,6 +272,10 @@ impl Parcel {
     pub fn bad(&self, item: u32, problem: Problem) {
         self.items[item as usize].set_keep(NOWHERE);
         lock(&self.bad).push((item, problem));
+    }
+
+    pub fn is_bad(&self, item: u32) -> bool {
+        lock(&self.bad).iter().any(|(bad, _)| *bad == item)
     }
 
     /// So many items are there; whether these were the last.

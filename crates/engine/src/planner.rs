@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belady_control::model::Bytes;
-use belady_control::policy::{Actions, Event, Evict, Place, Staging, TierId};
+use belady_control::policy::{Actions, Event, Evict, Place, RankId, Staging, TierId};
 use belady_control::sampler::{EpochOrder, SampleId, Step};
 use belady_data::stage::{Block, Producer, RingConfig, Wait};
 use belady_data::sync::{Arc, lock};
@@ -21,7 +21,7 @@ use belady_data::sync::{Arc, lock};
 use crate::EngineError;
 use crate::epochs::Epochs;
 use crate::load;
-use crate::parcel::{Item, NOWHERE, Parcel, SOURCE};
+use crate::parcel::{Gift, Item, NOWHERE, Parcel, SOURCE};
 use crate::prefetch;
 use crate::run::Run;
 
@@ -50,6 +50,10 @@ pub struct Planner {
     lengths: Vec<u64>,
     items: Vec<Item>,
     evictions: Vec<Evict>,
+    gifts: Vec<Gift>,
+    /// This one of the ranks that the orders speak of.
+    rank: RankId,
+    begin: Step,
     /// The plan is known, and how it stages.
     staging: Option<Staging>,
     /// The first epoch that has a batch.
@@ -57,8 +61,17 @@ pub struct Planner {
 }
 
 impl Planner {
-    pub fn new(run: Arc<Run>, epochs: Epochs, producer: Producer, ring: RingConfig) -> Self {
+    pub fn new(
+        run: Arc<Run>,
+        epochs: Epochs,
+        producer: Producer,
+        ring: RingConfig,
+        begin: Step,
+    ) -> Self {
         Self {
+            rank: run.peers.as_ref().map_or(0, |peers| peers.me),
+            begin,
+            gifts: vec![],
             run,
             epochs,
             producer,
@@ -95,6 +108,11 @@ impl Planner {
             }
             let mut begun = false;
             for iteration in 0..order.iterations() {
+                if (Step { epoch, iteration }) < self.begin {
+                    begun = begun || self.begin(epoch, iteration)?;
+                    self.skip(epoch);
+                    continue;
+                }
                 begun = begun || self.begin(epoch, iteration)?;
                 let step = Step { epoch, iteration };
                 if !self.step(step, &order)? {
@@ -110,6 +128,8 @@ impl Planner {
         // Only the very first batches may come before the plan: later it would be planned twice.
         let first = *self.first.get_or_insert(epoch) == epoch;
         let patience = match (first, iteration) {
+            // Nodes count on each other to do what is planned, from the first batch on.
+            (true, _) if self.run.peers.is_some() => Duration::MAX,
             (true, 0) if self.run.sizes.len() < SMALL => PATIENCE_OF_SMALL,
             (true, 0) => PATIENCE,
             (true, _) => Duration::ZERO,
@@ -124,10 +144,17 @@ impl Planner {
         Ok(true)
     }
 
+    /// Another node's time has gone by without this one.
+    fn skip(&self, epoch: u32) {
+        self.run.planned.fetch_add(1, Ordering::AcqRel);
+        self.run.asked.skip();
+        self.run.ended(epoch);
+    }
+
     /// Plans one batch; whether to go on.
     fn step(&mut self, step: Step, order: &EpochOrder) -> Result<bool, EngineError> {
         self.samples.clear();
-        self.samples.extend(order.batch(0, step.iteration));
+        self.samples.extend(order.batch(self.rank, step.iteration));
         self.lengths.clear();
         self.lengths.extend(self.samples.iter().map(|&sample| self.run.size(sample)));
         self.check_room()?;
@@ -147,6 +174,7 @@ impl Planner {
             block,
             std::mem::take(&mut self.items),
             std::mem::take(&mut self.evictions),
+            std::mem::take(&mut self.gifts),
             sequence,
         );
         self.run.planned.store(sequence, Ordering::Release);
@@ -206,10 +234,12 @@ impl Planner {
     fn decide(&mut self, step: Step) {
         // What the last epoch uses for the last time stays: the next run may begin with it.
         let last_epoch = self.epochs.is_last(step.epoch);
-        let Self { run, samples, items, evictions, .. } = self;
+        let Self { run, samples, items, evictions, gifts, rank, .. } = self;
+        let rank = *rank;
         items.clear();
         evictions.clear();
-        let planned = run.brain.tell(Event::Stage { rank: 0, step, samples }, |actions| {
+        gifts.clear();
+        let planned = run.brain.tell(Event::Stage { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
             take_loads(run, actions, last_epoch, items);
         });
@@ -217,11 +247,18 @@ impl Planner {
             items.clear();
             items.extend(samples.iter().map(|&sample| unplanned(run, sample, NOWHERE)));
         }
-        run.brain.tell(Event::Consumed { rank: 0, step, samples }, |actions| {
+        run.brain.tell(Event::Consumed { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
             // Both are in the order of the batch, so each search goes on where the last one ended.
             let mut from = 0;
             for keep in &actions.keeps {
+                let here = run.peers.as_ref().is_none_or(|peers| peers.me == keep.node);
+                if !here {
+                    let found = items.iter().position(|item| item.sample == keep.sample);
+                    let gift = |item| Gift { item: item as u32, to: keep.node, tier: keep.tier };
+                    gifts.extend(found.map(gift));
+                    continue;
+                }
                 let found = (from..items.len())
                     .chain(0..from)
                     .find(|&at| items[at].sample == keep.sample && items[at].keep() == NOWHERE);
@@ -240,16 +277,29 @@ fn take_loads(run: &Run, actions: &Actions, last_epoch: bool, items: &mut Vec<It
         let last_use = load.last_use && !last_epoch;
         match load.from {
             Place::Local(tier) if tier > 0 => Item::new(load.sample, tier, last_use, keep),
-            // One node has no peers; and what stands in the ring is on its way anyhow.
+            Place::Peer(peer, _) if let Some(peers) = &run.peers => {
+                let Some(tier) = run.cache.find(load.sample) else {
+                    return Item::remote(load.sample, peer, last_use, keep);
+                };
+                if last_use {
+                    peers.release(peer, load.sample);
+                }
+                Item::guest(load.sample, tier, keep)
+            }
+            // What stands in the ring is on its way anyhow.
             Place::Source | Place::Local(_) | Place::Peer(..) => unplanned(run, load.sample, keep),
         }
     }));
 }
 
-/// From a tier that has it all the same, warm from an earlier run perhaps, else from the source.
+/// From a tier that has it all the same, warm from an earlier run perhaps, here or on another node;
+/// else from the source.
 fn unplanned(run: &Run, sample: SampleId, keep: TierId) -> Item {
-    match run.cache.find(sample) {
-        Some(tier) => Item::guest(sample, tier, keep),
+    if let Some(tier) = run.cache.find(sample) {
+        return Item::guest(sample, tier, keep);
+    }
+    match run.peers.as_ref().and_then(|peers| peers.warm_at(sample)) {
+        Some(peer) => Item::remote(sample, peer, false, keep),
         None => Item::new(sample, SOURCE, false, keep),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use belady_control::Sizes;
 use belady_control::sampler::Step;
@@ -16,6 +17,7 @@ use crate::flights::Flights;
 use crate::load::Waiter;
 use crate::metrics::{Metrics, Watch};
 use crate::parcel::{Extra, Parcel};
+use crate::peers::{Peers, pace};
 use crate::pool::{Lane, Task, Worker};
 use crate::prefetch::Prefetchers;
 use crate::rates::Rates;
@@ -33,6 +35,7 @@ pub struct Parts {
     pub retry: Retry,
     pub bad_samples: BadSamples,
     pub lending: Lending,
+    pub peers: Option<Peers>,
 }
 
 pub struct Run {
@@ -48,10 +51,14 @@ pub struct Run {
     pub planned: AtomicU64,
     /// How many batches each epoch has that has begun to be staged.
     epochs: Mutex<Vec<u32>>,
+    /// How many of them have ended.
+    ended: Mutex<Vec<u32>>,
     /// Samples are lent only to batches that are at most so many ahead of the consumer.
     lend_ahead: AtomicU64,
     /// The policy loads on demand, and nothing at the same time.
     pub one_at_a_time: AtomicBool,
+    /// Somebody is going to look whether the first batch may end.
+    pub looks_again: AtomicBool,
     failure: Mutex<Failure>,
     stopping: AtomicBool,
     /// Lets the metrics see the source's operations.
@@ -99,8 +106,10 @@ impl Run {
             asked: Asked::default(),
             planned: AtomicU64::new(0),
             epochs: Mutex::default(),
+            ended: Mutex::default(),
             lend_ahead: AtomicU64::new(0),
             one_at_a_time: AtomicBool::new(false),
+            looks_again: AtomicBool::new(false),
             failure: Mutex::default(),
             stopping: AtomicBool::new(false),
         }
@@ -160,6 +169,9 @@ impl Run {
         drop(in_order);
         self.flights.close();
         self.extras.close();
+        if let Some(peers) = &self.peers {
+            peers.close();
+        }
     }
 
     /// A piece of work that ends the run if it panics, so that nobody waits for it.
@@ -179,15 +191,37 @@ impl Run {
     /// Some items of a batch are there.
     pub fn loaded(self: &Arc<Self>, parcel: &Parcel, items: u32) {
         if parcel.loaded(items) {
+            pace::loaded(self);
             keep::advance(self);
         }
+    }
+
+    /// A batch of an epoch has ended.
+    pub fn ended(&self, epoch: u32) {
+        let mut ended = lock(&self.ended);
+        if ended.len() <= epoch as usize {
+            ended.resize(epoch as usize + 1, 0);
+        }
+        ended[epoch as usize] += 1;
+    }
+
+    /// Whether all batches of an epoch have ended.
+    pub fn has_ended(&self, epoch: u32) -> bool {
+        let ended = lock(&self.ended).get(epoch as usize).copied().unwrap_or(0);
+        self.batches_of(epoch).is_some_and(|batches| ended >= batches)
     }
 
     /// An epoch of so many batches is staged from now on.
     pub fn begin_epoch(&self, batches: u32) {
         lock(&self.epochs).push(batches);
+        pace::begin_epoch(self, batches);
         let ahead = if self.lending.all_stay { u64::MAX } else { u64::from(batches / 4) };
         self.lend_ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// Epochs that have begun to be staged.
+    pub fn epochs_begun(&self) -> u32 {
+        lock(&self.epochs).len() as u32
     }
 
     /// How many batches an epoch has; `None` before it is staged.
@@ -253,6 +287,8 @@ impl Extras {
 #[derive(Debug, Default)]
 pub struct Asked {
     count: AtomicU64,
+    /// When the last one was asked for.
+    at: Mutex<Option<Instant>>,
     waiting: AtomicBool,
     lock: Mutex<()>,
     more: Condvar,
@@ -271,8 +307,22 @@ impl Drop for Waiting<'_> {
 impl Asked {
     /// One batch more.
     pub fn ask(&self) {
+        *lock(&self.at) = Some(Instant::now());
         self.count.fetch_add(1, Ordering::AcqRel);
         self.wake();
+    }
+
+    /// One batch that nobody here asks for.
+    pub fn skip(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How long the batch of that number is being waited for; zero if it was not asked for.
+    pub fn waited_for(&self, batch: u64) -> Duration {
+        if self.count() < batch {
+            return Duration::ZERO;
+        }
+        lock(&self.at).map_or(Duration::ZERO, |at| at.elapsed())
     }
 
     pub fn wait(&self) -> Waiting<'_> {

@@ -113,15 +113,15 @@ impl Recorder {
     }
 }
 
-/// Tells a fresh policy what a trace says and compares its answers; how many there were. The
+/// Tells a fresh policy of a node what a trace says and compares its answers; how many there were. The
 /// job's orders are asked for once more.
-pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>) -> Result<u64, String> {
+pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>, node: NodeId) -> Result<u64, String> {
     if !job.stream.ahead() {
         return Err("the orders of this job come only once, so its trace cannot be replayed".into());
     }
     let file = File::open(path).map_err(|error| error.to_string())?;
     let plan = policy::plan(kind, job).map_err(|error| error.to_string())?;
-    let mut instance = plan.clone().node(0);
+    let mut instance = plan.clone().node(node);
     let mut actions = Actions::default();
     let mut answers = 0;
     for (number, line) in BufReader::new(file).lines().enumerate() {

@@ -390,7 +390,7 @@ fn a_recorded_run_of_provided_orders_is_answered_in_the_same_way_again() {
         assert_eq!(seen, expected(&epochs), "{name}");
         let job = loader.job().clone();
         drop(loader);
-        let answers = trace::replay(&path, &config.policy, &job).unwrap();
+        let answers = trace::replay(&path, &config.policy, &job, 0).unwrap();
         assert!(answers >= 2 * (seen.len() as u64 - 10), "{name}: {answers}");
     }
 }

@@ -34,11 +34,11 @@ fn a_recorded_run_is_answered_in_the_same_way_again() {
         let loader = engine.start(&config).unwrap();
         let job = loader.job().clone();
         consume(loader, &source).unwrap();
-        let answers = trace::replay(&path, &config.policy, &job).unwrap();
+        let answers = trace::replay(&path, &config.policy, &job, 0).unwrap();
         // Every step is told twice. The first few may have been staged before the plan.
         assert!(answers >= 2 * 4 * 30 - 60, "{name}: {answers}");
         // A policy with other answers is found out.
         let other = if name == "naive" || name == "staging" { "lru" } else { "naive" };
-        assert!(trace::replay(&path, &policy(other), &job).is_err(), "{name} is not {other}");
+        assert!(trace::replay(&path, &policy(other), &job, 0).is_err(), "{name} is not {other}");
     }
 }

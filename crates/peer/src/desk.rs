@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use belady_data::sync::{Arc, Mutex, lock};
 
@@ -31,6 +32,8 @@ pub trait Serve: Send + Sync {
 #[derive(Default)]
 pub struct Desk {
     jobs: Mutex<HashMap<Channel, Weak<dyn Serve>>>,
+    /// Jobs up to this one have begun.
+    begun: AtomicU32,
 }
 
 /// A job serves as long as this is there.
@@ -49,6 +52,7 @@ impl Drop for Serving {
 impl Desk {
     pub fn open(self: &Arc<Self>, channel: Channel, job: Weak<dyn Serve>) -> Serving {
         lock(&self.jobs).insert(channel, job);
+        self.begun.fetch_max(channel.0 + 1, Ordering::AcqRel);
         Serving { desk: self.clone(), channel }
     }
 
@@ -56,19 +60,28 @@ impl Desk {
         lock(&self.jobs).get(&channel)?.upgrade()
     }
 
+    /// Whether a job that is not there may still begin.
+    fn may_begin(&self, channel: Channel) -> bool {
+        channel.0 >= self.begun.load(Ordering::Acquire)
+    }
+
     /// As [`Serve::get`]. A job that is not there may be about to begin.
     pub fn get(&self, from: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
-        match self.job(request.channel) {
-            Some(job) => job.get(from, request, limit, replies),
-            None => replies.extend(request.asks.iter().map(|_| Reply::NotYet)),
+        if let Some(job) = self.job(request.channel) {
+            return job.get(from, request, limit, replies);
         }
+        let may_begin = self.may_begin(request.channel);
+        let reply = || if may_begin { Reply::NotYet } else { Reply::NotHere };
+        replies.extend(request.asks.iter().map(|_| reply()));
     }
 
     pub fn put(&self, from: NodeId, channel: Channel, pushes: &[Push<'_>]) -> Vec<Taken> {
         let mut taken = Vec::with_capacity(pushes.len());
-        match self.job(channel) {
-            Some(job) => job.put(from, pushes, &mut taken),
-            None => taken.extend(pushes.iter().map(|_| Taken::NoRoom)),
+        if let Some(job) = self.job(channel) {
+            job.put(from, pushes, &mut taken);
+        } else {
+            let reply = if self.may_begin(channel) { Taken::NoRoom } else { Taken::Refused };
+            taken.extend(pushes.iter().map(|_| reply));
         }
         taken
     }
@@ -90,6 +103,6 @@ impl Desk {
 
 impl std::fmt::Debug for Desk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("jobs", &lock(&self.jobs).len()).finish()
+        f.debug_struct("Desk").field("jobs", &lock(&self.jobs).len()).finish_non_exhaustive()
     }
 }

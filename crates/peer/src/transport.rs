@@ -60,6 +60,8 @@ pub trait Receive {
 pub struct Push<'a> {
     pub sample: SampleId,
     pub tier: TierId,
+    /// The epoch that leaves it: it waits for the next one.
+    pub epoch: u32,
     pub digest: u64,
     pub bytes: &'a [u8],
 }

@@ -8,6 +8,7 @@
 
 pub mod exposition;
 mod histogram;
+mod peers;
 mod server;
 mod snapshot;
 
@@ -20,6 +21,7 @@ use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Put;
 use crossbeam_utils::CachePadded;
 pub use histogram::{Bucket, HistogramSnapshot};
+pub use peers::{Moved, PeerEvent, PeerMetrics, PeerSnapshot};
 pub use server::{MetricsServer, serve};
 pub use snapshot::{BadSamples, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume};
 
@@ -63,6 +65,7 @@ pub struct Metrics {
     transform_us: Histogram,
     transform_idle_ns: CachePadded<AtomicU64>,
     transform_failures: AtomicU64,
+    peers: PeerMetrics,
     sources: Mutex<Sources>,
 }
 
@@ -111,8 +114,14 @@ impl Metrics {
             transform_us: Histogram::new(),
             transform_idle_ns: CachePadded::default(),
             transform_failures: AtomicU64::new(0),
+            peers: PeerMetrics::default(),
             sources: Mutex::default(),
         }
+    }
+
+    /// What happens between this node and its peers.
+    pub fn peers(&self) -> &PeerMetrics {
+        &self.peers
     }
 
     /// Samples were brought from somewhere.
@@ -222,6 +231,7 @@ impl Metrics {
             source: volume(&self.source),
             ring: volume(&self.ring),
             tiers: self.tiers.iter().map(TierMetrics::snapshot).collect(),
+            peers: self.peers.snapshot(),
             operations: lock(&self.sources).operations(),
             blocked_ns: self.blocked_ns.load(Relaxed),
             wait_us: self.wait_us.snapshot(),

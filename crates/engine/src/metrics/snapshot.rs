@@ -5,6 +5,7 @@ use std::ops::{Add, Sub};
 use serde::Serialize;
 
 use super::histogram::HistogramSnapshot;
+use super::peers::PeerSnapshot;
 
 /// Samples and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -64,6 +65,7 @@ pub struct MetricsSnapshot {
     /// What was served from a read that was in flight for someone else.
     pub ring: Volume,
     pub tiers: Vec<TierSnapshot>,
+    pub peers: PeerSnapshot,
     pub operations: SourceOperations,
     /// Time that the consumer waited for batches, in nanoseconds.
     pub blocked_ns: u64,
@@ -88,7 +90,9 @@ pub struct MetricsSnapshot {
 impl MetricsSnapshot {
     /// Samples that came from somewhere else than the source, as a share of all that came.
     pub fn hit_ratio(&self) -> f64 {
-        let near = self.ring.samples + self.tiers.iter().map(TierSnapshot::hits).sum::<u64>();
+        let near = self.ring.samples
+            + self.peers.read.samples
+            + self.tiers.iter().map(TierSnapshot::hits).sum::<u64>();
         let all = near + self.source.samples;
         if all == 0 { 0.0 } else { near as f64 / all as f64 }
     }
@@ -178,6 +182,7 @@ impl Sub<&MetricsSnapshot> for &MetricsSnapshot {
             tiers: tiers
                 .map(|(at, tier)| tier - earlier.tiers.get(at).unwrap_or(&unseen))
                 .collect(),
+            peers: self.peers - earlier.peers,
             operations: self.operations - earlier.operations,
             blocked_ns: self.blocked_ns.saturating_sub(earlier.blocked_ns),
             wait_us: &self.wait_us - &earlier.wait_us,

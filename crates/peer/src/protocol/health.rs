@@ -14,8 +14,8 @@ const LONGEST: Duration = Duration::from_secs(8);
 enum State {
     #[default]
     Up,
-    /// Not asked before `until`. `probing`: somebody tries.
-    Down { until: Duration, pause: Duration, probing: bool },
+    /// Not asked before `until`.
+    Down { until: Duration, pause: Duration },
 }
 
 #[derive(Clone, Debug)]
@@ -28,14 +28,16 @@ impl Health {
         Self { peers: vec![State::Up; nodes as usize] }
     }
 
-    /// Whether a peer may be asked now. If it was down, this is the one request that is tried.
+    /// Whether a peer may be asked now. If it was down, this is the one request that is tried; the
+    /// next one, if nothing is heard of this one, after a longer pause.
     pub fn may_ask(&mut self, peer: NodeId, now: Duration) -> bool {
         match &mut self.peers[peer as usize] {
             State::Up => true,
-            State::Down { until, probing, .. } => {
-                let first = now >= *until && !*probing;
-                *probing |= first;
-                first
+            State::Down { until, .. } if now < *until => false,
+            State::Down { until, pause } => {
+                *pause = (*pause * 2).min(LONGEST);
+                *until = now + *pause;
+                true
             }
         }
     }
@@ -49,16 +51,13 @@ impl Health {
         std::mem::take(&mut self.peers[peer as usize]) != State::Up
     }
 
-    /// A peer could not be reached, or has not answered in time; whether it was up.
+    /// A peer could not be reached, or has not answered in time; whether it was up. Of one that is
+    /// down this says nothing new.
     pub fn failed(&mut self, peer: NodeId, now: Duration) -> bool {
-        let state = &mut self.peers[peer as usize];
-        let (pause, was_up) = match *state {
-            State::Up => (SHORTEST, true),
-            // Requests that were under way when it went down say nothing new.
-            State::Down { until, probing: false, .. } if now < until => return false,
-            State::Down { pause, .. } => ((pause * 2).min(LONGEST), false),
-        };
-        *state = State::Down { until: now + pause, pause, probing: false };
+        let was_up = self.is_up(peer);
+        if was_up {
+            self.peers[peer as usize] = State::Down { until: now + SHORTEST, pause: SHORTEST };
+        }
         was_up
     }
 
@@ -83,10 +82,18 @@ mod tests {
         assert!(!health.may_ask(1, ms(249)) && health.may_ask(2, ms(249)));
         assert!(health.may_ask(1, ms(250)) && !health.may_ask(1, ms(250)), "one at a time");
         assert!(!health.failed(1, ms(260)));
-        assert!(!health.may_ask(1, ms(759)) && health.may_ask(1, ms(760)));
+        assert!(!health.may_ask(1, ms(749)) && health.may_ask(1, ms(750)));
         assert_eq!(health.down().collect::<Vec<_>>(), [1]);
         assert!(health.is_there(1) && health.may_ask(1, ms(761)) && health.may_ask(1, ms(761)));
         assert!(!health.is_there(1) && health.down().next().is_none());
+    }
+
+    #[test]
+    fn a_request_of_which_nothing_is_heard_does_not_keep_a_peer_down_for_ever() {
+        let mut health = Health::new(2);
+        health.failed(1, ms(0));
+        assert!(health.may_ask(1, ms(250)) && !health.may_ask(1, ms(251)));
+        assert!(health.may_ask(1, ms(750)));
     }
 
     #[test]

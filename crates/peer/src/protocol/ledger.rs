@@ -27,6 +27,14 @@ impl Ledger {
         let behind = |done: u32| done < epoch && done.saturating_add(2) >= epoch;
         (0..).zip(&self.done).any(|(node, &done)| behind(done) && is_up(node))
     }
+
+    /// So many epochs are behind all nodes that are there, but for those that nobody waits for.
+    pub fn all_done(&self, is_up: impl Fn(NodeId) -> bool) -> u32 {
+        let most = self.done.iter().copied().max().unwrap_or(0);
+        let with_us = |node: NodeId, done: u32| is_up(node) && done.saturating_add(2) >= most;
+        let living = (0..).zip(&self.done).filter(|&(node, &done)| with_us(node, done));
+        living.map(|(_, &done)| done).min().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
@@ -44,6 +52,9 @@ mod tests {
         assert!(ledger.may_come(1, all) && !ledger.may_come(1, |node| node != 2));
         ledger.done(2, 0);
         assert!(!ledger.may_come(1, all) && ledger.may_come(2, all));
+        assert_eq!((ledger.all_done(all), ledger.all_done(|node| node == 1)), (1, 2));
+        ledger.done(1, 4);
+        assert_eq!(ledger.all_done(all), 5, "the others are too far behind");
         assert!(ledger.may_come(3, |node| node == 0) && !ledger.may_come(4, |node| node == 0));
     }
 }

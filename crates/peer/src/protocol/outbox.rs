@@ -68,9 +68,14 @@ impl<T: Clone> Outbox<T> {
         Self { lines, limit, bytes: 0, patience }
     }
 
+    /// Whether a parcel of that size would be taken in.
+    pub fn has_room(&self, size: u64) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(size) <= self.limit
+    }
+
     /// Puts a parcel into the line of its peer, or gives it back if there is no room.
     pub fn add(&mut self, peer: NodeId, parcel: Parcel<T>, now: Duration) -> Result<(), Parcel<T>> {
-        if self.bytes > 0 && self.bytes.saturating_add(parcel.size) > self.limit {
+        if !self.has_room(parcel.size) {
             return Err(parcel);
         }
         self.bytes += parcel.size;
@@ -78,14 +83,20 @@ impl<T: Clone> Outbox<T> {
         Ok(())
     }
 
+    /// Whether there is something to send to a peer now.
+    pub fn is_due(&self, peer: NodeId, now: Duration) -> bool {
+        let line = &self.lines[peer as usize];
+        line.under_way == 0 && !line.parcels.is_empty() && now >= line.rests_until
+    }
+
     /// The parcels of the next call to a peer, about `most` bytes and at least one, if there is
     /// something to send. The call's end is told by [`Self::taken`] or [`Self::failed`]; until then
     /// there is no other.
     pub fn begin(&mut self, peer: NodeId, now: Duration, most: u64) -> Option<Vec<Parcel<T>>> {
-        let line = &mut self.lines[peer as usize];
-        if line.under_way > 0 || line.parcels.is_empty() || now < line.rests_until {
+        if !self.is_due(peer, now) {
             return None;
         }
+        let line = &mut self.lines[peer as usize];
         let mut bytes = 0;
         let mut call = vec![];
         for (_, parcel) in &line.parcels {

@@ -39,6 +39,11 @@ impl Pace {
         Self { me, nodes, furthest: steps_per_epoch.max(1), patience }
     }
 
+    /// An epoch that begins has so many steps.
+    pub fn set_epoch(&mut self, steps: u64) {
+        self.furthest = steps.max(1);
+    }
+
     /// A node has loaded its first `steps` steps. Notices may come late or twice. Whether this is
     /// new: a step may be able to end now.
     pub fn told(&mut self, node: NodeId, steps: u64) -> bool {

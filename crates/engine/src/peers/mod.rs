@@ -1,0 +1,158 @@
+//! Other nodes of the job, as the engine sees them.
+//!
+//! The policy says which samples of a batch another node has ([`fetch`]) and which another node is to
+//! keep afterwards ([`give`]). Others ask this node for samples and give it some to keep ([`serve`]).
+//! Steps end in the same order everywhere, and no sooner than all nodes have loaded them ([`pace`]): a
+//! plan gives the room of what one node has used to what another one keeps. [`start`] is how all nodes
+//! make sure that they run the same job.
+//!
+//! Nothing here can fail a batch. What a peer does not give in time is read from the source, and what
+//! nobody keeps is read from there in the next epoch.
+
+mod digests;
+pub mod fetch;
+pub mod give;
+pub mod notify;
+pub mod pace;
+mod serve;
+pub mod start;
+
+use std::time::{Duration, Instant};
+
+use belady_control::bits::Bits;
+use belady_data::SampleId;
+use belady_data::sync::{Arc, Mutex, lock};
+use belady_peer::protocol::health::Health;
+use belady_peer::protocol::ledger::Ledger;
+use belady_peer::protocol::pace::Pace;
+use belady_peer::protocol::seek::Patience;
+use belady_peer::{Channel, Cluster, NodeId, Serving};
+
+use self::digests::Digests;
+use self::fetch::Gate;
+use self::give::Outgoing;
+use self::notify::Notices;
+pub use self::serve::Counter;
+use crate::config::PeerPatience;
+use crate::metrics::{Metrics, PeerEvent};
+use crate::run::Run;
+
+/// What a job knows of the other nodes.
+#[derive(Debug)]
+pub struct Peers {
+    pub cluster: Arc<Cluster>,
+    pub channel: Channel,
+    pub me: NodeId,
+    pub nodes: u32,
+    limits: PeerPatience,
+    started: Instant,
+    talk: Mutex<Talk>,
+    /// By node.
+    gates: Vec<Mutex<Gate>>,
+    outgoing: Mutex<Outgoing>,
+    notices: Mutex<Notices>,
+    digests: Digests,
+    /// What each node had in its caches when the job began; empty for none.
+    warm: Vec<Bits>,
+}
+
+/// What was heard of the others.
+#[derive(Debug)]
+struct Talk {
+    health: Health,
+    ledger: Ledger,
+    pace: Pace,
+}
+
+impl Peers {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.limits.answer
+    }
+
+    fn patience(&self) -> Patience {
+        Patience(self.limits.wait)
+    }
+
+    /// Serves others from now on.
+    pub fn open(&self, run: &Arc<Run>) -> (Arc<Counter>, Serving) {
+        let counter = Arc::new(Counter(run.clone()));
+        let weak = Arc::downgrade(&counter);
+        run.metrics.peers().nodes(u64::from(self.nodes) - 1, 0);
+        (counter, self.cluster.transport.desk().open(self.channel, weak))
+    }
+
+    /// A peer need not keep a sample any more.
+    pub fn release(&self, peer: NodeId, sample: SampleId) {
+        lock(&self.notices).release(peer, sample);
+    }
+
+    /// A sample was read from the source.
+    pub fn read_anew(&self, sample: SampleId) {
+        self.digests.forget(sample);
+    }
+
+    /// Lets go of batches on their way: they refer to this.
+    pub fn close(&self) {
+        lock(&self.outgoing).close();
+        for gate in &self.gates {
+            lock(gate).waiting.clear();
+        }
+    }
+
+    pub fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
+        let me = self.me;
+        (0..self.nodes).filter(move |&node| node != me)
+    }
+
+    fn may_ask(&self, peer: NodeId) -> bool {
+        let now = self.now();
+        lock(&self.talk).health.may_ask(peer, now)
+    }
+
+    fn is_up(&self, peer: NodeId) -> bool {
+        lock(&self.talk).health.is_up(peer)
+    }
+
+    /// Whether something that an epoch uses may still be on its way.
+    fn may_come(&self, epoch: u32) -> bool {
+        let talk = lock(&self.talk);
+        talk.ledger.may_come(epoch, |node| node == self.me || talk.health.is_up(node))
+    }
+
+    /// Something was heard of a peer; whether it was down before.
+    fn is_there(&self, peer: NodeId, metrics: &Metrics) -> bool {
+        let mut talk = lock(&self.talk);
+        let was_down = talk.health.is_there(peer);
+        if was_down {
+            tracing::info!(peer, "a peer is there again and is used again");
+            metrics.peers().nodes(u64::from(self.nodes) - 1, talk.health.down().count() as u64);
+        }
+        was_down
+    }
+
+    fn failed(&self, peer: NodeId, error: &belady_peer::PeerError, metrics: &Metrics) {
+        metrics.peers().count(PeerEvent::Failed, 1);
+        let now = self.now();
+        let mut talk = lock(&self.talk);
+        if talk.health.failed(peer, now) {
+            tracing::warn!(peer, %error, "a peer is not used until it is back; its samples are read elsewhere");
+            metrics.peers().nodes(u64::from(self.nodes) - 1, talk.health.down().count() as u64);
+        }
+    }
+
+    /// A peer that had a sample in its caches when the job began: near ones first, and not always the
+    /// same.
+    pub fn warm_at(&self, sample: SampleId) -> Option<NodeId> {
+        if self.warm.is_empty() {
+            return None;
+        }
+        let has = |&peer: &NodeId| self.warm[peer as usize].contains(sample) && self.is_up(peer);
+        let turn = |peer: &NodeId| (peer + sample) % self.nodes;
+        let holders = self.others().filter(has);
+        holders.min_by_key(|peer| (!self.cluster.transport.is_near(*peer), turn(peer)))
+    }
+}

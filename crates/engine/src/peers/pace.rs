@@ -1,0 +1,79 @@
+//! When a step ends: see [`belady_peer::protocol::pace`].
+
+use std::time::{Duration, Instant};
+
+use belady_data::sync::{Arc, lock};
+
+use super::notify;
+use crate::keep;
+use crate::metrics::PeerEvent;
+use crate::parcel::Parcel;
+use crate::run::Run;
+
+/// How often one who has nothing more to do looks whether others have.
+const LEAVING: Duration = Duration::from_millis(5);
+/// How often a batch that waits for other nodes looks whether its consumer has waited long enough.
+const TICK: Duration = Duration::from_millis(50);
+
+/// An epoch of so many steps begins.
+pub fn begin_epoch(run: &Run, steps: u32) {
+    if let Some(peers) = &run.peers {
+        lock(&peers.talk).pace.set_epoch(steps.into());
+    }
+}
+
+/// How long the consumer has been waiting for a batch; zero while it has something to do.
+pub fn starved(run: &Run, parcel: &Parcel) -> Duration {
+    run.asked.waited_for(parcel.sequence)
+}
+
+/// Some batch is loaded: tells others how many are, from the first on.
+pub fn loaded(run: &Arc<Run>) {
+    if run.peers.is_none() {
+        return;
+    }
+    let in_order = lock(&run.in_order);
+    let first = in_order.iter().take_while(|parcel| parcel.is_loaded());
+    let steps = first.last().map(|parcel| parcel.sequence);
+    drop(in_order);
+    if let Some(steps) = steps {
+        notify::loaded(run, steps);
+    }
+}
+
+/// Whether a batch that is loaded may end: all who are there have loaded theirs of that step.
+pub fn may_end(run: &Run, parcel: &Parcel) -> bool {
+    let Some(peers) = &run.peers else { return true };
+    let starved = starved(run, parcel);
+    let talk = &mut *lock(&peers.talk);
+    let had_given_up = talk.pace.has_given_up();
+    let health = &talk.health;
+    let may = talk.pace.may_end(parcel.sequence - 1, starved, |node| health.is_up(node));
+    if talk.pace.has_given_up() && !had_given_up {
+        run.metrics.peers().count(PeerEvent::Hurried, 1);
+        tracing::warn!(
+            "other ranks are behind for longer than they are waited for: going on without them"
+        );
+    }
+    may
+}
+
+/// Goes on serving for a while if others have not staged all of the run yet, which they need us for.
+pub fn let_others_finish(run: &Run) {
+    let Some(peers) = &run.peers else { return };
+    let until = peers.deadline();
+    let epochs = run.epochs_begun();
+    let behind = || {
+        let talk = lock(&peers.talk);
+        talk.ledger.may_come(epochs, |node| node != peers.me && talk.health.is_up(node))
+    };
+    while behind() && Instant::now() < until {
+        std::thread::sleep(LEAVING);
+    }
+}
+
+/// Looks again later whether the first batch may end.
+pub fn look_again(run: &Arc<Run>) {
+    let for_later = run.clone();
+    run.lane.delay(TICK, run.task(move |_| keep::look_again(&for_later)));
+}

@@ -1,0 +1,127 @@
+//! What this node does for others.
+
+use belady_data::SampleId;
+use belady_data::memory::Memory;
+use belady_data::sync::{Arc, lock};
+use belady_data::tier::{Get, Put};
+use belady_peer::transport::Lent;
+use belady_peer::{NodeId, Notice, Payload, Push, Reply, Request, Serve, Taken, TierId};
+
+use super::{Peers, fetch};
+use crate::keep;
+use crate::metrics::{Moved, PeerEvent};
+use crate::run::Run;
+
+/// A job at the desk.
+#[derive(Debug)]
+pub struct Counter(pub Arc<Run>);
+
+impl Serve for Counter {
+    fn get(&self, from: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
+        let run = &self.0;
+        let Some(peers) = &run.peers else { return };
+        fetch::heard(run, peers, from);
+        let (mut samples, mut bytes) = (0, 0);
+        for ask in request.asks {
+            let found = find(run, ask.sample);
+            let reply = match found {
+                Some((tier, found)) => {
+                    if ask.last_use {
+                        run.cache.used_up(tier, ask.sample);
+                    }
+                    samples += 1;
+                    bytes += found.len();
+                    Reply::Here { digest: peers.digests.of(ask.sample, &found), bytes: found }
+                }
+                None => not_here(peers, request.epoch),
+            };
+            replies.push(reply);
+            if bytes > limit {
+                break;
+            }
+        }
+        if samples > 0 {
+            run.metrics.peers().moved(Moved::Served, samples, bytes as u64);
+        }
+    }
+
+    fn put(&self, from: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
+        let run = &self.0;
+        let Some(peers) = &run.peers else { return };
+        fetch::heard(run, peers, from);
+        taken.extend(pushes.iter().map(|push| take(run, peers, push)));
+    }
+
+    fn told(&self, from: NodeId, notice: &Notice) {
+        let run = &self.0;
+        let Some(peers) = &run.peers else { return };
+        fetch::heard(run, peers, from);
+        match notice {
+            Notice::Loaded { steps } => {
+                if lock(&peers.talk).pace.told(from, *steps) {
+                    keep::advance(run);
+                }
+            }
+            Notice::EpochDone { epoch } => lock(&peers.talk).ledger.done(from, *epoch),
+            Notice::Released { samples } => {
+                for &sample in samples {
+                    if let Some(tier) = run.cache.find(sample) {
+                        run.cache.used_up(tier, sample);
+                    }
+                }
+            }
+        }
+    }
+
+    fn heard_of(&self, peer: NodeId) {
+        if let Some(peers) = &self.0.peers {
+            fetch::heard(&self.0, peers, peer);
+        }
+    }
+}
+
+/// A sample that this node holds, lent where that can be.
+fn find(run: &Run, sample: SampleId) -> Option<(TierId, Payload)> {
+    let tier = run.cache.find(sample)?;
+    let station = run.cache.lender(tier)?.tier;
+    if let Some(lent) = Lent::pin(&station, sample) {
+        return Some((tier, Payload::Lent(lent)));
+    }
+    let mut bytes = Memory::try_zeroed(run.size(sample) as usize)?;
+    match station.get(sample, &mut bytes) {
+        Get::Hit => Some((tier, Payload::Copied(bytes))),
+        Get::Miss => None,
+        Get::Damaged => {
+            run.metrics.damaged(tier);
+            None
+        }
+    }
+}
+
+fn not_here(peers: &Peers, epoch: u32) -> Reply {
+    if peers.may_come(epoch) { Reply::NotYet } else { Reply::NotHere }
+}
+
+fn take(run: &Run, peers: &Peers, push: &Push<'_>) -> Taken {
+    let known = push.sample < run.sizes.len()
+        && run.size(push.sample) == push.bytes.len() as u64
+        && push.tier > 0
+        && usize::from(push.tier) <= run.cache.len();
+    if !known {
+        return Taken::Refused;
+    }
+    if !peers.digests.check(push.sample, push.bytes, push.digest) {
+        run.metrics.peers().count(PeerEvent::Damaged, 1);
+        return Taken::Refused;
+    }
+    let put = run.cache.put(push.tier, push.sample, push.bytes);
+    run.metrics.put(push.tier, put);
+    match put {
+        Put::Stored | Put::Present => {
+            run.metrics.peers().moved(Moved::Taken, 1, push.bytes.len() as u64);
+            Taken::Stored
+        }
+        Put::Full => Taken::NoRoom,
+        Put::Refused => Taken::Refused,
+    }
+}

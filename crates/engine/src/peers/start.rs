@@ -1,0 +1,131 @@
+//! How a job begins on all nodes: they make sure that it is the same one.
+
+use std::time::Instant;
+
+use belady_control::bits::Bits;
+use belady_data::source::Source;
+use belady_data::sync::{Arc, Mutex};
+use belady_peer::protocol::health::Health;
+use belady_peer::protocol::ledger::Ledger;
+use belady_peer::protocol::pace::Pace;
+use belady_peer::{Channel, Cluster};
+use serde::{Deserialize, Serialize};
+
+use super::digests::Digests;
+use super::give::Outgoing;
+use super::notify::Notices;
+use super::{Peers, Talk};
+use crate::EngineError;
+use crate::cache::Cache;
+use crate::config::PeerPatience;
+
+/// What every node tells the others.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Introduction {
+    /// What has to be the same everywhere: name and value.
+    pub facts: Vec<(String, String)>,
+    /// Of each tier, in bytes: plans count on the smallest.
+    pub capacities: Vec<u64>,
+    /// What its caches hold already, a bit for each sample; empty for nothing.
+    pub warm: Vec<u64>,
+}
+
+/// What all nodes told.
+#[derive(Debug)]
+pub struct Gathering {
+    pub cluster: Arc<Cluster>,
+    pub channel: Channel,
+    pub all: Vec<Introduction>,
+}
+
+impl Gathering {
+    /// Brings together what all nodes tell of the job that begins.
+    pub fn new(cluster: &Arc<Cluster>, mine: &Introduction) -> Result<Self, EngineError> {
+        let channel = cluster.next_channel();
+        let name = format!("loader {}", channel.0);
+        let bytes =
+            serde_json::to_vec(mine).map_err(|error| EngineError::Peers(error.to_string()))?;
+        let given = cluster.meet.exchange(&name, &bytes)?;
+        let all: Vec<Introduction> = given
+            .iter()
+            .map(|bytes| serde_json::from_slice(bytes))
+            .collect::<Result<_, _>>()
+            .map_err(|_| EngineError::Peers("a rank runs another version of belady".into()))?;
+        differences(&all)?;
+        Ok(Self { cluster: cluster.clone(), channel, all })
+    }
+
+    /// The smallest of each tier, over all nodes.
+    pub fn capacities(&self) -> Vec<u64> {
+        let tiers = self.all.iter().map(|one| one.capacities.len()).min().unwrap_or(0);
+        let least =
+            |tier: usize| self.all.iter().map(|one| one.capacities[tier]).min().unwrap_or(0);
+        (0..tiers).map(least).collect()
+    }
+
+    /// `outbox`: bytes that may wait for others to take them.
+    pub fn peers(self, samples: u32, outbox: u64, limits: PeerPatience) -> Peers {
+        let world = self.cluster.world();
+        let nodes = world.size;
+        let bits = |one: &Introduction| Bits::from_words(samples, &one.warm);
+        let any_warm = self.all.iter().any(|one| !one.warm.is_empty());
+        Peers {
+            channel: self.channel,
+            me: world.rank,
+            nodes,
+            limits,
+            started: Instant::now(),
+            talk: Mutex::new(Talk {
+                health: Health::new(nodes),
+                ledger: Ledger::new(nodes),
+                pace: Pace::new(world.rank, nodes, u64::MAX, limits.wait),
+            }),
+            gates: (0..nodes).map(|_| Mutex::default()).collect(),
+            outgoing: Mutex::new(Outgoing::new(nodes, outbox, limits.wait)),
+            notices: Mutex::new(Notices::new(nodes)),
+            digests: Digests::new(samples),
+            warm: if any_warm { self.all.iter().map(bits).collect() } else { vec![] },
+            cluster: self.cluster,
+        }
+    }
+}
+
+/// What is not the same everywhere, in one sentence.
+fn differences(all: &[Introduction]) -> Result<(), EngineError> {
+    let Some((first, rest)) = all.split_first() else { return Ok(()) };
+    for (rank, other) in (1..).zip(rest) {
+        for (mine, theirs) in first.facts.iter().zip(&other.facts) {
+            if mine != theirs {
+                return Err(EngineError::Peers(format!(
+                    "the ranks do not run the same job: {} is {} on rank 0 and {} on rank {rank}; \
+                     start all ranks alike",
+                    mine.0, mine.1, theirs.1
+                )));
+            }
+        }
+        if first.facts.len() != other.facts.len()
+            || first.capacities.len() != other.capacities.len()
+        {
+            return Err(EngineError::Peers(format!(
+                "the ranks do not run the same job: rank 0 has {} cache tiers and rank {rank} has {}; \
+                 give all the same",
+                first.capacities.len(),
+                other.capacities.len()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What the caches hold at the start.
+pub fn warm(cache: &Cache, source: &dyn Source) -> Vec<u64> {
+    if cache.status().iter().all(|tier| tier.samples == 0) {
+        return vec![];
+    }
+    let samples = source.catalog().len();
+    let mut held = Bits::new(samples);
+    for sample in (0..samples).filter(|&sample| cache.find(sample).is_some()) {
+        held.insert(sample);
+    }
+    held.words().to_vec()
+}
