@@ -21,6 +21,7 @@ mod array;
 mod batch;
 mod buffer;
 mod chain;
+mod cluster;
 mod command;
 mod dataset;
 mod dlpack;
@@ -49,6 +50,8 @@ mod _native {
     use super::batch::Batch;
     #[pymodule_export]
     use super::chain::{Chain, part};
+    #[pymodule_export]
+    use super::cluster::Cluster;
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]
