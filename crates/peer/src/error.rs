@@ -17,6 +17,9 @@ pub enum PeerError {
     Refused { peer: NodeId, reason: String },
     #[error("rank {peer} sent what is no answer: {what}")]
     Garbled { peer: NodeId, what: String },
+    /// This node cannot take part as it was told to: one sentence.
+    #[error("{0}")]
+    Setup(String),
     /// The transport was closed.
     #[error("this process has left the job")]
     Left,

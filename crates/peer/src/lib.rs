@@ -10,12 +10,14 @@
 
 pub mod auth;
 mod cluster;
+pub mod conformance;
 pub mod desk;
 mod error;
 pub mod key;
 pub mod meet;
 pub mod memory;
 pub mod protocol;
+pub mod tcp;
 pub mod transport;
 
 pub use belady_control::policy::{NodeId, TierId};

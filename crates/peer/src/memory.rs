@@ -117,3 +117,16 @@ impl Transport for MemoryTransport {
         self.nodes[self.rank as usize].gone.store(true, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_does_what_every_transport_does() {
+        crate::conformance::all(&|nodes| {
+            let nodes = MemoryTransport::network(nodes).into_iter();
+            nodes.map(|node| node as Arc<dyn Transport>).collect()
+        });
+    }
+}

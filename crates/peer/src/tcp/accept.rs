@@ -1,0 +1,287 @@
+//! Where others come in: one thread accepts, and each connection is served by a thread of its own.
+//!
+//! Until it has proved itself, a connection is a visitor that knocks. Visitors are few and have little
+//! time; when there are too many, new ones wait, and then the oldest is sent away.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use belady_data::sync::{Arc, Condvar, Mutex, lock};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use super::frame::Kind;
+use super::hello::{Hello, greet};
+use super::serve::Conversation;
+use super::shared::Shared;
+use super::socket::{Limit, Socket, hang_up};
+use super::unix::UnixDoor;
+use super::wire::{TalkError, Wire};
+use crate::NodeId;
+use crate::auth::Role;
+
+/// Time to prove oneself.
+const KNOCK: Duration = Duration::from_secs(5);
+/// How long a new visitor waits for an old one to be through.
+const WAIT: Duration = Duration::from_millis(500);
+/// Pause after an error that will not go away at once, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Serving reads and sends; what jobs do there (disk tiers, checksums) needs little more.
+const STACK: usize = 512 << 10;
+
+/// How many may come in.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// That have not proved themselves.
+    pub visitors: usize,
+    /// Of one rank that are served.
+    pub each: usize,
+}
+
+/// Sockets that others connect to.
+#[derive(Debug)]
+pub struct Listeners {
+    pub tcp: std::net::TcpListener,
+    pub unix: Option<UnixDoor>,
+}
+
+/// The threads of a node.
+#[derive(Debug)]
+pub struct Door {
+    wake: Arc<OwnedFd>,
+    thread: JoinHandle<()>,
+    inside: Arc<Inside>,
+}
+
+/// Who is in.
+#[derive(Debug)]
+struct Inside {
+    limits: Limits,
+    guests: Mutex<Guests>,
+    /// One is through or gone.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Guests {
+    visitors: VecDeque<Weak<OwnedFd>>,
+    /// Connections of each rank that are served.
+    serving: Vec<usize>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Door {
+    /// Lets others in, from now on.
+    pub fn open(
+        shared: Arc<Shared>,
+        listeners: Listeners,
+        limits: Limits,
+    ) -> std::io::Result<Self> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let serving = vec![0; shared.peers.len()];
+        let guests = Mutex::new(Guests { serving, ..Guests::default() });
+        let inside = Arc::new(Inside { limits, guests, changed: Condvar::new() });
+        let thread = {
+            let (wake, inside) = (wake.clone(), inside.clone());
+            let thread = std::thread::Builder::new().name("belady-accept".into());
+            thread.spawn(move || accept_all(&shared, &listeners, &wake, &inside))?
+        };
+        Ok(Self { wake, thread, inside })
+    }
+
+    /// Waits for all threads, whose connections were ended before. One of them may be the one that
+    /// calls this, when it held the last of something.
+    pub fn close(self) {
+        // Cannot fail: it is the only number that was ever added.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        let own = std::thread::current().id();
+        let _ = self.thread.join();
+        let threads = std::mem::take(&mut lock(&self.inside.guests).threads);
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept_all(shared: &Arc<Shared>, listeners: &Listeners, wake: &OwnedFd, inside: &Arc<Inside>) {
+    let unix = listeners.unix.as_ref().map(|door| door.listener.as_fd());
+    while !shared.live.is_closed() {
+        let mut waited = vec![PollFd::new(wake, PollFlags::IN)];
+        waited.push(PollFd::new(&listeners.tcp, PollFlags::IN));
+        waited.extend(unix.as_ref().map(|unix| PollFd::new(unix, PollFlags::IN)));
+        match poll(&mut waited, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!("nobody can connect any more: {error}");
+                return;
+            }
+        }
+        let ready: Vec<bool> = waited.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            return;
+        }
+        let mut failed = false;
+        if ready[1] {
+            failed |= accept_tcp(shared, listeners, inside).is_err_and(|error| !is_passing(&error));
+        }
+        if ready.get(2) == Some(&true) {
+            failed |=
+                accept_unix(shared, listeners, inside).is_err_and(|error| !is_passing(&error));
+        }
+        if failed {
+            let pause = PAUSE.try_into().unwrap_or_default();
+            let _ = poll(&mut [PollFd::new(wake, PollFlags::IN)], Some(&pause));
+        }
+    }
+}
+
+/// Whether it concerns only the connection that could not be accepted.
+fn is_passing(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | ConnectionAborted | Interrupted)
+}
+
+fn accept_tcp(shared: &Arc<Shared>, from: &Listeners, inside: &Arc<Inside>) -> std::io::Result<()> {
+    let (stream, address) = from.tcp.accept()?;
+    stream.set_nonblocking(false)?;
+    let visitor = Visitor { name: address.to_string(), is_near: false };
+    inside.let_in(shared, Arc::new(stream.into()), visitor);
+    Ok(())
+}
+
+fn accept_unix(
+    shared: &Arc<Shared>,
+    from: &Listeners,
+    inside: &Arc<Inside>,
+) -> std::io::Result<()> {
+    let Some(door) = &from.unix else { return Ok(()) };
+    let (stream, _) = door.listener.accept()?;
+    stream.set_nonblocking(false)?;
+    let visitor = Visitor { name: "this machine".into(), is_near: true };
+    inside.let_in(shared, Arc::new(stream.into()), visitor);
+    Ok(())
+}
+
+/// Somebody who has connected.
+struct Visitor {
+    name: String,
+    /// By the Unix socket.
+    is_near: bool,
+}
+
+impl Inside {
+    fn let_in(self: &Arc<Self>, shared: &Arc<Shared>, socket: Arc<OwnedFd>, visitor: Visitor) {
+        if shared.live.enter(&socket).is_err() {
+            return;
+        }
+        self.make_room();
+        let mut guests = lock(&self.guests);
+        guests.visitors.push_back(Arc::downgrade(&socket));
+        guests.threads.retain(|thread| !thread.is_finished());
+        let (inside, shared) = (self.clone(), shared.clone());
+        let thread = std::thread::Builder::new().name("belady-serve".into()).stack_size(STACK);
+        let thread = thread.spawn(move || inside.receive(&shared, &socket, &visitor));
+        match thread {
+            Ok(thread) => guests.threads.push(thread),
+            Err(error) => {
+                guests.visitors.pop_back();
+                drop(guests);
+                tracing::warn!(
+                    "a connection was refused, since there is no thread for it: {error}"
+                );
+            }
+        }
+    }
+
+    /// Waits until there are few visitors, and sends the oldest away if that takes long.
+    fn make_room(&self) {
+        let many = |guests: &mut Guests| guests.visitors.len() >= self.limits.visitors;
+        let waited = self.changed.wait_timeout_while(lock(&self.guests), WAIT, many);
+        let (mut guests, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        while many(&mut guests) {
+            let oldest = guests.visitors.pop_front();
+            oldest.as_ref().and_then(Weak::upgrade).iter().for_each(|socket| hang_up(socket));
+        }
+    }
+
+    /// What the thread of a connection does.
+    fn receive(&self, shared: &Shared, socket: &Arc<OwnedFd>, visitor: &Visitor) {
+        let greeted = greeted(shared, socket, visitor);
+        self.is_through(socket);
+        if let Some((wire, other)) = greeted {
+            self.serve(shared, wire, &other);
+        }
+        hang_up(socket);
+    }
+
+    fn is_through(&self, socket: &Arc<OwnedFd>) {
+        let this = Arc::downgrade(socket);
+        lock(&self.guests).visitors.retain(|visitor| !visitor.ptr_eq(&this));
+        self.changed.notify_all();
+    }
+
+    fn serve(&self, shared: &Shared, wire: Wire, other: &Hello) {
+        let rank = other.world.rank;
+        let is_free = self.enter(rank);
+        let mut conversation = Conversation::new(wire, rank, &shared.desk, &shared.memory);
+        let served = if is_free {
+            shared.heard_of(other);
+            conversation.say(Kind::Welcome).and_then(|()| conversation.serve())
+        } else {
+            conversation.say(Kind::Full)
+        };
+        drop(conversation);
+        if is_free {
+            lock(&self.guests).serving[rank as usize] -= 1;
+        }
+        match served {
+            Ok(()) => {}
+            _ if shared.live.is_closed() => {}
+            // Processes end, and networks fail: whoever asked knows more about it.
+            Err(TalkError::Io(error)) => tracing::debug!("connection of rank {rank}: {error}"),
+            Err(why) => {
+                tracing::warn!("connection of rank {rank} was ended, since it sent {why}");
+            }
+        }
+    }
+
+    /// Whether one more connection of this rank can be served.
+    fn enter(&self, rank: NodeId) -> bool {
+        let serving = &mut lock(&self.guests).serving[rank as usize];
+        let is_free = *serving < self.limits.each;
+        *serving += usize::from(is_free);
+        is_free
+    }
+}
+
+/// One who has proved himself; others are complained of.
+fn greeted(shared: &Shared, socket: &Arc<OwnedFd>, visitor: &Visitor) -> Option<(Wire, Hello)> {
+    let greeted = welcome(shared, socket, visitor.is_near);
+    if shared.live.is_closed() {
+        return None;
+    }
+    greeted.map_err(|why| shared.complaints.stranger(&visitor.name, &why)).ok()
+}
+
+fn welcome(
+    shared: &Shared,
+    socket: &Arc<OwnedFd>,
+    is_near: bool,
+) -> Result<(Wire, Hello), super::hello::Unwelcome> {
+    let plain = Socket::new(socket.clone(), Limit::Until(Instant::now() + KNOCK));
+    let io = |error| super::hello::Unwelcome::Auth(crate::auth::AuthError::Io(error));
+    if !is_near {
+        plain.prepare_tcp().map_err(io)?;
+    }
+    let mut wire = match &shared.tls {
+        Some(tls) if !is_near => Wire::Tls(Box::new(tls.accept(plain).map_err(io)?)),
+        _ => Wire::Plain(plain),
+    };
+    let binding = wire.binding().map_err(io)?;
+    let other = greet(&mut wire, binding, &shared.key, Role::Listens, &shared.hello)?;
+    wire.set_limit(Limit::Each(super::STALL));
+    Ok((wire, other))
+}

@@ -1,0 +1,162 @@
+//! The side of a connection that serves: it takes requests to the desk and brings replies back.
+//!
+//! Replies go out in chunks, straight from the memory that tiers lend. A chunk is lent only while it is
+//! written, so a peer that reads slowly holds on to little, and one that does not read at all is given
+//! up after [`super::STALL`].
+
+use std::io::{IoSlice, Read, Write};
+
+use belady_data::memory::Memory;
+
+use super::frame::{self, Head, Kind, Writer};
+use super::shared::Budget;
+use super::socket::write_all;
+use super::wire::{Reader, TalkError};
+use crate::NodeId;
+use crate::desk::{Channel, Desk};
+use crate::transport::{Answer, Ask, Push, Reply, Request, Taken};
+
+/// Bytes of a chunk of replies, after which none is added.
+const CHUNK: usize = 1 << 20;
+/// Requests are short.
+const AHEAD: usize = 4 << 10;
+/// Pushes together no larger than this are received into memory that the connection keeps.
+const KEPT: usize = 2 << 20;
+
+/// What one connection needs to serve.
+#[derive(Debug)]
+pub struct Conversation<'a, S> {
+    reader: Reader<S>,
+    writer: Writer,
+    body: Vec<u8>,
+    asks: Vec<Ask>,
+    kept: Vec<u8>,
+    desk: &'a Desk,
+    memory: &'a Budget,
+    /// Who asks.
+    from: NodeId,
+}
+
+impl<'a, S: Read + Write> Conversation<'a, S> {
+    pub fn new(stream: S, from: NodeId, desk: &'a Desk, memory: &'a Budget) -> Self {
+        Self {
+            reader: Reader::new(stream, AHEAD),
+            writer: Writer::default(),
+            body: vec![],
+            asks: vec![],
+            kept: vec![],
+            desk,
+            memory,
+            from,
+        }
+    }
+
+    /// A word without anything else.
+    pub fn say(&mut self, kind: Kind) -> Result<(), TalkError> {
+        self.writer.begin();
+        let frame = self.writer.end(kind, 0, 0);
+        Ok(write_all(&mut self.reader.stream, &mut [IoSlice::new(frame)])?)
+    }
+
+    /// Serves until the other side ends the connection.
+    pub fn serve(&mut self) -> Result<(), TalkError> {
+        while self.reader.is_there()? {
+            let head = self.reader.read_frame(&mut self.body)?;
+            match head.kind {
+                Kind::Get => self.get(&head)?,
+                Kind::Put => self.put(&head)?,
+                Kind::Tell => {
+                    let notice = frame::notice(&head, &self.body)?;
+                    self.desk.told(self.from, Channel(head.channel), &notice);
+                    self.say(Kind::Heard)?;
+                }
+                kind => return Err(TalkError::Other(format!("{kind:?}, which is no request"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, head: &Head) -> Result<(), TalkError> {
+        frame::asks(head, &self.body, &mut self.asks)?;
+        let (channel, epoch) = (Channel(head.channel), head.epoch);
+        let mut replies = vec![];
+        let mut at = 0;
+        while at < self.asks.len() {
+            let asks = &self.asks[at..];
+            self.desk.get(self.from, &Request { channel, epoch, asks }, CHUNK, &mut replies);
+            replies.truncate(asks.len());
+            if replies.is_empty() {
+                // A job that cannot even say that it is busy.
+                replies.push(Reply::Busy);
+            }
+            at += replies.len();
+            reply(&mut self.reader.stream, &mut self.writer, &replies)?;
+            // What was lent goes back before more is lent.
+            replies.clear();
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, head: &Head) -> Result<(), TalkError> {
+        let (coming, bytes) = frame::pushes(head, &self.body)?;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes > super::LARGEST_PUSH {
+            let what =
+                format!("{bytes} bytes to keep at once, of which {} may come", super::LARGEST_PUSH);
+            return Err(TalkError::Other(what));
+        }
+        let (_share, mut large);
+        let room = if bytes <= KEPT {
+            let length = self.kept.len().max(bytes);
+            self.kept.resize(length, 0);
+            &mut self.kept[..bytes]
+        } else {
+            let full = || TalkError::Other("more to keep than there is memory for".into());
+            _share = self.memory.take(bytes, super::STALL).ok_or_else(full)?;
+            large = Memory::try_zeroed(bytes).ok_or_else(full)?;
+            &mut large[..]
+        };
+        self.reader.read_exact(room)?;
+        let mut rest = &*room;
+        let pushes = coming.iter().map(|push| {
+            let (bytes, later) = rest.split_at(push.length);
+            rest = later;
+            Push { sample: push.sample, tier: push.tier, digest: push.digest, bytes }
+        });
+        let pushes: Vec<_> = pushes.collect();
+        let mut taken = self.desk.put(self.from, Channel(head.channel), &pushes);
+        taken.resize(pushes.len(), Taken::Refused);
+        self.writer.begin();
+        for taken in taken {
+            self.writer.taken(taken);
+        }
+        let frame = self.writer.end(Kind::Taken, 0, 0);
+        Ok(write_all(&mut self.reader.stream, &mut [IoSlice::new(frame)])?)
+    }
+}
+
+/// Writes one chunk.
+fn reply<S: Write>(
+    stream: &mut S,
+    writer: &mut Writer,
+    replies: &[Reply],
+) -> Result<(), TalkError> {
+    writer.begin();
+    for reply in replies {
+        match reply {
+            Reply::Here { bytes, digest } => {
+                writer.reply(bytes.len() as u64, Answer::Here { digest: *digest });
+            }
+            Reply::NotHere => writer.reply(0, Answer::NotHere),
+            Reply::NotYet => writer.reply(0, Answer::NotYet),
+            Reply::Busy => writer.reply(0, Answer::Busy),
+        }
+    }
+    let mut pieces = Vec::with_capacity(replies.len() + 1);
+    pieces.push(IoSlice::new(writer.end(Kind::Replies, 0, 0)));
+    pieces.extend(replies.iter().filter_map(|reply| match reply {
+        Reply::Here { bytes, .. } => Some(IoSlice::new(bytes)),
+        _ => None,
+    }));
+    Ok(write_all(stream, &mut pieces)?)
+}

@@ -1,0 +1,193 @@
+//! A connection, with TLS or without, and what is read from it ahead.
+
+use std::io::{self, IoSlice, Read, Write};
+
+use super::frame::{FrameError, HEAD, Head};
+use super::socket::{Limit, Socket};
+use super::tls::Session;
+
+/// Bytes of a connection in both directions.
+#[derive(Debug)]
+pub enum Wire {
+    Plain(Socket),
+    Tls(Box<Session>),
+}
+
+impl Wire {
+    pub fn set_limit(&mut self, limit: Limit) {
+        match self {
+            Self::Plain(socket) => socket.set_limit(limit),
+            Self::Tls(session) => session.socket.set_limit(limit),
+        }
+    }
+
+    /// A number that only the two ends of this connection have, if it is under TLS; else zero.
+    pub fn binding(&self) -> io::Result<[u8; 32]> {
+        match self {
+            Self::Plain(_) => Ok([0; 32]),
+            Self::Tls(session) => session.binding(),
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(into),
+            Self::Tls(session) => session.read(into),
+        }
+    }
+
+    fn read_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.read_exact(into),
+            Self::Tls(session) => session.read_exact(into),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            Self::Tls(session) => session.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write_vectored(pieces),
+            Self::Tls(session) => session.write_vectored(pieces),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.flush(),
+            Self::Tls(session) => session.flush(),
+        }
+    }
+}
+
+/// Why a conversation cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TalkError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Reads ahead, so that small things come by many at a time; large ones go straight to where they
+/// belong.
+#[derive(Debug)]
+pub struct Reader<S> {
+    pub stream: S,
+    ahead: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// What is at least as long is not read ahead: copying it would cost more than a call.
+const DIRECT: usize = 16 << 10;
+
+impl<S: Read> Reader<S> {
+    /// One that reads so many bytes ahead.
+    pub fn new(stream: S, ahead: usize) -> Self {
+        Self { stream, ahead: vec![0; ahead].into(), start: 0, end: 0 }
+    }
+
+    pub fn read_exact(&mut self, mut into: &mut [u8]) -> io::Result<()> {
+        while !into.is_empty() {
+            if self.start == self.end {
+                if into.len() >= DIRECT {
+                    return self.stream.read_exact(into);
+                }
+                self.fill()?;
+            }
+            let had = (self.end - self.start).min(into.len());
+            let (now, later) = into.split_at_mut(had);
+            now.copy_from_slice(&self.ahead[self.start..][..had]);
+            self.start += had;
+            into = later;
+        }
+        Ok(())
+    }
+
+    /// Reads what there is, but something.
+    fn fill(&mut self) -> io::Result<()> {
+        (self.start, self.end) = (0, 0);
+        match self.stream.read(&mut self.ahead) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                self.end = count;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until there is something to read; false when the other side has ended.
+    pub fn is_there(&mut self) -> io::Result<bool> {
+        while self.start == self.end {
+            match self.fill() {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+                other => other?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads a head, and its body in place of what was in `body`.
+    pub fn read_frame(&mut self, body: &mut Vec<u8>) -> Result<Head, TalkError> {
+        let mut head = [0; HEAD];
+        self.read_exact(&mut head)?;
+        let head = Head::decode(&head)?;
+        body.resize(head.body as usize, 0);
+        self.read_exact(body)?;
+        head.check(body)?;
+        Ok(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Gives what it has in pieces of these sizes.
+    struct Pieces<'a>(&'a [u8], Vec<usize>);
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let most = self.1.pop().unwrap_or(usize::MAX).min(into.len());
+            self.0.read(&mut into[..most])
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_moved_between_what_is_read_ahead_and_what_is_not(
+            lengths in prop::collection::vec(prop_oneof![0..50usize, DIRECT - 2..DIRECT + 50], 0..9),
+            pieces in prop::collection::vec(1..2 * DIRECT, 0..20),
+            ahead in 1..2 * DIRECT,
+        ) {
+            let all: Vec<u8> = (0..lengths.iter().sum::<usize>()).map(|at| (at % 251) as u8).collect();
+            let mut reader = Reader::new(Pieces(&all, pieces), ahead);
+            let mut seen = vec![];
+            for length in lengths {
+                let mut part = vec![0; length];
+                reader.read_exact(&mut part).unwrap();
+                seen.extend(part);
+            }
+            prop_assert!(seen == all);
+            prop_assert!(!reader.is_there().unwrap());
+            prop_assert!(reader.read_exact(&mut [0]).is_err());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Nodes in one process that talk over real sockets.
+
+// Each test file uses some of it.
+#![allow(dead_code)]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use belady_peer::tcp::{TcpConfig, TcpTransport, Tls};
+use belady_peer::{Key, Transport, World};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+pub const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// As a node of a job of so many would be told.
+pub fn config(rank: u32, size: u32, key: &Key) -> TcpConfig {
+    TcpConfig::new(World { rank, size }, key.clone(), LOOPBACK)
+}
+
+/// Nodes that know each other.
+pub fn nodes(size: u32, change: impl Fn(TcpConfig) -> TcpConfig) -> Vec<Arc<TcpTransport>> {
+    let key = Key::random().unwrap();
+    let start = |rank| TcpTransport::start(change(config(rank, size, &key))).unwrap();
+    let nodes: Vec<_> = (0..size).map(start).collect();
+    for node in &nodes {
+        for (rank, other) in (0..).zip(&nodes) {
+            node.set_address(rank, other.address());
+        }
+    }
+    nodes
+}
+
+pub fn network(size: u32, change: impl Fn(TcpConfig) -> TcpConfig) -> Vec<Arc<dyn Transport>> {
+    nodes(size, change).into_iter().map(|node| node as Arc<dyn Transport>).collect()
+}
+
+/// Makes certificates.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: tempfile::TempDir,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("authority.pem"), issuer.pem()).unwrap();
+        Self { issuer, folder }
+    }
+
+    /// A certificate for the loopback interface.
+    pub fn tls(&self, name: &str) -> Tls {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![LOOPBACK.to_string()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let file = |ending: &str| self.folder.path().join(format!("{name}.{ending}"));
+        std::fs::write(file("crt"), certificate.pem()).unwrap();
+        std::fs::write(file("key"), key.serialize_pem()).unwrap();
+        let authority = self.folder.path().join("authority.pem");
+        Tls { certificate: file("crt"), key: file("key"), authority, name: None }
+    }
+}
