@@ -161,7 +161,7 @@ impl Engine {
             Some(cluster) => {
                 let mine = Introduction {
                     facts: facts(job, &stream)?,
-                    capacities: capacities.iter().map(|(_, capacity)| capacity.0).collect(),
+                    capacities: cache.usable(&sizes),
                     warm: peers::start::warm(&cache, &*job.source),
                 };
                 Some(Gathering::new(cluster, &mine)?)

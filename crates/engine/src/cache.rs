@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use belady_control::Sizes;
 use belady_control::bits::Bits;
 use belady_control::policy::TierId;
 use belady_data::SampleId;
@@ -28,6 +29,9 @@ use crate::parking::{Parked, Parking, Ticket};
 const LONGEST_PAUSE: u32 = 64;
 /// Guests that cannot go for the moment are passed over up to so many at a time.
 const MOST_BUSY: usize = 8;
+
+/// What rounding takes of a tier wavers by about this part, with which samples it holds.
+const WAVERING: f64 = 0.001;
 
 #[derive(Debug)]
 pub struct Cache {
@@ -240,6 +244,21 @@ impl Cache {
         self.shelves.iter().map(Shelf::status).collect()
     }
 
+    /// What each tier can hold of samples of these sizes, by their own bytes: tiers round up. Nodes
+    /// count on each other's room, so it is rather too little.
+    pub fn usable(&self, sizes: &Sizes) -> Vec<u64> {
+        let usable = |shelf: &Shelf| {
+            let status = shelf.tier.status();
+            let all = |size: &dyn Fn(u64) -> u64| -> u64 {
+                (0..sizes.len()).map(|sample| size(sizes.get(sample))).sum()
+            };
+            let (own, taken) = (all(&|size| size), all(&|size| shelf.tier.footprint(size)));
+            let share = own as f64 / taken.max(1) as f64;
+            (status.capacity.0 as f64 * share * (1.0 - WAVERING)) as u64
+        };
+        self.shelves.iter().map(usable).collect()
+    }
+
     fn any_shelf(&self, id: TierId) -> Option<&Shelf> {
         self.shelves.get(usize::from(id).checked_sub(1)?)
     }
@@ -282,13 +301,6 @@ impl Cache {
         }
         if let Some(guests) = &shelf.guests {
             lock(guests).own.remove(sample);
-        }
-    }
-
-    /// Nobody needs a sample any more, but it may be asked for again: it goes when the room is needed.
-    pub fn used_up(&self, id: TierId, sample: SampleId) {
-        if let Some(shelf) = self.any_shelf(id) {
-            shelf.overdue.add(sample, self.samples);
         }
     }
 
@@ -387,7 +399,6 @@ impl Shelf {
 mod tests {
     use std::sync::mpsc;
 
-    use belady_control::Sizes;
     use belady_control::model::Bytes;
     use belady_data::tier::{Get, RamTier};
 

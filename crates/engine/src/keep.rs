@@ -34,6 +34,9 @@ pub fn advance(run: &Arc<Run>) {
             let Some(parcel) = in_order.pop_front() else { return };
             // Before anybody ends the next step.
             let_go(run, &parcel);
+            if let Some(peers) = &run.peers {
+                peers.step_ends(&parcel);
+            }
             announce(run, &parcel);
             parcel
         };
@@ -144,9 +147,13 @@ fn kept(parcel: &Arc<Parcel>, index: u32, put: Put) {
     let item = &parcel.items[index as usize];
     let tier = item.keep();
     parcel.run.metrics.put(tier, put);
-    if put == Put::Full {
-        // Room that another node has not freed yet, perhaps.
-        give::keep_later(parcel, index, tier);
+    if let Some(peers) = &parcel.run.peers {
+        match put {
+            Put::Stored | Put::Present => peers.claim(tier, item.sample, parcel.block.step().epoch),
+            // Room that another node has not freed yet, perhaps.
+            Put::Full => give::keep_later(parcel, index, tier),
+            Put::Refused => {}
+        }
     }
     if item.leads() && load::land(parcel, index) == Some(tier) {
         parcel.run.cache.evict(tier, item.sample);

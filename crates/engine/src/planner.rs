@@ -241,7 +241,7 @@ impl Planner {
         gifts.clear();
         let planned = run.brain.tell(Event::Stage { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
-            take_loads(run, actions, last_epoch, items);
+            take_loads(run, actions, step, last_epoch, items);
         });
         if planned.is_none() || items.len() != samples.len() {
             items.clear();
@@ -271,7 +271,7 @@ impl Planner {
     }
 }
 
-fn take_loads(run: &Run, actions: &Actions, last_epoch: bool, items: &mut Vec<Item>) {
+fn take_loads(run: &Run, actions: &Actions, step: Step, last_epoch: bool, items: &mut Vec<Item>) {
     items.extend(actions.loads.iter().map(|load| {
         let keep = load.keep.unwrap_or(NOWHERE);
         let last_use = load.last_use && !last_epoch;
@@ -282,7 +282,7 @@ fn take_loads(run: &Run, actions: &Actions, last_epoch: bool, items: &mut Vec<It
                     return Item::remote(load.sample, peer, last_use, keep);
                 };
                 if last_use {
-                    peers.release(peer, load.sample);
+                    peers.release(peer, step.epoch, load.sample);
                 }
                 Item::guest(load.sample, tier, keep)
             }

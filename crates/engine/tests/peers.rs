@@ -16,7 +16,7 @@ use belady_peer::memory::MemoryTransport;
 use common::policy;
 
 const NODES: u32 = 4;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 struct Seen {
     batches: Vec<Vec<SampleId>>,

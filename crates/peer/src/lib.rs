@@ -8,6 +8,7 @@
 //! Who holds what is computed by the policy, not asked. So a peer that does not have a sample, is
 //! slow or is gone is never an error here: it means that the sample is read elsewhere.
 
+pub mod agree;
 pub mod auth;
 mod cluster;
 pub mod conformance;

@@ -84,8 +84,9 @@ pub enum Notice {
     Loaded { steps: u64 },
     /// All of this epoch is staged here, and what others were to keep of it is with them.
     EpochDone { epoch: u32 },
-    /// These were had from elsewhere; the copies with the receiver are not needed any more.
-    Released { samples: Vec<SampleId> },
+    /// These were had from elsewhere for this epoch; the copies with the receiver are not needed any
+    /// more.
+    Released { epoch: u32, samples: Vec<SampleId> },
 }
 
 /// What became of one sample of a request, as the one who serves it says it.

@@ -141,6 +141,10 @@ impl<T: Tier> Tier for FaultyTier<T> {
         self.inner.holds(sample)
     }
 
+    fn footprint(&self, size: u64) -> u64 {
+        self.inner.footprint(size)
+    }
+
     fn status(&self) -> TierStatus {
         self.inner.status()
     }

@@ -87,6 +87,11 @@ pub trait Tier: Send + Sync + fmt::Debug {
 
     fn status(&self) -> TierStatus;
 
+    /// How much of the quota a sample of so many bytes takes.
+    fn footprint(&self, size: u64) -> u64 {
+        size
+    }
+
     /// Lends the tier's own memory to someone who cannot write to it: the bytes stay where
     /// they are, also if the sample is evicted meanwhile, until [`Tier::unpin`] was called
     /// as often as this. `None` where the tier has no memory to lend (a disk), does not hold
@@ -123,6 +128,10 @@ impl Tier for std::sync::Arc<dyn Tier> {
 
     fn status(&self) -> TierStatus {
         self.as_ref().status()
+    }
+
+    fn footprint(&self, size: u64) -> u64 {
+        self.as_ref().footprint(size)
     }
 
     fn pin(&self, sample: SampleId) -> Option<Pinned> {

@@ -179,6 +179,10 @@ impl Tier for RamTier {
         self.leases.holds(sample)
     }
 
+    fn footprint(&self, size: u64) -> u64 {
+        granules(size) * GRANULE
+    }
+
     fn status(&self) -> TierStatus {
         let free = lock(&self.space).extents.total_free();
         TierStatus {

@@ -177,7 +177,7 @@ fn elsewhere(run: &Arc<Run>, peers: &Peers, parcel: &Arc<Parcel>, items: &[u32])
         let item = &parcel.items[index as usize];
         let Some(peer) = item.peer else { continue };
         if item.last_use {
-            peers.release(peer, item.sample);
+            peers.release(peer, parcel.block.step().epoch, item.sample);
         }
         let missed = Event::Missed { rank: peers.me, sample: item.sample, peer };
         run.brain.tell(missed, |_| ());

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use belady_data::memory::Memory;
 use belady_data::sync::{Arc, lock};
-use belady_data::tier::Put;
 use belady_peer::protocol::outbox::{Outbox, Parcel as Sealed};
 use belady_peer::{NodeId, PeerError, Push, Taken, TierId};
 
@@ -73,14 +72,14 @@ pub fn offer(parcel: &Arc<Parcel>) {
     send_all(run);
 }
 
-/// Keeps a sample here as soon as there is room; whether that may be.
-pub fn keep_later(parcel: &Arc<Parcel>, index: u32, tier: TierId) -> bool {
-    let Some(peers) = &parcel.run.peers else { return false };
-    let there = seal(peers, parcel, index, peers.me, tier);
-    if there {
+/// Keeps a sample here as soon as there is room.
+pub fn keep_later(parcel: &Arc<Parcel>, index: u32, tier: TierId) {
+    let Some(peers) = &parcel.run.peers else { return };
+    if seal(peers, parcel, index, peers.me, tier) {
         send_all(&parcel.run);
+    } else {
+        parcel.run.metrics.peers().count(PeerEvent::Dropped, 1);
     }
-    there
 }
 
 /// Puts gifts into the outbox, from one on, as far as there is room.
@@ -162,7 +161,8 @@ pub fn send_all(run: &Arc<Run>) {
 
 fn send(run: &Arc<Run>, to: NodeId, call: &[Sealed<Arc<Goods>>]) {
     let Some(peers) = &run.peers else { return };
-    let outcome = if to == peers.me { Ok(put_here(run, call)) } else { put_there(peers, to, call) };
+    let outcome =
+        if to == peers.me { Ok(put_here(run, peers, call)) } else { put_there(peers, to, call) };
     let mut outgoing = lock(&peers.outgoing);
     let dropped = if let Ok(taken) = &outcome {
         outgoing.outbox.taken(to, peers.now(), taken).len()
@@ -194,22 +194,16 @@ fn put_there(
     call: &[Sealed<Arc<Goods>>],
 ) -> Result<Vec<Taken>, PeerError> {
     let mut pushes: Vec<Push<'_>> = Vec::with_capacity(call.len());
-    for Sealed { sample, tier, bytes: goods, .. } in call {
-        let (sample, tier, digest) = (*sample, *tier, goods.digest);
-        pushes.push(Push { sample, tier, digest, bytes: &goods.bytes });
+    for Sealed { sample, tier, epoch, bytes: goods, .. } in call {
+        let (sample, tier, epoch, digest) = (*sample, *tier, *epoch, goods.digest);
+        pushes.push(Push { sample, tier, epoch, digest, bytes: &goods.bytes });
     }
     peers.cluster.transport.put(to, peers.channel, &pushes, peers.deadline())
 }
 
-fn put_here(run: &Run, call: &[Sealed<Arc<Goods>>]) -> Vec<Taken> {
+fn put_here(run: &Run, peers: &Peers, call: &[Sealed<Arc<Goods>>]) -> Vec<Taken> {
     let put = |sealed: &Sealed<Arc<Goods>>| {
-        let put = run.cache.put(sealed.tier, sealed.sample, &sealed.bytes.bytes);
-        run.metrics.put(sealed.tier, put);
-        match put {
-            Put::Stored | Put::Present => Taken::Stored,
-            Put::Full => Taken::NoRoom,
-            Put::Refused => Taken::Refused,
-        }
+        peers.put(run, sealed.tier, sealed.sample, &sealed.bytes.bytes, sealed.epoch)
     };
     call.iter().map(put).collect()
 }

@@ -21,12 +21,14 @@ use std::time::{Duration, Instant};
 
 use belady_control::bits::Bits;
 use belady_data::SampleId;
-use belady_data::sync::{Arc, Mutex, lock};
+use belady_data::sync::{Arc, Mutex, MutexGuard, lock};
+use belady_data::tier::Put;
+use belady_peer::protocol::claims::Claims;
 use belady_peer::protocol::health::Health;
 use belady_peer::protocol::ledger::Ledger;
 use belady_peer::protocol::pace::Pace;
 use belady_peer::protocol::seek::Patience;
-use belady_peer::{Channel, Cluster, NodeId, Serving};
+use belady_peer::{Channel, Cluster, NodeId, Serving, Taken, TierId};
 
 use self::digests::Digests;
 use self::fetch::Gate;
@@ -35,6 +37,7 @@ use self::notify::Notices;
 pub use self::serve::Counter;
 use crate::config::PeerPatience;
 use crate::metrics::{Metrics, PeerEvent};
+use crate::parcel::{Parcel, SOURCE};
 use crate::run::Run;
 
 /// What a job knows of the other nodes.
@@ -51,6 +54,8 @@ pub struct Peers {
     gates: Vec<Mutex<Gate>>,
     outgoing: Mutex<Outgoing>,
     notices: Mutex<Notices>,
+    /// By tier, from 1 on: until when somebody counts on what lies there.
+    claims: Vec<Mutex<Claims>>,
     digests: Digests,
     /// What each node had in its caches when the job began; empty for none.
     warm: Vec<Bits>,
@@ -86,8 +91,8 @@ impl Peers {
     }
 
     /// A peer need not keep a sample any more.
-    pub fn release(&self, peer: NodeId, sample: SampleId) {
-        lock(&self.notices).release(peer, sample);
+    pub fn release(&self, peer: NodeId, epoch: u32, sample: SampleId) {
+        lock(&self.notices).release(peer, epoch, sample);
     }
 
     /// A sample was read from the source.
@@ -115,6 +120,71 @@ impl Peers {
 
     fn is_up(&self, peer: NodeId) -> bool {
         lock(&self.talk).health.is_up(peer)
+    }
+
+    fn claims(&self, tier: TierId) -> Option<MutexGuard<'_, Claims>> {
+        self.claims.get(usize::from(tier).checked_sub(1)?).map(lock)
+    }
+
+    /// A sample in a tier waits for the epoch after this one.
+    pub fn claim(&self, tier: TierId, sample: SampleId, epoch: u32) {
+        if let Some(mut claims) = self.claims(tier) {
+            claims.claim(sample, epoch.saturating_add(1));
+        }
+    }
+
+    /// An epoch has used a sample in a tier for the last time: it goes when room is needed.
+    fn release_here(&self, tier: TierId, sample: SampleId, epoch: u32) {
+        if let Some(mut claims) = self.claims(tier) {
+            claims.release(sample, epoch);
+        }
+    }
+
+    /// What a step that ends does to the tiers here: some samples go, others wait for the next epoch.
+    pub fn step_ends(&self, parcel: &Parcel) {
+        let epoch = parcel.block.step().epoch;
+        for item in parcel.items.iter().filter(|item| item.from != SOURCE) {
+            let Some(mut claims) = self.claims(item.from) else { continue };
+            if item.last_use {
+                claims.gone(item.sample);
+            } else {
+                claims.claim(item.sample, epoch.saturating_add(1));
+            }
+        }
+    }
+
+    /// Puts a sample that an epoch leaves into a tier, at the expense of what nobody counts on.
+    fn put(&self, run: &Run, tier: TierId, sample: SampleId, bytes: &[u8], epoch: u32) -> Taken {
+        loop {
+            let put = run.cache.put(tier, sample, bytes);
+            run.metrics.put(tier, put);
+            match put {
+                Put::Stored | Put::Present => {
+                    self.claim(tier, sample, epoch);
+                    return Taken::Stored;
+                }
+                Put::Full if self.make_room(run, tier) => {}
+                Put::Full => return Taken::NoRoom,
+                Put::Refused => return Taken::Refused,
+            }
+        }
+    }
+
+    /// Whether a sample that nobody counts on has gone from a tier.
+    fn make_room(&self, run: &Run, tier: TierId) -> bool {
+        let done = {
+            let talk = lock(&self.talk);
+            talk.ledger.all_done(|node| node == self.me || talk.health.is_up(node))
+        };
+        let Some(mut claims) = self.claims(tier) else { return false };
+        let Some(station) = run.cache.tier(tier) else { return false };
+        let Some(victim) = claims.victim(done, |sample| station.holds(sample)) else {
+            return false;
+        };
+        claims.gone(victim);
+        drop(claims);
+        run.cache.evict(tier, victim);
+        true
     }
 
     /// Whether something that an epoch uses may still be on its way.

@@ -3,6 +3,7 @@
 
 use belady_data::SampleId;
 use belady_data::sync::{Arc, lock};
+use belady_peer::protocol::herald::Herald;
 use belady_peer::{NodeId, Notice, PeerError};
 
 use super::{Peers, fetch};
@@ -13,65 +14,52 @@ const RELEASED: usize = 4096;
 
 #[derive(Debug)]
 pub struct Notices {
-    /// Steps loaded here, from the first on.
-    loaded: u64,
+    herald: Herald,
     /// Epochs done here.
     done: u32,
-    /// By node.
-    told: Vec<Told>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Told {
-    loaded: u64,
-    done: u32,
-    released: Vec<SampleId>,
-    /// Somebody is telling.
-    busy: bool,
+    /// By node: what it need not keep, and for which epoch it did.
+    released: Vec<Vec<(u32, SampleId)>>,
+    /// By node: somebody is telling it something.
+    busy: Vec<bool>,
 }
 
 impl Notices {
     pub fn new(nodes: u32) -> Self {
-        Self { loaded: 0, done: 0, told: vec![Told::default(); nodes as usize] }
+        let (released, busy) = (vec![vec![]; nodes as usize], vec![false; nodes as usize]);
+        Self { herald: Herald::new(nodes), done: 0, released, busy }
     }
 
     /// A peer that was away has missed what it was told.
     pub fn forget(&mut self, peer: NodeId) {
-        let told = &mut self.told[peer as usize];
-        (told.loaded, told.done) = (0, 0);
+        self.herald.forget(peer);
     }
 
-    /// A peer need not keep a sample.
-    pub fn release(&mut self, peer: NodeId, sample: SampleId) {
-        self.told[peer as usize].released.push(sample);
+    /// A peer need not keep a sample that this epoch uses.
+    pub fn release(&mut self, peer: NodeId, epoch: u32, sample: SampleId) {
+        self.released[peer as usize].push((epoch, sample));
+    }
+
+    fn has_news(&self, peer: NodeId) -> bool {
+        self.herald.has_news(peer) || !self.released[peer as usize].is_empty()
     }
 
     fn next(&mut self, peer: NodeId) -> Option<Notice> {
-        let (loaded, done) = (self.loaded, self.done);
-        let told = &mut self.told[peer as usize];
-        if told.loaded < loaded {
-            told.loaded = loaded;
-            return Some(Notice::Loaded { steps: loaded });
+        let news = self.herald.next(peer);
+        if news.is_some() {
+            return news;
         }
-        if told.done < done {
-            told.done = done;
-            return Some(Notice::EpochDone { epoch: done - 1 });
-        }
-        let first = told.released.len().min(RELEASED);
-        let samples: Vec<SampleId> = told.released.drain(..first).collect();
-        (!samples.is_empty()).then_some(Notice::Released { samples })
+        let released = &mut self.released[peer as usize];
+        let epoch = released.first()?.0;
+        let same = released.iter().take(RELEASED).take_while(|(other, _)| *other == epoch).count();
+        let samples = released.drain(..same).map(|(_, sample)| sample).collect();
+        Some(Notice::Released { epoch, samples })
     }
 }
 
 /// So many steps are loaded here.
 pub fn loaded(run: &Arc<Run>, steps: u64) {
     let Some(peers) = &run.peers else { return };
-    let mut notices = lock(&peers.notices);
-    if steps <= notices.loaded {
-        return;
-    }
-    notices.loaded = steps;
-    drop(notices);
+    lock(&peers.notices).herald.loaded(steps);
     all(run);
 }
 
@@ -86,6 +74,7 @@ pub fn epochs_done(run: &Arc<Run>) {
             break;
         }
         notices.done = epoch + 1;
+        notices.herald.done(epoch);
         drop(notices);
         lock(&peers.talk).ledger.done(peers.me, epoch);
         news = true;
@@ -101,13 +90,10 @@ pub fn all(run: &Arc<Run>) {
     let mut tasks = vec![];
     for peer in peers.others() {
         let mut notices = lock(&peers.notices);
-        let (loaded, done) = (notices.loaded, notices.done);
-        let told = &mut notices.told[peer as usize];
-        let news = told.loaded < loaded || told.done < done || !told.released.is_empty();
-        if told.busy || !news {
+        if notices.busy[peer as usize] || !notices.has_news(peer) {
             continue;
         }
-        told.busy = true;
+        notices.busy[peer as usize] = true;
         drop(notices);
         let for_task = run.clone();
         tasks.push(run.task(move |_| tell(&for_task, peer)));
@@ -125,22 +111,19 @@ fn tell(run: &Arc<Run>, peer: NodeId) {
         let notice =
             if run.is_stopping() || !peers.is_up(peer) { None } else { notices.next(peer) };
         let Some(notice) = notice else {
-            notices.told[peer as usize].busy = false;
+            notices.busy[peer as usize] = false;
             return;
         };
         drop(notices);
-        match say(peers, peer, &notice) {
+        let told = say(peers, peer, &notice);
+        let mut notices = lock(&peers.notices);
+        notices.herald.ended(peer, told.is_ok());
+        notices.busy[peer as usize] = told.is_ok();
+        drop(notices);
+        match told {
             Ok(()) => fetch::heard(run, peers, peer),
-            Err(error) => {
-                let mut notices = lock(&peers.notices);
-                notices.forget(peer);
-                notices.told[peer as usize].busy = false;
-                drop(notices);
-                if !matches!(error, PeerError::Left) {
-                    peers.failed(peer, &error, &run.metrics);
-                }
-                return;
-            }
+            Err(PeerError::Left) => return,
+            Err(error) => return peers.failed(peer, &error, &run.metrics),
         }
     }
 }

@@ -3,7 +3,7 @@
 use belady_data::SampleId;
 use belady_data::memory::Memory;
 use belady_data::sync::{Arc, lock};
-use belady_data::tier::{Get, Put};
+use belady_data::tier::Get;
 use belady_peer::transport::Lent;
 use belady_peer::{NodeId, Notice, Payload, Push, Reply, Request, Serve, Taken, TierId};
 
@@ -23,11 +23,17 @@ impl Serve for Counter {
         fetch::heard(run, peers, from);
         let (mut samples, mut bytes) = (0, 0);
         for ask in request.asks {
+            if ask.sample >= run.sizes.len() {
+                replies.push(Reply::NotHere);
+                continue;
+            }
             let found = find(run, ask.sample);
             let reply = match found {
                 Some((tier, found)) => {
                     if ask.last_use {
-                        run.cache.used_up(tier, ask.sample);
+                        peers.release_here(tier, ask.sample, request.epoch);
+                    } else {
+                        peers.claim(tier, ask.sample, request.epoch);
                     }
                     samples += 1;
                     bytes += found.len();
@@ -63,10 +69,10 @@ impl Serve for Counter {
                 }
             }
             Notice::EpochDone { epoch } => lock(&peers.talk).ledger.done(from, *epoch),
-            Notice::Released { samples } => {
-                for &sample in samples {
+            Notice::Released { epoch, samples } => {
+                for &sample in samples.iter().filter(|&&sample| sample < run.sizes.len()) {
                     if let Some(tier) = run.cache.find(sample) {
-                        run.cache.used_up(tier, sample);
+                        peers.release_here(tier, sample, *epoch);
                     }
                 }
             }
@@ -114,14 +120,9 @@ fn take(run: &Run, peers: &Peers, push: &Push<'_>) -> Taken {
         run.metrics.peers().count(PeerEvent::Damaged, 1);
         return Taken::Refused;
     }
-    let put = run.cache.put(push.tier, push.sample, push.bytes);
-    run.metrics.put(push.tier, put);
-    match put {
-        Put::Stored | Put::Present => {
-            run.metrics.peers().moved(Moved::Taken, 1, push.bytes.len() as u64);
-            Taken::Stored
-        }
-        Put::Full => Taken::NoRoom,
-        Put::Refused => Taken::Refused,
+    let taken = peers.put(run, push.tier, push.sample, push.bytes, push.epoch);
+    if taken == Taken::Stored {
+        run.metrics.peers().moved(Moved::Taken, 1, push.bytes.len() as u64);
     }
+    taken
 }

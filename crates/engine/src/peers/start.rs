@@ -5,6 +5,7 @@ use std::time::Instant;
 use belady_control::bits::Bits;
 use belady_data::source::Source;
 use belady_data::sync::{Arc, Mutex};
+use belady_peer::protocol::claims::Claims;
 use belady_peer::protocol::health::Health;
 use belady_peer::protocol::ledger::Ledger;
 use belady_peer::protocol::pace::Pace;
@@ -83,6 +84,7 @@ impl Gathering {
             gates: (0..nodes).map(|_| Mutex::default()).collect(),
             outgoing: Mutex::new(Outgoing::new(nodes, outbox, limits.wait)),
             notices: Mutex::new(Notices::new(nodes)),
+            claims: self.capacities().iter().map(|_| Mutex::new(Claims::new(samples))).collect(),
             digests: Digests::new(samples),
             warm: if any_warm { self.all.iter().map(bits).collect() } else { vec![] },
             cluster: self.cluster,

@@ -1,14 +1,33 @@
 //! Meeting: how the processes of a job find each other.
 //!
-//! [`Hall`] is a meeting of threads in one process, for tests.
+//! The starter of the job often says who one is and where rank 0 runs ([`environment`]), else a host
+//! list does ([`list`]). There rank 0 listens and the others come ([`point`]); or rank 0 leaves a note
+//! in a directory that all of them see ([`file`]). A caller may bring a [`Meet`] of its own, such as
+//! torch's store or MPI. [`Hall`] is a meeting of threads in one process.
+//!
+//! ```text
+//! environment, list ──▶ Place ──▶ point, file ──▶ Meet ──▶ agree, join
+//! ```
 
+pub mod environment;
+pub mod file;
 mod hall;
+pub mod interface;
+pub mod keys;
+pub mod list;
+mod nodelist;
+mod place;
+pub mod point;
 
 pub use hall::Hall;
+pub use place::{Place, port_of};
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::NodeId;
+use belady_data::sync::Arc;
+
+use crate::{Key, NodeId};
 
 /// This process's place among those of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +35,9 @@ pub struct World {
     pub rank: NodeId,
     pub size: u32,
 }
+
+/// Is told of what a rank has given anew to an exchange.
+pub type Watcher = Arc<dyn Fn(NodeId, &[u8]) + Send + Sync>;
 
 /// A place where the processes of a job meet.
 ///
@@ -33,6 +55,20 @@ pub trait Meet: Send + Sync + std::fmt::Debug {
         let mine = if self.world().rank == 0 { mine } else { &[] };
         self.exchange(name, mine).map(|mut all| all.swap_remove(0))
     }
+
+    /// The job's key, where one was needed to come here.
+    fn key(&self) -> Option<Key> {
+        None
+    }
+
+    /// The address of this machine by which the others are reached, where that shows.
+    fn interface(&self) -> Option<IpAddr> {
+        None
+    }
+
+    /// Tells from now on when a rank gives anew to an exchange that is over, since it was started
+    /// again. Meetings that are over when all have come never tell.
+    fn watch(&self, _name: &str, _changed: Watcher) {}
 }
 
 /// Why the processes of a job have not come together.
@@ -49,7 +85,13 @@ pub enum MeetError {
 }
 
 fn ranks(missing: &[NodeId]) -> String {
-    let numbers: Vec<String> = missing.iter().map(ToString::to_string).collect();
-    let word = if numbers.len() == 1 { "rank" } else { "ranks" };
-    format!("{word} {}", numbers.join(", "))
+    /// More are counted, not named.
+    const NAMED: usize = 16;
+    let numbers = missing.iter().take(NAMED).map(ToString::to_string);
+    let mut numbers = numbers.collect::<Vec<String>>().join(", ");
+    if missing.len() > NAMED {
+        numbers += &format!(" and {} more", missing.len() - NAMED);
+    }
+    let word = if missing.len() == 1 { "rank" } else { "ranks" };
+    format!("{word} {numbers}")
 }

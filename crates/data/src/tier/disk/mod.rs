@@ -187,6 +187,13 @@ impl Tier for DiskTier {
         self.store.as_ref().is_some_and(|store| store.index.location(sample).is_some())
     }
 
+    fn footprint(&self, size: u64) -> u64 {
+        self.store.as_ref().map_or(size, |store| {
+            let granule = store.segments.granule();
+            granule.count(size) * granule.bytes()
+        })
+    }
+
     fn status(&self) -> TierStatus {
         let occupancy = self.store.as_ref().map(|store| store.occupancy(&self.sizes));
         let (samples, used, capacity) = occupancy.unwrap_or_default();

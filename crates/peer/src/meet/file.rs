@@ -1,0 +1,177 @@
+//! A meeting by a directory that all ranks see, such as a home directory of a cluster.
+//!
+//! Rank 0 listens at a meeting point ([`point`]) and leaves a note in the directory that says where,
+//! and has the job's key. Only the user may read it, so no key has to be given. The note appears as a
+//! whole or not at all, and is removed in the end. One that was left behind by a process that was
+//! killed leads nowhere: whoever follows it finds nobody there who has its key, and reads again until
+//! there is a fresh one.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use belady_data::sync::Arc;
+use rustix::fs::OFlags;
+
+use super::point::{self, Directions, Guest, Host, Job, Trouble};
+use super::{Meet, MeetError, Place, World, interface};
+use crate::Key;
+
+const FIRST_LINE: &str = "belady meeting 1";
+/// A note is far shorter.
+const LONGEST: u64 = 4096;
+/// Whoever lives answers within this.
+const ALIVE: Duration = Duration::from_secs(5);
+
+/// How to meet by a directory.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub world: World,
+    /// What the job is called: several may use one directory.
+    pub job: String,
+    /// If the user has one; else rank 0 draws it.
+    pub key: Option<Key>,
+    pub limit: Duration,
+    /// Where rank 0 listens, if not at the address that others usually reach this machine by.
+    pub listen: Option<IpAddr>,
+}
+
+/// Meets by a directory. Rank 0 makes it if it is not there.
+pub fn meet(directory: &Path, options: Options) -> Result<Arc<dyn Meet>, MeetError> {
+    let Options { world, job, key, limit, listen } = options;
+    let own = directory.join(format!("belady-{:016x}", xxhash_rust::xxh3::xxh3_64(job.as_bytes())));
+    let path = own.join("meeting");
+    let job = Job { world, name: job, limit };
+    if world.rank != 0 {
+        let name = format!("the directory {}", directory.display());
+        let ask = Box::new(move || follow(&own, &path, key.as_ref()));
+        return Ok(Arc::new(Guest::come(Directions { ask, may_change: true, name }, job)?));
+    }
+    make_private(&own)?;
+    let key = key_of_job(&path, &job.name, key)?;
+    let address = listen.unwrap_or_else(interface::usual);
+    let name = format!("{address} (which {} says)", path.display());
+    let mut host = Host::listen(&[(address, 0).into()], name, key.clone(), job)?;
+    // Everywhere is no place to come to.
+    let reached = if address.is_unspecified() { interface::usual() } else { address };
+    let place = Place::Point { host: reached.to_string(), port: host.address().port() };
+    host.keep(Note::leave(path, &place, &key)?);
+    Ok(Arc::new(host))
+}
+
+/// The key that is given; else that of a rank 0 before this one, which the others may still have; else
+/// a new one.
+fn key_of_job(path: &Path, job: &str, given: Option<Key>) -> Result<Key, MeetError> {
+    let left = read(path).ok();
+    if let Some((place, key)) = &left
+        && point::ask(place, key, "", ALIVE).is_ok()
+    {
+        return Err(MeetError::Other(format!(
+            "job `{job}` meets at {place} already, as {} says: give this one another name \
+             (BELADY_JOB)",
+            path.display()
+        )));
+    }
+    match given.or(left.map(|(_, key)| key)) {
+        Some(key) => Ok(key),
+        None => Key::random().map_err(|error| MeetError::Other(error.to_string())),
+    }
+}
+
+/// Where a note leads.
+fn follow(own: &Path, path: &Path, given: Option<&Key>) -> Result<(Place, Key), Trouble> {
+    // Clients of file servers remember for a while what was not there, until they list it.
+    let _ = std::fs::read_dir(own).map(Iterator::count);
+    let (place, key) = read(path).map_err(|error| {
+        Trouble::ForNow(format!(
+            "cannot read the note of rank 0 {}: {error}; all ranks must see this directory, else set \
+             BELADY_MEET and BELADY_KEY",
+            path.display()
+        ))
+    })?;
+    Ok((place, given.cloned().unwrap_or(key)))
+}
+
+/// Makes a directory that only this user may enter, or sees that it is one.
+fn make_private(directory: &Path) -> Result<(), MeetError> {
+    let shown = directory.display();
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    let metadata = made.and_then(|()| std::fs::symlink_metadata(directory));
+    let metadata =
+        metadata.map_err(|error| MeetError::Other(format!("cannot meet in {shown}: {error}")))?;
+    if !metadata.is_dir() || !is_ours_alone(&metadata) {
+        return Err(MeetError::Other(format!(
+            "others may enter {shown}, where the job's key would lie: remove it, or meet elsewhere"
+        )));
+    }
+    Ok(())
+}
+
+fn is_ours_alone(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o077 == 0
+}
+
+fn read(path: &Path) -> io::Result<(Place, Key)> {
+    let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nofollow).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || !is_ours_alone(&metadata) {
+        return Err(io::Error::other("it is no file that only you can read"));
+    }
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text)?;
+    parse(&text).ok_or_else(|| io::Error::other("it is no note of a meeting"))
+}
+
+fn parse(text: &str) -> Option<(Place, Key)> {
+    let mut lines = text.lines();
+    let first = lines.next()?;
+    let place = lines.next()?.strip_prefix("place ")?.parse().ok()?;
+    let key = Key::from_text(lines.next()?.strip_prefix("key ")?).ok()?;
+    (first == FIRST_LINE && lines.next() == Some("end")).then_some((place, key))
+}
+
+/// A note, which goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct Note {
+    path: PathBuf,
+    place: Place,
+}
+
+impl Note {
+    fn leave(path: PathBuf, place: &Place, key: &Key) -> Result<Self, MeetError> {
+        let text = format!("{FIRST_LINE}\nplace {place}\nkey {}\nend\n", key.to_text());
+        let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
+        let written = write(&unfinished, &text).and_then(|()| std::fs::rename(&unfinished, &path));
+        if let Err(error) = written {
+            let _ = std::fs::remove_file(&unfinished);
+            let shown = path.display();
+            return Err(MeetError::Other(format!("cannot leave a note at {shown}: {error}")));
+        }
+        Ok(Self { path, place: place.clone() })
+    }
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    // One that a killed process of the same number has left.
+    let _ = std::fs::remove_file(path);
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        // Not that of another process that has come since.
+        if read(&self.path).is_ok_and(|(place, _)| place == self.place) {
+            let _ = std::fs::remove_file(&self.path);
+            let _ = self.path.parent().map(std::fs::remove_dir);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Where a job meets, as people write it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::MeetError;
+
+/// Where the processes of a job meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Rank 0 listens here.
+    Point { host: String, port: u16 },
+    /// A directory that all ranks see.
+    Directory(PathBuf),
+}
+
+/// The port of a job that nobody has given one: ranks that know the same job know the same port.
+pub fn port_of(job: &str) -> u16 {
+    // Below the ports that Linux hands out by itself, and off those that Kubernetes does.
+    20_000 + (xxhash_rust::xxh3::xxh3_64(job.as_bytes()) % 10_000) as u16
+}
+
+/// `host`, `host:port`, `[::1]`, `[::1]:port`.
+pub(super) fn host_and_port(text: &str) -> Result<(String, Option<u16>), MeetError> {
+    let wrong = || {
+        MeetError::Other(format!(
+            "`{text}` is no host and port: write HOST:PORT, such as node01:29700 or [::1]:29700"
+        ))
+    };
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
+            let port = match rest.strip_prefix(':') {
+                Some(port) => Some(port),
+                None if rest.is_empty() => None,
+                None => return Err(wrong()),
+            };
+            (host, port)
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = port.map(|port| port.parse::<u16>().map_err(|_| wrong())).transpose()?;
+    if host.is_empty() || host.contains(|it: char| it.is_whitespace() || "/,@".contains(it)) {
+        return Err(wrong());
+    }
+    Ok((host.to_owned(), port))
+}
+
+impl FromStr for Place {
+    type Err = MeetError;
+
+    /// `HOST:PORT`, or the path of a directory, which has a slash in it.
+    fn from_str(text: &str) -> Result<Self, MeetError> {
+        let text = text.trim();
+        if text.contains('/') {
+            return Ok(Self::Directory(PathBuf::from(text)));
+        }
+        match host_and_port(text)? {
+            (host, Some(port)) if port > 0 => Ok(Self::Point { host, port }),
+            _ => Err(MeetError::Other(format!(
+                "`{text}` names no port to meet at: write HOST:PORT with the same port on every \
+                 rank, or the path of a directory that all ranks share"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Point { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Point { host, port } => write!(f, "{host}:{port}"),
+            Self::Directory(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_as_people_write_them() {
+        for text in ["node01:29700", "10.0.0.1:1", "[::1]:29700", "/home/me/meet", "./here"] {
+            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+        }
+        for text in
+            ["", ":1", "node01", "node01:", "node01:x", "node01:70000", "::1", "[::1", "a b:1"]
+        {
+            let error = text.parse::<Place>().unwrap_err().to_string();
+            assert!(error.contains("HOST:PORT"), "{error}");
+        }
+        assert!("node01:0".parse::<Place>().unwrap_err().to_string().contains("names no port"));
+    }
+
+    #[test]
+    fn jobs_have_ports_of_their_own() {
+        assert_eq!(port_of("slurm 17.0"), port_of("slurm 17.0"));
+        assert_ne!(port_of("slurm 17.0"), port_of("slurm 17.1"));
+        assert!(
+            (0..1000).map(|job| port_of(&job.to_string())).all(|it| (20_000..30_000).contains(&it))
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! A meeting point: rank 0 listens, the others come.
+//!
+//! Every connection begins with both sides proving that they have the job's key ([`auth`]). Then ranks
+//! give what they have to say to exchanges by name; rank 0 keeps it and hands it out when all have
+//! given ([`table`]). It keeps it for good: a rank that was started again gives anew, gets what the
+//! others gave, and those who watch are told of the change. If rank 0 itself is started again, the
+//! others come again by themselves and give again what they gave ([`guest`]).
+//!
+//! Whoever has the key may also ask what has been given without being a rank ([`ask`]).
+//!
+//! [`auth`]: crate::auth
+
+mod guest;
+mod host;
+mod table;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use belady_data::sync::Arc;
+
+pub(super) use self::guest::{Directions, Guest, Trouble};
+use self::guest::{resolve, visit};
+pub(super) use self::host::Host;
+use self::wire::{Hello, LONGEST_NAME, LONGEST_VALUE, Message, Who};
+use super::{Meet, MeetError, Place, World, interface};
+use crate::Key;
+
+/// Time to prove that one has the key; a busy machine needs a part of it.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Whoever says nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Whoever does not take what it is sent for so long is gone.
+const WRITING: Duration = Duration::from_secs(10);
+/// How long ranks wait for each other if nobody says otherwise: queues of batch systems start the
+/// processes of one job within this.
+pub const LIMIT: Duration = Duration::from_mins(5);
+/// The longest name of a job.
+const LONGEST_JOB: usize = 1 << 10;
+
+/// How to meet.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub world: World,
+    /// What tells this job from others that have the same key.
+    pub job: String,
+    pub key: Key,
+    /// How long ranks wait for each other.
+    pub limit: Duration,
+    /// Where rank 0 listens, if not where the place says: `0.0.0.0` is everywhere.
+    pub listen: Option<IpAddr>,
+}
+
+/// What both sides need to know.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub world: World,
+    pub name: String,
+    pub limit: Duration,
+}
+
+impl From<Options> for Job {
+    fn from(Options { world, job, limit, .. }: Options) -> Self {
+        Self { world, name: job, limit }
+    }
+}
+
+/// Meets at `HOST:PORT`. Rank 0 listens there as soon as this returns; the others come by themselves,
+/// and exchanges wait for them.
+pub fn meet(place: &Place, options: Options) -> Result<Arc<dyn Meet>, MeetError> {
+    if options.job.len() > LONGEST_JOB {
+        return Err(MeetError::Other(format!("a job's name has at most {LONGEST_JOB} bytes")));
+    }
+    if options.world.rank == 0 {
+        let addresses = addresses(place, options.listen)?;
+        let (name, key) = (place.to_string(), options.key.clone());
+        return Ok(Arc::new(Host::listen(&addresses, name, key, options.into())?));
+    }
+    let to = (place.clone(), options.key.clone());
+    let ask = Box::new(move || Ok(to.clone()));
+    let directions = Directions { ask, may_change: false, name: place.to_string() };
+    Ok(Arc::new(Guest::come(directions, options.into())?))
+}
+
+/// Where rank 0 listens.
+fn addresses(place: &Place, listen: Option<IpAddr>) -> Result<Vec<SocketAddr>, MeetError> {
+    let other = |sentence: &str| MeetError::Other(sentence.to_owned());
+    let Place::Point { host, port } = place else {
+        return Err(other("a directory is no meeting point"));
+    };
+    let port = *port;
+    if let Some(listen) = listen {
+        return Ok(vec![(listen, port).into()]);
+    }
+    let found = resolve(place).map_err(|trouble| other(trouble.sentence()))?;
+    let is_loopback = found.iter().all(|address| address.ip().is_loopback());
+    let means_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok();
+    if is_loopback && !means_loopback {
+        // Many machines call themselves 127.0.1.1; the others know them by another address.
+        return Ok(vec![(interface::usual(), port).into()]);
+    }
+    Ok(found)
+}
+
+/// What the ranks of a job have given to an exchange, for somebody who is none of them.
+pub fn ask(
+    place: &Place,
+    key: &Key,
+    name: &str,
+    within: Duration,
+) -> Result<Vec<Option<Vec<u8>>>, MeetError> {
+    check(name, &[])?;
+    let until = Instant::now() + within;
+    let hello = Hello { job: String::new(), size: 0, who: Who::Visitor };
+    let mut frames = visit(place, key, &hello)
+        .map_err(|trouble| MeetError::Other(trouble.sentence().to_owned()))?;
+    let failed = |what: String| MeetError::Other(format!("the meeting point at {place}: {what}"));
+    frames.say(&Message::Ask { name: name.to_owned() }).map_err(|it| failed(it.to_string()))?;
+    match frames.next(until.saturating_duration_since(Instant::now())) {
+        Ok(Some(Message::Book { name: about, values })) if about == name => Ok(values),
+        Ok(Some(_)) => Err(failed("it answers what was not asked".to_owned())),
+        Ok(None) => Err(failed(format!("it has not answered within {within:?}"))),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Tells a process from one that was started before it.
+fn new_life() -> Result<u64, MeetError> {
+    let life = crate::key::random().map_err(|error| MeetError::Other(error.to_string()))?;
+    Ok(u64::from_le_bytes(life))
+}
+
+/// Nothing longer than this is ever sent.
+fn check(name: &str, value: &[u8]) -> Result<(), MeetError> {
+    if name.len() > LONGEST_NAME || value.len() > LONGEST_VALUE {
+        return Err(MeetError::Other(format!(
+            "an exchange named with {} bytes takes no {} bytes: at most {LONGEST_NAME} and \
+             {LONGEST_VALUE}",
+            name.len(),
+            value.len()
+        )));
+    }
+    Ok(())
+}
+
+fn other_job(place: &str, theirs: &str, ours: &str) -> String {
+    let shown = |job: &str| job.chars().filter(|it| !it.is_control()).take(80).collect::<String>();
+    format!(
+        "job `{}` meets at {place} and this process belongs to job `{}`: give one of them another \
+         port (BELADY_MEET), or all ranks the same job (BELADY_JOB)",
+        shown(theirs),
+        shown(ours)
+    )
+}

@@ -1,0 +1,261 @@
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+
+use super::*;
+
+/// Longer than anything takes that works.
+const LONG: Duration = Duration::from_secs(60);
+/// Long enough to see that somebody does not come.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A port that is free now.
+fn free() -> Place {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    Place::Point { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() }
+}
+
+fn options(rank: u32, size: u32, key: &Key) -> Options {
+    let (world, job) = (World { rank, size }, "test".to_owned());
+    Options { world, job, key: key.clone(), limit: LONG, listen: None }
+}
+
+fn together<T: Send>(count: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..count).map(|rank| scope.spawn(move || work(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn address(place: &Place) -> SocketAddr {
+    resolve(place).unwrap()[0]
+}
+
+#[test]
+fn all_get_what_all_gave_in_any_order_of_coming() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let all = together(5, |rank| {
+        let meet = meet(&place, options(rank, 5, &key)).unwrap();
+        let names = meet.exchange("names", &[rank as u8; 3]).unwrap();
+        let from_0 = meet.broadcast("from 0", &[9 - rank as u8]).unwrap();
+        let empty = meet.exchange("empty", &[]).unwrap();
+        assert_eq!(meet.interface().unwrap().to_string(), "127.0.0.1");
+        assert!(meet.key().unwrap() == key);
+        // Who ends first must not take it from the others.
+        (names, from_0, empty)
+    });
+    let names: Vec<Vec<u8>> = (0..5).map(|rank| vec![rank; 3]).collect();
+    assert!(all.iter().all(|got| *got == (names.clone(), vec![9], vec![vec![]; 5])));
+}
+
+#[test]
+fn a_rank_that_was_started_again_gets_what_was_given_and_those_who_watch_are_told() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let come = |rank| meet(&place, options(rank, 3, &key)).unwrap();
+    let meets: Vec<_> = (0..3).map(come).collect();
+    together(3, |rank| meets[rank as usize].exchange("address", &[rank as u8]).unwrap());
+    let (told, hears) = mpsc::channel();
+    for (rank, meet) in [(0u8, &meets[0]), (1, &meets[1])] {
+        let told = told.clone();
+        let watcher = move |who, value: &[u8]| told.send((rank, who, value.to_vec())).unwrap();
+        meet.watch("address", Arc::new(watcher));
+    }
+    // Whoever watches is first told how things are, except rank 0, who knows.
+    let known: Vec<_> = (0..2).map(|_| hears.recv_timeout(LONG).unwrap()).collect();
+    assert_eq!(known, [(1, 0, vec![0]), (1, 2, vec![2])]);
+    let mut meets = meets.into_iter();
+    let (first, second) = (meets.next().unwrap(), meets.next().unwrap());
+    drop(meets);
+    let again = come(2);
+    assert_eq!(again.exchange("address", &[7]).unwrap(), [[0], [1], [7]]);
+    let mut changes: Vec<_> = (0..2).map(|_| hears.recv_timeout(LONG).unwrap()).collect();
+    changes.sort();
+    assert_eq!(changes, [(0, 2, vec![7]), (1, 2, vec![7])]);
+    assert_eq!(
+        ask(&place, &key, "address", LONG).unwrap(),
+        [Some(vec![0]), Some(vec![1]), Some(vec![7])]
+    );
+    drop((first, second));
+}
+
+#[test]
+fn when_rank_0_was_started_again_the_others_come_again_by_themselves() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let come = |rank| meet(&place, options(rank, 3, &key)).unwrap();
+    let mut meets: Vec<_> = (0..3).map(come).collect();
+    together(3, |rank| meets[rank as usize].exchange("address", &[rank as u8]).unwrap());
+    let (told, hears) = mpsc::channel();
+    let watcher = move |who, value: &[u8]| told.send((who, value.to_vec())).unwrap();
+    meets[1].watch("address", Arc::new(watcher));
+    for _ in 0..2 {
+        hears.recv_timeout(LONG).unwrap();
+    }
+    drop(meets.remove(0));
+    let again = come(0);
+    // The others do nothing, and it is whole all the same.
+    assert_eq!(again.exchange("address", &[8]).unwrap(), [[8], [1], [2]]);
+    while hears.recv_timeout(LONG).unwrap() != (0, vec![8]) {}
+    meets.insert(0, again);
+    let next = together(3, |rank| meets[rank as usize].exchange("next", &[rank as u8]).unwrap());
+    assert_eq!(next, vec![vec![vec![0], vec![1], vec![2]]; 3]);
+}
+
+#[test]
+fn an_exchange_under_way_survives_the_loss_of_rank_0() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let come = |rank| meet(&place, options(rank, 2, &key)).unwrap();
+    let (first, other) = (come(0), come(1));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| other.exchange("late", &[1]).unwrap());
+        while ask(&place, &key, "late", LONG).unwrap()[1].is_none() {
+            std::thread::yield_now();
+        }
+        drop(first);
+        let again = come(0);
+        assert_eq!(again.exchange("late", &[5]).unwrap(), [[5], [1]]);
+        assert_eq!(waits.join().unwrap(), [[5], [1]]);
+    });
+}
+
+#[test]
+fn a_world_that_never_fills_names_the_missing_ranks_to_all() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let errors = together(2, |rank| {
+        let options = Options { limit: SHORT * 2, ..options(rank, 4, &key) };
+        meet(&place, options).unwrap().exchange("addresses", &[]).unwrap_err().to_string()
+    });
+    // Rank 0 may end, and be missing itself, before rank 1 has asked who is.
+    assert!(
+        errors[0].starts_with("ranks 2, 3 of 4 did not come to addresses at 127.0.0.1:"),
+        "{errors:?}"
+    );
+    assert!(errors[1].contains("did not come to addresses at 127.0.0.1:"), "{errors:?}");
+    let alone = meet(&place, Options { limit: SHORT, ..options(1, 2, &key) }).unwrap();
+    let alone = alone.exchange("addresses", &[]).unwrap_err().to_string();
+    assert!(alone.starts_with("rank 0 of 2 did not come to addresses at 127.0.0.1:"), "{alone}");
+    assert!(alone.contains("refused"), "{alone}");
+}
+
+#[test]
+fn a_wrong_key_is_told_to_both_sides() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let host = meet(&place, Options { limit: SHORT * 4, ..options(0, 2, &key) }).unwrap();
+    let stranger = meet(&place, options(1, 2, &Key::random().unwrap())).unwrap();
+    let error = stranger.exchange("addresses", &[]).unwrap_err().to_string();
+    assert!(error.contains("it has another job key") && error.contains("127.0.0.1:"), "{error}");
+    let error = host.exchange("addresses", &[]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("rank 1 of 2 did not come") && error.contains("another job key"),
+        "{error}"
+    );
+    assert!(!format!("{host:?}{stranger:?}{:?}", options(0, 2, &key)).contains(&key.to_text()));
+    assert!(
+        ask(&place, &Key::random().unwrap(), "x", LONG)
+            .unwrap_err()
+            .to_string()
+            .contains("job key")
+    );
+}
+
+#[test]
+fn two_jobs_on_one_port_are_told_so() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let _host = meet(&place, options(0, 2, &key)).unwrap();
+    let other = Options { job: "other".into(), ..options(1, 2, &key) };
+    let error = meet(&place, other.clone()).unwrap().exchange("a", &[]).unwrap_err().to_string();
+    assert!(error.contains("job `test` meets at 127.0.0.1:"), "{error}");
+    assert!(error.contains("belongs to job `other`: give one of them another port"), "{error}");
+    let error = meet(&place, Options { world: World { rank: 0, size: 2 }, ..other }).unwrap_err();
+    assert!(error.to_string().contains("another program listens at 127.0.0.1:"), "{error}");
+}
+
+#[test]
+fn two_processes_with_one_rank_are_told_so_and_the_first_stays() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let meets: Vec<_> = (0..2).map(|rank| meet(&place, options(rank, 2, &key)).unwrap()).collect();
+    together(2, |rank| meets[rank as usize].exchange("a", &[rank as u8]).unwrap());
+    let second = meet(&place, Options { limit: SHORT, ..options(1, 2, &key) }).unwrap();
+    let error = second.exchange("a", &[9]).unwrap_err().to_string();
+    assert!(error.contains("rank 1 is at 127.0.0.1:") && error.contains("same rank"), "{error}");
+    assert_eq!(ask(&place, &key, "a", LONG).unwrap(), [Some(vec![0]), Some(vec![1])]);
+}
+
+#[test]
+fn another_number_of_ranks_is_told() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let _host = meet(&place, options(0, 4, &key)).unwrap();
+    let error = meet(&place, options(1, 8, &key)).unwrap().exchange("a", &[]).unwrap_err();
+    assert!(
+        error.to_string().contains("rank 1 counts 8 ranks and rank 0 at 127.0.0.1:"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_host_that_cannot_be_found_is_named() {
+    let place: Place = "nowhere.invalid:29700".parse().unwrap();
+    let key = Key::random().unwrap();
+    let error = meet(&place, options(0, 2, &key)).unwrap_err().to_string();
+    assert!(
+        error.contains("the host `nowhere.invalid` of the meeting point cannot be found"),
+        "{error}"
+    );
+    let guest = meet(&place, Options { limit: SHORT, ..options(1, 2, &key) }).unwrap();
+    let error = guest.exchange("a", &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("the host `nowhere.invalid` of the meeting point cannot be found"),
+        "{error}"
+    );
+    // Reserved for documentation: nobody has it.
+    let error = meet(&"192.0.2.1:29700".parse().unwrap(), options(0, 2, &key)).unwrap_err();
+    assert!(error.to_string().contains("is no address of this machine"), "{error}");
+}
+
+#[test]
+fn garbage_on_the_port_is_turned_away_and_disturbs_nobody() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let host = meet(&place, options(0, 2, &key)).unwrap();
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0xff; 4096], b"belady\r\n\x09\x00"]
+    {
+        let mut stream = TcpStream::connect(address(&place)).unwrap();
+        stream.write_all(garbage).unwrap();
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = vec![];
+        // Closed, or reset since it did not read all of it.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.len() <= 64, "no more than first words");
+    }
+    let silent = TcpStream::connect(address(&place)).unwrap();
+    let guest = meet(&place, options(1, 2, &key)).unwrap();
+    let all = together(2, |rank| [&host, &guest][rank as usize].exchange("a", &[1]).unwrap());
+    assert_eq!(all, vec![vec![vec![1], vec![1]]; 2]);
+    drop(silent);
+}
+
+#[test]
+fn what_listens_there_and_is_no_meeting_point_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 and so on and so forth\r\n").unwrap();
+        let _ = stream.read_to_end(&mut vec![]);
+    });
+    let place = Place::Point { host: "127.0.0.1".into(), port };
+    let guest = meet(&place, options(1, 2, &Key::random().unwrap())).unwrap();
+    let error = guest.exchange("a", &[]).unwrap_err().to_string();
+    assert!(error.contains("another program is at the other end"), "{error}");
+    server.join().unwrap();
+}
+
+#[test]
+fn what_is_too_long_is_not_sent() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let host = meet(&place, options(0, 1, &key)).unwrap();
+    assert_eq!(host.exchange("a", &[7; LONGEST_VALUE]).unwrap(), [[7; LONGEST_VALUE]]);
+    assert!(host.exchange("a", &[7; LONGEST_VALUE + 1]).is_err());
+    assert!(host.exchange(&"n".repeat(LONGEST_NAME + 1), &[]).is_err());
+    let long = Options { job: "j".repeat(LONGEST_JOB + 1), ..options(0, 1, &key) };
+    assert!(meet(&free(), long).is_err());
+}

@@ -1,0 +1,412 @@
+//! What is said at a meeting point, once both sides have proved that they have the key. Everything is
+//! bounded: names and values here, the length of a message where it is read.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::NodeId;
+
+/// What one rank gives to one exchange is no longer than this: addresses and facts are far shorter.
+pub const LONGEST_VALUE: usize = 1 << 20;
+pub const LONGEST_NAME: usize = 256;
+/// The longest message to rank 0: a name, a value, and what tells them apart.
+pub const TO_HOST: usize = LONGEST_VALUE + LONGEST_NAME + 64;
+
+/// The longest message to one of so many ranks.
+pub fn to_guest(size: u32) -> usize {
+    (size as usize).saturating_mul(LONGEST_VALUE + 8).saturating_add(LONGEST_NAME + 64)
+}
+
+/// Who comes, or who is there, as it says itself when it proves that it has the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    pub job: String,
+    pub size: u32,
+    pub who: Who,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A rank of the job. A process that was started again has another `life`.
+    Rank { rank: NodeId, life: u64 },
+    /// Somebody with the key who wants to know something.
+    Visitor,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// What a rank gives to an exchange; whether it waits for what the others give.
+    Give { name: String, waits: bool, value: Vec<u8> },
+    /// Wants to know what has been given.
+    Ask { name: String },
+    /// Wants to know what has been given, and whatever changes.
+    Watch { name: String },
+    /// Is there.
+    Here,
+    /// May stay.
+    Welcome,
+    /// May not stay; whether it may try again.
+    Refused { again: bool, sentence: String },
+    /// What has been given to an exchange, by rank.
+    Book { name: String, values: Vec<Option<Vec<u8>>> },
+    /// What a rank has given anew.
+    Changed { name: String, rank: NodeId, value: Vec<u8> },
+}
+
+impl Hello {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (kind, rank, life) = match self.who {
+            Who::Rank { rank, life } => (1, rank, life),
+            Who::Visitor => (0, 0, 0),
+        };
+        let mut out = vec![kind];
+        out.extend(rank.to_le_bytes());
+        out.extend(life.to_le_bytes());
+        out.extend(self.size.to_le_bytes());
+        put(&mut out, self.job.as_bytes());
+        out
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut rest = Rest(bytes);
+        let kind = rest.byte()?;
+        let (rank, life) = (rest.u32()?, u64::from_le_bytes(rest.array()?));
+        let who = match kind {
+            0 => Who::Visitor,
+            1 => Who::Rank { rank, life },
+            _ => return None,
+        };
+        let (size, job) = (rest.u32()?, rest.text()?);
+        rest.0.is_empty().then_some(Self { job, size, who })
+    }
+}
+
+impl Message {
+    /// With its length before it.
+    pub fn to_frame(&self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        match self {
+            Self::Give { name, waits, value } => {
+                out.extend([0, u8::from(*waits)]);
+                put(&mut out, name.as_bytes());
+                put(&mut out, value);
+            }
+            Self::Ask { name } => {
+                out.push(1);
+                put(&mut out, name.as_bytes());
+            }
+            Self::Watch { name } => {
+                out.push(2);
+                put(&mut out, name.as_bytes());
+            }
+            Self::Here => out.push(3),
+            Self::Welcome => out.push(4),
+            Self::Refused { again, sentence } => {
+                out.extend([5, u8::from(*again)]);
+                put(&mut out, sentence.as_bytes());
+            }
+            Self::Book { name, values } => {
+                out.push(6);
+                put(&mut out, name.as_bytes());
+                out.extend((values.len() as u32).to_le_bytes());
+                for value in values {
+                    out.push(u8::from(value.is_some()));
+                    put(&mut out, value.as_deref().unwrap_or_default());
+                }
+            }
+            Self::Changed { name, rank, value } => {
+                out.push(7);
+                out.extend(rank.to_le_bytes());
+                put(&mut out, name.as_bytes());
+                put(&mut out, value);
+            }
+        }
+        let length = (out.len() - 4) as u32;
+        out[..4].copy_from_slice(&length.to_le_bytes());
+        out
+    }
+
+    /// `None` if these bytes, which follow a length, are no message.
+    pub fn from_body(body: &[u8]) -> Option<Self> {
+        let mut rest = Rest(body);
+        let message = match rest.byte()? {
+            0 => {
+                let waits = rest.flag()?;
+                Self::Give { waits, name: rest.name()?, value: rest.value()? }
+            }
+            1 => Self::Ask { name: rest.name()? },
+            2 => Self::Watch { name: rest.name()? },
+            3 => Self::Here,
+            4 => Self::Welcome,
+            5 => Self::Refused { again: rest.flag()?, sentence: rest.text()? },
+            6 => {
+                let (name, count) = (rest.name()?, rest.u32()?);
+                // Each takes five bytes at least, so a count cannot ask for more memory than came.
+                if count as usize > rest.0.len() / 5 {
+                    return None;
+                }
+                let values = (0..count).map(|_| {
+                    let is_there = rest.flag()?;
+                    rest.value().map(|value| is_there.then_some(value))
+                });
+                Self::Book { name, values: values.collect::<Option<_>>()? }
+            }
+            7 => {
+                let rank = rest.u32()?;
+                Self::Changed { rank, name: rest.name()?, value: rest.value()? }
+            }
+            _ => return None,
+        };
+        rest.0.is_empty().then_some(message)
+    }
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend((bytes.len() as u32).to_le_bytes());
+    out.extend(bytes);
+}
+
+/// What has not been read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.byte()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn value(&mut self) -> Option<Vec<u8>> {
+        let length = self.u32()? as usize;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        (length <= LONGEST_VALUE).then(|| bytes.to_vec())
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.value()?).ok()
+    }
+
+    fn name(&mut self) -> Option<String> {
+        self.text().filter(|name| name.len() <= LONGEST_NAME)
+    }
+}
+
+/// Reads messages off a connection. Memory is taken as bytes come, not as somebody says they will.
+#[derive(Debug)]
+pub struct Frames {
+    stream: TcpStream,
+    longest: usize,
+    /// Bytes that have come.
+    came: Vec<u8>,
+}
+
+impl Frames {
+    pub fn new(stream: TcpStream, longest: usize) -> Self {
+        Self { stream, longest, came: vec![] }
+    }
+
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub fn say(&mut self, message: &Message) -> io::Result<()> {
+        self.stream.write_all(&message.to_frame())
+    }
+
+    pub fn set_longest(&mut self, longest: usize) {
+        self.longest = longest;
+    }
+
+    /// The next message; `None` if it does not come within this time.
+    pub fn next(&mut self, within: Duration) -> io::Result<Option<Message>> {
+        let until = Instant::now() + within;
+        loop {
+            if let Some(message) = self.complete()? {
+                return Ok(Some(message));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            let mut piece = [0; 16 << 10];
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.came.extend_from_slice(&piece[..read]),
+                Err(error) if is_time_over(&error) => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A message that has come as a whole.
+    fn complete(&mut self) -> io::Result<Option<Message>> {
+        let Some((length, rest)) = self.came.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        let garbled = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        if length > self.longest {
+            return Err(garbled("a message is longer than any may be"));
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let message = Message::from_body(body).ok_or_else(|| garbled("this is no message"))?;
+        self.came.drain(..4 + length);
+        Ok(Some(message))
+    }
+}
+
+fn is_time_over(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// A connection of which everything must be over by some time, however slowly bytes drip.
+#[derive(Debug)]
+pub struct Hurried<'a> {
+    pub stream: &'a TcpStream,
+    pub until: Instant,
+}
+
+impl Hurried<'_> {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        let outcome = self.stream.read(into);
+        outcome.map_err(|it| if is_time_over(&it) { io::ErrorKind::TimedOut.into() } else { it })
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(any::<u8>(), 0..20)
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let name = || "[a-z ]{0,8}";
+        prop_oneof![
+            (name(), any::<bool>(), value()).prop_map(|(name, waits, value)| Message::Give {
+                name,
+                waits,
+                value
+            }),
+            name().prop_map(|name| Message::Ask { name }),
+            name().prop_map(|name| Message::Watch { name }),
+            Just(Message::Here),
+            Just(Message::Welcome),
+            (any::<bool>(), name())
+                .prop_map(|(again, sentence)| Message::Refused { again, sentence }),
+            (name(), prop::collection::vec(prop::option::of(value()), 0..5))
+                .prop_map(|(name, values)| Message::Book { name, values }),
+            (name(), any::<u32>(), value()).prop_map(|(name, rank, value)| Message::Changed {
+                name,
+                rank,
+                value
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_understood(message in message()) {
+            let frame = message.to_frame();
+            prop_assert_eq!(Message::from_body(&frame[4..]), Some(message.clone()));
+            for cut in 4..frame.len() {
+                prop_assert_ne!(Message::from_body(&frame[4..cut]), Some(message.clone()));
+            }
+        }
+
+        #[test]
+        fn garbage_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = (Message::from_body(&bytes), Hello::from_bytes(&bytes));
+        }
+
+        #[test]
+        fn a_hello_is_understood(
+            job in "[a-z 0-9.]{0,40}", size in any::<u32>(),
+            rank in prop::option::of((any::<u32>(), any::<u64>()))
+        ) {
+            let who = rank.map_or(Who::Visitor, |(rank, life)| Who::Rank { rank, life });
+            let hello = Hello { job, size, who };
+            prop_assert_eq!(Hello::from_bytes(&hello.to_bytes()), Some(hello));
+        }
+
+        #[test]
+        fn messages_come_out_as_they_went_in_however_they_were_cut(
+            messages in prop::collection::vec(message(), 1..6), cuts in prop::collection::vec(1usize..30, 1..8)
+        ) {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut frames = Frames::new(listener.accept().unwrap().0, 4096);
+            let bytes: Vec<u8> = messages.iter().flat_map(Message::to_frame).collect();
+            let (mut at, mut got) = (0, vec![]);
+            for cut in cuts.iter().cycle() {
+                if at == bytes.len() {
+                    break;
+                }
+                let end = bytes.len().min(at + cut);
+                writer.write_all(&bytes[at..end]).unwrap();
+                at = end;
+                if cut % 2 == 0 {
+                    got.extend(frames.next(Duration::from_micros(1)).unwrap());
+                }
+            }
+            while got.len() < messages.len() {
+                got.extend(frames.next(Duration::from_secs(60)).unwrap());
+            }
+            prop_assert_eq!(got, messages);
+            drop(writer);
+            prop_assert!(frames.next(Duration::from_secs(60)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_message_that_says_it_is_huge_is_refused_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut frames = Frames::new(listener.accept().unwrap().0, TO_HOST);
+        writer.write_all(&u32::MAX.to_le_bytes()).unwrap();
+        let error = frames.next(Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().contains("longer than any may be"));
+    }
+}
