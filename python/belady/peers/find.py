@@ -68,7 +68,7 @@ def named(peers: object) -> str | list[str] | None:
     if peers is True:
         return "auto"
     if isinstance(peers, os.PathLike):
-        return os.path.abspath(os.fspath(peers))
+        return os.path.abspath(os.fsdecode(peers))
     if isinstance(peers, str) and peers:
         return peers
     if isinstance(peers, list | tuple) and peers and all(isinstance(it, str) for it in peers):

@@ -6,6 +6,7 @@ agent, which is there before any process of the job and outlives them.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,10 +24,8 @@ class TorchStore(Store):
 
     def __init__(self, store: Any, rank: int, size: int, place: str, host: str | None) -> None:
         super().__init__(rank, size)
-        from torch.distributed import PrefixStore
-
         self.place = place
-        self._store = PrefixStore("belady", store)
+        self._store = prefixed("belady", store)
         self._host = host
 
     def set(self, key: str, value: bytes) -> None:
@@ -42,6 +41,12 @@ class TorchStore(Store):
 
     def reached_by(self) -> str | None:
         return self._host
+
+
+def prefixed(prefix: str, store: Any) -> Any:
+    """A part of a store that only who knows the prefix uses."""
+    distributed: Any = sys.modules["torch.distributed"]
+    return distributed.PrefixStore(prefix, store)
 
 
 def of_process_group(environment: Mapping[str, str] = os.environ) -> TorchStore | None:
@@ -61,13 +66,13 @@ def of_agent(rank: int, size: int, environment: Mapping[str, str] = os.environ) 
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     try:
-        from torch.distributed import PrefixStore, TCPStore
+        distributed: Any = importlib.import_module("torch.distributed")
     except ImportError:  # torchrun of another environment
         return None
     host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
-    store = TCPStore(host, port, size, is_master=False, timeout=_CONNECT)
+    store = distributed.TCPStore(host, port, size, is_master=False, timeout=_CONNECT)
     # The agent keeps its store when it starts all processes again.
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     run = environment.get("TORCHELASTIC_RUN_ID", "")
-    own = PrefixStore(f"{run}/{attempt}", store)
+    own = prefixed(f"{run}/{attempt}", store)
     return TorchStore(own, rank, size, f"torchrun's store at {host}:{port}", host)
