@@ -28,6 +28,36 @@ struct Inner {
 
 #[pymethods]
 impl Cluster {
+    #[staticmethod]
+    #[pyo3(signature = (meeting, *, key=None, bind=None, tls=None, timeout=300.0))]
+    fn join(
+        py: Python<'_>,
+        meeting: &Bound<'_, PyAny>,
+        key: Option<String>,
+        bind: Option<String>,
+        tls: Option<(String, String, String)>,
+        timeout: f64,
+    ) -> PyResult<Self> {
+        let _ = (key, bind, tls);
+        let meeting = Arc::new(PythonMeeting::new(meeting, seconds("timeout", timeout)?)?);
+        let shared: Arc<dyn Meet> = meeting.clone();
+        let joined = py.detach(|| -> Result<peer::Cluster, MeetError> {
+            let other = |e: &dyn std::fmt::Display| MeetError::Other(e.to_string());
+            let text = shared.broadcast("key", peer::key::Key::random().map_err(|e| other(&e))?.to_text().as_bytes())?;
+            let key = peer::key::Key::from_text(&String::from_utf8_lossy(&text)).map_err(|e| other(&e))?;
+            let config = peer::tcp::TcpConfig::new(shared.world(), key, shared.interface().unwrap_or_else(peer::meet::interface::usual));
+            let transport = peer::tcp::TcpTransport::start(config).map_err(|e| other(&e))?;
+            let all = shared.exchange("addresses", &transport.address().to_bytes())?;
+            for (rank, address) in (0..).zip(all) {
+                transport.set_address(rank, peer::tcp::Address::from_bytes(&address).unwrap());
+            }
+            Ok(peer::Cluster::new(shared, transport))
+        });
+        let joined = joined.map_err(|error| meeting.raised().unwrap_or_else(|| BeladyError::new_err(error.to_string())))?;
+        let cluster = Unhurried::new(Arc::new(joined));
+        Ok(Self(Home::new(Inner { cluster, python: Some(meeting) })))
+    }
+
     #[getter]
     fn rank(&self) -> PyResult<u32> {
         Ok(self.world()?.rank)
