@@ -196,7 +196,8 @@ impl Engine {
             source: job.source.clone(),
             peers: gathering.map(|gathering| {
                 let outbox = job.staging.0 / OUTBOX;
-                gathering.peers(sizes.len(), outbox, self.config.peer_patience)
+                let in_step = job.policy.moves_samples();
+                gathering.peers(sizes.len(), outbox, self.config.peer_patience, in_step)
             }),
             sizes,
             brain: Brain::new(rank, recorder),

@@ -30,8 +30,9 @@ const LONGEST_PAUSE: u32 = 64;
 /// Guests that cannot go for the moment are passed over up to so many at a time.
 const MOST_BUSY: usize = 8;
 
-/// What rounding takes of a tier wavers by about this part, with which samples it holds.
-const WAVERING: f64 = 0.001;
+/// What rounding takes of a tier wavers with which samples it holds: hardly ever by more than so many
+/// standard deviations.
+const WAVERING: f64 = 6.0;
 
 #[derive(Debug)]
 pub struct Cache {
@@ -247,14 +248,20 @@ impl Cache {
     /// What each tier can hold of samples of these sizes, by their own bytes: tiers round up. Nodes
     /// count on each other's room, so it is rather too little.
     pub fn usable(&self, sizes: &Sizes) -> Vec<u64> {
+        let samples = f64::from(sizes.len().max(1));
+        let mean = (sizes.total().0 as f64 / samples).max(1.0);
         let usable = |shelf: &Shelf| {
-            let status = shelf.tier.status();
-            let all = |size: &dyn Fn(u64) -> u64| -> u64 {
-                (0..sizes.len()).map(|sample| size(sizes.get(sample))).sum()
+            let lost = |sample| {
+                let size = sizes.get(sample);
+                (shelf.tier.footprint(size) - size) as f64
             };
-            let (own, taken) = (all(&|size| size), all(&|size| shelf.tier.footprint(size)));
-            let share = own as f64 / taken.max(1) as f64;
-            (status.capacity.0 as f64 * share * (1.0 - WAVERING)) as u64
+            let all = 0..sizes.len();
+            let rounding = all.clone().map(lost).sum::<f64>() / samples;
+            let variance =
+                all.map(|sample| (lost(sample) - rounding).powi(2)).sum::<f64>() / samples;
+            let capacity = shelf.tier.status().capacity.0 as f64;
+            let held = capacity / (mean + rounding);
+            (held * mean - WAVERING * (held * variance).sqrt() - mean).max(0.0) as u64
         };
         self.shelves.iter().map(usable).collect()
     }

@@ -88,6 +88,13 @@ impl PolicyKind {
         }
     }
 
+    /// Whether nodes put samples into each other's tiers, in logical time: then what one epoch leaves
+    /// for the next is in place when all nodes are done with it, and a step may end on one node
+    /// when all have loaded it.
+    pub fn moves_samples(&self) -> bool {
+        matches!(self, Self::Belady)
+    }
+
     /// The policy of that name with its default options.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().chain(Self::ON_REQUEST).find(|kind| kind.name() == name)

@@ -40,7 +40,8 @@ use crate::metrics::{Metrics, PeerEvent};
 use crate::parcel::{Parcel, SOURCE};
 use crate::run::Run;
 
-/// What a job knows of the other nodes.
+/// What a job knows of the other nodes. None of its locks is taken while another one is held, but for
+/// `outgoing` within `notices`.
 #[derive(Debug)]
 pub struct Peers {
     pub cluster: Arc<Cluster>,
@@ -48,6 +49,8 @@ pub struct Peers {
     pub me: NodeId,
     pub nodes: u32,
     limits: PeerPatience,
+    /// Nodes put samples into each other's tiers, in step.
+    in_step: bool,
     started: Instant,
     talk: Mutex<Talk>,
     /// By node.
@@ -190,7 +193,8 @@ impl Peers {
     /// Whether something that an epoch uses may still be on its way.
     fn may_come(&self, epoch: u32) -> bool {
         let talk = lock(&self.talk);
-        talk.ledger.may_come(epoch, |node| node == self.me || talk.health.is_up(node))
+        self.in_step
+            && talk.ledger.may_come(epoch, |node| node == self.me || talk.health.is_up(node))
     }
 
     /// Something was heard of a peer; whether it was down before.

@@ -43,6 +43,14 @@ impl Notices {
         self.herald.has_news(peer) || !self.released[peer as usize].is_empty()
     }
 
+    /// Whether somebody who is there has not heard all.
+    pub fn are_due(&self, is_up: impl Fn(NodeId) -> bool) -> bool {
+        let nodes = 0..self.busy.len() as NodeId;
+        nodes
+            .filter(|&node| is_up(node))
+            .any(|node| self.busy[node as usize] || self.has_news(node))
+    }
+
     fn next(&mut self, peer: NodeId) -> Option<Notice> {
         let news = self.herald.next(peer);
         if news.is_some() {
@@ -106,10 +114,10 @@ pub fn all(run: &Arc<Run>) {
 fn tell(run: &Arc<Run>, peer: NodeId) {
     let Some(peers) = &run.peers else { return };
     loop {
-        let mut notices = lock(&peers.notices);
         // Who is down is told when it is heard of again.
-        let notice =
-            if run.is_stopping() || !peers.is_up(peer) { None } else { notices.next(peer) };
+        let may = !run.is_stopping() && peers.is_up(peer);
+        let mut notices = lock(&peers.notices);
+        let notice = if may { notices.next(peer) } else { None };
         let Some(notice) = notice else {
             notices.busy[peer as usize] = false;
             return;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, lock};
+use belady_peer::NodeId;
 
 use super::notify;
 use crate::keep;
@@ -29,7 +30,7 @@ pub fn starved(run: &Run, parcel: &Parcel) -> Duration {
 
 /// Some batch is loaded: tells others how many are, from the first on.
 pub fn loaded(run: &Arc<Run>) {
-    if run.peers.is_none() {
+    if run.peers.as_ref().is_none_or(|peers| !peers.in_step) {
         return;
     }
     let in_order = lock(&run.in_order);
@@ -43,7 +44,7 @@ pub fn loaded(run: &Arc<Run>) {
 
 /// Whether a batch that is loaded may end: all who are there have loaded theirs of that step.
 pub fn may_end(run: &Run, parcel: &Parcel) -> bool {
-    let Some(peers) = &run.peers else { return true };
+    let Some(peers) = run.peers.as_ref().filter(|peers| peers.in_step) else { return true };
     let starved = starved(run, parcel);
     let talk = &mut *lock(&peers.talk);
     let had_given_up = talk.pace.has_given_up();
@@ -64,8 +65,12 @@ pub fn let_others_finish(run: &Run) {
     let until = peers.deadline();
     let epochs = run.epochs_begun();
     let behind = || {
-        let talk = lock(&peers.talk);
-        talk.ledger.may_come(epochs, |node| node != peers.me && talk.health.is_up(node))
+        let up: Vec<bool> =
+            (0..peers.nodes).map(|node| node != peers.me && peers.is_up(node)).collect();
+        let is_up = |node: NodeId| up[node as usize];
+        // They wait for us as we wait for them.
+        let is_behind = lock(&peers.talk).ledger.may_come(epochs, is_up);
+        is_behind || lock(&peers.notices).are_due(is_up)
     };
     while behind() && Instant::now() < until {
         std::thread::sleep(LEAVING);

@@ -64,8 +64,9 @@ impl Gathering {
         (0..tiers).map(least).collect()
     }
 
-    /// `outbox`: bytes that may wait for others to take them.
-    pub fn peers(self, samples: u32, outbox: u64, limits: PeerPatience) -> Peers {
+    /// `outbox`: bytes that may wait for others to take them. `in_step`: nodes put samples into each
+    /// other's tiers.
+    pub fn peers(self, samples: u32, outbox: u64, limits: PeerPatience, in_step: bool) -> Peers {
         let world = self.cluster.world();
         let nodes = world.size;
         let bits = |one: &Introduction| Bits::from_words(samples, &one.warm);
@@ -75,6 +76,7 @@ impl Gathering {
             me: world.rank,
             nodes,
             limits,
+            in_step,
             started: Instant::now(),
             talk: Mutex::new(Talk {
                 health: Health::new(nodes),
