@@ -174,7 +174,7 @@ mod tests {
 
     /// What `work` gives on every rank.
     fn on_all<T: Send>(size: u32, work: impl Fn(&dyn Meet) -> T + Sync) -> Vec<T> {
-        let hall = Hall::new(size, Duration::from_secs(60));
+        let hall = Hall::new(size, Duration::from_mins(1));
         on_ranks(&hall, 0..size, work)
     }
 
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_rank_0_that_was_started_again_takes_the_seed_that_the_others_use() {
-        let hall = Hall::new(3, Duration::from_secs(60));
+        let hall = Hall::new(3, Duration::from_mins(1));
         let seed = |meet: &dyn Meet| common_seed(meet, None).unwrap();
         let first = on_ranks(&hall, 0..3, seed);
         assert_eq!(on_ranks(&hall, [0], seed), first[..1]);

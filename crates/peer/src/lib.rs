@@ -8,12 +8,15 @@
 //! Who holds what is computed by the policy, not asked. So a peer that does not have a sample, is
 //! slow or is gone is never an error here: it means that the sample is read elsewhere.
 
-pub mod agree;
+mod agree;
 pub mod auth;
 mod cluster;
 pub mod conformance;
 pub mod desk;
 mod error;
+pub mod faulty;
+mod handout;
+mod join;
 pub mod key;
 pub mod meet;
 pub mod memory;
@@ -21,11 +24,14 @@ pub mod protocol;
 pub mod tcp;
 pub mod transport;
 
+pub use agree::{agree, common_seed};
 pub use belady_control::policy::{NodeId, TierId};
 pub use belady_data::SampleId;
 pub use cluster::Cluster;
 pub use desk::{Channel, Desk, Serve, Serving};
 pub use error::PeerError;
+pub use handout::{HandoutError, open_together};
+pub use join::{ADDRESSES, JoinError, JoinOptions, join};
 pub use key::Key;
 pub use meet::{Meet, MeetError, World};
 pub use transport::{

@@ -54,7 +54,7 @@ pub fn meet(directory: &Path, options: Options) -> Result<Arc<dyn Meet>, MeetErr
     let key = key_of_job(&path, &job.name, key)?;
     let address = listen.unwrap_or_else(interface::usual);
     let name = format!("{address} (which {} says)", path.display());
-    let mut host = Host::listen(&[(address, 0).into()], name, key.clone(), job)?;
+    let mut host = Host::listen(&[(address, 0).into()], &name, key.clone(), job)?;
     // Everywhere is no place to come to.
     let reached = if address.is_unspecified() { interface::usual() } else { address };
     let place = Place::Point { host: reached.to_string(), port: host.address().port() };
@@ -111,7 +111,7 @@ fn make_private(directory: &Path) -> Result<(), MeetError> {
 }
 
 fn is_ours_alone(metadata: &Metadata) -> bool {
-    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o077 == 0
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode().trailing_zeros() >= 6
 }
 
 fn read(path: &Path) -> io::Result<(Place, Key)> {

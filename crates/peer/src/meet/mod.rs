@@ -11,6 +11,7 @@
 
 pub mod environment;
 pub mod file;
+mod find;
 mod hall;
 pub mod interface;
 pub mod keys;
@@ -19,6 +20,7 @@ mod nodelist;
 mod place;
 pub mod point;
 
+pub use find::{Wishes, find};
 pub use hall::Hall;
 pub use place::{Place, port_of};
 
@@ -88,10 +90,10 @@ fn ranks(missing: &[NodeId]) -> String {
     /// More are counted, not named.
     const NAMED: usize = 16;
     let numbers = missing.iter().take(NAMED).map(ToString::to_string);
-    let mut numbers = numbers.collect::<Vec<String>>().join(", ");
-    if missing.len() > NAMED {
-        numbers += &format!(" and {} more", missing.len() - NAMED);
-    }
+    let numbers = numbers.collect::<Vec<String>>().join(", ");
     let word = if missing.len() == 1 { "rank" } else { "ranks" };
-    format!("{word} {numbers}")
+    match missing.len().checked_sub(NAMED) {
+        Some(more @ 1..) => format!("{word} {numbers} and {more} more"),
+        _ => format!("{word} {numbers}"),
+    }
 }

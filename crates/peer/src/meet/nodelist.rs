@@ -52,7 +52,9 @@ fn expand_entry(entry: &str) -> Option<Vec<String>> {
     if rest.contains(char::is_whitespace) {
         return None;
     }
-    names.iter_mut().for_each(|name| name.push_str(rest));
+    for name in &mut names {
+        name.push_str(rest);
+    }
     Some(names)
 }
 
@@ -122,7 +124,7 @@ mod tests {
                         let width = padded(from).len();
                         numbers.extend((from..=to).map(|number| format!("{number:0width$}")));
                     }
-                    text += &format!("{name}[{}]", written.join(","));
+                    text = format!("{text}{name}[{}]", written.join(","));
                     let mut longer = vec![];
                     for host in &hosts {
                         for number in &numbers {

@@ -25,7 +25,7 @@ use crate::auth::Role;
 
 /// Time to prove oneself.
 const KNOCK: Duration = Duration::from_secs(5);
-/// How long a new visitor waits for an old one to be through.
+/// A visitor is sent away no earlier, when there are too many: who has the key needs less.
 const WAIT: Duration = Duration::from_millis(500);
 /// Pause after an error that will not go away at once, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -67,7 +67,8 @@ struct Inside {
 
 #[derive(Debug, Default)]
 struct Guests {
-    visitors: VecDeque<Weak<OwnedFd>>,
+    /// The oldest first.
+    visitors: VecDeque<(Instant, Weak<OwnedFd>)>,
     /// Connections of each rank that are served.
     serving: Vec<usize>,
     threads: Vec<JoinHandle<()>>,
@@ -179,7 +180,7 @@ impl Inside {
         }
         self.make_room();
         let mut guests = lock(&self.guests);
-        guests.visitors.push_back(Arc::downgrade(&socket));
+        guests.visitors.push_back((Instant::now(), Arc::downgrade(&socket)));
         guests.threads.retain(|thread| !thread.is_finished());
         let (inside, shared) = (self.clone(), shared.clone());
         let thread = std::thread::Builder::new().name("belady-serve".into()).stack_size(STACK);
@@ -196,14 +197,20 @@ impl Inside {
         }
     }
 
-    /// Waits until there are few visitors, and sends the oldest away if that takes long.
+    /// Waits until there are few visitors, and sends those away that take long.
     fn make_room(&self) {
-        let many = |guests: &mut Guests| guests.visitors.len() >= self.limits.visitors;
-        let waited = self.changed.wait_timeout_while(lock(&self.guests), WAIT, many);
-        let (mut guests, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        while many(&mut guests) {
-            let oldest = guests.visitors.pop_front();
-            oldest.as_ref().and_then(Weak::upgrade).iter().for_each(|socket| hang_up(socket));
+        let mut guests = lock(&self.guests);
+        while guests.visitors.len() >= self.limits.visitors
+            && let Some((since, oldest)) = guests.visitors.pop_front()
+        {
+            let left = WAIT.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                oldest.upgrade().iter().for_each(|socket| hang_up(socket));
+                continue;
+            }
+            guests.visitors.push_front((since, oldest));
+            let waited = self.changed.wait_timeout(guests, left);
+            guests = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -219,7 +226,7 @@ impl Inside {
 
     fn is_through(&self, socket: &Arc<OwnedFd>) {
         let this = Arc::downgrade(socket);
-        lock(&self.guests).visitors.retain(|visitor| !visitor.ptr_eq(&this));
+        lock(&self.guests).visitors.retain(|(_, visitor)| !visitor.ptr_eq(&this));
         self.changed.notify_all();
     }
 

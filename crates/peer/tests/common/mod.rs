@@ -3,6 +3,9 @@
 // Each test file uses some of it.
 #![allow(dead_code)]
 
+pub mod job;
+pub mod proxy;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 

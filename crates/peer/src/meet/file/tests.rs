@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 fn options(rank: u32, limit: Duration) -> Options {
     let listen = Some(Ipv4Addr::LOCALHOST.into());

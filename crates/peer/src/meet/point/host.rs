@@ -54,11 +54,11 @@ impl Host {
     /// Listens at one of these addresses, the first that this machine has.
     pub fn listen(
         addresses: &[SocketAddr],
-        place: String,
+        place: &str,
         key: Key,
         job: Job,
     ) -> Result<Self, MeetError> {
-        let listener = bind(addresses, &place)?;
+        let listener = bind(addresses, place)?;
         let cannot =
             |error: io::Error| MeetError::Other(format!("cannot listen at {place}: {error}"));
         let address = listener.local_addr().map_err(cannot)?;
@@ -69,7 +69,7 @@ impl Host {
             job,
             key,
             hello,
-            place: place.clone(),
+            place: place.to_owned(),
             table: Mutex::new(Table::new(size)),
             given: Condvar::new(),
             strangers: AtomicUsize::new(0),
@@ -166,7 +166,7 @@ impl Shared {
             Who::Visitor => self.inform(stream),
             Who::Rank { rank, life } => match self.objection(&hello, rank) {
                 Some(sentence) => self.refuse(&stream, &from, false, sentence),
-                None => self.host(stream, from, rank, life),
+                None => self.host(&stream, &from, rank, life),
             },
         }
     }
@@ -205,12 +205,12 @@ impl Shared {
     }
 
     /// A rank that stays.
-    fn host(self: &Arc<Self>, stream: TcpStream, from: String, rank: NodeId, life: u64) {
+    fn host(self: &Arc<Self>, stream: &TcpStream, from: &str, rank: NodeId, life: u64) {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
         let Ok(reading) = stream.try_clone() else { return };
-        match self.seat(&stream, &from, rank, life, connection) {
+        match self.seat(stream, from, rank, life, connection) {
             Ok(()) => {}
-            Err(Some(sentence)) => return self.refuse(&stream, &from, true, sentence),
+            Err(Some(sentence)) => return self.refuse(stream, from, true, sentence),
             Err(None) => return,
         }
         self.listen_to(Frames::new(reading, TO_HOST), rank, connection);

@@ -77,7 +77,7 @@ pub fn meet(place: &Place, options: Options) -> Result<Arc<dyn Meet>, MeetError>
     if options.world.rank == 0 {
         let addresses = addresses(place, options.listen)?;
         let (name, key) = (place.to_string(), options.key.clone());
-        return Ok(Arc::new(Host::listen(&addresses, name, key, options.into())?));
+        return Ok(Arc::new(Host::listen(&addresses, &name, key, options.into())?));
     }
     let to = (place.clone(), options.key.clone());
     let ask = Box::new(move || Ok(to.clone()));

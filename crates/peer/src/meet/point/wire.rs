@@ -392,11 +392,11 @@ mod tests {
                 }
             }
             while got.len() < messages.len() {
-                got.extend(frames.next(Duration::from_secs(60)).unwrap());
+                got.extend(frames.next(Duration::from_mins(1)).unwrap());
             }
             prop_assert_eq!(got, messages);
             drop(writer);
-            prop_assert!(frames.next(Duration::from_secs(60)).is_err());
+            prop_assert!(frames.next(Duration::from_mins(1)).is_err());
         }
     }
 
@@ -406,7 +406,7 @@ mod tests {
         let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut frames = Frames::new(listener.accept().unwrap().0, TO_HOST);
         writer.write_all(&u32::MAX.to_le_bytes()).unwrap();
-        let error = frames.next(Duration::from_secs(60)).unwrap_err();
+        let error = frames.next(Duration::from_mins(1)).unwrap_err();
         assert!(error.to_string().contains("longer than any may be"));
     }
 }

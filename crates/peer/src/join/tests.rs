@@ -1,0 +1,153 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::desk::{Channel, Serve, Serving};
+use crate::meet::{Hall, Place, World, point};
+use crate::transport::{Answer, Ask, Notice, Payload, Push, Receive, Reply, Request, Taken};
+
+const LONG: Duration = Duration::from_mins(1);
+
+/// Serves its rank.
+#[derive(Debug)]
+struct Shop(u8);
+
+impl Serve for Shop {
+    fn get(&self, _: NodeId, request: &Request<'_>, _: usize, replies: &mut Vec<Reply>) {
+        let bytes = || Payload::Copied((&[self.0][..]).into());
+        replies.extend(request.asks.iter().map(|_| Reply::Here { bytes: bytes(), digest: 0 }));
+    }
+
+    fn put(&self, _: NodeId, _: &[Push<'_>], _: &mut Vec<Taken>) {}
+
+    fn told(&self, _: NodeId, _: &Notice) {}
+}
+
+struct Node {
+    cluster: Cluster,
+    _shop: Arc<dyn Serve>,
+    _serving: Serving,
+}
+
+impl Node {
+    fn open(cluster: Cluster) -> Self {
+        let shop: Arc<dyn Serve> = Arc::new(Shop(cluster.world().rank as u8));
+        let serving = cluster.transport.desk().open(Channel(0), Arc::downgrade(&shop));
+        Self { cluster, _shop: shop, _serving: serving }
+    }
+
+    fn ask(&self, peer: NodeId) -> Result<u8, PeerError> {
+        struct One([u8; 1]);
+        impl Receive for One {
+            fn slot(&mut self, _: usize) -> &mut [u8] {
+                &mut self.0
+            }
+            fn answered(&mut self, _: usize, _: Answer) {}
+        }
+        let mut one = One([99]);
+        let asks = [Ask { sample: 0, last_use: false }];
+        let request = Request { channel: Channel(0), epoch: 0, asks: &asks };
+        self.cluster.transport.get(peer, &request, Instant::now() + LONG, &mut one)?;
+        Ok(one.0[0])
+    }
+}
+
+fn on_all<T: Send>(size: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || work(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn free() -> Place {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    Place::Point { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() }
+}
+
+fn at(place: &Place, rank: u32, size: u32, key: &Key) -> Arc<dyn Meet> {
+    let (world, job) = (World { rank, size }, "test".to_owned());
+    let options = point::Options { world, job, key: key.clone(), limit: LONG, listen: None };
+    point::meet(place, options).unwrap()
+}
+
+#[test]
+fn ranks_that_met_at_a_point_reach_each_other_on_its_interface() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let nodes = on_all(4, |rank| {
+        Node::open(join(at(&place, rank, 4, &key), JoinOptions::default()).unwrap())
+    });
+    for node in &nodes {
+        for peer in (0..4).filter(|peer| *peer != node.cluster.world().rank) {
+            assert_eq!(u32::from(node.ask(peer).unwrap()), peer);
+        }
+    }
+    let addresses = point::ask(&place, &key, ADDRESSES, LONG).unwrap();
+    for address in addresses {
+        let address = Address::from_bytes(&address.unwrap()).unwrap();
+        assert!(address.tcp.ip().is_loopback(), "no other interface is open");
+    }
+}
+
+#[test]
+fn where_the_meeting_is_private_rank_0_draws_the_key() {
+    let hall = Hall::new(3, LONG);
+    let bind = Some(Bind::Interface("lo".to_owned()));
+    let nodes = on_all(3, |rank| {
+        let options = JoinOptions { bind: bind.clone(), unix: false, ..JoinOptions::default() };
+        Node::open(join(hall.seat(rank), options).unwrap())
+    });
+    assert_eq!((nodes[2].ask(0).unwrap(), nodes[0].ask(1).unwrap()), (0, 1));
+}
+
+#[test]
+fn a_rank_that_comes_back_elsewhere_is_found_there() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let options = JoinOptions { unix: false, ..JoinOptions::default() };
+    let start = |rank| Node::open(join(at(&place, rank, 3, &key), options.clone()).unwrap());
+    let mut nodes = on_all(3, start);
+    drop(nodes.pop());
+    assert!(nodes[1].ask(2).is_err());
+    let back = start(2);
+    assert_eq!(back.ask(1).unwrap(), 1);
+    // Rank 0 has not heard from it, so this is what the meeting point told.
+    while nodes[0].ask(2).is_err() {
+        std::thread::yield_now();
+    }
+    // Rank 0 with its meeting point goes and comes as well.
+    drop(nodes.remove(0));
+    let again = start(0);
+    assert_eq!((again.ask(1).unwrap(), again.ask(2).unwrap()), (1, 2));
+    while nodes[0].ask(0).is_err() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn different_keys_are_told_at_the_meeting() {
+    let hall = Hall::new(3, LONG);
+    let (right, wrong) = (Key::random().unwrap(), Key::random().unwrap());
+    let errors = on_all(3, |rank| {
+        let key = Some(if rank == 1 { wrong.clone() } else { right.clone() });
+        join(hall.seat(rank), JoinOptions { key, ..JoinOptions::default() })
+            .unwrap_err()
+            .to_string()
+    });
+    let sentence = format!(
+        "the ranks disagree: rank 1 has a key marked {}, all others {}",
+        mark(&wrong),
+        mark(&right)
+    );
+    assert_eq!(errors, [&sentence[..]; 3]);
+    assert!(!wrong.to_text().contains(&mark(&wrong)));
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let hall = Hall::new(1, LONG);
+    let bind = Some(Bind::Interface("nonesuch0".to_owned()));
+    let error = join(hall.seat(0), JoinOptions { bind, ..JoinOptions::default() }).unwrap_err();
+    assert!(error.to_string().contains("no interface `nonesuch0`"), "{error}");
+    let bind = Some(Bind::Address("192.0.2.1".parse().unwrap()));
+    let error = join(Hall::new(1, LONG).seat(0), JoinOptions { bind, ..JoinOptions::default() });
+    assert!(error.unwrap_err().to_string().contains("192.0.2.1"));
+}

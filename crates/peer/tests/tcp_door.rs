@@ -1,0 +1,213 @@
+//! Who is let in, and what others are told.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use belady_peer::tcp::{Address, TcpConfig, TcpTransport, Tls};
+use belady_peer::{Key, Notice, PeerError, Transport};
+use common::job::{CHANNEL, Job, LONG, get, get_some};
+use common::{Authority, LOOPBACK, config, nodes};
+
+fn start(config: TcpConfig) -> std::sync::Arc<TcpTransport> {
+    TcpTransport::start(config).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What rank 0 is told by rank 1.
+fn refusal(zero: TcpConfig, one: TcpConfig) -> String {
+    let (zero, one) = (start(zero), start(one));
+    zero.set_address(1, one.address());
+    let (job, _serving) = Job::open(&one);
+    let error = get(&*zero, 1, 1, LONG).1.unwrap_err();
+    one.close();
+    let state = job.state.lock().unwrap();
+    assert_eq!(state.came, 0, "nobody was served");
+    // Where it has reached another rank of its own job, it is who it says.
+    let is_believed = matches!(error, PeerError::Refused { .. }) && !state.heard_of.is_empty();
+    assert_eq!(is_believed, error.to_string().contains("it says that it is rank 2"));
+    error.to_string()
+}
+
+#[test]
+fn another_key_another_job_and_another_size_are_told_in_a_sentence() {
+    let (key, other) = (Key::random().unwrap(), Key::random().unwrap());
+    for unix in [false, true] {
+        let with = |config: TcpConfig| TcpConfig { unix, ..config };
+        let told = refusal(with(config(0, 2, &key)), with(config(1, 2, &other)));
+        assert_eq!(
+            told,
+            "rank 1 refuses: it has another job key: it belongs to another job, or not all ranks \
+             were given the same key"
+        );
+        let told =
+            refusal(with(config(0, 2, &key)), TcpConfig { job: 5, ..with(config(1, 2, &key)) });
+        assert_eq!(
+            told,
+            "rank 1 refuses: it belongs to another job with the same key: give each job a key and a \
+             port of its own"
+        );
+        let told = refusal(with(config(0, 2, &key)), with(config(1, 3, &key)));
+        assert_eq!(
+            told,
+            "rank 1 refuses: it counts 3 ranks and this one 2: start all with the same number"
+        );
+        let told = refusal(with(config(0, 3, &key)), with(config(2, 3, &key)));
+        assert!(told.starts_with("rank 1 refuses: it says that it is rank 2"), "{told}");
+        let told = refusal(with(config(0, 2, &key)), with(config(0, 2, &key)));
+        assert!(told.starts_with("rank 1 refuses: it says that it is rank 0"), "{told}");
+    }
+}
+
+#[test]
+fn another_version_and_another_program_are_told_in_a_sentence() {
+    let answers: [(&[u8], &str); 2] = [
+        (b"belady\r\n\x63\x00", "rank 1 refuses: it speaks version 99 and this is version 1"),
+        (b"HTTP/1.1 400 Bad", "rank 1 refuses: it does not speak as Belady does"),
+    ];
+    for (answer, expected) in answers {
+        let listener = TcpListener::bind((LOOPBACK, 0)).unwrap();
+        let node = start(config(0, 2, &Key::random().unwrap()));
+        let address = Address { tcp: listener.local_addr().unwrap(), unix: None, ..node.address() };
+        node.set_address(1, address);
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 42]).unwrap();
+            stream.write_all(answer).unwrap();
+            let _ = stream.read(&mut [0]);
+        });
+        let told = get(&*node, 1, 1, LONG).1.unwrap_err().to_string();
+        assert!(told.starts_with(expected), "{told}");
+        other.join().unwrap();
+    }
+}
+
+#[test]
+fn garbage_is_not_answered_and_harms_nobody() {
+    let nodes = nodes(2, |config| TcpConfig { unix: false, ..config });
+    let (_job, _serving) = Job::open(&nodes[1]);
+    let garbage: [&[u8]; 5] =
+        [b"", b"GET / HTTP/1.1\r\n\r\n", &[0; 5000], &[255; 5000], b"\x16\x03\x01\x02\x00\x01"];
+    for garbage in garbage {
+        let mut stream = TcpStream::connect(nodes[1].address().tcp).unwrap();
+        let _ = stream.write_all(garbage);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = vec![];
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    // The first words without the key get the first words, and no more.
+    let mut stream = TcpStream::connect(nodes[1].address().tcp).unwrap();
+    stream.write_all(&[&b"belady\r\n\x01\x00"[..], &[7; 32], &[0, 0], &[9; 32]].concat()).unwrap();
+    let mut answer = vec![];
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!((answer.len(), answer.last()), (43, Some(&0)));
+    get_some(&*nodes[0], 1);
+}
+
+#[test]
+fn silent_visitors_do_not_keep_others_out() {
+    let nodes = nodes(2, |config| TcpConfig { unix: false, ..config });
+    let (_job, _serving) = Job::open(&nodes[1]);
+    let visit = |_| TcpStream::connect(nodes[1].address().tcp).unwrap();
+    let _silent: Vec<_> = (0..150).map(visit).collect();
+    get_some(&*nodes[0], 1);
+}
+
+#[test]
+fn a_peer_has_only_so_many_connections() {
+    let nodes = nodes(2, |config| TcpConfig { connections: 40, ..config });
+    let (job, _serving) = Job::open(&nodes[1]);
+    job.set_shut(true);
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..16).map(|_| scope.spawn(|| get_some(&*nodes[0], 1))).collect();
+        job.wait_for(16);
+        let told = get(&*nodes[0], 1, 1, LONG).1.unwrap_err().to_string();
+        assert_eq!(told, "rank 1 refuses: this rank has too many connections with it already");
+        job.set_shut(false);
+        for call in calls {
+            call.join().unwrap();
+        }
+    });
+    get_some(&*nodes[0], 1);
+}
+
+#[test]
+fn on_one_machine_the_unix_socket_is_used_and_tcp_if_there_is_none() {
+    let nodes = nodes(2, |config| config);
+    let (_job, _serving) = Job::open(&nodes[1]);
+    let address = nodes[1].address();
+    let path = address.unix.clone().unwrap();
+    assert!(nodes[0].is_near(1) && path.exists());
+    let node = start(config(0, 2, &Key::random().unwrap()));
+    assert!(!node.is_near(1), "nobody knows where it is");
+
+    let nowhere = (LOOPBACK, 1).into();
+    let newer = |by, address: Address| Address { incarnation: address.incarnation + by, ..address };
+    nodes[0].set_address(1, newer(1, Address { tcp: nowhere, ..address.clone() }));
+    get_some(&*nodes[0], 1);
+    let unix = Some(path.with_file_name("gone"));
+    nodes[0].set_address(1, newer(2, Address { unix: unix.clone(), ..address.clone() }));
+    get_some(&*nodes[0], 1);
+    nodes[0].set_address(1, newer(3, Address { tcp: nowhere, unix, ..address }));
+    let error = get(&*nodes[0], 1, 1, LONG).1.unwrap_err();
+    assert!(matches!(error, PeerError::Unreachable { peer: 1, .. }), "{error}");
+    nodes[1].close();
+    assert!(!path.exists());
+}
+
+#[test]
+fn tls_is_used_by_all_or_none_and_only_with_certificates_that_all_trust() {
+    let key = Key::random().unwrap();
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let with = |rank, tls: Option<Tls>| TcpConfig { unix: false, tls, ..config(rank, 2, &key) };
+    let hint = "see its log, and whether all ranks use TLS or none";
+    let told = refusal(with(0, None), with(1, Some(ours.tls("one"))));
+    assert!(told.ends_with(hint), "{told}");
+    let told = refusal(with(0, Some(ours.tls("zero"))), with(1, None));
+    assert!(told.ends_with(hint), "{told}");
+    let told = refusal(with(0, Some(ours.tls("zero"))), with(1, Some(theirs.tls("one"))));
+    assert!(told.contains("invalid peer certificate"), "{told}");
+    let half = Tls { authority: ours.tls("x").authority, ..theirs.tls("one") };
+    let told = refusal(with(0, Some(half)), with(1, Some(ours.tls("one"))));
+    assert!(told.contains("before it has proved itself"), "{told}");
+    let other = Tls { name: Some("elsewhere.example".into()), ..ours.tls("zero") };
+    let told = refusal(with(0, Some(other)), with(1, Some(ours.tls("one"))));
+    assert!(told.contains("not valid for name"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_used_is_told_before_anything_listens() {
+    let key = Key::random().unwrap();
+    let told = |config| TcpTransport::start(config).map(drop).unwrap_err().to_string();
+    let every = TcpConfig { listen: "0.0.0.0".parse().unwrap(), ..config(0, 1, &key) };
+    assert!(told(every).starts_with("0.0.0.0 is every interface"));
+    let elsewhere = TcpConfig { listen: "192.0.2.1".parse().unwrap(), ..config(0, 1, &key) };
+    assert!(told(elsewhere).starts_with("cannot listen at 192.0.2.1:0"));
+    let node = start(config(0, 1, &key));
+    let taken = TcpConfig { port: node.address().tcp.port(), ..config(0, 1, &key) };
+    assert!(told(taken).contains("a port that is free"));
+    let authority = Authority::new();
+    let tls = authority.tls("node");
+    let missing = Tls { key: "/nowhere/key.pem".into(), ..tls.clone() };
+    let no_key = told(TcpConfig { tls: Some(missing), ..config(0, 1, &key) });
+    assert!(
+        no_key.starts_with("the TLS private key in /nowhere/key.pem cannot be used"),
+        "{no_key}"
+    );
+    let empty = Tls { authority: tls.key.clone(), ..tls };
+    let no_authority = told(TcpConfig { tls: Some(empty), ..config(0, 1, &key) });
+    assert!(no_authority.ends_with("cannot be used: there is none in it"), "{no_authority}");
+}
+
+#[test]
+fn a_rank_of_which_nothing_is_known_is_said_to_be() {
+    let node = start(config(0, 2, &Key::random().unwrap()));
+    let tell = |peer| {
+        let soon = Instant::now() + Duration::from_secs(1);
+        node.tell(peer, CHANNEL, &Notice::EpochDone { epoch: 0 }, soon).unwrap_err().to_string()
+    };
+    assert!(tell(1).starts_with("rank 1 cannot be reached at an address that it has not told yet"));
+    assert!(tell(2).starts_with("rank 2 cannot be reached at any address"));
+}
