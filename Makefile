@@ -1,6 +1,7 @@
 # The commands of this repository; `make help` lists them.
 # A machine needs Rust (with cargo), gcc, Python 3.11 or later with venv, and make. cmake and nasm,
-# which build libjpeg-turbo, are installed on Debian if make is run by root. Nothing else
+# which build libjpeg-turbo, are installed on Debian if make is run by root, and so are Open MPI and
+# libclang for the tests of peers over MPI (without them those are left out). Nothing else
 # is asked for: what makes things faster or stricter (cargo-nextest, cargo-deny, torch) is used
 # where it is found and named where it is not. Only `make fuzz` needs more.
 #
@@ -20,7 +21,7 @@ PICTURE_RUN := scenarios/hdmlp-4.toml --set cluster.source.sharing=aggregate
 SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test tier_shuttle
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites build wheel environment develop demo test test-rust test-python lint bench bench-environment fuzz picture clean
+.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-python lint bench bench-environment fuzz picture clean
 
 # The checkout's own environment, which sees the packages of the shared one.
 VENV := .venv
@@ -58,7 +59,7 @@ demo: build environment ## Train from a slow source, with torch's DataLoader and
 	@printf '\n'
 	$(VENV)/bin/python python/demo --slowfs $(dir $(BELADY))slowfs
 
-test: test-rust test-python ## All tests, of Rust and of Python
+test: test-rust test-mpi test-python ## All tests, of Rust and of Python
 
 # The native module has no tests of its own in Rust: Python's load it.
 RUST_TESTS := --workspace --exclude belady-python
@@ -73,12 +74,32 @@ test-rust: prerequisites ## Units, properties, documentation's examples, explore
 	fi
 	$(CARGO) test $(RUST_TESTS) --doc
 
+MPI_TESTS := --package belady-peer --features mpi
+
+# A machine that has no MPI, and cannot install it, says so and tests everything else.
+test-mpi: prerequisites ## Peers over MPI, in processes of mpirun
+	@if ! scripts/prerequisites.sh mpi; then \
+		echo "so peers over MPI are not tested"; \
+	elif $(CARGO) nextest --version >/dev/null 2>&1; then \
+		echo "$(CARGO) nextest run $(MPI_TESTS) -E 'binary(mpi) | test(mpi::)'" && \
+		$(CARGO) nextest run $(MPI_TESTS) -E 'binary(mpi) | test(mpi::)'; \
+	else \
+		echo "$(CARGO) test $(MPI_TESTS) --lib mpi::" && $(CARGO) test $(MPI_TESTS) --lib mpi:: && \
+		echo "$(CARGO) test $(MPI_TESTS) --test mpi" && $(CARGO) test $(MPI_TESTS) --test mpi; \
+	fi
+
 test-python: develop ## The Python package, with a real torch, JAX and TensorFlow
 	$(PYTEST) python/tests
 
 lint: prerequisites environment ## Format, clippy, mypy, a free-threaded build, and cargo-deny where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@if scripts/prerequisites.sh mpi; then \
+		echo "$(CARGO) clippy $(MPI_TESTS) --all-targets -- -D warnings" && \
+		$(CARGO) clippy $(MPI_TESTS) --all-targets -- -D warnings; \
+	else \
+		echo "so clippy has not seen peers over MPI"; \
+	fi
 	@# For a free-threaded Python, of which this file tells PyO3 what it would ask it.
 	PYO3_CONFIG_FILE=$(CURDIR)/crates/python/free-threaded.txt $(CARGO) check --package belady-python
 	$(VENV)/bin/python -m mypy --strict --package belady

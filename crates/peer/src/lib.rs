@@ -20,6 +20,8 @@ mod join;
 pub mod key;
 pub mod meet;
 pub mod memory;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod protocol;
 pub mod tcp;
 pub mod transport;

@@ -133,7 +133,7 @@ fn pushes(node: &dyn Transport, own: NodeId, peer: NodeId) {
             // One is damaged on its way, and one is for a tier that is not there.
             let digest = digest(bytes) ^ u64::from(sample == first + 6);
             let tier = if sample == first + 9 { 99 } else { (sample % 5) as u8 };
-            Push { sample, tier, digest, bytes }
+            Push { sample, tier, epoch: 0, digest, bytes }
         })
         .collect();
     let outcomes =
@@ -165,8 +165,8 @@ fn notices(node: &dyn Transport, peer: NodeId) {
     let before = heard(&get(node, peer, &[NOTICES]));
     let notices = [
         Notice::EpochDone { epoch: 3 },
-        Notice::Released { samples: vec![] },
-        Notice::Released { samples: (1..=50_000).collect() },
+        Notice::Released { epoch: 0, samples: vec![] },
+        Notice::Released { epoch: 0, samples: (1..=50_000).collect() },
     ];
     for notice in &notices {
         node.tell(peer, CHANNEL, notice, far()).unwrap_or_else(|error| panic!("{error}"));
@@ -180,7 +180,7 @@ fn notices(node: &dyn Transport, peer: NodeId) {
 pub fn nobody_serves(node: &dyn Transport, peer: NodeId) {
     let basket = get(node, peer, &[SMALL, ECHO]);
     assert_eq!(basket.answers, [Answer::NotYet; 2]);
-    let push = Push { sample: PUT, tier: 0, digest: 0, bytes: b"x" };
+    let push = Push { sample: PUT, tier: 0, epoch: 0, digest: 0, bytes: b"x" };
     let outcomes = node.put(peer, CHANNEL, &[push, push], far());
     assert!(outcomes.is_ok_and(|outcomes| outcomes == [Taken::NoRoom; 2]));
     assert!(node.tell(peer, CHANNEL, &Notice::EpochDone { epoch: 0 }, far()).is_ok());

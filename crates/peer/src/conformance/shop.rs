@@ -79,7 +79,8 @@ pub fn taken(push: &Push<'_>) -> Taken {
 pub fn sum(notice: &Notice) -> u64 {
     let numbers: &[u32] = match notice {
         Notice::EpochDone { epoch } => &[*epoch],
-        Notice::Released { samples } => samples,
+        Notice::Released { samples, .. } => samples,
+        Notice::Loaded { steps } => return *steps,
     };
     numbers.iter().map(|&number| u64::from(number)).sum()
 }
@@ -188,8 +189,8 @@ impl Serve for Counter {
         let mut told = lock(&self.told);
         let (count, total) = told.entry(from).or_default();
         *count += match notice {
-            Notice::EpochDone { .. } => 1,
-            Notice::Released { samples } => samples.len() as u64,
+            Notice::EpochDone { .. } | Notice::Loaded { .. } => 1,
+            Notice::Released { samples, .. } => samples.len() as u64,
         };
         *total += sum(notice);
     }

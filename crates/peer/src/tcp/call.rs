@@ -135,7 +135,7 @@ impl Connection {
                 self.writer.push(push);
             }
             let mut pieces = Vec::with_capacity(now.len() + 1);
-            pieces.push(IoSlice::new(self.writer.end(Kind::Put, channel.0, 0)));
+            pieces.push(IoSlice::new(self.writer.end(Kind::Put, channel.0, first.epoch)));
             pieces.extend(now.iter().map(|push| IoSlice::new(push.bytes)));
             write_all(&mut self.reader.stream, &mut pieces)?;
             let head = self.receive(Kind::Taken)?;
@@ -147,13 +147,13 @@ impl Connection {
 
     pub fn tell(&mut self, channel: Channel, notice: &Notice) -> Result<(), TalkError> {
         match notice {
-            Notice::Released { samples } => {
+            Notice::Released { epoch, samples } => {
                 for samples in samples.chunks(frame::NAMES) {
-                    self.tell_one(channel, &Notice::Released { samples: samples.to_vec() })?;
+                    self.tell_one(channel, &Notice::Released { epoch: *epoch, samples: samples.to_vec() })?;
                 }
                 Ok(())
             }
-            Notice::EpochDone { .. } => self.tell_one(channel, notice),
+            Notice::EpochDone { .. } | Notice::Loaded { .. } => self.tell_one(channel, notice),
         }
     }
 
@@ -170,7 +170,9 @@ impl Connection {
 fn in_one_frame(pushes: &[Push<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |push: &&Push<'_>| {
-        let fits = bytes <= PUT_FRAME && bytes + push.bytes.len() <= super::LARGEST_PUSH;
+        let fits = bytes <= PUT_FRAME
+            && bytes + push.bytes.len() <= super::LARGEST_PUSH
+            && push.epoch == pushes[0].epoch;
         bytes += push.bytes.len();
         fits
     };

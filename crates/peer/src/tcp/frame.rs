@@ -165,11 +165,14 @@ impl Writer {
 
     /// A notice, of at most [`NAMES`] samples.
     pub fn notice(&mut self, notice: &Notice) {
-        let numbers: &[u32] = match notice {
-            Notice::EpochDone { epoch } => std::slice::from_ref(epoch),
-            Notice::Released { samples } => samples,
+        let (kind, numbers) = match notice {
+            Notice::EpochDone { epoch } => (0, vec![*epoch]),
+            Notice::Released { epoch, samples } => {
+                (1, [std::slice::from_ref(epoch), samples].concat())
+            }
+            Notice::Loaded { steps } => (2, vec![*steps as u32, (*steps >> 32) as u32]),
         };
-        self.frame.push(matches!(notice, Notice::Released { .. }).into());
+        self.frame.push(kind);
         self.frame.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         self.count = numbers.len() as u32;
     }
@@ -267,14 +270,16 @@ pub fn taken(
 
 pub fn notice(head: &Head, body: &[u8]) -> Result<Notice, FrameError> {
     let (&kind, numbers) = body.split_first().ok_or(FrameError::Entry)?;
-    let released = flag(kind)?;
-    let most = if released { NAMES } else { 1 };
-    head.entries(numbers, 4, most)?;
-    if released {
-        let samples = numbers.chunks_exact(4).map(|number| word(number, 0)).collect();
-        return Ok(Notice::Released { samples });
+    let count = head.entries(numbers, 4, NAMES + 1)?;
+    match (kind, count) {
+        (0, 1) => Ok(Notice::EpochDone { epoch: word(numbers, 0) }),
+        (1, _) => {
+            let samples = numbers.chunks_exact(4).skip(1).map(|number| word(number, 0)).collect();
+            Ok(Notice::Released { epoch: word(numbers, 0), samples })
+        }
+        (2, 2) => Ok(Notice::Loaded { steps: long(numbers, 0) }),
+        _ => Err(FrameError::Entry),
     }
-    Ok(Notice::EpochDone { epoch: word(numbers, 0) })
 }
 
 fn flag(byte: u8) -> Result<bool, FrameError> {
