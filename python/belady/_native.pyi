@@ -58,7 +58,7 @@ def part(
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the `belady` command line; its exit status."""
 
-def meeting_place(environment: dict[str, str]) -> str | None:
+def meeting_place(key: str | None = None) -> str | None:
     """Where what started this process says that ranks can meet; None if it says nothing."""
 
 @final
@@ -71,7 +71,7 @@ class Cluster:
         *,
         key: str | None = None,
         bind: str | None = None,
-        tls: tuple[str, str, str] | None = None,
+        tls: Sequence[str] | None = None,
         timeout: float = 300.0,
     ) -> Cluster:
         """Meets at a place that a library of Python's has, which is private to the job.
@@ -86,10 +86,19 @@ class Cluster:
         *,
         key: str | None = None,
         bind: str | None = None,
-        tls: tuple[str, str, str] | None = None,
+        tls: Sequence[str] | None = None,
         timeout: float = 300.0,
     ) -> Cluster:
         """Meets at "HOST:PORT", by hosts, in a directory, or with "mpi" by MPI."""
+    @staticmethod
+    def found(
+        *,
+        key: str | None = None,
+        bind: str | None = None,
+        tls: Sequence[str] | None = None,
+        timeout: float = 300.0,
+    ) -> Cluster:
+        """Meets where the environment says (`meeting_place`)."""
     @property
     def rank(self) -> int: ...
     @property
@@ -98,6 +107,8 @@ class Cluster:
         """What all ranks gave, by rank."""
     def agree(self, what: str, facts: Sequence[tuple[str, str]]) -> None:
         """Raises if a rank has other facts."""
+    def close(self) -> None:
+        """Leaves the others: nothing is served any more."""
 
 @final
 class Dataset:
@@ -118,18 +129,19 @@ class Dataset:
         `snapshots` is a directory, True for the usual one, False for none. `progress` is
         called now and then with what is being done, how far it is and how far it goes.
         """
+    def hand_out(self, cluster: Cluster, format: str | None = None) -> None:
+        """Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one
+        of the two; `format` is what was asked for."""
     @staticmethod
-    def from_block(
-        block: bytes,
+    def received(
+        cluster: Cluster,
         path: str,
         *,
         format: str | None = None,
         snapshots: str | bool = True,
         throttle: str | None = None,
     ) -> Dataset:
-        """Opens a dataset by what `block` gave in another process."""
-    def block(self) -> bytes:
-        """What another process needs to open it without a look at its storage."""
+        """The dataset that rank 0 has listed. This rank asks nothing of its storage."""
     @staticmethod
     def join(datasets: Sequence[Dataset]) -> Dataset:
         """Several datasets laid end to end: ids of the second follow those of the first."""

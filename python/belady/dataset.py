@@ -204,17 +204,20 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
                 failure, mine = error, f"!{error}".encode()
         else:
             mine = self._fingerprint.encode() if self.is_listed else b""
-        all_ = cluster.exchange("dataset", mine)
+        all_ = cluster.exchange("a dataset", mine)
         if failure is not None:
             raise failure
         if all_[0].startswith(b"!"):
             raise BeladyError(f"rank 0 could not list the dataset: {all_[0][1:].decode()}")
         if b"" not in all_:
             return
-        block = cluster.exchange("list", self.native.block() if cluster.rank == 0 else b"")[0]
-        if not self.is_listed:
-            assert isinstance(self._recipe, dict)
-            self._take(_native.Dataset.from_block(block, **self._recipe))
+        assert isinstance(self._recipe, dict)
+        if cluster.rank == 0:
+            self.native.hand_out(cluster.native, self._recipe["format"])
+        else:
+            received = _native.Dataset.received(cluster.native, **self._recipe)
+            if not self.is_listed:
+                self._take(received)
 
     def __len__(self) -> int:
         return len(self.native)

@@ -105,7 +105,7 @@ class Job:
         if self._cluster is None:
             return
         self._cluster.agree(
-            "job",
+            "a job",
             {
                 "dataset": self.data.fingerprint,
                 "order": self.distr_scheme,

@@ -198,7 +198,7 @@ class DataLoader:
             return None
         run = self._run()
         cluster.agree(
-            "loader",
+            "a loader",
             {
                 "dataset": f"{run.fingerprint} ({len(self._data)} samples)",
                 "order": run.order["kind"],

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use belady_data::SampleId;
 use belady_data::source::{
-    Catalog, Format, Joined, Listed as Found, OpenOptions, Progress, Seen, Snapshots, Source,
-    ThrottleSpec, Throttled, Want, open_for_others, open_listed,
+    Format, Joined, Listed as Found, OpenError, OpenOptions, Progress, Seen, Snapshots, Source,
+    ThrottleSpec, Throttled, Want, open_for_others,
 };
+use belady_peer::{HandoutError, hand_out};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
+use crate::cluster::Cluster;
 use crate::errors::{BeladyError, opening, reading, sample_id, wrong};
 use crate::patience::patiently;
 use crate::process::Home;
@@ -33,7 +35,7 @@ pub struct Listed {
     found: Option<Found>,
 }
 
-#[derive(FromPyObject)]
+#[derive(Debug, FromPyObject)]
 pub enum WhereSnapshots {
     Usual(bool),
     In(PathBuf),
@@ -76,51 +78,54 @@ impl Dataset {
             },
         )?;
         let (source, found) = opened.map_err(|error| opening(&error))?;
-        Ok(Self::new(path, source, throttle, found))
+        Ok(Self::new(path, Arc::from(source), throttle, found))
     }
 
-    /// What another process needs to open the dataset without a look at its storage.
-    fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let found = self.0.found.as_ref().ok_or_else(|| wrong("a joined dataset has no list"))?;
-        let Found { format, is_file, is_local, snapshot } = found;
-        let head = serde_json::json!([format.to_string(), is_file, is_local, snapshot]).to_string();
-        let catalog = self.0.source.catalog().as_bytes();
-        PyBytes::new_with(py, head.len() + 1 + catalog.len(), |block| {
-            let (first, rest) = block.split_at_mut(head.len());
-            first.copy_from_slice(head.as_bytes());
-            rest[0] = b'\n';
-            rest[1..].copy_from_slice(catalog);
-            Ok(())
-        })
+    /// Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one of the two.
+    #[pyo3(signature = (cluster, format=None))]
+    fn hand_out(
+        &self,
+        py: Python<'_>,
+        cluster: &Bound<'_, Cluster>,
+        format: Option<&str>,
+    ) -> PyResult<()> {
+        let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
+        let found = self.0.found.clone().ok_or_else(|| wrong("a joined dataset has no list"))?;
+        let cluster = cluster.get();
+        let (native, listed) = (cluster.native()?, self.0.clone());
+        let handed_out = py.detach(|| {
+            let source = listed.source.get("Dataset").cloned();
+            let source = source.map_err(|error| HandoutError::Broken(error.to_string()))?;
+            let options = OpenOptions { format, ..OpenOptions::default() };
+            hand_out(&native, &listed.path, &options, || Ok((source, found)))
+        });
+        handed_out.map(drop).map_err(|error| handing(cluster, &error))
     }
 
-    /// Opens a dataset by what [`Dataset::block`] gave in another process.
+    /// The dataset that rank 0 has listed. This rank asks nothing of its storage.
     #[staticmethod]
     #[pyo3(
-        signature = (block, path, *, format=None, snapshots=WhereSnapshots::Usual(true), throttle=None),
-        text_signature = "(block, path, *, format=None, snapshots=True, throttle=None)"
+        signature = (cluster, path, *, format=None, snapshots=WhereSnapshots::Usual(true), throttle=None),
+        text_signature = "(cluster, path, *, format=None, snapshots=True, throttle=None)"
     )]
-    fn from_block(
+    fn received(
         py: Python<'_>,
-        block: &[u8],
+        cluster: &Bound<'_, Cluster>,
         path: PathBuf,
         format: Option<&str>,
         snapshots: WhereSnapshots,
         throttle: Option<&str>,
     ) -> PyResult<Self> {
         let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
-        let (found, catalog) = parsed(block).ok_or_else(|| {
-            BeladyError::new_err(format!(
-                "what rank 0 sent is no list of {}; see whether all ranks run the same belady",
-                path.display()
-            ))
-        })?;
-        if format.is_some_and(|format| format != found.format.to_string()) {
-            return Err(wrong(format!("rank 0 has listed {} as {}", path.display(), found.format)));
-        }
-        let options = OpenOptions { snapshots: snapshots.into(), ..OpenOptions::default() };
-        let source = py.detach(|| open_listed(&path, &options, &found, catalog));
-        let source = source.map_err(|error| opening(&error))?;
+        let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
+        let snapshots = snapshots.into();
+        let options = OpenOptions { format, snapshots, ..OpenOptions::default() };
+        let cluster = cluster.get();
+        let native = cluster.native()?;
+        let received = py.detach(|| {
+            hand_out(&native, &path, &options, || Err(OpenError::Missing { path: path.clone() }))
+        });
+        let (source, found) = received.map_err(|error| handing(cluster, &error))?;
         Ok(Self::new(path, source, throttle, found))
     }
 
@@ -220,13 +225,13 @@ impl Dataset {
 impl Dataset {
     fn new(
         path: PathBuf,
-        source: Box<dyn Source>,
+        source: Arc<dyn Source>,
         throttle: Option<ThrottleSpec>,
         found: Found,
     ) -> Self {
         let source: Arc<dyn Source> = match throttle {
             Some(throttle) => Arc::new(Throttled::new(source, throttle, 0)),
-            None => Arc::from(source),
+            None => source,
         };
         let root = if found.is_file { parent(&path) } else { path.clone() };
         let format = found.format.to_string();
@@ -234,13 +239,13 @@ impl Dataset {
     }
 }
 
-/// What [`Dataset::block`] wrote.
-fn parsed(block: &[u8]) -> Option<(Found, Catalog)> {
-    let end = block.iter().position(|&byte| byte == b'\n')?;
-    type Head = (String, bool, bool, Option<String>);
-    let (format, is_file, is_local, snapshot): Head = serde_json::from_slice(&block[..end]).ok()?;
-    let found = Found { format: format.parse().ok()?, is_file, is_local, snapshot };
-    Some((found, Catalog::from_bytes(block[end + 1..].to_vec()).ok()?))
+/// Why a list did not go from rank 0 to the others.
+fn handing(cluster: &Cluster, error: &HandoutError) -> PyErr {
+    match error {
+        HandoutError::Meet(why) => cluster.told(why),
+        HandoutError::Open(why) => opening(why),
+        _ => BeladyError::new_err(error.to_string()),
+    }
 }
 
 impl From<WhereSnapshots> for Snapshots {

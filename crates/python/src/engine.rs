@@ -127,6 +127,12 @@ impl Engine {
             trace,
             ..JobConfig::new(listed.source.get("Dataset")?.clone())
         };
+        if let Some(cluster) = &inner.cluster
+            && peers
+            && orders.get().is_known_to(cluster.get())?
+        {
+            cluster.get().gather(py)?;
+        }
         // Last, since a callback's thread waits for questions from here on.
         let (provider, feed) = orders.get().provide(py)?;
         let provider = if peers { provider } else { Orders::alone(provider) };
@@ -139,7 +145,7 @@ impl Engine {
             started
         });
         let loader = started.map_err(|error| match (&error, &inner.cluster) {
-            (EngineError::Meet(why), Some(cluster)) => cluster.get().raised(why),
+            (EngineError::Meet(why), Some(cluster)) => cluster.get().told(why),
             _ => running(py, &error),
         })?;
         Ok(Loader::new(loader, listed.clone(), orders, feed, writable))

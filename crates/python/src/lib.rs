@@ -51,7 +51,7 @@ mod _native {
     #[pymodule_export]
     use super::chain::{Chain, part};
     #[pymodule_export]
-    use super::cluster::Cluster;
+    use super::cluster::{Cluster, meeting_place};
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]

@@ -12,16 +12,17 @@ instead of waiting for ever.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from .. import _native, arguments
 from ..distributed import World, in_worker, world as found_world
-from ..errors import BeladyError
-from .find import Place, find, named
+from .find import find, named
 
 __all__ = ["Cluster", "cluster", "of_loader"]
 
@@ -56,14 +57,16 @@ class Cluster:
 
     def exchange(self, what: str, mine: bytes) -> list[bytes]:
         """What all ranks gave, by rank. All of them call this, in the same order."""
+        return self.native.exchange(self._name(what), mine)
+
+    def _name(self, what: str) -> str:
         self._exchanges += 1
-        return self.native.exchange(f"{what} {self._exchanges}", mine)
+        return f"the making of {what}, number {self._exchanges}"
 
     def agree(self, what: str, facts: dict[str, Any]) -> None:
         """Raises if a rank has other facts; the sentence says which, and where."""
-        self._exchanges += 1
         shown = {name: _shown(value) for name, value in facts.items()}
-        self.native.agree(f"{what} {self._exchanges}", list(shown.items()))
+        self.native.agree(self._name(what), list(shown.items()))
 
     def common(self, what: str, drawn: int) -> int:
         """What rank 0 has drawn."""
@@ -91,7 +94,7 @@ def cluster(
     *,
     key: str | os.PathLike[str] | None = None,
     bind: str | None = None,
-    tls: tuple[str, str, str] | None = None,
+    tls: Sequence[str] | None = None,
     timeout: float = TIMEOUT,
     rank: int | None = None,
     world_size: int | None = None,
@@ -105,8 +108,10 @@ def cluster(
     - `key`: the job's key as text of 64 hexadecimal digits, or the path of a file with it that only
       you can read; without it BELADY_KEY is taken. Not needed where the meeting place is itself only
       for the job (torch, MPI, jax, a directory of yours).
-    - `bind`: address or network interface that others reach this process by.
-    - `tls`: paths of certificate, private key and the authority's certificate (PEM).
+    - `bind`: address or network interface that others reach this process by; without it
+      BELADY_BIND is taken, else the one by which the meeting place is reached.
+    - `tls`: paths of certificate, private key and the authority's certificate (PEM), and the name
+      that all certificates bear if they do not bear addresses.
     - `timeout`: seconds that ranks wait for each other.
     - `rank`, `world_size`: if they are not to be asked of torch.distributed or the environment.
 
@@ -120,16 +125,14 @@ def cluster(
     )
     options = {
         "key": None if key is None else arguments.path(key, "key"),
-        "bind": None if bind is None else str(bind),
-        "tls": tls,
+        "bind": bind or os.environ.get("BELADY_BIND") or None,
+        "tls": None if tls is None else [arguments.path(path, "tls") for path in tls],
         "timeout": arguments.seconds(timeout, "timeout", zero=False),
     }
-    return _cluster(peers, found_world(rank, world_size), rank is not None, options)
+    return _cluster(peers, found_world(rank, world_size), options)
 
 
-def _cluster(
-    peers: object, world: World, given: bool, options: dict[str, Any]
-) -> Cluster | None:
+def _cluster(peers: object, world: World, options: dict[str, Any]) -> Cluster | None:
     global _joined
     wanted = named(peers)
     if wanted is None or world.size == 1 or in_worker():
@@ -138,9 +141,9 @@ def _cluster(
         if _joined is not None:
             if _joined.pid != os.getpid():
                 return None  # a forked child
-            _refuse_another(_joined, wanted, world)
+            _refuse_another(_joined, wanted)
             return _joined
-        place = find(wanted, world, given)
+        place = find(wanted, world, options["key"])
         if place is None:
             _tell_alone(world)
             return None
@@ -150,8 +153,9 @@ def _cluster(
         return _joined
 
 
-def _refuse_another(joined: Cluster, wanted: object, world: World) -> None:
-    if wanted != "auto" and str(wanted) != joined.place and str(wanted) not in joined.place:
+def _refuse_another(joined: Cluster, wanted: str | list[str]) -> None:
+    shown = wanted if isinstance(wanted, str) else ", ".join(wanted)
+    if shown not in ("auto", joined.place):
         raise ValueError(
             f"this process has met its peers at {joined.place} already, and a process meets them "
             f"once; leave peers={wanted!r} out"
@@ -176,11 +180,11 @@ def of_loader(given: dict[str, Any], world: World) -> Cluster | None:
         raise ValueError("key is for peers; leave it out where peers is None")
     options = {
         "key": None if given["key"] is None else arguments.path(given["key"], "key"),
-        "bind": None,
+        "bind": os.environ.get("BELADY_BIND") or None,
         "tls": None,
         "timeout": TIMEOUT,
     }
-    found = _cluster(given["peers"], world, given["rank"] is not None, options)
+    found = _cluster(given["peers"], world, options)
     return found if found is not None and found.includes(world) else None
 
 
@@ -193,7 +197,14 @@ def common_seed(cluster: Cluster | None, world: World, drawn: int) -> int:
             f"{world.size} processes have to agree on a seed and have not met; pass seed, or see "
             "docs/distributed.md for how they meet"
         )
-    return cluster.common("seed", drawn)
+    return cluster.common("a seed", drawn)
+
+
+@atexit.register
+def _leave() -> None:
+    """Before the interpreter ends, and after all pipelines have: peers by MPI leave together."""
+    if _joined is not None and _joined.pid == os.getpid():
+        _joined.native.close()
 
 
 def _shown(value: Any) -> str:

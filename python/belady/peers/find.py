@@ -48,6 +48,16 @@ class PythonPlace(Place):
         return _native.Cluster.join(self._meeting, **options)
 
 
+class FoundPlace(Place):
+    """One that the environment says."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def join(self, **options: Any) -> _native.Cluster:
+        return _native.Cluster.found(**options)
+
+
 class NativePlace(Place):
     """A host and a port, hosts, a directory, or MPI."""
 
@@ -82,19 +92,19 @@ def named(peers: object) -> str | list[str] | None:
 def find(
     wanted: str | list[str],
     world: World,
-    given: bool,
+    key: str | None,
     environment: Mapping[str, str] = os.environ,
 ) -> Place | None:
-    """The place for this rank; `given`: rank and world size were named by the user."""
+    """The place for this rank, if there is one for a rank with this place in the world."""
     if wanted != "auto":
         return NativePlace(wanted, world)
     meeting = None if environment.get("BELADY_MEET") else _library(world, environment)
     if meeting is not None and (meeting.rank, meeting.size) == (world.rank, world.size):
         return PythonPlace(meeting)
-    if given and from_launcher(environment) != (world.rank, world.size):
+    if from_launcher(environment) != (world.rank, world.size):
         return None  # ranks of the user's own, of which nobody else knows
-    place = _native.meeting_place(dict(environment))
-    return None if place is None else NativePlace(place, world)
+    name = _native.meeting_place(key)
+    return None if name is None else FoundPlace(name)
 
 
 def _library(world: World, environment: Mapping[str, str]) -> Meeting | None:

@@ -37,6 +37,7 @@ pub mod webdataset;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
@@ -81,6 +82,24 @@ pub trait Source: Send + Sync + fmt::Debug {
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
+    fn catalog(&self) -> &Catalog {
+        (**self).catalog()
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        (**self).read(wants)
+    }
+
+    fn together(&self) -> usize {
+        (**self).together()
+    }
+
+    fn operations(&self) -> Operations {
+        (**self).operations()
+    }
+}
+
+impl<S: Source + ?Sized> Source for Arc<S> {
     fn catalog(&self) -> &Catalog {
         (**self).catalog()
     }

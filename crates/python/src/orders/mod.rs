@@ -6,18 +6,20 @@ use std::sync::Arc;
 
 use belady_control::sampler::mt19937::Mt19937;
 use belady_control::sampler::orders::{
-    FirstBatches, Lists, LoaderOrders, MixtureOrders, MixturePart, RankOrders, RankShare, Replacement, StartAt,
-    WeightedOrders,
+    FirstBatches, Lists, LoaderOrders, MixtureOrders, MixturePart, RankOrders, RankShare,
+    Replacement, StartAt, WeightedOrders,
 };
 use belady_control::sampler::torch::{Draws, RandomSampler};
 use belady_control::sampler::{
     EpochList, Order, OrderError, Orders as Provider, SamplerError, Scheme, StreamConfig,
 };
+use belady_peer::World;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::cluster::Cluster;
 use crate::errors::{no_type, ordering, positive, wrong};
 use callback::{Callback, Shape};
 
@@ -286,6 +288,12 @@ impl Orders {
                 (Arc::new(StartAt { orders, epoch, batch }), feed)
             }
         })
+    }
+
+    /// Whether it is known what each rank of a cluster reads.
+    pub fn is_known_to(&self, cluster: &Cluster) -> PyResult<bool> {
+        let World { rank, size } = cluster.native()?.world();
+        Ok(self.place() == Some((rank, size)))
     }
 
     /// The same for a job that has no peers.
