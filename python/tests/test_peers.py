@@ -12,7 +12,7 @@ import pytest
 
 import belady
 from belady.distributed import World
-from belady.peers import find
+from belady.peers.find import named
 from conftest import make_photos
 from starting import PROLOGUE, free_port, mpirun, started, torchrun
 
@@ -51,7 +51,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 data = belady.open(os.environ["DATA"])
 loader = belady.DataLoader(data, batch_size=4, shuffle=True, seed=3, epochs=4,
-                           cache=os.environ["CACHE"], staging="1MiB")
+                           cache=os.environ["CACHE"], staging="80KB")
 assert loader.engine.cluster is belady.cluster()
 seen = read(loader, 4, dist.barrier)
 write(loader, seen)
@@ -119,7 +119,7 @@ UNINITIALISED = (
     + """
 data = belady.open(os.environ["DATA"])
 loader = belady.DataLoader(data, batch_size=5, shuffle=True, seed=None, epochs=3,
-                           cache="ram:300KB", staging="1MiB")
+                           cache="ram:300KB", staging="80KB")
 cluster = belady.cluster()
 together = lambda: cluster.exchange("step", b"")
 seen = read(loader, 3, together)
@@ -159,7 +159,7 @@ import signal
 data = belady.open(os.environ["DATA"])
 belady.cluster(timeout=float(os.environ.get("TIMEOUT", "120")))
 loader = belady.DataLoader(data, batch_size=4, shuffle=True, seed=1, epochs=5,
-                           cache="ram:300KB", staging="1MiB")
+                           cache="ram:300KB", staging="80KB")
 steps = 0
 def together():
     global steps
@@ -313,7 +313,7 @@ from belady import _native
 rank = int(os.environ["RANK"])
 listed = []
 class Watched:
-    join, from_block = _native.Dataset.join, _native.Dataset.from_block
+    join, received = _native.Dataset.join, _native.Dataset.received
     @staticmethod
     def open(*arguments, **named):
         listed.append(rank)
@@ -401,7 +401,7 @@ dist.init_process_group("gloo")
 ranks = dist.get_world_size()
 data = belady.open(os.environ["DATA"])
 loader = belady.DataLoader(data, batch_size=12 // ranks, shuffle=True, seed=2, epochs=4,
-                           cache=os.environ["CACHE"], staging="1MiB")
+                           cache=os.environ["CACHE"], staging="80KB")
 state = os.environ["STATE"]
 if os.path.exists(state):
     loader.load_state_dict(json.load(open(state)))
@@ -443,13 +443,13 @@ def test_a_job_of_four_goes_on_with_fewer_and_finds_its_caches(
 
 
 def test_what_peers_may_be() -> None:
-    assert find.named("auto") == find.named(True) == "auto"
-    assert find.named(None) is None and find.named(False) is None
-    assert find.named(("a", "b")) == ["a", "b"]
-    assert find.named(Path("/tmp/here")) == "/tmp/here"
+    assert named("auto") == named(True) == "auto"
+    assert named(None) is None and named(False) is None
+    assert named(("a", "b")) == ["a", "b"]
+    assert named(Path("/tmp/here")) == "/tmp/here"
     for wrong in (7, "", [], ["a", 1]):
         with pytest.raises(TypeError, match="peers has to be"):
-            find.named(wrong)
+            named(wrong)
 
 
 def test_alone_there_are_no_peers(data: belady.Dataset) -> None:
