@@ -413,7 +413,7 @@ class Chain:
     def output(self) -> tuple[str | None, tuple[int, ...] | None]:
         """Dtype and shape of what comes out; None if that depends on the sample."""
     def run(self, data: Any, seed: int, epoch: int, sample: int) -> Array:
-        """Transforms a sample: anything with a buffer. Lets other threads run."""
+        """Transforms a sample: the bytes of anything with a buffer. Lets other threads run."""
     def run_array(
         self,
         data: Any,
@@ -480,6 +480,8 @@ class Array:
     def address(self) -> int:
         """Of the first byte, to be compared with what `on_block` was told."""
     def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Array:
+        """One of the first axis, on the same memory."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __dlpack__(
         self,

@@ -73,8 +73,8 @@ class DataLoader:
       the dataset does not know.
     - `device`: of torch ("cuda", "cuda:1") or of JAX (a device or a sharding). Batches are moved
       there from pinned memory, ahead of use; pixels travel as bytes and are normalised there.
-      `memory_format`: "channels_last" for tensors on a device of torch. `decode="gpu"`: JPEG files
-      are decoded by the GPU too.
+      `memory_format`: "channels_last" for images that become floats on a device of torch.
+      `decode="gpu"`: JPEG files are decoded by the GPU too.
     - `num_threads`: threads that decode or transform; "auto" is one a core.
     - `cache`, `retries`, `read_timeout`, `metrics`: as for `belady.Engine`, which is made; or
       `engine`, one that is there. Without either the cache is a quarter of the free memory, at

@@ -208,7 +208,7 @@ impl Engine {
             bad_samples: job.bad_samples,
         }));
         self.jobs.add(&run);
-        let counter = run.peers.as_ref().map(|peers| peers.open(&run));
+        let counter = run.peers.as_ref().map(|peers| peers.open(&run)).transpose()?;
         let waker = producer.waker();
         let planner = Planner::new(run.clone(), epochs, producer, ring_config, job.begin);
         let planner = std::thread::Builder::new()

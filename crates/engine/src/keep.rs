@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use belady_control::policy::Evict;
 use belady_data::sync::{Arc, lock};
 use belady_data::tier::Put;
 
@@ -53,7 +54,11 @@ pub fn look_again(run: &Arc<Run>) {
 fn let_go(run: &Run, parcel: &Parcel) {
     let used_up = parcel.items.iter().filter(|item| item.last_use && item.from != SOURCE);
     let used_up = used_up.map(|item| (item.sample, item.from));
-    let told = parcel.evictions.iter().map(|evict| (evict.sample, evict.tier));
+    let epoch = parcel.block.step().epoch;
+    let may_go = |evict: &&Evict| {
+        run.peers.as_ref().is_none_or(|peers| peers.may_go(evict.tier, evict.sample, epoch))
+    };
+    let told = parcel.evictions.iter().filter(may_go).map(|evict| (evict.sample, evict.tier));
     for (sample, tier) in used_up.chain(told) {
         // It may be on its way there still.
         run.flights.cancel(sample, tier, parcel.sequence - 1);
@@ -149,7 +154,9 @@ fn kept(parcel: &Arc<Parcel>, index: u32, put: Put) {
     parcel.run.metrics.put(tier, put);
     if let Some(peers) = &parcel.run.peers {
         match put {
-            Put::Stored | Put::Present => peers.claim(tier, item.sample, parcel.block.step().epoch),
+            Put::Stored | Put::Present => {
+                peers.was_put(tier, item.sample, parcel.block.step().epoch);
+            }
             // Room that another node has not freed yet, perhaps.
             Put::Full => give::keep_later(parcel, index, tier),
             Put::Refused => {}

@@ -9,7 +9,9 @@
 //!    the consumer may write to its slots.
 //! 4. It is published.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use belady_control::policy::{Evict, NodeId, TierId};
 use belady_data::SampleId;
@@ -180,6 +182,9 @@ pub struct Parcel {
     pub gifts: Vec<Gift>,
     /// Place in the sequence of the job's batches, from 1.
     pub sequence: u64,
+    planned: Instant,
+    /// When all of it was there.
+    loaded: OnceLock<Instant>,
     loading: AtomicU32,
     keeping: AtomicU32,
     extra: Mutex<Extra>,
@@ -203,6 +208,8 @@ impl Parcel {
             evictions,
             gifts,
             sequence,
+            planned: Instant::now(),
+            loaded: OnceLock::new(),
             loading,
             keeping: AtomicU32::new(0),
             extra: Mutex::default(),
@@ -280,7 +287,16 @@ impl Parcel {
 
     /// So many items are there; whether these were the last.
     pub fn loaded(&self, items: u32) -> bool {
-        items > 0 && self.loading.fetch_sub(items, Ordering::AcqRel) == items
+        let all = items > 0 && self.loading.fetch_sub(items, Ordering::AcqRel) == items;
+        if all {
+            self.loaded.get_or_init(Instant::now);
+        }
+        all
+    }
+
+    /// Since when it is what it is: loaded, or on its way.
+    pub fn since(&self) -> Duration {
+        self.loaded.get().unwrap_or(&self.planned).elapsed()
     }
 
     pub fn is_loaded(&self) -> bool {

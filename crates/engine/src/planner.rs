@@ -22,6 +22,7 @@ use crate::EngineError;
 use crate::epochs::Epochs;
 use crate::load;
 use crate::parcel::{Gift, Item, NOWHERE, Parcel, SOURCE};
+use crate::peers::pace;
 use crate::prefetch;
 use crate::run::Run;
 
@@ -107,6 +108,9 @@ impl Planner {
                 return Err(EngineError::EmptyEpochs { epochs: empty });
             }
             let mut begun = false;
+            if epoch > self.begin.epoch {
+                pace::wait_to_begin(&self.run);
+            }
             for iteration in 0..order.iterations() {
                 if (Step { epoch, iteration }) < self.begin {
                     begun = begun || self.begin(epoch, iteration)?;

@@ -448,6 +448,51 @@ fn whoever_waits_is_told_when_it_is_closed() {
     });
 }
 
+/// Breaks the threads that put batches together, which no sample is to blame for.
+#[derive(Debug)]
+struct Defective(Trick);
+
+impl Transform for Defective {
+    fn output(&self) -> &Output {
+        let thread = std::thread::current();
+        assert!(!thread.name().unwrap_or_default().starts_with("belady-xform"), "on purpose");
+        self.0.output()
+    }
+
+    fn run_into(
+        &self,
+        sample: &[u8],
+        draw: Draw,
+        scratch: &mut Scratch,
+        into: &mut [u8],
+    ) -> Result<(), TransformError> {
+        self.0.run_into(sample, draw, scratch, into)
+    }
+
+    fn run(
+        &self,
+        sample: &[u8],
+        draw: Draw,
+        scratch: &mut Scratch,
+    ) -> Result<Array, TransformError> {
+        self.0.run(sample, draw, scratch)
+    }
+}
+
+#[test]
+fn nobody_waits_for_what_a_thread_that_is_gone_has_left() {
+    quiet_panics();
+    let (_engine, loader) = start(Synthetic::of_sizes(vec![50; 40], 1), 4, 1);
+    let transform: Option<Arc<dyn Transform>> = Some(Arc::new(Defective(Trick::fixed())));
+    let config = TransformConfig { threads: 1, ..plain(vec![Field { part: None, transform }]) };
+    let stage = Transformed::new(loader, config).unwrap();
+    assert!(matches!(next(&stage), Err(EngineError::Defect)));
+    for _ in 0..2 {
+        let again = stage.next_batch_timeout(Duration::from_secs(2));
+        assert!(matches!(again, Err(EngineError::Stopped)), "{again:?}");
+    }
+}
+
 #[test]
 fn several_consumers_get_each_batch_once() {
     let config = job(Synthetic::of_sizes(vec![100; 500], 1), 3, 2);

@@ -1,16 +1,17 @@
 //! Numbers in memory, with a shape.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
 use belady_engine::{Block, Rows};
 use belady_transform::{self as transform, Dtype};
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::buffer::{self, Shown};
 use crate::dlpack::{self, Request, Tensor};
 use crate::process::Home;
 
@@ -102,11 +103,6 @@ impl Array {
         let shape = self.shape.iter().map(|&extent| extent as usize).collect();
         Self::of_own(&Own::new(transform::Array { dtype: self.dtype, shape, bytes }))
     }
-
-    /// Whether the first axis may be said to run fastest.
-    fn is_columns(&self) -> bool {
-        self.shape.iter().filter(|&&extent| extent > 1).count() <= 1
-    }
 }
 
 #[pymethods]
@@ -137,41 +133,38 @@ impl Array {
         first.map(|&extent| extent as usize)
     }
 
+    /// One of the first axis, on the same memory.
+    fn __getitem__(&self, index: isize) -> PyResult<Self> {
+        let (Some((&rows, shape)), Some((&stride, strides))) =
+            (self.shape.split_first(), self.strides.split_first())
+        else {
+            return Err(PyTypeError::new_err("a number has no rows"));
+        };
+        let at = if index < 0 { index + rows } else { index };
+        if !(0..rows).contains(&at) {
+            return Err(PyIndexError::new_err(format!("there is no row {index} among {rows}")));
+        }
+        Ok(Self {
+            dtype: self.dtype,
+            shape: shape.into(),
+            strides: strides.into(),
+            bytes: stride as usize,
+            // SAFETY: within the array, whose owner the row keeps too.
+            start: unsafe { self.start.offset(at * stride) },
+            owner: self.owner.clone(),
+        })
+    }
+
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let this = slf.get();
-        let asked = |what: c_int| flags & what == what;
-        if view.is_null() {
-            return Err(PyBufferError::new_err("there is no view to fill in"));
-        }
-        if asked(ffi::PyBUF_F_CONTIGUOUS) && !this.is_columns() {
-            return Err(PyBufferError::new_err("the last axis of this array runs fastest"));
-        }
-        let shape = if asked(ffi::PyBUF_ND) { this.shape.as_ptr() } else { std::ptr::null() };
-        let strides =
-            if asked(ffi::PyBUF_STRIDES) { this.strides.as_ptr() } else { std::ptr::null() };
-        let format = format(this.dtype).as_ptr();
-        let format = if asked(ffi::PyBUF_FORMAT) { format } else { std::ptr::null() };
-        // SAFETY: the view is Python's to be filled in. It takes a reference to the object,
-        // which keeps the memory, the shape and the strides.
-        unsafe {
-            (*view).buf = this.start.cast::<c_void>();
-            (*view).len = this.bytes.cast_signed();
-            (*view).itemsize = this.dtype.size().cast_signed();
-            (*view).readonly = 0;
-            (*view).ndim =
-                if shape.is_null() { 1 } else { this.shape.len().cast_signed() as c_int };
-            (*view).format = format.cast_mut();
-            (*view).shape = shape.cast_mut();
-            (*view).strides = strides.cast_mut();
-            (*view).suboffsets = std::ptr::null_mut();
-            (*view).internal = std::ptr::null_mut();
-            (*view).obj = slf.clone().into_any().into_ptr();
-        }
-        Ok(())
+        let Self { dtype, shape, strides, start, .. } = slf.get();
+        let (start, size, format) = (start.cast_const(), dtype.size(), format(*dtype));
+        let shown = Shown { start, shape, strides, size, format, writable: true };
+        // SAFETY: passed on from Python; the array holds on to all of it.
+        unsafe { buffer::fill_array(slf.as_any(), &shown, view, flags) }
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]

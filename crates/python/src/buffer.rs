@@ -1,6 +1,6 @@
 //! The buffer protocol: memory that Python reads without a copy.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -28,4 +28,90 @@ pub unsafe fn fill(
     let filled =
         unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start, length, readonly, flags) };
     if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}
+
+/// An array in memory, as a view describes it.
+#[derive(Debug)]
+pub struct Shown<'a> {
+    pub start: *const u8,
+    pub shape: &'a [ffi::Py_ssize_t],
+    /// In bytes.
+    pub strides: &'a [ffi::Py_ssize_t],
+    /// Bytes of a number.
+    pub size: usize,
+    /// A number as the module `struct` calls it.
+    pub format: &'static CStr,
+    pub writable: bool,
+}
+
+impl Shown<'_> {
+    /// Whether numbers follow each other without gaps, the last axis fastest.
+    fn is_contiguous(&self) -> bool {
+        let mut next = self.size.cast_signed();
+        self.shape.iter().zip(self.strides).rev().all(|(&extent, &stride)| {
+            let fits = extent <= 1 || stride == next;
+            next *= extent;
+            fits
+        })
+    }
+
+    /// Whether that may be said of the first axis as well.
+    fn is_columns(&self) -> bool {
+        self.is_contiguous() && self.shape.iter().filter(|&&extent| extent > 1).count() <= 1
+    }
+}
+
+/// Fills in a view of an array, kept valid by `owner`.
+///
+/// # Safety
+/// `view` is what Python handed to `__getbuffer__` of `owner`, which holds on to the memory, the
+/// shape and the strides.
+pub unsafe fn fill_array(
+    owner: &Bound<'_, PyAny>,
+    array: &Shown<'_>,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let asked = |what: c_int| flags & what == what;
+    if view.is_null() {
+        return Err(PyBufferError::new_err("there is no view to fill in"));
+    }
+    if asked(ffi::PyBUF_WRITABLE) && !array.writable {
+        return Err(PyBufferError::new_err("this batch may only be read"));
+    }
+    let needs_contiguous = !asked(ffi::PyBUF_STRIDES)
+        || asked(ffi::PyBUF_C_CONTIGUOUS)
+        || asked(ffi::PyBUF_ANY_CONTIGUOUS);
+    if needs_contiguous && !array.is_contiguous() {
+        return Err(PyBufferError::new_err(
+            "samples lie with gaps between them; ask for a buffer with strides",
+        ));
+    }
+    if asked(ffi::PyBUF_F_CONTIGUOUS) && !array.is_columns() {
+        return Err(PyBufferError::new_err("the last axis of this array runs fastest"));
+    }
+    // A number without extents has neither.
+    let if_asked = |what: c_int, extents: &[ffi::Py_ssize_t]| {
+        let shown = asked(what) && !extents.is_empty();
+        if shown { extents.as_ptr().cast_mut() } else { std::ptr::null_mut() }
+    };
+    let format = if asked(ffi::PyBUF_FORMAT) { array.format.as_ptr() } else { std::ptr::null() };
+    let size = array.size.cast_signed();
+    // SAFETY: the view is Python's to be filled in. It takes a reference to the owner, which keeps
+    // the memory, the shape and the strides.
+    unsafe {
+        (*view).buf = array.start.cast_mut().cast::<c_void>();
+        (*view).len = array.shape.iter().product::<ffi::Py_ssize_t>() * size;
+        (*view).itemsize = size;
+        (*view).readonly = c_int::from(!array.writable);
+        (*view).ndim =
+            if asked(ffi::PyBUF_ND) { array.shape.len().cast_signed() as c_int } else { 1 };
+        (*view).format = format.cast_mut();
+        (*view).shape = if_asked(ffi::PyBUF_ND, array.shape);
+        (*view).strides = if_asked(ffi::PyBUF_STRIDES, array.strides);
+        (*view).suboffsets = std::ptr::null_mut();
+        (*view).internal = std::ptr::null_mut();
+        (*view).obj = owner.clone().into_ptr();
+    }
+    Ok(())
 }

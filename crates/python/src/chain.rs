@@ -7,7 +7,7 @@ use std::sync::Arc;
 use belady_engine::{Parts, Value};
 use belady_transform::{self as transform, Draw, Dtype, Output, Scratch, Step, TransformError};
 use pyo3::IntoPyObjectExt;
-use pyo3::buffer::{PyBuffer, PyUntypedBuffer};
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -49,7 +49,7 @@ impl Chain {
         Ok((output.dtype.map(dtype_name), shape))
     }
 
-    /// Transforms a sample: anything with a buffer. Lets other threads run.
+    /// Transforms a sample: the bytes of anything with a buffer. Lets other threads run.
     fn run(
         &self,
         py: Python<'_>,
@@ -58,7 +58,7 @@ impl Chain {
         epoch: u32,
         sample: u32,
     ) -> PyResult<Array> {
-        let buffer = PyBuffer::<u8>::get(data)?;
+        let buffer = PyUntypedBuffer::get(data)?;
         let bytes = contiguous(&buffer)?;
         let draw = Draw { seed, epoch, sample };
         let made = py.detach(|| with_scratch(|scratch| self.0.run(bytes, draw, scratch)))?;
@@ -114,7 +114,7 @@ pub fn part<'py>(
     epoch: u32,
     sample: u32,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let buffer = PyBuffer::<u8>::get(data)?;
+    let buffer = PyUntypedBuffer::get(data)?;
     let bytes = contiguous(&buffer)?;
     let field = crate::transformer::field(Some(name), chain.map(Bound::as_unbound));
     let draw = Draw { seed, epoch, sample };
@@ -133,7 +133,7 @@ fn array_of(data: &Bound<'_, PyAny>, dtype: &str, shape: Vec<usize>) -> PyResult
     let dtype = Dtype::ALL.into_iter().find(|known| known.name() == dtype);
     let dtype = dtype.ok_or_else(|| wrong("arrays of this dtype cannot be transformed"))?;
     let buffer = PyUntypedBuffer::get(data)?;
-    let bytes = untyped(&buffer)?.to_vec();
+    let bytes = contiguous(&buffer)?.to_vec();
     let expected = shape.iter().try_fold(dtype.size(), |all, &extent| all.checked_mul(extent));
     if expected != Some(bytes.len()) {
         return Err(wrong(format!("{} bytes are no {dtype} of the shape {shape:?}", bytes.len())));
@@ -142,11 +142,7 @@ fn array_of(data: &Bound<'_, PyAny>, dtype: &str, shape: Vec<usize>) -> PyResult
 }
 
 /// The bytes of a buffer.
-fn contiguous(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
-    untyped(buffer)
-}
-
-fn untyped(buffer: &PyUntypedBuffer) -> PyResult<&[u8]> {
+fn contiguous(buffer: &PyUntypedBuffer) -> PyResult<&[u8]> {
     if !buffer.is_c_contiguous() {
         return Err(PyBufferError::new_err("the bytes of a sample must lie without gaps"));
     }

@@ -1,12 +1,13 @@
 //! A batch of equally long samples as one array.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::buffer::{self, Shown};
 use crate::dlpack::{self, Request, Tensor};
 use crate::errors::BeladyError;
 use crate::memory::{Lent, Place};
@@ -62,44 +63,16 @@ impl Stacked {
         flags: c_int,
     ) -> PyResult<()> {
         let this = slf.get();
-        let start = this.start()?;
-        let asked = |what: c_int| flags & what == what;
-        if view.is_null() {
-            return Err(PyBufferError::new_err("there is no view to fill in"));
-        }
-        if asked(ffi::PyBUF_WRITABLE) && !this.lent.writable {
-            return Err(PyBufferError::new_err("this batch may only be read"));
-        }
-        let contiguous = this.strides[0] == this.shape[1];
-        let needs_contiguous = !asked(ffi::PyBUF_STRIDES)
-            || asked(ffi::PyBUF_C_CONTIGUOUS)
-            || asked(ffi::PyBUF_ANY_CONTIGUOUS);
-        let needs_columns = asked(ffi::PyBUF_F_CONTIGUOUS) && this.shape[0] > 1;
-        if (needs_contiguous && !contiguous) || needs_columns {
-            return Err(PyBufferError::new_err(
-                "samples lie with gaps between them; ask for a buffer with strides",
-            ));
-        }
-        let shape = if asked(ffi::PyBUF_ND) { this.shape.as_ptr() } else { std::ptr::null() };
-        let strides =
-            if asked(ffi::PyBUF_STRIDES) { this.strides.as_ptr() } else { std::ptr::null() };
-        let format = if asked(ffi::PyBUF_FORMAT) { c"B".as_ptr() } else { std::ptr::null() };
-        // SAFETY: the view is Python's to be filled in. It takes a reference to the object,
-        // which keeps the memory, the shape and the strides.
-        unsafe {
-            (*view).buf = start.cast_mut().cast::<c_void>();
-            (*view).len = this.shape[0] * this.shape[1];
-            (*view).itemsize = 1;
-            (*view).readonly = c_int::from(!this.lent.writable);
-            (*view).ndim = if shape.is_null() { 1 } else { 2 };
-            (*view).format = format.cast_mut();
-            (*view).shape = shape.cast_mut();
-            (*view).strides = strides.cast_mut();
-            (*view).suboffsets = std::ptr::null_mut();
-            (*view).internal = std::ptr::null_mut();
-            (*view).obj = slf.clone().into_any().into_ptr();
-        }
-        Ok(())
+        let shown = Shown {
+            start: this.start()?,
+            shape: &this.shape,
+            strides: &this.strides,
+            size: 1,
+            format: c"B",
+            writable: this.lent.writable,
+        };
+        // SAFETY: passed on from Python; the batch is held, and the shape with it.
+        unsafe { buffer::fill_array(slf.as_any(), &shown, view, flags) }
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]

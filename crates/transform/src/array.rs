@@ -95,6 +95,16 @@ impl Output {
     }
 }
 
+/// Bytes of an array with these extents; `None` if that is more than any memory. Those of 0 do not
+/// make the others smaller, of which strides are made.
+pub(crate) fn bytes_of(mut extents: impl Iterator<Item = usize>, size: usize) -> Option<usize> {
+    let (all, empty) = extents.try_fold((size, false), |(bytes, empty), extent| {
+        Some((bytes.checked_mul(extent.max(1))?, empty || extent == 0))
+    })?;
+    isize::try_from(all).ok()?;
+    Some(if empty { 0 } else { all })
+}
+
 /// A result in memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {

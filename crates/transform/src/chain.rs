@@ -68,7 +68,7 @@ impl Chain {
         let mut flows = vec![start];
         walk(&steps, before, &mut flows)?;
         let output = flows.last().map(Flow::output).unwrap_or_default();
-        let image = image_part(&steps, &flows).map_err(|e| ChainError::whole(e.0))?;
+        let image = image_part(&steps, before, &flows)?;
         Ok(Self { steps, before, reads_samples, flows, output, image })
     }
 
@@ -265,7 +265,7 @@ impl Chain {
             #[cfg(test)]
             Way::StepByStep => {
                 let end = self.steps.len().min(part.end + 1);
-                alone = fold::fold(&self.steps[part.end..end])?;
+                alone = fold::fold(&self.steps[part.end..end]).map_err(|(_, error)| error)?;
                 &alone
             }
         };
@@ -305,7 +305,11 @@ fn walk(steps: &[Step], before: usize, flows: &mut Vec<Flow>) -> Result<(), Chai
     Ok(())
 }
 
-fn image_part(steps: &[Step], flows: &[Flow]) -> Result<Option<ImagePart>, TransformError> {
+fn image_part(
+    steps: &[Step],
+    before: usize,
+    flows: &[Flow],
+) -> Result<Option<ImagePart>, ChainError> {
     let is_image = |flow: &Flow| matches!(flow, Flow::Image(_));
     let Some(first) = flows.iter().position(is_image) else { return Ok(None) };
     let end = first
@@ -313,7 +317,10 @@ fn image_part(steps: &[Step], flows: &[Flow]) -> Result<Option<ImagePart>, Trans
             .iter()
             .take_while(|step| step.works_on_images() && !matches!(step, Step::ToTensor { .. }))
             .count();
-    let folded = fold::fold(&steps[end..])?;
+    let folded = fold::fold(&steps[end..]).map_err(|(at, TransformError(problem))| {
+        let name = steps.get(end + at).map_or("", Step::name);
+        ChainError { index: before + end + at + 1, name, problem }
+    })?;
     Ok(Some(ImagePart { first, end, folded }))
 }
 

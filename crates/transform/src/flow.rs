@@ -24,6 +24,8 @@ pub enum Flow {
 pub struct Image {
     /// Width and height.
     pub size: Option<(u32, u32)>,
+    /// What the shorter side has at most, where no more is known of the size.
+    pub shorter: Option<u32>,
     pub channels: Option<u32>,
     /// No image that is made on the way may have more pixels: a few bytes of a file could
     /// otherwise take all memory.
@@ -101,12 +103,17 @@ impl Image {
         {
             return Err(format!("works on images of uint8, but {dtype} comes in"));
         }
-        let unknown = Self { size: None, channels: None, max_pixels: MAX_PIXELS, origin: "" };
+        let unknown =
+            Self { size: None, shorter: None, channels: None, max_pixels: MAX_PIXELS, origin: "" };
         let Some(shape) = &output.shape else { return Ok(unknown) };
         let extents: Option<Vec<u32>> = shape.iter().map(|&n| u32::try_from(n).ok()).collect();
         match extents.as_deref() {
             Some(&[height, width, channels @ 1..=4]) if height > 0 && width > 0 => {
                 Ok(Self { size: Some((width, height)), channels: Some(channels), ..unknown })
+            }
+            // Grey, as Pillow's images of mode "L" come.
+            Some(&[height, width]) if height > 0 && width > 0 => {
+                Ok(Self { size: Some((width, height)), channels: Some(1), ..unknown })
             }
             _ => Err(format!(
                 "works on images [height, width, channels], but an array of shape {shape:?} \

@@ -7,7 +7,7 @@
 
 mod header;
 
-use crate::array::Dtype;
+use crate::array::{Dtype, bytes_of};
 use crate::error::TransformError;
 use crate::numbers;
 
@@ -34,7 +34,7 @@ impl<'a> Npy<'a> {
         let Header { dtype, swapped, fortran, shape } = header::parse(text).map_err(|problem| {
             TransformError(format!("the header of the .npy file is damaged or foreign: {problem}"))
         })?;
-        let bytes = shape.iter().try_fold(dtype.size(), |bytes, &n| bytes.checked_mul(n));
+        let bytes = bytes_of(shape.iter().copied(), dtype.size());
         let Some(data) = bytes.and_then(|bytes| rest.get(..bytes)) else {
             return Err(TransformError(format!(
                 "the .npy file says that it has the shape {shape:?} of {dtype}, but only {} bytes \

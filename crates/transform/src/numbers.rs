@@ -132,58 +132,30 @@ impl Real for bf16 {
     }
 }
 
+/// Runs a body with a name for a type.
+macro_rules! typed {
+    ($T:ident = $type:ty => $body:expr) => {{
+        type $T = $type;
+        $body
+    }};
+}
+
 /// Runs a body with the Rust type of a dtype.
 macro_rules! with_number {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
-            Dtype::Uint8 => {
-                type $T = u8;
-                $body
-            }
-            Dtype::Int8 => {
-                type $T = i8;
-                $body
-            }
-            Dtype::Int16 => {
-                type $T = i16;
-                $body
-            }
-            Dtype::Uint16 => {
-                type $T = u16;
-                $body
-            }
-            Dtype::Int32 => {
-                type $T = i32;
-                $body
-            }
-            Dtype::Uint32 => {
-                type $T = u32;
-                $body
-            }
-            Dtype::Int64 => {
-                type $T = i64;
-                $body
-            }
-            Dtype::Uint64 => {
-                type $T = u64;
-                $body
-            }
-            Dtype::Float16 => {
-                type $T = f16;
-                $body
-            }
-            Dtype::Bfloat16 => {
-                type $T = bf16;
-                $body
-            }
-            Dtype::Float32 => {
-                type $T = f32;
-                $body
-            }
-            Dtype::Float64 => {
-                type $T = f64;
-                $body
-            }
+            Dtype::Uint8 => typed!($T = u8 => $body),
+            Dtype::Int8 => typed!($T = i8 => $body),
+            Dtype::Int16 => typed!($T = i16 => $body),
+            Dtype::Uint16 => typed!($T = u16 => $body),
+            Dtype::Int32 => typed!($T = i32 => $body),
+            Dtype::Uint32 => typed!($T = u32 => $body),
+            Dtype::Int64 => typed!($T = i64 => $body),
+            Dtype::Uint64 => typed!($T = u64 => $body),
+            Dtype::Float16 => typed!($T = f16 => $body),
+            Dtype::Bfloat16 => typed!($T = bf16 => $body),
+            Dtype::Float32 => typed!($T = f32 => $body),
+            Dtype::Float64 => typed!($T = f64 => $body),
         }
     };
 }
@@ -192,22 +164,10 @@ macro_rules! with_number {
 macro_rules! with_real {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
-            Dtype::Float16 => {
-                type $T = f16;
-                $body
-            }
-            Dtype::Bfloat16 => {
-                type $T = bf16;
-                $body
-            }
-            Dtype::Float32 => {
-                type $T = f32;
-                $body
-            }
-            Dtype::Float64 => {
-                type $T = f64;
-                $body
-            }
+            Dtype::Float16 => typed!($T = f16 => $body),
+            Dtype::Bfloat16 => typed!($T = bf16 => $body),
+            Dtype::Float32 => typed!($T = f32 => $body),
+            Dtype::Float64 => typed!($T = f64 => $body),
             _ => debug_assert!(false, "not floats"),
         }
     };

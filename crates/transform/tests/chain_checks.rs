@@ -95,6 +95,11 @@ fn channels_that_do_not_fit_are_named() {
         "step 3 (Normalize): has 3 means, but the image has 1 channel after \
          Decode(mode=\"GRAY\")",
     );
+    let any = DECODE.replace("RGB", "UNCHANGED");
+    refused(
+        &[&any, TENSOR, NORMALIZE, r#"{"op": "ScaleShift", "scale": [1, 2, 3, 4], "shift": [0]}"#],
+        "step 4 (ScaleShift): numbers for 4 channels do not fit 3; give one, or one a channel",
+    );
     let pad =
         r#"{"op": "Pad", "padding": [1, 1, 1, 1], "fill": [1, 2, 3], "padding_mode": "constant"}"#;
     refused(
@@ -184,6 +189,18 @@ fn shapes_that_cannot_be_are_named() {
         "step 1 (Raw): shape [4294967296, 4294967296] is larger than any memory",
     );
     refused(
+        &[r#"{"op": "Raw", "dtype": "int8", "shape": [0, 4294967296, 4294967296]}"#],
+        "step 1 (Raw): shape [0, 4294967296, 4294967296] is larger than any memory",
+    );
+    refused(
+        &[
+            r#"{"op": "Numpy"}"#,
+            r#"{"op": "Reshape", "shape": [4611686018427387904]}"#,
+            r#"{"op": "ToDtype", "dtype": "float64"}"#,
+        ],
+        "step 3 (ToDtype): shape [4611686018427387904] is larger than any memory",
+    );
+    refused(
         &[
             r#"{"op": "Raw", "dtype": "int8", "shape": [6]}"#,
             r#"{"op": "Reshape", "shape": [4, null]}"#,
@@ -197,6 +214,25 @@ fn shapes_that_cannot_be_are_named() {
         "step 3 (RandomCrop): a crop of 5 x 5 does not fit into an image of 6 x 4 (width x \
          height); give pad_if_needed=True, or put Resize before it",
     );
+    let resize = |max_size: &str| {
+        format!(
+            r#"{{"op": "Resize", "size": [4], "interpolation": "bilinear", "max_size": {max_size}, "antialias": true}}"#
+        )
+    };
+    let flip = r#"{"op": "RandomHorizontalFlip", "p": 0.5}"#;
+    for resize in [resize("null"), resize("9")] {
+        refused(
+            &[DECODE, &resize, flip, random_crop],
+            "step 4 (RandomCrop): a crop of 5 x 5 does not fit into an image whose shorter side \
+             has at most 4; give pad_if_needed=True, or resize to more",
+        );
+    }
+    let fits = |padding: &str, needed: bool| {
+        let crop = random_crop.replace("null", padding).replace("false", &needed.to_string());
+        Chain::new(steps(&[DECODE, &resize("null"), &crop])).is_ok()
+    };
+    assert!(fits("null", true) && fits("[1, 0, 0, 0]", false) && fits("[0, 1, 0, 0]", false));
+    assert!(fits("[0, 0, 1, 1]", false));
     let pad = r#"{"op": "Pad", "padding": [6, 0, 0, 0], "fill": [0], "padding_mode": "reflect"}"#;
     refused(
         &[DECODE, crop, pad],
@@ -219,6 +255,9 @@ fn a_chain_behind_a_function_counts_from_the_first_step() {
         "step 3 (CenterCrop): works on images [height, width, channels], but an array of shape \
          [3, 40, 50] comes in"
     );
+    let grey = Output { dtype: Some(Dtype::Uint8), shape: Some(vec![40, 50]) };
+    let shape = Chain::after(&grey, 2, crop.clone()).unwrap().output().shape.clone();
+    assert_eq!(shape, Some(vec![4, 4, 1]));
     let unknown = Chain::after(&Output::default(), 2, crop).unwrap();
     assert_eq!(unknown.output().shape, None);
     assert_eq!(

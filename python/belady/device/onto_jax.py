@@ -6,6 +6,7 @@ asked for. The end of the chain is compiled once.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import jax
@@ -52,8 +53,16 @@ def _moved(value: Any, device: Any) -> Any:
     if isinstance(value, _native.Array):
         return jax.device_put(arrays.of_numpy(value), device)
     if hasattr(value, "__array__") or isinstance(value, jax.Array):
-        return jax.device_put(np.asarray(value) if not isinstance(value, jax.Array) else value, device)
+        return jax.device_put(value if isinstance(value, jax.Array) else _of_numpy(value), device)
     return value
+
+
+def _of_numpy(value: Any) -> Any:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16:
+        # numpy by itself has none, so torch does not give it to numpy.
+        return value.view(torch.uint16).numpy().view(jnp.bfloat16)
+    return np.asarray(value)
 
 
 def finish(tail: Tail) -> Any:

@@ -156,6 +156,13 @@ def pin_or_unpin(address: int, length: int, here: bool) -> None:
     """Pins memory, from which a GPU then fetches while the processor works; or undoes it."""
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     error = runtime.cudaHostRegister(address, length, 0) if here else runtime.cudaHostUnregister(address)
-    if here and int(error) != 0:
+    if int(error) == 0:
+        return
+    try:
+        # CUDA keeps the error for the next launch of this thread, which would fail by it.
+        torch.zeros(1, device="cuda")
+    except RuntimeError:
+        pass
+    if here:
         # Copies from it are slower, and right all the same.
         warnings.warn(f"{length} bytes could not be pinned: {error}", stacklevel=2)

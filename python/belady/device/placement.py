@@ -100,6 +100,11 @@ def placed(
     if transform is not None and not collates:
         # A function of the user's gets what the chain promises.
         transform, tails = transform.split(split)
+    if format_ is not None and not tails:
+        raise ValueError(
+            "memory_format is for images that become floats on the device: end the transform with "
+            "ToTensor and perhaps Normalize, without a collate_fn"
+        )
     return Placement(found, format_, None, tails), transform
 
 

@@ -104,7 +104,7 @@ class _Segment:
             # So that it does not draw what the steps of another segment draw.
             seed = (draw.seed + self._first * _GOLDEN) % 2**64
             return self.chain.run(arrays.as_bytes(value), seed, draw.epoch, draw.sample)
-        except TypeError as error:
+        except (TypeError, BufferError) as error:
             raise StepError(f"step {self._first} returned {error}") from None
         except (BeladyError, ValueError) as error:
             raise StepError(self._renumbered(str(error))) from None
@@ -127,19 +127,34 @@ def _part(data: Any, name: str, chain: _native.Chain | None, draw: Draw) -> Any:
 class _Function:
     """A function of the user's."""
 
-    def __init__(self, index: int, function: Callable[[Any], Any], *, of_numbers: bool) -> None:
+    def __init__(
+        self, index: int, function: Callable[[Any], Any], of_numbers: bool, of_function: bool
+    ) -> None:
         self._where = f"step {index + 1} ({name_of(function)})"
         self._function = function
         self._of_numbers = of_numbers
-        _refuse_torchvision(self._where, function, of_numbers)
+        self._idle = _does_nothing_to_arrays(function)
+        if self._idle and not of_numbers and not of_function:
+            raise ValueError(self._refusal())
 
     def run(self, value: Any, draw: Draw) -> Any:
         if isinstance(value, _native.Array):
             value = arrays.given(value) if self._of_numbers else arrays.of_numpy(value)
+        if self._idle and type(value).__module__ == "numpy":
+            raise StepError(self._refusal())
         try:
             return self._function(value)
         except Exception as error:
             raise StepError(self._where) from error
+
+    def _refusal(self) -> str:
+        name = type(self._function).__name__
+        ours = hasattr(images, name) or hasattr(numbers, name)
+        what = f"write belady.transforms.{name}" if ours else "put it behind ToTensor"
+        return (
+            f"{self._where}: torchvision's {name} does nothing to arrays, which is what it would get "
+            f"here; {what}"
+        )
 
 
 class _Text:
@@ -172,9 +187,10 @@ def _segments(steps: Sequence[Link]) -> list[_Segment | _Function | _Text | _Byt
             segments.append(_Segment(index, run))
             of_numbers = of_numbers or any(isinstance(step, _MAKE_NUMBERS) for step in run)
         elif isinstance(step, Step):
-            segments.append(_value(index, step, len(steps)))
+            segments.append(_value(index, step, steps))
         else:
-            segments.append(_Function(index, step, of_numbers=of_numbers))
+            of_function = bool(segments) and isinstance(segments[-1], _Function)
+            segments.append(_Function(index, step, of_numbers, of_function))
         index += max(1, len(run))
     return segments
 
@@ -189,24 +205,23 @@ def _native_run(steps: Sequence[Link]) -> list[Step]:
     return run
 
 
-def _value(index: int, step: Step, steps: int) -> _Text | _Bytes:
+def _value(index: int, step: Step, steps: Sequence[Link]) -> _Text | _Bytes:
     name = name_of(step)
     if index > 0:
         raise ValueError(f"step {index + 1} ({name}): it works on the bytes, so put it first")
-    if isinstance(step, values.Label) and steps > 1:
+    if isinstance(step, values.Label) and len(steps) > 1:
         raise ValueError(f"step 1 ({name}): it stands alone; nothing is done to labels")
+    if _native_run(steps[1:]):
+        raise ValueError(f"step 2 ({name_of(steps[1])}): it works on the sample; leave {name} out")
     return _Text() if isinstance(step, values.Text) else _Bytes()
 
 
-def _refuse_torchvision(where: str, function: Callable[[Any], Any], of_numbers: bool) -> None:
-    """torchvision's transforms let arrays of numpy pass as they are, without a word."""
-    name = type(function).__name__
-    if of_numbers or not type(function).__module__.startswith("torchvision.transforms"):
-        return
-    ours = hasattr(images, name) or hasattr(numbers, name)
-    what = f"write belady.transforms.{name}" if ours else "put it behind ToTensor"
-    raise ValueError(
-        f"{where}: torchvision's {name} does nothing to arrays, which is what it would get here; "
-        f"{what}"
-    )
-
+def _does_nothing_to_arrays(function: Any) -> bool:
+    """torchvision's transforms let arrays of numpy pass as they are, without a word, but for those
+    that make images of them."""
+    kind = type(function)
+    if not kind.__module__.startswith("torchvision.transforms"):
+        return False
+    if kind.__name__ == "Compose" and function.transforms:
+        return _does_nothing_to_arrays(function.transforms[0])
+    return kind.__name__ not in ("ToImage", "ToPILImage", "ToTensor")

@@ -140,6 +140,8 @@ def interpolation(value: object, name: str) -> str:
 def dtype(value: object, name: str, among: Sequence[str] = DTYPES) -> str:
     """A name, or a dtype of torch, numpy or JAX."""
     given = value
+    if getattr(value, "isnative", True) is False:
+        raise ValueError(f"{name} has to be in the machine's byte order, not {_shown(value)}")
     if not isinstance(value, str):
         given = getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
         given = str(given).removeprefix("torch.")

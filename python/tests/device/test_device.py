@@ -152,6 +152,28 @@ def test_jax_gets_the_same_numbers(pictures: belady.Dataset) -> None:
             np.testing.assert_array_equal(np.asarray(labels), others.numpy())
 
 
+def test_jax_gets_bfloat16_where_torch_is_imported_too(pictures: belady.Dataset) -> None:
+    chain = [T.Decode(), T.CenterCrop(8), T.ToTensor("bfloat16"), T.ScaleShift(2)]
+    expected = batches(pictures, transform=chain)[0][0]
+    with belady.DataLoader(
+        pictures, batch_size=8, shuffle=True, transform=chain, device=jax.devices()[0]
+    ) as loader:
+        images, _ = next(iter(loader))
+    assert images.dtype == jax.numpy.bfloat16
+    np.testing.assert_array_equal(np.asarray(images.astype("float32")), expected.float().numpy())
+
+
+@pytest.mark.parametrize("collate_fn", [None, list])
+def test_a_memory_format_that_nothing_would_get_is_refused(
+    pictures: belady.Dataset, collate_fn: Any
+) -> None:
+    chain = [T.Decode(), T.CenterCrop(8), T.ToTensor("float32" if collate_fn else "uint8")]
+    with pytest.raises(ValueError, match="memory_format is for images that become floats on the device"):
+        belady.DataLoader(
+            pictures, transform=chain, collate_fn=collate_fn, device="cpu", memory_format="channels_last"
+        )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -175,6 +197,21 @@ def test_what_is_wrong_is_told_when_the_loader_is_made(
 def test_a_gpu_that_is_not_there_is_told(pictures: belady.Dataset) -> None:
     with pytest.raises(ValueError, match="torch finds no GPU"):
         belady.DataLoader(pictures, transform=T.imagenet_train(24), device="cuda")
+
+
+@needs_gpu
+def test_memory_that_cannot_be_pinned_makes_no_kernel_fail() -> None:
+    from belady.device.onto_torch import pin_or_unpin
+
+    memory = torch.zeros(1 << 20, dtype=torch.uint8)
+    place = memory.data_ptr(), memory.numel()
+    pin_or_unpin(*place, True)
+    with pytest.warns(UserWarning, match="could not be pinned"):
+        pin_or_unpin(*place, True)
+    assert torch.ones(3, device="cuda").add(1).tolist() == [2, 2, 2]
+    for _ in range(2):
+        pin_or_unpin(*place, False)
+        assert torch.ones(3, device="cuda").add(1).tolist() == [2, 2, 2]
 
 
 @needs_gpu

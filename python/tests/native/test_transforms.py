@@ -87,6 +87,22 @@ def test_arrays_are_writable_and_shared_unless_copied() -> None:
     assert first[1, 2] == 99
 
 
+def test_rows_of_an_array_lie_on_its_memory() -> None:
+    array = raw("int16", [3, 2]).run(np.arange(6, dtype=np.int16).tobytes(), 0, 0, 0)
+    rows = list(array)
+    assert [np.asarray(row).tolist() for row in rows] == [[0, 1], [2, 3], [4, 5]]
+    assert array[-1].address == rows[2].address == array.address + 8 and rows[0].nbytes == 4
+    del array
+    gc.collect()
+    memoryview(rows[2])[0] = 9
+    assert np.from_dlpack(rows[2]).tolist() == [9, 5] and np.from_dlpack(rows[2][1]).tolist() == 5
+    for wrong in (2, -3):
+        with pytest.raises(IndexError):
+            rows[0][wrong]
+    with pytest.raises(TypeError):
+        rows[0][0][0]
+
+
 def test_a_scalar_has_no_extent() -> None:
     label = chain({"op": "Int"}).run(b"42\n", 0, 0, 0)
     assert label.shape == () and int(np.asarray(memoryview(label))) == 42

@@ -167,11 +167,14 @@ def test_numbers_that_are_too_few(tmp_path: Path) -> None:
 def test_broken_numpy_files(tmp_path: Path) -> None:
     stream = io.BytesIO()
     np.save(stream, np.arange(12.0))
-    for number, data in enumerate((stream.getvalue()[:-8], b"\x93NUMPY\x01\x00\xff\xff{", b"")):
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': (0, {2**60}, {2**60})}}".encode()
+    huge = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    broken = stream.getvalue()[:-8], b"\x93NUMPY\x01\x00\xff\xff{", b"", huge
+    for number, data in enumerate(broken):
         (tmp_path / f"{number}.npy").write_bytes(data)
     with make(belady.flat(tmp_path), transform=[T.Numpy()]) as loader:
         iterator = iter(loader)
-        for number in range(3):
+        for number in range(len(broken)):
             with pytest.raises(belady.DecodeError, match=rf"{number}\.npy"):
                 next(iterator)
 

@@ -16,6 +16,7 @@ from torchvision.transforms import v2
 
 import belady
 from belady import transforms as T
+from belady.errors import StepError
 from support import make
 
 from .pictures import encoded, make_photos
@@ -126,6 +127,21 @@ def test_images_of_pillow_may_be_returned(images: belady.Dataset) -> None:
     assert np.array_equal(made.numpy(), expected)
 
 
+def test_grey_images_of_pillow_have_one_channel() -> None:
+    data = encoded(30, 20)
+    chain = [T.Decode(), lambda image: Image.fromarray(image).convert("L"), T.CenterCrop(8), T.ToTensor()]
+    expected = T.Compose([T.Decode("GRAY"), T.CenterCrop(8), T.ToTensor()])(data)
+    torch.testing.assert_close(T.Compose(chain)(data), expected, rtol=0, atol=1 / 255)
+
+
+def test_a_function_may_return_numbers_for_a_step_that_reads_bytes() -> None:
+    numbers = np.arange(6, dtype=np.int32)
+    made = T.Compose([lambda data: numbers, T.Raw("int32", (2, 3))])(b"")
+    assert made.tolist() == numbers.reshape(2, 3).tolist()
+    with pytest.raises(StepError, match="step 1 returned .* must lie without gaps"):
+        T.Compose([lambda data: memoryview(data)[::2], T.Raw("uint8")])(b"abcd")
+
+
 def test_a_function_may_come_first_and_return_bytes(tmp_path: Path) -> None:
     (tmp_path / "0.bin").write_bytes(b"xyz" + encoded(40, 30))
     chain = [unwrapped, T.Decode(), T.RandomResizedCrop(8), T.ToTensor()]
@@ -158,6 +174,21 @@ def test_torchvision_on_arrays_is_refused_since_it_does_nothing_there(images: be
         make(images, transform=[T.Decode(), v2.CenterCrop(8), T.ToTensor()])
     with pytest.raises(ValueError, match=r"step 2 \(GaussianBlur\).*put it behind ToTensor"):
         make(images, transform=[T.Decode(), v2.GaussianBlur(3), T.ToTensor()])
+
+
+@pytest.mark.parametrize("first", [Image.fromarray, v2.ToImage(), v2.Compose([v2.ToImage()])])
+def test_torchvision_behind_a_function_that_gives_what_it_takes(first: Any) -> None:
+    data = encoded(30, 20)
+    made = T.Compose([T.Decode(), first, v2.RandomHorizontalFlip(1.0), v2.PILToTensor(), v2.ToPureTensor()])(data)
+    expected = T.Compose([T.Decode(), T.RandomHorizontalFlip(1.0), T.ToTensor("uint8")])(data)
+    assert torch.equal(made, expected)
+
+
+def test_torchvision_behind_a_function_that_gives_arrays_is_refused(images: belady.Dataset) -> None:
+    chain = [T.Decode(), inverted, v2.GaussianBlur(3), T.ToTensor()]
+    with make(images, transform=chain) as loader:
+        with pytest.raises(belady.DecodeError, match=r"000\.jpg: step 3 \(GaussianBlur\).*behind ToTensor"):
+            next(iter(loader))
 
 
 def picky(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -249,6 +280,9 @@ def test_orders_that_cannot_be_are_told_with_their_place(images: belady.Dataset)
         make(images, transform=[T.Decode(), same, T.ToTensor(), T.CenterCrop(8)])
     with pytest.raises(ValueError, match=r"step 2 \(Text\): it works on the bytes, so put it first"):
         make(images, transform=[T.Bytes(), T.Text()])
+    for first in (T.Bytes(), T.Text()):
+        with pytest.raises(ValueError, match=r"step 2 \(Decode\): .*leave (Bytes|Text) out"):
+            make(images, transform=[first, T.Decode(), T.CenterCrop(8), T.ToTensor()])
 
 
 def test_a_chain_with_functions_can_be_sent() -> None:

@@ -237,6 +237,22 @@ def test_what_is_imported_decides_what_arrays_are(
     assert done.stdout.strip() == printed, done.stdout + done.stderr
 
 
+def test_collate_fn_gets_rows_where_no_library_is_imported(jpegs: Path) -> None:
+    code = f"""
+import sys, belady
+from belady import transforms as T
+chain = [T.Decode(), T.CenterCrop((8, 9)), T.ToTensor("uint8")]
+data = belady.open({str(jpegs)!r})
+with belady.DataLoader(data, batch_size=4, cache="ram:1MiB", transform=chain, collate_fn=list) as loader:
+    rows = [row for batch in loader for row, label in batch]
+assert "numpy" not in sys.modules and {{row.shape for row in rows}} == {{(3, 8, 9)}}
+assert bytes(rows[1]) == bytes(T.Compose(chain)(data[1][0]))
+print(len(rows))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "24", done.stdout + done.stderr
+
+
 def test_jax_takes_what_comes(images: belady.Dataset) -> None:
     jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
     array = T.Compose(EVAL)(images[0][0])

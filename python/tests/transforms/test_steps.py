@@ -176,6 +176,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda: T.ScaleShift((1, 2), (1, 2, 3)), ValueError, "scale has 2 numbers and shift 3"),
     (lambda: T.ToDtype("float32", scale=True), ValueError, 'ToTensor(dtype="float32")'),
     (lambda: T.Raw("complex64"), ValueError, 'Raw: dtype "complex64" is unknown'),
+    (lambda: T.Raw(np.dtype(">f4")), ValueError, "Raw: dtype has to be in the machine's byte order, not dtype('>f4')"),
     (lambda: T.Compose([T.Decode]), TypeError, "Decode is a class; write Decode(...)"),
     (lambda: T.Compose([3]), TypeError, "a chain is made of steps of belady.transforms and functions, not 3"),
     (lambda: T.Compose("Decode"), TypeError, "a chain is made of steps"),

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use belady_control::bits::Bits;
 use belady_data::SampleId;
-use belady_data::sync::{Arc, Mutex, MutexGuard, lock};
+use belady_data::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 use belady_data::tier::Put;
 use belady_peer::protocol::claims::Claims;
 use belady_peer::protocol::health::Health;
@@ -35,6 +35,7 @@ use self::fetch::Gate;
 use self::give::Outgoing;
 use self::notify::Notices;
 pub use self::serve::Counter;
+use crate::EngineError;
 use crate::config::PeerPatience;
 use crate::metrics::{Metrics, PeerEvent};
 use crate::parcel::{Parcel, SOURCE};
@@ -53,6 +54,8 @@ pub struct Peers {
     in_step: bool,
     started: Instant,
     talk: Mutex<Talk>,
+    /// Somebody has told something.
+    changed: Condvar,
     /// By node.
     gates: Vec<Mutex<Gate>>,
     outgoing: Mutex<Outgoing>,
@@ -82,15 +85,17 @@ impl Peers {
     }
 
     fn patience(&self) -> Patience {
-        Patience(self.limits.wait)
+        lock(&self.talk).pace.patience()
     }
 
-    /// Serves others from now on.
-    pub fn open(&self, run: &Arc<Run>) -> (Arc<Counter>, Serving) {
+    /// Serves others from now on, when all do: what is told to one who does not serve yet is lost.
+    pub fn open(&self, run: &Arc<Run>) -> Result<(Arc<Counter>, Serving), EngineError> {
         let counter = Arc::new(Counter(run.clone()));
         let weak = Arc::downgrade(&counter);
         run.metrics.peers().nodes(u64::from(self.nodes) - 1, 0);
-        (counter, self.cluster.transport.desk().open(self.channel, weak))
+        let serving = self.cluster.transport.desk().open(self.channel, weak);
+        self.cluster.meet.exchange(&format!("loader {} serves", self.channel.0), &[])?;
+        Ok((counter, serving))
     }
 
     /// A peer need not keep a sample any more.
@@ -129,11 +134,23 @@ impl Peers {
         self.claims.get(usize::from(tier).checked_sub(1)?).map(lock)
     }
 
-    /// A sample in a tier waits for the epoch after this one.
-    pub fn claim(&self, tier: TierId, sample: SampleId, epoch: u32) {
+    /// An epoch has put a sample into a tier, where it waits for the next one.
+    pub fn was_put(&self, tier: TierId, sample: SampleId, epoch: u32) {
         if let Some(mut claims) = self.claims(tier) {
-            claims.claim(sample, epoch.saturating_add(1));
+            claims.put(sample, epoch);
         }
+    }
+
+    /// An epoch has used a sample in a tier, where it waits for the next one.
+    fn stays(&self, tier: TierId, sample: SampleId, epoch: u32) {
+        if let Some(mut claims) = self.claims(tier) {
+            claims.stays(sample, epoch);
+        }
+    }
+
+    /// Whether a copy that is let go in an epoch may go: another node may have put it here anew.
+    pub fn may_go(&self, tier: TierId, sample: SampleId, epoch: u32) -> bool {
+        self.claims(tier).is_none_or(|claims| claims.may_go(sample, epoch))
     }
 
     /// An epoch has used a sample in a tier for the last time: it goes when room is needed.
@@ -151,7 +168,7 @@ impl Peers {
             if item.last_use {
                 claims.gone(item.sample);
             } else {
-                claims.claim(item.sample, epoch.saturating_add(1));
+                claims.stays(item.sample, epoch);
             }
         }
     }
@@ -163,27 +180,30 @@ impl Peers {
             run.metrics.put(tier, put);
             match put {
                 Put::Stored | Put::Present => {
-                    self.claim(tier, sample, epoch);
+                    self.was_put(tier, sample, epoch);
                     return Taken::Stored;
                 }
-                Put::Full if self.make_room(run, tier) => {}
+                Put::Full if self.make_room(run, tier, sample) => {}
                 Put::Full => return Taken::NoRoom,
                 Put::Refused => return Taken::Refused,
             }
         }
     }
 
-    /// Whether a sample that nobody counts on has gone from a tier.
-    fn make_room(&self, run: &Run, tier: TierId) -> bool {
+    /// Whether a sample that nobody counts on has gone from a tier, in favour of another one.
+    fn make_room(&self, run: &Run, tier: TierId, wanted: SampleId) -> bool {
         let done = {
             let talk = lock(&self.talk);
             talk.ledger.all_done(|node| node == self.me || talk.health.is_up(node))
         };
         let Some(mut claims) = self.claims(tier) else { return false };
         let Some(station) = run.cache.tier(tier) else { return false };
-        let Some(victim) = claims.victim(done, |sample| station.holds(sample)) else {
-            return false;
-        };
+        let now = self.now();
+        let holds = |sample| station.holds(sample);
+        let victim = claims.released(holds).or_else(|| {
+            if claims.lacks_room(wanted, now) { claims.forgotten(done, holds) } else { None }
+        });
+        let Some(victim) = victim else { return false };
         claims.gone(victim);
         drop(claims);
         run.cache.evict(tier, victim);

@@ -1,5 +1,7 @@
 //! When a step ends: see [`belady_peer::protocol::pace`].
 
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, lock};
@@ -23,9 +25,37 @@ pub fn begin_epoch(run: &Run, steps: u32) {
     }
 }
 
-/// How long the consumer has been waiting for a batch; zero while it has something to do.
+/// How long the consumer has been waiting for a batch that is loaded, or on its way; zero while it has
+/// something to do.
 pub fn starved(run: &Run, parcel: &Parcel) -> Duration {
-    run.asked.waited_for(parcel.sequence)
+    run.asked.waited_for(parcel.sequence).min(parcel.since())
+}
+
+/// Waits until what caches hold for an epoch may be asked for: see [`belady_peer::protocol::pace`].
+pub fn wait_to_begin(run: &Run) {
+    let Some(peers) = run.peers.as_ref().filter(|peers| peers.in_step) else { return };
+    let planned = run.planned.load(Ordering::Acquire);
+    let since = Instant::now();
+    loop {
+        let starved = run.asked.waited_for(planned + 1).min(since.elapsed());
+        let mut guard = lock(&peers.talk);
+        let talk = &mut *guard;
+        let health = &talk.health;
+        if run.is_stopping() || talk.pace.may_begin(planned, starved, |node| health.is_up(node)) {
+            return;
+        }
+        drop(peers.changed.wait_timeout(guard, TICK).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A node has told how many steps it has loaded; whether that is new.
+pub fn told(run: &Run, node: NodeId, steps: u64) -> bool {
+    let Some(peers) = &run.peers else { return false };
+    let new = lock(&peers.talk).pace.told(node, steps);
+    if new {
+        peers.changed.notify_all();
+    }
+    new
 }
 
 /// Some batch is loaded: tells others how many are, from the first on.
@@ -37,7 +67,8 @@ pub fn loaded(run: &Arc<Run>) {
     let first = in_order.iter().take_while(|parcel| parcel.is_loaded());
     let steps = first.last().map(|parcel| parcel.sequence);
     drop(in_order);
-    if let Some(steps) = steps {
+    if let (Some(steps), Some(peers)) = (steps, &run.peers) {
+        told(run, peers.me, steps);
         notify::loaded(run, steps);
     }
 }

@@ -7,7 +7,7 @@ use belady_data::tier::Get;
 use belady_peer::transport::Lent;
 use belady_peer::{NodeId, Notice, Payload, Push, Reply, Request, Serve, Taken, TierId};
 
-use super::{Peers, fetch};
+use super::{Peers, fetch, pace};
 use crate::keep;
 use crate::metrics::{Moved, PeerEvent};
 use crate::run::Run;
@@ -33,7 +33,7 @@ impl Serve for Counter {
                     if ask.last_use {
                         peers.release_here(tier, ask.sample, request.epoch);
                     } else {
-                        peers.claim(tier, ask.sample, request.epoch);
+                        peers.stays(tier, ask.sample, request.epoch);
                     }
                     samples += 1;
                     bytes += found.len();
@@ -64,7 +64,7 @@ impl Serve for Counter {
         fetch::heard(run, peers, from);
         match notice {
             Notice::Loaded { steps } => {
-                if lock(&peers.talk).pace.told(from, *steps) {
+                if pace::told(run, from, *steps) {
                     keep::advance(run);
                 }
             }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use belady_control::bits::Bits;
 use belady_data::source::Source;
-use belady_data::sync::{Arc, Mutex};
+use belady_data::sync::{Arc, Condvar, Mutex};
 use belady_peer::protocol::claims::Claims;
 use belady_peer::protocol::health::Health;
 use belady_peer::protocol::ledger::Ledger;
@@ -83,6 +83,7 @@ impl Gathering {
                 ledger: Ledger::new(nodes),
                 pace: Pace::new(world.rank, nodes, u64::MAX, limits.wait),
             }),
+            changed: Condvar::new(),
             gates: (0..nodes).map(|_| Mutex::default()).collect(),
             outgoing: Mutex::new(Outgoing::new(nodes, outbox, limits.wait)),
             notices: Mutex::new(Notices::new(nodes)),

@@ -51,6 +51,8 @@ pub enum End {
     Broken,
     /// One of our threads is gone, which nobody was told.
     Defect,
+    /// The same, and it was told. What the thread has left will never be done.
+    Told,
 }
 
 impl Line {
@@ -181,9 +183,13 @@ impl Line {
                 drop(state);
                 return taken.map(Next::Batch);
             }
-            if state.end == Some(End::Defect) {
-                state.end = Some(End::Broken);
-                return Err(EngineError::Defect);
+            match state.end {
+                Some(End::Defect) => {
+                    state.end = Some(End::Told);
+                    return Err(EngineError::Defect);
+                }
+                Some(End::Told) => return Err(EngineError::Stopped),
+                _ => {}
             }
             if state.entries.is_empty() {
                 match state.end {

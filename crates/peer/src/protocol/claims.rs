@@ -4,48 +4,82 @@
 //! stays for another epoch (*claimed* on) or has done its duty (*released*). What is released stays until
 //! room is needed, since a request may have to be made again. A user who never comes, because he is
 //! dead or has read it elsewhere, leaves a sample that nobody would ever release: once all nodes are
-//! done with the epoch that it waited for, it may go as well.
+//! done with the epoch that it waited for, it may go as well: but only when room has been lacking for a
+//! while. In a run without faults it never does, and the policy may count on copies that nobody has
+//! claimed anew.
 //!
-//! One byte a sample: epochs are told apart as long as fewer than 128 of them are at hand.
+//! A put may overtake what should have come before it: a plan may let a copy go in one step and put the
+//! same sample there in a later one, and the put comes from another node. So letting go says in which
+//! epoch it is meant ([`Claims::may_go`]).
+//!
+//! One byte a sample: epochs are told apart as long as fewer than 63 of them are at hand.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use crate::SampleId;
 
 /// Nobody counts on it.
 const FREE: u8 = 0;
+/// It was put here, and not used since.
+const PUT: u8 = 0x80;
+/// What is freed by other nodes for a sample is freed in less than this, if nothing is wrong: they are a
+/// few messages apart.
+const LACKING: Duration = Duration::from_millis(300);
+/// Whoever was refused has given up by then.
+const OLD: Duration = Duration::from_mins(1);
+const MOST_REFUSED: usize = 1 << 16;
+/// So many epochs have a stamp of their own.
+const STAMPS: u32 = 127;
 
 /// The claims on one tier.
 #[derive(Clone, Debug)]
 pub struct Claims {
-    /// By sample: [`FREE`], or the last epoch that counts on it.
+    /// By sample: [`FREE`], or the last epoch that counts on it, perhaps with [`PUT`].
     until: Vec<u8>,
     /// May name samples that were claimed again.
     released: VecDeque<SampleId>,
     /// Samples before this one were looked at, when so many epochs were done.
     hand: (SampleId, u32),
+    /// What there was no room for, and since when.
+    refused: HashMap<SampleId, Duration>,
 }
 
 fn stamp(epoch: u32) -> u8 {
-    (epoch % 255) as u8 + 1
+    (epoch % STAMPS) as u8 + 1
 }
 
 /// Whether a stamped epoch is before another.
 fn is_before(stamped: u8, epoch: u32) -> bool {
-    let distance = (255 + i32::from(stamp(epoch)) - i32::from(stamped)) % 255;
-    distance != 0 && distance < 128
+    let distance = (STAMPS + u32::from(stamp(epoch)) - u32::from(stamped & !PUT)) % STAMPS;
+    distance != 0 && distance <= STAMPS / 2
 }
 
 impl Claims {
     pub fn new(samples: u32) -> Self {
-        Self { until: vec![FREE; samples as usize], released: VecDeque::new(), hand: (0, 0) }
+        Self {
+            until: vec![FREE; samples as usize],
+            released: VecDeque::new(),
+            hand: (0, 0),
+            refused: HashMap::new(),
+        }
     }
 
-    /// The sample waits here for an epoch: it was put here, or its user of the epoch before leaves it.
-    pub fn claim(&mut self, sample: SampleId, epoch: u32) {
+    /// An epoch puts the sample here, to wait for the next one.
+    pub fn put(&mut self, sample: SampleId, epoch: u32) {
+        self.refused.remove(&sample);
+        self.claim(sample, epoch + 1, PUT);
+    }
+
+    /// An epoch uses the sample and leaves it here for the next one.
+    pub fn stays(&mut self, sample: SampleId, epoch: u32) {
+        self.claim(sample, epoch + 1, 0);
+    }
+
+    fn claim(&mut self, sample: SampleId, epoch: u32, how: u8) {
         let until = &mut self.until[sample as usize];
         if *until == FREE || is_before(*until, epoch) {
-            *until = stamp(epoch);
+            *until = stamp(epoch) | how;
         }
     }
 
@@ -53,10 +87,16 @@ impl Claims {
     /// later epoch.
     pub fn release(&mut self, sample: SampleId, epoch: u32) {
         let until = &mut self.until[sample as usize];
-        if *until != FREE && (*until == stamp(epoch) || is_before(*until, epoch)) {
+        if *until != FREE && (*until & !PUT == stamp(epoch) || is_before(*until, epoch)) {
             *until = FREE;
             self.released.push_back(sample);
         }
+    }
+
+    /// Whether a copy that is let go in an epoch may go: not if it was put here in that epoch, which the
+    /// plan does afterwards.
+    pub fn may_go(&self, sample: SampleId, epoch: u32) -> bool {
+        self.until[sample as usize] != stamp(epoch + 1) | PUT
     }
 
     /// The sample is not here any more.
@@ -64,14 +104,28 @@ impl Claims {
         self.until[sample as usize] = FREE;
     }
 
-    /// The next to go when room is needed: released first, then what waited for an epoch that
-    /// all nodes are done with. `done`: so many epochs are; `holds`: whether a sample is here.
-    pub fn victim(&mut self, done: u32, holds: impl Fn(SampleId) -> bool) -> Option<SampleId> {
+    /// The next to go when room is needed, of what was released.
+    pub fn released(&mut self, holds: impl Fn(SampleId) -> bool) -> Option<SampleId> {
         while let Some(sample) = self.released.pop_front() {
             if self.until[sample as usize] == FREE && holds(sample) {
                 return Some(sample);
             }
         }
+        None
+    }
+
+    /// There is no room for a sample, although nothing is released. Whether that has been so for long
+    /// enough that [`Self::forgotten`] ones should go.
+    pub fn lacks_room(&mut self, sample: SampleId, now: Duration) -> bool {
+        if self.refused.len() > MOST_REFUSED {
+            self.refused.retain(|_, since| now.saturating_sub(*since) < OLD);
+        }
+        now.saturating_sub(*self.refused.entry(sample).or_insert(now)) >= LACKING
+    }
+
+    /// The next to go when room has been lacking for a while: what waited for an epoch that all nodes
+    /// are done with. `done`: so many epochs are; `holds`: whether a sample is here.
+    pub fn forgotten(&mut self, done: u32, holds: impl Fn(SampleId) -> bool) -> Option<SampleId> {
         if self.hand.1 < done {
             self.hand = (0, done);
         }
@@ -96,72 +150,94 @@ mod tests {
     fn what_is_released_goes_first_and_what_nobody_came_for_goes_when_its_epoch_is_over() {
         let mut claims = Claims::new(4);
         for sample in 0..4 {
-            claims.claim(sample, 1);
+            claims.put(sample, 0);
         }
-        assert_eq!(claims.victim(1, |_| true), None, "all wait for epoch 1");
+        assert_eq!(claims.released(|_| true), None);
+        assert_eq!(claims.forgotten(1, |_| true), None, "all wait for epoch 1");
         claims.release(2, 1);
-        claims.claim(3, 2);
-        assert_eq!(claims.victim(1, |_| true), Some(2));
+        claims.stays(3, 1);
+        assert_eq!(claims.released(|_| true), Some(2));
         claims.gone(2);
-        assert_eq!(claims.victim(2, |sample| sample != 2), Some(0));
+        assert_eq!(claims.forgotten(2, |sample| sample != 2), Some(0));
         claims.gone(0);
-        assert_eq!(claims.victim(2, |sample| sample % 2 == 1), Some(1));
-        assert_eq!(claims.victim(2, |sample| sample == 3), None, "3 waits for epoch 2");
+        assert_eq!(claims.forgotten(2, |sample| sample % 2 == 1), Some(1));
+        assert_eq!(claims.forgotten(2, |sample| sample == 3), None, "3 waits for epoch 2");
     }
 
     #[test]
     fn a_request_that_comes_late_does_not_release_what_waits_for_the_next_epoch() {
         let mut claims = Claims::new(1);
-        claims.claim(0, 1);
+        claims.put(0, 0);
         claims.release(0, 1);
-        claims.claim(0, 2);
+        claims.put(0, 1);
         claims.release(0, 1);
-        assert_eq!(claims.victim(2, |_| true), None);
+        assert_eq!(claims.released(|_| true), None);
         claims.release(0, 2);
-        assert_eq!(claims.victim(2, |_| true), Some(0));
+        assert_eq!(claims.released(|_| true), Some(0));
+    }
+
+    #[test]
+    fn room_is_lacking_when_a_sample_has_been_refused_for_a_while() {
+        let mut claims = Claims::new(2);
+        assert!(!claims.lacks_room(0, OLD) && !claims.lacks_room(1, OLD + LACKING));
+        assert!(claims.lacks_room(0, OLD + LACKING));
+        claims.put(0, 0);
+        assert!(!claims.lacks_room(0, OLD + LACKING));
+    }
+
+    #[test]
+    fn a_put_that_overtakes_the_end_of_an_older_copy_stays() {
+        let mut claims = Claims::new(1);
+        claims.stays(0, 0);
+        assert!(claims.may_go(0, 1));
+        claims.put(0, 1);
+        assert!(!claims.may_go(0, 1) && claims.may_go(0, 2));
+        claims.stays(0, 2);
+        assert!(claims.may_go(0, 2), "a copy that this epoch has left may go in this epoch");
     }
 
     proptest! {
         /// Against whole numbers in a list, over more epochs than a byte tells apart.
         #[test]
         fn bytes_say_what_numbers_would(
-            events in prop::collection::vec((0u8..4, 0u32..5), 1..400), stride in 1u32..4,
+            events in prop::collection::vec((0u8..4, 0u32..5), 1..600), stride in 1u32..4,
         ) {
             let mut claims = Claims::new(5);
             let mut naive: Vec<Option<u32>> = vec![None; 5];
             for (at, (event, sample)) in (0u32..).zip(events) {
                 let epoch = at / 8 * stride;
-                let old = &mut naive[sample as usize];
+                let until = &mut naive[sample as usize];
                 match event {
                     0 => {
-                        claims.claim(sample, epoch + 1);
-                        *old = (*old).max(Some(epoch + 1));
+                        claims.put(sample, epoch);
+                        *until = (*until).max(Some(epoch + 1));
                     }
                     1 => {
                         claims.release(sample, epoch);
-                        *old = old.filter(|&until| until > epoch);
+                        *until = until.filter(|&until| until > epoch);
                     }
                     2 => {
                         claims.gone(sample);
-                        *old = None;
+                        *until = None;
                     }
                     _ => {
-                        // All in turn, as one who needs much room does; they stay here.
-                        let mut seen = vec![];
-                        while let Some(victim) = claims.victim(epoch, |_| true) {
-                            prop_assert!(naive[victim as usize].is_none_or(|until| until < epoch));
-                            seen.push(victim);
+                        while let Some(free) = claims.released(|_| true) {
+                            prop_assert_eq!(naive[free as usize], None);
                         }
+                        let mut sweep = claims.clone();
+                        sweep.hand = (0, 0);
+                        let found: Vec<_> =
+                            std::iter::from_fn(|| sweep.forgotten(epoch, |_| true)).collect();
+                        let over = |sample: &u32| naive[*sample as usize].is_none_or(|until| until < epoch);
+                        let expected: Vec<_> = (0..5).filter(|sample| epoch > 0 && over(sample)).collect();
+                        prop_assert_eq!(found, expected);
                     }
                 }
-                let age = naive.iter_mut().flatten();
-                // As in a run: what is old enough goes before the byte wraps.
-                for until in age {
-                    if *until + 100 < epoch { *until = epoch; }
-                }
+                // What is found in a run goes long before the byte turns over.
                 for sample in 0..5 {
-                    if let Some(until) = naive[sample as usize] {
-                        claims.claim(sample, until);
+                    if naive[sample as usize].is_some_and(|until| until + 50 < epoch) {
+                        claims.gone(sample);
+                        naive[sample as usize] = None;
                     }
                 }
             }

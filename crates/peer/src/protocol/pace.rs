@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use crate::NodeId;
+use crate::protocol::seek::Patience;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
@@ -44,8 +45,8 @@ impl Pace {
         self.furthest = steps.max(1);
     }
 
-    /// A node has loaded its first `steps` steps. Notices may come late or twice. Whether this is
-    /// new: a step may be able to end now.
+    /// A node has loaded its first `steps` steps; this one is told of itself too. Notices may come late
+    /// or twice. Whether this is new: a step may be able to end now.
     pub fn told(&mut self, node: NodeId, steps: u64) -> bool {
         let other = &mut self.nodes[node as usize];
         let new = steps > other.loaded;
@@ -56,7 +57,7 @@ impl Pace {
     }
 
     /// Whether a step, counted from 0, that is loaded here may end. `starved`: how long the consumer
-    /// has been waiting for it; zero while it has something to do.
+    /// has been waiting for it since it was loaded; zero while it has something to do.
     pub fn may_end(
         &mut self,
         step: u64,
@@ -80,9 +81,28 @@ impl Pace {
         !(0..).zip(&self.nodes).any(|(node, other)| behind(node, other))
     }
 
-    /// Whether somebody is not waited for any more: what he was to bring is not waited for either.
+    /// Whether what caches hold for an epoch may be asked for, whose first step is this one: when all
+    /// have loaded the epoch before, this node included. Until then a copy may be there for one who needs
+    /// it earlier, and a last use would take it from him. `starved`: how long the consumer has been waiting
+    /// for a batch on account of this.
+    pub fn may_begin(
+        &mut self,
+        first: u64,
+        starved: Duration,
+        is_up: impl Fn(NodeId) -> bool,
+    ) -> bool {
+        first == 0 || self.loaded(self.me) >= first && self.may_end(first - 1, starved, is_up)
+    }
+
+    /// Whether somebody is not waited for any more.
     pub fn has_given_up(&self) -> bool {
         self.nodes.iter().any(|other| other.given_up)
+    }
+
+    /// How long a consumer waits for a sample that may still come: hardly at all if one who may be the
+    /// one to bring it is not waited for any more; what others bring is under way.
+    pub fn patience(&self) -> Patience {
+        Patience(if self.has_given_up() { self.patience / 20 } else { self.patience })
     }
 
     /// Steps that a node has loaded, as far as it has told.
@@ -115,6 +135,17 @@ mod tests {
         assert!(pace.has_given_up() && pace.may_end(1, NOT, |_| true));
         pace.told(1, 1);
         assert!(!pace.has_given_up() && !pace.may_end(1, NOT, |_| true));
+    }
+
+    #[test]
+    fn an_epoch_begins_when_all_have_loaded_the_one_before() {
+        let mut pace = Pace::new(0, 2, 10, LONG);
+        assert!(pace.may_begin(0, NOT, |_| true) && !pace.may_begin(10, NOT, |_| true));
+        pace.told(0, 10);
+        assert!(!pace.may_begin(10, NOT, |_| true) && pace.may_begin(10, NOT, |_| false));
+        pace.told(1, 10);
+        assert!(pace.may_begin(10, NOT, |_| true));
+        assert!(!pace.may_begin(30, NOT, |_| true), "two epochs ahead of itself");
     }
 
     #[test]

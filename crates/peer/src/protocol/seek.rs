@@ -33,7 +33,7 @@ impl Default for Patience {
 
 impl Patience {
     /// After an answer to the `asked`th request for it. `starved`: how long the consumer has been
-    /// waiting for the batch; zero while it has something to do.
+    /// waiting for the batch since the first answer; zero while it has something to do.
     pub fn after(self, answer: Answer, asked: u32, starved: Duration) -> Next {
         match answer {
             Answer::Here { .. } => Next::Take,

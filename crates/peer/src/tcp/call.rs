@@ -149,7 +149,10 @@ impl Connection {
         match notice {
             Notice::Released { epoch, samples } => {
                 for samples in samples.chunks(frame::NAMES) {
-                    self.tell_one(channel, &Notice::Released { epoch: *epoch, samples: samples.to_vec() })?;
+                    self.tell_one(
+                        channel,
+                        &Notice::Released { epoch: *epoch, samples: samples.to_vec() },
+                    )?;
                 }
                 Ok(())
             }

@@ -121,7 +121,13 @@ impl<'a, S: Read + Write> Conversation<'a, S> {
         let pushes = coming.iter().map(|push| {
             let (bytes, later) = rest.split_at(push.length);
             rest = later;
-            Push { sample: push.sample, tier: push.tier, epoch: head.epoch, digest: push.digest, bytes }
+            Push {
+                sample: push.sample,
+                tier: push.tier,
+                epoch: head.epoch,
+                digest: push.digest,
+                bytes,
+            }
         });
         let pushes: Vec<_> = pushes.collect();
         let mut taken = self.desk.put(self.from, Channel(head.channel), &pushes);

@@ -54,12 +54,12 @@ fn resize(size: &Size, max_size: Option<u32>, image: Image) -> Result<Image, Str
             _ => return Err("max_size goes with a size of one number, the shorter side".into()),
         }
     }
-    let new = match (image.size, size.0.as_slice()) {
-        (None, [_]) => None,
-        (old, _) => Some(geometry::resized(old.unwrap_or_default(), size, max_size)),
-    };
-    new.map_or(Ok(()), |new| resizable(new, image))?;
-    Ok(Image { size: new, ..image })
+    if let (None, &[shorter]) = (image.size, size.0.as_slice()) {
+        return Ok(Image { shorter: Some(shorter), ..image });
+    }
+    let new = geometry::resized(image.size.unwrap_or_default(), size, max_size);
+    resizable(new, image)?;
+    Ok(Image { size: Some(new), ..image })
 }
 
 /// Rows are made as wide as they shall be before there are fewer of them.
@@ -99,8 +99,10 @@ fn random_crop(
     mode: PaddingMode,
     image: Image,
 ) -> Result<(), String> {
-    let Some(old) = image.size else { return Ok(()) };
     let wanted = size.of_crop();
+    let Some(old) = image.size else {
+        return if pad_if_needed { Ok(()) } else { may_fit(wanted, padding, image) };
+    };
     let padding = geometry::crop_padding(old, wanted, padding, pad_if_needed);
     edges_reach(padding, mode, old)?;
     let (width, height) = geometry::padded(old, padding);
@@ -115,8 +117,22 @@ fn random_crop(
     Ok(())
 }
 
+/// Whether a crop fits into any image of which no more than the shorter side is known.
+fn may_fit(wanted: (u32, u32), padding: Option<Padding>, image: Image) -> Result<(), String> {
+    let Some(shorter) = image.shorter else { return Ok(()) };
+    let (width, height) = geometry::padded((shorter, shorter), padding.unwrap_or_default());
+    if wanted.0 <= width || wanted.1 <= height {
+        return Ok(());
+    }
+    Err(format!(
+        "a crop of {} x {} does not fit into an image whose shorter side has at most {shorter}; \
+         give pad_if_needed=True, or resize to more",
+        wanted.0, wanted.1
+    ))
+}
+
 fn pad(padding: Padding, mode: PaddingMode, image: Image) -> Result<Image, String> {
-    let Some(old) = image.size else { return Ok(image) };
+    let Some(old) = image.size else { return Ok(Image { shorter: None, ..image }) };
     edges_reach(padding, mode, old)?;
     let size = geometry::padded(old, padding);
     image.may_become(size)?;

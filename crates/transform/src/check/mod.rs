@@ -38,10 +38,7 @@ pub fn step(step: &Step, flow: &Flow) -> Result<Flow, String> {
             tensor::scale_shift(scale, shift, needs_floats(flow)?).map(Flow::Tensor)
         }
         Step::Log { offset } => tensor::log(*offset, needs_floats(flow)?).map(Flow::Tensor),
-        Step::ToDtype { dtype } => {
-            let tensor = needs_tensor(flow)?;
-            Ok(Flow::Tensor(Tensor { dtype: Some(*dtype), ..tensor.clone() }))
-        }
+        Step::ToDtype { dtype } => tensor::to_dtype(*dtype, needs_tensor(flow)?).map(Flow::Tensor),
         on_image => image::step(on_image, needs_image(flow)?).map(Flow::Image),
     }
 }

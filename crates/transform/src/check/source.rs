@@ -13,7 +13,7 @@ pub fn decode(mode: Mode, max_pixels: u64) -> Result<Image, String> {
         Mode::Gray => (Some(1), " after Decode(mode=\"GRAY\")"),
         Mode::Unchanged => (None, ""),
     };
-    Ok(Image { size: None, channels, max_pixels, origin })
+    Ok(Image { size: None, shorter: None, channels, max_pixels, origin })
 }
 
 pub fn raw(dtype: Dtype, shape: &[Option<usize>]) -> Result<Tensor, String> {

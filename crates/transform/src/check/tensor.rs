@@ -1,5 +1,6 @@
 //! Steps that work on numbers.
 
+use crate::array::{Dtype, bytes_of};
 use crate::flow::Tensor;
 
 pub fn normalize(mean: &[f64], std: &[f64], tensor: &Tensor) -> Result<Tensor, String> {
@@ -42,6 +43,11 @@ pub fn log(offset: f64, tensor: &Tensor) -> Result<Tensor, String> {
     Ok(tensor.clone())
 }
 
+pub fn to_dtype(dtype: Dtype, tensor: &Tensor) -> Result<Tensor, String> {
+    fits_memory(tensor.shape.as_deref().unwrap_or_default(), dtype.size())?;
+    Ok(Tensor { dtype: Some(dtype), ..tensor.clone() })
+}
+
 /// One factor is for all numbers; more are one a channel.
 fn factors_fit(what: &str, factors: usize, tensor: &Tensor) -> Result<(), String> {
     let (true, Some(shape)) = (factors > 1, &tensor.shape) else { return Ok(()) };
@@ -65,7 +71,7 @@ fn factors_fit(what: &str, factors: usize, tensor: &Tensor) -> Result<(), String
 
 pub fn reshape(shape: &[Option<usize>], tensor: &Tensor) -> Result<Tensor, String> {
     one_open_extent(shape)?;
-    fits_memory(shape, tensor.dtype.map_or(1, crate::Dtype::size))?;
+    fits_memory(shape, tensor.dtype.map_or(1, Dtype::size))?;
     let mut shape = shape.to_vec();
     if let Some(count) = tensor.count() {
         fill_open_extent(&mut shape, count)
@@ -106,10 +112,9 @@ pub fn one_open_extent(shape: &[Option<usize>]) -> Result<(), String> {
 }
 
 pub fn fits_memory(shape: &[Option<usize>], size: usize) -> Result<(), String> {
-    let bytes = shape.iter().flatten().try_fold(size, |bytes, &extent| bytes.checked_mul(extent));
-    match bytes.map(isize::try_from) {
-        Some(Ok(_)) => Ok(()),
-        _ => Err(format!("shape {} is larger than any memory", shown(shape))),
+    match bytes_of(shape.iter().flatten().copied(), size) {
+        Some(_) => Ok(()),
+        None => Err(format!("shape {} is larger than any memory", shown(shape))),
     }
 }
 

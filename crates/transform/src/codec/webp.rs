@@ -68,6 +68,11 @@ fn decode_animation(bytes: &[u8], info: &Info, into: &mut Pixels) -> Result<(), 
     if !frame.lies_within(info) {
         return Err(refused(Format::WebP, "its first frame lies outside of its canvas"));
     }
+    // A frame has chunks of pixels only. One that is a file with frames of its own would lead ever
+    // deeper, until the stack ends.
+    if let Some((b"VP8X", _)) = (Chunks { rest: frame.image }).next() {
+        return Err(refused(Format::WebP, "its first frame is a file of its own"));
+    }
     let still = frame.alone();
     let still_info = probe(&still)?;
     if (still_info.width, still_info.height) != (frame.place.width, frame.place.height) {
@@ -165,5 +170,34 @@ fn sentence(error: &DecodingError) -> TransformError {
             cut_off(Format::WebP)
         }
         _ => refused(Format::WebP, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(kind: [u8; 4], body: &[u8]) -> Vec<u8> {
+        [&kind, &(body.len() as u32).to_le_bytes()[..], body].concat()
+    }
+
+    /// The chunks of an animation of 1 x 1 pixels whose first frame has these.
+    fn animation(frame: &[u8]) -> Vec<u8> {
+        let header = chunk(*b"VP8X", &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let frame = chunk(*b"ANMF", &[&[0; 16], frame].concat());
+        [header, chunk(*b"ANIM", &[0; 6]), frame].concat()
+    }
+
+    #[test]
+    fn animations_within_animations_do_not_end_the_stack() {
+        let mut body = chunk(*b"VP8L", &[0x2f, 0, 0, 0, 0, 0]);
+        for _ in 0..6000 {
+            body = animation(&body);
+        }
+        let length = (body.len() as u32 + 4).to_le_bytes();
+        let file = [b"RIFF", &length[..], b"WEBP", &body].concat();
+        let info = probe(&file).unwrap();
+        let error = decode(&file, &info, &mut Pixels::default()).unwrap_err().to_string();
+        assert!(error.contains("its first frame is a file of its own"), "{error}");
     }
 }

@@ -81,6 +81,8 @@ fn hostile_headers_are_refused() {
     assert!(refused_header(&dictionary("<f4", false, &huge)).contains("not an extent"));
     let overflow = format!("({0}, {0}, 0)", 1_u64 << 40);
     assert!(refused_header(&dictionary("<f4", false, &overflow)).contains("truncated"));
+    let empty = format!("(0, {0}, {0})", 1_u64 << 40);
+    assert!(refused_header(&dictionary("<f4", false, &empty)).contains("truncated"));
     let deep = format!("({})", "1,".repeat(65));
     assert!(refused_header(&dictionary("<f4", false, &deep)).contains("64 extents"));
     assert!(refused_header("{'descr': [('a', '<f4')]}").contains("named fields"));

@@ -20,17 +20,18 @@ pub struct Folded {
     pub steps: usize,
 }
 
-/// Folds the steps that follow the image steps.
-pub fn fold(steps: &[Step]) -> Result<Folded, TransformError> {
+/// Folds the steps that follow the image steps. An error comes with the place of its step.
+pub fn fold(steps: &[Step]) -> Result<Folded, (usize, TransformError)> {
+    let at = |place: usize| move |error: TransformError| (place, error);
     let Some((Step::ToTensor { dtype, layout }, rest)) = steps.split_first() else {
-        let tables = Tables::to_tensor(Dtype::Uint8)?;
+        let tables = Tables::to_tensor(Dtype::Uint8).map_err(at(0))?;
         return Ok(Folded { tables, layout: Layout::Hwc, steps: 0 });
     };
-    let mut tables = Tables::to_tensor(*dtype)?;
+    let mut tables = Tables::to_tensor(*dtype).map_err(at(0))?;
     let mut folded = 1;
     for step in rest {
         let Some(more) = folded_into(&tables, step) else { break };
-        tables = more?;
+        tables = more.map_err(at(folded))?;
         folded += 1;
     }
     Ok(Folded { tables, layout: *layout, steps: folded })

@@ -121,7 +121,8 @@ fn encoded(bytes: &[u8], wanted: Wanted, dct_scaling: bool) -> Result<Opened<'_>
     };
     let size = info.size(wanted.apply_exif_orientation);
     let max_pixels = wanted.max_pixels;
-    let image = Image { size: Some(size), channels: Some(channels), max_pixels, origin };
+    let (size, channels) = (Some(size), Some(channels));
+    let image = Image { size, shorter: None, channels, max_pixels, origin };
     Ok(Opened::Image { picture: Picture::Encoded { bytes, wanted, dct_scaling }, image })
 }
 

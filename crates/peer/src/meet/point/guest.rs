@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use belady_data::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
 use super::wire::{Frames, Hello, Hurried, LONGEST_NAME, Message, Who, to_guest};
-use super::{HANDSHAKE, Job, SILENCE, WRITING, other_job};
+use super::{HANDSHAKE, Job, NAME_PATIENCE, SILENCE, WRITING, other_job};
 use crate::auth::{self, AuthError, Role};
 use crate::meet::{Meet, MeetError, Place, Watcher, World};
 use crate::{Key, NodeId};
@@ -23,8 +23,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const CONNECTING: Duration = Duration::from_secs(5);
 /// Says that it is there when it has said nothing for so long.
 const BEAT: Duration = Duration::from_secs(2);
-/// A name that nobody knows now may be known soon, as those of containers are.
-const NAME_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How to find rank 0.
 pub struct Directions {

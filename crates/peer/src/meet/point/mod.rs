@@ -35,6 +35,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Whoever does not take what it is sent for so long is gone.
 const WRITING: Duration = Duration::from_secs(10);
+/// A name that nobody knows now may be known soon, as those of containers are.
+const NAME_PATIENCE: Duration = Duration::from_secs(20);
 /// How long ranks wait for each other if nobody says otherwise: queues of batch systems start the
 /// processes of one job within this.
 pub const LIMIT: Duration = Duration::from_mins(5);
@@ -75,7 +77,8 @@ pub fn meet(place: &Place, options: Options) -> Result<Arc<dyn Meet>, MeetError>
         return Err(MeetError::Other(format!("a job's name has at most {LONGEST_JOB} bytes")));
     }
     if options.world.rank == 0 {
-        let addresses = addresses(place, options.listen)?;
+        let until = Instant::now() + NAME_PATIENCE.min(options.limit);
+        let addresses = addresses(place, options.listen, until)?;
         let (name, key) = (place.to_string(), options.key.clone());
         return Ok(Arc::new(Host::listen(&addresses, &name, key, options.into())?));
     }
@@ -85,8 +88,12 @@ pub fn meet(place: &Place, options: Options) -> Result<Arc<dyn Meet>, MeetError>
     Ok(Arc::new(Guest::come(directions, options.into())?))
 }
 
-/// Where rank 0 listens.
-fn addresses(place: &Place, listen: Option<IpAddr>) -> Result<Vec<SocketAddr>, MeetError> {
+/// Where rank 0 listens. Its name may not be known yet.
+fn addresses(
+    place: &Place,
+    listen: Option<IpAddr>,
+    until: Instant,
+) -> Result<Vec<SocketAddr>, MeetError> {
     let other = |sentence: &str| MeetError::Other(sentence.to_owned());
     let Place::Point { host, port } = place else {
         return Err(other("a directory is no meeting point"));
@@ -95,7 +102,15 @@ fn addresses(place: &Place, listen: Option<IpAddr>) -> Result<Vec<SocketAddr>, M
     if let Some(listen) = listen {
         return Ok(vec![(listen, port).into()]);
     }
-    let found = resolve(place).map_err(|trouble| other(trouble.sentence()))?;
+    let found = loop {
+        match resolve(place) {
+            Ok(found) => break found,
+            Err(Trouble::NoSuchHost(_)) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            Err(trouble) => return Err(other(trouble.sentence())),
+        }
+    };
     let is_loopback = found.iter().all(|address| address.ip().is_loopback());
     let means_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok();
     if is_loopback && !means_loopback {

@@ -1,0 +1,180 @@
+//! What a seed makes of a run: the job, how unlike the nodes are, and what goes wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belady_control::job::Packing;
+use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Source, System, Tier};
+use belady_control::policy::{Availability, PolicyKind};
+use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
+use belady_control::{Job, Sizes};
+
+use crate::dice::Dice;
+
+/// How consumers go from step to step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consumers {
+    /// As in training: a step begins when all have finished the one before.
+    Together,
+    /// Each at its own speed.
+    Apart,
+}
+
+/// How often things go wrong; 0 for never, n for once in n.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trouble {
+    /// A message and its connection are lost.
+    pub lost: u64,
+    /// A message comes twice.
+    pub doubled: u64,
+    /// A sample's bytes are changed on the way.
+    pub garbled: u64,
+    /// A tier takes nothing at the moment, loses a sample, or flips a bit of it, when it is used.
+    pub bad_tier: u64,
+    /// Crashes, cut links, and times in which the source is slow, over the run.
+    pub incidents: u64,
+    /// It is over when all consumers have come to this epoch.
+    pub epochs: u32,
+}
+
+impl Trouble {
+    pub const NONE: Self =
+        Self { lost: 0, doubled: 0, garbled: 0, bad_tier: 0, incidents: 0, epochs: 0 };
+}
+
+/// Bytes of the largest sample.
+pub const LARGEST: u64 = 140;
+
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub seed: u64,
+    pub job: Arc<Job>,
+    pub policy: PolicyKind,
+    pub consumers: Consumers,
+    pub epochs: u32,
+    /// By node: batches that its ring holds.
+    pub ring: Vec<u64>,
+    /// By node: how long its consumer computes on a batch, from and to.
+    pub compute: Vec<(u64, u64)>,
+    /// A message takes from and to so many microseconds.
+    pub latency: (u64, u64),
+    /// A read of the source takes so long.
+    pub source: Duration,
+    pub outbox: u64,
+    pub trouble: Trouble,
+}
+
+fn tier(capacity: u64) -> Tier {
+    Tier {
+        name: format!("{capacity} B"),
+        capacity: Bytes(capacity),
+        threads: 1,
+        read: Curve::flat(Rate(1e9)),
+        write: Curve::flat(Rate(1e9)),
+    }
+}
+
+fn system(nodes: u32, capacities: &[u64]) -> System {
+    let mut tiers = vec![tier(1000)];
+    tiers.extend(capacities.iter().map(|&capacity| tier(capacity)));
+    System {
+        nodes,
+        ranks_per_node: 1,
+        compute: Rate(100.0),
+        preprocess: Rate(200.0),
+        network: Rate(1e6),
+        source: Source {
+            throughput: Curve::flat(Rate(100.0)),
+            link: Rate(1000.0),
+            sharing: Sharing::Aggregate,
+            readers: Readers::Nodes,
+        },
+        tiers,
+        pipeline: Pipeline::Overlapped,
+    }
+}
+
+pub const NOPFS: PolicyKind = PolicyKind::Nopfs {
+    in_order: true,
+    cleanup_read: false,
+    availability: Availability::Heuristic,
+};
+
+impl Scenario {
+    /// A job of the seed's choosing. `fits`: all caches together are 2 % larger than the dataset,
+    /// and it is dealt to ranks without padding; else both are drawn.
+    pub fn draw(seed: u64, policy: PolicyKind, fits: bool, trouble: Trouble) -> Self {
+        let dice = &mut Dice::new(seed);
+        let nodes = dice.between(2, 5) as u32;
+        let batch = dice.between(1, 6) as u32;
+        let iterations = dice.between(if fits { 40 } else { 5 }, 80) as u32;
+        // Padding gives a sample to two ranks: see `a_padded_sample`.
+        let ragged = !fits && trouble.epochs > 0 && dice.once_in(2);
+        let samples = nodes * batch * iterations - if ragged { batch.min(nodes) / 2 } else { 0 };
+        let sizes = if dice.once_in(2) {
+            Sizes::Equal { bytes: 100, samples }
+        } else {
+            let mut of_each = dice.clone();
+            Sizes::from_bytes(
+                (0..samples).map(|_| of_each.between(60, LARGEST)).collect::<Vec<_>>(),
+            )
+        };
+        let total = sizes.total().0;
+        let percent = if fits { 102 } else { dice.between(20, 130) };
+        let each = (total * percent).div_ceil(100 * u64::from(nodes));
+        let capacities = match dice.between(0, 2) {
+            0 => vec![each],
+            1 => vec![each / 3, each - each / 3],
+            _ => vec![each - each / 4, each / 4],
+        };
+        // So few samples do not fill a tier to its brim.
+        let brim = if fits { 2 * LARGEST } else { 0 };
+        let capacities: Vec<_> = capacities.iter().map(|capacity| capacity + brim).collect();
+        let order = dice.one_of(&[true, false]);
+        let order = if order { Order::Torch } else { Order::Permutation };
+        let config = StreamConfig {
+            samples,
+            ranks: nodes,
+            batch: batch * nodes,
+            order,
+            scheme: Scheme::Uniform,
+            seed: dice.next() >> 33,
+            sampler_drop_last: false,
+            drop_last: false,
+        };
+        let stream = AccessStream::new(config).expect("a stream of positive numbers");
+        let epochs = dice.between(2, 5) as u32;
+        let system = system(nodes, &capacities);
+        let packing = Packing { files: samples, read_size: None };
+        let job = Arc::new(Job { system, stream, sizes, epochs: Some(epochs), packing });
+        let deepest = dice.one_of(&[2, 5, 20, 100]);
+        let skew = dice.one_of(&[1, 1, 2, 8]);
+        let ring = (0..nodes).map(|_| dice.between(1, deepest)).collect();
+        let pace = dice.one_of(&[200, 2_000, 20_000]);
+        let compute = (0..nodes).map(|_| (pace, pace * dice.between(1, skew))).collect();
+        let latency = dice.one_of(&[(20, 60), (50, 2_000), (1_000, 30_000)]);
+        let source = Duration::from_micros(dice.one_of(&[100, 1_000, 5_000]));
+        let consumers = dice.one_of(&[Consumers::Together, Consumers::Apart]);
+        let outbox = dice.one_of(&[300, 2_000, 50_000]);
+        Self {
+            seed,
+            job,
+            policy,
+            consumers,
+            epochs,
+            ring,
+            compute,
+            latency,
+            source,
+            outbox,
+            trouble,
+        }
+    }
+
+    /// The same with more epochs.
+    pub fn extend_to(&mut self, epochs: u32) {
+        self.epochs = epochs;
+        let job = Job { epochs: Some(epochs), ..(*self.job).clone() };
+        self.job = Arc::new(job);
+    }
+}

@@ -1,0 +1,134 @@
+//! What nodes say to each other.
+
+use belady_control::policy::NodeId;
+use belady_peer::{Notice, Taken};
+
+use crate::message::{Call, Envelope, Message};
+use crate::world::World;
+
+/// Bytes of one call that gives samples away.
+const CALL: u64 = 500;
+/// A peer that is down is looked at again.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+
+impl World {
+    /// Tells the others what they do not know.
+    pub fn tell(&mut self, id: NodeId) {
+        for peer in 0..self.nodes.len() as NodeId {
+            let node = &mut self.nodes[id as usize];
+            if peer == id || !node.herald.has_news(peer) {
+                continue;
+            }
+            if !node.health.may_ask(peer, self.now) {
+                self.wake(id, self.now + LOOK);
+            } else if let Some(notice) = node.herald.next(peer) {
+                self.call(id, Call::Tell { peer }, Message::Tell { notice });
+            }
+        }
+    }
+
+    /// Gives away what can be given away, and lets go of what cannot.
+    pub fn give(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id as usize];
+        let health = &node.health;
+        let dropped = node.outbox.expire(self.now, |peer| peer == id || health.is_up(peer)).len();
+        self.outcome.dropped += dropped as u64;
+        for peer in 0..self.nodes.len() as NodeId {
+            let node = &mut self.nodes[id as usize];
+            if !node.outbox.is_due(peer, self.now)
+                || peer != id && !node.health.may_ask(peer, self.now)
+            {
+                continue;
+            }
+            let Some(parcels) = node.outbox.begin(peer, self.now, CALL) else { continue };
+            if peer == id {
+                let taken: Vec<_> = parcels.iter().map(|parcel| self.put(id, parcel)).collect();
+                self.taken(id, peer, &taken);
+            } else {
+                self.call(id, Call::Put { peer }, Message::Put { parcels });
+            }
+        }
+        self.count_done(id);
+        if let Some(at) = self.nodes[id as usize].outbox.wakes_at() {
+            self.wake(id, at);
+        }
+    }
+
+    fn taken(&mut self, id: NodeId, peer: NodeId, taken: &[Taken]) {
+        let dropped = self.nodes[id as usize].outbox.taken(peer, self.now, taken);
+        self.outcome.dropped += dropped.len() as u64;
+        if peer != id {
+            let stored = taken.iter().filter(|&&taken| taken == Taken::Stored).count();
+            self.outcome.pushed += stored as u64;
+        }
+    }
+
+    /// Something has come from a peer, so it is there; perhaps again.
+    pub fn heard(&mut self, envelope: &Envelope) {
+        let node = &mut self.nodes[envelope.to as usize];
+        let was_down = node.health.is_there(envelope.from);
+        let life = &mut node.lives[envelope.from as usize];
+        if was_down || *life < envelope.life {
+            *life = envelope.life.max(*life);
+            node.herald.forget(envelope.from);
+        }
+    }
+
+    pub fn take(&mut self, envelope: Envelope) {
+        let Envelope { from, to: id, call, message, .. } = envelope;
+        let answer = match message {
+            Message::Get { epoch, asks } => {
+                let replies = asks.iter().map(|&ask| self.serve(id, epoch, ask, false)).collect();
+                Message::Got { replies }
+            }
+            Message::Put { parcels } => {
+                let taken = parcels.iter().map(|parcel| self.put(id, parcel)).collect();
+                Message::Taken { taken }
+            }
+            Message::Tell { notice } => {
+                self.told(id, from, &notice);
+                Message::Heard
+            }
+            answer => return self.answer(id, call, answer),
+        };
+        let life = self.nodes[id as usize].life;
+        self.send(Envelope { from: id, life, to: from, call, message: answer });
+    }
+
+    fn told(&mut self, id: NodeId, from: NodeId, notice: &Notice) {
+        let node = &mut self.nodes[id as usize];
+        match *notice {
+            Notice::Loaded { steps } => {
+                node.pace.told(from, steps);
+            }
+            Notice::EpochDone { epoch } => node.ledger.done(from, epoch),
+            Notice::Released { .. } => {}
+        }
+    }
+
+    fn answer(&mut self, id: NodeId, call: u64, answer: Message) {
+        // What was given up before, or comes twice, is no answer any more.
+        let Some(call) = self.nodes[id as usize].calls.remove(&call) else { return };
+        match (call, answer) {
+            (Call::Get { step, items, .. }, Message::Got { replies }) => {
+                self.answered(id, step, &items, replies);
+            }
+            (Call::Put { peer }, Message::Taken { taken }) => self.taken(id, peer, &taken),
+            (Call::Tell { peer }, Message::Heard) => {
+                self.nodes[id as usize].herald.ended(peer, true);
+            }
+            (call, answer) => self.fail(&format!("{answer:?} does not answer {call:?}")),
+        }
+    }
+
+    /// A call has not been answered.
+    pub fn call_failed(&mut self, id: NodeId, call: u64) {
+        let Some(call) = self.nodes[id as usize].calls.remove(&call) else { return };
+        self.nodes[id as usize].health.failed(call.peer(), self.now);
+        match call {
+            Call::Get { step, items, .. } => self.elsewhere(id, step, items),
+            Call::Put { peer } => self.nodes[id as usize].outbox.failed(peer, self.now),
+            Call::Tell { peer } => self.nodes[id as usize].herald.ended(peer, false),
+        }
+    }
+}
