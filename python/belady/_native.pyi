@@ -26,6 +26,7 @@ __all__ = [
     "View",
     "Windows",
     "__version__",
+    "clear_caches",
     "meeting_place",
     "part",
     "run_command",
@@ -57,6 +58,9 @@ def part(
 
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the `belady` command line; its exit status."""
+
+def clear_caches(directory: str) -> None:
+    """Removes the caches in a directory, if none of them is in use."""
 
 def meeting_place(key: str | None = None) -> str | None:
     """Where what started this process says that ranks can meet; None if it says nothing."""
@@ -103,6 +107,8 @@ class Cluster:
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
+    def near(self) -> list[int]:
+        """Ranks that run on this machine, this one included."""
     def exchange(self, name: str, mine: bytes) -> list[bytes]:
         """What all ranks gave, by rank."""
     def agree(self, what: str, facts: Sequence[tuple[str, str]]) -> None:

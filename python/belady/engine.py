@@ -16,7 +16,7 @@ import os
 import sys
 from typing import Any
 
-from . import _native, arguments, distributed, peers as peers_
+from . import _native, arguments, caches, distributed, peers as peers_
 from .dataset import Dataset
 from .peers import Cluster
 from .stats import Stats
@@ -70,18 +70,24 @@ class Engine:
     ) -> None:
         arguments.no_unknown(unknown, "Engine", _names())
         world = distributed.world(rank, world_size)
-        local_ranks = world.local_size
         #: The processes of the job, as far as they have met.
         self.cluster = (
             peers
             if isinstance(peers, Cluster)
-            else peers_.of_loader({"peers": peers, "key": key, "rank": rank}, world)
+            else peers_.of_loader({"peers": peers, "key": key}, world)
         )
+        if self.cluster is not None:
+            world = self.cluster.world
+        local_ranks = world.local_size
         self.pid = os.getpid()
         if cache is None:
             self.tiers = arguments.default_tiers(sys.maxsize, local_ranks)
         else:
             self.tiers = arguments.tiers(cache, local_ranks=local_ranks)
+        if self.cluster is not None or world.size == 1:
+            caches.clear_left_behind(self.tiers, world)
+        if self.cluster is not None:
+            self.tiers = caches.of_rank(self.tiers, world)
         self.native = _native.Engine(
             tiers=self.tiers,
             threads=auto(threads, "threads"),

@@ -82,7 +82,7 @@ class Job:
         self.distr_scheme = arguments.choice(distr_scheme, "distr_scheme", SCHEMES)
         self.drop_last_batch = arguments.flag(drop_last_batch, "drop_last_batch")
         self._transforms = _functions(transforms)
-        self._cluster = peers_.of_loader({"peers": peers, "key": key, "rank": rank}, self._world)
+        self._cluster = peers_.of_loader({"peers": peers, "key": key}, self._world)
         self.seed = (
             peers_.common_seed(self._cluster, self._world, secrets.randbits(63))
             if seed is None

@@ -149,6 +149,10 @@ class DataLoader:
         self._world = distributed.world(rank, world_size)
         self._options = options_.checked(given, self._world)
         cluster = cluster_for(given, self._world)
+        if cluster is not None and cluster.world != self._world:
+            # Who has met the others knows who of them is on this machine.
+            self._world = cluster.world
+            self._options = options_.checked(given, self._world)
         self._data.list_together(cluster)
         self._seed_is_drawn = seed is None
         if seed is None:

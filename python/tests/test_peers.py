@@ -35,7 +35,7 @@ def read(loader, epochs, together):
 
 def write(loader, seen, **more):
     engine = loader.stats()["engine"]
-    rank = loader.engine.cluster.rank if loader.engine.cluster else loader._world.rank
+    rank = loader.engine.cluster.rank
     told = {"rank": rank, "seen": seen, "source": engine["source"]["samples"],
             "peers": engine["peers"], **more}
     with open(os.path.join(os.environ["OUT"], f"{rank}.json"), "w") as file:
@@ -511,5 +511,5 @@ def test_a_dataset_waits_on_ranks_beyond_the_first(
 
 def test_the_cluster_of_another_world_is_not_this_loaders() -> None:
     cluster = belady.Cluster.__new__(belady.Cluster)
-    cluster._world = World(1, 4)
+    cluster.world = World(1, 4)
     assert cluster.includes(World(1, 4, 0, 2)) and not cluster.includes(World(0, 1))

@@ -20,6 +20,7 @@
 mod array;
 mod batch;
 mod buffer;
+mod caches;
 mod chain;
 mod cluster;
 mod command;
@@ -48,6 +49,8 @@ mod _native {
     use super::array::Array;
     #[pymodule_export]
     use super::batch::Batch;
+    #[pymodule_export]
+    use super::caches::clear_caches;
     #[pymodule_export]
     use super::chain::{Chain, part};
     #[pymodule_export]

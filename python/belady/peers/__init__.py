@@ -37,10 +37,12 @@ TIMEOUT = 300.0
 class Cluster:
     """The processes of a job, once they have met. Made by `belady.cluster()`."""
 
-    def __init__(self, native: _native.Cluster, world: World, place: str) -> None:
+    def __init__(self, native: _native.Cluster, place: str) -> None:
         self.native = native
         self.pid = os.getpid()
-        self._world = world
+        near = native.near()
+        #: This process among those of the job, and of this machine.
+        self.world = World(native.rank, native.size, near.index(native.rank), len(near))
         #: Where they met, for people.
         self.place = place
         self._exchanges = 0
@@ -48,12 +50,12 @@ class Cluster:
     @property
     def rank(self) -> int:
         """This process's number."""
-        return self._world.rank
+        return self.world.rank
 
     @property
     def size(self) -> int:
         """How many processes there are."""
-        return self._world.size
+        return self.world.size
 
     def exchange(self, what: str, mine: bytes) -> list[bytes]:
         """What all ranks gave, by rank. All of them call this, in the same order."""
@@ -147,8 +149,7 @@ def _cluster(peers: object, world: World, options: dict[str, Any]) -> Cluster | 
         if place is None:
             _tell_alone(world)
             return None
-        native = place.join(**options)
-        _joined = Cluster(native, World(native.rank, native.size, *world[2:]), place.name)
+        _joined = Cluster(place.join(**options), place.name)
         log.info("belady: rank %d of %d, met at %s", _joined.rank, _joined.size, place.name)
         return _joined
 

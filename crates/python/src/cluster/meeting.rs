@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use belady_peer::meet::interface;
+use belady_peer::tcp::Machine;
 use belady_peer::{Meet, MeetError, World};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -37,7 +38,7 @@ impl PythonMeeting {
         let host: Option<String> = meeting.call_method0("reached_by")?.extract()?;
         let py = meeting.py();
         // A machine often knows its own name by an address that only itself can reach.
-        let machines = this.ask(py, "machines", machine().as_bytes())?;
+        let machines = this.ask(py, "machines", format!("{:?}", Machine::this()).as_bytes())?;
         let all_here = machines.iter().all(|other| *other == machines[0]);
         let host = host.or_else(|| all_here.then(|| "127.0.0.1".to_owned()));
         let found = host.and_then(|host| py.detach(|| towards(&host)));
@@ -86,13 +87,6 @@ impl Meet for PythonMeeting {
     fn interface(&self) -> Option<IpAddr> {
         self.interface
     }
-}
-
-/// What this machine, or the container that has a network of its own, is known by.
-fn machine() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    format!("{} {}", boot.trim(), network.display())
 }
 
 /// The address of this machine by which one reaches a host.

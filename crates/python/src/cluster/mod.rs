@@ -10,7 +10,7 @@ mod place;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use belady_peer::{self as peer, JoinError, Meet, MeetError};
+use belady_peer::{self as peer, JoinError, Meet, MeetError, World};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -74,7 +74,7 @@ impl Cluster {
         timeout: f64,
     ) -> PyResult<Self> {
         let options = Options::new(key, bind, tls, timeout)?;
-        let world = peer::World { rank, size };
+        let world = World { rank, size };
         Self::patiently(py, move || place.go(world, &options))
     }
 
@@ -100,6 +100,13 @@ impl Cluster {
     #[getter]
     fn size(&self) -> PyResult<u32> {
         Ok(self.native()?.world().size)
+    }
+
+    /// Ranks that run on this machine, this one included.
+    fn near(&self) -> PyResult<Vec<u32>> {
+        let cluster = self.native()?;
+        let World { rank, size } = cluster.world();
+        Ok((0..size).filter(|&it| it == rank || cluster.transport.is_near(it)).collect())
     }
 
     /// What all ranks gave, by rank.
