@@ -544,13 +544,18 @@ class DataLoader:
     # What it did, and its end.
 
     def stats(self) -> Stats:
-        """What was delivered and waited for, and what the engine did; `str()` is a table."""
+        """What was delivered and waited for, where it came from, and what the engine did.
+
+        `str()` is a table. `stats()["engine"]["peers"]` says what went to and from other processes,
+        and how many of them are down.
+        """
         values: dict[str, Any] = {"epoch": self.epoch, "batch": self._delivered, **self._totals}
         values["failures"] = self._failures.count
         if self._pipeline is not None:
             values["engine"] = self._pipeline.stats()
         else:
             values["engine"] = self.engine.native.stats()
+        values["bytes_from"] = _by_place(values["engine"])
         return Stats(values)
 
     def close(self) -> None:
@@ -617,6 +622,15 @@ def _dataset(data: object) -> Dataset:
         f"a loader takes a dataset of belady.open or a belady.Mixture, not {type(data).__name__}; "
         "use torch's own DataLoader for datasets written in Python"
     )
+
+
+def _by_place(engine: dict[str, Any]) -> dict[str, int]:
+    """Bytes that were loaded, by where they came from."""
+    tiers = {
+        tier["name"]: tier["read"]["bytes"] + tier["lent"]["bytes"] for tier in engine["tiers"]
+    }
+    peers = engine["peers"]["read"]["bytes"]
+    return {"source": engine["source"]["bytes"], **tiers, "peers": peers}
 
 
 def _looks_like_state(saved: object) -> bool:

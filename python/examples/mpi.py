@@ -30,9 +30,12 @@ def read(path: str) -> None:
         if whole is not None:
             assert sorted(sum(whole, [])) == list(range(len(data)))
             print(f"epoch {epoch}: {world.size} processes have read every sample once")
-    peers = world.gather(loader.stats()["engine"]["peers"]["read"]["samples"])
-    if peers is not None:
-        print(f"{sum(peers)} samples came from a peer")
+    engine = loader.stats()["engine"]
+    # Most samples are given to who needs them next before he asks.
+    peers = world.reduce(engine["peers"]["taken"]["samples"] + engine["peers"]["read"]["samples"])
+    source = world.reduce(engine["source"]["samples"])
+    if world.rank == 0:
+        print(f"{source} samples came from the source, and {peers} from a peer")
     loader.close()
 
 

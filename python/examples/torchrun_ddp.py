@@ -34,7 +34,6 @@ def train(path: str) -> None:
     loader = belady.DataLoader(
         data, batch_size=16, shuffle=True, seed=0, epochs=EPOCHS, decode=decode, cache="ram:120KB"
     )
-    before = torch.zeros(2)
     for epoch in range(EPOCHS):
         seen = []
         for batch in loader:
@@ -48,15 +47,16 @@ def train(path: str) -> None:
         together.all_reduce(counts)
         assert counts.tolist() == [1] * len(data)
         engine = loader.stats()["engine"]
-        read = torch.tensor([engine["source"]["samples"], engine["peers"]["read"]["samples"]])
-        together.all_reduce(read)
+        # Most samples are given to who needs them next before he asks.
+        peers = engine["peers"]["taken"]["samples"] + engine["peers"]["read"]["samples"]
+        moved = torch.tensor([engine["source"]["samples"], peers])
+        together.all_reduce(moved)
         if together.get_rank() == 0:
-            source, peers = (read - before).int().tolist()
+            source, peers = moved.tolist()
             print(
                 f"epoch {epoch}: loss {float(loss):.4f}, every sample was read once; so far "
-                f"{source} more came from the source and {peers} more from a peer"
+                f"{source} came from the source and {peers} from a peer"
             )
-        before = read
     loader.close()
     together.destroy_process_group()
 
