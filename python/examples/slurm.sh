@@ -2,8 +2,8 @@
 # Eight processes on two nodes under Slurm: sbatch slurm.sh
 #
 # Nothing about belady is said here: each process finds its rank in what srun sets. Where the program
-# initialises torch.distributed, the processes meet at its store; else they meet on the first node, which
-# needs a key that all of them have and nobody else.
+# initialises torch.distributed, the processes meet at its store; else they meet on the first node, with the
+# key below (without one, in a directory of your home).
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

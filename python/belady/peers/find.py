@@ -6,8 +6,8 @@ Asked in this order, unless BELADY_MEET names a place; the first that is there d
 2. `jax.distributed`, likewise,
 3. mpi4py, if the program uses it, or was started by mpirun and it is installed,
 4. the store of torchrun's agent,
-5. what the environment says (Slurm, mpirun, a master's address), natively: rank 0 is the
-   meeting point, which needs the job's key, or a directory in the user's home.
+5. what the environment says (Slurm, mpirun, a master's address), natively: with the job's key rank 0 is
+   the meeting point, without it a directory in the user's home.
 
 Who finds nothing has no peers.
 """

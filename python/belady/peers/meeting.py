@@ -65,10 +65,11 @@ class Patience:
         if waited >= _TELL_AFTER and not self._told:
             self._told = True
             log.warning(
-                "belady has been waiting for %.0f s for %s of %d, at %s",
+                "belady has been waiting for %.0f s for %s of %d to come to %s at %s",
                 waited,
                 ranks(missing),
                 self._meeting.size,
+                self._name,
                 self._meeting.place,
             )
         time.sleep(min(self._pause, self._limit))
