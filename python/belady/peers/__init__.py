@@ -30,8 +30,9 @@ log = logging.getLogger("belady")
 
 #: What `peers` may be for "alone".
 ALONE: tuple[object, ...] = (None, False)
-#: Seconds that ranks wait for each other at most, if nobody says otherwise.
-TIMEOUT = 300.0
+#: Seconds that ranks wait for each other at most, if nobody says otherwise: as long as torch's process
+#: groups do. Rank 0 may list a large dataset meanwhile.
+TIMEOUT = 1800.0
 
 
 class Cluster:
