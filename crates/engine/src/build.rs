@@ -160,11 +160,14 @@ impl Engine {
         let gathering = match cluster {
             Some(cluster) => {
                 let mine = Introduction {
-                    facts: facts(job, &stream)?,
                     capacities: cache.usable(&sizes),
                     warm: peers::start::warm(&cache, &*job.source),
                 };
-                Some(Gathering::new(cluster, &mine)?)
+                Some(Gathering::new(
+                    cluster,
+                    &facts(job, &stream, self.config.tiers.len())?,
+                    &mine,
+                )?)
             }
             None => None,
         };
@@ -297,8 +300,11 @@ fn shares(job: &JobConfig, cluster: &Cluster) -> bool {
 }
 
 /// What all ranks must have in common.
-fn facts(job: &JobConfig, stream: &AccessStream) -> Result<Vec<(String, String)>, EngineError> {
-    let fact = |name: &str, value: String| (name.to_owned(), value);
+fn facts(
+    job: &JobConfig,
+    stream: &AccessStream,
+    tiers: usize,
+) -> Result<Vec<(&'static str, String)>, EngineError> {
     let catalog = job.source.catalog();
     let epochs = job.epochs.map_or("not known".to_owned(), |epochs| epochs.to_string());
     let first = if stream.ahead() { stream.ask(0)? } else { None };
@@ -307,14 +313,15 @@ fn facts(job: &JobConfig, stream: &AccessStream) -> Result<Vec<(String, String)>
         belady_peer::digest(&bytes)
     });
     Ok(vec![
-        fact("the version of belady", env!("CARGO_PKG_VERSION").to_owned()),
-        fact("the number of samples", catalog.len().to_string()),
-        fact("the fingerprint of the dataset", format!("{:016x}", catalog.fingerprint())),
-        fact("the seed", job.seed.to_string()),
-        fact("the batch size", job.batch.to_string()),
-        fact("the number of epochs", epochs),
-        fact("the policy", job.policy.name().to_owned()),
-        fact("the order of the first epoch", format!("one that adds up to {first:016x}")),
+        ("the version of belady", env!("CARGO_PKG_VERSION").to_owned()),
+        ("the number of samples", catalog.len().to_string()),
+        ("the fingerprint of the dataset", format!("{:016x}", catalog.fingerprint())),
+        ("the seed", job.seed.to_string()),
+        ("the batch size", job.batch.to_string()),
+        ("the number of epochs", epochs),
+        ("the policy", job.policy.name().to_owned()),
+        ("the number of cache tiers", tiers.to_string()),
+        ("the order of the first epoch", format!("one that adds up to {first:016x}")),
     ])
 }
 

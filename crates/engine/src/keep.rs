@@ -175,7 +175,8 @@ pub fn end_piece(parcel: &Parcel) {
 }
 
 fn finish(parcel: &Parcel) {
-    parcel.publish();
+    // Before it is published: whoever gets the last batch may leave at once.
     parcel.run.ended(parcel.block.step().epoch);
     notify::epochs_done(&parcel.run);
+    parcel.publish();
 }

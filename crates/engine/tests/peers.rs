@@ -6,14 +6,16 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use belady_control::model::Bytes;
-use belady_control::sampler::{AccessStream, Order, SampleId, Scheme, StreamConfig};
+use belady_control::sampler::{AccessStream, Order, SampleId, Scheme, Step, StreamConfig};
 use belady_data::source::Synthetic;
 use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{Engine, EngineConfig, EngineError, JobConfig, PeerPatience, TierConfig};
-use belady_peer::Cluster;
+use belady_peer::faulty::{FaultyTransport, PeerFaults};
 use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
+use belady_peer::{Cluster, Transport};
 use common::policy;
+use tempfile::TempDir;
 
 const NODES: u32 = 4;
 const LIMIT: Duration = Duration::from_mins(1);
@@ -28,9 +30,14 @@ struct World {
     source: Arc<Synthetic>,
     job: JobConfig,
     ram: u64,
+    /// A directory for each rank, with room for its part.
+    disks: Option<TempDir>,
     /// Ranks take their batches together, as in training.
     together: bool,
     patience: Duration,
+    faults: Option<PeerFaults>,
+    /// This rank leaves after so many batches.
+    leaves: Option<(u32, usize)>,
 }
 
 impl World {
@@ -45,14 +52,19 @@ impl World {
         job.epochs = Some(4);
         job.staging = Bytes(1 << 20);
         let ram = (bytes as f64 * cached / f64::from(NODES)) as u64;
-        Self { source, job, ram, together: true, patience: LIMIT }
+        let (disks, faults, leaves) = (None, None, None);
+        Self { source, job, ram, disks, together: true, patience: LIMIT, faults, leaves }
     }
 
     fn expected(&self, rank: u32) -> Vec<Vec<SampleId>> {
+        self.expected_of(rank, NODES)
+    }
+
+    fn expected_of(&self, rank: u32, ranks: u32) -> Vec<Vec<SampleId>> {
         let stream = AccessStream::new(StreamConfig {
             samples: self.source_len(),
-            ranks: NODES,
-            batch: self.job.batch * NODES,
+            ranks,
+            batch: self.job.batch * ranks,
             order: self.job.order.clone(),
             scheme: Scheme::Uniform,
             seed: self.job.seed,
@@ -75,16 +87,26 @@ impl World {
     }
 
     fn run(&self) -> Vec<Result<Seen, EngineError>> {
-        let hall = Hall::new(NODES, LIMIT);
-        let barrier = Barrier::new(NODES as usize);
-        let nodes = MemoryTransport::network(NODES);
+        self.run_on(NODES, |_| self.job.clone())
+    }
+
+    /// Every rank with a job of its own.
+    fn run_on(&self, nodes: u32, job: impl Fn(u32) -> JobConfig) -> Vec<Result<Seen, EngineError>> {
+        let hall = Hall::new(nodes, LIMIT);
+        let barrier = Barrier::new(nodes as usize);
+        let nodes = MemoryTransport::network(nodes);
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..)
                 .zip(nodes)
                 .map(|(rank, transport)| {
+                    let mut transport: Arc<dyn Transport> = transport;
+                    if let Some(faults) = &self.faults {
+                        let faults = PeerFaults { seed: u64::from(rank), ..faults.clone() };
+                        transport = FaultyTransport::new(transport, NODES, faults);
+                    }
                     let cluster = Arc::new(Cluster::new(hall.seat(rank), transport));
-                    let barrier = &barrier;
-                    scope.spawn(move || self.node(rank, cluster, barrier))
+                    let (barrier, job) = (&barrier, job(rank));
+                    scope.spawn(move || self.node(rank, &job, cluster, barrier))
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -94,17 +116,23 @@ impl World {
     fn node(
         &self,
         rank: u32,
+        job: &JobConfig,
         cluster: Arc<Cluster>,
         barrier: &Barrier,
     ) -> Result<Seen, EngineError> {
+        let mut tiers = vec![TierConfig::Ram { capacity: Bytes(self.ram) }];
+        if let Some(disks) = &self.disks {
+            let directory = disks.path().join(rank.to_string());
+            tiers = vec![TierConfig::Disk { directory, capacity: Bytes(self.ram) }];
+        }
         let engine = Engine::new(EngineConfig {
             threads: Some(2),
-            tiers: vec![TierConfig::Ram { capacity: Bytes(self.ram) }],
+            tiers,
             peers: Some(cluster),
-            peer_patience: PeerPatience { wait: self.patience, ..PeerPatience::default() },
+            peer_patience: PeerPatience { wait: self.patience, answer: Duration::from_secs(1) },
             ..EngineConfig::default()
         })?;
-        let mut loader = engine.start(&self.job)?;
+        let mut loader = engine.start(job)?;
         let mut seen = Seen { batches: vec![], metrics: vec![] };
         let mut epoch = 0;
         while let Some(batch) = loader.next_batch()? {
@@ -119,6 +147,9 @@ impl World {
             seen.batches.push(batch.iter().map(|sample| sample.id).collect());
             if self.together {
                 barrier.wait();
+            }
+            if self.leaves == Some((rank, seen.batches.len())) {
+                break;
             }
         }
         seen.metrics.push(engine.metrics().snapshot());
@@ -160,4 +191,85 @@ fn policies_deliver_exact_epochs_on_several_nodes() {
             }
         }
     }
+}
+
+#[test]
+fn who_leaves_in_the_midst_of_a_run_is_missed_by_nobody() {
+    let mut world = World::new(400, 1.1);
+    world.leaves = Some((2, 17));
+    world.together = false;
+    world.patience = Duration::from_millis(50);
+    for (rank, seen) in (0..).zip(world.run()) {
+        let mut expected = world.expected(rank);
+        expected.truncate(if rank == 2 { 17 } else { usize::MAX });
+        assert_eq!(seen.unwrap().batches, expected, "rank {rank}");
+    }
+}
+
+#[test]
+fn who_joins_in_the_midst_of_a_run_begins_where_the_others_are() {
+    let mut world = World::new(400, 1.1);
+    world.together = false;
+    world.patience = Duration::from_millis(50);
+    let begin = Step { epoch: 2, iteration: 3 };
+    let job = |rank| {
+        let begin = if rank == 1 { begin } else { Step { epoch: 0, iteration: 0 } };
+        JobConfig { begin, ..world.job.clone() }
+    };
+    for (rank, seen) in (0..).zip(world.run_on(NODES, job)) {
+        let expected = world.expected(rank);
+        // 100 samples a rank, 13 batches an epoch.
+        let gone = if rank == 1 { 2 * 13 + 3 } else { 0 };
+        assert_eq!(seen.unwrap().batches, expected[gone..], "rank {rank}");
+    }
+}
+
+#[test]
+fn bytes_that_change_on_their_way_are_not_delivered() {
+    let mut world = World::new(400, 1.1);
+    world.patience = Duration::from_millis(100);
+    let delay = Duration::from_millis(5);
+    // Most samples come by way of a put; in some policies all come by a get.
+    for name in ["belady", "nopfs"] {
+        world.job.policy = policy(name);
+        world.faults = Some(PeerFaults { rates: [0.02, 0.02, 0.1, 0.02], delay, seed: 0 });
+        let mut damaged = 0;
+        for (rank, seen) in (0..).zip(world.run()) {
+            let seen = seen.unwrap();
+            assert_eq!(seen.batches, world.expected(rank), "{name}, rank {rank}");
+            damaged += seen.metrics.last().unwrap().peers.damaged;
+        }
+        assert!(damaged > 0, "{name}: nothing was damaged");
+    }
+}
+
+#[test]
+fn ranks_that_do_not_run_the_same_job_are_told_what_differs() {
+    let world = World::new(100, 1.0);
+    let seed = |rank| JobConfig { seed: u64::from(rank == 3), ..world.job.clone() };
+    for result in world.run_on(NODES, seed) {
+        let error = result.err().unwrap().to_string();
+        assert!(error.contains("seed") && error.contains("rank 3"), "{error}");
+    }
+}
+
+#[test]
+fn warm_caches_serve_a_job_of_another_size() {
+    let mut world = World::new(400, 1.3);
+    world.disks = Some(TempDir::new().unwrap());
+    world.job.epochs = Some(2);
+    for seen in world.run() {
+        seen.unwrap();
+    }
+    // Two of the four come again: half of the samples are in their directories.
+    world.job.batch *= 2;
+    world.job.epochs = Some(1);
+    let seen: Vec<Seen> =
+        world.run_on(2, |_| world.job.clone()).into_iter().map(Result::unwrap).collect();
+    let mut from_source = 0;
+    for (rank, seen) in (0..).zip(&seen) {
+        assert_eq!(seen.batches, world.expected_of(rank, 2), "rank {rank}");
+        from_source += seen.metrics.last().unwrap().source.samples;
+    }
+    assert!(from_source < 280, "{from_source} of 400 came from the source");
 }

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use belady_data::source::{OpenOptions, Operations, Progress, Snapshots, Source};
-use belady_peer::meet::{Wishes, environment, find};
+use belady_peer::meet::{Wishes, environment, find, port_of};
 use belady_peer::{Cluster, JoinOptions, Key, common_seed, join, open_together};
 
 /// Where the dataset of a child lies; it is a child if this is set.
@@ -102,9 +103,14 @@ fn dataset() -> tempfile::TempDir {
     directory
 }
 
-fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("127.0.0.1:{}", listener.local_addr().unwrap().port())
+/// Where nobody listens, and the system lets nobody listen by itself.
+fn free_place() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = || NEXT.fetch_add(1, Ordering::Relaxed);
+    let ports = std::iter::repeat_with(next);
+    let ports = ports.map(|at| port_of(&format!("test {} {at}", std::process::id())));
+    let mut free = ports.filter(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    format!("127.0.0.1:{}", free.next().unwrap())
 }
 
 /// All ranks start, and each in turn dies and comes back; all know the same all the time.
@@ -128,7 +134,7 @@ fn live_and_die(size: u32, more: &[(&str, &str)]) {
 
 #[test]
 fn ranks_meet_at_a_point_and_come_back_after_kill_9() {
-    let (place, key) = (free_port(), Key::random().unwrap().to_text());
+    let (place, key) = (free_place(), Key::random().unwrap().to_text());
     live_and_die(4, &[("BELADY_MEET", &place), ("BELADY_KEY", &key)]);
 }
 
@@ -141,7 +147,7 @@ fn ranks_meet_by_a_directory_and_come_back_after_kill_9() {
 
 #[test]
 fn a_process_with_another_key_is_told_and_the_others_go_on() {
-    let (place, key) = (free_port(), Key::random().unwrap().to_text());
+    let (place, key) = (free_place(), Key::random().unwrap().to_text());
     let dataset = dataset();
     let meet = ("BELADY_MEET", &*place);
     let right = [meet, ("BELADY_KEY", &*key)];

@@ -96,12 +96,11 @@ pub fn let_others_finish(run: &Run) {
     let until = peers.deadline();
     let epochs = run.epochs_begun();
     let behind = || {
-        let up: Vec<bool> =
-            (0..peers.nodes).map(|node| node != peers.me && peers.is_up(node)).collect();
+        let up: Vec<bool> = (0..peers.nodes).map(|node| peers.is_up(node)).collect();
         let is_up = |node: NodeId| up[node as usize];
-        // They wait for us as we wait for them.
         let is_behind = lock(&peers.talk).ledger.may_come(epochs, is_up);
-        is_behind || lock(&peers.notices).are_due(is_up)
+        // They wait for us as we wait for them.
+        is_behind || lock(&peers.notices).are_due(|node| node != peers.me && is_up(node))
     };
     while behind() && Instant::now() < until {
         std::thread::sleep(LEAVING);

@@ -5,6 +5,7 @@ use std::time::Instant;
 use belady_control::bits::Bits;
 use belady_data::source::Source;
 use belady_data::sync::{Arc, Condvar, Mutex};
+use belady_peer::agree;
 use belady_peer::protocol::claims::Claims;
 use belady_peer::protocol::health::Health;
 use belady_peer::protocol::ledger::Ledger;
@@ -23,8 +24,6 @@ use crate::config::PeerPatience;
 /// What every node tells the others.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Introduction {
-    /// What has to be the same everywhere: name and value.
-    pub facts: Vec<(String, String)>,
     /// Of each tier, in bytes: plans count on the smallest.
     pub capacities: Vec<u64>,
     /// What its caches hold already, a bit for each sample; empty for nothing.
@@ -40,10 +39,16 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Brings together what all nodes tell of the job that begins.
-    pub fn new(cluster: &Arc<Cluster>, mine: &Introduction) -> Result<Self, EngineError> {
+    /// Brings together what all nodes tell of the job that begins, if they agree on the facts.
+    pub fn new(
+        cluster: &Arc<Cluster>,
+        facts: &[(&str, String)],
+        mine: &Introduction,
+    ) -> Result<Self, EngineError> {
         let channel = cluster.next_channel();
         let name = format!("loader {}", channel.0);
+        agree(&*cluster.meet, &name, facts)?;
+        let name = format!("{name}, its caches");
         let bytes =
             serde_json::to_vec(mine).map_err(|error| EngineError::Peers(error.to_string()))?;
         let given = cluster.meet.exchange(&name, &bytes)?;
@@ -52,7 +57,6 @@ impl Gathering {
             .map(|bytes| serde_json::from_slice(bytes))
             .collect::<Result<_, _>>()
             .map_err(|_| EngineError::Peers("a rank runs another version of belady".into()))?;
-        differences(&all)?;
         Ok(Self { cluster: cluster.clone(), channel, all })
     }
 
@@ -93,33 +97,6 @@ impl Gathering {
             cluster: self.cluster,
         }
     }
-}
-
-/// What is not the same everywhere, in one sentence.
-fn differences(all: &[Introduction]) -> Result<(), EngineError> {
-    let Some((first, rest)) = all.split_first() else { return Ok(()) };
-    for (rank, other) in (1..).zip(rest) {
-        for (mine, theirs) in first.facts.iter().zip(&other.facts) {
-            if mine != theirs {
-                return Err(EngineError::Peers(format!(
-                    "the ranks do not run the same job: {} is {} on rank 0 and {} on rank {rank}; \
-                     start all ranks alike",
-                    mine.0, mine.1, theirs.1
-                )));
-            }
-        }
-        if first.facts.len() != other.facts.len()
-            || first.capacities.len() != other.capacities.len()
-        {
-            return Err(EngineError::Peers(format!(
-                "the ranks do not run the same job: rank 0 has {} cache tiers and rank {rank} has {}; \
-                 give all the same",
-                first.capacities.len(),
-                other.capacities.len()
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// What the caches hold at the start.

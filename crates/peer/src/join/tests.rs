@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::desk::{Channel, Serve, Serving};
-use crate::meet::{Hall, Place, World, point};
+use crate::meet::{Hall, Place, World, free, point};
 use crate::transport::{Answer, Ask, Notice, Payload, Push, Receive, Reply, Request, Taken};
 
 const LONG: Duration = Duration::from_mins(1);
@@ -57,11 +57,6 @@ fn on_all<T: Send>(size: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
         let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || work(rank))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
-}
-
-fn free() -> Place {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    Place::Point { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() }
 }
 
 fn at(place: &Place, rank: u32, size: u32, key: &Key) -> Arc<dyn Meet> {

@@ -89,6 +89,7 @@ fn private_directory(variables: &Variables) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meet::free;
 
     fn variables(rank: u32, more: &[(&str, &str)]) -> Variables {
         let rank = rank.to_string();
@@ -114,8 +115,7 @@ mod tests {
 
     #[test]
     fn a_place_and_a_key_are_enough() {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (place, key) = (format!("127.0.0.1:{port}"), Key::random().unwrap());
+        let (place, key) = (free().to_string(), Key::random().unwrap());
         both(&[("BELADY_MEET", &place), ("BELADY_KEY", &key.to_text())]);
         let refused = sentence(&[("BELADY_MEET", &place)]);
         assert!(

@@ -22,6 +22,8 @@ pub mod point;
 
 pub use find::{Wishes, find};
 pub use hall::Hall;
+#[cfg(test)]
+pub(crate) use place::free;
 pub use place::{Place, port_of};
 
 use std::net::IpAddr;

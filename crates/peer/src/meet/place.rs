@@ -79,6 +79,20 @@ impl fmt::Display for Place {
     }
 }
 
+/// A place on the loopback where nobody listens: a port that the system gives to nobody by itself.
+#[cfg(test)]
+pub(crate) fn free() -> Place {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = port_of(&format!("test {} {next}", std::process::id()));
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Place::Point { host: "127.0.0.1".into(), port };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,22 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
-use super::wire::{Frames, Hello, Hurried, LONGEST_NAME, Message, Who, to_guest};
-use super::{HANDSHAKE, Job, NAME_PATIENCE, SILENCE, WRITING, other_job};
-use crate::auth::{self, AuthError, Role};
+use super::frames::Frames;
+use super::way::{Trouble, visit};
+use super::wire::{Hello, Message, Who, to_guest};
+use super::{HANDSHAKE, Job, NAME_PATIENCE, SILENCE, WRITING};
 use crate::meet::{Meet, MeetError, Place, Watcher, World};
 use crate::{Key, NodeId};
 
 /// Between attempts to reach rank 0; longer each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-const CONNECTING: Duration = Duration::from_secs(5);
 /// Says that it is there when it has said nothing for so long.
 const BEAT: Duration = Duration::from_secs(2);
 
@@ -32,27 +32,6 @@ pub struct Directions {
     pub may_change: bool,
     /// What to call the place as long as nobody was there.
     pub name: String,
-}
-
-/// Why rank 0 could not be reached.
-#[derive(Clone, Debug)]
-pub enum Trouble {
-    /// That may change.
-    ForNow(String),
-    /// The name of its host is not known.
-    NoSuchHost(String),
-    /// Somebody is there who is none of this job.
-    NotOurs(String),
-    /// It does not want this process.
-    ForGood(String),
-}
-
-impl Trouble {
-    pub fn sentence(&self) -> &str {
-        match self {
-            Self::ForNow(it) | Self::NoSuchHost(it) | Self::NotOurs(it) | Self::ForGood(it) => it,
-        }
-    }
 }
 
 /// One who has come to a meeting point, or is on the way.
@@ -75,6 +54,8 @@ struct State {
     given: BTreeMap<String, (Vec<u8>, bool)>,
     /// What rank 0 told of exchanges.
     books: BTreeMap<String, Vec<Option<Vec<u8>>>>,
+    /// Exchanges that rank 0 has given up, and whom it missed.
+    given_up: BTreeMap<String, Vec<NodeId>>,
     watchers: Vec<(String, Watcher)>,
     /// While there is a connection.
     stream: Option<TcpStream>,
@@ -115,6 +96,7 @@ impl Shared {
                     let why = self.stay(&mut frames);
                     let mut state = lock(&self.state);
                     state.stream = None;
+                    self.changed.notify_all();
                     state.trouble =
                         Some(Trouble::ForNow(format!("the connection was lost: {why}")));
                 }
@@ -211,6 +193,10 @@ impl Shared {
                 (name, (0..).zip(values).filter_map(|(rank, it)| Some((rank, it?))).collect())
             }
             Message::Changed { name, rank, value } => (name, vec![(rank, value)]),
+            Message::GivenUp { name, missing } => {
+                lock(&self.state).given_up.insert(name, missing);
+                return self.changed.notify_all();
+            }
             _ => return,
         };
         let watchers: Vec<Watcher> = {
@@ -240,9 +226,22 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn missing(&self, what: &str, missing: Vec<NodeId>, place: String) -> MeetError {
+    /// Why an exchange has not come about in time.
+    fn in_vain(&self, state: &mut State, name: &str) -> MeetError {
+        let place = state.came_by.as_ref().map(|(place, _)| place.to_string());
+        let place = place.unwrap_or_else(|| self.directions.name.clone());
+        let absent = |book: Vec<Option<Vec<u8>>>| {
+            (0..).zip(book).filter(|(_, it)| it.is_none()).map(|(rank, _)| rank).collect()
+        };
+        let missing = state.given_up.remove(name);
+        let missing = missing.or_else(|| state.books.remove(name).map(absent));
+        let (missing, place) = match (missing, &state.trouble) {
+            (Some(missing), _) => (missing, place),
+            (None, Some(trouble)) => (vec![0], format!("{place} ({})", trouble.sentence())),
+            (None, None) => (vec![0], place),
+        };
         let Job { world, limit, .. } = self.job;
-        MeetError::Missing { missing, size: world.size, what: what.to_owned(), place, limit }
+        MeetError::Missing { missing, size: world.size, what: name.to_owned(), place, limit }
     }
 }
 
@@ -280,16 +279,21 @@ impl Meet for Guest {
         let until = Instant::now() + limit;
         let mut state = lock(&shared.state);
         state.books.remove(name);
+        state.given_up.remove(name);
         state.given.insert(name.to_owned(), (mine.to_vec(), true));
         state.say(&Message::Give { name: name.to_owned(), waits: true, value: mine.to_vec() });
-        state = shared.wait(state, until, |state| state.complete(name, rank).is_some());
-        if state.complete(name, rank).is_none() && state.is_over.is_none() && state.stream.is_some()
-        {
+        let is_decided = |state: &State| {
+            state.complete(name, rank).is_some() || state.given_up.contains_key(name)
+        };
+        state = shared.wait(state, until, is_decided);
+        if !is_decided(&state) && state.is_over.is_none() && state.stream.is_some() {
             // Who is missing, only rank 0 knows.
             state.books.remove(name);
             state.say(&Message::Ask { name: name.to_owned() });
             let until = Instant::now() + HANDSHAKE;
-            state = shared.wait(state, until, |state| state.books.contains_key(name));
+            state = shared.wait(state, until, |state| {
+                state.stream.is_none() || is_decided(state) || state.books.contains_key(name)
+            });
         }
         if let Some(all) = state.complete(name, rank) {
             state.books.remove(name);
@@ -298,18 +302,7 @@ impl Meet for Guest {
             }
             return Ok(all);
         }
-        if let Some(error) = &state.is_over {
-            return Err(error.clone());
-        }
-        let place = state.came_by.as_ref().map(|(place, _)| place.to_string());
-        let Some(book) = state.books.remove(name) else {
-            let place = place.unwrap_or_else(|| shared.directions.name.clone());
-            let trouble = state.trouble.as_ref().map(Trouble::sentence);
-            let place = trouble.map_or(place.clone(), |trouble| format!("{place} ({trouble})"));
-            return Err(shared.missing(name, vec![0], place));
-        };
-        let missing = (0..).zip(&book).filter(|(_, it)| it.is_none()).map(|(rank, _)| rank);
-        Err(shared.missing(name, missing.collect(), place.unwrap_or_default()))
+        Err(state.is_over.clone().unwrap_or_else(|| shared.in_vain(&mut state, name)))
     }
 
     fn key(&self) -> Option<Key> {
@@ -346,65 +339,4 @@ impl std::fmt::Debug for Shared {
             .field("is_there", &state.stream.is_some())
             .finish_non_exhaustive()
     }
-}
-
-/// Goes to a meeting point, proves that it has the key, and is welcome there.
-pub fn visit(place: &Place, key: &Key, hello: &Hello) -> Result<Frames, Trouble> {
-    let until = Instant::now() + HANDSHAKE;
-    let stream = connect(place)?;
-    let _ = stream.set_nodelay(true);
-    let mut hurried = Hurried { stream: &stream, until };
-    let at = |what: &dyn std::fmt::Display| format!("the meeting point at {place}: {what}");
-    let proved = auth::prove(&mut hurried, key, Role::Connects, &hello.to_bytes());
-    let host = match proved {
-        Ok(host) => Hello::from_bytes(&host),
-        Err(error @ AuthError::Io(_)) => return Err(Trouble::ForNow(at(&error))),
-        Err(error) => return Err(Trouble::NotOurs(at(&error))),
-    };
-    let host = host.ok_or_else(|| Trouble::ForGood(at(&"what it says of itself is no hello")))?;
-    if hello.who != Who::Visitor && host.job != hello.job {
-        return Err(Trouble::ForGood(other_job(&place.to_string(), &host.job, &hello.job)));
-    }
-    let mut frames = Frames::new(stream, LONGEST_NAME + (4 << 10));
-    match frames.next(HANDSHAKE) {
-        Ok(Some(Message::Welcome)) => {
-            frames.set_longest(to_guest(host.size));
-            Ok(frames)
-        }
-        Ok(Some(Message::Refused { again: true, sentence })) => Err(Trouble::ForNow(sentence)),
-        Ok(Some(Message::Refused { again: false, sentence })) => Err(Trouble::ForGood(sentence)),
-        Ok(Some(_)) => Err(Trouble::ForGood(at(&"it does not say what a meeting point says"))),
-        Ok(None) => Err(Trouble::ForNow(at(&"it is silent"))),
-        Err(error) => Err(Trouble::ForNow(at(&error))),
-    }
-}
-
-fn connect(place: &Place) -> Result<TcpStream, Trouble> {
-    let addresses = resolve(place)?;
-    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, CONNECTING) {
-            // A port that nobody listens at may connect to itself, if it is one of those that the
-            // system hands out.
-            Ok(stream) if stream.local_addr().ok() == Some(address) => {}
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    Err(Trouble::ForNow(format!("cannot connect to {place}: {failure}")))
-}
-
-pub(super) fn resolve(place: &Place) -> Result<Vec<SocketAddr>, Trouble> {
-    let Place::Point { host, port } = place else {
-        return Err(Trouble::ForGood(format!("{place} is no meeting point")));
-    };
-    let unknown = |why: String| {
-        Trouble::NoSuchHost(format!(
-            "the host `{host}` of the meeting point cannot be found: {why}; see whether its name is \
-             right"
-        ))
-    };
-    let addresses = (host.as_str(), *port).to_socket_addrs();
-    let addresses: Vec<_> = addresses.map_err(|error| unknown(error.to_string()))?.collect();
-    if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }

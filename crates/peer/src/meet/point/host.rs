@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
+use super::frames::{Frames, Hurried};
 use super::table::{Frame, Seat, Table};
-use super::wire::{Frames, Hello, Hurried, Message, TO_HOST, Who};
+use super::wire::{Hello, Message, TO_HOST, Who};
 use super::{HANDSHAKE, Job, SILENCE, WRITING};
 use crate::auth::{self, Role};
 use crate::meet::file::Note;
@@ -333,11 +334,11 @@ impl Meet for Host {
         self.shared.give(0, name, mine.to_vec(), false);
         let incomplete = |table: &mut Table| table.complete(name).is_none();
         let waited = given.wait_timeout_while(lock(table), job.limit, incomplete);
-        let (table, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut table, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let Some(all) = table.complete(name) {
             return Ok(all);
         }
-        let missing = table.missing(name);
+        let missing = table.give_up(name);
         drop(table);
         let (size, what) = (job.world.size, name.to_owned());
         let place = self.shared.place_and_trouble();

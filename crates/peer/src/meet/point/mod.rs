@@ -10,11 +10,13 @@
 //!
 //! [`auth`]: crate::auth
 
+mod frames;
 mod guest;
 mod host;
 mod table;
 #[cfg(test)]
 mod tests;
+mod way;
 mod wire;
 
 use std::net::{IpAddr, SocketAddr};
@@ -22,9 +24,10 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::Arc;
 
-pub(super) use self::guest::{Directions, Guest, Trouble};
-use self::guest::{resolve, visit};
+pub(super) use self::guest::{Directions, Guest};
 pub(super) use self::host::Host;
+pub(super) use self::way::Trouble;
+use self::way::{resolve, visit};
 use self::wire::{Hello, LONGEST_NAME, LONGEST_VALUE, Message, Who};
 use super::{Meet, MeetError, Place, World, interface};
 use crate::Key;

@@ -101,9 +101,22 @@ impl Table {
         self.given(name)?.iter().cloned().collect()
     }
 
-    pub fn missing(&self, name: &str) -> Vec<NodeId> {
+    fn missing(&self, name: &str) -> Vec<NodeId> {
         let given = self.given(name).unwrap_or_default();
         (0..).zip(given).filter(|(_, given)| given.is_none()).map(|(rank, _)| rank).collect()
+    }
+
+    /// Tells those who wait for an exchange that rank 0 does not wait any longer, and for whom.
+    pub fn give_up(&mut self, name: &str) -> Vec<NodeId> {
+        let missing = self.missing(name);
+        let message = Message::GivenUp { name: name.to_owned(), missing: missing.clone() };
+        let frame = Frame::from(message.to_frame());
+        let exchange = self.exchanges.get_mut(name);
+        let waiting = exchange.map(|it| std::mem::take(&mut it.waiting)).unwrap_or_default();
+        for rank in waiting {
+            self.send(rank, &frame);
+        }
+        missing
     }
 
     pub fn book(&self, name: &str) -> Frame {

@@ -1,10 +1,6 @@
 //! What is said at a meeting point, once both sides have proved that they have the key. Everything is
 //! bounded: names and values here, the length of a message where it is read.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::time::{Duration, Instant};
-
 use crate::NodeId;
 
 /// What one rank gives to one exchange is no longer than this: addresses and facts are far shorter.
@@ -50,6 +46,8 @@ pub enum Message {
     Refused { again: bool, sentence: String },
     /// What has been given to an exchange, by rank.
     Book { name: String, values: Vec<Option<Vec<u8>>> },
+    /// Rank 0 does not wait any longer for these.
+    GivenUp { name: String, missing: Vec<NodeId> },
     /// What a rank has given anew.
     Changed { name: String, rank: NodeId, value: Vec<u8> },
 }
@@ -115,6 +113,12 @@ impl Message {
                     put(&mut out, value.as_deref().unwrap_or_default());
                 }
             }
+            Self::GivenUp { name, missing } => {
+                out.push(8);
+                put(&mut out, name.as_bytes());
+                let missing = missing.iter().flat_map(|rank| rank.to_le_bytes());
+                put(&mut out, &missing.collect::<Vec<u8>>());
+            }
             Self::Changed { name, rank, value } => {
                 out.push(7);
                 out.extend(rank.to_le_bytes());
@@ -155,6 +159,12 @@ impl Message {
             7 => {
                 let rank = rest.u32()?;
                 Self::Changed { rank, name: rest.name()?, value: rest.value()? }
+            }
+            8 => {
+                let (name, missing) = (rest.name()?, rest.value()?);
+                let (missing, []) = missing.as_chunks::<4>() else { return None };
+                let missing = missing.iter().map(|rank| NodeId::from_le_bytes(*rank));
+                Self::GivenUp { name, missing: missing.collect() }
             }
             _ => return None,
         };
@@ -209,111 +219,8 @@ impl Rest<'_> {
     }
 }
 
-/// Reads messages off a connection. Memory is taken as bytes come, not as somebody says they will.
-#[derive(Debug)]
-pub struct Frames {
-    stream: TcpStream,
-    longest: usize,
-    /// Bytes that have come.
-    came: Vec<u8>,
-}
-
-impl Frames {
-    pub fn new(stream: TcpStream, longest: usize) -> Self {
-        Self { stream, longest, came: vec![] }
-    }
-
-    pub fn stream(&self) -> &TcpStream {
-        &self.stream
-    }
-
-    pub fn say(&mut self, message: &Message) -> io::Result<()> {
-        self.stream.write_all(&message.to_frame())
-    }
-
-    pub fn set_longest(&mut self, longest: usize) {
-        self.longest = longest;
-    }
-
-    /// The next message; `None` if it does not come within this time.
-    pub fn next(&mut self, within: Duration) -> io::Result<Option<Message>> {
-        let until = Instant::now() + within;
-        loop {
-            if let Some(message) = self.complete()? {
-                return Ok(Some(message));
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            self.stream.set_read_timeout(Some(left))?;
-            let mut piece = [0; 16 << 10];
-            match self.stream.read(&mut piece) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => self.came.extend_from_slice(&piece[..read]),
-                Err(error) if is_time_over(&error) => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// A message that has come as a whole.
-    fn complete(&mut self) -> io::Result<Option<Message>> {
-        let Some((length, rest)) = self.came.split_first_chunk::<4>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*length) as usize;
-        let garbled = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        if length > self.longest {
-            return Err(garbled("a message is longer than any may be"));
-        }
-        let Some(body) = rest.get(..length) else { return Ok(None) };
-        let message = Message::from_body(body).ok_or_else(|| garbled("this is no message"))?;
-        self.came.drain(..4 + length);
-        Ok(Some(message))
-    }
-}
-
-fn is_time_over(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-/// A connection of which everything must be over by some time, however slowly bytes drip.
-#[derive(Debug)]
-pub struct Hurried<'a> {
-    pub stream: &'a TcpStream,
-    pub until: Instant,
-}
-
-impl Hurried<'_> {
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
-}
-
-impl Read for Hurried<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
-        let outcome = self.stream.read(into);
-        outcome.map_err(|it| if is_time_over(&it) { io::ErrorKind::TimedOut.into() } else { it })
-    }
-}
-
-impl Write for Hurried<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
+pub mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -322,7 +229,7 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..20)
     }
 
-    fn message() -> impl Strategy<Value = Message> {
+    pub fn message() -> impl Strategy<Value = Message> {
         let name = || "[a-z ]{0,8}";
         prop_oneof![
             (name(), any::<bool>(), value()).prop_map(|(name, waits, value)| Message::Give {
@@ -332,6 +239,8 @@ mod tests {
             }),
             name().prop_map(|name| Message::Ask { name }),
             name().prop_map(|name| Message::Watch { name }),
+            (name(), prop::collection::vec(any::<u32>(), 0..5))
+                .prop_map(|(name, missing)| Message::GivenUp { name, missing }),
             Just(Message::Here),
             Just(Message::Welcome),
             (any::<bool>(), name())
@@ -370,43 +279,5 @@ mod tests {
             let hello = Hello { job, size, who };
             prop_assert_eq!(Hello::from_bytes(&hello.to_bytes()), Some(hello));
         }
-
-        #[test]
-        fn messages_come_out_as_they_went_in_however_they_were_cut(
-            messages in prop::collection::vec(message(), 1..6), cuts in prop::collection::vec(1usize..30, 1..8)
-        ) {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let mut frames = Frames::new(listener.accept().unwrap().0, 4096);
-            let bytes: Vec<u8> = messages.iter().flat_map(Message::to_frame).collect();
-            let (mut at, mut got) = (0, vec![]);
-            for cut in cuts.iter().cycle() {
-                if at == bytes.len() {
-                    break;
-                }
-                let end = bytes.len().min(at + cut);
-                writer.write_all(&bytes[at..end]).unwrap();
-                at = end;
-                if cut % 2 == 0 {
-                    got.extend(frames.next(Duration::from_micros(1)).unwrap());
-                }
-            }
-            while got.len() < messages.len() {
-                got.extend(frames.next(Duration::from_mins(1)).unwrap());
-            }
-            prop_assert_eq!(got, messages);
-            drop(writer);
-            prop_assert!(frames.next(Duration::from_mins(1)).is_err());
-        }
-    }
-
-    #[test]
-    fn a_message_that_says_it_is_huge_is_refused_at_once() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut frames = Frames::new(listener.accept().unwrap().0, TO_HOST);
-        writer.write_all(&u32::MAX.to_le_bytes()).unwrap();
-        let error = frames.next(Duration::from_mins(1)).unwrap_err();
-        assert!(error.to_string().contains("longer than any may be"));
     }
 }
