@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import signal
 import socket
 import subprocess
 import sys
@@ -18,10 +21,12 @@ LIMIT = 240
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens at, and that the system gives to nobody by itself."""
+    while True:
+        port = random.randint(20_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -36,6 +41,7 @@ def started(command: list[Any], **more: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         env=environment(**more),
+        start_new_session=True,
     )
 
 
@@ -45,7 +51,7 @@ def finished(command: list[Any], *, fails: bool = False, **more: str) -> str:
     try:
         said, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # torchrun's children too
         said, _ = process.communicate()
         raise AssertionError(f"it hangs, and has said: {said}") from None
     assert (process.returncode != 0) == fails, said
@@ -60,8 +66,7 @@ def torchrun(
     file.write_text(script)
     command = [
         *(sys.executable, "-m", "torch.distributed.run"),
-        *("--nnodes", "1", "--nproc-per-node", ranks, "--master-addr", "127.0.0.1"),
-        *("--master-port", free_port(), file),
+        *("--standalone", "--nproc-per-node", ranks, file),
     ]
     return finished(command, fails=fails, **more)
 
