@@ -81,8 +81,8 @@ test-mpi: prerequisites ## Peers over MPI, in processes of mpirun
 	@if ! scripts/prerequisites.sh mpi; then \
 		echo "so peers over MPI are not tested"; \
 	elif $(CARGO) nextest --version >/dev/null 2>&1; then \
-		echo "$(CARGO) nextest run $(MPI_TESTS) -E 'binary(mpi) | test(mpi::)'" && \
-		$(CARGO) nextest run $(MPI_TESTS) -E 'binary(mpi) | test(mpi::)'; \
+		echo "$(CARGO) nextest run $(MPI_TESTS) --lib --test mpi -E 'binary(mpi) | test(mpi::)'" && \
+		$(CARGO) nextest run $(MPI_TESTS) --lib --test mpi -E 'binary(mpi) | test(mpi::)'; \
 	else \
 		echo "$(CARGO) test $(MPI_TESTS) --lib mpi::" && $(CARGO) test $(MPI_TESTS) --lib mpi:: && \
 		echo "$(CARGO) test $(MPI_TESTS) --test mpi" && $(CARGO) test $(MPI_TESTS) --test mpi; \
@@ -115,8 +115,10 @@ bench: build ## Speed and memory beside their targets; TORCH=python-with-torch a
 	$(CARGO) build --release --package slowfs --package peers
 	$(CARGO) build --release --package belady-engine --example ram_speed --example soak --example memory
 	$(CARGO) build --release --package belady-transform --example bare_loop
+	$(CARGO) build --release --package belady-peer --example network_speed
 	$(PYTHON) bench/run.py $(if $(TORCH),--torch $(TORCH))
 	$(PYTHON) bench/engine.py
+	$(PYTHON) bench/network.py
 	$(MAKE) bench-environment
 	$(PYTHON) bench/python.py
 	$(PYTHON) bench/images.py

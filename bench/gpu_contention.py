@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What a training loop on a GPU loses to whatever else the processor does, without any loader.
+"""What a training loop on a GPU loses to whatever else the machine does, without any loader.
 
-    python3 bench/gpu_contention.py          # about a minute and a half; torch and torchvision
+    python3 bench/gpu_contention.py          # about two minutes; torch and torchvision
 
-ResNet-18 trains on one batch that is in GPU memory, and beside it run: threads that only compute,
-copies to the GPU, Python code, and nvJPEG.
+ResNet-18 and SqueezeNet train on one batch that is in GPU memory. Beside them run: processes that only
+compute, and nvJPEG, in a thread of the same process or in a process of its own. Those that compute are
+processes, not threads: threads of Python would compete for its lock, which a native loader does not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 import time
@@ -19,89 +21,92 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-import photographs  # noqa: E402
-import torch  # noqa: E402
-import torchvision  # noqa: E402
-from harness import gpu_train  # noqa: E402
-
 FOLDER = pathlib.Path("target/bench/images-512")
 PERIOD = 0.02
-STOP = threading.Event()
+MODELS = ("ResNet-18", "SqueezeNet 1.1")
+#: A process that decodes has to import torch before it begins.
+START = 8.0
 
 
 def main() -> None:
+    import photographs
+    from harness import gpu_train
+
     FOLDER.parent.mkdir(parents=True, exist_ok=True)
     photographs.make(FOLDER, 512)
-    files = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-             for path in sorted(FOLDER.glob("*/*.jpg"))[:256]]  # fmt: skip
-    cores = len(os.sched_getaffinity(0))
-    few = max(1, cores - 2)
-    beside: dict[str, list[Callable[[], None]]] = {
-        "nothing": [],
-        "nvJPEG, 64 images every 20 ms": [lambda: decode(files[:64])],
-        "nvJPEG, 128 images every 20 ms": [lambda: decode(files[:128])],
-        f"{cores} busy threads": [lambda: compute(0)] * cores,
-        f"{cores} busy threads, nice 5": [lambda: compute(5)] * cores,
-        f"{few} busy threads, nice 5": [lambda: compute(5)] * few,
-        "24 MB pinned every 20 ms": [lambda: copy(24, pinned=True)],
-        "7 MB pageable every 20 ms": [lambda: copy(7, pinned=False)],
-        "3 ms of Python every 20 ms": [python],
-        f"{few} busy threads, nice 5, and nvJPEG, 64": [lambda: compute(5)] * few + [lambda: decode(files[:64])],
-    }  # fmt: skip
+    most = max(1, len(os.sched_getaffinity(0)) - 6)
+    cases: list[tuple[str, list[list[str]], Callable[[Callable[[], bool]], None] | None]] = [
+        ("nothing", [], None),
+        (f"{most + 4} busy processes", [["busy"]] * (most + 4), None),
+        ("nvJPEG in a thread", [], lambda stopped: decode(128, stopped, pinned=False)),
+        ("nvJPEG in a thread, pinned", [], lambda stopped: decode(128, stopped, pinned=True)),
+        (f"nvJPEG in a thread, {most} busy", [["busy"]] * most,
+         lambda stopped: decode(128, stopped, pinned=False)),
+        (f"nvJPEG in a thread, pinned, {most} busy", [["busy"]] * most,
+         lambda stopped: decode(128, stopped, pinned=True)),
+        ("nvJPEG in a process", [["decode"]], None),
+        (f"nvJPEG in a process, {most} busy", [["busy"]] * most + [["decode"]], None),
+    ]  # fmt: skip
     trainer = gpu_train.Trainer("cuda", 256, 3.0)
-    for name, work in beside.items():
-        STOP.clear()
-        threads = [threading.Thread(target=one) for one in work]
-        for thread in threads:
+    for name, processes, thread in cases:
+        figures = beside(processes, thread, lambda: [
+            trainer.train(model, trainer.fixed_batch())["images_a_second"] for model in MODELS
+        ])  # fmt: skip
+        shown = ", ".join(f"{model} {figure:,.0f}" for model, figure in zip(MODELS, figures, strict=True))
+        print(f"{name}: {shown} images/s", flush=True)
+
+
+def beside(
+    commands: list[list[str]], work: Callable[[Callable[[], bool]], None] | None, measure: Callable[[], list[float]]
+) -> list[float]:
+    """What is measured while others work."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop.is_set,)) if work else None
+    running = [subprocess.Popen([sys.executable, __file__, *command]) for command in commands]
+    try:
+        if thread:
             thread.start()
-        result = trainer.train("ResNet-18", trainer.fixed_batch())
-        STOP.set()
-        for thread in threads:
+        if ["decode"] in commands:
+            time.sleep(START)
+        return measure()
+    finally:
+        stop.set()
+        if thread:
             thread.join()
-        print(f"{name}: {result['images_a_second']:,.0f} images/s", flush=True)
+        for process in running:
+            process.kill()
+            process.wait()
 
 
-def decode(files: list[torch.Tensor]) -> None:
-    with torch.cuda.stream(torch.cuda.Stream()):
-        every_period(lambda: torchvision.io.decode_jpeg(
-            files, mode=torchvision.io.ImageReadMode.RGB, device="cuda"))  # fmt: skip
+def decode(images: int, stopped: Callable[[], bool], *, pinned: bool) -> None:
+    """So many images every 20 ms, which is what ResNet-18 needs of a GPU that decodes half of them."""
+    import torch
+    import torchvision
+
+    paths = sorted(FOLDER.glob("*/*.jpg"))[:images]
+    files = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8) for path in paths]
+    if pinned:
+        files = [file.pin_memory() for file in files]
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        while not stopped():
+            began = time.monotonic()
+            torchvision.io.decode_jpeg(files, mode=torchvision.io.ImageReadMode.RGB, device="cuda")
+            stream.synchronize()
+            time.sleep(max(0.0, PERIOD - (time.monotonic() - began)))
 
 
-def compute(nice: int) -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+def compute() -> None:
     block = bytes(1 << 20)
-    while not STOP.is_set():
+    while True:
         hashlib.sha256(block).digest()
 
 
-def copy(megabytes: int, *, pinned: bool) -> None:
-    stream = torch.cuda.Stream()
-    here = torch.empty(megabytes << 20, dtype=torch.uint8, pin_memory=pinned)
-    there = torch.empty_like(here, device="cuda")
-
-    def once() -> None:
-        there.copy_(here, non_blocking=True)
-        stream.synchronize()
-
-    with torch.cuda.stream(stream):
-        every_period(once)
-
-
-def python() -> None:
-    def once() -> None:
-        began = time.monotonic()
-        while time.monotonic() - began < 0.003:
-            pass
-
-    every_period(once)
-
-
-def every_period(work: Callable[[], object]) -> None:
-    while not STOP.is_set():
-        began = time.monotonic()
-        work()
-        time.sleep(max(0.0, PERIOD - (time.monotonic() - began)))
-
-
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case ["busy"]:
+            compute()
+        case ["decode"]:
+            decode(128, lambda: False, pinned=True)
+        case _:
+            main()

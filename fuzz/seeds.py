@@ -240,6 +240,31 @@ def examples() -> None:
     (folder / "long-number").write_bytes(b"\x08" + b"\xff" * 11 + message(1))
 
 
+def peers() -> None:
+    """Frames of crates/peer/src/tcp/frame.rs; the targets add lengths and checksums."""
+
+    def frame(kind: int, count: int, body: bytes) -> bytes:
+        return struct.pack("<7I", kind, 1, 2, count, 0, 0, 0) + body
+
+    bodies = {
+        "get": (1, 2, struct.pack("<IBIB", 5, 0, 8, 1)),
+        "put": (2, 1, struct.pack("<IBIQ", 5, 1, 4, 99)),
+        "epoch-done": (3, 1, struct.pack("<BI", 0, 3)),
+        "released": (3, 2, struct.pack("<BII", 1, 3, 4)),
+        "replies": (4, 2, struct.pack("<BQQBQQ", 0, 100, 7, 2, 0, 0)),
+        "taken": (5, 3, bytes([0, 1, 2])),
+    }
+    for name, (kind, count, body) in bodies.items():
+        save("peer_frame", name, 1, frame(kind, count, body))
+        save("peer_frame", f"{name}-as-is", 0, frame(kind, count, body))
+        save("peer_conversation", name, 2, bytes([kind, count, 4]) + body)
+    asks = bytes([1, 12, 0]) + b"".join(struct.pack("<IB", sample, 0) for sample in range(12))
+    save("peer_conversation", "many", 2, asks)
+    first_words = b"belady\r\n\1\0" + bytes(32)
+    save("peer_conversation", "handshake", 0, first_words + b"\2\0hi" + bytes(32))
+    save("peer_conversation", "other-version", 0, b"belady\r\n\7\0" + bytes(32))
+
+
 if __name__ == "__main__":
     numpys()
     tfrecords()
@@ -248,3 +273,4 @@ if __name__ == "__main__":
     tier_indexes()
     images()
     examples()
+    peers()

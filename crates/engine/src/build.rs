@@ -172,8 +172,8 @@ impl Engine {
             None => None,
         };
         if let Some(gathering) = &gathering {
-            for ((_, capacity), least) in capacities.iter_mut().zip(gathering.capacities()) {
-                *capacity = Bytes(least);
+            for ((_, capacity), least) in capacities.iter_mut().zip(&gathering.room) {
+                *capacity = Bytes(*least);
             }
         }
         let described = self.config.system.as_ref();

@@ -93,11 +93,11 @@ fn keep(parcel: &Arc<Parcel>) {
             piece.push(index as u32);
         }
     }
-    let gifts = u32::from(!parcel.gifts.is_empty());
-    parcel.begin_keeping(pieces.len() as u32 + gifts);
+    let gifts = parcel.gifts();
+    parcel.begin_keeping(pieces.len() as u32 + u32::from(!gifts.is_empty()));
     let in_memory = |&index: &u32| !parcel.run.cache.may_hang(parcel.items[index as usize].keep());
     match &pieces[..] {
-        [] if gifts == 0 => finish(parcel),
+        [] if gifts.is_empty() => finish(parcel),
         [] => {}
         // Nothing is gained by asking somebody else.
         [piece] if piece.iter().all(in_memory) => keep_in_memory(parcel, piece),
@@ -106,8 +106,8 @@ fn keep(parcel: &Arc<Parcel>) {
             parcel.run.lane.submit_first(tasks.collect::<Vec<_>>());
         }
     }
-    if gifts > 0 {
-        give::offer(parcel);
+    if !gifts.is_empty() {
+        give::offer(parcel, gifts);
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Item {
     pub guest: bool,
     /// Another node has it; `from` is then the source, where it is read if that fails.
     pub peer: Option<NodeId>,
+    /// The tier of that node in which the policy believes it to be, and to stay; else nowhere.
+    pub peer_tier: TierId,
     keep: AtomicU8,
     /// How often it was looked for where another node was to put it.
     looked_for: AtomicU32,
@@ -59,6 +61,7 @@ impl Item {
             last_use,
             guest: false,
             peer: None,
+            peer_tier: NOWHERE,
             keep: AtomicU8::new(keep),
             looked_for: AtomicU32::new(0),
             leads: AtomicBool::new(false),
@@ -72,8 +75,13 @@ impl Item {
     }
 
     /// From another node.
-    pub fn remote(sample: SampleId, peer: NodeId, last_use: bool, keep: TierId) -> Self {
-        Self { peer: Some(peer), ..Self::new(sample, SOURCE, last_use, keep) }
+    pub fn remote(
+        sample: SampleId,
+        (peer, peer_tier): (NodeId, TierId),
+        last_use: bool,
+        keep: TierId,
+    ) -> Self {
+        Self { peer: Some(peer), peer_tier, ..Self::new(sample, SOURCE, last_use, keep) }
     }
 
     pub fn keep(&self) -> TierId {
@@ -179,7 +187,7 @@ pub struct Parcel {
     pub block: Block,
     pub items: Box<[Item]>,
     pub evictions: Vec<Evict>,
-    pub gifts: Vec<Gift>,
+    gifts: Vec<Gift>,
     /// Place in the sequence of the job's batches, from 1.
     pub sequence: u64,
     planned: Instant,
@@ -189,6 +197,8 @@ pub struct Parcel {
     keeping: AtomicU32,
     extra: Mutex<Extra>,
     bad: Mutex<Vec<(u32, Problem)>>,
+    /// Items that are not where the policy believes them to stay, and are put back.
+    lost: Mutex<Vec<Gift>>,
 }
 
 impl Parcel {
@@ -214,6 +224,7 @@ impl Parcel {
             keeping: AtomicU32::new(0),
             extra: Mutex::default(),
             bad: Mutex::default(),
+            lost: Mutex::default(),
         })
     }
 
@@ -279,6 +290,18 @@ impl Parcel {
     pub fn bad(&self, item: u32, problem: Problem) {
         self.items[item as usize].set_keep(NOWHERE);
         lock(&self.bad).push((item, problem));
+    }
+
+    /// Another node has lost an item which the policy believes to stay there.
+    pub fn put_back(&self, gift: Gift) {
+        lock(&self.lost).push(gift);
+    }
+
+    /// All that other nodes are to keep, once the batch is loaded.
+    pub fn gifts(&self) -> Vec<Gift> {
+        let mut gifts = self.gifts.clone();
+        gifts.append(&mut lock(&self.lost));
+        gifts
     }
 
     pub fn is_bad(&self, item: u32) -> bool {

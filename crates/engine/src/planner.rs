@@ -281,9 +281,9 @@ fn take_loads(run: &Run, actions: &Actions, step: Step, last_epoch: bool, items:
         let last_use = load.last_use && !last_epoch;
         match load.from {
             Place::Local(tier) if tier > 0 => Item::new(load.sample, tier, last_use, keep),
-            Place::Peer(peer, _) if let Some(peers) = &run.peers => {
+            Place::Peer(peer, peer_tier) if let Some(peers) = &run.peers => {
                 let Some(tier) = run.cache.find(load.sample) else {
-                    return Item::remote(load.sample, peer, last_use, keep);
+                    return Item::remote(load.sample, (peer, peer_tier), last_use, keep);
                 };
                 if last_use {
                     peers.release(peer, step.epoch, load.sample);
@@ -303,7 +303,7 @@ fn unplanned(run: &Run, sample: SampleId, keep: TierId) -> Item {
         return Item::guest(sample, tier, keep);
     }
     match run.peers.as_ref().and_then(|peers| peers.warm_at(sample)) {
-        Some(peer) => Item::remote(sample, peer, false, keep),
+        Some(peer) => Item::remote(sample, (peer, NOWHERE), false, keep),
         None => Item::new(sample, SOURCE, false, keep),
     }
 }

@@ -4,7 +4,8 @@
 //! mpirun -n 2 mpi_speed [SECONDS]
 //! ```
 //!
-//! Rank 0 asks and rank 1 serves. One line for each size of samples and number of threads that ask.
+//! Rank 0 asks and rank 1 serves. One line for each size of samples and number of threads that ask,
+//! and before that what it costs to be there while nobody asks.
 
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,7 @@ impl Receive for Slots {
 fn main() {
     let seconds = std::env::args().nth(1).map_or(2.0, |text| text.parse().expect("seconds"));
     let transport = MpiTransport::start(MpiConfig::default()).expect("ranks of mpirun");
+    idle(&transport, seconds);
     for (channel, (size, batch)) in (0..).zip([(1 << 10, 1000), (128 << 10, 32), (4 << 20, 4)]) {
         let job = Arc::new(Holder(tier(size)));
         let weak = Arc::downgrade(&job);
@@ -82,6 +84,15 @@ fn main() {
         drop(serving);
     }
     transport.close();
+}
+
+fn idle(transport: &MpiTransport, seconds: f64) {
+    transport.meet().exchange("idle", &[]).expect("both ranks");
+    let begun = processor_time();
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    if transport.meet().world().rank == 0 {
+        println!("idle: {:.2} % of a core", 100.0 * (processor_time() - begun) / seconds);
+    }
 }
 
 fn tier(size: usize) -> Arc<dyn Tier> {

@@ -4,14 +4,15 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belady_peer::tcp::{Address, TcpConfig, TcpTransport, Tls};
-use belady_peer::{Key, Notice, PeerError, Transport};
+use belady_peer::{Key, NodeId, Notice, PeerError, Push, Reply, Request, Serve, Taken, Transport};
 use common::job::{CHANNEL, Job, LONG, get, get_some};
 use common::{Authority, LOOPBACK, config, nodes};
 
-fn start(config: TcpConfig) -> std::sync::Arc<TcpTransport> {
+fn start(config: TcpConfig) -> Arc<TcpTransport> {
     TcpTransport::start(config).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -130,6 +131,28 @@ fn a_peer_has_only_so_many_connections() {
             call.join().unwrap();
         }
     });
+    get_some(&*nodes[0], 1);
+}
+
+#[test]
+fn a_job_that_panics_ends_its_connection_and_takes_up_no_place() {
+    struct Panics;
+    impl Serve for Panics {
+        fn get(&self, _: NodeId, _: &Request<'_>, _: usize, _: &mut Vec<Reply>) {
+            panic!("as the test wants");
+        }
+        fn put(&self, _: NodeId, _: &[Push<'_>], _: &mut Vec<Taken>) {}
+        fn told(&self, _: NodeId, _: &Notice) {}
+    }
+    let nodes = nodes(2, |config| config);
+    let job: Arc<dyn Serve> = Arc::new(Panics);
+    let serving = nodes[1].desk().open(CHANNEL, Arc::downgrade(&job));
+    for _ in 0..20 {
+        let error = get(&*nodes[0], 1, 1, LONG).1.unwrap_err();
+        assert!(matches!(error, PeerError::Closed { peer: 1, .. }), "{error}");
+    }
+    drop(serving);
+    let (_job, _serving) = Job::open(&nodes[1]);
     get_some(&*nodes[0], 1);
 }
 

@@ -38,6 +38,14 @@ class Draws(NamedTuple):
     first_epoch: int
 
 
+class Decoded(NamedTuple):
+    """What the GPU makes of files: None for one that it refuses."""
+
+    files: list[torch.Tensor]
+    images: list[torch.Tensor | None]
+    there: torch.cuda.Event
+
+
 class Balance:
     """How many images of a batch the processor takes."""
 
@@ -91,6 +99,7 @@ class GpuDecode:
         self._draws = draws
         self._finish = finish
         self._work = work
+        self._decoder = side_stream(device)
         self._stream = side_stream(device)
         self._held = Held()
         self._balance = Balance()
@@ -98,7 +107,9 @@ class GpuDecode:
         self._rgb = ImageReadMode.RGB
         # One thread each: batches stay in order, and the next is begun while this one is decoded.
         self._processor = ThreadPoolExecutor(1, thread_name_prefix="belady-share")
+        self._gather = ThreadPoolExecutor(1, thread_name_prefix="belady-gather")
         self._gpu = ThreadPoolExecutor(1, thread_name_prefix="belady-gpu")
+        self._last = ThreadPoolExecutor(1, thread_name_prefix="belady-last")
 
     def begin(self, taken: Taken) -> Future[Moving]:
         batch = taken[0]
@@ -109,7 +120,10 @@ class GpuDecode:
         share = max(0, self._balance.begin(len(windows)) - len(unsuited))
         mine = unsuited + suited[:share]
         made = self._processor.submit(self._by_processor, batch, mine, epoch)
-        return self._gpu.submit(self._whole, batch, windows, suited[share:], mine, made)
+        theirs = suited[share:]
+        files = self._gather.submit(self._gathered, batch, theirs)
+        images = self._gpu.submit(self._decoded, files)
+        return self._last.submit(self._whole, batch, windows, theirs, mine, made, images)
 
     def _by_processor(
         self, batch: _native.Batch, positions: list[int], epoch: int
@@ -128,12 +142,13 @@ class GpuDecode:
         theirs: list[int],
         mine: list[int],
         made: Future[tuple[torch.Tensor, dict[int, str]]],
+        decoding: Future[Decoded],
     ) -> Moving:
         """All of a batch: the GPU's images, and those of the processor."""
+        files, images, decoded_at = decoding.result()
+        pinned, failed = made.result()
         with torch.cuda.stream(self._stream):
-            files = self._gathered(batch, theirs)
-            images = self._by_gpu(files)
-            pinned, failed = made.result()
+            self._stream.wait_event(decoded_at)
             refused = [at for at, image in zip(theirs, images, strict=True) if image is None]
             if refused:
                 epoch = self._draws.first_epoch + batch.epoch
@@ -151,6 +166,13 @@ class GpuDecode:
             there = self._stream.record_event()
         self._held.until(there, (files, images, pinned, moved))
         return Moving(outcome, there)
+
+    def _decoded(self, files: Future[list[torch.Tensor]]) -> Decoded:
+        """Images of the GPU's decoder, and when they are there."""
+        given = files.result()
+        with torch.cuda.stream(self._decoder):
+            images = self._by_gpu(given)
+            return Decoded(given, images, self._decoder.record_event())
 
     def _gathered(self, batch: _native.Batch, positions: list[int]) -> list[torch.Tensor]:
         """Files in pinned memory: the driver would copy them there one by one, and keep training from
@@ -205,7 +227,7 @@ class GpuDecode:
 
     def close(self) -> None:
         # Batches that were begun are ended: the decoder may be reading their memory.
-        for pool in (self._gpu, self._processor):
+        for pool in (self._gather, self._gpu, self._processor, self._last):
             pool.shutdown(wait=True)
         self._held.wait()
 

@@ -46,8 +46,18 @@ struct Window {
     int flip_x, flip_y;
 };
 
-__device__ __forceinline__ float weight(int at, float centre, float wide) {
-    return fmaxf(0.0f, 1.0f - fabsf((at - centre + 0.5f) / wide));
+__device__ __forceinline__ float weight(int at, float centre, float narrow) {
+    return fmaxf(0.0f, 1.0f - fabsf((at - centre + 0.5f) * narrow));
+}
+
+// As many columns as a result of half the width has: more are weighed again for each row.
+#define COLUMNS 6
+
+__device__ __forceinline__ void add(float* sums, float share, const unsigned char* pixel,
+                                    long long channels) {
+    sums[0] += share * pixel[0];
+    sums[1] += share * pixel[channels];
+    sums[2] += share * pixel[2 * channels];
 }
 
 extern "C" __global__ void resample(const Window* windows, OUT* into, const OUT* table,
@@ -62,30 +72,38 @@ extern "C" __global__ void resample(const Window* windows, OUT* into, const OUT*
     const float scale_x = (float)window.across / window.resized_width;
     const float scale_y = (float)window.down / window.resized_height;
     const float wide = fmaxf(scale_x, 1.0f), high = fmaxf(scale_y, 1.0f);
+    const float narrow = 1.0f / wide, flat = 1.0f / high;
     const float centre_x = (window.from_left + (window.flip_x ? width - 1 - x : x) + 0.5f) * scale_x;
     const float centre_y = (window.from_top + (window.flip_y ? height - 1 - y : y) + 0.5f) * scale_y;
     const int first_x = max(0, (int)(centre_x - wide + 0.5f));
     const int first_y = max(0, (int)(centre_y - high + 0.5f));
-    const int last_x = min(window.across, (int)(centre_x + wide + 0.5f));
-    const int last_y = min(window.down, (int)(centre_y + high + 0.5f));
+    // What is not resized is its own pixel alone.
+    const int last_x = wide == 1.0f && scale_x == 1.0f ? first_x + 1 : min(window.across, (int)(centre_x + wide + 0.5f));
+    const int last_y = high == 1.0f && scale_y == 1.0f ? first_y + 1 : min(window.down, (int)(centre_y + high + 0.5f));
 
-    float total_x = 0.0f, total_y = 0.0f, sums[3] = {0.0f, 0.0f, 0.0f};
-    for (int column = first_x; column < last_x; ++column) total_x += weight(column, centre_x, wide);
+    float total_x = 0.0f, total_y = 0.0f, sums[3] = {0.0f, 0.0f, 0.0f}, shares[COLUMNS];
+    #pragma unroll
+    for (int at = 0; at < COLUMNS; ++at) {
+        shares[at] = first_x + at < last_x ? weight(first_x + at, centre_x, narrow) : 0.0f;
+        total_x += shares[at];
+    }
+    for (int column = first_x + COLUMNS; column < last_x; ++column)
+        total_x += weight(column, centre_x, narrow);
+    const float per_x = 1.0f / total_x;
     for (int row = first_y; row < last_y; ++row) {
-        const float down = weight(row, centre_y, high);
+        const float down = weight(row, centre_y, flat);
         total_y += down;
-        const unsigned char* line =
-            pixels + (long long)(window.top + row) * window.row_stride + window.left * window.pixel_stride;
+        const unsigned char* pixel = pixels + (long long)(window.top + row) * window.row_stride
+            + (long long)(window.left + first_x) * window.pixel_stride;
         float across[3] = {0.0f, 0.0f, 0.0f};
-        for (int column = first_x; column < last_x; ++column) {
-            const float share = weight(column, centre_x, wide);
-            const unsigned char* pixel = line + column * window.pixel_stride;
-            across[0] += share * pixel[0];
-            across[1] += share * pixel[channels];
-            across[2] += share * pixel[2 * channels];
-        }
+        #pragma unroll
+        for (int at = 0; at < COLUMNS; ++at)
+            if (first_x + at < last_x) add(across, shares[at], pixel + at * window.pixel_stride, channels);
+        for (int column = first_x + COLUMNS; column < last_x; ++column)
+            add(across, weight(column, centre_x, narrow),
+                pixel + (column - first_x) * window.pixel_stride, channels);
         for (int channel = 0; channel < 3; ++channel)
-            sums[channel] += down * floorf(across[channel] / total_x + 0.5f);
+            sums[channel] += down * floorf(across[channel] * per_x + 0.5f);
     }
     for (int channel = 0; channel < 3; ++channel) {
         const float value = fminf(255.0f, fmaxf(0.0f, floorf(sums[channel] / total_y + 0.5f)));

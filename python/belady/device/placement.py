@@ -12,7 +12,7 @@ from .ahead import Mover, OnDevice
 from .tail import Tail, split
 
 #: Batches that are on their way to the device, or wait there.
-_AHEAD = 3
+_AHEAD = 5
 
 
 class Placement(NamedTuple):
@@ -34,13 +34,10 @@ class Placement(NamedTuple):
 
     @property
     def spared_cores(self) -> int:
-        """Cores that are left to whoever feeds the device with work: the training loop, autograd's
-        thread, and where the GPU decodes, two that keep it at that. Without them a GPU waits in the
-        middle of a step: with all of 16 cores decoding, a ResNet-18 lost a fifth of its speed on an
-        H200, and nothing with two to spare."""
-        if self.is_jax or self.device.type != "cpu":
-            return 2 if self.gpu_decode is None else 4
-        return 0
+        """Cores that are left to whoever feeds the device with work: the training loop, and autograd's
+        thread. Without them a GPU waits in the middle of a step: with all of 16 cores decoding, a
+        ResNet-18 lost a fifth of its speed on an H200, and nothing with two to spare."""
+        return 2 if self.is_jax or self.device.type != "cpu" else 0
 
     def on_block(self) -> Any:
         """What is to be told of the memory that batches are made in: CUDA wants it pinned."""

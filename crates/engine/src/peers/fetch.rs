@@ -14,7 +14,7 @@ use belady_peer::{Answer, Ask, NodeId, PeerError, Receive, Request};
 use super::{Peers, notify, pace};
 use crate::load;
 use crate::metrics::{Moved, PeerEvent};
-use crate::parcel::Parcel;
+use crate::parcel::{Gift, NOWHERE, Parcel};
 use crate::pool::Task;
 use crate::run::Run;
 
@@ -178,6 +178,8 @@ fn elsewhere(run: &Arc<Run>, peers: &Peers, parcel: &Arc<Parcel>, items: &[u32])
         let Some(peer) = item.peer else { continue };
         if item.last_use {
             peers.release(peer, parcel.block.step().epoch, item.sample);
+        } else if item.peer_tier != NOWHERE && peers.in_step {
+            parcel.put_back(Gift { item: index, to: peer, tier: item.peer_tier });
         }
         let missed = Event::Missed { rank: peers.me, sample: item.sample, peer };
         run.brain.tell(missed, |_| ());

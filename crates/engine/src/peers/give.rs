@@ -16,7 +16,7 @@ use belady_peer::{NodeId, PeerError, Push, Taken, TierId};
 use super::{Peers, fetch, notify};
 use crate::keep;
 use crate::metrics::{Moved, PeerEvent};
-use crate::parcel::Parcel;
+use crate::parcel::{Gift, Parcel};
 use crate::run::Run;
 
 /// Sent in one call.
@@ -34,8 +34,8 @@ pub struct Goods {
 #[derive(Debug)]
 pub struct Outgoing {
     outbox: Outbox<Arc<Goods>>,
-    /// Batches that wait for room in the outbox, with the first gift that found none.
-    waiting: VecDeque<(Arc<Parcel>, usize)>,
+    /// Batches that wait for room in the outbox, with what is left to give of them.
+    waiting: VecDeque<(Arc<Parcel>, VecDeque<Gift>)>,
     /// When somebody looks after it next.
     timer: Option<Duration>,
 }
@@ -59,16 +59,16 @@ impl Outgoing {
 
 /// Gives away what a batch leaves for others. The batch is told when that is done or has a place in
 /// the outbox ([`keep::end_piece`]).
-pub fn offer(parcel: &Arc<Parcel>) {
+pub fn offer(parcel: &Arc<Parcel>, gifts: Vec<Gift>) {
     let run = &parcel.run;
     let Some(peers) = &run.peers else { return keep::end_piece(parcel) };
     let mut outgoing = lock(&peers.outgoing);
     if !outgoing.waiting.is_empty() {
-        outgoing.waiting.push_back((parcel.clone(), 0));
+        outgoing.waiting.push_back((parcel.clone(), gifts.into()));
         return;
     }
     drop(outgoing);
-    pack(run, peers, parcel, 0);
+    pack(run, peers, parcel, gifts.into());
     send_all(run);
 }
 
@@ -82,9 +82,9 @@ pub fn keep_later(parcel: &Arc<Parcel>, index: u32, tier: TierId) {
     }
 }
 
-/// Puts gifts into the outbox, from one on, as far as there is room.
-fn pack(run: &Arc<Run>, peers: &Peers, parcel: &Arc<Parcel>, first: usize) -> bool {
-    for (at, gift) in parcel.gifts.iter().enumerate().skip(first) {
+/// Puts gifts into the outbox as far as there is room; whether there was for all.
+fn pack(run: &Arc<Run>, peers: &Peers, parcel: &Arc<Parcel>, mut gifts: VecDeque<Gift>) -> bool {
+    while let Some(gift) = gifts.pop_front() {
         if parcel.is_bad(gift.item) {
             continue;
         }
@@ -93,7 +93,8 @@ fn pack(run: &Arc<Run>, peers: &Peers, parcel: &Arc<Parcel>, first: usize) -> bo
             continue;
         }
         if !seal(peers, parcel, gift.item, gift.to, gift.tier) {
-            lock(&peers.outgoing).waiting.push_front((parcel.clone(), at));
+            gifts.push_front(gift);
+            lock(&peers.outgoing).waiting.push_front((parcel.clone(), gifts));
             return false;
         }
     }
@@ -211,8 +212,8 @@ fn put_here(run: &Run, peers: &Peers, call: &[Sealed<Arc<Goods>>]) -> Vec<Taken>
 /// The outbox has room again: batches that wait for it go on, in order.
 fn made_room(run: &Arc<Run>, peers: &Peers) {
     loop {
-        let Some((parcel, at)) = lock(&peers.outgoing).waiting.pop_front() else { break };
-        if !pack(run, peers, &parcel, at) {
+        let Some((parcel, gifts)) = lock(&peers.outgoing).waiting.pop_front() else { break };
+        if !pack(run, peers, &parcel, gifts) {
             break;
         }
     }

@@ -8,6 +8,7 @@ use belady_peer::transport::Lent;
 use belady_peer::{NodeId, Notice, Payload, Push, Reply, Request, Serve, Taken, TierId};
 
 use super::{Peers, fetch, pace};
+use crate::cache::Lender;
 use crate::keep;
 use crate::metrics::{Moved, PeerEvent};
 use crate::run::Run;
@@ -108,6 +109,22 @@ fn not_here(peers: &Peers, epoch: u32) -> Reply {
     if peers.may_come(epoch) { Reply::NotYet } else { Reply::NotHere }
 }
 
+/// A copy that is here already, and is not what it should be, goes: what comes is right.
+fn drop_if_wrong(run: &Run, push: &Push<'_>) {
+    for tier in run.cache.ids() {
+        let held = run.cache.tier(tier).is_some_and(|tier| tier.holds(push.sample));
+        let wrong = |lender: Lender| {
+            let lent = Lent::pin(&lender.tier, push.sample);
+            lent.is_some_and(|lent| *Payload::Lent(lent) != *push.bytes)
+        };
+        // What a disk holds has a checksum of its own.
+        if held && run.cache.lender(tier).is_some_and(wrong) {
+            run.metrics.damaged(tier);
+            run.cache.evict(tier, push.sample);
+        }
+    }
+}
+
 fn take(run: &Run, peers: &Peers, push: &Push<'_>) -> Taken {
     let known = push.sample < run.sizes.len()
         && run.size(push.sample) == push.bytes.len() as u64
@@ -120,6 +137,7 @@ fn take(run: &Run, peers: &Peers, push: &Push<'_>) -> Taken {
         run.metrics.peers().count(PeerEvent::Damaged, 1);
         return Taken::Refused;
     }
+    drop_if_wrong(run, push);
     let taken = peers.put(run, push.tier, push.sample, push.bytes, push.epoch);
     if taken == Taken::Stored {
         run.metrics.peers().moved(Moved::Taken, 1, push.bytes.len() as u64);

@@ -36,6 +36,8 @@ pub struct Gathering {
     pub cluster: Arc<Cluster>,
     pub channel: Channel,
     pub all: Vec<Introduction>,
+    /// Of each tier, as plans count on it.
+    pub room: Vec<u64>,
 }
 
 impl Gathering {
@@ -57,11 +59,28 @@ impl Gathering {
             .map(|bytes| serde_json::from_slice(bytes))
             .collect::<Result<_, _>>()
             .map_err(|_| EngineError::Peers("a rank runs another version of belady".into()))?;
-        Ok(Self { cluster: cluster.clone(), channel, all })
+        let mut gathering = Self { cluster: cluster.clone(), channel, all, room: vec![] };
+        gathering.room = gathering.agreed_room(&format!("loader {}, its room", channel.0))?;
+        Ok(gathering)
     }
 
-    /// The smallest of each tier, over all nodes.
-    pub fn capacities(&self) -> Vec<u64> {
+    /// The room that plans count on in each tier: the smallest over all nodes. A node that was started
+    /// again, with another room than before, takes what the others count on.
+    fn agreed_room(&self, name: &str) -> Result<Vec<u64>, EngineError> {
+        let mine = self.smallest();
+        let bytes: Vec<u8> = mine.iter().flat_map(|room| room.to_le_bytes()).collect();
+        let given = self.cluster.meet.exchange(name, &bytes)?;
+        let me = self.cluster.world().rank as usize;
+        let theirs = given.iter().enumerate().find(|(rank, _)| *rank != me).map(|(_, room)| room);
+        let read = |room: &Vec<u8>| -> Vec<u64> {
+            room.chunks_exact(8)
+                .map(|room| u64::from_le_bytes(room.try_into().unwrap_or_default()))
+                .collect()
+        };
+        Ok(theirs.map(read).filter(|theirs| theirs.len() == mine.len()).unwrap_or(mine))
+    }
+
+    fn smallest(&self) -> Vec<u64> {
         let tiers = self.all.iter().map(|one| one.capacities.len()).min().unwrap_or(0);
         let least =
             |tier: usize| self.all.iter().map(|one| one.capacities[tier]).min().unwrap_or(0);
@@ -91,7 +110,7 @@ impl Gathering {
             gates: (0..nodes).map(|_| Mutex::default()).collect(),
             outgoing: Mutex::new(Outgoing::new(nodes, outbox, limits.wait)),
             notices: Mutex::new(Notices::new(nodes)),
-            claims: self.capacities().iter().map(|_| Mutex::new(Claims::new(samples))).collect(),
+            claims: self.room.iter().map(|_| Mutex::new(Claims::new(samples))).collect(),
             digests: Digests::new(samples),
             warm: if any_warm { self.all.iter().map(bits).collect() } else { vec![] },
             cluster: self.cluster,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::Arc;
 
-use crate::transport::{Notice, Transport};
+use crate::transport::{Answer, Notice, Taken, Transport};
 use crate::{NodeId, PeerError};
 
 /// Makes so many nodes, which can reach each other.
@@ -24,7 +24,7 @@ pub type Make<'a> = &'a dyn Fn(u32) -> Vec<Arc<dyn Transport>>;
 pub fn all(make: Make<'_>) {
     one_asks_another(make);
     all_ask_all_at_once(make);
-    a_job_that_is_not_there_is_about_to_begin(make);
+    a_job_that_is_not_there_is_about_to_begin_or_has_ended(make);
     whoever_has_left_says_so(make);
 }
 
@@ -63,13 +63,13 @@ fn all_ask_all_at_once(make: Make<'_>) {
     close(&nodes);
 }
 
-fn a_job_that_is_not_there_is_about_to_begin(make: Make<'_>) {
+fn a_job_that_is_not_there_is_about_to_begin_or_has_ended(make: Make<'_>) {
     let nodes = make(2);
-    client::nobody_serves(&*nodes[0], 1);
+    client::nobody_serves(&*nodes[0], 1, (Answer::NotYet, Taken::NoRoom));
     let shop = Shop::open(&nodes[1]);
     client::ask_for_samples(&*nodes[0], 0, 1);
     drop(shop);
-    client::nobody_serves(&*nodes[0], 1);
+    client::nobody_serves(&*nodes[0], 1, (Answer::NotHere, Taken::Refused));
     close(&nodes);
 }
 

@@ -124,10 +124,11 @@ impl Calls {
     pub fn end(&self, end: &End) {
         let mut state = lock(&self.state);
         state.end.get_or_insert_with(|| end.clone());
-        for (_, call) in state.open.values() {
+        let open: Vec<_> = state.open.values().map(|(_, call)| call.clone()).collect();
+        drop(state);
+        for call in open {
             call.settle(Err(end.clone()));
         }
-        drop(state);
         self.turn.notify_all();
     }
 

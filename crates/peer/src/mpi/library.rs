@@ -111,6 +111,7 @@ unsafe extern "C" fn last_words(
 
 extern "C" fn finalise() {
     if !environment::is_finalized() {
-        drop(lock(&OURS).take());
+        let ours = lock(&OURS).take();
+        drop(ours);
     }
 }

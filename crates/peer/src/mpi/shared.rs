@@ -31,17 +31,28 @@ pub struct Orders {
     pub send: VecDeque<Outgoing>,
     pub gather: VecDeque<Gathering>,
     pub leave: bool,
+    /// Nobody takes orders any more.
+    over: bool,
 }
 
 impl Shared {
     pub fn send(&self, message: Outgoing) {
-        lock(&self.orders).send.push_back(message);
-        self.ordered.notify_one();
+        let mut orders = lock(&self.orders);
+        if !orders.over {
+            orders.send.push_back(message);
+            drop(orders);
+            self.ordered.notify_one();
+        }
     }
 
+    /// Who waits for it hears of it if nobody takes orders any more, since it is dropped then.
     pub fn gather(&self, gathering: Gathering) {
-        lock(&self.orders).gather.push_back(gathering);
-        self.ordered.notify_one();
+        let mut orders = lock(&self.orders);
+        if !orders.over {
+            orders.gather.push_back(gathering);
+            drop(orders);
+            self.ordered.notify_one();
+        }
     }
 
     /// Calls end, and no more are made. Others are served until they leave too.
@@ -67,6 +78,9 @@ impl Shared {
     pub fn ended(&self, why: &End) {
         self.calls.end(why);
         self.inbox.end();
+        let over = Orders { over: true, ..Orders::default() };
+        let rest = std::mem::replace(&mut *lock(&self.orders), over);
+        drop(rest);
         *lock(&self.ended) = true;
         self.end.notify_all();
     }

@@ -232,18 +232,14 @@ impl Inside {
 
     fn serve(&self, shared: &Shared, wire: Wire, other: &Hello) {
         let rank = other.world.rank;
-        let is_free = self.enter(rank);
+        let seat = self.enter(rank);
         let mut conversation = Conversation::new(wire, rank, &shared.desk, &shared.memory);
-        let served = if is_free {
+        let served = if seat.is_some() {
             shared.heard_of(other);
             conversation.say(Kind::Welcome).and_then(|()| conversation.serve())
         } else {
             conversation.say(Kind::Full)
         };
-        drop(conversation);
-        if is_free {
-            lock(&self.guests).serving[rank as usize] -= 1;
-        }
         match served {
             Ok(()) => {}
             _ if shared.live.is_closed() => {}
@@ -255,12 +251,26 @@ impl Inside {
         }
     }
 
-    /// Whether one more connection of this rank can be served.
-    fn enter(&self, rank: NodeId) -> bool {
+    /// One more connection of this rank, if it can be served.
+    fn enter(&self, rank: NodeId) -> Option<Seat<'_>> {
         let serving = &mut lock(&self.guests).serving[rank as usize];
-        let is_free = *serving < self.limits.each;
-        *serving += usize::from(is_free);
-        is_free
+        if *serving >= self.limits.each {
+            return None;
+        }
+        *serving += 1;
+        Some(Seat { inside: self, rank })
+    }
+}
+
+/// The place of a connection that is served; it is free again also if serving it panics.
+struct Seat<'a> {
+    inside: &'a Inside,
+    rank: NodeId,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        lock(&self.inside.guests).serving[self.rank as usize] -= 1;
     }
 }
 

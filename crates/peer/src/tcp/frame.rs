@@ -353,16 +353,19 @@ mod tests {
             let bytes = [1; 99];
             writer.begin();
             for &(sample, tier, digest, length) in &pushed {
-                writer.push(&Push { sample, tier, digest, bytes: &bytes[..length] });
+                // The epoch is the frame's.
+                writer.push(&Push { sample, tier, epoch: 0, digest, bytes: &bytes[..length] });
             }
-            let (head, body) = head_and_body(writer.end(Kind::Put, 0, 0));
+            let (head, body) = head_and_body(writer.end(Kind::Put, 0, numbers.1));
+            prop_assert_eq!(head.epoch, numbers.1, "that of all pushes of a frame");
             let (coming, sum) = pushes(&head, body).unwrap();
             prop_assert_eq!(sum, pushed.iter().map(|push| push.3 as u64).sum::<u64>());
             let seen: Vec<_> = coming.iter().map(|push| (push.sample, push.tier, push.digest, push.length)).collect();
             prop_assert_eq!(seen, pushed);
 
             let told = if released {
-                Notice::Released { samples: wanted.iter().map(|ask| ask.sample).collect() }
+                let epoch = numbers.1;
+                Notice::Released { epoch, samples: wanted.iter().map(|ask| ask.sample).collect() }
             } else {
                 Notice::EpochDone { epoch: numbers.0 }
             };

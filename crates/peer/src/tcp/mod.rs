@@ -15,7 +15,7 @@ mod accept;
 mod address;
 mod call;
 mod dial;
-mod frame;
+pub mod frame;
 mod hello;
 mod pool;
 mod serve;
@@ -36,10 +36,11 @@ pub use address::{Address, Machine};
 use call::Connection;
 use hello::Hello;
 use pool::{Found, Lease, NoLease};
-use shared::Shared;
+use serve::Conversation;
+use shared::{Budget, Shared};
 pub use tls::Tls;
 use unix::UnixDoor;
-use wire::TalkError;
+pub use wire::TalkError;
 
 use crate::desk::{Channel, Desk};
 use crate::key::Key;
@@ -190,6 +191,16 @@ impl TcpTransport {
             NoLease::TimedOut => PeerError::Closed { peer, error: io::ErrorKind::TimedOut.into() },
         })
     }
+}
+
+/// Serves one who has proved to be this rank, over anything that carries bytes, until the other side
+/// ends.
+pub fn serve<S: io::Read + io::Write>(
+    stream: S,
+    from: NodeId,
+    desk: &Desk,
+) -> Result<(), TalkError> {
+    Conversation::new(stream, from, desk, &Budget::new(PUT_MEMORY)).serve()
 }
 
 fn open_unix() -> Option<UnixDoor> {

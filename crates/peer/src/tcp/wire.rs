@@ -88,21 +88,27 @@ pub struct Reader<S> {
     ahead: Box<[u8]>,
     start: usize,
     end: usize,
+    /// How much is read ahead now: little after something large, of which more may follow, and then
+    /// more and more.
+    window: usize,
 }
 
 /// What is at least as long is not read ahead: copying it would cost more than a call.
 const DIRECT: usize = 16 << 10;
+/// A head and some entries.
+const LITTLE: usize = 2 << 10;
 
 impl<S: Read> Reader<S> {
     /// One that reads so many bytes ahead.
     pub fn new(stream: S, ahead: usize) -> Self {
-        Self { stream, ahead: vec![0; ahead].into(), start: 0, end: 0 }
+        Self { stream, ahead: vec![0; ahead].into(), start: 0, end: 0, window: ahead.min(LITTLE) }
     }
 
     pub fn read_exact(&mut self, mut into: &mut [u8]) -> io::Result<()> {
         while !into.is_empty() {
             if self.start == self.end {
                 if into.len() >= DIRECT {
+                    self.window = self.ahead.len().min(LITTLE);
                     return self.stream.read_exact(into);
                 }
                 self.fill()?;
@@ -119,10 +125,13 @@ impl<S: Read> Reader<S> {
     /// Reads what there is, but something.
     fn fill(&mut self) -> io::Result<()> {
         (self.start, self.end) = (0, 0);
-        match self.stream.read(&mut self.ahead) {
+        match self.stream.read(&mut self.ahead[..self.window]) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 self.end = count;
+                if count == self.window {
+                    self.window = self.ahead.len().min(2 * self.window);
+                }
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),

@@ -147,6 +147,12 @@ impl World {
         let done = self.nodes[id as usize].all_done();
         let Parcel { sample, tier, epoch, size, bytes } = *parcel;
         let now = self.now;
+        for shelf in &mut self.nodes[id as usize].shelves {
+            // Whoever brings it may do so because what is here has gone bad.
+            if shelf.get(sample).is_some_and(|there| !there.add_up()) {
+                shelf.evict(sample);
+            }
+        }
         let Some(shelf) = self.nodes[id as usize].shelf(tier) else { return Taken::Refused };
         shelf.put(sample, size, bytes, epoch, done, now)
     }

@@ -108,7 +108,8 @@ impl Scenario {
         let nodes = dice.between(2, 5) as u32;
         let batch = dice.between(1, 6) as u32;
         let iterations = dice.between(if fits { 40 } else { 5 }, 80) as u32;
-        // Padding gives a sample to two ranks: see `a_padded_sample`.
+        // Padding gives a sample to two ranks in one epoch. The second may ask before the first has
+        // brought it, and then reads it from the source: the plan's figures are not met.
         let ragged = !fits && trouble.epochs > 0 && dice.once_in(2);
         let samples = nodes * batch * iterations - if ragged { batch.min(nodes) / 2 } else { 0 };
         let sizes = if dice.once_in(2) {

@@ -44,12 +44,7 @@ impl Shelf {
         if !bytes.add_up() {
             return Taken::Refused;
         }
-        if let Some((_, there)) = self.held.get_mut(&sample) {
-            // A copy that has gone bad is replaced.
-            if !there.add_up() {
-                *there = bytes;
-            }
-        } else {
+        if !self.held.contains_key(&sample) {
             if !self.make_room(sample, size, done, now) {
                 return Taken::NoRoom;
             }

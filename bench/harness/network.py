@@ -1,0 +1,115 @@
+"""Samples from a peer's RAM tier over one loopback connection, beside iperf3.
+
+iperf3 sends one buffer again and again and receives into one, so its bytes stay in the processor's
+cache. We measure the same (`one sample`), and what a loader does: a dataset larger than the cache, into
+slots of a batch (`256 MiB`). Targets are for both.
+"""
+
+import json
+import subprocess
+import time
+
+from .process import CommandFailed, run
+from .table import Section, percent, rate, verdict
+
+SECONDS = 3
+PORT = 5329
+# iperf3 takes no larger blocks, so our 4 MiB are held against its largest.
+KINDS = [(128 << 10, "128K", 0.8), (4 << 20, "1M", 0.9)]
+ONE = ("--samples", 1, "--slots", 1)
+
+
+def network(context):
+    """Ours and iperf3 in turns."""
+    section = Section(["samples", "of", "by", "rate", "samples/s", "of iperf3", "CPU-s per GB", "of iperf3", ""])
+    for size, block, share in KINDS:
+        compare(context, section, size, block, share)
+    small(context, section)
+    section.note(
+        "Best of the runs, which alternate. CPU-seconds are those of both ends together. iperf3 sends "
+        "and receives in one buffer, which stays in the processor's cache; `one sample` does the same. "
+        "`256 MiB` is a dataset in a RAM tier, of which batches of 32 MiB are asked for. iperf3 writes at "
+        "most 1 MiB at once, so 4 MiB are held against that."
+    )
+    return section
+
+
+def compare(context, section, size, block, share):
+    variants = {
+        ("one sample", "tcp"): ("--size", size, *ONE),
+        ("256 MiB", "tcp"): ("--size", size),
+        ("256 MiB", "unix"): ("--size", size, "--transport", "unix"),
+    }
+    plain, ours = [], {name: [] for name in variants}
+    for _ in range(context.runs):
+        plain.append(iperf3(context, block))
+        for name, options in variants.items():
+            ours[name].append(measure(context, *options))
+    peer = best(plain)
+    row(section, f"{size >> 10} KiB", f"writes of {block}", "iperf3", peer, peer, "")
+    for (name, transport), results in ours.items():
+        found = best(results)
+        judged = ""
+        if transport == "tcp":
+            judged = verdict(
+                found["rate"] >= share * peer["rate"] and found["cpu"] <= 1.5 * peer["cpu"],
+                f"at least {share:.0%}, CPU at most 1.5",
+            )
+        row(section, f"{size >> 10} KiB", name, f"ours, {transport}", found, peer, judged, size)
+
+
+def small(context, section):
+    found = best([measure(context, "--size", 1024) for _ in range(context.runs)])
+    count = found["rate"] / 1024
+    judged = verdict(count > 100_000, "more than 100,000/s")
+    section.row("1 KiB", "256 MiB", "ours, tcp", rate(found["rate"]), f"{count:,.0f}", "", f"{found['cpu']:.3f}", "", judged)
+
+
+def row(section, samples, of, by, found, peer, judged, size=0):
+    count = f"{found['rate'] / size:,.0f}" if size else ""
+    section.row(
+        samples, of, by, rate(found["rate"]), count, percent(found["rate"] / peer["rate"]),
+        f"{found['cpu']:.3f}", f"{found['cpu'] / peer['cpu']:.2f}", judged,
+    )
+
+
+def best(results):
+    return {"rate": max(result["rate"] for result in results), "cpu": min(result["cpu"] for result in results)}
+
+
+def measure(context, *options):
+    result = context.example("network_speed", "--seconds", SECONDS, *options).json
+    return {
+        "rate": result["bytes"] / result["seconds"],
+        "cpu": result["cpu_seconds"] / result["bytes"] * 1e9,
+    }
+
+
+def iperf3(context, block):
+    """One run; the server serves once and ends."""
+    server = ["iperf3", "--server", "--one-off", "--bind", "127.0.0.1", "--port", str(PORT)]
+    context.commands.add(server)
+    try:
+        process = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError as error:
+        raise CommandFailed("iperf3 is not installed: apt-get install iperf3") from error
+    try:
+        client = ["iperf3", "--client", "127.0.0.1", "--port", PORT, "--time", SECONDS, "--length", block, "--json"]
+        end = ask(context, client)["end"]
+    finally:
+        process.terminate()
+        process.wait()
+    received, cpu = end["sum_received"], end["cpu_utilization_percent"]
+    busy = (cpu["host_total"] + cpu["remote_total"]) / 100 * received["seconds"]
+    return {"rate": received["bytes"] / received["seconds"], "cpu": busy / received["bytes"] * 1e9}
+
+
+def ask(context, client):
+    """The server needs a moment to listen."""
+    for _ in range(50):
+        time.sleep(0.1)
+        try:
+            return json.loads(run(context.commands, client).output)
+        except CommandFailed as error:
+            last = error
+    raise last

@@ -1,0 +1,100 @@
+//! The consumers, and what they were promised.
+
+use std::time::Duration;
+
+use belady_control::policy::NodeId;
+
+use crate::message::Bytes;
+use crate::network::DEADLINE;
+use crate::node::{Batch, Consumer, PATIENCE};
+use crate::scenario::{Consumers, LARGEST};
+use crate::world::{Happening, World};
+
+/// Pauses between two questions, and messages under way.
+const MARGIN: Duration = Duration::from_millis(300);
+
+impl World {
+    /// Looks after everything that a node can do now.
+    pub fn advance(&mut self, node: NodeId) {
+        self.stage(node);
+        self.set_out(node);
+        self.end_steps(node);
+        self.consume(node);
+        self.stage(node);
+        self.tell(node);
+        self.give(node);
+        let outbox = self.nodes[node as usize].outbox.bytes();
+        self.outcome.largest_outbox = self.outcome.largest_outbox.max(outbox);
+        let limit = self.scenario.outbox.max(LARGEST);
+        assert!(outbox <= limit, "an outbox has {outbox} of {limit} bytes");
+    }
+
+    fn consume(&mut self, node: NodeId) {
+        let steps = self.steps();
+        let at = self.nodes[node as usize].consuming;
+        if self.nodes[node as usize].consumer == Consumer::Blocked {
+            let others = self.nodes.iter().zip(&self.finished).filter(|(other, _)| other.alive);
+            let together = self.scenario.consumers == Consumers::Together;
+            if at == steps {
+                self.nodes[node as usize].consumer = Consumer::Done;
+            } else if !together || others.map(|(_, &finished)| finished).min() >= Some(at) {
+                self.nodes[node as usize].consumer = Consumer::Waiting { since: self.now };
+                self.end_steps(node);
+            }
+        }
+        let Consumer::Waiting { since } = self.nodes[node as usize].consumer else { return };
+        if self.nodes[node as usize].ended <= at {
+            return;
+        }
+        let Some(batch) = self.nodes[node as usize].ring.pop_front() else {
+            self.fail("a batch that has ended is not there")
+        };
+        self.check(node, &batch, since);
+        self.nodes[node as usize].consumer = Consumer::Computing;
+        let (low, high) = self.scenario.compute[node as usize];
+        let at = self.now + self.dice.micros(low, high);
+        let life = self.nodes[node as usize].life;
+        self.schedule(at, Happening::Computed { node, life });
+    }
+
+    /// The promise: the right samples in the right order, the right bytes, no endless wait.
+    fn check(&mut self, node: NodeId, batch: &Batch, since: Duration) {
+        let scenario = self.scenario.clone();
+        let expected = self.nodes[node as usize].samples(&scenario, batch.step);
+        let got: Vec<_> = batch.items.iter().map(|item| item.sample).collect();
+        if batch.step != self.nodes[node as usize].consuming || got != expected {
+            self.fail(&format!("rank {node} got {got:?} instead of {expected:?}"));
+        }
+        for item in &batch.items {
+            if item.bytes != Some(Bytes::of(item.sample)) {
+                self.fail(&format!("rank {node} got wrong bytes of sample {}", item.sample));
+            }
+        }
+        let wait = self.now.saturating_sub(since);
+        self.outcome.longest_wait = self.outcome.longest_wait.max(wait);
+        // Patience for the epoch to begin, for a sample that may come, for others to load the step, and
+        // for room in the outbox; a question that was under way, and another one; then the source.
+        let bound = 4 * PATIENCE + 2 * DEADLINE + MARGIN + self.longest_read;
+        if wait > bound {
+            self.fail(&format!("rank {node} has waited {wait:?} for a batch, more than {bound:?}"));
+        }
+    }
+
+    pub fn computed(&mut self, node: NodeId) {
+        let consumer = &mut self.nodes[node as usize];
+        consumer.consumer = Consumer::Blocked;
+        consumer.consuming += 1;
+        self.finished[node as usize] = consumer.consuming;
+        self.advance(node);
+        self.unblock();
+    }
+
+    /// A step may begin for those who have waited for others.
+    pub fn unblock(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].alive && self.nodes[node].consumer == Consumer::Blocked {
+                self.advance(node as NodeId);
+            }
+        }
+    }
+}

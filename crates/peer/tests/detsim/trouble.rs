@@ -1,0 +1,78 @@
+//! What goes wrong beside the network: crashes, cut links, a slow source.
+
+use belady_control::policy::NodeId;
+
+use crate::node::{Node, step_of};
+use crate::scenario::Trouble;
+use crate::world::{Happening, World};
+
+impl World {
+    /// How often what goes wrong now: trouble ends when all consumers have come to some epoch.
+    pub fn trouble(&self) -> Trouble {
+        let trouble = self.scenario.trouble;
+        let slowest = self.finished.iter().min().copied().unwrap_or(0);
+        if step_of(&self.scenario, slowest).epoch < trouble.epochs {
+            trouble
+        } else {
+            Trouble::NONE
+        }
+    }
+
+    pub fn incident(&mut self) {
+        if self.trouble().incidents == 0 {
+            return;
+        }
+        let count = self.nodes.len() as u64;
+        let node = self.dice.between(0, count - 1) as NodeId;
+        match self.dice.between(0, 3) {
+            0 => {
+                let living = self.nodes.iter().filter(|node| node.alive).count();
+                let victim = &mut self.nodes[node as usize];
+                if !victim.alive || living < 2 {
+                    return;
+                }
+                victim.alive = false;
+                self.outcome.crashes += 1;
+                let back = self.now + self.dice.micros(1_000, 3_000_000);
+                let warm = self.dice.once_in(2);
+                self.schedule(back, Happening::Restart { node, warm });
+                self.unblock();
+            }
+            1 | 2 => {
+                let other = self.dice.between(0, count - 1) as NodeId;
+                for (from, to) in [(node, other), (other, node)] {
+                    // Sometimes only one way.
+                    if self.dice.once_in(4) {
+                        continue;
+                    }
+                    let at = self.link(from, to);
+                    self.cut[at] = true;
+                    let until = self.now + self.dice.micros(1_000, 4_000_000);
+                    self.schedule(until, Happening::Heal { from, to });
+                }
+            }
+            _ => {
+                self.slow_source = true;
+                let until = self.now + self.dice.micros(1_000, 1_000_000);
+                self.schedule(until, Happening::SourceRecovers);
+            }
+        }
+    }
+
+    /// The node begins anew with the epoch that its consumer was in.
+    pub fn restart(&mut self, node: NodeId, warm: bool) {
+        let old = &self.nodes[node as usize];
+        let iterations = u64::from(self.scenario.job.stream.iterations());
+        let first = old.consuming.min(self.steps() - 1) / iterations * iterations;
+        let life = old.life + 1;
+        let samples = self.scenario.job.sizes.len();
+        let mut shelves = self.empty_shelves();
+        if warm && shelves.len() > 1 {
+            // Memory is lost, the disk is not.
+            shelves[1] = old.shelves[1].clone().warm(samples);
+        }
+        self.nodes[node as usize] = Node::new(node, life, &self.scenario, first, shelves);
+        self.finished[node as usize] = first;
+        self.advance(node);
+    }
+}
