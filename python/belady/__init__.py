@@ -24,12 +24,14 @@ from .errors import BeladyError, DecodeError, SampleError, StalledError, WorkerE
 from .job import Job
 from .loader import DataLoader
 from .mixing import Mixture, Weighted
+from .peers import Cluster, cluster
 from .stats import Stats
 from . import transforms
 
 __all__ = [
     "Batch",
     "BeladyError",
+    "Cluster",
     "DataLoader",
     "Dataset",
     "DecodeError",
@@ -43,6 +45,7 @@ __all__ = [
     "Weighted",
     "WorkerError",
     "__version__",
+    "cluster",
     "flat",
     "folder",
     "join",

@@ -1,13 +1,17 @@
 """The native module: the engine as Python sees it. Private; use the package's own names."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from .peers.meeting import Meeting
 
 __all__ = [
     "Array",
     "Batch",
     "BeladyError",
     "Chain",
+    "Cluster",
     "Dataset",
     "Engine",
     "Loader",
@@ -22,6 +26,8 @@ __all__ = [
     "View",
     "Windows",
     "__version__",
+    "clear_caches",
+    "meeting_place",
     "part",
     "run_command",
 ]
@@ -53,6 +59,63 @@ def part(
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the `belady` command line; its exit status."""
 
+def clear_caches(directory: str) -> None:
+    """Removes the caches in a directory, if none of them is in use."""
+
+def meeting_place(key: str | None = None) -> str | None:
+    """Where what started this process says that ranks can meet; None if it says nothing."""
+
+@final
+class Cluster:
+    """The processes of a job, once they have met."""
+
+    @staticmethod
+    def join(
+        meeting: Meeting,
+        *,
+        key: str | None = None,
+        bind: str | None = None,
+        tls: Sequence[str] | None = None,
+        timeout: float = 300.0,
+    ) -> Cluster:
+        """Meets at a place that a library of Python's has, which is private to the job.
+
+        `key` is text or the path of a file, `tls` the paths of certificate, key and authority.
+        """
+    @staticmethod
+    def at(
+        place: str | Sequence[str],
+        rank: int,
+        size: int,
+        *,
+        key: str | None = None,
+        bind: str | None = None,
+        tls: Sequence[str] | None = None,
+        timeout: float = 300.0,
+    ) -> Cluster:
+        """Meets at "HOST:PORT", by hosts, in a directory, or with "mpi" by MPI."""
+    @staticmethod
+    def found(
+        *,
+        key: str | None = None,
+        bind: str | None = None,
+        tls: Sequence[str] | None = None,
+        timeout: float = 300.0,
+    ) -> Cluster:
+        """Meets where the environment says (`meeting_place`)."""
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def near(self) -> list[int]:
+        """Ranks that run on this machine, this one included."""
+    def exchange(self, name: str, mine: bytes) -> list[bytes]:
+        """What all ranks gave, by rank."""
+    def agree(self, what: str, facts: Sequence[tuple[str, str]]) -> None:
+        """Raises if a rank has other facts."""
+    def close(self) -> None:
+        """Leaves the others: nothing is served any more."""
+
 @final
 class Dataset:
     """A dataset that was listed: what is in it, and how to read it."""
@@ -72,6 +135,19 @@ class Dataset:
         `snapshots` is a directory, True for the usual one, False for none. `progress` is
         called now and then with what is being done, how far it is and how far it goes.
         """
+    def hand_out(self, cluster: Cluster, format: str | None = None) -> None:
+        """Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one
+        of the two; `format` is what was asked for."""
+    @staticmethod
+    def received(
+        cluster: Cluster,
+        path: str,
+        *,
+        format: str | None = None,
+        snapshots: str | bool = True,
+        throttle: str | None = None,
+    ) -> Dataset:
+        """The dataset that rank 0 has listed. This rank asks nothing of its storage."""
     @staticmethod
     def join(datasets: Sequence[Dataset]) -> Dataset:
         """Several datasets laid end to end: ids of the second follow those of the first."""
@@ -169,6 +245,10 @@ class Orders:
         anything iterable or a buffer of int64; None when there are no more. It is called on
         a thread of its own, once for each epoch, while the epoch before is being read.
         What it raises is raised by `Loader.next`."""
+    def first_batches(self, cut: int) -> Orders:
+        """Of every epoch the first so many batches, where any epoch can be computed."""
+    def place(self) -> tuple[int, int] | None:
+        """Rank and ranks, where it is known what the others read."""
     def start_at(self, epoch: int, batch: int) -> Orders:
         """The same from there on: epoch 0 of the result is `epoch` without its first
         `batch` batches."""
@@ -192,6 +272,7 @@ class Engine:
         attempts: int = 6,
         backoff: float = 0.05,
         timeout: float = 30.0,
+        peers: Cluster | None = None,
     ) -> Engine:
         """`tiers`: directory (None for RAM) and quota in bytes, fastest first."""
     def start(
@@ -207,7 +288,9 @@ class Engine:
         shared: bool = False,
         cache_share: float = 1.0,
         trace: str | None = None,
-    ) -> Loader: ...
+        peers: bool = True,
+    ) -> Loader:
+        """`peers`: whether the engine's peers take part, if the orders know what they read."""
     def view(self, dataset: Dataset) -> View: ...
     def let_go(self) -> None:
         """Gives back the memory that is kept for the next loader of a dataset."""

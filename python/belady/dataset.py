@@ -6,7 +6,15 @@ It is the list that everything else works on, and it is also a map-style dataset
 label.
 
 A `Dataset` can be pickled and forked. What travels is how it was opened; another process opens
-it anew when it first needs it, and compares the fingerprint. Reads of single samples go through
+it anew when it first needs it, and compares the fingerprint.
+
+In a job of several processes one of them lists. Rank 0 does it in `belady.open`; other ranks wait
+until the dataset is needed. If that is a `DataLoader` with peers, they get the list from rank 0, and
+ask nothing of the storage. If it is anything else (`len(data)`, `data.targets`), which a rank may do by
+itself, they list too. `belady.open(..., peers="auto")`, called on every rank, hands the list out at
+once.
+
+Reads of single samples go through
 the caches of the engine that serves the dataset (`Engine.view`, or the last `DataLoader` made
 from it); another process has the caches on disk in common with it.
 """
@@ -20,11 +28,12 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
-from . import _native, arguments, progress as bars
+from . import _native, arguments, distributed, progress as bars
 from .errors import BeladyError
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .peers import Cluster
 
 #: How a dataset was opened: the arguments of `open`, or the parts of a `join`.
 Recipe = dict[str, Any] | list["Recipe"]
@@ -39,6 +48,7 @@ def open(
     snapshots: str | os.PathLike[str] | bool = True,
     progress: bool | None = None,
     throttle: str | None = None,
+    peers: object = None,
     **unknown: Any,
 ) -> Dataset:
     """Lists a dataset. Without `format` the names of the files tell what it is.
@@ -46,13 +56,14 @@ def open(
     Samples are numbered by folder and name. The list is kept in a snapshot, so that the next
     start need not list again; `snapshots` is where (True: the usual place), False for nowhere.
     Long listings show a bar on a terminal; `progress=False` turns it off. `throttle` makes the
-    dataset slow, for trials ("1:66MB/s,4:146MB/s,latency:2ms").
+    dataset slow, for trials ("1:66MB/s,4:146MB/s,latency:2ms"). With `peers` (see
+    `belady.cluster`) every rank of the job calls this: rank 0 lists, and the others get its list.
 
     >>> data = belady.open(photos)
     >>> len(data), data.classes
     (60, ['cat', 'dog', 'owl'])
     """
-    arguments.no_unknown(unknown, "open", ("format", "snapshots", "progress", "throttle"))
+    arguments.no_unknown(unknown, "open", ("format", "snapshots", "progress", "throttle", "peers"))
     if throttle is not None and not isinstance(throttle, str):
         raise TypeError(
             f'throttle has to be text such as "1:66MB/s,latency:2ms", not {type(throttle).__name__}'
@@ -67,7 +78,20 @@ def open(
         else arguments.path(snapshots, "snapshots"),
         "throttle": throttle,
     }
-    return Dataset(_build(recipe, progress), recipe)
+    data = Dataset(None if _waits() else _build(recipe, progress), recipe)
+    if peers is not None:
+        from .peers import cluster
+
+        data.list_together(cluster(peers))
+    return data
+
+
+def _waits() -> bool:
+    """Whether another process of the job lists, and this one may get its list."""
+    try:
+        return distributed.world().rank > 0 and not distributed.in_worker()
+    except ValueError:  # contradictory variables are told to those who make a loader
+        return False
 
 
 def folder(path: str | os.PathLike[str], **options: Any) -> Dataset:
@@ -115,15 +139,19 @@ def join(*datasets: Dataset) -> Dataset:
                 f"join takes datasets, but argument {position} is {type(part).__name__}; "
                 "open it with belady.open"
             )
-    return Dataset(
-        _native.Dataset.join([part.native for part in parts]), [part._recipe for part in parts]
-    )
+    joined = Dataset(None, [part._recipe for part in parts], list(parts))
+    if all(part.is_listed for part in parts):
+        joined.native  # noqa: B018  (what cannot be joined is told here)
+    return joined
 
 
 class Dataset(Sequence[tuple[bytes, int | None]]):
     """A dataset that was listed. See `belady.open`."""
 
-    def __init__(self, native: _native.Dataset | None, recipe: Recipe) -> None:
+    def __init__(
+        self, native: _native.Dataset | None, recipe: Recipe, parts: Sequence[Dataset] = ()
+    ) -> None:
+        self._parts = parts
         self._opened = native
         self._pid = os.getpid()
         self._recipe = recipe
@@ -138,13 +166,58 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
     def native(self) -> _native.Dataset:
         """What the engine reads; opened anew in another process."""
         if self._opened is None or self._pid != os.getpid():
-            opened = _build(self._recipe, False)
-            if opened.fingerprint != self._fingerprint:
-                raise BeladyError(
-                    f"{opened.path} has changed since it was listed; open it again with belady.open"
-                )
-            self._opened, self._pid = opened, os.getpid()
+            if self._parts:
+                opened = _native.Dataset.join([part.native for part in self._parts])
+            else:
+                opened = _build(self._recipe, False)
+            self._take(opened)
+        assert self._opened is not None
         return self._opened
+
+    def _take(self, opened: _native.Dataset) -> None:
+        if self._fingerprint not in ("", opened.fingerprint):
+            raise BeladyError(
+                f"{opened.path} has changed since it was listed; open it again with belady.open"
+            )
+        self._opened, self._pid, self._fingerprint = opened, os.getpid(), opened.fingerprint
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is known in this process what is in it."""
+        return self._opened is not None and self._pid == os.getpid()
+
+    def list_together(self, cluster: Cluster | None) -> None:
+        """Rank 0 lists what is not listed yet, and the others get its list; all ranks call it."""
+        if cluster is None:
+            return
+        for part in self._parts:
+            part.list_together(cluster)
+        if not self._parts:
+            self._list_together(cluster)
+
+    def _list_together(self, cluster: Cluster) -> None:
+        failure: Exception | None = None
+        if cluster.rank == 0:
+            try:
+                mine = self.native.fingerprint.encode()
+            except Exception as error:  # the others wait to hear of it
+                failure, mine = error, f"!{error}".encode()
+        else:
+            mine = self._fingerprint.encode() if self.is_listed else b""
+        all_ = cluster.exchange("a dataset", mine)
+        if failure is not None:
+            raise failure
+        if all_[0].startswith(b"!"):
+            raise BeladyError(f"rank 0 could not list the dataset: {all_[0][1:].decode()}")
+        if b"" not in all_:
+            return
+        assert isinstance(self._recipe, dict)
+        if cluster.rank == 0:
+            self.native.hand_out(cluster.native, self._recipe["format"])
+        else:
+            received = _native.Dataset.received(cluster.native, **self._recipe)
+            if not self.is_listed:
+                self._take(received)
 
     def __len__(self) -> int:
         return len(self.native)
@@ -165,6 +238,8 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
     @property
     def fingerprint(self) -> str:
         """A hash of what is in it: paths, sizes and times of its files."""
+        if not self._fingerprint:
+            self.native  # noqa: B018  (which sets it)
         return self._fingerprint
 
     @property
@@ -241,7 +316,7 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
         return isinstance(other, Dataset) and self._recipe == other._recipe
 
     def __hash__(self) -> int:
-        return hash(self._fingerprint)
+        return hash(self.fingerprint)
 
     def __repr__(self) -> str:
         return f"<belady.Dataset {self.path}: {len(self):,} samples, {self.format}>"

@@ -4,9 +4,12 @@ Asked in this order; the first that knows decides:
 
 1. the arguments `rank` and `world_size`,
 2. `torch.distributed`, if the program has initialised it,
-3. what starters set: torchrun (`RANK`, `WORLD_SIZE`, ...), Open MPI (`OMPI_COMM_WORLD_*`),
-   MPICH and its kin (`PMI_*`), Slurm (`SLURM_*`, within `srun`),
-4. nobody: one process.
+3. `jax.distributed`, likewise,
+4. what starters set: torchrun and Ray Train (`RANK`, `WORLD_SIZE`, ...), Open MPI
+   (`OMPI_COMM_WORLD_*`), MPICH and its kin (`PMI_*`), Slurm (`SLURM_*`, within `srun`), or
+   `BELADY_RANK` and `BELADY_RANKS`,
+5. MPI, if the program uses mpi4py,
+6. nobody: one process.
 
 Variables of one starter that contradict each other, or of which one half is missing, are an
 error: a rank that is guessed wrong trains on the wrong samples without anyone noticing.
@@ -17,7 +20,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import arguments
 
@@ -41,6 +44,7 @@ class _Starter(NamedTuple):
 
 
 _STARTERS = (
+    _Starter("belady", "BELADY_RANK", ("BELADY_RANKS",), (), ()),
     _Starter("torchrun", "RANK", ("WORLD_SIZE",), ("LOCAL_RANK",), ("LOCAL_WORLD_SIZE",)),
     _Starter(
         "Open MPI",
@@ -57,6 +61,7 @@ _STARTERS = (
         ("SLURM_LOCALID",),
         ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"),
     ),
+    _Starter("JAX", "JAX_PROCESS_ID", ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT"), (), ()),
 )
 
 
@@ -68,7 +73,28 @@ def world(
     """This process's place, by the first of the sources above that knows."""
     if rank is not None or world_size is not None:
         return _given(rank, world_size, environment)
-    return _torch(environment) or _environment(environment) or World()
+    return (
+        _torch(environment)
+        or _jax(environment)
+        or _environment(environment)
+        or _mpi(environment)
+        or World()
+    )
+
+
+def from_launcher(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Rank and size as what started this process says it, if it says anything sensible."""
+    try:
+        found = _environment(environment)
+    except ValueError:
+        return None
+    return None if found is None else (found.rank, found.size)
+
+
+def in_worker() -> bool:
+    """Whether this is a worker process of torch's own `DataLoader`."""
+    data: Any = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
 
 
 def _given(rank: int | None, size: int | None, environment: Mapping[str, str]) -> World:
@@ -88,6 +114,32 @@ def _torch(environment: Mapping[str, str]) -> World | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return _with_local(distributed.get_rank(), distributed.get_world_size(), environment)
+
+
+def _jax(environment: Mapping[str, str]) -> World | None:
+    known = jax_state()
+    return None if known is None else _with_local(known.process_id, known.num_processes, environment)
+
+
+def jax_state() -> Any:
+    """What jax knows of its processes; None if it was not told of any.
+
+    `jax.process_index()` would take the devices into use.
+    """
+    jax = sys.modules.get("jax")
+    distributed = getattr(jax, "distributed", None)
+    if distributed is None or not distributed.is_initialized():
+        return None
+    from jax._src import distributed as inner  # has no public name; others take it from there too
+
+    return inner.global_state
+
+
+def _mpi(environment: Mapping[str, str]) -> World | None:
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        return None
+    return _with_local(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), environment)
 
 
 def _with_local(rank: int, size: int, environment: Mapping[str, str]) -> World:

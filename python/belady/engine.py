@@ -16,8 +16,9 @@ import os
 import sys
 from typing import Any
 
-from . import _native, arguments, distributed
+from . import _native, arguments, caches, distributed, peers as peers_
 from .dataset import Dataset
+from .peers import Cluster
 from .stats import Stats
 
 _DEFAULT_RETRIES = 5
@@ -42,6 +43,8 @@ class Engine:
       BELADY_SYSTEM names, if it is set.
     - `metrics`: an address such as "127.0.0.1:9464" for Prometheus; the token is taken from
       BELADY_METRICS_TOKEN.
+    - `peers`, `key`: the other processes of the job, whose caches are one cache with this one: see
+      `belady.cluster`. None caches alone.
     - `rank`, `world_size`: this process's place in the job, if it is not to be asked of
       torch.distributed or the environment.
 
@@ -59,23 +62,39 @@ class Engine:
         read_timeout: float = _DEFAULT_READ_TIMEOUT,
         system: str | os.PathLike[str] | None = None,
         metrics: str | None = None,
+        peers: object = "auto",
+        key: object = None,
         rank: int | None = None,
         world_size: int | None = None,
         **unknown: Any,
     ) -> None:
         arguments.no_unknown(unknown, "Engine", _names())
-        local_ranks = distributed.world(rank, world_size).local_size
+        world = distributed.world(rank, world_size)
+        #: The processes of the job, as far as they have met.
+        self.cluster = (
+            peers
+            if isinstance(peers, Cluster)
+            else peers_.of_loader({"peers": peers, "key": key}, world)
+        )
+        if self.cluster is not None:
+            world = self.cluster.world
+        local_ranks = world.local_size
         self.pid = os.getpid()
         if cache is None:
             self.tiers = arguments.default_tiers(sys.maxsize, local_ranks)
         else:
             self.tiers = arguments.tiers(cache, local_ranks=local_ranks)
+        if self.cluster is not None or world.size == 1:
+            caches.clear_left_behind(self.tiers, world)
+        if self.cluster is not None:
+            self.tiers = caches.of_rank(self.tiers, world)
         self.native = _native.Engine(
             tiers=self.tiers,
             threads=auto(threads, "threads"),
             system=_system_file(system),
             attempts=arguments.count(retries, "retries", most=10**6) + 1,
             timeout=arguments.seconds(read_timeout, "read_timeout", zero=False),
+            peers=None if self.cluster is None else self.cluster.native,
         )
         #: Where Prometheus finds the metrics, if it was asked for.
         self.metrics_address = None if metrics is None else serve(self.native, metrics)
@@ -153,10 +172,26 @@ def serve(native: _native.Engine, address: object) -> str:
 
 
 def _names() -> list[str]:
-    return ["cache", "threads", "retries", "read_timeout", "system", "metrics", "rank", "world_size"]
+    return [
+        *("cache", "threads", "retries", "read_timeout", "system", "metrics"),
+        *("peers", "key", "rank", "world_size"),
+    ]
 
 
-def for_loader(given: dict[str, Any], data: Dataset, world: distributed.World) -> Engine:
+def cluster_for(given: dict[str, Any], world: distributed.World) -> Cluster | None:
+    """The cluster of a loader: that of its engine, or as its arguments say."""
+    engine: object = given["engine"]
+    if not isinstance(engine, Engine):
+        return peers_.of_loader(given, world)
+    if given["key"] is not None or given["peers"] not in ("auto", *peers_.ALONE):
+        raise ValueError("peers and key belong to the engine; give them to belady.Engine(peers=...)")
+    shared = engine.cluster if given["peers"] == "auto" else None
+    return shared if shared is not None and shared.includes(world) else None
+
+
+def for_loader(
+    given: dict[str, Any], data: Dataset, world: distributed.World, cluster: Cluster | None
+) -> Engine:
     """The engine that a loader was given, or one of its own, by the loader's arguments."""
     engine: object = given["engine"]
     names = ("cache", "retries", "read_timeout", "metrics")
@@ -181,6 +216,7 @@ def for_loader(given: dict[str, Any], data: Dataset, world: distributed.World) -
         if given["read_timeout"] is None
         else given["read_timeout"],
         metrics=given["metrics"],
+        peers=cluster,
         rank=given["rank"],
         world_size=given["world_size"],
     )

@@ -16,11 +16,10 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import _native, arguments, distributed
+from . import _native, arguments, distributed, peers as peers_
 from .dataset import open as open_dataset
 from .decode import Work
 from .engine import Engine
@@ -35,10 +34,10 @@ class Job:
     - `dataset_path`, `epochs`, `drop_last_batch`, `distr_scheme`: as they say.
     - `transforms`: functions, called one after another with a sample. With them `get` gives a
       whole batch.
-    - `seed`: of the shuffle. None draws one, which all nodes agree on by torch.distributed.
+    - `seed`: of the shuffle. None draws one, at rank 0 for all.
     - `config_path`: a system file, which says what the machine can do. `lib_path` is accepted
       and not needed.
-    - `cache`, `staging`, `rank`, `world_size`: as for a `DataLoader`.
+    - `cache`, `staging`, `peers`, `key`, `rank`, `world_size`: as for a `DataLoader`.
 
     >>> job = belady.Job(photos, batch_size=16, epochs=2, distr_scheme="uniform",
     ...                  drop_last_batch=False, seed=0, cache="ram:1MiB")
@@ -63,6 +62,8 @@ class Job:
         *,
         cache: Any = None,
         staging: int | str = _DEFAULT_STAGING,
+        peers: Any = "auto",
+        key: Any = None,
         rank: int | None = None,
         world_size: int | None = None,
         **unknown: Any,
@@ -81,17 +82,39 @@ class Job:
         self.distr_scheme = arguments.choice(distr_scheme, "distr_scheme", SCHEMES)
         self.drop_last_batch = arguments.flag(drop_last_batch, "drop_last_batch")
         self._transforms = _functions(transforms)
-        self.seed = _agreed_seed(seed, self._world)
+        self._cluster = peers_.of_loader({"peers": peers, "key": key}, self._world)
+        self.seed = (
+            peers_.common_seed(self._cluster, self._world, secrets.randbits(63))
+            if seed is None
+            else arguments.count(seed, "seed", most=2**64 - 1)
+        )
         self._staging = arguments.size(staging, "staging")
         self._config_path = None if config_path is None else arguments.path(config_path, "config_path")
         self._cache = cache
         if cache is not None:
             arguments.tiers(cache)  # a mistake is told here, and not by `setup`
         self.data = open_dataset(dataset_path)
+        self.data.list_together(self._cluster)
+        self._agree()
         #: All of the staging buffer, for reading; None before `setup` and after `destroy`.
         self.buffer_p: memoryview | None = None
         self._loader: _native.Loader | None = None
         self._samples: Iterator[tuple[int | None, memoryview]] = iter(())
+
+    def _agree(self) -> None:
+        if self._cluster is None:
+            return
+        self._cluster.agree(
+            "a job",
+            {
+                "dataset": self.data.fingerprint,
+                "order": self.distr_scheme,
+                "seed": self.seed,
+                "batch_size": self.batch_size,
+                "drop_last_batch": self.drop_last_batch,
+                "epochs": self.epochs,
+            },
+        )
 
     def setup(self) -> None:
         """Begins to prefetch."""
@@ -99,7 +122,11 @@ class Job:
             raise BeladyError("this job is set up already; destroy() it before another setup()")
         world = self._world
         engine = Engine(
-            self._cache, system=self._config_path, rank=world.rank, world_size=world.size
+            self._cache,
+            system=self._config_path,
+            peers=self._cluster,
+            rank=world.rank,
+            world_size=world.size,
         )
         orders = _native.Orders.distributed(
             samples=len(self.data),
@@ -111,7 +138,12 @@ class Job:
             drop_last=self.drop_last_batch,
         )
         self._loader = engine.native.start(
-            self.data.native, orders, epochs=self.epochs, staging=self._staging, shared=True
+            self.data.native,
+            orders,
+            epochs=self.epochs,
+            staging=self._staging,
+            shared=True,
+            peers=self._cluster is not None,
         )
         self._orders = orders
         self.buffer_p = _mapped(self._loader)
@@ -193,22 +225,6 @@ def _functions(given: object) -> list[Callable[[Any], Any]] | None:
     if not isinstance(given, list | tuple) or not all(callable(item) for item in given):
         raise TypeError("transforms has to be a list of functions that take a sample")
     return list(given)
-
-
-def _agreed_seed(seed: object, world: distributed.World) -> int:
-    if seed is not None:
-        return arguments.count(seed, "seed", most=2**64 - 1)
-    drawn = [secrets.randbits(63)]
-    if world.size > 1:
-        torch: Any = sys.modules.get("torch")
-        together = getattr(torch, "distributed", None)
-        if together is None or not together.is_initialized():
-            raise ValueError(
-                f"{world.size} nodes have to agree on a seed; pass seed, or initialise "
-                "torch.distributed"
-            )
-        together.broadcast_object_list(drawn, src=0)
-    return drawn[0]
 
 
 def _mapped(loader: _native.Loader) -> memoryview | None:

@@ -10,16 +10,18 @@ effect. Making a new one ends the one before, in mid-epoch if need be, as leavin
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from . import arguments, choose, distributed, options as options_, state
+from . import arguments, choose, distributed, options as options_, peers as peers_, state
 from .dataset import Dataset
 from .decode import Source, deliver
-from .engine import Engine, for_loader
+from .engine import Engine, cluster_for, for_loader
 from .errors import BeladyError, DecodeError, SampleError
 from .failures import Failures
 from .labels import Labels
@@ -28,6 +30,8 @@ from .pipeline import Pipeline
 from .samplers import LoaderBatchSampler, LoaderSampler
 from .state import Position
 from .stats import Stats
+
+log = logging.getLogger("belady")
 
 
 class DataLoader:
@@ -59,7 +63,7 @@ class DataLoader:
 
     Ours:
 
-    - `seed`: of the shuffle. `epochs`: how many there will be, if it is known.
+    - `seed`: of the shuffle; None draws one, at rank 0 for all. `epochs`: how many there will be, if it is known.
     - `decode`: called with a sample's bytes (a memoryview) and its label. If it returns a tuple,
       list or dict, that is the sample; anything else goes beside the label.
     - `transform`: instead of `decode`, a chain of `belady.transforms` that native threads run, or
@@ -76,6 +80,9 @@ class DataLoader:
       `engine`, one that is there. Without either the cache is a quarter of the free memory, at
       most the dataset. `cache_share`: this loader's part of what other loaders have left.
     - `rank`, `world_size`: see `belady.distributed`. `scheme`: how ranks share an epoch.
+    - `peers`, `key`: where the processes of a job meet whose caches are one cache, and the job's
+      key: see `belady.cluster`. "auto" finds them; None caches alone. Every rank makes the same
+      loaders in the same order.
     - `staging`: the buffer that batches are made in. `policy`: who decides what is kept.
     - `on_error`: "raise", "skip" or "replace" samples that cannot be read or decoded;
       `max_failures`: more than so many of these are an error.
@@ -107,10 +114,12 @@ class DataLoader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        seed: int = 0,
+        seed: int | None = 0,
         epochs: int | None = None,
         cache: Any = None,
         engine: Engine | None = None,
+        peers: Any = "auto",
+        key: Any = None,
         decode: Callable[..., Any] | str | None = None,
         transform: Any = None,
         labels: Any = None,
@@ -139,6 +148,15 @@ class DataLoader:
         self._data = _dataset(data)
         self._world = distributed.world(rank, world_size)
         self._options = options_.checked(given, self._world)
+        cluster = cluster_for(given, self._world)
+        if cluster is not None and cluster.world != self._world:
+            # Who has met the others knows who of them is on this machine.
+            self._world = cluster.world
+            self._options = options_.checked(given, self._world)
+        self._data.list_together(cluster)
+        self._seed_is_drawn = seed is None
+        if seed is None:
+            seed = peers_.common_seed(cluster, self._world, secrets.randbits(63))
         self._choice = choose.checked(
             samples=len(self._data),
             batch_size=batch_size,
@@ -162,7 +180,8 @@ class DataLoader:
         self._pipeline: Pipeline | None = None
         self._order = self._choice.order()
         self._owns_engine = engine is None
-        self.engine = for_loader(given, self._data, self._world)
+        self._peers = self._agreed(cluster)
+        self.engine = for_loader(given, self._data, self._world, cluster)
         self._data.serve_from(self.engine)
         self._epoch = 0  # of the iteration that goes on, or comes next
         self._begun = False
@@ -176,6 +195,33 @@ class DataLoader:
         self._failures = Failures(self._data, self._options)
         self._promised: tuple[int, list[list[int]]] | None = None  # an epoch as it should be
         self._totals = {"batches": 0, "samples": 0, "waited_seconds": 0.0}
+
+    def _agreed(self, cluster: peers_.Cluster | None) -> peers_.Cluster | None:
+        """The cluster, if all ranks have said that they run the same, and know what others read."""
+        if cluster is None:
+            return None
+        run = self._run()
+        cluster.agree(
+            "a loader",
+            {
+                "dataset": f"{run.fingerprint} ({len(self._data)} samples)",
+                "order": run.order["kind"],
+                "seed": self._choice.seed,
+                **{name: run.order[name] for name in run.order if name not in ("kind", "seed")},
+                "batch_size": self.batch_size,
+                "drop_last": run.drop_last,
+                "epochs": self._options.epochs,
+                "policy": self._options.policy,
+            },
+        )
+        if self._order.native.place() == (cluster.rank, cluster.size):
+            return cluster
+        log.warning(
+            "the order of this loader comes from a sampler or a generator, which only its own rank "
+            "knows, so its cache is not shared; use shuffle=True, torch's DistributedSampler, "
+            "belady.Weighted or belady.Mixture to share it"
+        )
+        return None
 
     # What torch's loader shows.
 
@@ -300,7 +346,12 @@ class DataLoader:
         """
         kind = saved["order"].get("kind") if _looks_like_state(saved) else None
         order = self._order
-        if kind != order.identity["kind"]:
+        seed = saved["order"].get("seed") if kind is not None else None
+        if self._seed_is_drawn and type(seed) is int and seed != self._choice.seed:
+            # Nobody has named one, so it is that of the run that goes on.
+            self._choice = replace(self._choice, seed=seed)
+            order = self._choice.order(kind)
+        elif kind != order.identity["kind"]:
             order = self._choice.order(kind)
         position, details = state.unpack(saved, self._run(order.identity))
         order.restore(details, position.epoch)
@@ -351,6 +402,7 @@ class DataLoader:
             self._habit(),
             self._choice.seed,
             self._labels,
+            peers=self._peers is not None,
         )
 
     def _habit(self) -> int | None:
@@ -492,13 +544,18 @@ class DataLoader:
     # What it did, and its end.
 
     def stats(self) -> Stats:
-        """What was delivered and waited for, and what the engine did; `str()` is a table."""
+        """What was delivered and waited for, where it came from, and what the engine did.
+
+        `str()` is a table. `stats()["engine"]["peers"]` says what went to and from other processes,
+        and how many of them are down.
+        """
         values: dict[str, Any] = {"epoch": self.epoch, "batch": self._delivered, **self._totals}
         values["failures"] = self._failures.count
         if self._pipeline is not None:
             values["engine"] = self._pipeline.stats()
         else:
             values["engine"] = self.engine.native.stats()
+        values["bytes_from"] = _by_place(values["engine"])
         return Stats(values)
 
     def close(self) -> None:
@@ -565,6 +622,15 @@ def _dataset(data: object) -> Dataset:
         f"a loader takes a dataset of belady.open or a belady.Mixture, not {type(data).__name__}; "
         "use torch's own DataLoader for datasets written in Python"
     )
+
+
+def _by_place(engine: dict[str, Any]) -> dict[str, int]:
+    """Bytes that were loaded, by where they came from."""
+    tiers = {
+        tier["name"]: tier["read"]["bytes"] + tier["lent"]["bytes"] for tier in engine["tiers"]
+    }
+    peers = engine["peers"]["read"]["bytes"]
+    return {"source": engine["source"]["bytes"], **tiers, "peers": peers}
 
 
 def _looks_like_state(saved: object) -> bool:

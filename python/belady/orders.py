@@ -98,6 +98,10 @@ class NumberedOrder(Order):
         self.native = native
         self._base_seed = base_seed
 
+    def start(self, epoch: int, batch: int, cut: int | None, samples: int) -> _native.Orders:
+        native = self.native if cut is None else self.native.first_batches(cut)
+        return native.start_at(epoch, batch)
+
     def begin(self, epoch: int) -> bool:
         self._base_seed()
         return False

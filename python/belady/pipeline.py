@@ -42,6 +42,8 @@ class Pipeline:
         cut: int | None,
         seed: int,
         labels: Labels | None = None,
+        *,
+        peers: bool = False,
     ) -> None:
         left = None if options.epochs is None else options.epochs - start.epoch
         native = engine.native.start(
@@ -56,6 +58,7 @@ class Pipeline:
             shared=options.processes,
             cache_share=options.cache_share,
             trace=options.trace,
+            peers=peers,
         )
         self.at = start
         #: Batches after which it goes on with the next epoch; None if at the end.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 NOT_EXAMPLES = ("shapes", "pictures")
 NEEDS = {
     "torch_single": "torch",
-    "torch_ddp": "torch",
+    "torchrun_ddp": "torch",
+    "mpi": "mpi4py",
     "lightning_fit": "lightning",
     "accelerate_loop": "accelerate",
     "lightning_transforms": "lightning",
@@ -32,6 +34,8 @@ def test_example(name: str, tmp_path: Path) -> None:
     needed = NEEDS.get(name)
     if needed is not None and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
+    if name == "mpi" and shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun")
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py"],
         capture_output=True,
@@ -43,3 +47,28 @@ def test_example(name: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
+
+
+def test_the_slurm_script_is_one() -> None:
+    script = EXAMPLES / "slurm.sh"
+    subprocess.run(["bash", "-n", script], check=True)
+    options = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH ")]
+    assert len(options) >= 4
+    assert script.read_text().index(options[-1]) < script.read_text().index("set -euo")
+
+
+def test_the_kubernetes_manifest_says_what_belady_reads() -> None:
+    yaml = pytest.importorskip("yaml")
+    service, job = yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text())
+    assert (service["kind"], job["kind"]) == ("Service", "Job")
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    template = job["spec"]["template"]["spec"]
+    assert template["subdomain"] == service["metadata"]["name"]
+    (container,) = template["containers"]
+    variables = {variable["name"]: variable for variable in container["env"]}
+    assert int(variables["BELADY_RANKS"]["value"]) == job["spec"]["completions"]
+    host, _, port = variables["BELADY_MEET"]["value"].partition(":")
+    assert host == f"{job['metadata']['name']}-0.{template['subdomain']}"
+    assert int(port) == container["ports"][0]["containerPort"]
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in template["volumes"]}

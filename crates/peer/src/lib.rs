@@ -32,7 +32,7 @@ pub use belady_data::SampleId;
 pub use cluster::Cluster;
 pub use desk::{Channel, Desk, Serve, Serving};
 pub use error::PeerError;
-pub use handout::{HandoutError, open_together};
+pub use handout::{HandoutError, hand_out, open_together};
 pub use join::{ADDRESSES, JoinError, JoinOptions, join};
 pub use key::Key;
 pub use meet::{Meet, MeetError, World};

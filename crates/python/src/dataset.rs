@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use belady_data::SampleId;
 use belady_data::source::{
-    Format, Joined, OpenOptions, Progress, Seen, Snapshots, Source, ThrottleSpec, Throttled, Want,
-    open,
+    Format, Joined, Listed as Found, OpenError, OpenOptions, Progress, Seen, Snapshots, Source,
+    ThrottleSpec, Throttled, Want, open_for_others,
 };
+use belady_peer::{HandoutError, hand_out};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::errors::{opening, reading, sample_id, wrong};
+use crate::cluster::Cluster;
+use crate::errors::{BeladyError, opening, reading, sample_id, wrong};
 use crate::patience::patiently;
 use crate::process::Home;
 
@@ -29,9 +31,11 @@ pub struct Listed {
     root: PathBuf,
     path: PathBuf,
     format: String,
+    /// What another process needs to open it; none for joined ones, whose parts have it.
+    found: Option<Found>,
 }
 
-#[derive(FromPyObject)]
+#[derive(Debug, FromPyObject)]
 pub enum WhereSnapshots {
     Usual(bool),
     In(PathBuf),
@@ -55,11 +59,7 @@ impl Dataset {
     ) -> PyResult<Self> {
         let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
         let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
-        let snapshots = match snapshots {
-            WhereSnapshots::Usual(true) => Snapshots::Usual,
-            WhereSnapshots::Usual(false) => Snapshots::Off,
-            WhereSnapshots::In(directory) => Snapshots::In(directory),
-        };
+        let snapshots = snapshots.into();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let listing = Listing { path: path.clone(), format, snapshots, seen: seen.clone() };
         let mut told = Seen::default();
@@ -77,18 +77,56 @@ impl Dataset {
                 }
             },
         )?;
-        let (source, format) = opened.map_err(|error| opening(&error))?;
-        let source: Arc<dyn Source> = match throttle {
-            Some(throttle) => Arc::new(Throttled::new(source, throttle, 0)),
-            None => Arc::from(source),
-        };
-        let root = if path.is_dir() { path.clone() } else { parent(&path) };
-        Ok(Self(Arc::new(Listed {
-            source: Home::new(source),
-            root,
-            path,
-            format: format.to_string(),
-        })))
+        let (source, found) = opened.map_err(|error| opening(&error))?;
+        Ok(Self::new(path, Arc::from(source), throttle, found))
+    }
+
+    /// Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one of the two.
+    #[pyo3(signature = (cluster, format=None))]
+    fn hand_out(
+        &self,
+        py: Python<'_>,
+        cluster: &Bound<'_, Cluster>,
+        format: Option<&str>,
+    ) -> PyResult<()> {
+        let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
+        let found = self.0.found.clone().ok_or_else(|| wrong("a joined dataset has no list"))?;
+        let cluster = cluster.get();
+        let (native, listed) = (cluster.native()?, self.0.clone());
+        let handed_out = py.detach(|| {
+            let source = listed.source.get("Dataset").cloned();
+            let source = source.map_err(|error| HandoutError::Broken(error.to_string()))?;
+            let options = OpenOptions { format, ..OpenOptions::default() };
+            hand_out(&native, &listed.path, &options, || Ok((source, found)))
+        });
+        handed_out.map(drop).map_err(|error| handing(cluster, &error))
+    }
+
+    /// The dataset that rank 0 has listed. This rank asks nothing of its storage.
+    #[staticmethod]
+    #[pyo3(
+        signature = (cluster, path, *, format=None, snapshots=WhereSnapshots::Usual(true), throttle=None),
+        text_signature = "(cluster, path, *, format=None, snapshots=True, throttle=None)"
+    )]
+    fn received(
+        py: Python<'_>,
+        cluster: &Bound<'_, Cluster>,
+        path: PathBuf,
+        format: Option<&str>,
+        snapshots: WhereSnapshots,
+        throttle: Option<&str>,
+    ) -> PyResult<Self> {
+        let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
+        let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
+        let snapshots = snapshots.into();
+        let options = OpenOptions { format, snapshots, ..OpenOptions::default() };
+        let cluster = cluster.get();
+        let native = cluster.native()?;
+        let received = py.detach(|| {
+            hand_out(&native, &path, &options, || Err(OpenError::Missing { path: path.clone() }))
+        });
+        let (source, found) = received.map_err(|error| handing(cluster, &error))?;
+        Ok(Self::new(path, source, throttle, found))
     }
 
     /// Several datasets laid end to end: ids of the second follow those of the first.
@@ -110,6 +148,7 @@ impl Dataset {
             root: PathBuf::new(),
             path: names.collect::<Vec<_>>().join("+").into(),
             format,
+            found: None,
         })))
     }
 
@@ -183,6 +222,42 @@ impl Dataset {
     }
 }
 
+impl Dataset {
+    fn new(
+        path: PathBuf,
+        source: Arc<dyn Source>,
+        throttle: Option<ThrottleSpec>,
+        found: Found,
+    ) -> Self {
+        let source: Arc<dyn Source> = match throttle {
+            Some(throttle) => Arc::new(Throttled::new(source, throttle, 0)),
+            None => source,
+        };
+        let root = if found.is_file { parent(&path) } else { path.clone() };
+        let format = found.format.to_string();
+        Self(Arc::new(Listed { source: Home::new(source), root, path, format, found: Some(found) }))
+    }
+}
+
+/// Why a list did not go from rank 0 to the others.
+fn handing(cluster: &Cluster, error: &HandoutError) -> PyErr {
+    match error {
+        HandoutError::Meet(why) => cluster.told(why),
+        HandoutError::Open(why) => opening(why),
+        _ => BeladyError::new_err(error.to_string()),
+    }
+}
+
+impl From<WhereSnapshots> for Snapshots {
+    fn from(given: WhereSnapshots) -> Self {
+        match given {
+            WhereSnapshots::Usual(true) => Self::Usual,
+            WhereSnapshots::Usual(false) => Self::Off,
+            WhereSnapshots::In(directory) => Self::In(directory),
+        }
+    }
+}
+
 impl Listed {
     pub fn samples(&self) -> u32 {
         self.source.catalog().len()
@@ -234,13 +309,11 @@ struct Listing {
 }
 
 impl Listing {
-    fn run(self) -> Result<(Box<dyn Source>, Format), belady_data::source::OpenError> {
-        let format = self.format.map_or_else(|| Format::guess(&self.path), Ok)?;
-        let snapshots = self.snapshots;
-        let options = OpenOptions { format: Some(format), snapshots, ..OpenOptions::default() };
-        let note = |seen| *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
-        let source = open(&self.path, &options, &Progress::telling(&note))?;
-        Ok((source, format))
+    fn run(self) -> Result<(Box<dyn Source>, Found), belady_data::source::OpenError> {
+        let Self { path, format, snapshots, seen } = self;
+        let options = OpenOptions { format, snapshots, ..OpenOptions::default() };
+        let note = |now| *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        open_for_others(&path, &options, &Progress::telling(&note))
     }
 }
 

@@ -9,12 +9,13 @@ use belady_control::policy::PolicyKind;
 use belady_control::sampler::Order;
 use belady_engine::metrics::{self, MetricsServer, exposition};
 use belady_engine::{
-    self as engine, BadSamples, EngineConfig, JobConfig, Lend, Retry, Ring, TierConfig,
+    self as engine, BadSamples, EngineConfig, EngineError, JobConfig, Lend, Retry, Ring, TierConfig,
 };
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::cluster::Cluster;
 use crate::dataset::Dataset;
 use crate::errors::{running, wrong};
 use crate::loader::Loader;
@@ -34,13 +35,16 @@ struct Inner {
     engine: Unhurried<engine::Engine>,
     threads: u32,
     servers: Mutex<Vec<MetricsServer>>,
+    /// Keeps what Python has raised where ranks meet.
+    cluster: Option<Py<Cluster>>,
 }
 
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, tiers=Vec::new(), threads=None, system=None, attempts=6, backoff=0.05, timeout=30.0),
-        text_signature = "(*, tiers=(), threads=None, system=None, attempts=6, backoff=0.05, timeout=30.0)")]
+    #[pyo3(signature = (*, tiers=Vec::new(), threads=None, system=None, attempts=6, backoff=0.05, timeout=30.0, peers=None),
+        text_signature = "(*, tiers=(), threads=None, system=None, attempts=6, backoff=0.05, timeout=30.0, peers=None)")]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         tiers: Vec<(Option<PathBuf>, u64)>,
@@ -49,6 +53,7 @@ impl Engine {
         attempts: u32,
         backoff: f64,
         timeout: f64,
+        peers: Option<Py<Cluster>>,
     ) -> PyResult<Self> {
         if threads == Some(0) {
             return Err(PyValueError::new_err("threads must be at least 1; somebody has to load"));
@@ -70,6 +75,7 @@ impl Engine {
             tiers: tiers.into_iter().map(tier).collect(),
             system,
             retry,
+            peers: peers.as_ref().map(|peers| peers.get().native()).transpose()?,
             ..EngineConfig::default()
         };
         let engine = py.detach(|| engine::Engine::new(config));
@@ -78,13 +84,14 @@ impl Engine {
             threads: engine.threads(),
             engine: Unhurried::new(engine),
             servers: Mutex::default(),
+            cluster: peers,
         };
         Ok(Self(Home::new(inner)))
     }
 
     #[pyo3(signature = (dataset, orders, *, epochs=None, staging=512 << 20, policy="belady",
-        bad_samples="raise", writable=true, shared=false, cache_share=1.0, trace=None),
-        text_signature = "($self, dataset, orders, *, epochs=None, staging=536870912, policy='belady', bad_samples='raise', writable=True, shared=False, cache_share=1.0, trace=None)")]
+        bad_samples="raise", writable=true, shared=false, cache_share=1.0, trace=None, peers=true),
+        text_signature = "($self, dataset, orders, *, epochs=None, staging=536870912, policy='belady', bad_samples='raise', writable=True, shared=False, cache_share=1.0, trace=None, peers=True)")]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
     fn start(
         &self,
@@ -99,6 +106,7 @@ impl Engine {
         shared: bool,
         cache_share: f64,
         trace: Option<PathBuf>,
+        peers: bool,
     ) -> PyResult<Loader> {
         let inner = self.0.get("Engine")?;
         let listed = &dataset.get().0;
@@ -119,8 +127,15 @@ impl Engine {
             trace,
             ..JobConfig::new(listed.source.get("Dataset")?.clone())
         };
+        if let Some(cluster) = &inner.cluster
+            && peers
+            && orders.get().is_known_to(cluster.get())?
+        {
+            cluster.get().gather(py)?;
+        }
         // Last, since a callback's thread waits for questions from here on.
         let (provider, feed) = orders.get().provide(py)?;
+        let provider = if peers { provider } else { Orders::alone(provider) };
         let job = JobConfig { order: Order::Provided(provider), ..job };
         let started = py.detach(|| {
             let started = inner.engine.start(&job);
@@ -129,7 +144,10 @@ impl Engine {
             }
             started
         });
-        let loader = started.map_err(|error| running(py, &error))?;
+        let loader = started.map_err(|error| match (&error, &inner.cluster) {
+            (EngineError::Meet(why), Some(cluster)) => cluster.get().told(why),
+            _ => running(py, &error),
+        })?;
         Ok(Loader::new(loader, listed.clone(), orders, feed, writable))
     }
 

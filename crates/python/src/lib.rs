@@ -20,7 +20,9 @@
 mod array;
 mod batch;
 mod buffer;
+mod caches;
 mod chain;
+mod cluster;
 mod command;
 mod dataset;
 mod dlpack;
@@ -48,7 +50,11 @@ mod _native {
     #[pymodule_export]
     use super::batch::Batch;
     #[pymodule_export]
+    use super::caches::clear_caches;
+    #[pymodule_export]
     use super::chain::{Chain, part};
+    #[pymodule_export]
+    use super::cluster::{Cluster, meeting_place};
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]

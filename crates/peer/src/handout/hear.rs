@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belady_data::source::{Catalog, OpenOptions, Source, open_listed};
+use belady_data::source::{Catalog, Listed, OpenOptions, Source, open_listed};
 use belady_data::sync::Arc;
 
 use super::HandoutError;
@@ -65,7 +65,7 @@ impl Hearing<'_> {
         rank: NodeId,
         path: &Path,
         options: &OpenOptions,
-    ) -> Result<Arc<dyn Source>, HandoutError> {
+    ) -> Result<(Arc<dyn Source>, Listed), HandoutError> {
         let (length, listed) = match self.bill()? {
             Bill::Listed { length, listed } => (length, listed),
             Bill::Failed(sentence) => return Err(HandoutError::Refused(sentence)),
@@ -80,7 +80,7 @@ impl Hearing<'_> {
         let catalog = Catalog::from_bytes(block).map_err(|error| broken(&error))?;
         let source: Arc<dyn Source> = open_listed(path, options, &listed, catalog)?.into();
         self.shelf.offer(&bill, Block::There(Arc::downgrade(&source)));
-        Ok(source)
+        Ok((source, listed))
     }
 
     fn bill(&self) -> Result<Bill, HandoutError> {

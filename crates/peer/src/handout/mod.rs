@@ -16,7 +16,9 @@ mod tests;
 
 use std::path::Path;
 
-use belady_data::source::{Format, OpenError, OpenOptions, Progress, Source, open_for_others};
+use belady_data::source::{
+    Format, Listed, OpenError, OpenOptions, Progress, Source, open_for_others,
+};
 use belady_data::sync::Arc;
 
 use self::bill::Bill;
@@ -50,6 +52,19 @@ pub fn open_together(
     options: &OpenOptions,
     progress: &Progress<'_>,
 ) -> Result<Arc<dyn Source>, HandoutError> {
+    let list =
+        || open_for_others(path, options, progress).map(|(source, listed)| (source.into(), listed));
+    hand_out(cluster, path, options, list).map(|(source, _)| source)
+}
+
+/// As [`open_together`], for a rank 0 that `lists` in a way of its own, or has listed before; also says
+/// how it was listed.
+pub fn hand_out(
+    cluster: &Cluster,
+    path: &Path,
+    options: &OpenOptions,
+    lists: impl FnOnce() -> Result<(Arc<dyn Source>, Listed), OpenError>,
+) -> Result<(Arc<dyn Source>, Listed), HandoutError> {
     let channel = cluster.next_channel();
     let World { rank, size } = cluster.world();
     let as_it_looks = || "as the files look".to_owned();
@@ -65,30 +80,28 @@ pub fn open_together(
     let shelf = Arc::new(Shelf::default());
     let job: Arc<dyn Serve> = shelf.clone();
     let serving = cluster.transport.desk().open(channel, Arc::downgrade(&job));
-    let source = if rank == 0 {
-        list(&shelf, size, path, options, progress)?
+    let opened = if rank == 0 {
+        offer(&shelf, size, lists)?
     } else {
         let hears = Hearing { transport: &*cluster.transport, channel, shelf: &shelf };
         hears.receive(rank, path, options)?
     };
     cluster.keep(Kept { shelf, _serving: serving });
-    Ok(source)
+    Ok(opened)
 }
 
 /// Rank 0's part.
-fn list(
+fn offer(
     shelf: &Shelf,
     size: u32,
-    path: &Path,
-    options: &OpenOptions,
-    progress: &Progress<'_>,
-) -> Result<Arc<dyn Source>, HandoutError> {
-    match open_for_others(path, options, progress) {
+    lists: impl FnOnce() -> Result<(Arc<dyn Source>, Listed), OpenError>,
+) -> Result<(Arc<dyn Source>, Listed), HandoutError> {
+    match lists() {
         Ok((source, listed)) => {
-            let source: Arc<dyn Source> = source.into();
-            let bill = Bill::Listed { length: source.catalog().as_bytes().len(), listed };
+            let length = source.catalog().as_bytes().len();
+            let bill = Bill::Listed { length, listed: listed.clone() };
             shelf.offer(&bill, Block::There(Arc::downgrade(&source)));
-            Ok(source)
+            Ok((source, listed))
         }
         Err(error) => {
             shelf.offer(&Bill::Failed(error.to_string()), Block::Nothing);

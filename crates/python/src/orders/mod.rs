@@ -6,18 +6,20 @@ use std::sync::Arc;
 
 use belady_control::sampler::mt19937::Mt19937;
 use belady_control::sampler::orders::{
-    Lists, LoaderOrders, MixtureOrders, MixturePart, RankOrders, RankShare, Replacement, StartAt,
-    WeightedOrders,
+    FirstBatches, Lists, LoaderOrders, MixtureOrders, MixturePart, RankOrders, RankShare,
+    Replacement, StartAt, WeightedOrders,
 };
 use belady_control::sampler::torch::{Draws, RandomSampler};
 use belady_control::sampler::{
-    EpochList, Order, Orders as Provider, SamplerError, Scheme, StreamConfig,
+    EpochList, Order, OrderError, Orders as Provider, SamplerError, Scheme, StreamConfig,
 };
+use belady_peer::World;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::cluster::Cluster;
 use crate::errors::{no_type, ordering, positive, wrong};
 use callback::{Callback, Shape};
 
@@ -185,6 +187,26 @@ impl Orders {
         Ok(Self(Kind::Python(Callback::new(epoch.clone().unbind(), shape))))
     }
 
+    /// Of every epoch the first so many batches, where any epoch can be computed.
+    fn first_batches(&self, cut: u32) -> PyResult<Self> {
+        match &self.0 {
+            Kind::Native { orders, batches } => {
+                let orders = Arc::new(FirstBatches { orders: orders.clone(), batches: cut });
+                Ok(Self(Kind::Native { orders, batches: cut.min(*batches) }))
+            }
+            _ => Err(PyValueError::new_err("only orders that are computed can be cut")),
+        }
+    }
+
+    /// Rank and ranks, where it is known what the others read.
+    fn place(&self) -> Option<(u32, u32)> {
+        match &self.0 {
+            Kind::Native { orders, .. } => orders.place().map(|it| (it.rank, it.ranks)),
+            Kind::From { base, .. } => base.get().place(),
+            Kind::Loader { .. } | Kind::Python(_) => None,
+        }
+    }
+
     /// The same from there on: epoch 0 of the result is `epoch` without its first `batch`
     /// batches.
     fn start_at(slf: &Bound<'_, Self>, epoch: u32, batch: u32) -> Self {
@@ -268,6 +290,17 @@ impl Orders {
         })
     }
 
+    /// Whether it is known what each rank of a cluster reads.
+    pub fn is_known_to(&self, cluster: &Cluster) -> PyResult<bool> {
+        let World { rank, size } = cluster.native()?.world();
+        Ok(self.place() == Some((rank, size)))
+    }
+
+    /// The same for a job that has no peers.
+    pub fn alone(orders: Arc<dyn Provider>) -> Arc<dyn Provider> {
+        Arc::new(Alone(orders))
+    }
+
     fn list(&self, py: Python<'_>, epoch: u32) -> PyResult<Option<EpochList>> {
         let ask = |orders: &dyn Provider, epoch| {
             py.detach(|| orders.epoch(epoch)).map_err(|error| ordering(py, &error))
@@ -298,6 +331,28 @@ impl Orders {
         let orders = Arc::new(orders.map_err(wrong)?);
         let own = length.div_ceil(share.ranks);
         Ok(Self(Kind::Native { orders, batches: batches(own, share.batch, share.drop_last)? }))
+    }
+}
+
+/// An order that knows nothing of other ranks.
+#[derive(Debug)]
+struct Alone(Arc<dyn Provider>);
+
+impl Provider for Alone {
+    fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
+        self.0.epoch(epoch)
+    }
+
+    fn ahead(&self) -> bool {
+        self.0.ahead()
+    }
+
+    fn largest_batch(&self) -> Option<u32> {
+        self.0.largest_batch()
+    }
+
+    fn number(&self, epoch: u32) -> u32 {
+        self.0.number(epoch)
     }
 }
 

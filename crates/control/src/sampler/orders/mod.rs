@@ -15,8 +15,9 @@
 //!   from any state of the generator.
 //! - [`WeightedOrders`], [`MixtureOrders`]: drawn by weight, dealt to ranks by a
 //!   [`RankShare`].
-//! - [`StartAt`]: any of these, from a position on.
+//! - [`StartAt`]: any of these, from a position on. [`FirstBatches`]: of every epoch the beginning.
 
+mod first;
 mod loader;
 mod mixture;
 mod rank;
@@ -26,6 +27,7 @@ mod weighted;
 
 use std::error::Error;
 
+pub use first::FirstBatches;
 pub use loader::LoaderOrders;
 pub use mixture::{MixtureOrders, MixturePart};
 pub use rank::RankOrders;

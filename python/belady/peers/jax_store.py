@@ -1,0 +1,52 @@
+"""Meeting at the store of `jax.distributed`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..distributed import jax_state
+from .meeting import Store
+
+
+class JaxStore(Store):
+    """The coordinator's store, under a prefix of our own."""
+
+    def __init__(self, client: Any, rank: int, size: int, host: str | None) -> None:
+        super().__init__(rank, size)
+        self.place = "the store of jax.distributed"
+        self._client = client
+        self._host = host
+        #: Keys that were there; nobody takes them away.
+        self._seen: set[str] = set()
+
+    def set(self, key: str, value: bytes) -> None:
+        self._client.key_value_set_bytes(f"belady/{key}", value, allow_overwrite=True)
+
+    def has_all(self, keys: Sequence[str]) -> bool:
+        return all(key in self._seen or self._look_for(key) for key in keys)
+
+    def _look_for(self, key: str) -> bool:
+        try:
+            self._client.key_value_try_get_bytes(f"belady/{key}")
+        except Exception as error:  # jax has no type for it
+            if "NOT_FOUND" in str(error):
+                return False
+            raise
+        self._seen.add(key)
+        return True
+
+    def get(self, keys: Sequence[str]) -> list[bytes]:
+        return [bytes(self._client.key_value_try_get_bytes(f"belady/{key}")) for key in keys]
+
+    def reached_by(self) -> str | None:
+        return self._host
+
+
+def of_jax() -> JaxStore | None:
+    """That of `jax.distributed`, if the program has initialised it."""
+    known = jax_state()
+    if known is None or known.client is None:
+        return None
+    host = (known.coordinator_address or "").rpartition(":")[0] or None
+    return JaxStore(known.client, known.process_id, known.num_processes, host)

@@ -1,0 +1,129 @@
+"""Meeting at a store of torch's, of jax's, and through MPI, in real processes."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from belady.errors import BeladyError
+from belady.peers.meeting import Store, ranks
+from starting import PROLOGUE, free_port, mpirun, started, torchrun
+
+#: Each rank gives small and large things, twice, and says what it got.
+EXCHANGE = """
+mine = lambda name: f"{name} of {meeting.rank}".encode()
+for name in ("first", "second"):
+    assert meeting.exchange(name, mine(name), 60.0) == [
+        f"{name} of {rank}".encode() for rank in range(meeting.size)
+    ]
+large = meeting.exchange("large", bytes([meeting.rank]) * (5 << 19), 60.0)
+assert [len(value) for value in large] == [5 << 19] * meeting.size
+assert [value[-1] for value in large] == list(range(meeting.size))
+assert meeting.exchange("empty", b"", 60.0) == [b""] * meeting.size
+print(f"rank {meeting.rank} of {meeting.size} at {meeting.place}")
+"""
+
+AGENT = """
+import os, torch
+from belady.peers import torch_store
+meeting = torch_store.of_agent(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+"""
+
+PROCESS_GROUP = """
+import torch
+from belady.peers import torch_store
+assert torch_store.of_process_group() is None
+torch.distributed.init_process_group("gloo")
+meeting = torch_store.of_process_group()
+"""
+
+MPI4PY = """
+from belady.peers import mpi_world
+meeting = mpi_world.of_mpi4py(True)
+"""
+
+JAX = """
+import os, jax
+from belady.distributed import world
+from belady.peers import jax_store
+assert jax_store.of_jax() is None
+jax.distributed.initialize("127.0.0.1:{port}", num_processes=2, process_id=int(os.environ["NUMBER"]))
+meeting = jax_store.of_jax()
+assert world()[:2] == (int(os.environ["NUMBER"]), 2)
+"""
+
+
+@pytest.mark.parametrize("made", [AGENT, PROCESS_GROUP])
+def test_torch(made: str, tmp_path: Path) -> None:
+    said = torchrun(tmp_path, PROLOGUE + made + EXCHANGE, ranks=4)
+    assert [f"rank {rank} of 4" in said for rank in range(4)] == [True] * 4
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+def test_mpi4py(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    said = mpirun(tmp_path, PROLOGUE + MPI4PY + EXCHANGE, ranks=3)
+    assert [f"rank {rank} of 3" in said for rank in range(3)] == [True] * 3
+
+
+def test_jax(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    script = tmp_path / "rank.py"
+    script.write_text(PROLOGUE + JAX.replace("{port}", str(free_port())) + EXCHANGE)
+    processes = [
+        started([sys.executable, script], NUMBER=str(number), JAX_PLATFORMS="cpu")
+        for number in range(2)
+    ]
+    for number, process in enumerate(processes):
+        said, _ = process.communicate(timeout=200)
+        assert process.returncode == 0, said
+        assert f"rank {number} of 2 at the store of jax.distributed" in said
+
+
+class Dictionary(Store):
+    """A store in this process."""
+
+    place = "a dictionary"
+
+    def __init__(self, rank: int, size: int, values: dict[str, bytes]) -> None:
+        super().__init__(rank, size)
+        self._values = values
+
+    def set(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+
+    def has_all(self, keys: object) -> bool:
+        return all(key in self._values for key in keys)  # type: ignore[attr-defined]
+
+    def get(self, keys: object) -> list[bytes]:
+        return [self._values[key] for key in keys]  # type: ignore[attr-defined]
+
+
+def test_who_has_not_come_is_named() -> None:
+    values: dict[str, bytes] = {}
+    for rank in (1, 3):
+        with pytest.raises(BeladyError):
+            Dictionary(rank, 4, values).exchange("names", b"x", 0.01)
+    with pytest.raises(BeladyError, match="ranks 0, 2 of 4 did not come to names at a dictionary"):
+        Dictionary(1, 4, values).exchange("names", b"x", 0.02)
+    Dictionary(0, 4, values).set("names/0", b"=")
+    with pytest.raises(BeladyError, match="rank 2 of 4 did not come"):
+        Dictionary(1, 4, values).exchange("names", b"x", 0.02)
+    assert Dictionary(2, 4, values).exchange("names", b"y", 1) == [b"", b"x", b"y", b"x"]
+
+
+def test_ranks_in_words() -> None:
+    assert ranks([3]) == "rank 3"
+    assert ranks([0, 2]) == "ranks 0, 2"
+
+
+def test_without_a_launcher_there_is_no_meeting() -> None:
+    from belady.peers import jax_store, mpi_world, torch_store
+
+    assert torch_store.of_process_group() is None
+    assert torch_store.of_agent(0, 2, {}) is None
+    assert jax_store.of_jax() is None
+    assert mpi_world.of_mpi4py(False) is None
