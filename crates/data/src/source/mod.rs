@@ -106,24 +106,6 @@ macro_rules! owner {
 owner!(Box);
 owner!(Arc);
 
-impl<S: Source + ?Sized> Source for Arc<S> {
-    fn catalog(&self) -> &Catalog {
-        (**self).catalog()
-    }
-
-    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
-        (**self).read(wants)
-    }
-
-    fn together(&self) -> usize {
-        (**self).together()
-    }
-
-    fn operations(&self) -> Operations {
-        (**self).operations()
-    }
-}
-
 /// Calls on the storage that a dataset rests on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operations {
