@@ -365,6 +365,7 @@ fn ranks_that_had_nothing_to_read_in_a_step_never_began_the_next_epoch() {
 #[test]
 fn a_notice_that_was_lost_was_never_told_again() {
     let mut world = World::new(400, 1.1);
+    world.job.epochs = Some(1);
     world.mute = Some(Duration::from_millis(300));
     let began = Instant::now();
     for (rank, seen) in (0..).zip(world.run()) {
