@@ -187,7 +187,7 @@ impl Planner {
         self.run.planned.store(sequence, Ordering::Release);
         lock(&self.run.in_order).push_back(parcel.clone());
         if parcel.items.is_empty() {
-            crate::keep::advance(&self.run);
+            self.run.is_there(&parcel);
         }
         load::dispatch(&parcel, 0..parcel.items.len() as u32);
         prefetch::ask_all(&self.run);

@@ -191,9 +191,14 @@ impl Run {
     /// Some items of a batch are there.
     pub fn loaded(self: &Arc<Self>, parcel: &Parcel, items: u32) {
         if parcel.loaded(items) {
-            pace::loaded(self);
-            keep::advance(self);
+            self.is_there(parcel);
         }
+    }
+
+    /// All of a batch is there.
+    pub fn is_there(self: &Arc<Self>, parcel: &Parcel) {
+        pace::loaded(self, parcel);
+        keep::advance(self);
     }
 
     /// A batch of an epoch has ended.

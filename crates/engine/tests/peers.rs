@@ -3,9 +3,10 @@
 mod common;
 
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belady_control::model::Bytes;
+use belady_control::sampler::orders::RankOrders;
 use belady_control::sampler::{AccessStream, Order, SampleId, Scheme, Step, StreamConfig};
 use belady_data::source::Synthetic;
 use belady_engine::metrics::MetricsSnapshot;
@@ -13,7 +14,9 @@ use belady_engine::{Engine, EngineConfig, EngineError, JobConfig, PeerPatience, 
 use belady_peer::faulty::{FaultyTransport, PeerFaults};
 use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
-use belady_peer::{Cluster, Transport};
+use belady_peer::{
+    Channel, Cluster, Desk, NodeId, Notice, PeerError, Push, Receive, Request, Taken, Transport,
+};
 use common::policy;
 use tempfile::TempDir;
 
@@ -36,6 +39,8 @@ struct World {
     together: bool,
     patience: Duration,
     faults: Option<PeerFaults>,
+    /// Nobody hears what rank 0 tells, for so long from the start.
+    mute: Option<Duration>,
     /// This rank leaves after so many batches.
     leaves: Option<(u32, usize)>,
 }
@@ -52,8 +57,8 @@ impl World {
         job.epochs = Some(4);
         job.staging = Bytes(1 << 20);
         let ram = (bytes as f64 * cached / f64::from(NODES)) as u64;
-        let (disks, faults, leaves) = (None, None, None);
-        Self { source, job, ram, disks, together: true, patience: LIMIT, faults, leaves }
+        let (disks, faults, mute, leaves) = (None, None, None, None);
+        Self { source, job, ram, disks, together: true, patience: LIMIT, faults, mute, leaves }
     }
 
     fn expected(&self, rank: u32) -> Vec<Vec<SampleId>> {
@@ -103,6 +108,10 @@ impl World {
                     if let Some(faults) = &self.faults {
                         let faults = PeerFaults { seed: u64::from(rank), ..faults.clone() };
                         transport = FaultyTransport::new(transport, NODES, faults);
+                    }
+                    if let Some(time) = self.mute.filter(|_| rank == 0) {
+                        transport =
+                            Arc::new(Mute { inner: transport, until: Instant::now() + time });
                     }
                     let cluster = Arc::new(Cluster::new(hall.seat(rank), transport));
                     let (barrier, job) = (&barrier, job(rank));
@@ -154,6 +163,57 @@ impl World {
         }
         seen.metrics.push(engine.metrics().snapshot());
         Ok(seen)
+    }
+}
+
+/// Notices do not get through until then.
+#[derive(Debug)]
+struct Mute {
+    inner: Arc<dyn Transport>,
+    until: Instant,
+}
+
+impl Transport for Mute {
+    fn get(
+        &self,
+        peer: NodeId,
+        request: &Request<'_>,
+        deadline: Instant,
+        into: &mut dyn Receive,
+    ) -> Result<(), PeerError> {
+        self.inner.get(peer, request, deadline, into)
+    }
+
+    fn put(
+        &self,
+        peer: NodeId,
+        channel: Channel,
+        pushes: &[Push<'_>],
+        deadline: Instant,
+    ) -> Result<Vec<Taken>, PeerError> {
+        self.inner.put(peer, channel, pushes, deadline)
+    }
+
+    fn tell(
+        &self,
+        peer: NodeId,
+        channel: Channel,
+        notice: &Notice,
+        deadline: Instant,
+    ) -> Result<(), PeerError> {
+        if Instant::now() < self.until {
+            let error = std::io::ErrorKind::ConnectionReset.into();
+            return Err(PeerError::Closed { peer, error });
+        }
+        self.inner.tell(peer, channel, notice, deadline)
+    }
+
+    fn desk(&self) -> &Arc<Desk> {
+        self.inner.desk()
+    }
+
+    fn close(&self) {
+        self.inner.close();
     }
 }
 
@@ -272,4 +332,56 @@ fn warm_caches_serve_a_job_of_another_size() {
         from_source += seen.metrics.last().unwrap().source.samples;
     }
     assert!(from_source < 280, "{from_source} of 400 came from the source");
+}
+
+#[test]
+fn ranks_that_had_nothing_to_read_in_a_step_never_began_the_next_epoch() {
+    // Of three samples the last rank gets all; of 99 the last three are in a batch of their own.
+    for samples in [3, 99] {
+        let world = World::new(samples, 1.1);
+        let orders = |rank| {
+            let config = StreamConfig {
+                samples,
+                ranks: NODES,
+                batch: 0,
+                order: Order::Sequential,
+                scheme: Scheme::Contiguous,
+                seed: 0,
+                sampler_drop_last: false,
+                drop_last: false,
+            };
+            Arc::new(RankOrders::new(rank, world.job.batch, config).unwrap())
+        };
+        let job = |rank| JobConfig { order: Order::Provided(orders(rank)), ..world.job.clone() };
+        for (rank, seen) in (0..).zip(world.run_on(NODES, job)) {
+            let order = orders(rank).stream().epoch(0);
+            let epoch = (0..order.iterations()).map(|at| order.batch(rank, at).collect());
+            let epochs: Vec<Vec<SampleId>> = (0..4).flat_map(|_| epoch.clone()).collect();
+            assert_eq!(seen.unwrap().batches, epochs, "rank {rank} of {samples} samples");
+        }
+    }
+}
+
+#[test]
+fn a_notice_that_was_lost_was_never_told_again() {
+    let mut world = World::new(400, 1.1);
+    world.job.epochs = Some(1);
+    world.mute = Some(Duration::from_millis(300));
+    let began = Instant::now();
+    for (rank, seen) in (0..).zip(world.run()) {
+        assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
+    }
+    assert!(began.elapsed() < LIMIT / 2, "others waited for rank 0: {:?}", began.elapsed());
+}
+
+#[test]
+fn batches_that_waited_for_room_in_the_outbox_were_forgotten() {
+    let mut world = World::new(4000, 1.02);
+    world.job.batch = 4;
+    world.job.epochs = Some(3);
+    // Twice the largest batch; the outbox has room for two samples.
+    world.job.staging = Bytes(21 << 10);
+    for (rank, seen) in (0..).zip(world.run()) {
+        assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
+    }
 }

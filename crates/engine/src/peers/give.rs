@@ -94,7 +94,13 @@ fn pack(run: &Arc<Run>, peers: &Peers, parcel: &Arc<Parcel>, mut gifts: VecDeque
         }
         if !seal(peers, parcel, gift.item, gift.to, gift.tier) {
             gifts.push_front(gift);
-            lock(&peers.outgoing).waiting.push_front((parcel.clone(), gifts));
+            let mut outgoing = lock(&peers.outgoing);
+            let size = run.size(parcel.items[gift.item as usize].sample);
+            if outgoing.outbox.has_room(size) {
+                // It has come meanwhile, and whoever made it found nobody waiting.
+                continue;
+            }
+            outgoing.waiting.push_front((parcel.clone(), gifts));
             return false;
         }
     }

@@ -1,6 +1,8 @@
 //! What others are told: how many steps are loaded here, which epochs are done, what they need not
 //! keep any more. Only the latest counts, so a peer that is slow to hear is told less often.
 
+use std::time::Duration;
+
 use belady_data::SampleId;
 use belady_data::sync::{Arc, lock};
 use belady_peer::protocol::herald::Herald;
@@ -11,6 +13,8 @@ use crate::run::Run;
 
 /// Told at most so many at a time.
 const RELEASED: usize = 4096;
+/// A notice that was not heard is told again after this long, if the peer may be asked then.
+const AGAIN: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub struct Notices {
@@ -21,12 +25,14 @@ pub struct Notices {
     released: Vec<Vec<(u32, SampleId)>>,
     /// By node: somebody is telling it something.
     busy: Vec<bool>,
+    /// By node: somebody is going to tell it later.
+    later: Vec<bool>,
 }
 
 impl Notices {
     pub fn new(nodes: u32) -> Self {
         let (released, busy) = (vec![vec![]; nodes as usize], vec![false; nodes as usize]);
-        Self { herald: Herald::new(nodes), done: 0, released, busy }
+        Self { herald: Herald::new(nodes), done: 0, released, later: busy.clone(), busy }
     }
 
     /// A peer that was away has missed what it was told.
@@ -36,7 +42,12 @@ impl Notices {
 
     /// A peer need not keep a sample that this epoch uses.
     pub fn release(&mut self, peer: NodeId, epoch: u32, sample: SampleId) {
-        self.released[peer as usize].push((epoch, sample));
+        let released = &mut self.released[peer as usize];
+        // One who is away for long: what waited for an older epoch goes there without being told.
+        if released.first().is_some_and(|(first, _)| first.saturating_add(1) < epoch) {
+            released.retain(|(other, _)| other.saturating_add(1) >= epoch);
+        }
+        released.push((epoch, sample));
     }
 
     fn has_news(&self, peer: NodeId) -> bool {
@@ -114,12 +125,18 @@ pub fn all(run: &Arc<Run>) {
 fn tell(run: &Arc<Run>, peer: NodeId) {
     let Some(peers) = &run.peers else { return };
     loop {
-        // Who is down is told when it is heard of again.
-        let may = !run.is_stopping() && peers.is_up(peer);
+        // Who is down is told when it is heard of again, or may be asked again: it may be waiting for
+        // this, with nothing to say itself.
+        let may = !run.is_stopping() && peers.may_ask(peer);
         let mut notices = lock(&peers.notices);
         let notice = if may { notices.next(peer) } else { None };
         let Some(notice) = notice else {
             notices.busy[peer as usize] = false;
+            let has_news = notices.has_news(peer);
+            drop(notices);
+            if has_news {
+                tell_later(run, peers, peer);
+            }
             return;
         };
         drop(notices);
@@ -131,11 +148,47 @@ fn tell(run: &Arc<Run>, peer: NodeId) {
         match told {
             Ok(()) => fetch::heard(run, peers, peer),
             Err(PeerError::Left) => return,
-            Err(error) => return peers.failed(peer, &error, &run.metrics),
+            Err(error) => {
+                peers.failed(peer, &error, &run.metrics);
+                return tell_later(run, peers, peer);
+            }
         }
     }
 }
 
+fn tell_later(run: &Arc<Run>, peers: &Peers, peer: NodeId) {
+    let waits = std::mem::replace(&mut lock(&peers.notices).later[peer as usize], true);
+    if waits || run.is_stopping() {
+        return;
+    }
+    let for_later = run.clone();
+    let later = run.task(move |_| {
+        if let Some(peers) = &for_later.peers {
+            lock(&peers.notices).later[peer as usize] = false;
+        }
+        all(&for_later);
+    });
+    run.lane.delay(AGAIN, later);
+}
+
 fn say(peers: &Peers, peer: NodeId, notice: &Notice) -> Result<(), PeerError> {
     peers.cluster.transport.tell(peer, peers.channel, notice, peers.deadline())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_who_is_away_need_not_keep_did_not_grow_with_every_epoch() {
+        let mut notices = Notices::new(2);
+        for epoch in 0..100 {
+            for sample in 0..10 {
+                notices.release(1, epoch, sample);
+            }
+        }
+        assert_eq!(notices.released[1].len(), 20);
+        let samples = (0..10).collect();
+        assert_eq!(notices.next(1), Some(Notice::Released { epoch: 98, samples }));
+    }
 }

@@ -58,14 +58,17 @@ pub fn told(run: &Run, node: NodeId, steps: u64) -> bool {
     new
 }
 
-/// Some batch is loaded: tells others how many are, from the first on.
-pub fn loaded(run: &Arc<Run>) {
+/// A batch is loaded: tells others how many are, from the first on.
+pub fn loaded(run: &Arc<Run>, parcel: &Parcel) {
     if run.peers.as_ref().is_none_or(|peers| !peers.in_step) {
         return;
     }
     let in_order = lock(&run.in_order);
     let first = in_order.iter().take_while(|parcel| parcel.is_loaded());
     let steps = first.last().map(|parcel| parcel.sequence);
+    // Somebody else may have ended it meanwhile: then all before it are loaded too.
+    let is_over = in_order.front().is_none_or(|first| first.sequence > parcel.sequence);
+    let steps = steps.max(is_over.then_some(parcel.sequence));
     drop(in_order);
     if let (Some(steps), Some(peers)) = (steps, &run.peers) {
         told(run, peers.me, steps);
