@@ -53,16 +53,17 @@ pub fn look_again(run: &Arc<Run>) {
 
 fn let_go(run: &Run, parcel: &Parcel) {
     let used_up = parcel.items.iter().filter(|item| item.last_use && item.from != SOURCE);
-    let used_up = used_up.map(|item| (item.sample, item.from));
-    let epoch = parcel.block.step().epoch;
-    let may_go = |evict: &&Evict| {
-        run.peers.as_ref().is_none_or(|peers| peers.may_go(evict.tier, evict.sample, epoch))
-    };
-    let told = parcel.evictions.iter().filter(may_go).map(|evict| (evict.sample, evict.tier));
-    for (sample, tier) in used_up.chain(told) {
+    for item in used_up {
         // It may be on its way there still.
+        run.flights.cancel(item.sample, item.from, parcel.sequence - 1);
+        run.cache.evict(item.from, item.sample);
+    }
+    for &Evict { sample, tier } in &parcel.evictions {
         run.flights.cancel(sample, tier, parcel.sequence - 1);
-        run.cache.evict(tier, sample);
+        match &run.peers {
+            Some(peers) => peers.let_go(run, tier, sample, parcel.block.step().epoch),
+            None => run.cache.evict(tier, sample),
+        }
     }
 }
 
@@ -114,6 +115,7 @@ fn keep(parcel: &Arc<Parcel>) {
 fn keep_in_memory(parcel: &Arc<Parcel>, items: &[u32]) {
     for &index in items {
         let item = &parcel.items[index as usize];
+        comes(parcel, index);
         let put = |bytes: &[u8]| parcel.run.cache.put(item.keep(), item.sample, bytes);
         kept(parcel, index, parcel.with_bytes(index, put));
     }
@@ -138,6 +140,7 @@ fn keep_items(worker: &Worker, parcel: &Arc<Parcel>, items: &Arc<[u32]>, first: 
                 parcel.run.lane.submit_first(vec![keep_task(&parcel, items, at + 1)]);
             }
         };
+        comes(parcel, index);
         let bytes = |put: &mut dyn FnMut(&[u8]) -> Put| parcel.with_bytes(index, put);
         let put = hangs::put(worker, &parcel.run, item.keep(), item.sample, bytes, instead);
         // If it hangs, somebody else goes on.
@@ -145,6 +148,14 @@ fn keep_items(worker: &Worker, parcel: &Arc<Parcel>, items: &Arc<[u32]>, first: 
         kept(parcel, index, put);
     }
     end_piece(parcel);
+}
+
+/// An item is about to be put into its tier.
+fn comes(parcel: &Parcel, index: u32) {
+    let item = &parcel.items[index as usize];
+    if let Some(peers) = &parcel.run.peers {
+        peers.comes(item.keep(), item.sample, parcel.block.step().epoch);
+    }
 }
 
 /// An item was put into its tier, or could not be.
@@ -157,9 +168,13 @@ fn kept(parcel: &Arc<Parcel>, index: u32, put: Put) {
             Put::Stored | Put::Present => {
                 peers.was_put(tier, item.sample, parcel.block.step().epoch);
             }
-            // Room that another node has not freed yet, perhaps.
-            Put::Full => give::keep_later(parcel, index, tier),
-            Put::Refused => {}
+            Put::Full | Put::Refused => {
+                peers.was_not_put(&parcel.run, tier, item.sample);
+                if put == Put::Full {
+                    // Room that another node has not freed yet, perhaps.
+                    give::keep_later(parcel, index, tier);
+                }
+            }
         }
     }
     if item.leads() && load::land(parcel, index) == Some(tier) {

@@ -47,6 +47,7 @@ pub struct Item {
     keep: AtomicU8,
     /// How often it was looked for where another node was to put it.
     looked_for: AtomicU32,
+    late: AtomicBool,
     /// Others may wait for this one.
     leads: AtomicBool,
     /// A read that was given up may still write to the slot.
@@ -64,6 +65,7 @@ impl Item {
             peer_tier: NOWHERE,
             keep: AtomicU8::new(keep),
             looked_for: AtomicU32::new(0),
+            late: AtomicBool::new(false),
             leads: AtomicBool::new(false),
             slot_lost: AtomicBool::new(false),
         }
@@ -95,6 +97,11 @@ impl Item {
     /// How often it was looked for, this time included.
     pub fn look_for(&self) -> u32 {
         self.looked_for.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// It was found where it was not a moment ago; whether for the first time.
+    pub fn comes_late(&self) -> bool {
+        !self.late.swap(true, Ordering::Relaxed)
     }
 
     pub fn leads(&self) -> bool {

@@ -204,16 +204,24 @@ fn elsewhere(run: &Arc<Run>, peers: &Peers, parcel: &Arc<Parcel>, items: &[u32])
 pub fn without_those_that_may_come(parcel: &Arc<Parcel>, missing: Vec<u32>) -> Vec<u32> {
     let run = &parcel.run;
     let Some(peers) = run.peers.as_ref().filter(|_| !missing.is_empty()) else { return missing };
-    if !peers.may_come(parcel.block.step().epoch) {
-        return missing;
-    }
+    let may_come = peers.may_come(parcel.block.step().epoch);
     let starved = pace::starved(run, parcel);
     let mut pause = None;
-    let mut gone = vec![];
-    let mut again = vec![];
+    let (mut came, mut again, mut gone) = (vec![], vec![], vec![]);
     for index in missing {
-        let asked = parcel.items[index as usize].look_for();
-        match peers.patience().after(Answer::NotYet, asked, starved) {
+        let item = &parcel.items[index as usize];
+        if run.cache.tier(item.from).is_some_and(|tier| tier.holds(item.sample)) {
+            // It has come since it was looked for, and perhaps with it the word that all has. Or the
+            // tier is passed over for being slow.
+            if item.comes_late() { &mut came } else { &mut gone }.push(index);
+            continue;
+        }
+        let next = if may_come {
+            peers.patience().after(Answer::NotYet, item.look_for(), starved)
+        } else {
+            Next::Elsewhere
+        };
+        match next {
             Next::AskAgain(after) => {
                 pause = pause.max(Some(after));
                 again.push(index);
@@ -221,6 +229,7 @@ pub fn without_those_that_may_come(parcel: &Arc<Parcel>, missing: Vec<u32>) -> V
             Next::Elsewhere | Next::Take => gone.push(index),
         }
     }
+    load::submit_tier_task(parcel, came);
     if let Some(pause) = pause {
         run.metrics.peers().count(PeerEvent::Retried, again.len() as u64);
         let for_later = parcel.clone();

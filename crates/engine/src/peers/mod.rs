@@ -148,9 +148,30 @@ impl Peers {
         }
     }
 
-    /// Whether a copy that is let go in an epoch may go: another node may have put it here anew.
-    pub fn may_go(&self, tier: TierId, sample: SampleId, epoch: u32) -> bool {
-        self.claims(tier).is_none_or(|claims| claims.may_go(sample, epoch))
+    /// An epoch is about to put a sample into a tier: if it lies there already, it stays.
+    pub fn comes(&self, tier: TierId, sample: SampleId, epoch: u32) {
+        if let Some(mut claims) = self.claims(tier) {
+            claims.comes(sample, epoch);
+        }
+    }
+
+    /// A sample could not be put into a tier.
+    pub fn was_not_put(&self, run: &Run, tier: TierId, sample: SampleId) {
+        if let Some(mut claims) = self.claims(tier)
+            && run.cache.tier(tier).is_none_or(|tier| !tier.holds(sample))
+        {
+            claims.gone(sample);
+        }
+    }
+
+    /// A copy is let go in an epoch, unless another node has put it here anew. Nobody can do that in
+    /// between: claims come first.
+    pub fn let_go(&self, run: &Run, tier: TierId, sample: SampleId, epoch: u32) {
+        let Some(mut claims) = self.claims(tier) else { return };
+        if claims.may_go(sample, epoch) {
+            run.cache.evict(tier, sample);
+            claims.gone(sample);
+        }
     }
 
     /// An epoch has used a sample in a tier for the last time: it goes when room is needed.
@@ -175,6 +196,7 @@ impl Peers {
 
     /// Puts a sample that an epoch leaves into a tier, at the expense of what nobody counts on.
     fn put(&self, run: &Run, tier: TierId, sample: SampleId, bytes: &[u8], epoch: u32) -> Taken {
+        self.comes(tier, sample, epoch);
         loop {
             let put = run.cache.put(tier, sample, bytes);
             run.metrics.put(tier, put);
@@ -184,8 +206,10 @@ impl Peers {
                     return Taken::Stored;
                 }
                 Put::Full if self.make_room(run, tier, sample) => {}
-                Put::Full => return Taken::NoRoom,
-                Put::Refused => return Taken::Refused,
+                Put::Full | Put::Refused => {
+                    self.was_not_put(run, tier, sample);
+                    return if put == Put::Full { Taken::NoRoom } else { Taken::Refused };
+                }
             }
         }
     }
@@ -204,9 +228,9 @@ impl Peers {
             if claims.lacks_room(wanted, now) { claims.forgotten(done, holds) } else { None }
         });
         let Some(victim) = victim else { return false };
-        claims.gone(victim);
-        drop(claims);
+        // Before anybody can put it here anew.
         run.cache.evict(tier, victim);
+        claims.gone(victim);
         true
     }
 

@@ -71,6 +71,12 @@ impl Claims {
         self.claim(sample, epoch.saturating_add(1), PUT);
     }
 
+    /// The sample is about to be put here: from now on it does not go, if it is here already. What comes of
+    /// it is told by [`Self::put`], or by [`Self::gone`].
+    pub fn comes(&mut self, sample: SampleId, epoch: u32) {
+        self.claim(sample, epoch.saturating_add(1), PUT);
+    }
+
     /// An epoch uses the sample and leaves it here for the next one.
     pub fn stays(&mut self, sample: SampleId, epoch: u32) {
         self.claim(sample, epoch.saturating_add(1), 0);
