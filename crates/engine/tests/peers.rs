@@ -43,6 +43,8 @@ struct World {
     mute: Option<Duration>,
     /// This rank leaves after so many batches.
     leaves: Option<(u32, usize)>,
+    /// This rank goes on alone after so many batches.
+    parts: Option<(u32, usize)>,
 }
 
 impl World {
@@ -57,8 +59,19 @@ impl World {
         job.epochs = Some(4);
         job.staging = Bytes(1 << 20);
         let ram = (bytes as f64 * cached / f64::from(NODES)) as u64;
-        let (disks, faults, mute, leaves) = (None, None, None, None);
-        Self { source, job, ram, disks, together: true, patience: LIMIT, faults, mute, leaves }
+        let (disks, faults, mute, leaves, parts) = (None, None, None, None, None);
+        Self {
+            source,
+            job,
+            ram,
+            disks,
+            together: true,
+            patience: LIMIT,
+            faults,
+            mute,
+            leaves,
+            parts,
+        }
     }
 
     fn expected(&self, rank: u32) -> Vec<Vec<SampleId>> {
@@ -137,7 +150,7 @@ impl World {
         let engine = Engine::new(EngineConfig {
             threads: Some(2),
             tiers,
-            peers: Some(cluster),
+            peers: Some(cluster.clone()),
             peer_patience: PeerPatience { wait: self.patience, answer: Duration::from_secs(1) },
             ..EngineConfig::default()
         })?;
@@ -156,6 +169,9 @@ impl World {
             seen.batches.push(batch.iter().map(|sample| sample.id).collect());
             if self.together {
                 barrier.wait();
+            }
+            if self.parts == Some((rank, seen.batches.len())) {
+                cluster.transport.close();
             }
             if self.leaves == Some((rank, seen.batches.len())) {
                 break;
@@ -263,6 +279,18 @@ fn who_leaves_in_the_midst_of_a_run_is_missed_by_nobody() {
         let mut expected = world.expected(rank);
         expected.truncate(if rank == 2 { 17 } else { usize::MAX });
         assert_eq!(seen.unwrap().batches, expected, "rank {rank}");
+    }
+}
+
+#[test]
+fn one_whose_transport_was_closed_in_the_midst_of_a_run_never_got_its_next_batch() {
+    let mut world = World::new(400, 1.1);
+    world.parts = Some((2, 17));
+    world.job.staging = Bytes(64 << 10);
+    world.together = false;
+    world.patience = Duration::from_millis(50);
+    for (rank, seen) in (0..).zip(world.run()) {
+        assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
     }
 }
 
