@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 const NODES: u32 = 4;
 const LIMIT: Duration = Duration::from_mins(1);
+const ANSWER: Duration = Duration::from_secs(1);
 
 struct Seen {
     batches: Vec<Vec<SampleId>>,
@@ -151,7 +152,7 @@ impl World {
             threads: Some(2),
             tiers,
             peers: Some(cluster.clone()),
-            peer_patience: PeerPatience { wait: self.patience, answer: Duration::from_secs(1) },
+            peer_patience: PeerPatience { wait: self.patience, answer: ANSWER },
             ..EngineConfig::default()
         })?;
         let mut loader = engine.start(job)?;
@@ -412,4 +413,16 @@ fn batches_that_waited_for_room_in_the_outbox_were_forgotten() {
     for (rank, seen) in (0..).zip(world.run()) {
         assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
     }
+}
+
+#[test]
+fn a_run_of_which_nothing_was_left_waited_for_ranks_that_had_as_little_to_do() {
+    let mut world = World::new(100, 1.1);
+    world.job.epochs = Some(2);
+    world.job.begin = Step { epoch: 2, iteration: 0 };
+    let began = Instant::now();
+    for seen in world.run() {
+        assert!(seen.unwrap().batches.is_empty());
+    }
+    assert!(began.elapsed() < ANSWER, "{:?}", began.elapsed());
 }
