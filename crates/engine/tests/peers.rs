@@ -129,7 +129,7 @@ impl World {
                     }
                     let cluster = Arc::new(Cluster::new(hall.seat(rank), transport));
                     let (barrier, job) = (&barrier, job(rank));
-                    scope.spawn(move || self.node(rank, &job, cluster, barrier))
+                    scope.spawn(move || self.node(rank, &job, &cluster, barrier))
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -140,7 +140,7 @@ impl World {
         &self,
         rank: u32,
         job: &JobConfig,
-        cluster: Arc<Cluster>,
+        cluster: &Arc<Cluster>,
         barrier: &Barrier,
     ) -> Result<Seen, EngineError> {
         let mut tiers = vec![TierConfig::Ram { capacity: Bytes(self.ram) }];
