@@ -22,7 +22,7 @@ use crate::EngineError;
 use crate::epochs::Epochs;
 use crate::load;
 use crate::parcel::{Gift, Item, NOWHERE, Parcel, SOURCE};
-use crate::peers::pace;
+use crate::peers::{notify, pace};
 use crate::prefetch;
 use crate::run::Run;
 
@@ -125,6 +125,8 @@ impl Planner {
                     return Ok(());
                 }
             }
+            // Nobody else looks, if nothing of it was left to stage.
+            notify::epochs_done(&self.run);
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 const NODES: u32 = 4;
 const LIMIT: Duration = Duration::from_mins(1);
+const ANSWER: Duration = Duration::from_secs(1);
 
 struct Seen {
     batches: Vec<Vec<SampleId>>,
@@ -43,6 +44,8 @@ struct World {
     mute: Option<Duration>,
     /// This rank leaves after so many batches.
     leaves: Option<(u32, usize)>,
+    /// This rank goes on alone after so many batches.
+    parts: Option<(u32, usize)>,
 }
 
 impl World {
@@ -57,8 +60,19 @@ impl World {
         job.epochs = Some(4);
         job.staging = Bytes(1 << 20);
         let ram = (bytes as f64 * cached / f64::from(NODES)) as u64;
-        let (disks, faults, mute, leaves) = (None, None, None, None);
-        Self { source, job, ram, disks, together: true, patience: LIMIT, faults, mute, leaves }
+        let (disks, faults, mute, leaves, parts) = (None, None, None, None, None);
+        Self {
+            source,
+            job,
+            ram,
+            disks,
+            together: true,
+            patience: LIMIT,
+            faults,
+            mute,
+            leaves,
+            parts,
+        }
     }
 
     fn expected(&self, rank: u32) -> Vec<Vec<SampleId>> {
@@ -115,7 +129,7 @@ impl World {
                     }
                     let cluster = Arc::new(Cluster::new(hall.seat(rank), transport));
                     let (barrier, job) = (&barrier, job(rank));
-                    scope.spawn(move || self.node(rank, &job, cluster, barrier))
+                    scope.spawn(move || self.node(rank, &job, &cluster, barrier))
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -126,7 +140,7 @@ impl World {
         &self,
         rank: u32,
         job: &JobConfig,
-        cluster: Arc<Cluster>,
+        cluster: &Arc<Cluster>,
         barrier: &Barrier,
     ) -> Result<Seen, EngineError> {
         let mut tiers = vec![TierConfig::Ram { capacity: Bytes(self.ram) }];
@@ -137,8 +151,8 @@ impl World {
         let engine = Engine::new(EngineConfig {
             threads: Some(2),
             tiers,
-            peers: Some(cluster),
-            peer_patience: PeerPatience { wait: self.patience, answer: Duration::from_secs(1) },
+            peers: Some(cluster.clone()),
+            peer_patience: PeerPatience { wait: self.patience, answer: ANSWER },
             ..EngineConfig::default()
         })?;
         let mut loader = engine.start(job)?;
@@ -156,6 +170,9 @@ impl World {
             seen.batches.push(batch.iter().map(|sample| sample.id).collect());
             if self.together {
                 barrier.wait();
+            }
+            if self.parts == Some((rank, seen.batches.len())) {
+                cluster.transport.close();
             }
             if self.leaves == Some((rank, seen.batches.len())) {
                 break;
@@ -263,6 +280,18 @@ fn who_leaves_in_the_midst_of_a_run_is_missed_by_nobody() {
         let mut expected = world.expected(rank);
         expected.truncate(if rank == 2 { 17 } else { usize::MAX });
         assert_eq!(seen.unwrap().batches, expected, "rank {rank}");
+    }
+}
+
+#[test]
+fn one_whose_transport_was_closed_in_the_midst_of_a_run_never_got_its_next_batch() {
+    let mut world = World::new(400, 1.1);
+    world.parts = Some((2, 17));
+    world.job.staging = Bytes(64 << 10);
+    world.together = false;
+    world.patience = Duration::from_millis(50);
+    for (rank, seen) in (0..).zip(world.run()) {
+        assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
     }
 }
 
@@ -384,4 +413,16 @@ fn batches_that_waited_for_room_in_the_outbox_were_forgotten() {
     for (rank, seen) in (0..).zip(world.run()) {
         assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
     }
+}
+
+#[test]
+fn a_run_of_which_nothing_was_left_waited_for_ranks_that_had_as_little_to_do() {
+    let mut world = World::new(100, 1.1);
+    world.job.epochs = Some(2);
+    world.job.begin = Step { epoch: 2, iteration: 0 };
+    let began = Instant::now();
+    for seen in world.run() {
+        assert!(seen.unwrap().batches.is_empty());
+    }
+    assert!(began.elapsed() < ANSWER, "{:?}", began.elapsed());
 }

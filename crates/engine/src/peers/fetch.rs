@@ -9,7 +9,7 @@ use belady_control::policy::Event;
 use belady_data::memory::Memory;
 use belady_data::sync::{Arc, lock};
 use belady_peer::protocol::seek::Next;
-use belady_peer::{Answer, Ask, NodeId, PeerError, Receive, Request};
+use belady_peer::{Answer, Ask, NodeId, Receive, Request};
 
 use super::{Peers, notify, pace};
 use crate::load;
@@ -121,10 +121,8 @@ fn ask(run: &Arc<Run>, peers: &Peers, errand: Errand) {
     if outcome.is_ok() || !came.is_empty() {
         heard(run, peers, peer);
     }
-    match &outcome {
-        Ok(()) => {}
-        Err(PeerError::Left) => return,
-        Err(error) => peers.failed(peer, error, &run.metrics),
+    if let Err(error) = &outcome {
+        peers.failed(peer, error, &run.metrics);
     }
     let (mut loaded, mut bytes) = (0, 0);
     let (mut again, mut missing) = (vec![], items[came.len().min(items.len())..].to_vec());

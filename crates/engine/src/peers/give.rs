@@ -187,7 +187,6 @@ fn send(run: &Arc<Run>, to: NodeId, call: &[Sealed<Arc<Goods>>]) {
                 fetch::heard(run, peers, to);
             }
         }
-        Err(PeerError::Left) => return,
         Err(error) => peers.failed(to, &error, &run.metrics),
     }
     run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);

@@ -147,7 +147,6 @@ fn tell(run: &Arc<Run>, peer: NodeId) {
         drop(notices);
         match told {
             Ok(()) => fetch::heard(run, peers, peer),
-            Err(PeerError::Left) => return,
             Err(error) => {
                 peers.failed(peer, &error, &run.metrics);
                 return tell_later(run, peers, peer);
