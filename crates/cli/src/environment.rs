@@ -39,6 +39,10 @@ const KEY: Variable = Variable {
     ..variable("BELADY_KEY", "The job's key: what `openssl rand -hex 32` gives")
 };
 const KEY_FILE: Variable = variable("BELADY_KEY_FILE", "A file with the key, for you alone");
+const BIND: Variable = variable(
+    "BELADY_BIND",
+    "The address or interface at which Python's processes listen for each other",
+);
 pub const LOG: Variable =
     variable("BELADY_LOG", "What is told: error, warn (the default), info, debug or trace");
 pub const NO_COLOR: Variable = variable("NO_COLOR", "No colours if it is set");
@@ -46,7 +50,7 @@ const XDG_CACHE_HOME: Variable =
     variable("XDG_CACHE_HOME", "Where lists of datasets are kept, in belady/snapshots");
 const HOME: Variable = variable("HOME", "Likewise, in .cache/belady/snapshots");
 
-pub const ALL: [Variable; 14] = [
+pub const ALL: [Variable; 15] = [
     SYSTEM,
     SNAPSHOTS,
     METRICS_TOKEN,
@@ -57,6 +61,7 @@ pub const ALL: [Variable; 14] = [
     HOSTS,
     KEY,
     KEY_FILE,
+    BIND,
     LOG,
     NO_COLOR,
     XDG_CACHE_HOME,
