@@ -34,7 +34,7 @@ const BYTES_WHILE_EAGER: usize = 50_000;
 /// Sleeps while something is on its way or expected.
 const SHORT: Duration = Duration::from_micros(50);
 /// Sleeps while nothing is: a request of another node waits so long for its answer, and a thousand
-/// rounds a second take 2 to 3 % of a core.
+/// rounds a second take 2 to 5 % of a core.
 const LONG: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
