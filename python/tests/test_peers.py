@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def test_torchrun_alone_is_enough_and_a_seed_is_drawn_for_all(
     assert first["source"] + second["source"] < 90, "two epochs of three came from caches"
 
 
-@pytest.mark.skipif(not Path("/usr/bin/mpirun").exists(), reason="there is no mpirun")
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
 def test_mpirun(photos: Path, out: Path, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     mpirun(tmp_path, UNINITIALISED, ranks=3, DATA=str(photos), OUT=str(out))

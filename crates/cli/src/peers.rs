@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use belady_peer::meet::environment::{self, Found, Variables};
 use belady_peer::meet::interface::Bind;
 use belady_peer::meet::{Place, file, keys, point};
@@ -71,6 +71,11 @@ impl PeerArgs {
     /// The others, once all have come; `None` if this process is to be alone.
     pub fn join(&self) -> anyhow::Result<Option<Arc<Cluster>>> {
         let Some(ranks) = self.ranks else { return Ok(None) };
+        if let (Ranks::Exactly(ranks), Some(rank)) = (ranks, self.rank)
+            && rank >= ranks
+        {
+            bail!("--rank {rank} is not below --ranks {ranks}; ranks are counted from 0");
+        }
         if self.transport == Carrier::Mpi {
             return over_mpi(ranks);
         }

@@ -154,7 +154,7 @@ fn mistakes_are_told_in_a_sentence() {
     };
     one(&["--ranks", "2", "--rank", "1", "--meet", "localhost:1"], &["needs a key", "BELADY_KEY"]);
     one(&["--ranks", "2", "--rank", "1", "--meet", "localhost"], &["names no port"]);
-    one(&["--ranks", "4", "--rank", "4", "--meet", "h:1"], &["a rank is below the number"]);
+    one(&["--ranks", "4", "--rank", "4", "--meet", "h:1"], &["--rank 4 is not below --ranks 4"]);
     folder.refuses(2, &["top"], &["--meet HOST:PORT"]);
     folder.refuses(2, &["top", "--meet", "localhost:1"], &["needs a key"]);
 }

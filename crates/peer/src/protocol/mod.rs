@@ -9,7 +9,6 @@
 //! - [`outbox`]: what waits to be given to others.
 //! - [`pace`]: when a step may end, so that nobody fills room that others have not freed.
 //! - [`seek`]: what to do with a sample after an answer.
-//! - [`serving`]: what to answer.
 
 pub mod claims;
 pub mod health;
@@ -18,4 +17,3 @@ pub mod ledger;
 pub mod outbox;
 pub mod pace;
 pub mod seek;
-pub mod serving;

@@ -2,7 +2,6 @@
 
 use belady_control::policy::{NodeId, Place};
 use belady_peer::protocol::seek::Next;
-use belady_peer::protocol::serving::{Say, say};
 use belady_peer::{Answer, Ask};
 
 use crate::message::{Bytes, Call, Message, Reply};
@@ -113,8 +112,8 @@ impl World {
         let node = &mut self.nodes[id as usize];
         let bytes = node.held(ask.sample);
         let is_up = |other| other == id || node.health.is_up(other);
-        match (say(bytes.is_some(), epoch, &node.ledger, is_up), bytes) {
-            (Say::Here, Some(bytes)) => {
+        match bytes {
+            Some(bytes) => {
                 for shelf in &mut node.shelves {
                     if shelf.get(ask.sample).is_none() {
                     } else if ask.last_use {
@@ -125,8 +124,8 @@ impl World {
                 }
                 Reply::Here(bytes)
             }
-            (Say::NotYet, _) => Reply::NotYet,
-            _ => Reply::NotHere,
+            None if node.ledger.may_come(epoch, is_up) => Reply::NotYet,
+            None => Reply::NotHere,
         }
     }
 
