@@ -1,0 +1,94 @@
+//! Hash tables from what a file is known by to its record. The launcher writes, everybody reads.
+//!
+//! A slot is a word: half of it tells keys apart, half is the record's number. When a table gets
+//! full the launcher fills the next, twice as large, says that this is the one in use, and
+//! gives the old one's memory back. Who is still looking there finds nothing, and looks again in
+//! the new one.
+
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+
+use crate::path::PathKey;
+use crate::record::FileId;
+
+/// Slots of the first table, as a power of two.
+pub const FIRST_LOG2: u32 = 16;
+
+/// What a file is known by.
+#[derive(Clone, Copy, Debug)]
+pub enum Key {
+    Path(PathKey),
+    Source(FileId),
+    Copy(FileId),
+}
+
+impl Key {
+    pub fn hash(self) -> u64 {
+        match self {
+            Self::Path(path) => path.0[0],
+            Self::Source(file) => mix(file, 0x9e37_79b9_7f4a_7c15),
+            Self::Copy(file) => mix(file, 0xc2b2_ae3d_27d4_eb4f),
+        }
+    }
+}
+
+pub fn mix(file: FileId, salt: u64) -> u64 {
+    let fold = |a: u64, b: u64| {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    };
+    fold(fold(file.ino ^ salt, 0xff51_afd7_ed55_8ccd) ^ file.dev, 0xc4ce_b9fe_1a85_ec53)
+}
+
+/// The number of the last table, which has room for 2^`records_log2` records.
+pub fn last_table(records_log2: u32) -> u32 {
+    // Three quarters full at most: three keys for each four slots.
+    (records_log2 + 2).saturating_sub(FIRST_LOG2)
+}
+
+/// Slots of all tables before this one.
+pub fn slots_before(table: u32) -> usize {
+    (1 << (FIRST_LOG2 + table)) - (1 << FIRST_LOG2)
+}
+
+pub fn slots_of(table: u32) -> usize {
+    1 << (FIRST_LOG2 + table)
+}
+
+/// Records for which there is room in this table.
+pub fn room(table: u32) -> u64 {
+    slots_of(table) as u64 / 4
+}
+
+/// The numbers of the records that may have this hash, until `found` says that it was the one.
+pub fn look_up<T>(
+    slots: &[AtomicU64],
+    hash: u64,
+    mut found: impl FnMut(u32) -> Option<T>,
+) -> Option<T> {
+    let mask = slots.len() - 1;
+    let mut at = hash as usize & mask;
+    // Not forever, even if somebody has filled the table with nonsense.
+    for _ in 0..slots.len() {
+        let slot = slots[at].load(Acquire);
+        if slot == 0 {
+            return None;
+        }
+        if slot >> 32 == hash >> 32
+            && let Some(answer) = found((slot as u32).wrapping_sub(1))
+        {
+            return Some(answer);
+        }
+        at = (at + 1) & mask;
+    }
+    None
+}
+
+/// By the launcher only, and not into a full table.
+pub fn insert(slots: &[AtomicU64], hash: u64, number: u32) {
+    let mask = slots.len() - 1;
+    let mut at = hash as usize & mask;
+    while slots[at].load(Acquire) != 0 {
+        at = (at + 1) & mask;
+    }
+    slots[at].store(hash >> 32 << 32 | u64::from(number + 1), Release);
+}

@@ -1,0 +1,1 @@
+//! The library that stands between a program and libc (to be filled).
