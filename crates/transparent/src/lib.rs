@@ -26,6 +26,7 @@ mod library;
 mod meta;
 mod prepare;
 mod ram;
+pub mod program;
 mod report;
 mod shelf;
 pub mod stored;
