@@ -9,6 +9,7 @@
 //! catalogue what lies there when a run begins; what is written beside a copy (meta)
 //! job       threads: one that listens to the program, others that copy (tasks, copy)
 //! shelf     all copies of the run, and what the board says of them
+//! program   the program as a child: its start, its signals, its status
 //! stored    `belady cache`
 //! ```
 //!
