@@ -133,7 +133,7 @@ impl Job {
 
     /// The program has ended. What is being copied is given up; with `measured`, a few copies are read to
     /// know how fast that is.
-    pub fn finish(self, measured: bool) -> Report {
+    pub fn finish(&self, measured: bool) -> Report {
         self.shelf.sweep();
         let mut report = self.report();
         if measured {
