@@ -8,6 +8,7 @@
 //! a file appears there when it is whole, by a rename.
 
 mod config;
+pub mod order;
 mod report;
 
 pub use belady_board::{Revalidate, Totals};
