@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, size_t, timespec, timeval, uid_t, utimbuf};
+use libc::{
+    AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, size_t, timespec, timeval, uid_t, utimbuf,
+};
 
 use super::descriptor::change_descriptor;
 use super::hook;
