@@ -119,11 +119,13 @@ static long by_descriptor(const char *name, path file) {
     else if (IS("futimens"))
         result = ((int (*)(int, const struct timespec *))f)(descriptor, spec);
     else if (IS("utimensat"))
-        result = ((int (*)(int, path, const struct timespec *, int))f)(descriptor, NULL, spec, 0);
+        result = ((int (*)(int, path, const struct timespec *, int))f)(descriptor, "", spec, AT_EMPTY_PATH);
     else if (IS("futimesat"))
         result = ((int (*)(int, path, const struct timeval *))f)(descriptor, NULL, val);
     else if (IS("fchownat"))
         result = ((int (*)(int, path, uid_t, gid_t, int))f)(descriptor, "", getuid(), getgid(), AT_EMPTY_PATH);
+    else if (IS("fchmodat"))
+        result = ((int (*)(int, path, mode_t, int))f)(descriptor, "", 0640, AT_EMPTY_PATH);
     else if (IS("fsetxattr"))
         result = ((int (*)(int, path, const void *, size_t, int))f)(descriptor, "user.probe", "1", 1, 0);
     else {
@@ -148,7 +150,7 @@ void changes(void) {
         "fchownat", "utime", "utimes", "lutimes", "futimesat", "utimensat", "setxattr", "lsetxattr",
         "removexattr", "lremovexattr"};
     static const char *const descriptors[] = {"fchmod", "fchown", "futimes", "futimens", "utimensat",
-                                              "futimesat", "fchownat", "fsetxattr", "fremovexattr"};
+                                              "futimesat", "fchownat", "fchmodat", "fsetxattr", "fremovexattr"};
     char file[PATH_MAX];
     for (unsigned i = 0; i < LENGTH(paths); i++)
         for (int relative = 0; relative < 2; relative++) {
