@@ -65,11 +65,11 @@ fn the_table_comes_after_the_programs_own_errors() {
 #[test]
 fn files_without_room_are_counted_and_others_still_copied() {
     let folder = folder();
-    folder.write("photos/big.bin", &[7; 50_000]);
+    folder.write("photos/big.bin", &vec![7; 50_000]);
     let script = "cat photos/big.bin photos/cat/* > read
         until [ -e cache/photos-*/files/cat/0000.bin ]; do sleep 0.02; done
         cmp photos/big.bin copy; exit 4";
-    folder.write("copy", &[7; 50_000]);
+    folder.write("copy", &vec![7; 50_000]);
     let args = ["run", "--data", "photos", "--cache", "cache:20KB", "--threads", "1"];
     let more = ["--report-json", "report.json", "--", "sh", "-c", script];
     folder.belady(&[&args[..], &more].concat()).assert().code(4);
