@@ -22,11 +22,12 @@ fn folder() -> Folder {
     folder
 }
 
-/// Reads all files, and waits until there are copies of them.
+/// Reads all files, and waits until each is opened in the cache: then its copy is counted as well.
 const READ_AND_WAIT: &str = "\
     cat photos/*/* > read
-    until [ -e cache/photos-*/files/cat/0000.bin ] && [ -e cache/photos-*/files/dog/0001.bin ] \
-       && [ -e cache/photos-*/files/owl/0002.bin ]; do sleep 0.02; done";
+    for file in photos/*/*; do
+        until readlink /proc/self/fd/9 9< $file | grep -q /cache/; do sleep 0.02; done
+    done";
 
 /// `belady run` on the dataset with one cache, before the program.
 const RUN: [&str; 5] = ["run", "--data", "photos", "--cache", "cache:1MB"];

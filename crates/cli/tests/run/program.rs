@@ -37,8 +37,8 @@ fn its_input_and_output_are_untouched() {
 #[test]
 fn it_inherits_what_it_would_without_us() {
     let folder = folder();
-    let script = "ls /proc/$$/fd; pwd; echo \"$0 $*\"; umask; ulimit -n; echo $HOME; \
-                  grep -E '^Sig(Blk|Ign|Cgt)' /proc/$$/status";
+    let script = "ls /proc/self/fd; pwd; echo \"$0 $*\"; umask; ulimit -n; echo $HOME; \
+                  grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status";
     let plain = Command::new("sh")
         .args(["-c", script, "zero", "a b", ""])
         .current_dir(folder.path(""))
