@@ -27,7 +27,8 @@ pub struct StoredInfo {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredVerified {
-    pub info: StoredInfo,
+    pub name: String,
+    pub fingerprint: u64,
     pub good: u64,
     /// These were removed.
     pub damaged: u64,
@@ -37,6 +38,11 @@ pub struct StoredVerified {
 pub struct StoredProgress {
     pub checked: u64,
     pub files: u64,
+}
+
+/// Whether runs have used this directory, even if nothing is left there.
+pub fn is_level(directory: &Path) -> bool {
+    directory.join(USED).is_file()
 }
 
 /// # Errors
@@ -76,7 +82,12 @@ pub fn verify(
             progress(StoredProgress { checked, files });
             Ok(())
         })?;
-        verified.push(StoredVerified { info, good, damaged });
+        verified.push(StoredVerified {
+            name: info.name,
+            fingerprint: info.fingerprint,
+            good,
+            damaged,
+        });
     }
     Ok(verified)
 }

@@ -99,16 +99,9 @@ impl From<Verified> for Checked {
 
 impl From<StoredVerified> for Checked {
     fn from(copies: StoredVerified) -> Self {
-        let StoredVerified { info, good, damaged } = copies;
-        Self {
-            kind: Kind::Files,
-            name: info.name,
-            fingerprint: info.fingerprint,
-            good,
-            damaged,
-            dropped: true,
-            problem: None,
-        }
+        let StoredVerified { name, fingerprint, good, damaged } = copies;
+        let (dropped, problem) = (true, None);
+        Self { kind: Kind::Files, name, fingerprint, good, damaged, dropped, problem }
     }
 }
 
@@ -129,7 +122,7 @@ pub fn verify(
 ) -> Result<Vec<Checked>, ManageError> {
     let step = &mut |VerifyProgress { checked, samples, .. }| progress(checked, samples);
     let samples = some(disk::verify(directory, step))?;
-    let step = &mut |StoredProgress { checked, files }| progress(checked, files);
+    let step = &mut |StoredProgress { checked, files, .. }| progress(checked, files);
     let files = stored::verify(directory, step).map_err(at(directory))?;
     if samples.is_none() && files.is_empty() {
         return Err(ManageError::NoCache(directory.to_owned()));
