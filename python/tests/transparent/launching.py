@@ -81,16 +81,15 @@ def until(condition: Callable[[], bool], otherwise: Callable[[], str] = lambda: 
         time.sleep(0.01)
 
 
-def fill(data: Path, level: Path | str, *options: str | Path) -> None:
+def fill(data: Path, level: Path, *options: str | Path) -> None:
     """Makes a level warm: it holds a copy of every file, and nobody runs."""
-    names = [str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()]
-    line = 'cat "$@" > /dev/null; echo read; read go'
-    program = ["sh", "-c", line, "sh", *(data / name for name in names)]
-    with Conversation(arguments(data, [level], program, *options)) as run:
-        run.hears("read")
-        wait_for_copies(Path(str(level).split(":")[0]), names)
-        run.tell("go")
-        run.end()
+    names = [path for path in data.rglob("*") if path.is_file()]
+    with tempfile.TemporaryDirectory() as scratch:
+        program = inside("cat", data, Path(scratch) / "scratch")
+        with Conversation(arguments(data, [level], program, *options)) as run:
+            run.hears("epoch")
+            run.wait_until_served(names, level)
+            run.end()
 
 
 class Conversation:
@@ -142,6 +141,14 @@ class Conversation:
         assert self.process.stdin is not None
         self.process.stdin.write("\t".join(map(str, words)) + "\n")
         self.process.stdin.flush()
+
+    def wait_until_served(self, paths: Iterable[Path], level: Path) -> None:
+        """Returns when a program of `inside` gets copies if it opens these files."""
+        with tempfile.NamedTemporaryFile("w") as names:
+            names.write("".join(f"{path}\n" for path in paths))
+            names.flush()
+            self.tell("served", level, names.name)
+            self.hears("served")
 
     def end(self) -> None:
         """Nothing more is to be done, and it ends well."""

@@ -197,8 +197,6 @@ def test_runs_inside_of_mpirun_share_one_copy_of_each_file_and_one_quota(
 
 def test_two_runs_at_the_same_time_share_their_copies(tree: Path, level: Path, tmp_path: Path) -> None:
     """What the first has copied the second uses, though it was there when nothing was copied."""
-    names = tmp_path / "names"
-    names.write_text("\n".join(str(path.relative_to(tree)) for path in files(tree)) + "\n")
     script = [sys.executable, "-m", "transparent.inside", "cat", tree]
     first = arguments(tree, [level], [*script, tmp_path / "one"], "--report-json", tmp_path / "one.json")
     second = arguments(tree, [level], [*script, tmp_path / "two"], "--report-json", tmp_path / "two.json")
@@ -206,8 +204,7 @@ def test_two_runs_at_the_same_time_share_their_copies(tree: Path, level: Path, t
         for run in (one, two):
             run.hears("epoch")
         for run in (one, two):
-            run.tell("served", level, names)
-            run.hears("served")
+            run.wait_until_served(files(tree), level)
         with SourceWatch(tree) as watch:
             for run in (one, two):
                 run.tell("again")

@@ -31,16 +31,13 @@ def test_the_second_epoch_is_the_same_and_leaves_the_source_alone(
         opened = watch.opened()
         assert opened, "it opens no file of the dataset"
 
-        names = tmp_path / "names"
-        by_target = {path: str(path.resolve().relative_to(data)) for path in files(data)}
-        used = [str(path.relative_to(data)) for path, target in by_target.items() if target in opened]
-        names.write_text("\n".join(used) + "\n")
+        # By all their names: links lead to what was opened.
+        used = [path for path in files(data) if str(path.resolve().relative_to(data)) in opened]
         written = tmp_path / "report.json"
         with Conversation(arguments(data, [level], plain, "--report-json", written)) as run:
             assert run.hears("epoch") == expected
             wait_for_copies(level, opened)
-            run.tell("served", level, names)
-            run.hears("served")
+            run.wait_until_served(used, level)
             watch.opened()
             run.tell("again")
             assert run.hears("epoch") == expected

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from transparent.inside import files
-from transparent.launching import Conversation, arguments, inside, until, wait_for_copies
+from transparent.launching import Conversation, arguments, inside, until
 
 ROOT = Path(__file__).parents[3]
 
@@ -52,15 +52,10 @@ def counted(mount: Path) -> dict[str, int]:
 
 
 def test_after_the_first_epoch_the_source_is_asked_for_nothing(slow: Path, level: Path, tmp_path: Path) -> None:
-    names = tmp_path / "names"
-    wanted = [str(path.relative_to(slow)) for path in files(slow)]
-    names.write_text("\n".join(wanted) + "\n")
     program = inside("Python os.stat, os.access, then open", slow, tmp_path / "scratch")
     with Conversation(arguments(slow, [level], program)) as run:
         first = run.hears("epoch")
-        wait_for_copies(level, wanted)
-        run.tell("served", level, names)
-        run.hears("served")
+        run.wait_until_served(files(slow), level)
         before = counted(slow)
         for _ in range(3):
             run.tell("again")

@@ -3,8 +3,8 @@
     python -m transparent.inside NAME DATA SCRATCH
 
 It says `epoch DIGEST` after each epoch, and then waits for a line: `again` for one more epoch,
-`served LEVEL` to wait until the files of that list are handed out from that directory (it says `served`
-then), or the end.
+`served LEVEL LIST` to wait until the files of that list are handed out from that directory (it says
+`served` then), or the end. Words are separated by tabs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def main() -> None:
         match line.rstrip("\n").split("\t"):
             case ["again"]:
                 epoch(name, data, scratch)
-            case ["served", levels, names]:
+            case ["served", level, names]:
                 for path in Path(names).read_text().splitlines():
-                    wait_until_served(data / path, tuple(levels.split(":")))
+                    wait_until_served(path, level)
                 print("served", flush=True)
             case _:
                 sys.exit(f"nobody says {line!r}")
@@ -39,13 +39,13 @@ def epoch(name: str, data: Path, scratch: Path) -> None:
     print("epoch", digest(PROGRAMS[name].read(data, scratch)), flush=True)
 
 
-def wait_until_served(path: Path, levels: tuple[str, ...]) -> None:
+def wait_until_served(path: str, level: str) -> None:
     """Returns when opening the file gives a descriptor of its copy."""
     while True:
         descriptor = os.open(path, os.O_RDONLY)
         place = os.readlink(f"/proc/self/fd/{descriptor}")
         os.close(descriptor)
-        if place.startswith(levels):
+        if place.startswith(level):
             return
         time.sleep(0.01)
 
