@@ -15,10 +15,8 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
-use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use belady_board::FileId;
 use rustix::fs::FileType;
@@ -42,14 +40,16 @@ struct Slot {
 }
 
 impl Slot {
-    const EMPTY: Self = Self {
-        turn: AtomicU32::new(0),
-        generation: AtomicU32::new(0),
-        dev: AtomicU64::new(0),
-        ino: AtomicU64::new(0),
-        length: AtomicU32::new(0),
-        name: [const { AtomicU64::new(0) }; WORDS],
-    };
+    const fn empty() -> Self {
+        Self {
+            turn: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            dev: AtomicU64::new(0),
+            ino: AtomicU64::new(0),
+            length: AtomicU32::new(0),
+            name: [const { AtomicU64::new(0) }; WORDS],
+        }
+    }
 
     /// The length of the name, if it is that of this directory.
     fn read(&self, directory: FileId, generation: u32, room: &mut Room) -> Option<usize> {
@@ -90,7 +90,7 @@ impl Slot {
     }
 }
 
-static NAMES: [Slot; SLOTS] = [const { Slot::EMPTY }; SLOTS];
+static NAMES: [Slot; SLOTS] = [const { Slot::empty() }; SLOTS];
 
 /// The absolute name of an open directory.
 pub fn directory<'r>(job: &Job, descriptor: c_int, room: &'r mut Room) -> Option<&'r [u8]> {
