@@ -35,7 +35,7 @@ pub use follower::Ahead;
 pub use lease::{Use, use_of};
 pub use list::{Order, OrderError};
 pub use planner::Tally;
-pub use prefetcher::{Inbox, Notes, Plan, Prefetcher, PrefetcherConfig, Summary};
+pub use prefetcher::{Notes, Plan, Prefetcher, PrefetcherConfig, Summary};
 pub use window::window_room;
 pub use world::{Hands, Outcome, Sight, Standing, Wish};
 

@@ -61,20 +61,7 @@ enum Note {
 #[derive(Clone, Debug)]
 pub struct Notes(Sender<Note>);
 
-/// Where it hears that.
-#[derive(Debug)]
-pub struct Inbox {
-    notes: Notes,
-    receiver: Receiver<Note>,
-}
-
 impl Notes {
-    /// Made before the prefetcher, which needs a world that already can tell it something.
-    pub fn new() -> (Self, Inbox) {
-        let (sender, receiver) = mpsc::channel();
-        (Self(sender.clone()), Inbox { notes: Self(sender), receiver })
-    }
-
     /// The program opened this file and there was no record of it on the board. Opens of others are on the
     /// board.
     pub fn opened(&self, name: &[u8]) {
@@ -111,16 +98,16 @@ pub struct Prefetcher {
 impl Prefetcher {
     /// # Errors
     /// If a thread cannot be started.
-    pub fn start(
-        config: PrefetcherConfig,
-        world: Arc<impl Sight + Hands>,
-        inbox: Inbox,
-    ) -> io::Result<Self> {
-        let Inbox { notes, receiver } = inbox;
+    pub fn start(config: PrefetcherConfig, world: Arc<impl Sight + Hands>) -> io::Result<Self> {
+        let (sender, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("belady-order".to_owned())
-            .spawn(move || Thread::new(config, world).run(&receiver))?;
-        Ok(Self { notes, thread })
+            .spawn(move || Thread::new(config, world).run(&inbox))?;
+        Ok(Self { notes: Notes(sender), thread })
+    }
+
+    pub fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// No fetch is begun any more. Copies in the window stay where they are.

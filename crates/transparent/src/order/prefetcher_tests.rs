@@ -103,10 +103,10 @@ fn config(plan: Plan, room: u64) -> PrefetcherConfig {
 fn a_copy_takes_room_until_nobody_has_it_open() {
     let (launcher, asked) = Launcher::new(Standing::Refused { bytes: 10 });
     let next = || asked.recv_timeout(PATIENCE).unwrap();
-    let (notes, inbox) = Notes::new();
     let files = order(&["a", "b", "c"].map(String::from));
     let config = config(Plan::Follow(files), 20);
-    let prefetcher = Prefetcher::start(config, Arc::clone(&launcher), inbox).unwrap();
+    let prefetcher = Prefetcher::start(config, Arc::clone(&launcher)).unwrap();
+    let notes = prefetcher.notes().clone();
     let wish = Wish::Pass { bytes: 10 };
     for name in ["a", "b"] {
         assert_eq!(next(), Asked::Fetch(name.to_owned(), wish));
@@ -131,9 +131,9 @@ fn a_copy_takes_room_until_nobody_has_it_open() {
 #[test]
 fn an_order_is_learnt_from_messages_and_followed_by_counters() {
     let (launcher, asked) = Launcher::new(Standing::Unknown);
-    let (notes, inbox) = Notes::new();
     let config = config(Plan::Learn(None), 0);
-    let prefetcher = Prefetcher::start(config, Arc::clone(&launcher), inbox).unwrap();
+    let prefetcher = Prefetcher::start(config, Arc::clone(&launcher)).unwrap();
+    let notes = prefetcher.notes().clone();
     let names: Vec<String> = (0..16).map(|number| format!("{number:02}")).collect();
     for name in &names {
         notes.opened(name.as_bytes());
@@ -152,13 +152,12 @@ fn an_order_is_learnt_from_messages_and_followed_by_counters() {
 #[test]
 fn what_an_earlier_run_left_in_the_window_makes_room() {
     let (launcher, asked) = Launcher::new(Standing::Refused { bytes: 10 });
-    let (_notes, inbox) = Notes::new();
     std::fs::write(launcher.copy("old"), "ten bytes.").unwrap();
     let config = PrefetcherConfig {
         adopted: vec![(b"old"[..].into(), 10)],
         ..config(Plan::Follow(order(&["new".to_owned()])), 15)
     };
-    let prefetcher = Prefetcher::start(config, launcher, inbox).unwrap();
+    let prefetcher = Prefetcher::start(config, launcher).unwrap();
     let next = || asked.recv_timeout(PATIENCE).unwrap();
     assert_eq!(next(), Asked::LetGo("old".to_owned()));
     assert_eq!(next(), Asked::Freed("old".to_owned(), 10));
