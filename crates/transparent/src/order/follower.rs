@@ -10,6 +10,10 @@
 //!
 //! A file is taken as opened at its next place that is near. One that is opened elsewhere is a stray;
 //! several strays near each other tell that the program has gone there.
+//!
+//! A file that comes after it was opened was fetched in vain, and slowed the program down that was
+//! reading it from the source. So the cursor keeps a *distance* from the reader, which grows with each
+//! file that comes too late.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,6 +21,9 @@ use std::sync::Arc;
 use super::index::Index;
 use super::names::Name;
 use super::{evidence, tolerance};
+
+/// So many files that come in time weigh as much as one that comes too late.
+const IN_TIME: u64 = 16;
 
 /// How far in front of the reader files are fetched. Those that need not be fetched do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +49,15 @@ pub struct Follower {
     fetched_bytes: u64,
     /// Where files were opened last that nobody expected there.
     strays: Vec<u64>,
+    /// What is nearer to the position is left to the program; in parts of [`IN_TIME`].
+    distance: u64,
+}
+
+impl Default for Ahead {
+    /// A second or more of reading, for most programs.
+    fn default() -> Self {
+        Self { files: 512, bytes: 1 << 30 }
+    }
 }
 
 impl Follower {
@@ -57,6 +73,7 @@ impl Follower {
             fetched: BTreeMap::new(),
             fetched_bytes: 0,
             strays: vec![],
+            distance: 0,
         })
     }
 
@@ -161,6 +178,7 @@ impl Follower {
     /// The next file to fetch, and its place. `wanted` tells the bytes of a file that has to be fetched, 0 if
     /// nobody knows, or None if it need not be.
     pub fn next(&mut self, wanted: impl Fn(Name) -> Option<u64>) -> Option<(u64, Name)> {
+        self.cursor = self.cursor.max(self.position + self.distance / IN_TIME);
         while self.fetched.len() < self.ahead.files && self.cursor < self.position + self.epoch() {
             let place = self.cursor;
             let name = self.order[(place % self.epoch()) as usize];
@@ -190,6 +208,15 @@ impl Follower {
                 self.fetched_bytes += bytes;
             }
         }
+    }
+
+    /// The file that was fetched for this place has come.
+    pub fn came(&mut self, place: u64) {
+        self.distance = if self.is_opened(place) {
+            (self.distance + IN_TIME).min(self.tolerance() * IN_TIME)
+        } else {
+            self.distance.saturating_sub(1)
+        };
     }
 
     /// Whether the program opens this file again in what has been looked at.

@@ -11,39 +11,7 @@ use super::follower::{Ahead, Follower};
 use super::learner::{Beginning, Learner};
 use super::names::Name;
 use super::window::{Claim, Window};
-
-/// How a file is to be fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// To stay, in the first level with room.
-    Keep,
-    /// For a while, into the window: so many bytes and no more.
-    Pass { bytes: u64 },
-}
-
-/// What came of a fetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// There is a copy, or was one already.
-    Kept { bytes: u64 },
-    /// No level has room for it to stay.
-    NoRoom { bytes: u64 },
-    /// There is no such file, or it can never have a copy.
-    Absent,
-    /// Not this time.
-    Failed,
-}
-
-/// What the board says of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    Unknown,
-    HasCopy,
-    /// No level has room for it to stay.
-    Refused {
-        bytes: u64,
-    },
-}
+use super::world::{Outcome, Standing, Wish};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -130,10 +98,9 @@ impl Planner {
         planner
     }
 
-    /// A copy that lies in the window from an earlier run.
+    /// A copy of an earlier run that is to make room for others, if the window has room for it.
     pub fn adopt(&mut self, name: Name, bytes: u64) {
-        if !self.files.contains_key(&name) {
-            self.window.adopt(name, bytes);
+        if !self.files.contains_key(&name) && self.window.adopt(name, bytes) {
             self.files.insert(name, File::Passing);
         }
     }
@@ -228,6 +195,9 @@ impl Planner {
         };
         if let Some(follower) = self.follower.as_mut().filter(|_| is_current) {
             follower.sized(place, came);
+            if matches!(outcome, Outcome::Kept { .. }) {
+                follower.came(place);
+            }
         }
     }
 
@@ -245,20 +215,17 @@ impl Planner {
         bytes
     }
 
-    /// What is to be done now. `standing` is what the board says of a file.
+    /// What is to be done now. `standing` is what the board says of a file. When files are let go it has to be
+    /// asked again: their room may be free at once.
     pub fn plan(&mut self, standing: impl Fn(Name) -> Standing) -> Vec<Action> {
         let mut actions = vec![];
-        self.let_pass(&mut actions);
-        while self.fetches < self.most_fetches {
+        while !self.let_pass(&mut actions) && self.fetches < self.most_fetches {
             let Some(follower) = &mut self.follower else { break };
             let (files, window) = (&self.files, &self.window);
             let wanted = |name| need(files.get(&name), || standing(name)).bytes(window);
             let Some((place, name)) = follower.next(wanted) else { break };
             match need(self.files.get(&name), || standing(name)) {
-                Need::Window { bytes } => {
-                    self.wait(name, place, bytes);
-                    self.let_pass(&mut actions);
-                }
+                Need::Window { bytes } => self.wait(name, place, bytes),
                 _ => actions.push(self.fetch(name, place, Wish::Keep)),
             }
         }
@@ -271,8 +238,9 @@ impl Planner {
         Action::Fetch(name, wish)
     }
 
-    /// Files that wait for the window, in the order in which they are read.
-    fn let_pass(&mut self, actions: &mut Vec<Action>) {
+    /// Files that wait for the window, in the order in which they are read. Whether others are let go for one:
+    /// until it is known if they are gone, nobody looks further, since they may be needed again there.
+    fn let_pass(&mut self, actions: &mut Vec<Action>) -> bool {
         while self.fetches < self.most_fetches
             && let Some(follower) = &self.follower
             && let Some((&place, &name)) = self.waiting.first_key_value()
@@ -288,23 +256,18 @@ impl Planner {
                     self.waiting.remove(&place);
                     actions.push(self.fetch(name, place, Wish::Pass { bytes }));
                 }
-                Claim::After(guests) => {
-                    for guest in guests {
-                        self.let_go(guest, actions);
+                Claim::Later(guests) => {
+                    for &guest in &guests {
+                        self.files.insert(guest, File::Leaving);
+                        actions.push(Action::LetGo(guest));
                     }
-                    return;
+                    return !guests.is_empty();
                 }
                 // Only files that fit wait.
-                Claim::Full | Claim::TooLarge => return,
+                Claim::TooLarge => return false,
             }
         }
-    }
-
-    fn let_go(&mut self, name: Name, actions: &mut Vec<Action>) {
-        if let Some(File::Passing) = self.files.get(&name) {
-            self.files.insert(name, File::Leaving);
-            actions.push(Action::LetGo(name));
-        }
+        false
     }
 }
 

@@ -16,8 +16,9 @@ use super::follower::Ahead;
 use super::lease::{Use, use_of};
 use super::list::Order;
 use super::names::{Name, Names};
-use super::planner::{Action, Outcome, Planner, Tally, Wish};
-use super::watch::{Sight, Watch};
+use super::planner::{Action, Planner, Tally};
+use super::watch::Watch;
+use super::world::{Hands, Outcome, Sight};
 
 /// The counters are looked at this often while files are opened; a fast reader opens a few dozen.
 const BUSY: Duration = Duration::from_millis(5);
@@ -27,19 +28,6 @@ const IDLE: Duration = Duration::from_millis(100);
 const SHARE: u32 = 50;
 /// So many files that were let go are asked about at once whether somebody has them open.
 const ASKED: usize = 64;
-
-/// What the launcher does for the prefetcher. No method may wait for the source.
-pub trait Hands: Send + Sync + 'static {
-    /// Begins to fetch a file. What comes of it is told by [`Notes::fetched`], exactly once.
-    fn fetch(&self, name: &[u8], wish: Wish);
-
-    /// Takes a file out of the window: its copy gets lost to the program, and loses its name. Its bytes
-    /// still count. Gives the copy, open for reading by this descriptor only, if there was one.
-    fn let_go(&self, name: &[u8]) -> Option<OwnedFd>;
-
-    /// Nobody has this file open any more that was let go: its bytes no longer count.
-    fn freed(&self, name: &[u8], bytes: u64);
-}
 
 /// Which order is followed.
 #[derive(Clone, Debug)]
@@ -216,31 +204,27 @@ impl<W: Sight + Hands> Thread<W> {
         loop {
             let Self { world, names, planner, .. } = self;
             let actions = planner.plan(|name| world.standing(names.text(name)));
-            let mut has_room = false;
+            let mut is_let_go = false;
             for action in actions {
                 match action {
                     Action::Fetch(name, wish) => self.world.fetch(self.names.text(name), wish),
-                    Action::LetGo(name) => has_room |= self.let_go(name),
+                    Action::LetGo(name) => {
+                        self.let_go(name);
+                        is_let_go = true;
+                    }
                 }
             }
-            if !has_room {
+            if !is_let_go {
                 return;
             }
         }
     }
 
-    /// Whether its bytes are free.
-    fn let_go(&mut self, name: Name) -> bool {
+    fn let_go(&mut self, name: Name) {
         match self.world.let_go(self.names.text(name)) {
-            Some(copy) if use_of(&copy) == Use::InUse => {
-                self.leaving.push_back((name, copy));
-                false
-            }
+            Some(copy) if use_of(&copy) == Use::InUse => self.leaving.push_back((name, copy)),
             // Where the file system does not tell, it counts as free.
-            _ => {
-                self.free(name);
-                true
-            }
+            _ => self.free(name),
         }
     }
 

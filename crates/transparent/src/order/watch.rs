@@ -4,19 +4,7 @@
 //! Which of two files was opened first between two looks is not known. Records are looked at from where the
 //! last open was found: those of a first epoch stand in the order in which it was read.
 
-use super::planner::Standing;
-
-/// The board, as the launcher knows it.
-pub trait Sight: Send + Sync + 'static {
-    /// Opens of all levels and of the source.
-    fn all_opens(&self) -> u64;
-    /// Of the record of this number; None beyond the last record.
-    fn opens(&self, record: u32) -> Option<u32>;
-    /// Of this record, also if its file was refused; None once the record is dropped.
-    fn name(&self, record: u32) -> Option<Box<[u8]>>;
-    /// What the board says of this file.
-    fn standing(&self, name: &[u8]) -> Standing;
-}
+use super::world::Sight;
 
 #[derive(Debug, Default)]
 pub struct Watch {
@@ -60,6 +48,7 @@ impl Watch {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::world::Standing;
     use super::*;
 
     struct Board(Vec<u32>, u64);
