@@ -203,7 +203,19 @@ static void small_stack(void) {
     printf("returned\n");
 }
 
+static void gone(void) {
+    errno = MARK;
+    show_result("unlink", "gone", unlink(below("plain")));
+    errno = MARK;
+    show_result("open", "gone", open(below("plain"), O_RDONLY));
+    printf("\n");
+}
+
 void special(const char *name) {
+    if (!strcmp(name, "gone")) {
+        gone();
+        return;
+    }
     if (!strcmp(name, "crowd")) {
         crowd();
         return;
