@@ -30,7 +30,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     }
     let config = args.config()?;
     let port = args.metrics.as_deref().map(MetricsPort::at).transpose()?;
-    let job = Arc::new(Job::prepare(&config).map_err(told)?);
+    let job = Arc::new(Job::prepare(&config).map_err(|error| told(&error))?);
     let ran = run_program(args, port.as_ref(), &job);
     let measured = args.report || args.report_json.is_some();
     // Also where the program was not started: what was prepared is put away.
@@ -69,7 +69,7 @@ fn run_program(args: &RunArgs, port: Option<&MetricsPort>, job: &Arc<Job>) -> an
 }
 
 /// The error says what it was caused by already.
-fn told(error: PrepareError) -> anyhow::Error {
+fn told(error: &PrepareError) -> anyhow::Error {
     let sentence = error.to_string();
     if error.is_usage() { UsageError::new(sentence).into() } else { anyhow::Error::msg(sentence) }
 }
