@@ -93,6 +93,7 @@ impl Board {
         head.records_log2 = config.records_log2;
         head.revalidate = config.revalidate as u32;
         head.owner = rustix::process::geteuid().as_raw();
+        head.dev = rustix::fs::stat(&config.real[..]).map_or(0, |stat| stat.st_dev);
         fill(head, config).ok_or_else(|| {
             std::io::Error::new(
                 std::io::ErrorKind::InvalidInput,

@@ -82,6 +82,8 @@ pub struct Head {
     /// The user who runs the launcher.
     pub owner: u32,
     pub level_count: u32,
+    /// The device that the dataset's directory is on; 0 if that is not known.
+    pub dev: u64,
     pub given: Text,
     pub real: Text,
     pub levels: [Level; MOST_LEVELS],

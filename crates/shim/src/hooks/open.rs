@@ -7,7 +7,7 @@ use libc::{AT_FDCWD, mode_t};
 use rustix::fs::OFlags;
 
 use super::hook;
-use super::text::near;
+use super::text::{near, text};
 use crate::job::{Job, job};
 use crate::ops::open::Purpose;
 use crate::ops::{Named, change, copy, open};
@@ -59,7 +59,12 @@ unsafe fn open_at(
     let options = OFlags::from_bits_retain(flags.cast_unsigned());
     match Purpose::of(options) {
         Purpose::Other => real(),
-        Purpose::Writing => opened_for_writing(job, real(), flags),
+        Purpose::Writing => {
+            let descriptor = real();
+            // SAFETY: as below.
+            let file = unsafe { text(path) }.map(|path| Named { at, path });
+            opened_for_writing(job, file, descriptor, flags)
+        }
         // SAFETY: the caller's path.
         Purpose::Reading => match unsafe { near(job, path) } {
             Some(path) => open::open(job, Named { at, path }, options, real),
@@ -69,8 +74,13 @@ unsafe fn open_at(
 }
 
 /// If a copy was opened for writing, by way of /proc/self/fd, the source is opened in its place.
-fn opened_for_writing(job: &Job, descriptor: c_int, flags: c_int) -> c_int {
-    if descriptor < 0 || !change::opened_for_writing(job, descriptor) {
+fn opened_for_writing(
+    job: &Job,
+    file: Option<Named<'_>>,
+    descriptor: c_int,
+    flags: c_int,
+) -> c_int {
+    if descriptor < 0 || !change::opened_for_writing(job, file, descriptor) {
         return descriptor;
     }
     let mut room = Buffer::default();
@@ -79,7 +89,7 @@ fn opened_for_writing(job: &Job, descriptor: c_int, flags: c_int) -> c_int {
     // SAFETY: a path with a 0 at its end; no mode is needed without O_CREAT.
     let at_source = unsafe { real!(open(source.as_ptr(), flags)) };
     if at_source >= 0 {
-        change::opened_for_writing(job, at_source);
+        change::opened_for_writing(job, Some(Named { at: AT_FDCWD, path: source }), at_source);
     }
     // SAFETY: it was opened just now, and nobody knows of it.
     unsafe { rustix::io::close(descriptor) };

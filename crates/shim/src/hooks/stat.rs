@@ -169,13 +169,14 @@ unsafe fn correct_extended(descriptor: c_int, mask: u32, out: *mut Statx) {
 fn plain(facts: &Facts, out: &mut Stat) {
     out.st_dev = facts.dev;
     out.st_ino = facts.ino;
-    out.st_nlink = facts.links.into();
+    // Of other widths on other machines.
+    out.st_nlink = facts.links as _;
     out.st_mode = facts.mode;
     out.st_uid = facts.uid;
     out.st_gid = facts.gid;
     out.st_rdev = 0;
     out.st_size = facts.size.cast_signed();
-    out.st_blksize = facts.block_size.into();
+    out.st_blksize = facts.block_size as _;
     out.st_blocks = facts.blocks.cast_signed();
     (out.st_atime, out.st_atime_nsec) =
         (facts.accessed.seconds, facts.accessed.nanos.cast_signed());

@@ -53,7 +53,7 @@ unsafe fn open_stream(
         Some(Purpose::Writing) => {
             let stream = real(path);
             // SAFETY: the stream is new.
-            unsafe { opened_for_writing(job, stream) };
+            unsafe { opened_for_writing(job, path, stream) };
             stream
         }
         // SAFETY: the caller's path.
@@ -65,10 +65,12 @@ unsafe fn open_stream(
     }
 }
 
-unsafe fn opened_for_writing(job: &Job, stream: *mut FILE) {
+unsafe fn opened_for_writing(job: &Job, path: *const c_char, stream: *mut FILE) {
     if !stream.is_null() {
+        // SAFETY: the path by which it was opened.
+        let file = unsafe { text(path) }.map(|path| Named { at: AT_FDCWD, path });
         // SAFETY: an open stream has a descriptor.
-        change::opened_for_writing(job, unsafe { libc::fileno(stream) });
+        change::opened_for_writing(job, file, unsafe { libc::fileno(stream) });
     }
 }
 
@@ -123,7 +125,7 @@ unsafe fn reopen_stream(
             }
             let stream = real(path);
             // SAFETY: the stream is open now, or NULL.
-            unsafe { opened_for_writing(job, stream) };
+            unsafe { opened_for_writing(job, path, stream) };
             stream
         }
         // SAFETY: the caller's path.

@@ -29,7 +29,7 @@ fn tell(job: &Job, dropped: usize) {
 /// This descriptor can be written to: the file has no copies from now on, whatever name led to it.
 /// The answer tells that the file is itself a copy, which nobody is to write to.
 #[inline(never)]
-pub fn opened_for_writing(job: &Job, descriptor: c_int) -> bool {
+pub fn opened_for_writing(job: &Job, file: Option<Named<'_>>, descriptor: c_int) -> bool {
     let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat) else { return false };
     if !is_regular(&stat) {
         return false;
@@ -42,11 +42,23 @@ pub fn opened_for_writing(job: &Job, descriptor: c_int) -> bool {
     }
     let mut dropped = job.board.drop_source(id(&stat));
     // Files elsewhere are not remembered: there may be many, and the board has little room.
-    if dropped > 0 || is_below(job, descriptor) {
+    if dropped > 0 || (may_be_below(job, file, stat.st_dev) && is_below(job, descriptor)) {
         dropped += job.board.source_is_written(id(&stat));
     }
     tell(job, dropped);
     false
+}
+
+/// Most files that are written to are on another device than the dataset, or it has only this one and
+/// the name is another. Asking the kernel takes longer than opening a file.
+fn may_be_below(job: &Job, file: Option<Named<'_>>, dev: u64) -> bool {
+    let of_dataset = job.board.head().dev;
+    if of_dataset == dev || of_dataset == 0 {
+        return true;
+    }
+    // Other file systems may be mounted below the dataset.
+    let mut room = Buffer::default();
+    file.is_some_and(|file| !matches!(place(job, file, &mut room), Place::Elsewhere))
 }
 
 fn is_below(job: &Job, descriptor: c_int) -> bool {

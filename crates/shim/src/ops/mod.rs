@@ -1,8 +1,9 @@
 //! What is done in the place of libc's functions. All of it is safe code, but for borrowing a
-//! descriptor by its number.
+//! descriptor by its number, and the memory of names in `directory.rs`.
 
 pub mod change;
 pub mod copy;
+pub mod directory;
 pub mod open;
 pub mod place;
 pub mod stat;

@@ -1,6 +1,7 @@
 //! Opening a file for reading.
 
 use std::ffi::{CStr, c_int};
+use std::sync::atomic::Ordering::SeqCst;
 
 use belady_board::message::Message;
 use belady_board::path::{Buffer, Place};
@@ -11,7 +12,6 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use super::place::place;
 use super::{Named, borrow};
 use crate::job::Job;
-use std::sync::atomic::Ordering::SeqCst;
 
 const NOT_JUST_READING: OFlags = OFlags::WRONLY
     .union(OFlags::RDWR)

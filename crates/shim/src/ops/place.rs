@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use belady_board::path::{Buffer, LONGEST, Place};
 
 use super::Named;
+use super::directory::directory;
 use crate::job::Job;
 use crate::real;
 
@@ -31,7 +32,7 @@ fn place_from<'b>(job: &Job, at: c_int, path: &[u8], buffer: &'b mut Buffer) -> 
     let directory = if at == libc::AT_FDCWD {
         real::current_directory(&mut room)
     } else {
-        name_of(at, &mut room)
+        directory(job, at, &mut room)
     };
     match directory {
         Some(directory) => job.board.head().dataset().place_from(directory, path, buffer),

@@ -92,7 +92,9 @@ fn names_that_lead_elsewhere_after_a_rename_are_not_served() {
     stage.copy("plain", true);
     stage.copy("sub/deep", true);
     let expected = "before read 16 'copied of sub/de'
+before read 16 'copied of sub/de'
 open gone = -1 errno 2
+moved read 16 'source of sub/de'
 moved read 16 'source of sub/de'
 plain read 15 'copied of plain'
 ";

@@ -2,6 +2,7 @@
 #include "probe.h"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 static void show(const char *label, const char *file) {
     int descriptor = open(file, O_RDONLY);
@@ -47,14 +48,25 @@ static void reopened(void) {
     show("alias", below("sub/deep"));
 }
 
+static void show_from(const char *label, int directory, const char *file) {
+    int descriptor = openat(directory, file, O_RDONLY);
+    printf("%s", label);
+    show_bytes(descriptor);
+    printf("\n");
+    close(descriptor);
+}
+
 static void moved(void) {
+    int directory = open(below("sub"), O_RDONLY | O_DIRECTORY);
     show("before", below("sub/deep"));
+    show_from("before", directory, "deep");
     if (rename(below("sub"), below("moved")) != 0 || mkdir(below("sub"), 0700) != 0)
         printf("not moved\n");
     errno = MARK;
     show_result("open", "gone", open(below("sub/deep"), O_RDONLY));
     printf("\n");
     show("moved", below("moved/deep"));
+    show_from("moved", directory, "deep");
     show("plain", below("plain"));
 }
 
@@ -129,7 +141,77 @@ static void storm(void) {
     printf("descriptor left %d\n", open("/dev/null", O_RDONLY));
 }
 
+/* More directories than the library remembers, from several threads. */
+#define CROWD 150
+static int crowd_of[CROWD];
+
+static void *walker(void *seed) {
+    unsigned dice = (unsigned)(uintptr_t)seed;
+    for (int i = 0; i < 5000; i++) {
+        int number = rand_r(&dice) % CROWD;
+        char bytes[16] = {0}, wanted[16];
+        int descriptor = openat(crowd_of[number], "file", O_RDONLY);
+        snprintf(wanted, sizeof wanted, "copied %d", number);
+        if (read(descriptor, bytes, 15) < 0 || strcmp(bytes, wanted))
+            return "other bytes";
+        close(descriptor);
+    }
+    return NULL;
+}
+
+static void crowd(void) {
+    pthread_t threads[8];
+    for (int i = 0; i < CROWD; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "crowd/%d", i);
+        crowd_of[i] = open(below(name), O_RDONLY | O_DIRECTORY);
+    }
+    for (uintptr_t i = 0; i < LENGTH(threads); i++)
+        pthread_create(&threads[i], NULL, walker, (void *)(i + 1));
+    for (unsigned i = 0; i < LENGTH(threads); i++) {
+        void *trouble;
+        pthread_join(threads[i], &trouble);
+        printf("%s\n", trouble ? (char *)trouble : "good");
+    }
+}
+
+/* A signal handler that has 16 KiB, and nothing below. */
+static int directory_at_hand;
+
+static void on_small_stack(int number) {
+    struct stat stat;
+    struct statx wide;
+    (void)number;
+    int found = close(open("deep", O_RDONLY)) == 0 && close(open("../nocopy", O_RDONLY)) == 0 &&
+                close(openat(directory_at_hand, "plain", O_RDONLY)) == 0 &&
+                fstatat(directory_at_hand, "plain", &stat, 0) == 0 && access("../plain", R_OK) == 0 &&
+                statx(AT_FDCWD, "../link", 0, STATX_BASIC_STATS, &wide) == 0 &&
+                close(open("../nocopy", O_RDWR)) == 0 && chmod("../nocopy", 0644) == 0;
+    if (!found)
+        abort();
+}
+
+static void small_stack(void) {
+    const size_t size = 16 << 10, guard = 64 << 10;
+    char *room = mmap(NULL, size + guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(room + guard, size, PROT_READ | PROT_WRITE);
+    stack_t stack = {.ss_sp = room + guard, .ss_size = size};
+    struct sigaction action = {.sa_handler = on_small_stack, .sa_flags = SA_ONSTACK};
+    directory_at_hand = open(root, O_RDONLY | O_DIRECTORY);
+    if (sigaltstack(&stack, NULL) != 0 || sigaction(SIGUSR1, &action, NULL) != 0 || raise(SIGUSR1) != 0)
+        exit(5);
+    printf("returned\n");
+}
+
 void special(const char *name) {
+    if (!strcmp(name, "crowd")) {
+        crowd();
+        return;
+    }
+    if (!strcmp(name, "small-stack")) {
+        small_stack();
+        return;
+    }
     if (!strcmp(name, "children"))
         children();
     else if (!strcmp(name, "reopened"))

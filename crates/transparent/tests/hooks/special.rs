@@ -1,5 +1,6 @@
 //! Places in which programs open files besides `main`.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -31,6 +32,23 @@ fn threads_and_signal_handlers_read_at_once() {
     assert_eq!(stage.preloaded("storm"), native);
     assert!(native.starts_with("descriptor left "));
     assert!(stage.board.head().totals(Some(0)).opens > 10_000);
+}
+
+#[test]
+fn names_of_directories_are_not_mixed_up() {
+    let mut stage = stage();
+    for number in 0..150 {
+        let name = format!("crowd/{number}/file");
+        fs::create_dir_all(stage.source(&name).parent().unwrap()).unwrap();
+        fs::write(stage.source(&name), format!("source {number}")).unwrap();
+        stage.copy(&name, true);
+    }
+    assert_eq!(stage.preloaded("crowd"), "good\n".repeat(8));
+}
+
+#[test]
+fn a_signal_handler_needs_no_large_stack() {
+    assert_eq!(stage().preloaded("small-stack"), "returned\n");
 }
 
 #[test]
