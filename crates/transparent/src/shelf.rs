@@ -95,7 +95,8 @@ impl Shelf {
     /// None if somebody else is at it.
     pub fn claim(&self, name: &[u8]) -> Option<Claim<'_>> {
         let key = self.board.key(name);
-        lock(&self.claimed).insert(key).then_some(Claim { shelf: self, key })
+        // Made only if it is ours: one that is dropped gives the name back.
+        lock(&self.claimed).insert(key).then(|| Claim { shelf: self, key })
     }
 
     pub fn is_stopping(&self) -> bool {

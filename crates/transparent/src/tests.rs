@@ -251,6 +251,19 @@ fn links_within_the_dataset_share_a_copy() {
 }
 
 #[test]
+fn a_name_that_another_has_claimed_is_neither_waited_for_nor_taken_away() {
+    let place = Place::new(&[("a", 10)]);
+    let shelf = place.shelf(&[100]);
+    let claim = shelf.claim(b"a");
+    assert!(claim.is_some());
+    for _ in 0..2 {
+        assert!(shelf.claim(b"a").is_none());
+    }
+    drop(claim);
+    assert!(shelf.claim(b"a").is_some());
+}
+
+#[test]
 fn pipes_and_directories_get_no_copies() {
     let place = Place::new(&[("sub/a", 1)]);
     let pipe = place.data().join("pipe");
