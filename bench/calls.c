@@ -1,7 +1,7 @@
 /* What calls on files cost, in loops: the same program runs with and without `belady run`.
  *
  *     cc -O2 -pthread -o calls bench/calls.c
- *     calls open 1000 30 1 FILE...     (1000 calls a round, 30 rounds, 1 thread)
+ *     calls open 1000 30 1 FOLDER     (1000 calls a round, 30 rounds, 1 thread)
  *
  * | case    | a call is                                                    |
  * |---------|--------------------------------------------------------------|
@@ -13,11 +13,12 @@
  * | access  | access by name, for reading                                  |
  * | nothing | the loop alone, for what start-up takes                      |
  *
- * Files are taken in turns. It prints JSON: nanoseconds a call, of wall time and of the processor's,
+ * The folder's files are taken in turns. It prints JSON: nanoseconds a call, of wall time and of the processor's,
  * for each round. A round more goes before them, which is not shown. Each thread makes all calls, so
  * that with two threads on two cores a call takes as long as with one if they do not meet.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -131,12 +132,22 @@ static void make_round(struct thread *threads, long count) {
     for (long at = 1; at < count; at++) pthread_join(running[at], NULL);
 }
 
-static void open_files(char **paths) {
+static int is_file(const struct dirent *entry) {
+    return entry->d_name[0] != '.';
+}
+
+static void open_files(const char *folder) {
+    struct dirent **entries;
+    file_count = scandir(folder, &entries, is_file, alphasort);
+    if (file_count < 1) fail("find files in", folder);
+    files = calloc((size_t)file_count, sizeof *files);
     for (long at = 0; at < file_count; at++) {
+        char *path;
         struct stat found;
-        files[at].path = paths[at];
-        files[at].open = open(paths[at], O_RDONLY | O_CLOEXEC);
-        if (files[at].open < 0 || fstat(files[at].open, &found) != 0) fail("open", paths[at]);
+        if (asprintf(&path, "%s/%s", folder, entries[at]->d_name) < 0) fail("name", folder);
+        files[at].path = path;
+        files[at].open = open(path, O_RDONLY | O_CLOEXEC);
+        if (files[at].open < 0 || fstat(files[at].open, &found) != 0) fail("open", path);
         files[at].size = (size_t)found.st_size;
     }
 }
@@ -148,8 +159,8 @@ static void print(const char *name, const double *values, long count) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 6) {
-        fprintf(stderr, "usage: calls CASE COUNT ROUNDS THREADS FILE...\n");
+    if (argc != 6) {
+        fprintf(stderr, "usage: calls CASE COUNT ROUNDS THREADS FOLDER\n");
         return 2;
     }
     for (size_t at = 0; at < sizeof cases / sizeof cases[0]; at++)
@@ -160,9 +171,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "calls: there is no case %s, or a number is not above zero\n", argv[1]);
         return 2;
     }
-    file_count = argc - 5;
-    files = calloc((size_t)file_count, sizeof *files);
-    open_files(argv + 5);
+    open_files(argv[5]);
     size_t room = PIECE;
     for (long at = 0; at < file_count; at++)
         if (files[at].size > room) room = files[at].size;
