@@ -19,6 +19,7 @@ BELADY := $(or $(CARGO_TARGET_DIR),target)/release/belady
 PICTURE_RUN := scenarios/hdmlp-4.toml --set cluster.source.sharing=aggregate
 
 SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test tier_shuttle
+BOARD_SHUTTLE := --package belady-board --features shuttle --lib
 
 .DEFAULT_GOAL := help
 .PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-python lint bench bench-cluster bench-environment fuzz picture clean
@@ -67,10 +68,12 @@ RUST_TESTS := --workspace --exclude belady-python
 test-rust: prerequisites ## Units, properties, documentation's examples, explored schedules
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		echo "$(CARGO) nextest run $(RUST_TESTS)" && $(CARGO) nextest run $(RUST_TESTS) && \
-		echo "$(CARGO) nextest run $(SHUTTLE)" && $(CARGO) nextest run $(SHUTTLE); \
+		echo "$(CARGO) nextest run $(SHUTTLE)" && $(CARGO) nextest run $(SHUTTLE) && \
+		echo "$(CARGO) nextest run $(BOARD_SHUTTLE)" && $(CARGO) nextest run $(BOARD_SHUTTLE); \
 	else \
 		echo "cargo-nextest is not installed; using cargo test" && $(CARGO) test $(RUST_TESTS) --all-targets && \
-		echo "$(CARGO) test $(SHUTTLE)" && $(CARGO) test $(SHUTTLE); \
+		echo "$(CARGO) test $(SHUTTLE)" && $(CARGO) test $(SHUTTLE) && \
+		echo "$(CARGO) test $(BOARD_SHUTTLE)" && $(CARGO) test $(BOARD_SHUTTLE); \
 	fi
 	$(CARGO) test $(RUST_TESTS) --doc
 

@@ -265,6 +265,17 @@ def peers() -> None:
     save("peer_conversation", "other-version", 0, b"belady\r\n\7\0" + bytes(32))
 
 
+def boards() -> None:
+    folder = HERE / "run_board"
+    folder.mkdir(parents=True, exist_ok=True)
+    want = b"train/a.jpg"
+    message = struct.pack("<HB", len(want), 1) + want + struct.pack("<HB", 0, 2)
+    (folder / "messages").write_bytes(message)
+    (folder / "variable").write_bytes(b"1234:5:6:18446744073709551615")
+    (folder / "absolute").write_bytes(b"\0/data//set/./train/a.jpg")
+    (folder / "upwards").write_bytes(b"/d/s/train\0../val/b")
+
+
 if __name__ == "__main__":
     numpys()
     tfrecords()
@@ -274,3 +285,4 @@ if __name__ == "__main__":
     images()
     examples()
     peers()
+    boards()

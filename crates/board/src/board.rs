@@ -171,9 +171,12 @@ impl Board {
     }
 
     fn look_up<T>(&self, key: Key, mut found: impl FnMut(Entry<'_>) -> Option<T>) -> Option<T> {
-        let mut table = self.head().index.load(SeqCst);
-        loop {
-            let answer = index::look_up(self.slots(table), key.hash(), |number| {
+        let in_use = || self.head().index.load(SeqCst);
+        index::look_up(
+            in_use,
+            |table| self.slots(table),
+            key.hash(),
+            |number| {
                 let entry = self.entry(number);
                 let same = match key {
                     Key::Path(path) => entry.path() == path,
@@ -181,14 +184,8 @@ impl Board {
                     Key::Copy(file) => entry.kind().copy_is(file),
                 };
                 if same && entry.is_live() { found(entry) } else { None }
-            });
-            // Nothing was there, or the table went away meanwhile.
-            let now = self.head().index.load(SeqCst);
-            if answer.is_some() || now == table {
-                return answer;
-            }
-            table = now;
-        }
+            },
+        )
     }
 
     /// The file of this name, unless its copy was dropped.

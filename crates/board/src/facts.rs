@@ -76,10 +76,12 @@ impl Facts {
         rustix::fs::FileType::from_raw_mode(self.mode) == rustix::fs::FileType::RegularFile
     }
 
-    /// Whether a copy made when the source was `earlier` still has its bytes. Not by the time of
-    /// the last change of metadata: a `chmod` changes no bytes.
-    pub fn same_bytes(&self, earlier: &Self) -> bool {
-        (self.size, self.ino, self.modified) == (earlier.size, earlier.ino, earlier.modified)
+    /// Whether a copy made when the source was `earlier` still has its bytes, and `stat` still the
+    /// same answers. What reading changes does not count.
+    pub fn is_still(&self, earlier: &Self) -> bool {
+        let content = |facts: &Self| (facts.size, facts.dev, facts.ino, facts.modified);
+        let manner = |facts: &Self| (facts.changed, facts.mode, facts.links, facts.uid, facts.gid);
+        content(self) == content(earlier) && manner(self) == manner(earlier)
     }
 
     fn numbers(&self) -> [u64; ENCODED / 8] {
@@ -159,14 +161,13 @@ mod tests {
         assert_eq!(facts.size, 12);
         assert!(facts.is_regular() && facts.ino != 0 && facts.modified.seconds > 0);
         assert_eq!(Facts::decode(&facts.encode()), facts);
-        assert!(facts.same_bytes(&facts));
-        assert!(!facts.same_bytes(&Facts { size: 13, ..facts }));
-    }
-
-    #[test]
-    fn a_chmod_changes_no_bytes() {
-        let before = Facts { changed: Time { seconds: 1, nanos: 2 }, ..Facts::default() };
-        let after = Facts { mode: 0o100_600, ..Facts::default() };
-        assert!(after.same_bytes(&before));
+        assert!(Facts { accessed: Time::default(), ..facts }.is_still(&facts));
+        let others = [
+            Facts { size: 13, ..facts },
+            Facts { ino: facts.ino + 1, ..facts },
+            Facts { modified: Time::default(), ..facts },
+            Facts { mode: 0o100_777, ..facts },
+        ];
+        assert!(others.iter().all(|other| !other.is_still(&facts)));
     }
 }

@@ -5,10 +5,9 @@
 //! gives the old one's memory back. Who is still looking there finds nothing, and looks again in
 //! the new one.
 
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-
 use crate::path::PathKey;
 use crate::record::FileId;
+use crate::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
 /// Slots of the first table, as a power of two.
 pub const FIRST_LOG2: u32 = 16;
@@ -59,8 +58,26 @@ pub fn room(table: u32) -> u64 {
     slots_of(table) as u64 / 4
 }
 
-/// The numbers of the records that may have this hash, until `found` says that it was the one.
-pub fn look_up<T>(
+/// The numbers of the records that may have this hash, until `found` says that it was the one: in the table in
+/// use, and in the next one if that went away meanwhile.
+pub fn look_up<'a, T>(
+    in_use: impl Fn() -> u32,
+    slots: impl Fn(u32) -> &'a [AtomicU64],
+    hash: u64,
+    mut found: impl FnMut(u32) -> Option<T>,
+) -> Option<T> {
+    let mut table = in_use();
+    loop {
+        let answer = look_up_in(slots(table), hash, &mut found);
+        let now = in_use();
+        if answer.is_some() || now == table {
+            return answer;
+        }
+        table = now;
+    }
+}
+
+fn look_up_in<T>(
     slots: &[AtomicU64],
     hash: u64,
     mut found: impl FnMut(u32) -> Option<T>,
@@ -91,4 +108,99 @@ pub fn insert(slots: &[AtomicU64], hash: u64, number: u32) {
         at = (at + 1) & mask;
     }
     slots[at].store(hash >> 32 << 32 | u64::from(number + 1), Release);
+}
+
+/// Schedules of a writer, a publisher and a table that grows under their hands.
+#[cfg(all(test, feature = "shuttle"))]
+mod shuttle_tests {
+    use std::sync::Arc;
+
+    use shuttle::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+    use crate::written;
+
+    const LIVE: u32 = 1;
+    const DROPPED: u32 = 2;
+
+    /// The board in small: two tables of a few slots, two records of one source file.
+    struct Small {
+        tables: [Vec<AtomicU64>; 2],
+        in_use: AtomicU32,
+        written: Vec<AtomicU64>,
+        states: [AtomicU32; 2],
+    }
+
+    const SOURCE: FileId = FileId { dev: 1, ino: 2 };
+
+    impl Small {
+        fn new() -> Self {
+            let slots = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
+            Self {
+                tables: [slots(4), slots(8)],
+                in_use: AtomicU32::new(0),
+                written: slots(4),
+                states: [AtomicU32::new(0), AtomicU32::new(0)],
+            }
+        }
+
+        fn insert(&self, table: u32, number: u32) {
+            insert(&self.tables[table as usize], Key::Source(SOURCE).hash(), number);
+        }
+
+        /// As `Publisher::publish`.
+        fn publish(&self, number: u32, grow: bool) {
+            self.states[number as usize].store(LIVE, SeqCst);
+            if grow {
+                for number in 0..=number {
+                    self.insert(1, number);
+                }
+                self.in_use.store(1, SeqCst);
+                // As the memory that is given back.
+                self.tables[0].iter().for_each(|slot| slot.store(0, SeqCst));
+            } else {
+                self.insert(0, number);
+            }
+            if written::contains(&self.written, SOURCE) {
+                self.states[number as usize].store(DROPPED, SeqCst);
+            }
+        }
+
+        /// As `Board::source_is_written`.
+        fn write(&self) {
+            written::add(&self.written, SOURCE);
+            let tables = |table: u32| &self.tables[table as usize][..];
+            let hash = Key::Source(SOURCE).hash();
+            let _: Option<()> = look_up(
+                || self.in_use.load(SeqCst),
+                tables,
+                hash,
+                |number| {
+                    let state = &self.states[number as usize];
+                    let _ = state.compare_exchange(LIVE, DROPPED, SeqCst, SeqCst);
+                    None
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn no_copy_outlives_a_writer() {
+        shuttle::check_random(
+            || {
+                let small = Arc::new(Small::new());
+                let writer = {
+                    let small = Arc::clone(&small);
+                    shuttle::thread::spawn(move || small.write())
+                };
+                small.publish(0, false);
+                small.publish(1, true);
+                writer.join().unwrap();
+                for state in &small.states {
+                    assert_eq!(state.load(SeqCst), DROPPED);
+                }
+            },
+            20_000,
+        );
+    }
 }

@@ -18,20 +18,27 @@
 //!
 //! Whatever a program has done to the memory, looking up stays inside of it.
 
+#![cfg_attr(feature = "shuttle", allow(dead_code))]
+
+#[cfg(not(feature = "shuttle"))]
 mod board;
 pub mod facts;
 mod head;
 mod index;
 pub mod message;
 pub mod path;
+#[cfg(not(feature = "shuttle"))]
 mod publisher;
 mod record;
+mod sync;
 mod written;
 
+#[cfg(not(feature = "shuttle"))]
 pub use board::{Attach, Board, Config, LevelConfig};
 pub use facts::Facts;
 pub use head::{Counted, Revalidate, Totals};
 pub use path::{Dataset, PathKey};
+#[cfg(not(feature = "shuttle"))]
 pub use publisher::{Full, Publisher};
 pub use record::{Entry, FileId, Kind, NewRecord};
 

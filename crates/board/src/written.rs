@@ -1,10 +1,9 @@
 //! Files that the job has opened for writing: they get no copy in this run, since nobody knows when
 //! the last byte is written.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-
 use crate::index::mix;
 use crate::record::FileId;
+use crate::sync::{AtomicU64, Ordering::SeqCst};
 
 pub const SLOTS: usize = 1 << 16;
 /// Beyond this, all files count as written.
@@ -44,7 +43,7 @@ fn steps(slots: &[AtomicU64], key: u64) -> impl Iterator<Item = &AtomicU64> {
     slots[start..].iter().chain(slots).take(MOST_STEPS)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
 

@@ -3,13 +3,40 @@
 //! The program's processes have the library of `crates/shim` in them, which hands out copies of
 //! files where there are any, and asks for those that are missing. Here they are made.
 //!
+//! ```text
+//! prepare   all that can be wrong, before the program starts
+//! level     directories with copies and their quotas (used); one in memory (ram)
+//! catalogue what lies there when a run begins; what is written beside a copy (meta)
+//! job       threads: one that listens to the program, others that copy (tasks, copy)
+//! shelf     all copies of the run, and what the board says of them
+//! stored    `belady cache`
+//! ```
+//!
 //! Levels are directories. The copy of `DATASET/train/a.jpg` is the plain file
 //! `LEVEL/<name and hash of the dataset>/files/train/a.jpg`, so the directory is itself the catalogue:
 //! a file appears there when it is whole, by a rename.
 
+mod catalogue;
 mod config;
+mod copy;
+mod error;
+mod job;
+mod level;
+mod library;
+mod meta;
+mod prepare;
+mod ram;
 mod report;
+mod shelf;
+pub mod stored;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod used;
 
 pub use belady_board::{Revalidate, Totals};
 pub use config::{JobConfig, LevelConfig};
+pub use error::PrepareError;
+pub use job::Job;
+pub use library::LibraryError;
 pub use report::{Copied, LevelReport, Report};

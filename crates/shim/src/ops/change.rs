@@ -1,0 +1,136 @@
+//! Changes of files: they are made to the source, and the copies are dropped.
+
+use std::ffi::{CStr, c_int};
+
+use belady_board::message::Message;
+use belady_board::path::{Buffer, Place};
+use belady_board::{FileId, PathKey};
+use rustix::fs::{AtFlags, FileType, Stat};
+
+use super::copy::may_be_copy;
+use super::place::{ROOM, name_of, place};
+use super::{Named, borrow};
+use crate::job::Job;
+
+fn id(stat: &Stat) -> FileId {
+    FileId { dev: stat.st_dev, ino: stat.st_ino }
+}
+
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+fn tell(job: &Job, dropped: usize) {
+    if dropped > 0 {
+        job.post(Message::Dropped);
+    }
+}
+
+/// This descriptor can be written to: the file has no copies from now on, whatever name led to it.
+/// The answer tells that the file is itself a copy, which nobody is to write to.
+#[inline(never)]
+pub fn opened_for_writing(job: &Job, descriptor: c_int) -> bool {
+    let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat) else { return false };
+    if !is_regular(&stat) {
+        return false;
+    }
+    if may_be_copy(job, stat.st_mode, stat.st_dev)
+        && let Some(entry) = job.board.find_copy(id(&stat))
+    {
+        tell(job, usize::from(entry.drop_copy()));
+        return true;
+    }
+    let mut dropped = job.board.drop_source(id(&stat));
+    // Files elsewhere are not remembered: there may be many, and the board has little room.
+    if dropped > 0 || is_below(job, descriptor) {
+        dropped += job.board.source_is_written(id(&stat));
+    }
+    tell(job, dropped);
+    false
+}
+
+fn is_below(job: &Job, descriptor: c_int) -> bool {
+    let mut room = ROOM;
+    let Some(name) = name_of(descriptor, &mut room) else { return false };
+    let root = job.board.head().dataset().real;
+    root == b"/" || name.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
+/// What a change is made to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// A name, or what is said of a file.
+    Name,
+    /// The bytes of a file, whatever name it has.
+    Bytes,
+}
+
+/// A file that is about to change: what it was before.
+#[derive(Clone, Copy)]
+pub struct Touched {
+    name: Option<PathKey>,
+    stat: Option<Stat>,
+    /// Names may lead elsewhere when something else than a plain file changes here.
+    near: bool,
+}
+
+/// What has this name now; None if it is not ours.
+#[inline(never)]
+pub fn before(job: &Job, file: Named<'_>, follow: bool, scope: Scope) -> Option<Touched> {
+    let mut room = Buffer::default();
+    let (name, near) = match place(job, file, &mut room) {
+        Place::Below(name) => (Some(job.board.key(name)), true),
+        Place::Odd => (None, true),
+        Place::Elsewhere => (None, is_above(job, room.as_bytes(), file.path)),
+    };
+    if !near && scope == Scope::Name && file.path.to_bytes().starts_with(b"/") {
+        return None;
+    }
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let stat = borrow(file.at).and_then(|at| rustix::fs::statat(at, file.path, flags).ok());
+    Some(Touched { name, stat, near })
+}
+
+/// Whether the dataset is below this. An absolute path may not have been made clean.
+fn is_above(job: &Job, clean: &[u8], path: &CStr) -> bool {
+    let path = if clean.is_empty() { path.to_bytes() } else { clean };
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let dataset = job.board.head().dataset();
+    let above = |root: &[u8]| {
+        root.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    above(dataset.given) || above(dataset.real)
+}
+
+/// It has changed, or is no longer there.
+#[inline(never)]
+pub fn after(job: &Job, file: Touched) {
+    let mut dropped = 0;
+    if let Some(entry) = file.name.and_then(|name| job.board.find(name)) {
+        dropped += usize::from(entry.drop_copy());
+    }
+    match &file.stat {
+        Some(stat) if is_regular(stat) => dropped += job.board.drop_source(id(stat)),
+        Some(_) if file.near => job.board.doubt_all(),
+        _ => {}
+    }
+    tell(job, dropped);
+}
+
+/// The file behind a descriptor has changed.
+#[inline(never)]
+pub fn descriptor_changed(job: &Job, descriptor: c_int) {
+    if let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat) {
+        tell(job, job.board.drop_source(id(&stat)));
+    }
+}
+
+/// The source of the copy behind a descriptor has changed.
+#[inline(never)]
+pub fn copy_changed(job: &Job, descriptor: c_int) {
+    if let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat)
+        && let Some(entry) = job.board.find_copy(id(&stat))
+    {
+        tell(job, job.board.drop_source(FileId { dev: entry.facts().dev, ino: entry.facts().ino }));
+    }
+}

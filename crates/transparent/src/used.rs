@@ -1,0 +1,127 @@
+//! How much of a level's quota is used, by all launchers that share it: a number in a file.
+//!
+//! It is changed under a lock that goes with the process, however it ends. Bytes are reserved before
+//! they are written and given back after they were removed, so what lies in the level never exceeds
+//! it. Who dies in between leaves the number too high, until a launcher that is alone counts anew.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use belady_data::sync::{Mutex, lock};
+
+#[derive(Debug)]
+pub struct Used {
+    /// Threads share the file's lock, so they need one of their own.
+    file: Mutex<File>,
+    quota: u64,
+}
+
+impl Used {
+    /// # Errors
+    /// If the file cannot be made.
+    pub fn open(path: &Path, quota: u64) -> io::Result<Self> {
+        let mut options = File::options();
+        let file =
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        Ok(Self { file: Mutex::new(file), quota })
+    }
+
+    pub fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn get(&self) -> io::Result<u64> {
+        let mut now = 0;
+        self.change(|used| {
+            now = used;
+            None
+        })?;
+        Ok(now)
+    }
+
+    /// Whether there was room.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn reserve(&self, bytes: u64) -> io::Result<bool> {
+        self.change(|used| used.checked_add(bytes).filter(|&sum| sum <= self.quota))
+    }
+
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn release(&self, bytes: u64) -> io::Result<()> {
+        self.change(|used| Some(used.saturating_sub(bytes))).map(drop)
+    }
+
+    /// After counting, by a launcher that is alone.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn set(&self, bytes: u64) -> io::Result<()> {
+        self.change(|_| Some(bytes)).map(drop)
+    }
+
+    fn change(&self, mut next: impl FnMut(u64) -> Option<u64>) -> io::Result<bool> {
+        let file = lock(&self.file);
+        file.lock()?;
+        let answer = read(&file).and_then(|used| match next(used) {
+            Some(now) => file.write_all_at(&now.to_le_bytes(), 0).map(|()| true),
+            None => Ok(false),
+        });
+        file.unlock()?;
+        answer
+    }
+}
+
+fn read(file: &File) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => Ok(u64::from_le_bytes(bytes)),
+        // A new file.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_share_a_quota() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("used");
+        let [mine, yours] = [(); 2].map(|()| Used::open(&path, 100).unwrap());
+        assert!(mine.reserve(60).unwrap());
+        assert!(!yours.reserve(41).unwrap());
+        assert!(yours.reserve(40).unwrap());
+        mine.release(60).unwrap();
+        assert_eq!(yours.get().unwrap(), 40);
+        assert!(!yours.reserve(u64::MAX).unwrap());
+    }
+
+    #[test]
+    fn many_at_once_never_exceed_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("used");
+        let taken = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let used = Used::open(&path, 1000).unwrap();
+                    for _ in 0..200 {
+                        if used.reserve(3).unwrap() {
+                            taken.fetch_add(3, std::sync::atomic::Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(taken.into_inner(), 999);
+        assert_eq!(Used::open(&path, 1000).unwrap().get().unwrap(), 999);
+    }
+}
