@@ -31,7 +31,7 @@ pub fn launch(settings: &Settings) {
     .unwrap();
     let program = command(Role::Supervisor, settings).envs(job.environment()).status().unwrap();
     wait_until_all_is_placed(&job);
-    let told = Told::new(&job.finish());
+    let told = Told::new(&job.finish(false));
     println!("\n{MARK}{}", told.to_line());
     assert!(program.success(), "the supervisor failed, {program}");
 }
