@@ -119,7 +119,7 @@ fn is_good(job: &Job, entry: &Entry<'_>, file: Named<'_>) -> bool {
     if entry.is_proved() && job.board.head().revalidate() != Revalidate::Open {
         return true;
     }
-    compare(job, entry, file).is_some_and(|facts| facts.same_bytes(entry.facts()))
+    compare(job, entry, file).is_some_and(|facts| facts.is_still(entry.facts()))
 }
 
 /// What the source says now. The copy is proved by it, or dropped.
@@ -131,7 +131,7 @@ pub fn compare(job: &Job, entry: &Entry<'_>, file: Named<'_>) -> Option<Facts> {
     head.count(None, Counted::Stats, 1);
     let facts = Facts::of(borrow(file.at)?, file.path, AtFlags::empty());
     if let Ok(facts) = facts
-        && facts.same_bytes(entry.facts())
+        && facts.is_still(entry.facts())
     {
         entry.prove(generation);
     } else if entry.drop_copy() {
