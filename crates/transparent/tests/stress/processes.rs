@@ -1,5 +1,6 @@
 //! Processes that a test has started, with all that they start: what they say, and their end.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -132,8 +133,9 @@ fn dump(group: Pid) -> String {
             let of = |name: &str| {
                 fs::read_to_string(task.path().join(name)).unwrap_or_default().trim().to_owned()
             };
-            text += &format!(
-                "{} {}: waits in {}, call {}, stack {}\n",
+            let _ = writeln!(
+                text,
+                "{} {}: waits in {}, call {}, stack {}",
                 task.path().display(),
                 of("comm"),
                 of("wchan"),
