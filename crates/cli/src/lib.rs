@@ -9,8 +9,10 @@ mod dataset;
 pub mod environment;
 pub mod logging;
 mod ls;
+mod metrics;
 mod peers;
 mod read;
+mod run;
 mod simulate;
 mod text;
 mod top;
@@ -22,6 +24,8 @@ use belady_data::source::OpenError;
 use belady_data::tier::disk::ManageError;
 use belady_engine::EngineError;
 use belady_sim::scenario::ScenarioError;
+use belady_transparent::PrepareError;
+use belady_transparent::program::ProgramError;
 use clap::{Parser, Subcommand};
 use usage::UsageError;
 
@@ -41,6 +45,8 @@ enum Command {
     Analyze(analyze::AnalyzeArgs),
     /// Read a dataset as training would, and measure it
     Read(Box<read::ReadArgs>),
+    /// Run a program that reads files, and keep copies of them near
+    Run(run::RunArgs),
     /// Show what a dataset holds
     Ls(ls::LsArgs),
     /// Look after the caches in a directory
@@ -63,24 +69,37 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             return answer.exit_code() as u8;
         }
     };
-    logging::start();
+    // The errors of the program that `belady run` starts are its own.
+    if !matches!(command, Command::Run(_)) {
+        logging::start();
+    }
+    let done = |()| 0;
     let result = match command {
-        Command::Simulate(args) => simulate::run(&args),
-        Command::Analyze(args) => analyze::run(args),
-        Command::Read(args) => read::run(&args),
-        Command::Ls(args) => ls::run(&args),
-        Command::Cache(command) => cache::run(&command),
-        Command::Top(args) => top::run(&args),
-        Command::Environment => environment::run(),
+        Command::Simulate(args) => simulate::run(&args).map(done),
+        Command::Analyze(args) => analyze::run(args).map(done),
+        Command::Read(args) => read::run(&args).map(done),
+        Command::Run(args) => run::run(&args),
+        Command::Ls(args) => ls::run(&args).map(done),
+        Command::Cache(command) => cache::run(&command).map(done),
+        Command::Top(args) => top::run(&args).map(done),
+        Command::Environment => environment::run().map(done),
     };
     match result {
-        Ok(()) => 0,
+        Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             eprintln!("error: {error:#}");
-            // 2 is a mistake in what was asked for, as from the argument parser itself.
-            if asked_wrongly(&error) { 2 } else { 1 }
+            status(&error)
         }
+    }
+}
+
+/// 2 is a mistake in what was asked for, as from the argument parser itself.
+fn status(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<ProgramError>() {
+        Some(error) => error.exit_code(),
+        None if asked_wrongly(error) => 2,
+        None => 1,
     }
 }
 
@@ -102,6 +121,7 @@ fn asked_wrongly(error: &anyhow::Error) -> bool {
         || error
             .downcast_ref::<ManageError>()
             .is_some_and(|error| !matches!(error, ManageError::Io { .. } | ManageError::InUse(_)))
+        || error.downcast_ref::<PrepareError>().is_some_and(PrepareError::is_usage)
 }
 
 /// `belady ... | head` is no failure.

@@ -61,6 +61,15 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
+/// A time in the unit that suits it.
+pub fn seconds(time: f64) -> String {
+    match time {
+        t if t < 1.0 => format!("{:.1} ms", t * 1e3),
+        t if t < 180.0 => format!("{t:.2} s"),
+        t => format!("{:.1} min", t / 60.0),
+    }
+}
+
 /// A line of headings and a line for each row: the first column to the left, the others to
 /// the right.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {

@@ -5,7 +5,10 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use libc::{FILE, stat as Stat, statx as Statx, gid_t, mode_t, size_t, ssize_t, timespec, timeval, uid_t, utimbuf};
+use libc::{
+    FILE, gid_t, mode_t, size_t, ssize_t, stat as Stat, statx as Statx, timespec, timeval, uid_t,
+    utimbuf,
+};
 
 /// A function of this name; `F` is its type.
 pub struct Real<F> {
@@ -171,8 +174,7 @@ functions! {
 pub fn current_directory(room: &mut [std::mem::MaybeUninit<u8>]) -> Option<&[u8]> {
     let _errno = crate::errno::Kept::new();
     // SAFETY: the kernel writes at most as much as there is room for.
-    let length: c_long =
-        unsafe { libc::syscall(libc::SYS_getcwd, room.as_mut_ptr(), room.len()) };
+    let length: c_long = unsafe { libc::syscall(libc::SYS_getcwd, room.as_mut_ptr(), room.len()) };
     let length = usize::try_from(length).ok()?.checked_sub(1)?;
     // SAFETY: so many bytes were written, and a 0.
     let path = unsafe { room.get(..length)?.assume_init_ref() };

@@ -9,6 +9,7 @@
 //! catalogue what lies there when a run begins; what is written beside a copy (meta)
 //! job       threads: one that listens to the program, others that copy (tasks, copy)
 //! shelf     all copies of the run, and what the board says of them
+//! program   the program as a child: its start, its signals, its status
 //! stored    `belady cache`
 //! ```
 //!
@@ -25,6 +26,7 @@ mod level;
 mod library;
 mod meta;
 mod prepare;
+pub mod program;
 mod ram;
 mod report;
 mod shelf;

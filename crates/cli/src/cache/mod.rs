@@ -1,25 +1,26 @@
 //! `belady cache`: looking after the caches in a directory. A directory may hold those of
-//! several datasets.
+//! several datasets, and of both kinds ([`held`]).
 
 mod fill;
+mod held;
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use belady_data::tier::disk::{self, CacheInfo, Verified, VerifyProgress, Which};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use self::held::{Checked, Held, Kind};
 use crate::logging;
 use crate::text::{bytes, grouped, table};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Show which datasets' samples a directory holds
+    /// Show which datasets' samples and files a directory holds
     Ls(DirectoryArgs),
-    /// Read every sample, and let go of those that are damaged
+    /// Read every sample and file, and let go of those that are damaged
     Verify(DirectoryArgs),
     /// Copy a dataset into a cache before a job needs it
     Fill(fill::FillArgs),
@@ -70,47 +71,57 @@ fn print_json(value: &Value) -> anyhow::Result<()> {
 }
 
 fn ls(args: &DirectoryArgs) -> anyhow::Result<()> {
-    let caches = disk::list(&args.directory)?;
+    let caches = held::list(&args.directory)?;
     if args.json {
-        return print_json(&caches.iter().map(cache_json).collect());
+        return print_json(&caches.iter().map(held_json).collect());
     }
     if caches.is_empty() {
         return print(&format!("{} holds no caches\n", args.directory.display()));
     }
-    let headings = ["dataset", "fingerprint", "samples", "bytes", "on disk", "used", "state"];
+    let headings = ["dataset", "fingerprint", "kind", "count", "bytes", "on disk", "used", "state"];
     let rows: Vec<Vec<String>> = caches.iter().map(row).collect();
     print(&table(&headings, &rows))
 }
 
-fn row(cache: &CacheInfo) -> Vec<String> {
+fn shown(name: &str) -> String {
+    if name.is_empty() { "?" } else { name }.to_owned()
+}
+
+fn row(cache: &Held) -> Vec<String> {
     let state = match cache {
-        CacheInfo { version_ok: false, .. } => "unreadable",
-        CacheInfo { in_use: true, .. } => "in use",
+        Held { version_ok: false, .. } => "unreadable",
+        Held { in_use: true, .. } => "in use",
         _ => "idle",
     };
     vec![
-        if cache.name.is_empty() { "?".to_owned() } else { cache.name.clone() },
+        shown(&cache.name),
         format!("{:016x}", cache.fingerprint),
-        grouped(cache.samples as f64, 0),
-        bytes(cache.bytes.0),
-        bytes(cache.on_disk.0),
+        cache.kind.name().to_owned(),
+        grouped(cache.count as f64, 0),
+        bytes(cache.bytes),
+        bytes(cache.on_disk),
         ago(cache.last_used, SystemTime::now()),
         state.to_owned(),
     ]
 }
 
-fn cache_json(cache: &CacheInfo) -> Value {
+fn held_json(cache: &Held) -> Value {
     let since = cache.last_used.duration_since(SystemTime::UNIX_EPOCH);
-    json!({
+    let mut value = json!({
         "dataset": cache.name,
+        "kind": cache.kind.name(),
         "fingerprint": format!("{:016x}", cache.fingerprint),
-        "samples": cache.samples,
-        "bytes": cache.bytes.0,
-        "on_disk": cache.on_disk.0,
+        "bytes": cache.bytes,
+        "on_disk": cache.on_disk,
         "last_used": since.map_or(0, |since| since.as_secs()),
         "in_use": cache.in_use,
         "version_ok": cache.version_ok,
-    })
+    });
+    value[cache.kind.name()] = cache.count.into();
+    if let Some(dataset) = &cache.dataset {
+        value["path"] = dataset.to_string_lossy().into();
+    }
+    value
 }
 
 /// How long ago, in the largest unit that fits.
@@ -129,21 +140,24 @@ fn verify(args: &DirectoryArgs) -> anyhow::Result<()> {
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} % {eta}") {
         bar.set_style(style);
     }
-    let checked =
-        disk::verify(&args.directory, &mut |VerifyProgress { checked, samples, .. }| {
-            bar.set_length(samples);
-            bar.set_position(checked);
-        });
+    let checked = held::verify(&args.directory, &mut |checked, of| {
+        bar.set_length(of);
+        bar.set_position(checked);
+    });
     bar.finish_and_clear();
     let checked = checked?;
     if args.json {
-        print_json(&checked.iter().map(verified_json).collect())?;
+        print_json(&checked.iter().map(checked_json).collect())?;
     } else {
-        let rows: Vec<Vec<String>> = checked.iter().map(verified_row).collect();
-        print(&table(&["dataset", "fingerprint", "good", "damaged", ""], &rows))?;
+        let rows: Vec<Vec<String>> = checked.iter().map(checked_row).collect();
+        print(&table(&["dataset", "fingerprint", "kind", "good", "damaged", ""], &rows))?;
     }
-    let damaged: u64 = checked.iter().map(|cache| cache.damaged).sum();
-    anyhow::ensure!(damaged == 0, "{damaged} samples were damaged; a job reads them anew");
+    for kind in [Kind::Samples, Kind::Files] {
+        let of_kind = checked.iter().filter(|cache| cache.kind == kind);
+        let damaged: u64 = of_kind.map(|cache| cache.damaged).sum();
+        let kind = kind.name();
+        anyhow::ensure!(damaged == 0, "{damaged} {kind} were damaged; a job reads them anew");
+    }
     let unchecked = checked.iter().find_map(|cache| cache.problem.as_ref());
     match unchecked {
         Some(problem) => anyhow::bail!("a cache could not be checked: {problem}"),
@@ -151,25 +165,27 @@ fn verify(args: &DirectoryArgs) -> anyhow::Result<()> {
     }
 }
 
-fn verified_row(cache: &Verified) -> Vec<String> {
+fn checked_row(cache: &Checked) -> Vec<String> {
     let note = match cache {
-        Verified { problem: Some(problem), .. } => problem.clone(),
-        Verified { damaged: 0, .. } => String::new(),
-        Verified { dropped: true, .. } => "let go".to_owned(),
-        Verified { dropped: false, .. } => "in use, so still there".to_owned(),
+        Checked { problem: Some(problem), .. } => problem.clone(),
+        Checked { damaged: 0, .. } => String::new(),
+        Checked { dropped: true, .. } => "let go".to_owned(),
+        Checked { dropped: false, .. } => "in use, so still there".to_owned(),
     };
     vec![
-        if cache.name.is_empty() { "?".to_owned() } else { cache.name.clone() },
+        shown(&cache.name),
         format!("{:016x}", cache.fingerprint),
+        cache.kind.name().to_owned(),
         grouped(cache.good as f64, 0),
         grouped(cache.damaged as f64, 0),
         note,
     ]
 }
 
-fn verified_json(cache: &Verified) -> Value {
+fn checked_json(cache: &Checked) -> Value {
     json!({
         "dataset": cache.name,
+        "kind": cache.kind.name(),
         "fingerprint": format!("{:016x}", cache.fingerprint),
         "good": cache.good,
         "damaged": cache.damaged,
@@ -179,12 +195,11 @@ fn verified_json(cache: &Verified) -> Value {
 }
 
 fn clear(args: &ClearArgs) -> anyhow::Result<()> {
-    let which = args.only.map_or(Which::All, Which::One);
-    let removed = disk::clear(&args.at.directory, which)?;
+    let removed = held::clear(&args.at.directory, args.only)?;
     if args.at.json {
-        return print_json(&removed.iter().map(cache_json).collect());
+        return print_json(&removed.iter().map(held_json).collect());
     }
-    let freed: u64 = removed.iter().map(|cache| cache.on_disk.0).sum();
+    let freed: u64 = removed.iter().map(|cache| cache.on_disk).sum();
     let caches = if removed.len() == 1 { "cache" } else { "caches" };
     print(&format!("removed {} {caches}, {} freed\n", removed.len(), bytes(freed)))
 }

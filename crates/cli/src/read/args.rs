@@ -151,7 +151,8 @@ fn retries(text: &str) -> Result<u32, String> {
     if text == "0" { Ok(0) } else { count(text, "the number of retries", 1000) }
 }
 
-fn cache(text: &str) -> Result<Cache, String> {
+/// A place and a size, as every command takes them.
+pub fn cache(text: &str) -> Result<Cache, String> {
     // The last one: a directory's name may have colons too.
     let (place, size) = text
         .rsplit_once(':')

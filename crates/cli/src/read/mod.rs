@@ -19,11 +19,10 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-pub use args::ReadArgs;
+pub use args::{Cache, ReadArgs, cache};
 use belady_control::sampler::Step;
 use belady_data::source::{Source, Throttled};
-use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, serve};
+use belady_engine::metrics::{Metrics, MetricsSnapshot, exposition};
 use belady_peer::{Cluster, World};
 
 use self::barrier::Barrier;
@@ -31,7 +30,7 @@ use self::checksum::Checksum;
 use self::loader::{Batch, Loader};
 use self::order::OrderCheck;
 use self::pace::Pace;
-use self::plan::{MetricsPort, Plan};
+use self::plan::Plan;
 use self::report::{EpochReport, Report};
 
 pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
@@ -49,7 +48,14 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     let tiers = vec![String::new(); plan.caches.len()];
     let mut nothing = Metrics::new(&tiers).snapshot();
     nothing.operations = opened.into();
-    let _server = plan.metrics.as_ref().map(|port| offer(port, &metrics)).transpose()?;
+    let _server = plan
+        .metrics
+        .as_ref()
+        .map(|port| {
+            let metrics = Arc::clone(&metrics);
+            port.offer(move || exposition::text(&metrics.snapshot()))
+        })
+        .transpose()?;
     let mut run = Run::new(start, stream.iterations(), nothing);
     run.barrier = barrier;
     run.checksum = args.checksum.then(Checksum::default);
@@ -106,14 +112,6 @@ fn open(
         None => source,
         Some(spec) => Arc::new(Throttled::new(source, spec.clone(), args.seed)),
     })
-}
-
-fn offer(port: &MetricsPort, metrics: &Arc<Metrics>) -> anyhow::Result<MetricsServer> {
-    let server = serve(port.address.as_str(), &port.token, Arc::clone(metrics))
-        .with_context(|| format!("cannot offer metrics at {}", port.address))?;
-    // With port 0 only the system knows which one it is.
-    eprintln!("metrics at http://{}/metrics", server.address());
-    Ok(server)
 }
 
 /// A run so far.

@@ -7,6 +7,7 @@ use belady_sim::scenario::{Snapshot, SystemFile, system_file};
 
 use super::args::{Cache, OrderName, ReadArgs, Threads};
 use crate::environment;
+use crate::metrics::MetricsPort;
 use crate::usage::UsageError;
 
 /// Without a system file: two batches of 64 of all but the largest samples fit.
@@ -24,13 +25,6 @@ pub struct Plan {
     /// What the system file says; options come before it.
     pub snapshot: Option<Snapshot>,
     pub metrics: Option<MetricsPort>,
-}
-
-/// Where metrics are offered, and to whom.
-#[derive(Clone, Debug)]
-pub struct MetricsPort {
-    pub address: String,
-    pub token: String,
 }
 
 impl Plan {
@@ -58,7 +52,7 @@ impl Plan {
             },
             snapshot: file.as_ref().and_then(|file| file.snapshot.clone()),
             system: file.map(|file| file.system),
-            metrics: args.metrics.as_deref().map(metrics_port).transpose()?,
+            metrics: args.metrics.as_deref().map(MetricsPort::at).transpose()?,
         })
     }
 
@@ -97,15 +91,4 @@ impl Plan {
 fn described_caches(file: &SystemFile) -> Vec<Cache> {
     let tiers = file.system.tiers.iter().zip(&file.tier_paths).skip(1);
     tiers.map(|(tier, path)| Cache { directory: path.clone(), capacity: tier.capacity }).collect()
-}
-
-fn metrics_port(address: &str) -> Result<MetricsPort, UsageError> {
-    let token = environment::METRICS_TOKEN.value().and_then(|token| token.into_string().ok());
-    let token = token.ok_or_else(|| {
-        UsageError::new(format!(
-            "--metrics {address} needs a token: set {} to the one that scrapers send",
-            environment::METRICS_TOKEN.name
-        ))
-    })?;
-    Ok(MetricsPort { address: address.to_owned(), token })
 }

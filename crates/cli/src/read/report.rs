@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::args::Cache;
 use super::checksum::Checksum;
-use crate::text::{bytes, grouped, percent, table};
+use crate::text::{bytes, grouped, percent, seconds, table};
 
 /// An epoch as it was consumed. Reads for the next epoch that were made meanwhile count
 /// here: they took their time here.
@@ -213,12 +213,4 @@ fn tier_json(cache: &Cache, tier: &TierSnapshot) -> Value {
 
 fn quantiles(times: &HistogramSnapshot) -> Value {
     json!({ "p50": times.quantile(0.5), "p99": times.quantile(0.99), "max": times.max })
-}
-
-fn seconds(time: f64) -> String {
-    match time {
-        t if t < 1.0 => format!("{:.1} ms", t * 1e3),
-        t if t < 180.0 => format!("{t:.2} s"),
-        t => format!("{:.1} min", t / 60.0),
-    }
 }

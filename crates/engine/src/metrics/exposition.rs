@@ -14,7 +14,8 @@ const LAST_POWER: u32 = 26;
 /// What a scraper has to be told about [`text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-type Labels<'a> = &'a [(&'a str, &'a str)];
+/// Names and values.
+pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// Everything that was counted.
 pub fn text(seen: &MetricsSnapshot) -> String {
@@ -145,14 +146,16 @@ fn transforms(out: &mut Text, seen: &MetricsSnapshot) {
 }
 
 /// Lines of the format. Writing to a string does not fail.
-struct Text(String);
+#[derive(Clone, Debug, Default)]
+pub struct Text(pub String);
 
 impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// What the lines that follow are about.
+    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn line(&mut self, name: &str, labels: Labels<'_>, value: impl Display) {
+    pub fn line(&mut self, name: &str, labels: Labels<'_>, value: impl Display) {
         self.0.push_str(name);
         for (at, (label, text)) in labels.iter().enumerate() {
             self.0.push(if at == 0 { '{' } else { ',' });

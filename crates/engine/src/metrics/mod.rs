@@ -23,7 +23,7 @@ use belady_data::tier::{Put, Tier, TierStatus};
 use crossbeam_utils::CachePadded;
 pub use histogram::{Bucket, HistogramSnapshot};
 pub use peers::{Moved, PeerEvent, PeerMetrics, PeerSnapshot};
-pub use server::{MetricsServer, serve};
+pub use server::{MetricsServer, serve, serve_text};
 pub use snapshot::{BadSamples, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume};
 pub use vitals::{Publisher, TierVitals, VITALS, Vitals, publish};
 

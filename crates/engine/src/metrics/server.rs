@@ -32,12 +32,21 @@ pub struct MetricsServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Offers the metrics at `http://ADDRESS/metrics` to those who send
+/// Offers an engine's metrics at `http://ADDRESS/metrics` to those who send
 /// `Authorization: Bearer TOKEN`.
 pub fn serve(
     address: impl ToSocketAddrs,
     token: &str,
     metrics: Arc<Metrics>,
+) -> io::Result<MetricsServer> {
+    serve_text(address, token, move || exposition::text(&metrics.snapshot()))
+}
+
+/// The same for anything that [`exposition::Text`] was written of.
+pub fn serve_text(
+    address: impl ToSocketAddrs,
+    token: &str,
+    figures: impl Fn() -> String + Send + 'static,
 ) -> io::Result<MetricsServer> {
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         let reason = "the metrics token must be printable ASCII without blanks, and not empty";
@@ -50,7 +59,7 @@ pub fn serve(
     let (stopped, token) = (Arc::clone(&stop), token.to_owned());
     let thread = std::thread::Builder::new()
         .name("belady-metrics".to_owned())
-        .spawn(move || answer_all(&listener, &token, &metrics, &stopped))?;
+        .spawn(move || answer_all(&listener, &token, &figures, &stopped))?;
     Ok(MetricsServer { address, stop, listening, thread: Some(thread) })
 }
 
@@ -72,7 +81,12 @@ impl Drop for MetricsServer {
     }
 }
 
-fn answer_all(listener: &TcpListener, token: &str, metrics: &Metrics, stop: &AtomicBool) {
+fn answer_all(
+    listener: &TcpListener,
+    token: &str,
+    figures: &dyn Fn() -> String,
+    stop: &AtomicBool,
+) {
     loop {
         let accepted = listener.accept();
         if stop.load(Ordering::SeqCst) {
@@ -80,13 +94,13 @@ fn answer_all(listener: &TcpListener, token: &str, metrics: &Metrics, stop: &Ato
         }
         match accepted {
             // Who went away in the middle gets no answer and needs none.
-            Ok((stream, _)) => drop(answer(&stream, token, metrics)),
+            Ok((stream, _)) => drop(answer(&stream, token, figures)),
             Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
 
-fn answer(stream: &TcpStream, token: &str, metrics: &Metrics) -> io::Result<()> {
+fn answer(stream: &TcpStream, token: &str, figures: &dyn Fn() -> String) -> io::Result<()> {
     let deadline = Instant::now() + TIME_LIMIT;
     let reply = match read_head(stream, deadline) {
         Ok(head) => judge(&head, token),
@@ -94,7 +108,7 @@ fn answer(stream: &TcpStream, token: &str, metrics: &Metrics) -> io::Result<()> 
         Err(Refusal::Answer(reply)) => reply,
     };
     let body = match reply {
-        Reply::Figures => exposition::text(&metrics.snapshot()),
+        Reply::Figures => figures(),
         other => format!("{}\n", other.status()),
     };
     let message = format!(

@@ -1,8 +1,10 @@
 //! Functions that change a file by its name.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
-use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, size_t, timespec, timeval, uid_t, utimbuf};
+use libc::{
+    AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, size_t, timespec, timeval, uid_t, utimbuf,
+};
 
 use super::descriptor::change_descriptor;
 use super::hook;
@@ -64,7 +66,7 @@ hook! {
         changed(real!(lchown(path, user, group)), [before])
     }
     fn fchownat(at: c_int, path: Path, user: uid_t, group: gid_t, flags: c_int) -> c_int {
-        if flags & libc::AT_EMPTY_PATH != 0 && text(path).is_some_and(|path| path.is_empty()) {
+        if flags & libc::AT_EMPTY_PATH != 0 && text(path).is_some_and(CStr::is_empty) {
             return change_descriptor(
                 at,
                 || real!(fchownat(at, path, user, group, flags)),

@@ -80,7 +80,8 @@ hook! {
 
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 /// Flags that change nothing about a file that has a copy.
-const HARMLESS: c_int = NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+const HARMLESS: c_int =
+    NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
 /// A flag that nobody has: leave it to the real function.
 const UNKNOWN: c_int = 1 << 30;
 /// What is kept of a file.
@@ -176,8 +177,10 @@ fn plain(facts: &Facts, out: &mut Stat) {
     out.st_size = facts.size.cast_signed();
     out.st_blksize = facts.block_size.into();
     out.st_blocks = facts.blocks.cast_signed();
-    (out.st_atime, out.st_atime_nsec) = (facts.accessed.seconds, facts.accessed.nanos.cast_signed());
-    (out.st_mtime, out.st_mtime_nsec) = (facts.modified.seconds, facts.modified.nanos.cast_signed());
+    (out.st_atime, out.st_atime_nsec) =
+        (facts.accessed.seconds, facts.accessed.nanos.cast_signed());
+    (out.st_mtime, out.st_mtime_nsec) =
+        (facts.modified.seconds, facts.modified.nanos.cast_signed());
     (out.st_ctime, out.st_ctime_nsec) = (facts.changed.seconds, facts.changed.nanos.cast_signed());
 }
 

@@ -32,7 +32,9 @@ pub unsafe fn near<'a>(job: &Job, path: *const c_char) -> Option<&'a CStr> {
     let dataset = job.board.head().dataset();
     // SAFETY: as promised; and nothing is read behind the 0 at the end.
     let near = unsafe {
-        *path.cast::<u8>() != b'/' || begins_like(path, dataset.given) || begins_like(path, dataset.real)
+        *path.cast::<u8>() != b'/'
+            || begins_like(path, dataset.given)
+            || begins_like(path, dataset.real)
     };
     // SAFETY: as promised.
     near.then(|| unsafe { CStr::from_ptr(path) })

@@ -110,8 +110,7 @@ fn suits(entry: &Entry<'_>, flags: OFlags) -> bool {
         return false;
     }
     // Only the owner may ask for that, and copies are always our own.
-    !flags.contains(OFlags::NOATIME)
-        || entry.facts().uid == rustix::process::geteuid().as_raw()
+    !flags.contains(OFlags::NOATIME) || entry.facts().uid == rustix::process::geteuid().as_raw()
 }
 
 /// Whether the copy is like its source, which is asked if need be.

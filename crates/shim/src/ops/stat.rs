@@ -41,7 +41,5 @@ pub fn facts(job: &Job, file: Named<'_>, follow: bool) -> Option<Facts> {
 pub fn is_readable(job: &Job, file: Named<'_>) -> bool {
     let (user, effective) = (rustix::process::getuid(), rustix::process::geteuid());
     // The copy was made with the rights of this user.
-    user == effective
-        && user.as_raw() == job.board.head().owner
-        && facts(job, file, true).is_some()
+    user == effective && user.as_raw() == job.board.head().owner && facts(job, file, true).is_some()
 }
