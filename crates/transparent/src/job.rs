@@ -80,13 +80,13 @@ impl Job {
         let (shelf, tasks) = (Arc::clone(&self.shelf), Arc::clone(&self.tasks));
         thread("belady-load", move || {
             load(&shelf, &tasks);
+            let _ = loaded.send(());
             for number in 0..copiers.max(1) {
                 let (shelf, tasks) = (Arc::clone(&shelf), Arc::clone(&tasks));
                 let name = format!("belady-copy-{number}");
                 // With fewer threads it goes on, more slowly.
                 let _ = thread(&name, move || copy(&shelf, &tasks));
             }
-            let _ = loaded.send(());
         })?;
         let (shelf, tasks) = (Arc::clone(&self.shelf), Arc::clone(&self.tasks));
         thread("belady-inbox", move || listen(&inbox, &shelf, &tasks))?;
@@ -133,7 +133,7 @@ impl Job {
 
     /// The program has ended. What is being copied is given up; with `measured`, a few copies are read to
     /// know how fast that is.
-    pub fn finish(self, measured: bool) -> Report {
+    pub fn finish(&self, measured: bool) -> Report {
         self.shelf.sweep();
         let mut report = self.report();
         if measured {

@@ -27,7 +27,8 @@ pub struct StoredInfo {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredVerified {
-    pub info: StoredInfo,
+    pub name: String,
+    pub fingerprint: u64,
     pub good: u64,
     /// These were removed.
     pub damaged: u64,
@@ -76,7 +77,12 @@ pub fn verify(
             progress(StoredProgress { checked, files });
             Ok(())
         })?;
-        verified.push(StoredVerified { info, good, damaged });
+        verified.push(StoredVerified {
+            name: info.name,
+            fingerprint: info.fingerprint,
+            good,
+            damaged,
+        });
     }
     Ok(verified)
 }

@@ -99,7 +99,8 @@ impl From<Verified> for Checked {
 
 impl From<StoredVerified> for Checked {
     fn from(copies: StoredVerified) -> Self {
-        let StoredVerified { name, fingerprint, good, damaged, dropped, problem } = copies;
+        let StoredVerified { name, fingerprint, good, damaged } = copies;
+        let (dropped, problem) = (true, None);
         Self { kind: Kind::Files, name, fingerprint, good, damaged, dropped, problem }
     }
 }

@@ -42,7 +42,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let ended = program::run(&args.program, job.environment());
     let seconds = start.elapsed().as_secs_f64();
     drop(server);
-    let job = job.finish();
+    let job = job.finish(args.report || args.report_json.is_some());
     let report = RunReport { exit_status: ended?, seconds, job };
     if args.report {
         // Who closed the errors does not want to know.
