@@ -90,7 +90,9 @@ impl Shelf {
     /// None if somebody else is at it.
     pub fn claim(&self, name: &[u8]) -> Option<Claim<'_>> {
         let key = self.board.key(name);
-        lock(&self.claimed).insert(key).then_some(Claim { shelf: self, key })
+        let is_free = lock(&self.claimed).insert(key);
+        // Made only if it is ours: one that is dropped frees the name.
+        is_free.then(|| Claim { shelf: self, key })
     }
 
     pub fn is_stopping(&self) -> bool {
