@@ -125,11 +125,16 @@ impl<'a> Entry<'a> {
 
     /// The copy is not to be used any more; whether this was news.
     pub fn drop_copy(&self) -> bool {
-        let news = self.record.state.swap(DROPPED, SeqCst) == LIVE;
+        let news = self.retire();
         if news {
             self.head.dropped.fetch_add(1, SeqCst);
         }
         news
+    }
+
+    /// The same by the launcher, which need not be told.
+    pub fn retire(&self) -> bool {
+        self.record.state.swap(DROPPED, SeqCst) == LIVE
     }
 
     /// It was opened once more.

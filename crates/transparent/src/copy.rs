@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, T
 use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::level::{Level, private_directory};
+use crate::level::{Level, Stay, private_directory};
 use crate::meta::{Meta, this_boot};
 use crate::shelf::{Shelf, is_name, path_of, remove};
 
@@ -46,15 +46,17 @@ struct Source {
 
 impl Shelf {
     /// Makes the copy of `name`, if there is none.
-    pub fn fetch(&self, name: &[u8], buffer: &mut Vec<u8>) -> Outcome {
+    pub fn fetch(&self, name: &[u8], stay: Stay, buffer: &mut Vec<u8>) -> Outcome {
         if !is_name(name) {
             return Outcome::Failed;
         }
         let Some(_claim) = self.claim(name) else { return Outcome::NotNow };
-        if self.has(name) {
-            return Outcome::Present;
+        match (self.board.find(self.board.key(name)).map(|entry| entry.kind()), stay) {
+            (Some(Kind::Copy { .. }), _) => return Outcome::Present,
+            (Some(Kind::Refused), Stay::Kept) => return Outcome::Refused,
+            (Some(Kind::Refused), Stay::Passing) | (None, _) => {}
         }
-        match self.try_fetch(name, buffer) {
+        match self.try_fetch(name, stay, buffer) {
             Ok(outcome) => outcome,
             Err(error) => {
                 let path = path_of(&self.source, name);
@@ -64,7 +66,7 @@ impl Shelf {
         }
     }
 
-    fn try_fetch(&self, name: &[u8], buffer: &mut Vec<u8>) -> io::Result<Outcome> {
+    fn try_fetch(&self, name: &[u8], stay: Stay, buffer: &mut Vec<u8>) -> io::Result<Outcome> {
         let began = Instant::now();
         let source = Source::open(&path_of(&self.source, name))?;
         if !source.facts.is_regular() {
@@ -79,20 +81,25 @@ impl Shelf {
         if let Some(outcome) = self.link(name, &source, buffer)? {
             return Ok(outcome);
         }
-        for (at, level) in self.levels.iter().enumerate() {
-            if !self.unless_over(|| level.used.reserve(source.facts.size)).unwrap_or(Ok(false))? {
+        let size = source.facts.size;
+        let most = if stay == Stay::Passing { 1 } else { self.levels.len() };
+        for (at, level) in self.levels.iter().enumerate().take(most) {
+            if !self.unless_over(|| level.reserve(size, stay)).unwrap_or(Ok(false))? {
                 continue;
             }
             let made = self.copy_into(level, name, &source, buffer);
             if !matches!(made, Ok(Some(_))) {
                 // After the end of the run the level has given it back already.
-                self.unless_over(|| level.used.release(source.facts.size)).transpose()?;
+                self.unless_over(|| level.release(size, stay)).transpose()?;
             }
             match made {
                 Ok(Some(copy)) => {
                     self.tally.copied_files.fetch_add(1, Relaxed);
-                    self.tally.copied_bytes.fetch_add(source.facts.size, Relaxed);
+                    self.tally.copied_bytes.fetch_add(size, Relaxed);
                     self.tally.busy_nanos.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
+                    if stay == Stay::Passing {
+                        self.passes(name, size);
+                    }
                     return Ok(self.announce(at, name, &source, copy));
                 }
                 Ok(None) => return Ok(Outcome::NotNow),
@@ -101,7 +108,7 @@ impl Shelf {
                 Err(error) => return Err(error),
             }
         }
-        if self.is_stopping() {
+        if self.is_stopping() || stay == Stay::Passing {
             return Ok(Outcome::NotNow);
         }
         self.refuse(name, &source);
@@ -114,6 +121,9 @@ impl Shelf {
     }
 
     fn announce(&self, level: usize, name: &[u8], source: &Source, copy: FileId) -> Outcome {
+        if let Some(refused) = self.board.find(self.board.key(name)) {
+            refused.retire();
+        }
         if self.publish(name, &source.record(self, name, Kind::Copy { level, copy })) {
             return Outcome::Copied;
         }
@@ -162,7 +172,7 @@ impl Shelf {
         let Ok(target) = target.strip_prefix(&self.source) else { return Ok(None) };
         let target = target.as_os_str().as_bytes();
         if target == name
-            || !matches!(self.fetch(target, buffer), Outcome::Copied | Outcome::Present)
+            || !matches!(self.fetch(target, Stay::Kept, buffer), Outcome::Copied | Outcome::Present)
         {
             return Ok(Some(Outcome::NotNow));
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::library::LibraryError;
+use crate::order::OrderError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
@@ -13,8 +14,8 @@ pub enum PrepareError {
     Level { path: PathBuf, problem: String },
     #[error("{0}")]
     Levels(String),
-    #[error("--order {path}: {problem}", path = path.display())]
-    Order { path: PathBuf, problem: String },
+    #[error("--order: {0}")]
+    Order(#[source] OrderError),
     #[error("memory to share with the program cannot be had: {0}")]
     Board(#[source] io::Error),
     #[error(transparent)]
@@ -26,10 +27,7 @@ pub enum PrepareError {
 impl PrepareError {
     /// Whether it is what was asked for that is wrong, rather than the machine.
     pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::Dataset { .. } | Self::Level { .. } | Self::Levels(_) | Self::Order { .. }
-        )
+        matches!(self, Self::Dataset { .. } | Self::Level { .. } | Self::Levels(_) | Self::Order(_))
     }
 
     pub(crate) fn level(path: &Path, problem: impl Into<String>) -> Self {

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use belady_board::message::Message;
@@ -17,20 +16,17 @@ use crate::catalogue::checksum;
 use crate::config::JobConfig;
 use crate::error::PrepareError;
 use crate::level::Level;
+use crate::order::Plan;
 use crate::prepare::{self, DatasetRoot};
 use crate::report::{Copied, LevelReport, Report};
 use crate::shelf::{Shelf, path_of};
-use crate::tasks::{Task, Tasks};
-use crate::{library, meta};
+use crate::work::Crew;
+use crate::{ahead, library};
 
-/// How long the program waits for the catalogue at most: what is read after that comes from the source.
-const CATALOGUE: Duration = Duration::from_secs(1);
 /// How long a thread may take to notice that the run is over.
 const ENDING: Duration = Duration::from_millis(20);
 /// Room for what the program asks for, in bytes.
-const PIPE: usize = 1 << 20;
-/// Copies that were given up are removed not more often than this.
-const SWEEP: Duration = Duration::from_millis(50);
+pub const PIPE: usize = 1 << 20;
 /// Read at the end, to know how fast copies are.
 const SAMPLED: u64 = 4 << 20;
 
@@ -42,8 +38,7 @@ const FEW_RECORDS_LOG2: u32 = 18;
 
 #[derive(Debug)]
 pub struct Job {
-    shelf: Arc<Shelf>,
-    tasks: Arc<Tasks>,
+    crew: Arc<Crew>,
     attach: Attach,
     library: PathBuf,
     /// By these the program's processes find the board and us.
@@ -66,32 +61,14 @@ impl Job {
                 return Err(error);
             }
         };
-        let Ways { library, board, file, inbox, pipe } = ways;
+        let Ways { library, plan, board, file, inbox, pipe } = ways;
         let attach = Attach::new(&board, &file, &pipe);
         let shelf = Shelf::new(Arc::new(board), dataset.real, dataset.dev, levels);
-        let shelf = Arc::new(shelf);
-        let job = Self { shelf, tasks: Arc::default(), attach, library, _board: file, _pipe: pipe };
-        job.start_threads(config.threads, inbox).inspect_err(|_| job.end())?;
+        let crew = Arc::new(Crew::new(shelf));
+        let job = Self { crew, attach, library, _board: file, _pipe: pipe };
+        let started = Crew::start(&job.crew, config.threads.max(1), plan, inbox);
+        started.map_err(PrepareError::Thread).inspect_err(|_| job.end())?;
         Ok(job)
-    }
-
-    fn start_threads(&self, copiers: usize, inbox: OwnedFd) -> Result<(), PrepareError> {
-        let (loaded, wait) = mpsc::channel();
-        let (shelf, tasks) = (Arc::clone(&self.shelf), Arc::clone(&self.tasks));
-        thread("belady-load", move || {
-            load(&shelf, &tasks);
-            let _ = loaded.send(());
-            for number in 0..copiers.max(1) {
-                let (shelf, tasks) = (Arc::clone(&shelf), Arc::clone(&tasks));
-                let name = format!("belady-copy-{number}");
-                // With fewer threads it goes on, more slowly.
-                let _ = thread(&name, move || copy(&shelf, &tasks));
-            }
-        })?;
-        let (shelf, tasks) = (Arc::clone(&self.shelf), Arc::clone(&self.tasks));
-        thread("belady-inbox", move || listen(&inbox, &shelf, &tasks))?;
-        let _ = wait.recv_timeout(CATALOGUE);
-        Ok(())
     }
 
     /// What the program's environment has to have.
@@ -106,7 +83,7 @@ impl Job {
     }
 
     pub fn report(&self) -> Report {
-        let shelf = &self.shelf;
+        let shelf = &self.crew.shelf;
         let head = shelf.board.head();
         let tally = &shelf.tally;
         let levels = shelf.levels.iter().enumerate().map(|(at, level)| {
@@ -134,7 +111,8 @@ impl Job {
     /// The program has ended. What is being copied is given up; with `measured`, a few copies are read to
     /// know how fast that is.
     pub fn finish(&self, measured: bool) -> Report {
-        self.shelf.sweep();
+        self.crew.stop_ahead();
+        self.crew.shelf.sweep();
         let mut report = self.report();
         if measured {
             report.local = self.local_pace();
@@ -144,19 +122,21 @@ impl Job {
     }
 
     fn end(&self) {
-        self.shelf.end();
-        self.tasks.close();
+        let shelf = &self.crew.shelf;
+        shelf.end();
+        self.crew.tasks.close();
         // Threads that wait for a slow source end with the process.
-        self.tasks.rest(ENDING);
+        self.crew.tasks.rest(ENDING);
         self.attach.post(Message::Dropped);
-        self.shelf.levels.iter().for_each(Level::close);
+        shelf.remove_passing();
+        shelf.levels.iter().for_each(Level::close);
     }
 
     fn local_pace(&self) -> Option<(u64, Duration)> {
         let mut buffer = vec![];
         let (mut bytes, mut time) = (0, Duration::ZERO);
-        for (level, name) in self.shelf.some_copies(8) {
-            let path = path_of(&self.shelf.levels[level].files, &name);
+        for (level, name) in self.crew.shelf.some_copies(8) {
+            let path = path_of(&self.crew.shelf.levels[level].files, &name);
             let size = path.metadata().ok()?.len();
             if bytes + size > SAMPLED {
                 continue;
@@ -174,6 +154,7 @@ impl Job {
 /// What connects us with the program.
 struct Ways {
     library: PathBuf,
+    plan: Option<Plan>,
     board: Board,
     file: OwnedFd,
     inbox: OwnedFd,
@@ -191,17 +172,13 @@ impl Ways {
         let library = library::place(&places)?;
         let board = Board::create(&board_config(config, dataset, levels));
         let (board, file) = board.map_err(PrepareError::Board)?;
+        let plan = ahead::plan(config, &board.head().dataset(), levels)?;
         let (inbox, pipe) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|error| PrepareError::Board(error.into()))?;
         // An unprivileged user may not have as much; then more messages are lost.
         let _ = fcntl_setpipe_size(&pipe, PIPE);
-        Ok(Self { library, board, file, inbox, pipe })
+        Ok(Self { library, plan, board, file, inbox, pipe })
     }
-}
-
-fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), PrepareError> {
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(work).map(drop).map_err(PrepareError::Thread)
 }
 
 /// On a local disk first: each process that starts reads it.
@@ -226,61 +203,5 @@ fn board_config(config: &JobConfig, dataset: &DatasetRoot, levels: &[Level]) -> 
             .collect(),
         revalidate: config.revalidate,
         records_log2: if limited { FEW_RECORDS_LOG2 } else { RECORDS_LOG2 },
-    }
-}
-
-fn load(shelf: &Shelf, tasks: &Tasks) {
-    // Known before the first copy is made.
-    let _ = meta::this_boot();
-    for level in &shelf.levels {
-        if let Err(error) = level.reclaim() {
-            shelf.tally.fail(format!("{} cannot be looked through: {error}", level.root.display()));
-        }
-    }
-    if let Err(error) = shelf.load(&mut |unchecked| tasks.check(unchecked)) {
-        shelf.tally.fail(format!("a cache cannot be looked through: {error}"));
-    }
-}
-
-fn copy(shelf: &Shelf, tasks: &Tasks) {
-    let mut buffer = vec![];
-    tasks.work(|task| match task {
-        Task::Fetch(name) => {
-            shelf.fetch(&name, &mut buffer);
-        }
-        Task::Check(unchecked) => {
-            if let Err(error) = shelf.check(&unchecked, &mut buffer) {
-                let level = &shelf.levels[unchecked.level];
-                let path = path_of(&level.files, &unchecked.name);
-                shelf.tally.fail(format!("{} cannot be checked: {error}", path.display()));
-            }
-        }
-    });
-}
-
-/// Takes what the program's processes say, until the run is over.
-fn listen(inbox: &OwnedFd, shelf: &Shelf, tasks: &Tasks) {
-    let mut room = vec![0; PIPE];
-    let mut filled = 0;
-    let mut swept = Instant::now();
-    while !shelf.is_stopping() {
-        let Ok(length) = rustix::io::read(inbox, &mut room[filled..]) else { return };
-        filled += length;
-        let mut at = 0;
-        let mut dropped = false;
-        while let Some((message, length)) = Message::decode(&room[at..filled]) {
-            at += length;
-            match message {
-                Message::Want(name) => tasks.fetch(name.into()),
-                Message::Dropped => dropped = true,
-            }
-        }
-        room.copy_within(at..filled, 0);
-        filled -= at;
-        if dropped && !shelf.is_stopping() {
-            std::thread::sleep(SWEEP.saturating_sub(swept.elapsed()));
-            shelf.sweep();
-            swept = Instant::now();
-        }
     }
 }

@@ -39,11 +39,23 @@ pub struct Level {
     pub keeps: bool,
     /// Files and bytes of this dataset.
     pub held: Held,
+    /// Bytes that are set aside for files that only pass through, and what these take now.
+    window: AtomicU64,
+    passing: AtomicU64,
     partial: PathBuf,
     _alive: File,
     next: AtomicU64,
     /// It is removed at the end.
     pub is_private: bool,
+}
+
+/// How long a copy stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// As long as its source does not change.
+    Kept,
+    /// Until the program has read it: see `order`.
+    Passing,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +127,8 @@ impl Level {
             used: Used::open(&root.join(USED), quota)?,
             keeps,
             held: Held::default(),
+            window: AtomicU64::new(0),
+            passing: AtomicU64::new(0),
             partial,
             _alive: alive,
             next: AtomicU64::new(0),
@@ -153,6 +167,43 @@ impl Level {
             total += bytes_below(&home.join(FILES))?;
         }
         self.used.set(total)
+    }
+
+    /// Sets part of the quota aside for files that only pass through.
+    pub fn set_window(&self, bytes: u64) {
+        self.window.store(bytes, Relaxed);
+    }
+
+    /// Whether there was room for so many bytes.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn reserve(&self, bytes: u64, stay: Stay) -> io::Result<bool> {
+        match stay {
+            Stay::Kept => {
+                let spared = self.window.load(Relaxed).saturating_sub(self.passing.load(Relaxed));
+                self.used.reserve(bytes, spared)
+            }
+            Stay::Passing => {
+                let reserved = self.used.reserve(bytes, 0)?;
+                self.passing.fetch_add(if reserved { bytes } else { 0 }, Relaxed);
+                Ok(reserved)
+            }
+        }
+    }
+
+    /// So many bytes fewer pass through; whoever removed them gives them back.
+    pub fn passed(&self, bytes: u64) {
+        self.passing.fetch_sub(bytes, Relaxed);
+    }
+
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn release(&self, bytes: u64, stay: Stay) -> io::Result<()> {
+        if stay == Stay::Passing {
+            self.passed(bytes);
+        }
+        self.used.release(bytes)
     }
 
     /// A new name for something that is being written.

@@ -7,8 +7,9 @@
 //! prepare   all that can be wrong, before the program starts
 //! level     directories with copies and their quotas (used); one in memory (ram)
 //! catalogue what lies there when a run begins; what is written beside a copy (meta)
-//! job       threads: one that listens to the program, others that copy (tasks, copy)
+//! job       a run as a whole; its threads, of which one listens to the program (work, tasks, copy)
 //! shelf     all copies of the run, and what the board says of them
+//! order     which file the program opens next, if it is known (--order, --learn); fetched by `ahead`
 //! program   the program as a child: its start, its signals, its status
 //! stored    `belady cache`
 //! ```
@@ -17,6 +18,7 @@
 //! `LEVEL/<name and hash of the dataset>/files/train/a.jpg`, so the directory is itself the catalogue:
 //! a file appears there when it is whole, by a rename.
 
+mod ahead;
 mod catalogue;
 mod config;
 mod copy;
@@ -25,6 +27,7 @@ mod job;
 mod level;
 mod library;
 mod meta;
+pub mod order;
 mod prepare;
 pub mod program;
 mod ram;
@@ -35,10 +38,12 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod used;
+mod work;
 
 pub use belady_board::{Revalidate, Totals};
 pub use config::{JobConfig, LevelConfig};
 pub use error::PrepareError;
 pub use job::Job;
 pub use library::LibraryError;
+pub use order::OrderError;
 pub use report::{Copied, LevelReport, Report};

@@ -3,8 +3,10 @@
 //! A name is claimed while something is done to its copy, so that nobody removes what another has just
 //! made. The board tells the program; the names here are for removing what it gave up.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -28,6 +30,8 @@ pub struct Shelf {
     stopping: AtomicBool,
     catalogue: Mutex<Catalogue>,
     claimed: Mutex<HashSet<PathKey>>,
+    /// Copies in the first level that only pass through, and their bytes.
+    passing: Mutex<HashMap<Box<[u8]>, u64>>,
 }
 
 /// What is counted for the report.
@@ -51,7 +55,7 @@ impl Tally {
 #[derive(Debug)]
 struct Catalogue {
     publisher: Publisher,
-    /// By the number of the record; none once the copy was removed, or if there is none.
+    /// By the number of the record; none once the copy was removed.
     names: Vec<Option<Box<[u8]>>>,
     /// How many dropped copies were looked for so far.
     swept: u64,
@@ -84,6 +88,7 @@ impl Shelf {
             stopping: AtomicBool::new(false),
             catalogue: Mutex::new(catalogue),
             claimed: Mutex::new(HashSet::new()),
+            passing: Mutex::new(HashMap::new()),
         }
     }
 
@@ -121,9 +126,8 @@ impl Shelf {
         let Ok(number) = catalogue.publisher.publish(new).map(|entry| entry.number) else {
             return false;
         };
-        let kept = matches!(new.kind, Kind::Copy { .. }).then(|| Box::from(name));
         debug_assert_eq!(number as usize, catalogue.names.len());
-        catalogue.names.push(kept);
+        catalogue.names.push(Some(name.into()));
         if let Kind::Copy { level, .. } = new.kind {
             self.levels[level].held.add(new.facts.size);
         }
@@ -141,7 +145,11 @@ impl Shelf {
             let entry = self.board.entry(number);
             if let Kind::Copy { level, copy } = entry.kind() {
                 let level = &self.levels[level];
-                let removed = self.unless_over(|| remove(level, &name, Some(copy)));
+                let removed = self.unless_over(|| {
+                    // The bytes are given back with the copy, so that nobody does so again.
+                    self.passed(&name);
+                    remove(level, &name, Some(copy))
+                });
                 match removed {
                     Some(Ok(_)) => level.held.take(entry.facts().size),
                     Some(Err(error)) => tracing::warn!("a copy cannot be removed: {error}"),
@@ -167,6 +175,82 @@ impl Shelf {
             .collect();
         catalogue.swept = dropped;
         found
+    }
+
+    /// Notes that a copy only passes through.
+    pub fn passes(&self, name: &[u8], bytes: u64) {
+        lock(&self.passing).insert(name.into(), bytes);
+    }
+
+    /// A copy no longer passes through; whether it did until now.
+    fn passed(&self, name: &[u8]) -> bool {
+        let Some(bytes) = lock(&self.passing).remove(name) else { return false };
+        self.levels[0].passed(bytes);
+        true
+    }
+
+    /// Takes the name from a copy that passes through. Its bytes count until [`Shelf::freed`]; the file is
+    /// given, to see whether somebody still reads it.
+    pub fn let_go(&self, name: &[u8]) -> Option<OwnedFd> {
+        let _claim = self.claim_patiently(name)?;
+        let entry = self.board.find(self.board.key(name))?;
+        let Kind::Copy { level, .. } = entry.kind() else { return None };
+        let path = path_of(&self.levels[level].files, name);
+        let copy = File::open(&path).ok()?;
+        self.unless_over(|| {
+            if !entry.retire() {
+                // Given up by the program: then it is swept.
+                return None;
+            }
+            self.levels[level].held.take(entry.facts().size);
+            if let Some(name) = lock(&self.catalogue).names.get_mut(entry.number as usize) {
+                *name = None;
+            }
+            std::fs::remove_file(&path).ok()
+        })??;
+        Some(copy.into())
+    }
+
+    /// Who claims a file that has a copy is soon done.
+    fn claim_patiently(&self, name: &[u8]) -> Option<Claim<'_>> {
+        for _ in 0..1000 {
+            if let Some(claim) = self.claim(name) {
+                return Some(claim);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// Nobody has the copy open any more that was let go.
+    pub fn freed(&self, name: &[u8], bytes: u64) {
+        self.unless_over(|| {
+            if self.passed(name) {
+                let _ = self.levels[0].used.release(bytes);
+            }
+        });
+    }
+
+    /// At the end: what only passes through is of no use to later runs.
+    pub fn remove_passing(&self) {
+        let passing = std::mem::take(&mut *lock(&self.passing));
+        for (name, bytes) in passing {
+            let removed = remove(&self.levels[0], &name, None);
+            if matches!(removed, Ok(false)) {
+                // Let go before, but perhaps still open somewhere.
+                let _ = self.levels[0].used.release(bytes);
+            }
+        }
+    }
+
+    pub fn records(&self) -> u32 {
+        lock(&self.catalogue).names.len() as u32
+    }
+
+    /// Of the file that this record is of; none if its copy was dropped.
+    pub fn name(&self, record: u32) -> Option<Box<[u8]>> {
+        let live = self.board.entry(record).is_live();
+        lock(&self.catalogue).names.get(record as usize)?.clone().filter(|_| live)
     }
 
     /// Names of copies that are in use.

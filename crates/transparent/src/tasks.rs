@@ -1,5 +1,5 @@
-//! What the threads of a run are to do, in the order in which it came. Files that the program asks for go
-//! before copies that are only to be checked.
+//! What the threads of a run are to do, in the order in which it came. Files that will be read soon go before
+//! those that were read already, and these before copies that are only to be checked.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,11 +7,14 @@ use std::time::Duration;
 use belady_data::sync::{Condvar, Mutex, lock};
 
 use crate::catalogue::Unchecked;
+use crate::order::Wish;
 
 #[derive(Debug)]
 pub enum Task {
     /// The program has opened this file at the source.
     Fetch(Box<[u8]>),
+    /// The program will open this file soon.
+    Ahead(Box<[u8]>, Wish),
     Check(Unchecked),
 }
 
@@ -23,6 +26,7 @@ pub struct Tasks {
 
 #[derive(Debug, Default)]
 struct State {
+    ahead: VecDeque<(Box<[u8]>, Wish)>,
     wanted: VecDeque<Box<[u8]>>,
     unchecked: VecDeque<Unchecked>,
     closed: bool,
@@ -36,6 +40,11 @@ impl Tasks {
         self.changed.notify_one();
     }
 
+    pub fn fetch_ahead(&self, name: Box<[u8]>, wish: Wish) {
+        lock(&self.state).ahead.push_back((name, wish));
+        self.changed.notify_one();
+    }
+
     pub fn check(&self, unchecked: Unchecked) {
         lock(&self.state).unchecked.push_back(unchecked);
         self.changed.notify_one();
@@ -44,6 +53,7 @@ impl Tasks {
     pub fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
+        state.ahead.clear();
         state.wanted.clear();
         state.unchecked.clear();
         self.changed.notify_all();
@@ -53,7 +63,8 @@ impl Tasks {
     pub fn work(&self, mut work: impl FnMut(Task)) {
         let mut state = lock(&self.state);
         while !state.closed {
-            let next = state.wanted.pop_front().map(Task::Fetch);
+            let next = state.ahead.pop_front().map(|(name, wish)| Task::Ahead(name, wish));
+            let next = next.or_else(|| state.wanted.pop_front().map(Task::Fetch));
             let next = next.or_else(|| state.unchecked.pop_front().map(Task::Check));
             let Some(task) = next else {
                 state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);

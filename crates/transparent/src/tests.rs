@@ -8,7 +8,7 @@ use belady_board::{Board, Config, FileId, Kind, LevelConfig, Revalidate};
 use proptest::prelude::*;
 
 use crate::copy::{Outcome, STICKY};
-use crate::level::{DATASET, FILES, Level, PARTIAL};
+use crate::level::{DATASET, FILES, Level, PARTIAL, Stay};
 use crate::prepare::DatasetRoot;
 use crate::shelf::Shelf;
 use crate::stored;
@@ -98,7 +98,7 @@ fn bytes(name: &str, size: usize) -> Vec<u8> {
 }
 
 fn fetch(shelf: &Shelf, name: &str) -> Outcome {
-    shelf.fetch(name.as_bytes(), &mut vec![])
+    shelf.fetch(name.as_bytes(), Stay::Kept, &mut vec![])
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn two_launchers_share_copies_and_quota() {
     let find = |shelf: &Shelf| shelf.board.find(shelf.board.key(b"a")).unwrap().kind();
     assert_eq!(find(&mine), find(&yours));
     // One that dies while it copies leaves nothing, and its room is free again.
-    assert!(yours.levels[0].used.reserve(30).unwrap());
+    assert!(yours.levels[0].used.reserve(30, 0).unwrap());
     std::fs::write(yours.levels[0].partial(), [0; 30]).unwrap();
     drop(yours);
     let next = place.shelf(&[100]);
@@ -291,7 +291,7 @@ fn the_end_of_a_run_leaves_copies_and_nothing_else() {
     let place = Place::new(&[("a", 60), ("b", 30)]);
     let shelf = place.shelf(&[100]);
     fetch(&shelf, "a");
-    assert!(shelf.levels[0].used.reserve(30).unwrap());
+    assert!(shelf.levels[0].used.reserve(30, 0).unwrap());
     std::fs::write(shelf.levels[0].partial(), [0; 30]).unwrap();
     shelf.end();
     shelf.levels[0].close();
@@ -373,4 +373,38 @@ fn who_finds_a_name_claimed_neither_hangs_nor_frees_it() {
     assert!(shelf.claim(b"b").is_some());
     drop(mine);
     assert!(shelf.claim(b"a").is_some());
+}
+
+#[test]
+fn what_only_passes_through_takes_the_window_and_leaves_it() {
+    let place = Place::new(&[("a", 60), ("b", 30), ("c", 20)]);
+    let shelf = place.shelf(&[100]);
+    shelf.levels[0].set_window(30);
+    assert_eq!(fetch(&shelf, "a"), Outcome::Copied);
+    // There are 40 bytes left, of which 30 are set aside.
+    assert_eq!(["b", "c"].map(|name| fetch(&shelf, name)), [Outcome::Refused; 2]);
+    let pass = |name: &str| shelf.fetch(name.as_bytes(), Stay::Passing, &mut vec![]);
+    assert_eq!(pass("b"), Outcome::Copied);
+    assert_eq!(pass("b"), Outcome::Present);
+    // What passes through takes of what is set aside, not of the rest.
+    assert_eq!(pass("c"), Outcome::NotNow);
+    assert_eq!((place.bytes_in(0), shelf.levels[0].used.get().unwrap()), (90, 90));
+    let open = shelf.let_go(b"b").unwrap();
+    assert!(!shelf.has(b"b") && place.copy_of("b").is_none());
+    assert_eq!(shelf.levels[0].used.get().unwrap(), 90);
+    drop(open);
+    shelf.freed(b"b", 30);
+    shelf.freed(b"b", 30);
+    assert_eq!(shelf.levels[0].used.get().unwrap(), 60);
+    assert_eq!(pass("c"), Outcome::Copied);
+    // Given up by the program: its bytes are given back once.
+    shelf.board.find(shelf.board.key(b"c")).unwrap().drop_copy();
+    shelf.sweep();
+    shelf.freed(b"c", 20);
+    assert_eq!(shelf.levels[0].used.get().unwrap(), 60);
+    assert_eq!(pass("b"), Outcome::Copied);
+    shelf.end();
+    shelf.remove_passing();
+    shelf.levels[0].close();
+    assert_eq!((place.bytes_in(0), shelf.levels[0].used.get().unwrap()), (60, 60));
 }

@@ -43,12 +43,13 @@ impl Used {
         Ok(now)
     }
 
-    /// Whether there was room.
+    /// Whether there was room below the quota less `spared`.
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub fn reserve(&self, bytes: u64) -> io::Result<bool> {
-        self.change(|used| used.checked_add(bytes).filter(|&sum| sum <= self.quota))
+    pub fn reserve(&self, bytes: u64, spared: u64) -> io::Result<bool> {
+        let most = self.quota.saturating_sub(spared);
+        self.change(|used| used.checked_add(bytes).filter(|&sum| sum <= most))
     }
 
     /// # Errors
@@ -96,12 +97,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("used");
         let [mine, yours] = [(); 2].map(|()| Used::open(&path, 100).unwrap());
-        assert!(mine.reserve(60).unwrap());
-        assert!(!yours.reserve(41).unwrap());
-        assert!(yours.reserve(40).unwrap());
+        assert!(mine.reserve(60, 0).unwrap());
+        assert!(!yours.reserve(41, 0).unwrap());
+        assert!(yours.reserve(40, 0).unwrap());
         mine.release(60).unwrap();
+        assert!(!mine.reserve(60, 1).unwrap());
         assert_eq!(yours.get().unwrap(), 40);
-        assert!(!yours.reserve(u64::MAX).unwrap());
+        assert!(!yours.reserve(u64::MAX, 0).unwrap());
     }
 
     #[test]
@@ -114,7 +116,7 @@ mod tests {
                 scope.spawn(|| {
                     let used = Used::open(&path, 1000).unwrap();
                     for _ in 0..200 {
-                        if used.reserve(3).unwrap() {
+                        if used.reserve(3, 0).unwrap() {
                             taken.fetch_add(3, std::sync::atomic::Ordering::Relaxed);
                         }
                     }

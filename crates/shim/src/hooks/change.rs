@@ -6,7 +6,7 @@ use libc::{
     AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, size_t, timespec, timeval, uid_t, utimbuf,
 };
 
-use super::descriptor::change_descriptor;
+use super::descriptor::{change_descriptor, change_itself};
 use super::hook;
 use super::text::text;
 use crate::job::job;
@@ -54,6 +54,9 @@ hook! {
         changed(real!(chmod(path, mode)), [before])
     }
     fn fchmodat(at: c_int, path: Path, mode: mode_t, flags: c_int) -> c_int {
+        if is_empty(path, flags) {
+            return change_itself(at, |at| real!(fchmodat(at, path, mode, flags)));
+        }
         let before = look(at, path, flags, Scope::Name);
         changed(real!(fchmodat(at, path, mode, flags)), [before])
     }
@@ -66,12 +69,8 @@ hook! {
         changed(real!(lchown(path, user, group)), [before])
     }
     fn fchownat(at: c_int, path: Path, user: uid_t, group: gid_t, flags: c_int) -> c_int {
-        if flags & libc::AT_EMPTY_PATH != 0 && text(path).is_some_and(CStr::is_empty) {
-            return change_descriptor(
-                at,
-                || real!(fchownat(at, path, user, group, flags)),
-                |source| real!(chown(source, user, group)),
-            );
+        if is_empty(path, flags) {
+            return change_itself(at, |at| real!(fchownat(at, path, user, group, flags)));
         }
         let before = look(at, path, flags, Scope::Name);
         changed(real!(fchownat(at, path, user, group, flags)), [before])
@@ -93,19 +92,15 @@ hook! {
             return change_descriptor(
                 at,
                 || real!(futimesat(at, path, times)),
-                |source| real!(utimes(source, times)),
+                |source| real!(utimes(source.as_ptr(), times)),
             );
         }
         let before = look(at, path, FOLLOW, Scope::Name);
         changed(real!(futimesat(at, path, times)), [before])
     }
     fn utimensat(at: c_int, path: Path, times: *const timespec, flags: c_int) -> c_int {
-        if path.is_null() {
-            return change_descriptor(
-                at,
-                || real!(utimensat(at, path, times, flags)),
-                |source| real!(utimensat(AT_FDCWD, source, times, flags)),
-            );
+        if is_empty(path, flags) {
+            return change_itself(at, |at| real!(utimensat(at, path, times, flags)));
         }
         let before = look(at, path, flags, Scope::Name);
         changed(real!(utimensat(at, path, times, flags)), [before])
@@ -129,6 +124,12 @@ hook! {
 }
 
 const FOLLOW: c_int = 0;
+
+/// Whether the file that is meant is the descriptor itself.
+unsafe fn is_empty(path: Path, flags: c_int) -> bool {
+    // SAFETY: the caller's path.
+    flags & libc::AT_EMPTY_PATH != 0 && unsafe { text(path) }.is_some_and(CStr::is_empty)
+}
 
 /// What has this name before the change.
 unsafe fn look(at: c_int, path: Path, flags: c_int, scope: Scope) -> Option<Touched> {

@@ -1,7 +1,7 @@
 //! Functions that change a file by its descriptor, or ask for its attributes. For a copy's
 //! descriptor, it is the source that they speak of.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use belady_board::path::Buffer;
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, timeval, uid_t};
@@ -18,66 +18,66 @@ hook! {
         change_descriptor(
             descriptor,
             || real!(fchmod(descriptor, mode)),
-            |source| real!(chmod(source, mode)),
+            |source| real!(chmod(source.as_ptr(), mode)),
         )
     }
     fn fchown(descriptor: c_int, user: uid_t, group: gid_t) -> c_int {
         change_descriptor(
             descriptor,
             || real!(fchown(descriptor, user, group)),
-            |source| real!(chown(source, user, group)),
+            |source| real!(chown(source.as_ptr(), user, group)),
         )
     }
     fn futimes(descriptor: c_int, times: *const timeval) -> c_int {
         change_descriptor(
             descriptor,
             || real!(futimes(descriptor, times)),
-            |source| real!(utimes(source, times)),
+            |source| real!(utimes(source.as_ptr(), times)),
         )
     }
     fn futimens(descriptor: c_int, times: *const timespec) -> c_int {
         change_descriptor(
             descriptor,
             || real!(futimens(descriptor, times)),
-            |source| real!(utimensat(libc::AT_FDCWD, source, times, 0)),
+            |source| real!(utimensat(libc::AT_FDCWD, source.as_ptr(), times, 0)),
         )
     }
     fn fsetxattr(descriptor: c_int, name: Path, value: *const c_void, size: size_t, flags: c_int) -> c_int {
         change_descriptor(
             descriptor,
             || real!(fsetxattr(descriptor, name, value, size, flags)),
-            |source| real!(setxattr(source, name, value, size, flags)),
+            |source| real!(setxattr(source.as_ptr(), name, value, size, flags)),
         )
     }
     fn fremovexattr(descriptor: c_int, name: Path) -> c_int {
         change_descriptor(
             descriptor,
             || real!(fremovexattr(descriptor, name)),
-            |source| real!(removexattr(source, name)),
+            |source| real!(removexattr(source.as_ptr(), name)),
         )
     }
     fn fgetxattr(descriptor: c_int, name: Path, value: *mut c_void, size: size_t) -> ssize_t {
-        on_source(descriptor, |source| libc::getxattr(source, name, value, size))
+        on_source(descriptor, |source| libc::getxattr(source.as_ptr(), name, value, size))
             .unwrap_or_else(|| real!(fgetxattr(descriptor, name, value, size)))
     }
     fn flistxattr(descriptor: c_int, list: *mut c_char, size: size_t) -> ssize_t {
-        on_source(descriptor, |source| libc::listxattr(source, list, size))
+        on_source(descriptor, |source| libc::listxattr(source.as_ptr(), list, size))
             .unwrap_or_else(|| real!(flistxattr(descriptor, list, size)))
     }
 }
 
 /// None if the descriptor is not that of a copy.
-fn on_source<T>(descriptor: c_int, by_path: impl FnOnce(Path) -> T) -> Option<T> {
+fn on_source<T>(descriptor: c_int, by_path: impl FnOnce(&CStr) -> T) -> Option<T> {
     let mut room = Buffer::default();
     let source = copy::source(job()?, descriptor, &mut room)?;
-    Some(by_path(source.as_ptr()))
+    Some(by_path(source))
 }
 
 /// Changes the source, by its path if the descriptor is that of a copy.
 pub fn change_descriptor(
     descriptor: c_int,
     by_descriptor: impl FnOnce() -> c_int,
-    by_path: impl FnOnce(Path) -> c_int,
+    by_path: impl FnOnce(&CStr) -> c_int,
 ) -> c_int {
     let Some(job) = job() else { return by_descriptor() };
     if let Some(result) = on_source(descriptor, by_path) {
@@ -91,4 +91,13 @@ pub fn change_descriptor(
         change::descriptor_changed(job, descriptor);
     }
     result
+}
+
+/// The same for functions that take a descriptor and an empty path.
+pub fn change_itself(descriptor: c_int, change: impl Fn(c_int) -> c_int) -> c_int {
+    change_descriptor(
+        descriptor,
+        || change(descriptor),
+        |source| copy::with_handle(source, |handle| change(handle.unwrap_or(descriptor))),
+    )
 }

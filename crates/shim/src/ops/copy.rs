@@ -5,7 +5,8 @@ use std::io::Write as _;
 
 use belady_board::path::Buffer;
 use belady_board::{Facts, FileId};
-use rustix::fs::{AtFlags, CWD};
+use rustix::fd::AsRawFd;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use super::borrow;
 use super::place::{DELETED, ROOM, kernel_name_of};
@@ -58,4 +59,10 @@ pub fn own_name(descriptor: c_int, room: &mut [u8; 32]) -> &CStr {
     *room = [0; 32];
     let _ = write!(&mut room[..31], "/proc/self/fd/{descriptor}");
     CStr::from_bytes_until_nul(room).unwrap_or(c"/dev/null")
+}
+
+/// Opens the source only to speak of it.
+pub fn with_handle<T>(source: &CStr, then: impl FnOnce(Option<c_int>) -> T) -> T {
+    let handle = rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    then(handle.as_ref().ok().map(AsRawFd::as_raw_fd))
 }

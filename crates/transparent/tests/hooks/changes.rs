@@ -1,0 +1,116 @@
+//! Changes of files: they reach the source, and the copy is dropped.
+
+use std::fs;
+
+use belady_board::Revalidate;
+
+use crate::stage::{Stage, Told};
+
+/// The functions that the probe changes files by, as it lists them.
+fn functions(list: &str) -> Vec<String> {
+    let (_, rest) = include_str!("changes.c").split_once(list).unwrap();
+    let (names, _) = rest.split_once("};").unwrap();
+    names.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The probe's files, in a dataset of their own.
+fn stage() -> (Stage, Vec<String>) {
+    let by_path = functions("paths[] = {");
+    let by_descriptor = functions("descriptors[] = {");
+    assert!(by_path.len() > 30 && by_descriptor.len() > 5);
+    let relative = by_path.iter().map(|name| format!("sub/{name}.relative"));
+    let descriptors = by_descriptor.iter().map(|name| format!("{name}.descriptor"));
+    let names: Vec<String> = by_path.iter().cloned().chain(relative).chain(descriptors).collect();
+    let stage = Stage::new(Revalidate::Start);
+    for name in &names {
+        fs::write(stage.source(name), format!("source of {name}")).unwrap();
+    }
+    (stage, names)
+}
+
+/// Files of which this libc or file system allows no such change.
+fn failed<'a>(printed: &str, names: &'a [String]) -> Vec<&'a String> {
+    let did_fail = |name: &&String| {
+        let (function, label) =
+            name.trim_start_matches("sub/").split_once('.').unwrap_or((name, "absolute"));
+        printed.contains(&format!("{function} {label} = -1 "))
+    };
+    names.iter().filter(did_fail).collect()
+}
+
+#[test]
+fn changes_reach_the_source_and_drop_the_copy() {
+    let (untouched, _) = stage();
+    let native = untouched.native("changes");
+    let (mut stage, names) = stage();
+    for name in &names {
+        stage.copy(name, true);
+    }
+    stage.copy("plain", true);
+    let preloaded = stage.preloaded("changes");
+    for (native, preloaded) in native.lines().zip(preloaded.lines()) {
+        let is_before = native.starts_with("before:");
+        assert_eq!(preloaded.contains("'copied"), is_before || native.contains(" descriptor ="));
+        assert_eq!(preloaded.replace("copied", "source"), native);
+    }
+    assert_eq!(native.lines().count(), preloaded.lines().count());
+    let live: Vec<&String> = names.iter().filter(|name| stage.entry(name).is_some()).collect();
+    assert_eq!(live, failed(&native, &names));
+    assert!(stage.entry("plain").unwrap().is_proved());
+    let dropped = stage.told().iter().filter(|told| **told == Told::Dropped).count();
+    assert_eq!(dropped, names.len() - live.len());
+}
+
+#[test]
+fn a_file_opened_for_writing_gets_no_copy_any_more() {
+    let (mut stage, _) = stage();
+    stage.copy("open", true);
+    stage.preloaded("changes");
+    stage.copy("open", true);
+    assert!(stage.entry("open").is_none());
+    let wanted = stage.told();
+    assert!(!wanted.contains(&Told::Want("open".into())));
+    assert!(wanted.contains(&Told::Want("chmod".into())));
+}
+
+#[test]
+fn what_is_written_by_another_name_of_a_copy_reaches_the_source() {
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("plain", true);
+    stage.copy("sub/deep", true);
+    assert_eq!(
+        stage.preloaded("reopened"),
+        "reopened read 7 'WRITTEN'\nalias read 16 'WRITTENof sub/de'\n"
+    );
+    assert_eq!(fs::read_to_string(stage.source("plain")).unwrap(), "WRITTEN");
+    assert!(stage.entry("plain").is_none() && stage.entry("sub/deep").is_none());
+}
+
+#[test]
+fn names_that_lead_elsewhere_after_a_rename_are_not_served() {
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("plain", true);
+    stage.copy("sub/deep", true);
+    let expected = "before read 16 'copied of sub/de'
+open gone = -1 errno 2
+moved read 16 'source of sub/de'
+plain read 15 'copied of plain'
+";
+    assert_eq!(stage.preloaded("moved"), expected);
+    assert!(stage.entry("sub/deep").is_none());
+    assert!(stage.entry("plain").is_some());
+}
+
+#[test]
+fn links_that_lead_elsewhere_are_followed() {
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("link", true);
+    stage.copy("sublink/deep", true);
+    let expected = "before read 15 'copied of plain'
+before read 16 'copied of sublin'
+link read 16 'source of nocopy'
+sublink read 16 'source of other/'
+";
+    let expected = expected.replace("copied of sublin", "copied of sub/de");
+    assert_eq!(stage.preloaded("relinked"), expected);
+}

@@ -1,0 +1,43 @@
+//! The library in real processes: a C program calls each function that it stands in for, with the
+//! library and without, and all that can be seen has to be the same.
+//!
+//! Copies have other bytes than their sources on purpose, so what a program reads tells which one it
+//! got.
+
+mod changes;
+mod reads;
+mod special;
+mod stage;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// The names that the library takes, and no others.
+const HOOKS: &str = "
+    open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64
+    fopen fopen64 freopen freopen64
+    stat stat64 lstat lstat64 fstat fstat64 fstatat fstatat64 statx
+    __xstat __xstat64 __lxstat __lxstat64 __fxstat __fxstat64 __fxstatat __fxstatat64
+    access faccessat euidaccess eaccess
+    truncate truncate64 unlink unlinkat remove rename renameat renameat2
+    chmod fchmod fchmodat chown lchown fchown fchownat
+    utime utimes lutimes futimes futimesat utimensat futimens
+    setxattr lsetxattr removexattr lremovexattr fsetxattr fremovexattr fgetxattr flistxattr";
+
+#[test]
+fn the_library_takes_these_names_and_no_others() {
+    let stage = stage::Stage::new(belady_board::Revalidate::Start);
+    let listed =
+        stage::output(Command::new("nm").args(["-D", "--defined-only"]).arg(&stage.library));
+    let exported: BTreeSet<&str> =
+        listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(exported, HOOKS.split_whitespace().collect());
+}
+
+#[test]
+fn the_probe_calls_each_of_them() {
+    let probe = concat!(include_str!("reads.c"), include_str!("changes.c"));
+    for name in HOOKS.split_whitespace() {
+        assert!(probe.contains(&format!("\"{name}\"")), "{name} is not tried");
+    }
+}

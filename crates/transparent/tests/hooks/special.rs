@@ -1,0 +1,67 @@
+//! Places in which programs open files besides `main`.
+
+use std::path::Path;
+use std::process::Command;
+
+use belady_board::{Revalidate, VARIABLE};
+
+use crate::stage::{Stage, compile, output, probe};
+
+fn stage() -> Stage {
+    let mut stage = Stage::new(Revalidate::Start);
+    for name in ["plain", "secret", "sub/deep", "link", "sublink/deep"] {
+        stage.copy(name, true);
+    }
+    stage
+}
+
+#[test]
+fn children_get_copies_too() {
+    let expected = "fork read 15 'copied of plain'
+copied of plain
+parent read 15 'copied of plain'
+";
+    assert_eq!(stage().preloaded("children"), expected);
+}
+
+#[test]
+fn threads_and_signal_handlers_read_at_once() {
+    let stage = stage();
+    let native = stage.native("storm");
+    assert_eq!(stage.preloaded("storm"), native);
+    assert!(native.starts_with("descriptor left "));
+    assert!(stage.board.head().totals(Some(0)).opens > 10_000);
+}
+
+#[test]
+fn who_gives_up_his_rights_reads_what_he_may() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not tried: only root can become somebody else");
+        return;
+    }
+    let stage = stage();
+    let native = stage.native("rights");
+    assert!(native.contains("secret = -1 errno 13"), "{native}");
+    assert_eq!(stage.preloaded("rights"), native);
+}
+
+#[test]
+fn files_are_opened_before_the_library_is_ready() {
+    let stage = stage();
+    let early = stage.path("early.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hooks/early.c");
+    compile(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&early).arg(source));
+    let library = stage.library.display().to_string();
+    let early = early.display().to_string();
+    let orders = [format!("{library}:{early}"), format!("{early}:{library}")];
+    let printed = orders.map(|order| {
+        let mut command = stage.command(&probe(stage.base.path()), "plain");
+        command.env("LD_PRELOAD", order).env(VARIABLE, stage.attach());
+        output(command.env("PROBE_EARLY", stage.path("given/plain")))
+    });
+    // In one of the two the other library is first.
+    assert!(printed.iter().any(|text| text.starts_with("early 'source'")), "{printed:?}");
+    for text in printed {
+        assert!(text.starts_with("early '") && text.ends_with("'copied of plain'\n"), "{text}");
+    }
+}

@@ -1,0 +1,202 @@
+//! A dataset, a level with copies of its files, a board that tells of them, and programs to be run
+//! with the library and without.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use belady_board::message::Message;
+use belady_board::{
+    Attach, Board, Config, Entry, Facts, FileId, Kind, LevelConfig, NewRecord, Publisher,
+    Revalidate, VARIABLE,
+};
+use belady_transparent::library;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, CWD, OFlags};
+use tempfile::TempDir;
+
+pub struct Stage {
+    pub base: TempDir,
+    pub board: Arc<Board>,
+    publisher: Publisher,
+    board_file: OwnedFd,
+    pipe: OwnedFd,
+    messages: fs::File,
+    pub library: PathBuf,
+}
+
+/// What was asked of the launcher.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Told {
+    Want(String),
+    Dropped,
+}
+
+impl Stage {
+    /// The dataset `base/data`, which `base/given` leads to.
+    pub fn new(revalidate: Revalidate) -> Self {
+        let base = tempfile::tempdir().unwrap();
+        make_tree(base.path());
+        let files = base.path().canonicalize().unwrap().join("level/set/files");
+        fs::create_dir_all(&files).unwrap();
+        fs::set_permissions(base.path().join("level"), fs::Permissions::from_mode(0o700)).unwrap();
+        let root = base.path().canonicalize().unwrap();
+        let config = Config {
+            given: root.join("given").as_os_str().as_bytes().to_vec(),
+            real: root.join("data").as_os_str().as_bytes().to_vec(),
+            levels: vec![LevelConfig {
+                files: files.as_os_str().as_bytes().to_vec(),
+                dev: fs::metadata(&files).unwrap().dev(),
+            }],
+            revalidate,
+            records_log2: 10,
+        };
+        let (board, board_file) = Board::create(&config).unwrap();
+        let board = Arc::new(board);
+        let (messages, pipe) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        rustix::fs::fcntl_setfl(&messages, OFlags::NONBLOCK).unwrap();
+        let library = library::place(&[&base.path().join("library")]).unwrap();
+        let publisher = Publisher::new(Arc::clone(&board));
+        Self { base, board, publisher, board_file, pipe, messages: messages.into(), library }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.base.path().canonicalize().unwrap().join(name)
+    }
+
+    pub fn source(&self, name: &str) -> PathBuf {
+        self.path("data").join(name)
+    }
+
+    /// Puts a copy with other bytes into the level, and tells of it.
+    pub fn copy(&mut self, name: &str, is_proved: bool) {
+        let source = self.source(name);
+        let copy = self.path("level/set/files").join(name);
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        let bytes = fs::read_to_string(&source).unwrap().replace("source", "copied");
+        fs::write(&copy, bytes).unwrap();
+        let name_of_source = std::ffi::CString::new(source.as_os_str().as_bytes()).unwrap();
+        let facts = Facts::of(CWD, &name_of_source, AtFlags::empty()).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(facts.mode & 0o777 | 0o1000))
+            .unwrap();
+        let of_copy = fs::metadata(&copy).unwrap();
+        let new = NewRecord {
+            path: self.board.key(name.as_bytes()),
+            kind: Kind::Copy { level: 0, copy: FileId { dev: of_copy.dev(), ino: of_copy.ino() } },
+            facts,
+            is_link: fs::symlink_metadata(&source).unwrap().is_symlink(),
+            is_proved,
+        };
+        self.publisher.publish(&new).unwrap();
+    }
+
+    pub fn refuse(&mut self, name: &str) {
+        let path = self.board.key(name.as_bytes());
+        let new = NewRecord {
+            path,
+            kind: Kind::Refused,
+            facts: Facts::default(),
+            is_link: false,
+            is_proved: true,
+        };
+        self.publisher.publish(&new).unwrap();
+    }
+
+    pub fn entry(&self, name: &str) -> Option<Entry<'_>> {
+        self.board.find(self.board.key(name.as_bytes()))
+    }
+
+    pub fn attach(&self) -> String {
+        Attach::new(&self.board, &self.board_file, &self.pipe).to_text()
+    }
+
+    /// What the library has told since the last time.
+    pub fn told(&mut self) -> Vec<Told> {
+        let mut bytes = vec![];
+        let _ = self.messages.read_to_end(&mut bytes);
+        let mut told = vec![];
+        let mut rest = &bytes[..];
+        while let Some((message, length)) = Message::decode(rest) {
+            rest = &rest[length..];
+            told.push(match message {
+                Message::Want(name) => Told::Want(String::from_utf8_lossy(name).into_owned()),
+                Message::Dropped => Told::Dropped,
+            });
+        }
+        assert!(rest.is_empty());
+        told
+    }
+
+    /// What the probe prints without the library.
+    pub fn native(&self, part: &str) -> String {
+        output(&mut self.command(&probe(self.base.path()), part))
+    }
+
+    /// And with it.
+    pub fn preloaded(&self, part: &str) -> String {
+        let mut command = self.command(&probe(self.base.path()), part);
+        output(command.env("LD_PRELOAD", &self.library).env(VARIABLE, self.attach()))
+    }
+
+    pub fn command(&self, probe: &Path, part: &str) -> Command {
+        let mut command = Command::new(probe);
+        command.arg(self.path("given")).arg(self.path("data")).arg(part);
+        command
+    }
+}
+
+pub fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {errors}\n{text}", output.status);
+    assert_eq!(errors, "");
+    text
+}
+
+fn make_tree(base: &Path) {
+    let data = base.join("data");
+    for directory in ["sub", "other"] {
+        fs::create_dir_all(data.join(directory)).unwrap();
+    }
+    for name in ["plain", "nocopy", "secret", "sub/deep", "other/deep"] {
+        fs::write(data.join(name), format!("source of {name}")).unwrap();
+    }
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(base, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(data.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("plain", data.join("link")).unwrap();
+    symlink("sub", data.join("sublink")).unwrap();
+    symlink("loop", data.join("loop")).unwrap();
+    symlink("data", base.join("given")).unwrap();
+    symlink("data/sub/deep", base.join("alias")).unwrap();
+    fs::create_dir(base.join("data-neighbour")).unwrap();
+    fs::write(base.join("data-neighbour/plain"), "source next door").unwrap();
+}
+
+/// The C program, compiled into this directory unless it is there.
+pub fn probe(directory: &Path) -> PathBuf {
+    let program = directory.join("probe");
+    if !program.exists() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hooks");
+        let sources = ["probe.c", "reads.c", "changes.c", "special.c"].map(|name| here.join(name));
+        compile(
+            Command::new("cc")
+                .arg("-O1")
+                .arg("-o")
+                .arg(&program)
+                .args(sources)
+                .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-ldl"]),
+        );
+    }
+    program
+}
+
+pub fn compile(command: &mut Command) {
+    let output = command.output().expect("Rust needs a C compiler to link, so there is one");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
