@@ -65,6 +65,7 @@ pub struct Told {
 impl Told {
     fn new(report: &Report) -> Self {
         assert_eq!(report.failed, 0, "copies failed: {:?}", report.first_failure);
+        assert_eq!(report.dropped, 0, "no source has changed, but copies were given up");
         Self {
             copied: report.copied.files,
             from_levels: report.levels.iter().map(|level| level.used.opens).sum(),
