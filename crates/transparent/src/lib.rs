@@ -25,7 +25,7 @@ mod copy;
 mod error;
 mod job;
 mod level;
-mod library;
+pub mod library;
 mod meta;
 pub mod order;
 mod prepare;

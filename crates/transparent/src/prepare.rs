@@ -109,7 +109,9 @@ fn directory(path: &Path, dataset: &DatasetRoot) -> Result<PathBuf, PrepareError
     // Before anything is made there.
     let inside = |path: &Path| path.starts_with(&dataset.real) || path.starts_with(&dataset.given);
     let on_dataset = "it lies in the dataset itself; give a directory elsewhere, on a local disk";
-    if clean(path).is_ok_and(|path| inside(&path)) {
+    // Also by another name: that of what is there already.
+    let above = path.ancestors().find_map(|above| above.canonicalize().ok());
+    if clean(path).is_ok_and(|path| inside(&path)) || above.is_some_and(|above| inside(&above)) {
         return Err(PrepareError::level(path, on_dataset));
     }
     if path.exists() && !path.is_dir() {

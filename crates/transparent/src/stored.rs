@@ -40,6 +40,11 @@ pub struct StoredProgress {
     pub files: u64,
 }
 
+/// Whether runs have used this directory, even if nothing is left there.
+pub fn is_level(directory: &Path) -> bool {
+    directory.join(USED).is_file()
+}
+
 /// # Errors
 /// If the directory cannot be read.
 pub fn list(directory: &Path) -> io::Result<Vec<StoredInfo>> {

@@ -31,19 +31,12 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let config = args.config()?;
     let port = args.metrics.as_deref().map(MetricsPort::at).transpose()?;
     let job = Arc::new(Job::prepare(&config)?);
-    let json = args.report_json.as_deref().map(create).transpose()?;
-    let server = port
-        .map(|port| {
-            let job = Arc::clone(&job);
-            port.offer(move || metrics::text(&job.report()))
-        })
-        .transpose()?;
-    let start = Instant::now();
-    let ended = program::run(&args.program, job.environment());
-    let seconds = start.elapsed().as_secs_f64();
-    drop(server);
-    let job = job.finish(args.report || args.report_json.is_some());
-    let report = RunReport { exit_status: ended?, seconds, job };
+    let ran = run_program(args, port.as_ref(), &job);
+    let measured = args.report || args.report_json.is_some();
+    // Also where the program was not started: what was prepared is put away.
+    let job = job.finish(measured);
+    let Ran { exit_status, seconds, json } = ran?;
+    let report = RunReport { exit_status, seconds, job };
     if args.report {
         // Who closed the errors does not want to know.
         let _ = std::io::stderr().write_all(report.text().as_bytes());
@@ -54,7 +47,23 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         // The program's status is worth more than ours.
         let _ = writeln!(std::io::stderr(), "belady: the report was not written: {error}");
     }
-    Ok(report.exit_status)
+    Ok(exit_status)
+}
+
+struct Ran {
+    exit_status: u8,
+    seconds: f64,
+    /// Where the report goes.
+    json: Option<File>,
+}
+
+fn run_program(args: &RunArgs, port: Option<&MetricsPort>, job: &Arc<Job>) -> anyhow::Result<Ran> {
+    let json = args.report_json.as_deref().map(create).transpose()?;
+    let metrics = |job: Arc<Job>| move || metrics::text(&job.report());
+    let _server = port.map(|port| port.offer(metrics(Arc::clone(job)))).transpose()?;
+    let start = Instant::now();
+    let exit_status = program::run(&args.program, job.environment())?;
+    Ok(Ran { exit_status, seconds: start.elapsed().as_secs_f64(), json })
 }
 
 /// Before the program starts: it would be a pity to find out afterwards.

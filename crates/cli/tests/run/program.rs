@@ -1,0 +1,168 @@
+//! The program under `belady run` and the program alone are the same to whoever started it.
+
+use std::process::Command;
+
+use crate::common::content;
+use crate::{READ_AND_WAIT, RUN, Running, belady, folder, is_empty, let_end, sh};
+
+#[test]
+fn its_exit_status_is_that_of_the_command() {
+    let folder = folder();
+    for (script, status) in [
+        ("exit 0", 0),
+        ("exit 1", 1),
+        ("exit 255", 255),
+        ("kill -KILL $$", 128 + 9),
+        ("kill -TERM $$", 128 + 15),
+        ("kill -SEGV $$", 128 + 11),
+    ] {
+        folder.belady(&sh(&[], script)).assert().code(status);
+    }
+}
+
+#[test]
+fn its_input_and_output_are_untouched() {
+    let folder = folder();
+    let bytes = content(5, 300_000);
+    let cat = [&RUN, &["--report", "--", "cat"][..]].concat();
+    let output = folder.belady(&cat).write_stdin(bytes.clone()).assert().success();
+    assert!(output.get_output().stdout == bytes, "cat gave other bytes");
+    let script = "cat photos/*/*; echo to errors >&2";
+    let output = folder.belady(&sh(&[], script)).assert().success();
+    let all = (0..3).flat_map(|at| content(at, 1000 + at)).collect::<Vec<u8>>();
+    assert!(output.get_output().stdout == all, "cat gave other bytes");
+    assert_eq!(output.get_output().stderr, b"to errors\n");
+}
+
+#[test]
+fn it_inherits_what_it_would_without_us() {
+    let folder = folder();
+    let script = "ls /proc/self/fd; pwd; echo \"$0 $*\"; umask; ulimit -n; echo $HOME; \
+                  grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status";
+    let plain = Command::new("sh")
+        .args(["-c", script, "zero", "a b", ""])
+        .current_dir(folder.path(""))
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("sh runs");
+    let ours = [&RUN, &["--", "sh", "-c", script, "zero", "a b", ""][..]].concat();
+    let ours = belady(&folder, &ours).output().expect("the command runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&ours.stdout), text(&plain.stdout));
+    assert_eq!(text(&ours.stderr), text(&plain.stderr));
+}
+
+/// Signals that the test, and so its children, were told to ignore by who started it: a shell cannot
+/// trap them.
+fn is_ignored(number: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("our own status");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
+    u64::from_str_radix(mask.trim(), 16).expect("hexadecimal digits") & (1 << (number - 1)) != 0
+}
+
+#[test]
+fn signals_that_the_command_gets_are_passed_on() {
+    let folder = folder();
+    for (name, number) in [
+        ("HUP", 1),
+        ("INT", 2),
+        ("QUIT", 3),
+        ("USR1", 10),
+        ("USR2", 12),
+        ("ALRM", 14),
+        ("TERM", 15),
+    ] {
+        if is_ignored(number) {
+            continue;
+        }
+        let script = format!(
+            "trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.02; done"
+        );
+        let mut running = Running::start(&mut belady(&folder, &sh(&[], &script)));
+        assert_eq!(running.line(), "ready");
+        running.signal(name);
+        assert_eq!(running.end(), (format!("got {name}\n"), Some(5)));
+    }
+}
+
+#[test]
+fn a_program_without_a_trap_ends_by_the_signal_and_the_command_tells() {
+    let folder = folder();
+    let mut running = Running::start(&mut belady(&folder, &sh(&[], "echo ready; exec sleep 1000")));
+    assert_eq!(running.line(), "ready");
+    running.signal("TERM");
+    assert_eq!(running.end(), (String::new(), Some(128 + 15)));
+}
+
+#[test]
+fn a_program_that_outlives_a_signal_is_waited_for() {
+    let folder = folder();
+    let script =
+        "trap 'echo not yet' TERM; echo ready; until [ -e end ]; do sleep 0.02; done; exit 6";
+    let mut running = Running::start(&mut belady(&folder, &sh(&[], script)));
+    assert_eq!(running.line(), "ready");
+    running.signal("TERM");
+    assert_eq!(running.line(), "not yet");
+    let_end(&folder);
+    assert_eq!(running.end(), (String::new(), Some(6)));
+}
+
+#[test]
+fn a_signal_of_the_program_to_all_around_it_does_not_come_back() {
+    let folder = folder();
+    // In a session of its own, so that the test is not around it.
+    let script = "trap 'n=x$n' TERM; kill -TERM 0; sleep 0.1; sleep 0.1; echo $n";
+    let mut command = Command::new("setsid");
+    command.args(["--wait", env!("CARGO_BIN_EXE_belady")]).args(sh(&[], script));
+    command.current_dir(folder.path(""));
+    assert_eq!(Running::start(&mut command).end(), ("x\n".to_owned(), Some(0)));
+}
+
+#[test]
+fn nohup_holds_for_the_program_too() {
+    let folder = folder();
+    let inner = "kill -HUP $$; kill -HUP $PPID; echo alive";
+    let args = sh(&[], inner);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_belady")]);
+    command.args(args).current_dir(folder.path(""));
+    assert_eq!(Running::start(&mut command).end(), ("alive\n".to_owned(), Some(0)));
+}
+
+#[test]
+fn files_that_it_writes_in_the_dataset_are_real() {
+    let folder = folder();
+    let script = format!(
+        "{READ_AND_WAIT}; echo new > photos/cat/0000.bin; echo more >> photos/dog/0001.bin; \
+         cat photos/cat/0000.bin; tail -n 1 photos/dog/0001.bin | tail -c 5"
+    );
+    let text = folder.text(&sh(&[], &script));
+    assert_eq!(text, "new\nmore\n");
+    assert_eq!(std::fs::read(folder.path("photos/cat/0000.bin")).expect("a file"), b"new\n");
+    // And the next run does not see what was there before.
+    assert_eq!(folder.text(&sh(&[], "cat photos/cat/0000.bin")), "new\n");
+}
+
+#[test]
+fn nothing_is_said_unless_it_was_asked_for() {
+    let folder = folder();
+    for options in [&[][..], &["--learn"], &["--revalidate", "never"], &["--threads", "1"]] {
+        let args = sh(options, "cat photos/*/* > read 2> errors");
+        let output = folder.belady(&args).assert().success().get_output().clone();
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+        assert!(is_empty(&folder.path("errors")));
+    }
+}
+
+#[test]
+fn what_is_in_memory_goes_with_the_run() {
+    let folder = folder();
+    // A copy tells where it lies by the name of its descriptor.
+    let script = "cat photos/*/* > /dev/null
+        until readlink /proc/self/fd/3 3< photos/cat/0000.bin | grep /dev/shm; do sleep 0.02; done";
+    let ram = ["run", "--data", "photos", "--cache", "ram:1MB", "--", "sh", "-c", script];
+    let copy = std::path::PathBuf::from(folder.text(&ram).trim_end());
+    let root = copy.ancestors().find(|path| path.parent().is_some_and(|up| up.ends_with("shm")));
+    let root = root.expect("a folder in memory");
+    assert!(copy.starts_with("/dev/shm") && !root.exists(), "{}", root.display());
+}
