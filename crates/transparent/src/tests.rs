@@ -377,6 +377,18 @@ proptest! {
 }
 
 #[test]
+fn who_finds_a_name_claimed_neither_hangs_nor_frees_it() {
+    let place = Place::new(&[("a", 1)]);
+    let shelf = place.shelf(&[10]);
+    let mine = shelf.claim(b"a").unwrap();
+    assert!(shelf.claim(b"a").is_none());
+    assert!(shelf.claim(b"a").is_none());
+    assert!(shelf.claim(b"b").is_some());
+    drop(mine);
+    assert!(shelf.claim(b"a").is_some());
+}
+
+#[test]
 fn what_only_passes_through_takes_the_window_and_leaves_it() {
     let place = Place::new(&[("a", 60), ("b", 30), ("c", 20)]);
     let shelf = place.shelf(&[100]);
