@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, T
 use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::level::{Level, Stay, private_directory};
+use crate::level::{Level, Stay, gate, private_directory};
 use crate::meta::{Meta, this_boot};
 use crate::shelf::{Claim, Shelf, is_name, path_of, remove};
 
@@ -269,11 +269,25 @@ impl Shelf {
     fn place(&self, level: &Level, partial: &Path, name: &[u8]) -> io::Result<bool> {
         let path = path_of(&level.files, name);
         make_parent(&path)?;
+        let _turn = self.turn()?;
+        if self.levels.iter().any(|other| path_of(&other.files, name).exists()) {
+            return Ok(false);
+        }
         match self.unless_over(|| rename_new(partial, &path)) {
             Some(Ok(())) => Ok(true),
             Some(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Some(Err(error)) => Err(error),
             None => Ok(false),
+        }
+    }
+
+    /// Where launchers share several levels, one after the other places its copies: two of them may
+    /// have made one of the same file, in different levels.
+    fn turn(&self) -> io::Result<Option<File>> {
+        let mut shared = self.levels.iter().filter(|level| !level.is_private);
+        match (shared.next(), shared.next()) {
+            (Some(first), Some(_)) => gate(&first.root).map(Some),
+            _ => Ok(None),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use belady_board::{Board, FileId, Kind, NewRecord, PathKey, Publisher};
+use belady_board::{Board, Facts, FileId, Kind, NewRecord, PathKey, Publisher};
 use belady_data::sync::{Condvar, Mutex, lock};
 
 use crate::level::Level;
@@ -142,6 +142,9 @@ impl Shelf {
     /// Tells the program of a copy, or that there will be none. Whether there was room on the board.
     pub fn publish(&self, name: &[u8], new: &NewRecord) -> bool {
         let mut catalogue = lock(&self.catalogue);
+        if let Kind::Copy { copy, .. } = new.kind {
+            self.forget_namesake(copy, &new.facts);
+        }
         let Ok(number) = catalogue.publisher.publish(new).map(|entry| entry.number) else {
             return false;
         };
@@ -153,6 +156,15 @@ impl Shelf {
         true
     }
 
+    /// A number of a copy that another launcher has removed may be that of a new copy now.
+    fn forget_namesake(&self, copy: FileId, facts: &Facts) {
+        if let Some(other) = self.board.find_copy(copy)
+            && (other.facts().dev, other.facts().ino) != (facts.dev, facts.ino)
+        {
+            other.retire();
+        }
+    }
+
     /// Removes copies that the program gave up, as far as nobody else is at them.
     pub fn sweep(&self) {
         for (number, name) in self.given_up() {
@@ -162,7 +174,9 @@ impl Shelf {
                 continue;
             };
             let entry = self.board.entry(number);
-            if let Kind::Copy { level, copy } = entry.kind() {
+            if let Kind::Copy { level, copy } = entry.kind()
+                && !self.is_new(&name, entry.kind())
+            {
                 let level = &self.levels[level];
                 let removed = self.unless_over(|| {
                     // The bytes are given back with the copy, so that nobody does so again.
@@ -179,6 +193,11 @@ impl Shelf {
                 *name = None;
             }
         }
+    }
+
+    /// Whether a newer copy of this name is in use, which may have the number of the old one.
+    fn is_new(&self, name: &[u8], old: Kind) -> bool {
+        self.board.find(self.board.key(name)).is_some_and(|entry| entry.kind() == old)
     }
 
     fn given_up(&self) -> Vec<(u32, Box<[u8]>)> {

@@ -34,10 +34,9 @@ mod world;
 pub use follower::Ahead;
 pub use lease::{Use, use_of};
 pub use list::{Order, OrderError};
-pub use planner::Tally;
 pub use prefetcher::{Notes, Plan, Prefetcher, PrefetcherConfig, Summary};
 pub use window::window_room;
-pub use world::{Hands, Outcome, Sight, Standing, Wish};
+pub use world::{Hands, Outcome, Sight, Standing, Tally, Wish};
 
 /// How many places from its own a file may be opened. 4096 is what 16 processes with two batches of
 /// 128 each are apart at most.

@@ -11,7 +11,7 @@ use super::follower::{Ahead, Follower};
 use super::learner::{Beginning, Learner};
 use super::names::Name;
 use super::window::{Claim, Window};
-use super::world::{Outcome, Standing, Wish};
+use super::world::{Outcome, Standing, Tally, Wish};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -39,17 +39,6 @@ enum File {
         bytes: u64,
     },
     Absent,
-}
-
-/// What the prefetcher did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Files fetched ahead of the reader to stay.
-    pub kept: u64,
-    /// Files that passed through the window.
-    pub passed: u64,
-    /// Files of the order that are not there.
-    pub absent: u64,
 }
 
 #[derive(Debug)]

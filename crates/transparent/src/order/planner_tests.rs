@@ -19,8 +19,6 @@ struct World {
     here: HashSet<Name>,
     coming: Vec<(Name, Wish)>,
     leaving: Vec<Name>,
-    /// Opened since they came into the window.
-    opened: HashSet<Name>,
     hits: usize,
     reads: usize,
 }
@@ -104,7 +102,6 @@ impl World {
             Wish::Pass { bytes: room } => {
                 assert_eq!(room, bytes);
                 self.here.insert(name);
-                self.opened.remove(&name);
                 Outcome::Kept { bytes }
             }
         };
@@ -114,7 +111,6 @@ impl World {
     fn open(&mut self, planner: &mut Planner, name: Name) {
         self.reads += 1;
         self.hits += usize::from(self.standing(name) == Standing::HasCopy);
-        self.opened.insert(name);
         planner.opened(name);
     }
 }

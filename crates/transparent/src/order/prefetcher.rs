@@ -16,9 +16,9 @@ use super::follower::Ahead;
 use super::lease::{Use, use_of};
 use super::list::Order;
 use super::names::{Name, Names};
-use super::planner::{Action, Planner, Tally};
+use super::planner::{Action, Planner};
 use super::watch::Watch;
-use super::world::{Hands, Outcome, Sight};
+use super::world::{Hands, Outcome, Sight, Tally};
 
 /// The counters are looked at this often while files are opened; a fast reader opens a few dozen.
 const BUSY: Duration = Duration::from_millis(5);

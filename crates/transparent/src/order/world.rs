@@ -36,6 +36,17 @@ pub enum Standing {
     },
 }
 
+/// What the prefetcher did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Files fetched ahead of the reader to stay.
+    pub kept: u64,
+    /// Files that passed through the window.
+    pub passed: u64,
+    /// Files of the order that are not there.
+    pub absent: u64,
+}
+
 /// The board, as the launcher knows it.
 pub trait Sight: Send + Sync + 'static {
     /// Opens of all levels and of the source.
