@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use belady_board::{Board, Facts, FileId, Kind, NewRecord, PathKey, Publisher};
-use belady_data::sync::{Mutex, lock};
+use belady_data::sync::{Condvar, Mutex, lock};
 
 use crate::level::Level;
 
@@ -30,6 +30,8 @@ pub struct Shelf {
     stopping: AtomicBool,
     catalogue: Mutex<Catalogue>,
     claimed: Mutex<HashSet<PathKey>>,
+    /// A claim was let go of, or the run is over.
+    released: Condvar,
     /// Copies in the first level that only pass through, and their bytes.
     passing: Mutex<HashMap<Box<[u8]>, u64>>,
 }
@@ -71,6 +73,7 @@ pub struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         lock(&self.shelf.claimed).remove(&self.key);
+        self.shelf.released.notify_all();
     }
 }
 
@@ -88,6 +91,7 @@ impl Shelf {
             stopping: AtomicBool::new(false),
             catalogue: Mutex::new(catalogue),
             claimed: Mutex::new(HashSet::new()),
+            released: Condvar::new(),
             passing: Mutex::new(HashMap::new()),
         }
     }
@@ -97,6 +101,20 @@ impl Shelf {
         let key = self.board.key(name);
         // Made only if it is ours: one that is dropped gives the name back.
         lock(&self.claimed).insert(key).then(|| Claim { shelf: self, key })
+    }
+
+    /// Waits for whoever is at it; None if the run is over. Who holds this name must not wait for another.
+    pub fn claim_when_free(&self, name: &[u8]) -> Option<Claim<'_>> {
+        let key = self.board.key(name);
+        let mut claimed = lock(&self.claimed);
+        while !claimed.insert(key) {
+            if self.is_stopping() {
+                return None;
+            }
+            let waited = self.released.wait(claimed);
+            claimed = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        Some(Claim { shelf: self, key })
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -113,6 +131,8 @@ impl Shelf {
     pub fn end(&self) {
         self.stopping.store(true, SeqCst);
         *lock(&self.over) = true;
+        drop(lock(&self.claimed));
+        self.released.notify_all();
     }
 
     pub fn has(&self, name: &[u8]) -> bool {

@@ -251,16 +251,37 @@ fn links_within_the_dataset_share_a_copy() {
 }
 
 #[test]
-fn a_name_that_another_has_claimed_is_neither_waited_for_nor_taken_away() {
-    let place = Place::new(&[("a", 10)]);
+fn links_are_known_as_links_in_the_next_run() {
+    let place = Place::new(&[("blob", 10)]);
+    let elsewhere = place.folder.path().join("elsewhere");
+    std::fs::write(&elsewhere, "bytes from elsewhere").unwrap();
+    std::os::unix::fs::symlink("blob", place.data().join("near")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, place.data().join("far")).unwrap();
     let shelf = place.shelf(&[100]);
-    let claim = shelf.claim(b"a");
-    assert!(claim.is_some());
-    for _ in 0..2 {
-        assert!(shelf.claim(b"a").is_none());
+    for name in ["near", "far"] {
+        assert_eq!(fetch(&shelf, name), Outcome::Copied);
     }
-    drop(claim);
-    assert!(shelf.claim(b"a").is_some());
+    drop(shelf);
+    let shelf = place.shelf(&[100]);
+    shelf.load(&mut |unchecked| panic!("{unchecked:?} is of this boot")).unwrap();
+    let found =
+        ["blob", "near", "far"].map(|name| shelf.board.find(shelf.board.key(name.as_bytes())));
+    let [blob, near, far] = found.map(Option::unwrap);
+    assert_eq!(blob.kind(), near.kind());
+    assert!(near.is_link() && far.is_link());
+}
+
+#[test]
+fn a_link_waits_for_the_copy_that_it_leads_to() {
+    let place = Place::new(&[("blob", 10)]);
+    std::os::unix::fs::symlink("blob", place.data().join("link")).unwrap();
+    let shelf = place.shelf(&[100]);
+    let claim = shelf.claim(b"blob");
+    std::thread::scope(|scope| {
+        let linked = scope.spawn(|| fetch(&shelf, "link"));
+        drop(claim);
+        assert_eq!(linked.join().unwrap(), Outcome::Copied);
+    });
 }
 
 #[test]
