@@ -174,19 +174,19 @@ impl Shelf {
                 continue;
             };
             let entry = self.board.entry(number);
-            if let Kind::Copy { level, copy } = entry.kind()
-                && !self.is_new(&name, entry.kind())
-            {
+            if let Kind::Copy { level, copy } = entry.kind() {
                 let level = &self.levels[level];
+                level.held.take(entry.facts().size);
                 let removed = self.unless_over(|| {
+                    if self.is_new(&name, entry.kind()) {
+                        return Ok(false);
+                    }
                     // The bytes are given back with the copy, so that nobody does so again.
                     self.passed(&name);
                     remove(level, &name, Some(copy))
                 });
-                match removed {
-                    Some(Ok(_)) => level.held.take(entry.facts().size),
-                    Some(Err(error)) => tracing::warn!("a copy cannot be removed: {error}"),
-                    None => {}
+                if let Some(Err(error)) = removed {
+                    tracing::warn!("a copy cannot be removed: {error}");
                 }
             }
             if let Some(name) = lock(&self.catalogue).names.get_mut(number as usize) {
