@@ -131,7 +131,8 @@ def test_links_are_still_links_in_the_next_run(own: Path, level: Path, tmp_path:
     (own / "far.bin").symlink_to(tmp_path / "elsewhere.bin")
     fill(own, level)
     links = [own / "far.bin", own / "deep" / "link.bin"]
-    line = 'cat "$@" | md5sum; for path; do test -L "$path" && readlink "$path"; stat -c "%F %s" "$path"; done'
+    each = 'test -L "$path" && readlink "$path"; stat -c "%F %s" "$path"'
+    line = f'cat "$@" | md5sum; for path; do {each}; done'
     program = ["sh", "-c", line, "sh", *links]
     plain = subprocess.run(list(map(str, program)), capture_output=True, check=True)
     with SourceWatch(own) as watch:
