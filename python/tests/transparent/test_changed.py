@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable
@@ -146,5 +147,11 @@ def conversation(data: Path, path: Path, level: Path, revalidate: str) -> list[s
 
 
 def wait_for_bytes(level: Path, name: str, wanted: bytes) -> None:
-    """Returns when the copy of a file has these bytes."""
-    until(lambda: name in copies(level) and copies(level)[name].read_bytes() == wanted)
+    """Returns when the copy of a file has these bytes; meanwhile the old one goes."""
+
+    def is_there() -> bool:
+        with contextlib.suppress(KeyError, FileNotFoundError):
+            return copies(level)[name].read_bytes() == wanted
+        return False
+
+    until(is_there)
