@@ -245,7 +245,11 @@ impl<W: Sight + Hands> Thread<W> {
         }
     }
 
-    fn summary(self) -> Summary {
+    fn summary(mut self) -> Summary {
+        if self.planner.learnt().is_some() {
+            // Copies that were opened since the last look are learnt too.
+            self.look();
+        }
         let order = |names: &[Name]| Order {
             names: names.iter().map(|&name| self.names.text(name).into()).collect(),
         };
