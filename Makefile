@@ -125,6 +125,7 @@ bench: build ## Speed and memory beside their targets; TORCH=python-with-torch a
 	$(MAKE) bench-environment
 	$(PYTHON) bench/python.py
 	$(PYTHON) bench/images.py
+	$(PYTHON) bench/transparent.py
 
 bench-cluster: prerequisites environment ## Four nodes in network namespaces as one cache; needs root
 	$(CARGO) build --release --package slowfs --package peers

@@ -106,6 +106,7 @@ fn consume(window: &Window, samples: usize, options: &Options) -> Vec<Epoch> {
             number: epoch,
             work: watch.work(samples as u64, total),
             stall_seconds,
+            counters: None,
         });
     }
     epochs

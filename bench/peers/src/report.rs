@@ -32,6 +32,9 @@ pub struct Epoch {
     /// Seconds for which the consumer waited for data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall_seconds: Option<f64>,
+    /// What a file with counters said when it began and when it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<[serde_json::Value; 2]>,
 }
 
 impl Report {

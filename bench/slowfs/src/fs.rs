@@ -1,12 +1,12 @@
 //! The file system: a read-only view of a folder whose reads go through the link.
 //!
 //! Metadata is answered at once, or after `metadata_latency`, and the kernel may keep it
-//! for [`KEEP`]: what it asks again it would ask any file system again. A read is admitted
-//! to the link the moment it comes; the bytes come from the backing file meanwhile, and
-//! the pacer lets them go.
+//! for as long as it is told: what it asks again it would ask any file system again. A read
+//! is admitted to the link the moment it comes; the bytes come from the backing file
+//! meanwhile, and the pacer lets them go.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,9 +25,6 @@ use crate::inodes::{Inodes, ROOT, STATS};
 use crate::pacer::Pacer;
 use crate::stats::{Stats, count};
 
-/// Longer than any benchmark, so that the kernel asks for an attribute once.
-const KEEP: Duration = Duration::from_hours(24);
-
 /// Not listed, so that it is no sample; not counted.
 pub const STATS_NAME: &str = ".slowfs-stats";
 
@@ -44,8 +41,17 @@ pub struct SlowFs {
     pacer: Pacer,
     stats: Arc<Stats>,
     buffers: Arc<Mutex<Vec<Vec<u8>>>>,
-    metadata_latency: Duration,
+    metadata: Metadata,
     page_cache: bool,
+}
+
+/// How names and attributes are answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Metadata {
+    /// How long an answer takes.
+    pub latency: Duration,
+    /// For how long the kernel may answer by itself then.
+    pub keep: Duration,
 }
 
 impl SlowFs {
@@ -53,7 +59,7 @@ impl SlowFs {
         source: PathBuf,
         pacer: Pacer,
         stats: Arc<Stats>,
-        metadata_latency: Duration,
+        metadata: Metadata,
         page_cache: bool,
     ) -> Self {
         Self {
@@ -62,14 +68,14 @@ impl SlowFs {
             pacer,
             stats,
             buffers: Arc::default(),
-            metadata_latency,
+            metadata,
             page_cache,
         }
     }
 
     fn wait_for_metadata(&self) {
-        if !self.metadata_latency.is_zero() {
-            thread::sleep(self.metadata_latency);
+        if !self.metadata.latency.is_zero() {
+            thread::sleep(self.metadata.latency);
         }
     }
 
@@ -148,7 +154,7 @@ fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize, Errn
     Ok(read)
 }
 
-fn attributes(inode: u64, metadata: &Metadata) -> Result<FileAttr, Errno> {
+fn attributes(inode: u64, metadata: &fs::Metadata) -> Result<FileAttr, Errno> {
     let time = |time: std::io::Result<SystemTime>| time.unwrap_or(SystemTime::UNIX_EPOCH);
     Ok(FileAttr {
         ino: INodeNo(inode),
@@ -198,24 +204,24 @@ impl Filesystem for SlowFs {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if parent.0 == ROOT && name == STATS_NAME {
-            return reply.entry(&KEEP, &stats_attributes(), Generation(0));
+            return reply.entry(&self.metadata.keep, &stats_attributes(), Generation(0));
         }
         count(&self.stats.lookup);
         self.wait_for_metadata();
         match self.look_up(parent.0, name) {
-            Ok(attributes) => reply.entry(&KEEP, &attributes, Generation(0)),
+            Ok(attributes) => reply.entry(&self.metadata.keep, &attributes, Generation(0)),
             Err(error) => reply.error(error),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         if inode.0 == STATS {
-            return reply.attr(&KEEP, &stats_attributes());
+            return reply.attr(&self.metadata.keep, &stats_attributes());
         }
         count(&self.stats.getattr);
         self.wait_for_metadata();
         match self.attributes(inode.0) {
-            Ok(attributes) => reply.attr(&KEEP, &attributes),
+            Ok(attributes) => reply.attr(&self.metadata.keep, &attributes),
             Err(error) => reply.error(error),
         }
     }

@@ -31,7 +31,7 @@ use belady_control::model::{Curve, Rate, Seconds};
 use clap::Parser;
 use fuser::{Config, MountOption, Session, SessionACL};
 
-use crate::fs::SlowFs;
+use crate::fs::{Metadata, SlowFs};
 use crate::link::LinkConfig;
 use crate::pacer::Pacer;
 use crate::stats::Stats;
@@ -53,6 +53,11 @@ struct Options {
     /// How long every other request takes
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time)]
     metadata_latency: Seconds,
+    /// For how long the kernel may answer for names and attributes by itself; longer than any
+    /// benchmark unless given, so that it asks for each once. `0s`: it asks each time, and each
+    /// is counted
+    #[arg(long, value_name = "TIME", default_value = "86400s", value_parser = parse_time)]
+    metadata_cache: Seconds,
     /// For how long the link keeps the place of a reader that will ask again
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
     turnaround: Seconds,
@@ -111,8 +116,11 @@ fn main() -> anyhow::Result<()> {
         turnaround: options.turnaround.0,
     };
     let pacer = Pacer::start(link).context("cannot start a thread")?;
-    let metadata_latency = Duration::from_secs_f64(options.metadata_latency.0);
-    let fs = SlowFs::new(source, pacer, Arc::clone(&stats), metadata_latency, options.page_cache);
+    let metadata = Metadata {
+        latency: Duration::from_secs_f64(options.metadata_latency.0),
+        keep: Duration::from_secs_f64(options.metadata_cache.0),
+    };
+    let fs = SlowFs::new(source, pacer, Arc::clone(&stats), metadata, options.page_cache);
     let mut session = Session::new(fs, &options.mountpoint, &mount_config(options.threads))
         .with_context(|| {
             format!(

@@ -134,6 +134,30 @@ fn direct_reads_come_through_again_and_cached_ones_do_not() {
 }
 
 #[test]
+fn names_and_attributes_are_asked_for_each_time_where_the_kernel_may_not_keep_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    dataset(&source);
+    let at = folder.path().join("mount");
+    let options = ["--throughput", FAST, "--metadata-cache", "0s"];
+    let Some(mounted) = Mounted::new(&source, &at, &options) else { return };
+    let asked = || {
+        let stats = mounted.stats();
+        let of = |name: &str| stats[name].as_u64().unwrap();
+        (of("lookup") + of("getattr"), of("open"), of("read"))
+    };
+    let before = asked();
+    for _ in 0..10 {
+        fs::metadata(at.join("class/110k")).unwrap();
+    }
+    let after = asked();
+    assert!(after.0 >= before.0 + 10, "{before:?} {after:?}");
+    assert_eq!((after.1, after.2), (before.1, before.2), "a stat is neither open nor read");
+    fs::read(at.join("class/110k")).unwrap();
+    assert_eq!(asked().1, after.1 + 1);
+}
+
+#[test]
 fn sigterm_unmounts_and_writes_the_counters() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source");

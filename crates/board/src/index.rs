@@ -7,7 +7,7 @@
 
 use crate::path::PathKey;
 use crate::record::FileId;
-use crate::sync::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use crate::sync::{AtomicU64, Ordering::SeqCst};
 
 /// Slots of the first table, as a power of two.
 pub const FIRST_LOG2: u32 = 16;
@@ -86,7 +86,7 @@ fn look_up_in<T>(
     let mut at = hash as usize & mask;
     // Not forever, even if somebody has filled the table with nonsense.
     for _ in 0..slots.len() {
-        let slot = slots[at].load(Acquire);
+        let slot = slots[at].load(SeqCst);
         if slot == 0 {
             return None;
         }
@@ -104,10 +104,11 @@ fn look_up_in<T>(
 pub fn insert(slots: &[AtomicU64], hash: u64, number: u32) {
     let mask = slots.len() - 1;
     let mut at = hash as usize & mask;
-    while slots[at].load(Acquire) != 0 {
+    while slots[at].load(SeqCst) != 0 {
         at = (at + 1) & mask;
     }
-    slots[at].store(hash >> 32 << 32 | u64::from(number + 1), Release);
+    // Seen by a writer before the launcher looks for writers: a weaker order would let it look first.
+    slots[at].store(hash >> 32 << 32 | u64::from(number + 1), SeqCst);
 }
 
 /// Schedules of a writer, a publisher and a table that grows under their hands.
@@ -115,7 +116,7 @@ pub fn insert(slots: &[AtomicU64], hash: u64, number: u32) {
 mod shuttle_tests {
     use std::sync::Arc;
 
-    use shuttle::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use shuttle::sync::atomic::AtomicU32;
 
     use super::*;
     use crate::written;

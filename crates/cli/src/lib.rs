@@ -24,7 +24,6 @@ use belady_data::source::OpenError;
 use belady_data::tier::disk::ManageError;
 use belady_engine::EngineError;
 use belady_sim::scenario::ScenarioError;
-use belady_transparent::PrepareError;
 use belady_transparent::program::ProgramError;
 use clap::{Parser, Subcommand};
 use usage::UsageError;
@@ -121,7 +120,6 @@ fn asked_wrongly(error: &anyhow::Error) -> bool {
         || error
             .downcast_ref::<ManageError>()
             .is_some_and(|error| !matches!(error, ManageError::Io { .. } | ManageError::InUse(_)))
-        || error.downcast_ref::<PrepareError>().is_some_and(PrepareError::is_usage)
 }
 
 /// `belady ... | head` is no failure.

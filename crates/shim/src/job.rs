@@ -56,6 +56,8 @@ fn has_same_root(launcher: u32) -> bool {
 }
 
 impl Job {
+    // Not inlined: it needs room for a message on the stack, and most calls send none.
+    #[inline(never)]
     pub fn post(&self, message: Message<'_>) {
         if !self.attach.post(message) {
             self.board.head().lost.fetch_add(1, Relaxed);

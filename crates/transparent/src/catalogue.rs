@@ -70,25 +70,23 @@ impl Shelf {
             // Not whole, or in a level before this one as well.
             return remove(level, name, Some(id)).map(drop);
         };
-        if found.links > 1 {
-            // One of its names is that of a link, which only the source knows: it is taken when it is
-            // asked for.
-            return Ok(());
-        }
         if meta.boot == this_boot() {
-            self.publish_loaded(at, name, id, &meta);
+            self.publish_loaded(at, name, &found, &meta);
         } else {
             later(Unchecked { level: at, name: name.into() });
         }
         Ok(())
     }
 
-    fn publish_loaded(&self, level: usize, name: &[u8], copy: FileId, meta: &Meta) {
+    fn publish_loaded(&self, level: usize, name: &[u8], found: &Facts, meta: &Meta) {
+        let copy = FileId { dev: found.dev, ino: found.ino };
+        // A copy with several names has those of links among them; which ones, only the source knows.
+        let is_link = meta.is_link || found.links > 1;
         let is_proved = self.board.head().revalidate() == Revalidate::Never;
         let kind = Kind::Copy { level, copy };
         let path = self.board.key(name);
         let facts = meta.facts(self.source_dev);
-        self.publish(name, &NewRecord { path, kind, facts, is_link: false, is_proved });
+        self.publish(name, &NewRecord { path, kind, facts, is_link, is_proved });
     }
 
     /// Reads a copy of an earlier boot. If its bytes are those that were copied it is used from now on.
@@ -111,7 +109,7 @@ impl Shelf {
             let mut meta = meta;
             meta.boot = this_boot();
             renew(&copy, &meta, found.mode)?;
-            self.publish_loaded(*at, name, id, &meta);
+            self.publish_loaded(*at, name, &found, &meta);
         } else if !self.is_stopping() {
             remove(level, name, Some(id))?;
         }

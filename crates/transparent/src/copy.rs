@@ -13,9 +13,9 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, T
 use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::level::{Level, Stay, private_directory};
+use crate::level::{Level, Stay, gate, private_directory};
 use crate::meta::{Meta, this_boot};
-use crate::shelf::{Shelf, is_name, path_of, remove};
+use crate::shelf::{Claim, Shelf, is_name, path_of, remove};
 
 /// Marks copies, so that `fstat` in the program knows them at a glance.
 pub const STICKY: u32 = 0o1000;
@@ -50,7 +50,17 @@ impl Shelf {
         if !is_name(name) {
             return Outcome::Failed;
         }
-        let Some(_claim) = self.claim(name) else { return Outcome::NotNow };
+        let Some(claim) = self.claim(name) else { return Outcome::NotNow };
+        self.fetch_claimed(&claim, name, stay, buffer)
+    }
+
+    fn fetch_claimed(
+        &self,
+        _: &Claim<'_>,
+        name: &[u8],
+        stay: Stay,
+        buffer: &mut Vec<u8>,
+    ) -> Outcome {
         match (self.board.find(self.board.key(name)).map(|entry| entry.kind()), stay) {
             (Some(Kind::Copy { .. }), _) => return Outcome::Present,
             (Some(Kind::Refused), Stay::Kept) => return Outcome::Refused,
@@ -171,9 +181,13 @@ impl Shelf {
         let target = std::fs::read_link(format!("/proc/self/fd/{}", raw(&source.file)))?;
         let Ok(target) = target.strip_prefix(&self.source) else { return Ok(None) };
         let target = target.as_os_str().as_bytes();
-        if target == name
-            || !matches!(self.fetch(target, Stay::Kept, buffer), Outcome::Copied | Outcome::Present)
-        {
+        if target == name || !is_name(target) {
+            return Ok(Some(Outcome::NotNow));
+        }
+        // It may be on its way. It is no link itself, so whoever copies it waits for nobody.
+        let Some(claim) = self.claim_when_free(target) else { return Ok(Some(Outcome::NotNow)) };
+        let fetched = self.fetch_claimed(&claim, target, Stay::Kept, buffer);
+        if !matches!(fetched, Outcome::Copied | Outcome::Present) {
             return Ok(Some(Outcome::NotNow));
         }
         let Some(Kind::Copy { level: at, copy }) =
@@ -242,7 +256,7 @@ impl Shelf {
         if !after.is_still(&source.facts) || self.board.was_written(source.id()) {
             return Ok(None);
         }
-        let meta = Meta::new(&source.facts, self.source_dev, hash.digest());
+        let meta = Meta::new(&source.facts, self.source_dev, source.is_link, hash.digest());
         if level.keeps {
             meta.write(&copy)?;
         }
@@ -255,11 +269,25 @@ impl Shelf {
     fn place(&self, level: &Level, partial: &Path, name: &[u8]) -> io::Result<bool> {
         let path = path_of(&level.files, name);
         make_parent(&path)?;
+        let _turn = self.turn()?;
+        if self.levels.iter().any(|other| path_of(&other.files, name).exists()) {
+            return Ok(false);
+        }
         match self.unless_over(|| rename_new(partial, &path)) {
             Some(Ok(())) => Ok(true),
             Some(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Some(Err(error)) => Err(error),
             None => Ok(false),
+        }
+    }
+
+    /// Where launchers share several levels, one after the other places its copies: two of them may
+    /// have made one of the same file, in different levels.
+    fn turn(&self) -> io::Result<Option<File>> {
+        let mut shared = self.levels.iter().filter(|level| !level.is_private);
+        match (shared.next(), shared.next()) {
+            (Some(first), Some(_)) => gate(&first.root).map(Some),
+            _ => Ok(None),
         }
     }
 }

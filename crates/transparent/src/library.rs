@@ -1,9 +1,9 @@
 //! The library that goes into the program's processes: a file has to hold it, for the loader.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::StatVfsMountFlags;
@@ -14,6 +14,9 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libbelady_shim
 
 /// For the flags of an open: somebody may have put a link in its place.
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+/// So many bytes at both ends of a file that is there are looked at.
+const ENDS: usize = 4096;
 
 /// There is no place for the library.
 #[derive(Debug, thiserror::Error)]
@@ -86,14 +89,17 @@ fn is_ours(of: &Metadata) -> bool {
 
 fn is_there(path: &Path) -> bool {
     let read = || -> std::io::Result<bool> {
-        let mut file = OpenOptions::new().read(true).custom_flags(NO_LINK).open(path)?;
+        let file = OpenOptions::new().read(true).custom_flags(NO_LINK).open(path)?;
         let facts = file.metadata()?;
         if !facts.is_file() || !is_ours(&facts) || facts.len() != LIBRARY.len() as u64 {
             return Ok(false);
         }
-        let mut bytes = Vec::with_capacity(LIBRARY.len());
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes == LIBRARY)
+        // Its name tells its bytes. But a file may have its length and not its bytes if the machine went down.
+        let mut both = [0; 2 * ENDS];
+        let (first, last) = both.split_at_mut(ENDS);
+        file.read_exact_at(first, 0)?;
+        file.read_exact_at(last, (LIBRARY.len() - ENDS) as u64)?;
+        Ok(first == &LIBRARY[..ENDS] && last == &LIBRARY[LIBRARY.len() - ENDS..])
     };
     read().unwrap_or(false)
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 const NAME: &str = "user.belady";
 const VERSION: [u8; 4] = *b"BLD\x01";
-const LENGTH: usize = VERSION.len() + ENCODED + 8 + 16;
+const LENGTH: usize = VERSION.len() + ENCODED + 1 + 8 + 16;
 
 /// Tells boots of the machine apart. What was not yet on the disk when the machine went down is
 /// lost, though its name may be there; so copies of another boot are read once before they are used.
@@ -31,6 +31,8 @@ pub fn this_boot() -> Boot {
 pub struct Meta {
     /// The device is 0 if it is that of the dataset, whose number is another after each mount.
     facts: Facts,
+    /// The name is that of a symbolic link.
+    pub is_link: bool,
     /// xxh3 of the bytes.
     pub checksum: u64,
     pub boot: Boot,
@@ -38,9 +40,9 @@ pub struct Meta {
 
 impl Meta {
     /// Of a copy that was made just now. `home` is the device of the dataset.
-    pub fn new(facts: &Facts, home: u64, checksum: u64) -> Self {
+    pub fn new(facts: &Facts, home: u64, is_link: bool, checksum: u64) -> Self {
         let dev = if facts.dev == home { 0 } else { facts.dev };
-        Self { facts: Facts { dev, ..*facts }, checksum, boot: this_boot() }
+        Self { facts: Facts { dev, ..*facts }, is_link, checksum, boot: this_boot() }
     }
 
     /// What the source was like.
@@ -57,9 +59,11 @@ impl Meta {
         let mut bytes = [0; LENGTH];
         let (version, rest) = bytes.split_at_mut(VERSION.len());
         let (facts, rest) = rest.split_at_mut(ENCODED);
+        let (is_link, rest) = rest.split_at_mut(1);
         let (checksum, boot) = rest.split_at_mut(8);
         version.copy_from_slice(&VERSION);
         facts.copy_from_slice(&self.facts.encode());
+        is_link[0] = self.is_link.into();
         checksum.copy_from_slice(&self.checksum.to_le_bytes());
         boot.copy_from_slice(&self.boot);
         bytes
@@ -68,10 +72,11 @@ impl Meta {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(&VERSION)?;
         let (facts, rest) = rest.split_first_chunk::<ENCODED>()?;
+        let (is_link, rest) = rest.split_first()?;
         let (checksum, rest) = rest.split_first_chunk::<8>()?;
         let boot = rest.try_into().ok()?;
         let checksum = u64::from_le_bytes(*checksum);
-        Some(Self { facts: Facts::decode(facts), checksum, boot })
+        Some(Self { facts: Facts::decode(facts), is_link: *is_link != 0, checksum, boot })
     }
 
     /// # Errors
@@ -96,7 +101,7 @@ impl Meta {
 pub fn is_supported(directory: &std::path::Path) -> std::io::Result<bool> {
     let probe = directory.join(format!(".probe-{}", std::process::id()));
     let file = std::fs::File::create(&probe)?;
-    let meta = Meta { facts: Facts::default(), checksum: 0, boot: [0; 16] };
+    let meta = Meta { facts: Facts::default(), is_link: false, checksum: 0, boot: [0; 16] };
     let answer = meta.write(&file);
     std::fs::remove_file(&probe)?;
     Ok(match answer {
@@ -128,7 +133,7 @@ mod tests {
         let file = std::fs::File::create(folder.path().join("copy")).unwrap();
         assert_eq!(Meta::read(&file), None);
         let facts = Facts { size: 7, ino: 8, ..Facts::default() };
-        let meta = Meta { facts, checksum: 9, boot: this_boot() };
+        let meta = Meta { facts, is_link: true, checksum: 9, boot: this_boot() };
         meta.write(&file).unwrap();
         assert_eq!(Meta::read(&file), Some(meta));
         rustix::fs::fsetxattr(&file, NAME, b"BLD\x02something else", XattrFlags::empty()).unwrap();
@@ -137,7 +142,8 @@ mod tests {
 
     #[test]
     fn bytes_of_any_length_are_survived() {
-        let whole = Meta { facts: Facts::default(), checksum: 1, boot: [2; 16] }.encode();
+        let whole =
+            Meta { facts: Facts::default(), is_link: false, checksum: 1, boot: [2; 16] }.encode();
         for end in 0..whole.len() {
             assert_eq!(Meta::decode(&whole[..end]), None);
         }

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use belady_board::{Board, FileId, Kind, NewRecord, PathKey, Publisher};
-use belady_data::sync::{Mutex, lock};
+use belady_board::{Board, Facts, FileId, Kind, NewRecord, PathKey, Publisher};
+use belady_data::sync::{Condvar, Mutex, lock};
 
 use crate::level::Level;
 
@@ -30,6 +30,8 @@ pub struct Shelf {
     stopping: AtomicBool,
     catalogue: Mutex<Catalogue>,
     claimed: Mutex<HashSet<PathKey>>,
+    /// A claim was let go of, or the run is over.
+    released: Condvar,
     /// Copies in the first level that only pass through, and their bytes.
     passing: Mutex<HashMap<Box<[u8]>, u64>>,
 }
@@ -71,6 +73,7 @@ pub struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         lock(&self.shelf.claimed).remove(&self.key);
+        self.shelf.released.notify_all();
     }
 }
 
@@ -88,6 +91,7 @@ impl Shelf {
             stopping: AtomicBool::new(false),
             catalogue: Mutex::new(catalogue),
             claimed: Mutex::new(HashSet::new()),
+            released: Condvar::new(),
             passing: Mutex::new(HashMap::new()),
         }
     }
@@ -95,7 +99,22 @@ impl Shelf {
     /// None if somebody else is at it.
     pub fn claim(&self, name: &[u8]) -> Option<Claim<'_>> {
         let key = self.board.key(name);
-        lock(&self.claimed).insert(key).then_some(Claim { shelf: self, key })
+        // Made only if it is ours: one that is dropped gives the name back.
+        lock(&self.claimed).insert(key).then(|| Claim { shelf: self, key })
+    }
+
+    /// Waits for whoever is at it; None if the run is over. Who holds this name must not wait for another.
+    pub fn claim_when_free(&self, name: &[u8]) -> Option<Claim<'_>> {
+        let key = self.board.key(name);
+        let mut claimed = lock(&self.claimed);
+        while !claimed.insert(key) {
+            if self.is_stopping() {
+                return None;
+            }
+            let waited = self.released.wait(claimed);
+            claimed = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        Some(Claim { shelf: self, key })
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -112,6 +131,8 @@ impl Shelf {
     pub fn end(&self) {
         self.stopping.store(true, SeqCst);
         *lock(&self.over) = true;
+        drop(lock(&self.claimed));
+        self.released.notify_all();
     }
 
     pub fn has(&self, name: &[u8]) -> bool {
@@ -121,6 +142,9 @@ impl Shelf {
     /// Tells the program of a copy, or that there will be none. Whether there was room on the board.
     pub fn publish(&self, name: &[u8], new: &NewRecord) -> bool {
         let mut catalogue = lock(&self.catalogue);
+        if let Kind::Copy { copy, .. } = new.kind {
+            self.forget_namesake(copy, &new.facts);
+        }
         let Ok(number) = catalogue.publisher.publish(new).map(|entry| entry.number) else {
             return false;
         };
@@ -130,6 +154,15 @@ impl Shelf {
             self.levels[level].held.add(new.facts.size);
         }
         true
+    }
+
+    /// A number of a copy that another launcher has removed may be that of a new copy now.
+    fn forget_namesake(&self, copy: FileId, facts: &Facts) {
+        if let Some(other) = self.board.find_copy(copy)
+            && (other.facts().dev, other.facts().ino) != (facts.dev, facts.ino)
+        {
+            other.retire();
+        }
     }
 
     /// Removes copies that the program gave up, as far as nobody else is at them.
@@ -143,21 +176,28 @@ impl Shelf {
             let entry = self.board.entry(number);
             if let Kind::Copy { level, copy } = entry.kind() {
                 let level = &self.levels[level];
+                level.held.take(entry.facts().size);
                 let removed = self.unless_over(|| {
+                    if self.is_new(&name, entry.kind()) {
+                        return Ok(false);
+                    }
                     // The bytes are given back with the copy, so that nobody does so again.
                     self.passed(&name);
                     remove(level, &name, Some(copy))
                 });
-                match removed {
-                    Some(Ok(_)) => level.held.take(entry.facts().size),
-                    Some(Err(error)) => tracing::warn!("a copy cannot be removed: {error}"),
-                    None => {}
+                if let Some(Err(error)) = removed {
+                    tracing::warn!("a copy cannot be removed: {error}");
                 }
             }
             if let Some(name) = lock(&self.catalogue).names.get_mut(number as usize) {
                 *name = None;
             }
         }
+    }
+
+    /// Whether a newer copy of this name is in use, which may have the number of the old one.
+    fn is_new(&self, name: &[u8], old: Kind) -> bool {
+        self.board.find(self.board.key(name)).is_some_and(|entry| entry.kind() == old)
     }
 
     fn given_up(&self) -> Vec<(u32, Box<[u8]>)> {

@@ -251,6 +251,40 @@ fn links_within_the_dataset_share_a_copy() {
 }
 
 #[test]
+fn links_are_known_as_links_in_the_next_run() {
+    let place = Place::new(&[("blob", 10)]);
+    let elsewhere = place.folder.path().join("elsewhere");
+    std::fs::write(&elsewhere, "bytes from elsewhere").unwrap();
+    std::os::unix::fs::symlink("blob", place.data().join("near")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, place.data().join("far")).unwrap();
+    let shelf = place.shelf(&[100]);
+    for name in ["near", "far"] {
+        assert_eq!(fetch(&shelf, name), Outcome::Copied);
+    }
+    drop(shelf);
+    let shelf = place.shelf(&[100]);
+    shelf.load(&mut |unchecked| panic!("{unchecked:?} is of this boot")).unwrap();
+    let found =
+        ["blob", "near", "far"].map(|name| shelf.board.find(shelf.board.key(name.as_bytes())));
+    let [blob, near, far] = found.map(Option::unwrap);
+    assert_eq!(blob.kind(), near.kind());
+    assert!(near.is_link() && far.is_link());
+}
+
+#[test]
+fn a_link_waits_for_the_copy_that_it_leads_to() {
+    let place = Place::new(&[("blob", 10)]);
+    std::os::unix::fs::symlink("blob", place.data().join("link")).unwrap();
+    let shelf = place.shelf(&[100]);
+    let claim = shelf.claim(b"blob");
+    std::thread::scope(|scope| {
+        let linked = scope.spawn(|| fetch(&shelf, "link"));
+        drop(claim);
+        assert_eq!(linked.join().unwrap(), Outcome::Copied);
+    });
+}
+
+#[test]
 fn pipes_and_directories_get_no_copies() {
     let place = Place::new(&[("sub/a", 1)]);
     let pipe = place.data().join("pipe");
@@ -361,6 +395,18 @@ proptest! {
             prop_assert_eq!(place.bytes_in(at), quotas[at] - free);
         }
     }
+}
+
+#[test]
+fn who_finds_a_name_claimed_neither_hangs_nor_frees_it() {
+    let place = Place::new(&[("a", 1)]);
+    let shelf = place.shelf(&[10]);
+    let mine = shelf.claim(b"a").unwrap();
+    assert!(shelf.claim(b"a").is_none());
+    assert!(shelf.claim(b"a").is_none());
+    assert!(shelf.claim(b"b").is_some());
+    drop(mine);
+    assert!(shelf.claim(b"a").is_some());
 }
 
 #[test]

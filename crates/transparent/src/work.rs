@@ -59,10 +59,11 @@ impl Crew {
             if let Some(plan) = plan {
                 crew.start_ahead(plan, copiers);
             }
-            for number in 0..copiers {
+            let hired = Arc::clone(crew);
+            crew.tasks.open(copiers, move |number| {
                 // With fewer threads it goes on, more slowly.
-                let _ = thread(&format!("belady-copy-{number}"), crew, |crew| crew.copy());
-            }
+                let _ = thread(&format!("belady-copy-{number}"), &hired, |crew| crew.copy());
+            });
         })?;
         thread("belady-inbox", crew, move |crew| crew.listen(&inbox))?;
         let _ = wait.recv_timeout(CATALOGUE);

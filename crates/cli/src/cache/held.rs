@@ -108,7 +108,7 @@ impl From<StoredVerified> for Checked {
 pub fn list(directory: &Path) -> Result<Vec<Held>, ManageError> {
     let samples = some(disk::list(directory))?;
     let files = stored::list(directory).map_err(at(directory))?;
-    if samples.is_none() && files.is_empty() {
+    if samples.is_none() && files.is_empty() && !stored::is_level(directory) {
         return Err(ManageError::NoCache(directory.to_owned()));
     }
     let samples = samples.into_iter().flatten().map(Held::from);
@@ -124,7 +124,7 @@ pub fn verify(
     let samples = some(disk::verify(directory, step))?;
     let step = &mut |StoredProgress { checked, files, .. }| progress(checked, files);
     let files = stored::verify(directory, step).map_err(at(directory))?;
-    if samples.is_none() && files.is_empty() {
+    if samples.is_none() && files.is_empty() && !stored::is_level(directory) {
         return Err(ManageError::NoCache(directory.to_owned()));
     }
     let samples = samples.into_iter().flatten().map(Checked::from);

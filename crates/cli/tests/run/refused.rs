@@ -90,6 +90,28 @@ fn a_cache_that_is_no_directory_or_is_there_twice() {
     assert_eq!(said, "--cache ram is there twice: give it once, with the sum");
 }
 
+#[test]
+fn an_order_that_is_none() {
+    let folder = folder();
+    folder.write("empty", b"\n");
+    folder.write("elsewhere", b"cat/0000.bin\n/etc/passwd\n");
+    for (file, wanted) in [
+        ("nothing", "--order: nothing cannot be read: No such file or directory (os error 2)"),
+        (
+            "empty",
+            "--order: empty names no file; write the names of files below the dataset, one a line",
+        ),
+        (
+            "elsewhere",
+            "--order: line 2 of elsewhere: /etc/passwd is not below the dataset; write names below it, \
+             one a line",
+        ),
+    ] {
+        let options = ["--data", "photos", "--cache", "cache:1MB", "--order", file];
+        assert_eq!(sentence(&folder, &options), wanted);
+    }
+}
+
 /// Root may do everything, so this is asked for by another user.
 fn as_nobody(folder: &Folder, options: &[&str]) -> Command {
     let args = [&["run"], options, &["--", "touch", "started"]].concat();

@@ -100,6 +100,12 @@ pub fn before(job: &Job, file: Named<'_>, follow: bool, scope: Scope) -> Option<
     }
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let stat = borrow(file.at).and_then(|at| rustix::fs::statat(at, file.path, flags).ok());
+    if stat.is_none()
+        && let Some(entry) = name.and_then(|name| job.board.find(name))
+    {
+        // Somebody else has removed it.
+        tell(job, usize::from(entry.drop_copy()));
+    }
     Some(Touched { name, stat, near })
 }
 

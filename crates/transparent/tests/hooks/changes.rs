@@ -104,6 +104,15 @@ plain read 15 'copied of plain'
 }
 
 #[test]
+fn a_file_that_somebody_else_removed_is_gone_when_that_is_noticed() {
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("plain", true);
+    fs::remove_file(stage.source("plain")).unwrap();
+    assert_eq!(stage.preloaded("gone"), stage.native("gone"));
+    assert_eq!(stage.told(), [Told::Dropped]);
+}
+
+#[test]
 fn links_that_lead_elsewhere_are_followed() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("link", true);

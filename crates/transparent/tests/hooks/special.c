@@ -2,6 +2,7 @@
 #include "probe.h"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 
 static void show(const char *label, const char *file) {
@@ -175,7 +176,8 @@ static void crowd(void) {
     }
 }
 
-/* A signal handler that has 16 KiB, and nothing below. */
+/* A signal handler that has 12 KiB besides what the kernel puts there, in whole pages, and nothing
+ * below. */
 static int directory_at_hand;
 
 static void on_small_stack(int number) {
@@ -192,7 +194,7 @@ static void on_small_stack(int number) {
 }
 
 static void small_stack(void) {
-    const size_t size = 16 << 10, guard = 64 << 10;
+    const size_t size = (getauxval(AT_MINSIGSTKSZ) + (12 << 10) + 4095) / 4096 * 4096, guard = 64 << 10;
     char *room = mmap(NULL, size + guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(room + guard, size, PROT_READ | PROT_WRITE);
     stack_t stack = {.ss_sp = room + guard, .ss_size = size};
@@ -203,7 +205,19 @@ static void small_stack(void) {
     printf("returned\n");
 }
 
+static void gone(void) {
+    errno = MARK;
+    show_result("unlink", "gone", unlink(below("plain")));
+    errno = MARK;
+    show_result("open", "gone", open(below("plain"), O_RDONLY));
+    printf("\n");
+}
+
 void special(const char *name) {
+    if (!strcmp(name, "gone")) {
+        gone();
+        return;
+    }
     if (!strcmp(name, "crowd")) {
         crowd();
         return;

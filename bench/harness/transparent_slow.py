@@ -1,0 +1,174 @@
+"""A program that knows nothing of us on a slow source, with `belady run` and without.
+
+The program is `peers pread-pool`: threads that open, read and close shuffled files, epoch after epoch.
+slowfs is told to let the kernel keep neither names nor attributes, so that each stat of a program reaches
+it and is counted. Its counters are read by the program itself, when an epoch begins and when it ends.
+They lie outside of the dataset, which is a folder of the mount.
+"""
+
+import statistics
+
+from .context import SAMPLE
+from .mount import Mount
+from .process import run
+from .slow import CURVE
+from .table import Section, percent, seconds, verdict
+from .transparent import Gate, copies_in
+
+# What a metadata server takes at least, and the threads that slowfs needs to have so many under way.
+LATENCY, SERVERS = "0.3ms", 32
+EPOCHS = 5
+THREADS = 8
+QUOTA = 0.56
+HEAD = [
+    "dataset", "read", "epoch 1", "epoch 2", "later epochs", "epoch 2 of direct", "later of direct",
+    "copying after epoch 1", "at the source a later epoch: stats", "opens", "reads", "all of no belady", "",
+]
+OPERATIONS = ("lookup", "getattr", "open", "read", "opendir", "readdir")
+
+
+def slow(context):
+    section = Section(HEAD)
+    # All of one size, so that 56 % of the bytes are 56 % of the files.
+    files = context.dataset(
+        "transparent-files/data", "--samples", 10_000, "--mean", f"{SAMPLE}B", "--layout", "folder:100"
+    )
+    records = context.dataset(
+        "transparent-records/data", "--samples", 10_000, "--mean", f"{SAMPLE}B", "--layout", "records:25"
+    )
+    for name, data, options in (
+        ("10,000 files of 110 KB", files, ()),
+        ("25 files of 44 MB, in pieces of 256 KiB", records, ("--piece", "256KiB")),
+    ):
+        program = pool(context, options)
+        add_rows(section, name, measure(context, data, program))
+    section.note(notes(context))
+    return section
+
+
+def notes(context):
+    return (
+        f"t(γ) of `scenarios/hdmlp-4.toml` times 2: {', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}; each "
+        f"lookup, getattr and open takes {LATENCY}, and the kernel keeps no names and attributes. {EPOCHS} epochs, "
+        f"{context.runs} runs of each kind in turns; times are medians, a later epoch is one of 2 to {EPOCHS}. "
+        "`directly`: the same program, without us, on the folder of copies that the run before it has left. After "
+        "epoch 1 the program waits until no more copies are made, which takes what stands there; in the rows "
+        "without a pause it does not. Counters are slowfs's, means of later epochs, the worst run; stats are "
+        "lookups and getattrs. `all of no belady` has listings too."
+    )
+
+
+def pool(context, options=()):
+    """`peers pread-pool` as it is typed, for a folder."""
+    def command(folder, *more):
+        return [context.binary("peers"), "pread-pool", folder, "--threads", THREADS, "--epochs", EPOCHS, *options, *more]
+
+    return command
+
+
+def measure(context, data, program):
+    """Runs of each kind, by name; each is the program's report and how long copying went on."""
+    total = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
+    kinds = ("no belady", "belady, all fits", "directly", "belady, all fits, no pause", "belady, 56 %")
+    found = {name: [] for name in kinds}
+    for _ in range(context.runs):
+        found["no belady"].append(alone(context, data, program))
+        ours, direct = fitting(context, data, program, total)
+        found["belady, all fits"].append(ours)
+        found["directly"].append(direct)
+        found["belady, all fits, no pause"].append(under(context, data, program, total, pause=False)[0])
+        found["belady, 56 %"].append(under(context, data, program, round(QUOTA * total))[0])
+    return found
+
+
+def mounted(context, data):
+    return Mount(
+        context.commands, context.binary("slowfs"), data.parent, CURVE, "--metadata-latency", LATENCY,
+        "--metadata-cache", "0s", "--threads", SERVERS,
+    )
+
+
+def alone(context, data, program):
+    with mounted(context, data) as at:
+        command = program(at.path / data.name, "--counter", at.path / ".slowfs-stats")
+        return run(context.commands, command).json | {"lag": None}
+
+
+def under(context, data, program, quota, pause=True, then=None):
+    """With `belady run`, and what `then` makes of the level."""
+    with context.level() as level, mounted(context, data) as at:
+        gate = Gate(context.folder / "transparent-gate", level)
+        waits = ("--gate", gate.path) if pause else ()
+        command = program(at.path / data.name, "--counter", at.path / ".slowfs-stats", *waits)
+        with gate:
+            report = context.transparent(at.path / data.name, level, quota, command).json
+        return report | {"lag": gate.lag if pause else None}, then(level) if then else None
+
+
+def fitting(context, data, program, total):
+    """All copies fit; then the same from the copies themselves."""
+    # A little more than all, since a level has files of its own.
+    quota = round(1.05 * total)
+    return under(
+        context, data, program, quota,
+        then=lambda level: run(context.commands, program(copies_in(level))).json | {"lag": None},
+    )
+
+
+def add_rows(section, dataset, found):
+    plain = statistics.mean(operations(run) for run in found["no belady"])
+    direct = [epochs(run) for run in found["directly"]]
+    second = statistics.median(values[1] for values in direct)
+    later = statistics.median(value for values in direct for value in values[1:])
+    for name, runs in found.items():
+        times = [epochs(run) for run in runs]
+        of_second = statistics.median(values[1] for values in times) / second
+        of_later = statistics.median(value for values in times for value in values[1:]) / later
+        worst = max(runs, key=operations) if name != "directly" else None
+        section.row(
+            dataset, name, *(seconds(statistics.median(values[at] for values in times)) for at in (0, 1)),
+            seconds(statistics.median(value for values in times for value in values[1:])),
+            percent(of_second), percent(of_later), lag(runs), *counts(worst, plain),
+            judged(name, of_second, worst, plain),
+        )
+
+
+def epochs(run):
+    return [epoch["seconds"] for epoch in run["epochs"]]
+
+
+def per_epoch(run, names):
+    """What the source was asked for in a later epoch, on average."""
+    differences = (
+        sum(epoch["counters"][1][name] - epoch["counters"][0][name] for name in names) for epoch in run["epochs"][1:]
+    )
+    return statistics.mean(differences)
+
+
+def operations(run):
+    return per_epoch(run, OPERATIONS)
+
+
+def lag(runs):
+    lags = [run["lag"] for run in runs if run["lag"] is not None]
+    return seconds(max(lags)) if lags else ""
+
+
+def counts(worst, plain):
+    if worst is None:
+        return ("",) * 4
+    shown = (per_epoch(worst, names) for names in (("lookup", "getattr"), ("open",), ("read",)))
+    return (*(f"{value:,.0f}" for value in shown), percent(operations(worst) / plain))
+
+
+def judged(name, of_second, worst, plain):
+    if name == "belady, all fits":
+        asked = per_epoch(worst, ("lookup", "getattr", "open", "read"))
+        return ", ".join((
+            verdict(of_second <= 1.05, "epoch 2 within 5 % of direct"),
+            verdict(asked == 0, "nothing at the source"),
+        ))
+    if name == "belady, 56 %":
+        # To a tenth of a per cent, as it is shown: files of different sizes do not come out even.
+        return verdict(round(1 - operations(worst) / plain, 3) >= QUOTA, "operations down by at least 56 %")
+    return ""

@@ -1,0 +1,134 @@
+"""A source that changed between two runs, or during one, from outside of the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transparent.launching import Conversation, arguments, copies, fill, finished, until, wait_for_copies
+from transparent.source_watch import SourceWatch
+
+OLD = b"as it was when it was copied " * 100
+NEW = OLD.upper()
+
+
+def grow(path: Path) -> None:
+    facts = path.stat()
+    path.write_bytes(NEW + b"more")
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def write(path: Path) -> None:
+    path.write_bytes(NEW)
+
+
+def exchange(path: Path) -> None:
+    """Another file of the same size and time, by the same name."""
+    facts = path.stat()
+    other = path.with_suffix(".other")
+    other.write_bytes(NEW)
+    os.utime(other, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    other.rename(path)
+
+
+CHANGES = [
+    pytest.param(grow, id="size"),
+    pytest.param(write, id="mtime"),
+    pytest.param(exchange, id="inode"),
+]
+
+
+@pytest.fixture
+def sample(own: Path) -> Path:
+    path = own / "deep" / "sample.bin"
+    path.write_bytes(OLD)
+    return path
+
+
+def test_a_second_run_is_warm(own: Path, level: Path) -> None:
+    fill(own, level)
+    before = {name: path.stat().st_ino for name, path in copies(level).items()}
+    with SourceWatch(own) as watch:
+        done = finished(own, [level], ["cat", own / "large.bin"])
+        assert not watch.opened()
+    assert done.stdout == (own / "large.bin").read_bytes()
+    assert {name: path.stat().st_ino for name, path in copies(level).items()} == before
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("revalidate", ["start", "open", None])
+def test_what_changed_between_runs_is_not_served_from_its_old_copy(
+    revalidate: str | None, change: Callable[[Path], None], own: Path, sample: Path, level: Path
+) -> None:
+    fill(own, level)
+    change(sample)
+    new = sample.read_bytes()
+    assert new != OLD
+    options = ["--revalidate", revalidate] if revalidate else []
+    line = 'cat "$1"; stat -c %s "$1"; cat "$1"; echo; echo read; read go'
+    command = arguments(own, [level], ["sh", "-c", line, "sh", sample], *options)
+    expected = (new + f"{len(new)}\n".encode() + new).decode()
+    with Conversation(command) as run:
+        # It gets a copy of what it is now.
+        assert run.hears_until("read") == expected
+        wait_for_bytes(level, "deep/sample.bin", new)
+        run.tell("go")
+        run.end()
+    with SourceWatch(own) as watch:
+        assert finished(own, [level], ["cat", sample], *options).stdout == new
+        assert not watch.opened()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_never_means_never(
+    change: Callable[[Path], None], own: Path, sample: Path, level: Path
+) -> None:
+    fill(own, level)
+    change(sample)
+    assert finished(own, [level], ["cat", sample], "--revalidate", "never").stdout == OLD
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_open_sees_what_changes_during_a_run(
+    change: Callable[[Path], None], own: Path, sample: Path, level: Path
+) -> None:
+    with Conversation(conversation(own, sample, level, "open")) as run:
+        assert run.hears_until("read").encode() == OLD
+        wait_for_copies(level, ["deep/sample.bin"])
+        run.tell("again")
+        assert run.hears_until("read").encode() == OLD
+        change(sample)
+        run.tell("again")
+        assert run.hears_until("read").encode() == sample.read_bytes()
+        run.end()
+
+
+def test_start_looks_once(own: Path, sample: Path, level: Path) -> None:
+    """What changes later, from outside of the job, is seen by the next run."""
+    fill(own, level)
+    with Conversation(conversation(own, sample, level, "start")) as run:
+        assert run.hears_until("read").encode() == OLD
+        write(sample)
+        run.tell("again")
+        assert run.hears_until("read").encode() == OLD
+        run.end()
+    assert finished(own, [level], ["cat", sample]).stdout == NEW
+
+
+def test_a_deleted_source_is_not_served(own: Path, sample: Path, level: Path) -> None:
+    fill(own, level)
+    sample.unlink()
+    finished(own, [level], ["cat", sample], status=1)
+
+
+def conversation(data: Path, path: Path, level: Path, revalidate: str) -> list[str]:
+    line = 'while cat "$1"; echo; echo read; read go; do :; done; true'
+    return arguments(data, [level], ["sh", "-c", line, "sh", path], "--revalidate", revalidate)
+
+
+def wait_for_bytes(level: Path, name: str, wanted: bytes) -> None:
+    """Returns when the copy of a file has these bytes."""
+    until(lambda: name in copies(level) and copies(level)[name].read_bytes() == wanted)
