@@ -153,10 +153,11 @@ impl Crew {
             at += length;
             match message {
                 Message::Want(name) => {
-                    self.tasks.fetch(name.into());
+                    // In this order: a program that sees its copy may end, and what is learnt is kept then.
                     if let Some(notes) = self.notes.get() {
                         notes.opened(name);
                     }
+                    self.tasks.fetch(name.into());
                 }
                 Message::Dropped => dropped = true,
             }
