@@ -1,9 +1,11 @@
 //! The library that goes into the program's processes: a file has to hold it, for the loader.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::StatVfsMountFlags;
@@ -113,6 +115,9 @@ fn write(directory: &Path, path: &Path) -> std::io::Result<()> {
         let mut file: File =
             OpenOptions::new().write(true).create_new(true).mode(0o500).open(&partial)?;
         file.write_all(LIBRARY)?;
+        // For everybody, whatever the umask: the loader complains on the errors of a process that root
+        // has made another user's.
+        file.set_permissions(Permissions::from_mode(0o555))?;
         std::fs::rename(&partial, path)
     };
     written().inspect_err(|_| {
@@ -122,8 +127,6 @@ fn write(directory: &Path, path: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     fn private() -> tempfile::TempDir {
@@ -136,7 +139,7 @@ mod tests {
         let first = place(&[directory.path()]).unwrap();
         let number = first.metadata().unwrap().ino();
         assert_eq!(std::fs::read(&first).unwrap(), LIBRARY);
-        assert_eq!(first.metadata().unwrap().mode() & 0o7777, 0o500);
+        assert_eq!(first.metadata().unwrap().mode() & 0o7777, 0o555);
         assert_eq!(place(&[directory.path()]).unwrap(), first);
         assert_eq!(first.metadata().unwrap().ino(), number);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);

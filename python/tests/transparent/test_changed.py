@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,6 +123,20 @@ def test_a_deleted_source_is_not_served(own: Path, sample: Path, level: Path) ->
     fill(own, level)
     sample.unlink()
     finished(own, [level], ["cat", sample], status=1)
+
+
+def test_links_are_still_links_in_the_next_run(own: Path, level: Path, tmp_path: Path) -> None:
+    """Also one that leads out of the dataset, whose copy is of its own."""
+    (tmp_path / "elsewhere.bin").write_bytes(OLD)
+    (own / "far.bin").symlink_to(tmp_path / "elsewhere.bin")
+    fill(own, level)
+    links = [own / "far.bin", own / "deep" / "link.bin"]
+    line = 'cat "$@" | md5sum; for path; do test -L "$path" && readlink "$path"; stat -c "%F %s" "$path"; done'
+    program = ["sh", "-c", line, "sh", *links]
+    plain = subprocess.run(list(map(str, program)), capture_output=True, check=True)
+    with SourceWatch(own) as watch:
+        assert finished(own, [level], program).stdout == plain.stdout
+        assert not watch.opened()
 
 
 def conversation(data: Path, path: Path, level: Path, revalidate: str) -> list[str]:

@@ -64,7 +64,7 @@ def test_says_nothing_and_asks_the_source_nothing_once_a_copy_is_known(
     assert done.stderr == b""
     calls = [line for line in trace.read_text().splitlines() if "execve(" not in line]
     assert not [line for line in calls if str(tree) in line]
-    assert sum("open" in line and str(level) in line for line in calls) == len(files(tree))
+    assert sum("open" in line and "/files/" in line for line in calls) == len(files(tree))
 
 
 def test_prints_nothing_of_its_own(tree: Path, level: Path) -> None:

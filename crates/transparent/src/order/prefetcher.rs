@@ -223,7 +223,7 @@ impl<W: Sight + Hands> Thread<W> {
 
     fn let_go(&mut self, name: Name) {
         match self.world.let_go(self.names.text(name)) {
-            Some(copy) if use_of(&copy) == Use::InUse => self.leaving.push_back((name, copy)),
+            Some(copy) if use_of(&copy) == Use::Open => self.leaving.push_back((name, copy)),
             // Where the file system does not tell, it counts as free.
             _ => self.free(name),
         }
@@ -237,7 +237,7 @@ impl<W: Sight + Hands> Thread<W> {
     fn ask_who_left(&mut self) {
         for _ in 0..self.leaving.len().min(ASKED) {
             let Some((name, copy)) = self.leaving.pop_front() else { return };
-            if use_of(&copy) == Use::InUse {
+            if use_of(&copy) == Use::Open {
                 self.leaving.push_back((name, copy));
             } else {
                 self.free(name);
