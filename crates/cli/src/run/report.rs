@@ -187,6 +187,7 @@ mod tests {
             first_failure: None,
             dropped: 0,
             lost: 0,
+            ahead: None,
             local: Some((500_000_000, Duration::from_millis(250))),
         };
         RunReport { exit_status: 3, seconds: 61.5, job }
