@@ -38,7 +38,7 @@ class Files(NamedTuple):
 
     def spans(self) -> list[tuple[int, int]]:
         """Beginning and end of each."""
-        return list(zip([0, *self.ends[:-1]], self.ends, strict=True))
+        return list(zip([0, *self.ends][:-1], self.ends, strict=True))
 
 
 class Images(NamedTuple):

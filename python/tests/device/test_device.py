@@ -243,6 +243,24 @@ def test_what_a_gpu_cannot_decode_is_decoded_by_the_processor(tmp_path: Path) ->
 
 
 @needs_gpu
+def test_files_that_the_hardware_does_not_take_are_decoded_beside_those_that_it_does(tmp_path: Path) -> None:
+    for number in range(48):
+        picture = Image.open(io.BytesIO(jpeg(number, 90 + number, 70)))
+        if number % 5 == 1:
+            picture = picture.convert("L")
+        picture.save(tmp_path / f"{number:02}.jpg", "JPEG", quality=95, progressive=number % 3 == 1)
+    data = belady.open(tmp_path, format="flat")
+    chain = T.imagenet_eval(32, resize=40)
+    with belady.DataLoader(data, batch_size=48, transform=chain) as loader:
+        expected = next(iter(loader))[0].clone()
+    with belady.DataLoader(data, batch_size=48, transform=chain, device="cuda", decode="gpu") as loader:
+        for _ in range(12):
+            given = next(iter(loader))[0].cpu()
+            assert (given - expected).abs().mean() < 0.05
+            assert (given - expected).abs().max() < 0.6
+
+
+@needs_gpu
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
 def test_a_file_that_nobody_can_decode_follows_on_error(tmp_path: Path, on_error: str) -> None:
     for number in range(8):
