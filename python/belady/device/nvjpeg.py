@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,17 +38,14 @@ class Image(NamedTuple):
     height: int
 
 
-class _Planes(ctypes.Structure):
-    """`nvjpegImage_t`."""
-
-    _fields_ = [("channel", ctypes.c_void_p * 4), ("pitch", ctypes.c_size_t * 4)]
-
-
 class Hardware:
     """Decodes batches, one after the other. For one thread, whose device is current."""
 
-    def __init__(self, library: ctypes.CDLL, multiple: int) -> None:
+    def __init__(self, library: ctypes.CDLL, quick: ctypes.PyDLL, multiple: int) -> None:
         self._library = library
+        #: The same library, for what is over at once: hundreds of calls a batch, each of which let go of
+        #: Python's lock, would interrupt the training loop as often.
+        self._quick = quick
         #: Batches are filled up to a multiple of it: each size has buffers of its own, made once.
         #: To make them anew, nvJPEG would allocate memory, for which CUDA stops all that runs.
         self._multiple = multiple
@@ -60,10 +58,10 @@ class Hardware:
     def takes(self, file: File) -> bool:
         """Whether the hardware decodes such files: those that are progressive it does not."""
         place = _PART(file.address), ctypes.c_size_t(file.length), self._header
-        if self._library.nvjpegJpegStreamParseHeader(self._handle, *place) != 0:
+        if self._quick.nvjpegJpegStreamParseHeader(self._handle, *place) != 0:
             return False
         no = ctypes.c_int(-1)
-        status = self._library.nvjpegDecodeBatchedSupported(self._handle, self._header, ctypes.byref(no))
+        status = self._quick.nvjpegDecodeBatchedSupported(self._handle, self._header, ctypes.byref(no))
         return status == 0 and no.value == 0
 
     def decode(self, files: list[File], images: list[Image], stream: int) -> None:
@@ -74,7 +72,7 @@ class Hardware:
         count = len(files)
         addresses = (ctypes.c_void_p * count)(*(file.address for file in files))
         lengths = (ctypes.c_size_t * count)(*(file.length for file in files))
-        planes = (_Planes * count)(*map(_planes, images))
+        planes = (ctypes.c_size_t * (8 * count))(*chain.from_iterable(map(_planes, images)))
         state = self._state(count)
         try:
             self._call("nvjpegDecodeBatched", self._handle, state, addresses, lengths, planes, _PART(stream))
@@ -111,7 +109,7 @@ def open_hardware(multiple: int) -> Hardware | None:
     if path is None:
         return None
     try:
-        return Hardware(ctypes.CDLL(path), multiple)
+        return Hardware(ctypes.CDLL(path), ctypes.PyDLL(path), multiple)
     except (OSError, AttributeError, NvjpegError):
         # Another library than ours would be, or a GPU without the hardware.
         return None
@@ -126,7 +124,8 @@ def loaded_library(maps: Path) -> str | None:
     return found.group() if found else None
 
 
-def _planes(image: Image) -> _Planes:
-    plane = image.width * image.height
-    channels = (image.address + channel * plane for channel in range(3))
-    return _Planes((ctypes.c_void_p * 4)(*channels), (ctypes.c_size_t * 4)(*[image.width] * 3))
+def _planes(image: Image) -> tuple[int, ...]:
+    """`nvjpegImage_t`: the addresses of four planes, and how far their rows are apart."""
+    address, width, height = image
+    plane = width * height
+    return address, address + plane, address + 2 * plane, 0, width, width, width, 0
