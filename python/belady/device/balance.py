@@ -17,6 +17,8 @@ from typing import Any
 _BUSY = 0.9
 #: How much a single batch changes what is believed of rates.
 _NEWS = 0.2
+#: What takes so many times as long as usual is a pause.
+_PAUSE = 2.0
 #: So many batches are made as any thread would make them; later ones are measured against these.
 _USUAL_BATCHES = 4
 #: With less than this of the usual rate, others leave too little of the processor to give way to them.
@@ -35,12 +37,17 @@ class Balance:
         """A batch begins; how many of its images the processor takes."""
         now = time.monotonic()
         if self._last is not None:
-            self._interval = _blend(self._interval, now - self._last)
+            self._interval = _blend(self._interval, self._likely(now - self._last))
         self._last = now
         if self._rate == 0.0 or self._interval == 0.0:
             return max(1, images // 2)
         # Rounded down: a share that is too large would otherwise stay.
         return max(1, min(images, int(_BUSY * self._rate * self._interval)))
+
+    def _likely(self, interval: float) -> float:
+        """After a pause of training, or while files are first read, batches are as soon wanted as before:
+        the processor must not take all of them for that."""
+        return interval if self._interval == 0.0 else min(interval, _PAUSE * self._interval)
 
     def took(self, images: int, seconds: float) -> None:
         """The processor has made so many images in so many seconds."""

@@ -52,6 +52,20 @@ def test_a_slow_processor_does_not_hold_the_gpu_up(
     assert interval < 1.3 * max(1 / processor, BATCH / (15000 + processor))
 
 
+def test_a_pause_of_training_does_not_make_the_processor_take_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, step = 100.0, BATCH / 13000
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    balance = Balance()
+    shares = []
+    for number in range(300):
+        shares.append(balance.begin(BATCH))
+        balance.took(shares[-1], shares[-1] / 9000)
+        now += 20.0 if number == 200 else step
+    assert shares[200] == int(module._BUSY * 9000 * step)
+    assert max(shares[201:]) < 1.3 * shares[200]
+    assert shares[-1] == shares[200]
+
+
 def made(manners: Manners, rates: list[float]) -> bool:
     """Whether it gives way after batches that were made at these rates."""
     for rate in rates:
