@@ -8,6 +8,5 @@ become numbers where they arrive.
 - `ahead.py` moves batches while the one before is being computed on.
 - `onto_torch.py`, `onto_jax.py` know how each library moves one.
 - `kernels.py` has the two kernels that torch lacks.
-- `gpu_decode.py` hands JPEG files to the GPU's decoder, as many as `balance.py` says; `gpu_images.py`
-  and `nvjpeg.py` call that decoder.
+- `gpu_decode.py` hands JPEG files to the GPU's decoder, as many as `balance.py` says.
 """

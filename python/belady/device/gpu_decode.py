@@ -1,4 +1,4 @@
-"""JPEG files to the GPU's decoder (nvJPEG), as far as the processor is too slow.
+"""JPEG files to the GPU's decoder (nvJPEG, through torchvision), as far as the processor is too slow.
 
 The processor decodes as many images of a batch as it has time for while the GPU computes; the
 others are handed to the GPU as files, since decoding there takes time from training. Crop, resize,
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,7 +24,6 @@ from ..decode import Failure, Outcome, Work, kept_positions
 from ..feed import Taken
 from . import kernels
 from .balance import Balance, Processor
-from .gpu_images import Files, GpuImages, Images
 from .onto_torch import Finish, Held, Moving, on_tensors, side_stream
 
 
@@ -36,10 +35,10 @@ class Draws(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What the GPU made of files."""
+    """What the GPU makes of files: None for one that it refuses."""
 
-    files: Files
-    images: Images
+    files: list[torch.Tensor]
+    images: list[torch.Tensor | None]
     there: torch.cuda.Event
 
 
@@ -55,6 +54,11 @@ class GpuDecode:
         finish: Finish,
         work: Work,
     ) -> None:
+        from torchvision.io import (  # type: ignore[import-untyped]
+            ImageReadMode,
+            decode_jpeg,
+        )
+
         #: What it makes is a finished image of bytes.
         self._share = _native.Share(chain, threads)
         self._size = image_size(chain)
@@ -66,7 +70,8 @@ class GpuDecode:
         self._stream = side_stream(device)
         self._held = Held()
         self._balance = Balance()
-        self._images: GpuImages | None = None
+        self._decode_jpeg: Any = decode_jpeg
+        self._rgb = ImageReadMode.RGB
         # One thread each: batches stay in order, and the next is begun while this one is decoded.
         self._processor = Processor()
         self._gather = ThreadPoolExecutor(1, thread_name_prefix="belady-gather")
@@ -79,14 +84,12 @@ class GpuDecode:
         epoch = self._draws.first_epoch + batch.epoch
         windows = self._share.windows(batch, self._draws.seed, epoch)
         suited, unsuited = windows.suited()
-        if self._images is None:
-            self._images = GpuImages(self._device, len(windows))
-        count = self._images.rounded(len(windows) - self._balance.begin(len(windows)))
-        share = max(0, len(suited) - count)
-        mine, theirs = unsuited + suited[:share], suited[share:]
+        share = max(0, self._balance.begin(len(windows)) - len(unsuited))
+        mine = unsuited + suited[:share]
         made = self._processor.submit(self._by_processor, batch, mine, epoch)
-        files = self._gather.submit(Files.gathered, batch, theirs, windows)
-        images = self._gpu.submit(self._decoded, self._images, files)
+        theirs = suited[share:]
+        files = self._gather.submit(self._gathered, batch, theirs)
+        images = self._gpu.submit(self._decoded, files)
         return self._last.submit(self._whole, batch, windows, theirs, mine, made, images)
 
     def _by_processor(
@@ -115,14 +118,17 @@ class GpuDecode:
         pinned, failed = made.result()
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(decoded_at)
-            addresses = dict(zip(theirs, images.addresses, strict=True))
-            refused = [at for at, address in addresses.items() if address is None]
+            refused = [at for at, image in zip(theirs, images, strict=True) if image is None]
             if refused:
                 epoch = self._draws.first_epoch + batch.epoch
                 more, also = self._by_processor(batch, refused, epoch)
                 pinned, failed, mine = torch.cat([pinned, more]), failed | also, mine + refused
             moved = self._moved(pinned)
-            decoded = {at: address for at, address in addresses.items() if address is not None}
+            decoded = {
+                at: image.data_ptr()
+                for at, image in zip(theirs, images, strict=True)
+                if image is not None
+            }
             start, length = moved.data_ptr(), self._size[0] * self._size[1] * 3
             finished = {at: start + row * length for row, at in enumerate(mine)}
             outcome = self._outcome(batch, windows, decoded, finished, failed)
@@ -130,12 +136,32 @@ class GpuDecode:
         self._held.until(there, (files, images, pinned, moved))
         return Moving(outcome, there)
 
-    def _decoded(self, images: GpuImages, files: Future[Files]) -> Decoded:
+    def _decoded(self, files: Future[list[torch.Tensor]]) -> Decoded:
         """Images of the GPU's decoder, and when they are there."""
         given = files.result()
         with torch.cuda.stream(self._decoder):
-            made = images.of(given, self._decoder)
-            return Decoded(given, made, self._decoder.record_event())
+            images = self._by_gpu(given)
+            return Decoded(given, images, self._decoder.record_event())
+
+    def _gathered(self, batch: _native.Batch, positions: list[int]) -> list[torch.Tensor]:
+        """Files in pinned memory: the driver would copy them there one by one, and keep training from
+        it meanwhile."""
+        length = _native.Share.bytes(batch, positions)
+        pinned = torch.empty(length, dtype=torch.uint8, pin_memory=True)
+        ends = _native.Share.gather(batch, positions, pinned.numpy())
+        return [pinned[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def _by_gpu(self, files: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        if not files:
+            return []
+        try:
+            return list(self._decode_jpeg(files, mode=self._rgb, device=self._device))
+        except RuntimeError:
+            if len(files) == 1:
+                return [None]
+            # One of them is damaged; halves find it in few calls.
+            middle = len(files) // 2
+            return self._by_gpu(files[:middle]) + self._by_gpu(files[middle:])
 
     def _outcome(
         self,
@@ -174,8 +200,6 @@ class GpuDecode:
             pool.shutdown(wait=True)
         self._processor.close()
         self._held.wait()
-        if self._images is not None:
-            self._images.close()
 
 
 def image_size(chain: _native.Chain) -> tuple[int, int]:

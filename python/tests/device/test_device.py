@@ -243,7 +243,7 @@ def test_what_a_gpu_cannot_decode_is_decoded_by_the_processor(tmp_path: Path) ->
 
 
 @needs_gpu
-def test_files_that_the_hardware_does_not_take_are_decoded_beside_those_that_it_does(tmp_path: Path) -> None:
+def test_progressive_and_grey_files_are_decoded_beside_others(tmp_path: Path) -> None:
     for number in range(48):
         picture = Image.open(io.BytesIO(jpeg(number, 90 + number, 70)))
         if number % 5 == 1:
