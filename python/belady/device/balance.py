@@ -1,8 +1,8 @@
 """How a batch is shared between the processor and the GPU, and how the processor's part gives way.
 
-The GPU waits if the training loop is late with starting its work, and that happens as soon as decoding
-threads take the core from that loop, or from a thread for which it waits. Cores that are left free do
-not help enough: Linux moves threads late. So decoding threads run only where nothing else wants to.
+The GPU waits if the training loop is late with starting its work, and that happens when decoding threads
+take the core from that loop, or from a thread that holds CUDA's lock while the loop waits for it. So
+decoding threads run only where nothing else wants to: docs/performance.md, "On a GPU", has figures.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ code with the processor as the device."""
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,22 @@ def test_what_is_wrong_is_told_when_the_loader_is_made(
 def test_a_gpu_that_is_not_there_is_told(pictures: belady.Dataset) -> None:
     with pytest.raises(ValueError, match="torch finds no GPU"):
         belady.DataLoader(pictures, transform=T.imagenet_train(24), device="cuda")
+
+
+@pytest.mark.parametrize(("used", "given", "found"), [
+    (False, None, "32"), (False, "1", "1"), (True, None, None),
+])  # fmt: skip
+def test_streams_get_queues_of_their_own_if_cuda_can_still_be_told(
+    monkeypatch: pytest.MonkeyPatch, pictures: belady.Dataset, used: bool, given: str | None, found: str | None
+) -> None:
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: used)
+    with pytest.raises(ValueError, match="needs torch with CUDA"):
+        belady.DataLoader(pictures, transform=T.imagenet_train(24), decode="gpu", device="cpu")
+    assert os.environ.get(name) == found
 
 
 @needs_gpu
