@@ -48,7 +48,8 @@ def calls(context):
         f"{FILES} files in turns, all in the page cache. Times are medians of {ROUNDS} rounds in each of "
         f"{4 * context.runs} processes, in turns; `ratio` is that of the medians, `CPU` the same of CPU time, "
         "`native again` that of the native program beside itself: chance. Instructions a call are those of "
-        "user mode, by callgrind, which sees nothing of the kernel. `files elsewhere`: the same calls of files "
+        "user mode, by callgrind, which sees nothing of the kernel and counts each step of a `rep` instruction (one "
+        "that clears a page is 4,096). `files elsewhere`: the same calls of files "
         "outside of the dataset, under `belady run`, over the same without. stat and access of a copy are "
         "answered without the kernel; fstat asks it, and looks up the answer."
     )

@@ -12,8 +12,8 @@ use crate::copy::Outcome as Copied;
 use crate::error::PrepareError;
 use crate::level::{Level, Stay};
 use crate::order::{
-    Ahead, Hands, Notes, Order, Outcome, Plan, Prefetcher, PrefetcherConfig, Sight, Standing, Wish,
-    window_room,
+    Ahead, Hands, Notes, Order, Outcome, Plan, Prefetcher, PrefetcherConfig, Sight, Standing,
+    Tally, Wish, window_room,
 };
 use crate::shelf::Shelf;
 use crate::tasks::Tasks;
@@ -69,8 +69,8 @@ pub fn start(
     Prefetcher::start(config, Arc::new(world))
 }
 
-/// At the end of a run.
-pub fn finish(prefetcher: Prefetcher, levels: &[Level]) {
+/// At the end of a run: what was learnt is kept for the next one.
+pub fn finish(prefetcher: Prefetcher, levels: &[Level]) -> Tally {
     let summary = prefetcher.stop();
     if let (Some(order), Some(path)) = (summary.learnt, learnt_path(levels))
         && let Err(error) = order.save(&path)
@@ -80,6 +80,7 @@ pub fn finish(prefetcher: Prefetcher, levels: &[Level]) {
             path.display()
         );
     }
+    summary.tally
 }
 
 /// A file that the prefetcher asked for, by a thread that copies.
@@ -91,6 +92,8 @@ pub fn fetch(shelf: &Shelf, notes: &Notes, name: &[u8], wish: Wish, buffer: &mut
     let copied = shelf.fetch(name, stay, buffer);
     let bytes = shelf.board.find(shelf.board.key(name)).map(|entry| entry.facts().size);
     let outcome = match (copied, bytes) {
+        // It has come to stay meanwhile: it is not the window's.
+        (Copied::Present, _) if stay == Stay::Passing => Outcome::Failed,
         (Copied::Copied | Copied::Present, Some(bytes)) => Outcome::Kept { bytes },
         (Copied::Refused, Some(bytes)) => Outcome::NoRoom { bytes },
         (Copied::Failed, _) => Outcome::Absent,

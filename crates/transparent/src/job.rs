@@ -105,15 +105,17 @@ impl Job {
             dropped: head.dropped.load(Relaxed),
             lost: head.lost.load(Relaxed),
             local: None,
+            ahead: None,
         }
     }
 
     /// The program has ended. What is being copied is given up; with `measured`, a few copies are read to
     /// know how fast that is.
     pub fn finish(&self, measured: bool) -> Report {
-        self.crew.stop_ahead();
+        let ahead = self.crew.stop_ahead();
         self.crew.shelf.sweep();
         let mut report = self.report();
+        report.ahead = ahead;
         if measured {
             report.local = self.local_pace();
         }

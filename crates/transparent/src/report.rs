@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use belady_board::Totals;
 
+use crate::order::Tally;
+
 /// Of one level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelReport {
@@ -42,6 +44,8 @@ pub struct Report {
     pub dropped: u64,
     /// Requests of the program's that were lost, since too many came at once.
     pub lost: u64,
+    /// What was fetched ahead of the reader, known at the end.
+    pub ahead: Option<Tally>,
     /// How long reading the copies took, measured on a few of them: bytes and time.
     pub local: Option<(u64, Duration)>,
 }

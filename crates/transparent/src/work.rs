@@ -12,7 +12,7 @@ use crate::ahead;
 use crate::job::PIPE;
 use crate::level::Stay;
 use crate::meta;
-use crate::order::{Notes, Plan, Prefetcher};
+use crate::order::{Notes, Plan, Prefetcher, Tally};
 use crate::shelf::{Shelf, path_of};
 use crate::tasks::{Task, Tasks};
 
@@ -84,11 +84,10 @@ impl Crew {
         }
     }
 
-    /// At the end; what was learnt is kept.
-    pub fn stop_ahead(&self) {
-        if let Some(prefetcher) = lock(&self.prefetcher).take() {
-            ahead::finish(prefetcher, &self.shelf.levels);
-        }
+    /// At the end; what came of it, if an order was followed or learnt.
+    pub fn stop_ahead(&self) -> Option<Tally> {
+        let prefetcher = lock(&self.prefetcher).take()?;
+        Some(ahead::finish(prefetcher, &self.shelf.levels))
     }
 
     fn load(&self) {
@@ -153,10 +152,11 @@ impl Crew {
             at += length;
             match message {
                 Message::Want(name) => {
-                    self.tasks.fetch(name.into());
+                    // In this order: a program that sees its copy may end, and what is learnt is kept then.
                     if let Some(notes) = self.notes.get() {
                         notes.opened(name);
                     }
+                    self.tasks.fetch(name.into());
                 }
                 Message::Dropped => dropped = true,
             }

@@ -33,6 +33,9 @@ impl RunReport {
             "first_failure": job.first_failure,
             "dropped": job.dropped,
             "lost": job.lost,
+            "ahead": job.ahead.map(|ahead| {
+                json!({ "kept": ahead.kept, "passed": ahead.passed, "absent": ahead.absent })
+            }),
             "local": job.local.map(|(bytes, time)| {
                 json!({ "bytes": bytes, "seconds": time.as_secs_f64() })
             }),
@@ -72,6 +75,16 @@ impl RunReport {
                 seconds(job.copied.busy.as_secs_f64())
             ),
         ];
+        if let Some(ahead) = job.ahead {
+            let [kept, passed] = [ahead.kept, ahead.passed].map(files);
+            notes.push(format!(
+                "ahead of the reader: {kept} came to stay, {passed} passed through the window"
+            ));
+            if ahead.absent > 0 {
+                let absent = files(ahead.absent);
+                notes.push(format!("{absent} of the order could not be had"));
+            }
+        }
         if job.refused > 0 {
             notes.push(format!("no level had room for {}", files(job.refused)));
         }
@@ -174,6 +187,7 @@ mod tests {
             first_failure: None,
             dropped: 0,
             lost: 0,
+            ahead: None,
             local: Some((500_000_000, Duration::from_millis(250))),
         };
         RunReport { exit_status: 3, seconds: 61.5, job }

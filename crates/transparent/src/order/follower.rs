@@ -98,6 +98,11 @@ impl Follower {
         self.index.places(name).iter().map(move |&place| from_now(place.into()))
     }
 
+    /// Files that were opened at about the same time, as they stand in the order from the position on.
+    pub fn sort(&self, names: &mut [Name]) {
+        names.sort_by_cached_key(|&name| self.coming(name).min());
+    }
+
     /// The program opened this file.
     pub fn opened(&mut self, name: Name) {
         let reach = self.position + 2 * self.tolerance();

@@ -42,15 +42,31 @@ impl Epoch {
         self.names.len()
     }
 
-    /// None if too little was opened to tell.
+    /// None if too little was opened to tell. Of files that were opened between two looks nobody knows which
+    /// was first; so all that were opened are compared with as many.
     fn begins_like(&self, earlier: &Self) -> Option<Beginning> {
         let enough = evidence(earlier.len());
-        let first = self.names.get(..enough).filter(|_| earlier.len() >= enough)?;
-        let near = first.len() + tolerance(earlier.len());
-        let near = |name: &&Name| earlier.places.get(*name).is_some_and(|&place| place < near);
-        // A few may differ: files that are opened only once in a run, messages that were lost.
-        let same = first.iter().filter(near).count() * 8 >= first.len() * 7;
-        Some(if same { Beginning::Same } else { Beginning::Changed })
+        if self.len().min(earlier.len()) < enough {
+            return None;
+        }
+        let end = self.len() + tolerance(earlier.len());
+        let is_near = |_, place| place < end;
+        Some(if self.mostly(earlier, is_near) { Beginning::Same } else { Beginning::Changed })
+    }
+
+    /// All of it is in the same order.
+    fn is_like(&self, earlier: &Self) -> bool {
+        let apart = tolerance(earlier.len());
+        self.len() == earlier.len()
+            && self.mostly(earlier, |here: usize, there| here.abs_diff(there) <= apart)
+    }
+
+    /// A few may differ: files that are opened only once in a run, messages that were lost.
+    fn mostly(&self, earlier: &Self, fits: impl Fn(usize, usize) -> bool) -> bool {
+        let place = |name: &Name| earlier.places.get(name).copied();
+        let files = self.names.iter().enumerate();
+        let same = files.filter(|(here, name)| place(name).is_some_and(|there| fits(*here, there)));
+        same.count() * 8 >= self.len() * 7
     }
 }
 
@@ -86,8 +102,16 @@ impl Learner {
         Self { known, ..Self::default() }
     }
 
-    /// A file was opened. An answer comes once in an epoch at most.
-    pub fn opened(&mut self, name: Name) -> Option<Beginning> {
+    /// Files that were opened at about the same time, as they stand in the known order: the best guess of which
+    /// was first.
+    pub fn sort(&self, names: &mut [Name]) {
+        if let Some(known) = &self.known {
+            names.sort_by_key(|name| known.places.get(name).copied().unwrap_or(usize::MAX));
+        }
+    }
+
+    /// A file was opened.
+    pub fn opened(&mut self, name: Name) {
         if self.now.push(name) {
             self.evidence = self.evidence.saturating_sub(1);
             if self.evidence == 0 {
@@ -96,6 +120,10 @@ impl Learner {
         } else {
             self.opened_again(name);
         }
+    }
+
+    /// Once all is told that is known: an answer comes once in an epoch at most.
+    pub fn judge(&mut self) -> Option<Beginning> {
         if self.beginning.is_some() {
             return None;
         }
@@ -123,19 +151,29 @@ impl Learner {
         self.was_cut_short = cut_short && !self.was_cut_short;
         if !self.was_cut_short {
             self.remember_first(&ended);
-            self.known = Some(ended);
+            // Of copies it is less well known which was opened first: the older order is the better one.
+            if self.known.as_ref().is_none_or(|known| !ended.is_like(known)) {
+                self.known = Some(ended);
+            }
         }
         self.evidence = 0;
         self.beginning = None;
     }
 
     fn remember_first(&mut self, ended: &Arc<Epoch>) {
-        // The first epoch may have been begun anew after an accident.
-        let better = self.first.as_ref().is_none_or(|first| {
-            ended.len() > first.len() && ended.begins_like(first) == Some(Beginning::Same)
-        });
-        if better {
-            self.first = Some(Arc::clone(ended));
+        match &self.first {
+            None => {
+                let known = self.known.as_ref().filter(|known| ended.is_like(known));
+                self.first = Some(Arc::clone(known.unwrap_or(ended)));
+            }
+            // The first epoch may have been begun anew after an accident.
+            Some(first)
+                if ended.len() > first.len()
+                    && first.begins_like(ended) == Some(Beginning::Same) =>
+            {
+                self.first = Some(Arc::clone(ended));
+            }
+            Some(_) => {}
         }
     }
 

@@ -11,7 +11,7 @@ const F_SETSIG: i32 = 10;
 pub enum Use {
     /// Nobody else has it open or mapped.
     Free,
-    InUse,
+    Open,
     /// The file system does not tell.
     Unknown,
 }
@@ -31,7 +31,7 @@ pub fn use_of(file: impl AsFd) -> Use {
             let _ = fcntl(&file, libc::F_SETLEASE, libc::F_UNLCK);
             Use::Free
         }
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Use::InUse,
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Use::Open,
         Err(_) => Use::Unknown,
     }
 }
@@ -70,9 +70,9 @@ mod tests {
         let folder = folder();
         let (ours, theirs) = unlinked(folder.path());
         let duplicate = theirs.try_clone().unwrap();
-        assert_eq!(use_of(&ours), Use::InUse);
+        assert_eq!(use_of(&ours), Use::Open);
         drop(theirs);
-        assert_eq!(use_of(&ours), Use::InUse);
+        assert_eq!(use_of(&ours), Use::Open);
         drop(duplicate);
         assert_eq!(use_of(&ours), Use::Free);
         assert_eq!(use_of(&ours), Use::Free);
@@ -88,7 +88,7 @@ mod tests {
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 5, read, flags, &theirs, 0) };
         let base = base.unwrap();
         drop(theirs);
-        assert_eq!(use_of(&ours), Use::InUse);
+        assert_eq!(use_of(&ours), Use::Open);
         // SAFETY: it was mapped above, and nothing was borrowed from it.
         unsafe { rustix::mm::munmap(base, 5) }.unwrap();
         assert_eq!(use_of(&ours), Use::Free);

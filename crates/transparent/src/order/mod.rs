@@ -32,9 +32,9 @@ mod window;
 mod world;
 
 pub use follower::Ahead;
-pub use lease::{Use, use_of};
+
 pub use list::{Order, OrderError};
-pub use prefetcher::{Notes, Plan, Prefetcher, PrefetcherConfig, Summary};
+pub use prefetcher::{Notes, Plan, Prefetcher, PrefetcherConfig};
 pub use window::window_room;
 pub use world::{Hands, Outcome, Sight, Standing, Tally, Wish};
 

@@ -5,7 +5,6 @@
 //! and the program has read them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use super::follower::{Ahead, Follower};
 use super::learner::{Beginning, Learner};
@@ -103,26 +102,35 @@ impl Planner {
         self.follower.is_some()
     }
 
-    /// The program opened this file.
-    pub fn opened(&mut self, name: Name) {
-        let beginning = self.learner.as_mut().and_then(|learner| learner.opened(name));
-        match beginning {
+    /// The program opened these files, in any order.
+    pub fn opened(&mut self, mut names: Vec<Name>) {
+        if let Some(follower) = &mut self.follower {
+            follower.sort(&mut names);
+            for &name in &names {
+                follower.opened(name);
+            }
+        }
+        let Some(learner) = &mut self.learner else { return };
+        if self.follower.is_none() {
+            learner.sort(&mut names);
+        }
+        for name in names {
+            learner.opened(name);
+        }
+        match learner.judge() {
             Some(Beginning::Same) => self.follow_what_was_learnt(),
             Some(Beginning::Changed) => self.follow(None),
-            None => {
-                if let Some(follower) = &mut self.follower {
-                    follower.opened(name);
-                }
-            }
+            None => {}
         }
     }
 
     fn follow_what_was_learnt(&mut self) {
         let Some(learner) = &self.learner else { return };
-        let order: Arc<[Name]> = learner.known().into();
-        let mut follower = Follower::new(order, self.ahead);
-        for &name in learner.so_far() {
-            if let Some(follower) = &mut follower {
+        let mut so_far = learner.so_far().to_vec();
+        let mut follower = Follower::new(learner.known().into(), self.ahead);
+        if let Some(follower) = &mut follower {
+            follower.sort(&mut so_far);
+            for name in so_far {
                 follower.opened(name);
             }
         }

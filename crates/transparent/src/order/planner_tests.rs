@@ -111,7 +111,7 @@ impl World {
     fn open(&mut self, planner: &mut Planner, name: Name) {
         self.reads += 1;
         self.hits += usize::from(self.standing(name) == Standing::HasCopy);
-        planner.opened(name);
+        planner.opened(vec![name]);
     }
 }
 
@@ -121,7 +121,7 @@ fn names(files: usize) -> Vec<Name> {
 
 fn open_all(planner: &mut Planner, order: &[Name]) {
     for &name in order {
-        planner.opened(name);
+        planner.opened(vec![name]);
     }
 }
 
@@ -298,7 +298,7 @@ fn an_order_that_is_no_longer_in_force_fetches_nothing() {
     let mut planner = Planner::learning(&order, AHEAD, 2, 100);
     let standing = |_| Standing::Refused { bytes: 1 };
     for name in &order[..8] {
-        planner.opened(*name);
+        planner.opened(vec![*name]);
     }
     assert!(planner.is_following());
     for action in planner.plan(standing) {

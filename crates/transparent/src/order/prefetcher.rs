@@ -23,7 +23,7 @@ use super::world::{Hands, Outcome, Sight, Tally};
 /// The counters are looked at this often while files are opened; a fast reader opens a few dozen.
 const BUSY: Duration = Duration::from_millis(5);
 /// And this often when none were for a while.
-const IDLE: Duration = Duration::from_millis(100);
+const IDLE: Duration = Duration::from_millis(20);
 /// A look may take this part of the time between two.
 const SHARE: u32 = 50;
 /// So many files that were let go are asked about at once whether somebody has them open.
@@ -179,7 +179,7 @@ impl<W: Sight + Hands> Thread<W> {
 
     fn hear(&mut self, note: Note) {
         match note {
-            Note::Opened(name) => self.planner.opened(self.names.number(&name)),
+            Note::Opened(name) => self.planner.opened(vec![self.names.number(&name)]),
             Note::Fetched(name, outcome) => self.planner.fetched(self.names.number(&name), outcome),
             Note::Stop => {}
         }
@@ -187,13 +187,14 @@ impl<W: Sight + Hands> Thread<W> {
 
     fn look(&mut self) {
         let began = Instant::now();
-        let Self { world, names, planner, watch, .. } = self;
+        let Self { world, names, watch, .. } = self;
+        let mut opened = vec![];
         let was_busy = watch.look(&**world, |record, times| {
             if let Some(name) = world.name(record) {
-                let name = names.number(&name);
-                (0..times).for_each(|_| planner.opened(name));
+                opened.extend(std::iter::repeat_n(names.number(&name), times as usize));
             }
         });
+        self.planner.opened(opened);
         self.ask_who_left();
         self.looked = Instant::now();
         let soonest = if was_busy { BUSY } else { (self.pause * 2).clamp(BUSY, IDLE) };
@@ -222,7 +223,7 @@ impl<W: Sight + Hands> Thread<W> {
 
     fn let_go(&mut self, name: Name) {
         match self.world.let_go(self.names.text(name)) {
-            Some(copy) if use_of(&copy) == Use::InUse => self.leaving.push_back((name, copy)),
+            Some(copy) if use_of(&copy) == Use::Open => self.leaving.push_back((name, copy)),
             // Where the file system does not tell, it counts as free.
             _ => self.free(name),
         }
@@ -236,7 +237,7 @@ impl<W: Sight + Hands> Thread<W> {
     fn ask_who_left(&mut self) {
         for _ in 0..self.leaving.len().min(ASKED) {
             let Some((name, copy)) = self.leaving.pop_front() else { return };
-            if use_of(&copy) == Use::InUse {
+            if use_of(&copy) == Use::Open {
                 self.leaving.push_back((name, copy));
             } else {
                 self.free(name);
@@ -244,7 +245,11 @@ impl<W: Sight + Hands> Thread<W> {
         }
     }
 
-    fn summary(self) -> Summary {
+    fn summary(mut self) -> Summary {
+        if self.planner.learnt().is_some() {
+            // Copies that were opened since the last look are learnt too.
+            self.look();
+        }
         let order = |names: &[Name]| Order {
             names: names.iter().map(|&name| self.names.text(name).into()).collect(),
         };
