@@ -38,6 +38,8 @@ TARGETS = {
 
 
 def main() -> None:
+    # For all loaders alike, and before CUDA is first used: see docs/performance.md.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     args = arguments()
     if args.belady:
         sys.path.insert(0, str(args.belady))

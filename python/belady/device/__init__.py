@@ -7,6 +7,6 @@ become numbers where they arrive.
 - `tail.py` finds the steps that are left for the device.
 - `ahead.py` moves batches while the one before is being computed on.
 - `onto_torch.py`, `onto_jax.py` know how each library moves one.
-- `kernels.py` has the two kernels that torch lacks; `gpu_decode.py` hands whole JPEG files to the
-  GPU's decoder.
+- `kernels.py` has the two kernels that torch lacks.
+- `gpu_decode.py` hands JPEG files to the GPU's decoder, as many as `balance.py` says.
 """

@@ -23,12 +23,8 @@ from ..collate import collate
 from ..decode import Failure, Outcome, Work, kept_positions
 from ..feed import Taken
 from . import kernels
+from .balance import Balance, Processor
 from .onto_torch import Finish, Held, Moving, on_tensors, side_stream
-
-#: How much of the time between batches the processor may use up, so that it is not what is waited for.
-_BUSY = 0.9
-#: How much a single batch changes what is believed of rates.
-_NEWS = 0.2
 
 
 class Draws(NamedTuple):
@@ -44,35 +40,6 @@ class Decoded(NamedTuple):
     files: list[torch.Tensor]
     images: list[torch.Tensor | None]
     there: torch.cuda.Event
-
-
-class Balance:
-    """How many images of a batch the processor takes."""
-
-    def __init__(self) -> None:
-        self._rate = 0.0  # images a second, of the processor
-        self._interval = 0.0  # seconds from batch to batch
-        self._last: float | None = None
-
-    def begin(self, images: int) -> int:
-        """A batch begins; how many of its images the processor takes."""
-        now = time.monotonic()
-        if self._last is not None:
-            self._interval = _blend(self._interval, now - self._last)
-        self._last = now
-        if self._rate == 0.0 or self._interval == 0.0:
-            return max(1, images // 2)
-        # Rounded down: a share that is too large would otherwise stay.
-        return max(1, min(images, int(_BUSY * self._rate * self._interval)))
-
-    def took(self, images: int, seconds: float) -> None:
-        """The processor has made so many images in so many seconds."""
-        if images and seconds > 0:
-            self._rate = _blend(self._rate, images / seconds)
-
-
-def _blend(believed: float, seen: float) -> float:
-    return seen if believed == 0.0 else believed + _NEWS * (seen - believed)
 
 
 class GpuDecode:
@@ -106,7 +73,7 @@ class GpuDecode:
         self._decode_jpeg: Any = decode_jpeg
         self._rgb = ImageReadMode.RGB
         # One thread each: batches stay in order, and the next is begun while this one is decoded.
-        self._processor = ThreadPoolExecutor(1, thread_name_prefix="belady-share")
+        self._processor = Processor()
         self._gather = ThreadPoolExecutor(1, thread_name_prefix="belady-gather")
         self._gpu = ThreadPoolExecutor(1, thread_name_prefix="belady-gpu")
         self._last = ThreadPoolExecutor(1, thread_name_prefix="belady-last")
@@ -132,7 +99,9 @@ class GpuDecode:
         pinned = torch.empty((len(positions), *self._size, 3), dtype=torch.uint8, pin_memory=True)
         began = time.monotonic()
         failed = self._share.run(batch, positions, self._draws.seed, epoch, pinned.numpy())
-        self._balance.took(len(positions), time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self._balance.took(len(positions), seconds)
+        self._processor.took(len(positions), seconds)
         return pinned, {positions[at]: what for at, what in failed}
 
     def _whole(
@@ -227,8 +196,9 @@ class GpuDecode:
 
     def close(self) -> None:
         # Batches that were begun are ended: the decoder may be reading their memory.
-        for pool in (self._gather, self._gpu, self._processor, self._last):
+        for pool in (self._gather, self._gpu, self._last):
             pool.shutdown(wait=True)
+        self._processor.close()
         self._held.wait()
 
 

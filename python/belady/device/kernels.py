@@ -52,36 +52,37 @@ __device__ __forceinline__ float weight(int at, float centre, float narrow) {
 
 // As many columns as a result of half the width has: more are weighed again for each row.
 #define COLUMNS 6
+// Rows of the result that a thread makes: what is known of its column serves all of them.
+#define ROWS 4
 
-__device__ __forceinline__ void add(float* sums, float share, const unsigned char* pixel,
-                                    long long channels) {
-    sums[0] += share * pixel[0];
-    sums[1] += share * pixel[channels];
-    sums[2] += share * pixel[2 * channels];
+__device__ __forceinline__ void add(float* sums, float share, const unsigned char* pixel, int channels) {
+    sums[0] += share * __ldg(pixel);
+    sums[1] += share * __ldg(pixel + channels);
+    sums[2] += share * __ldg(pixel + 2 * channels);
 }
 
 extern "C" __global__ void resample(const Window* windows, OUT* into, const OUT* table,
                                     int height, int width, int into_planes) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
-    const int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height) return;
+    if (x >= width) return;
     const Window window = windows[blockIdx.z];
-    const unsigned char* pixels = (const unsigned char*)window.pixels;
-    const long long channels = window.channel_stride;
+    const int channels = (int)window.channel_stride;
+    const unsigned char* pixels = (const unsigned char*)window.pixels
+        + (long long)window.top * window.row_stride + (long long)window.left * window.pixel_stride;
 
     const float scale_x = (float)window.across / window.resized_width;
     const float scale_y = (float)window.down / window.resized_height;
     const float wide = fmaxf(scale_x, 1.0f), high = fmaxf(scale_y, 1.0f);
     const float narrow = 1.0f / wide, flat = 1.0f / high;
-    const float centre_x = (window.from_left + (window.flip_x ? width - 1 - x : x) + 0.5f) * scale_x;
-    const float centre_y = (window.from_top + (window.flip_y ? height - 1 - y : y) + 0.5f) * scale_y;
-    const int first_x = max(0, (int)(centre_x - wide + 0.5f));
-    const int first_y = max(0, (int)(centre_y - high + 0.5f));
     // What is not resized is its own pixel alone.
-    const int last_x = wide == 1.0f && scale_x == 1.0f ? first_x + 1 : min(window.across, (int)(centre_x + wide + 0.5f));
-    const int last_y = high == 1.0f && scale_y == 1.0f ? first_y + 1 : min(window.down, (int)(centre_y + high + 0.5f));
+    const bool same_width = window.across == window.resized_width;
+    const bool same_height = window.down == window.resized_height;
 
-    float total_x = 0.0f, total_y = 0.0f, sums[3] = {0.0f, 0.0f, 0.0f}, shares[COLUMNS];
+    const int to_x = window.from_left + (window.flip_x ? width - 1 - x : x);
+    const float centre_x = (to_x + 0.5f) * scale_x;
+    const int first_x = same_width ? to_x : max(0, (int)(centre_x - wide + 0.5f));
+    const int last_x = same_width ? to_x + 1 : min(window.across, (int)(centre_x + wide + 0.5f));
+    float total_x = 0.0f, shares[COLUMNS];
     #pragma unroll
     for (int at = 0; at < COLUMNS; ++at) {
         shares[at] = first_x + at < last_x ? weight(first_x + at, centre_x, narrow) : 0.0f;
@@ -90,27 +91,45 @@ extern "C" __global__ void resample(const Window* windows, OUT* into, const OUT*
     for (int column = first_x + COLUMNS; column < last_x; ++column)
         total_x += weight(column, centre_x, narrow);
     const float per_x = 1.0f / total_x;
-    for (int row = first_y; row < last_y; ++row) {
-        const float down = weight(row, centre_y, flat);
-        total_y += down;
-        const unsigned char* pixel = pixels + (long long)(window.top + row) * window.row_stride
-            + (long long)(window.left + first_x) * window.pixel_stride;
-        float across[3] = {0.0f, 0.0f, 0.0f};
-        #pragma unroll
-        for (int at = 0; at < COLUMNS; ++at)
-            if (first_x + at < last_x) add(across, shares[at], pixel + at * window.pixel_stride, channels);
-        for (int column = first_x + COLUMNS; column < last_x; ++column)
-            add(across, weight(column, centre_x, narrow),
-                pixel + (column - first_x) * window.pixel_stride, channels);
-        for (int channel = 0; channel < 3; ++channel)
-            sums[channel] += down * floorf(across[channel] * per_x + 0.5f);
-    }
-    for (int channel = 0; channel < 3; ++channel) {
-        const float value = fminf(255.0f, fmaxf(0.0f, floorf(sums[channel] / total_y + 0.5f)));
-        const long long place = into_planes
-            ? (((long long)blockIdx.z * 3 + channel) * height + y) * width + x
-            : (((long long)blockIdx.z * height + y) * width + x) * 3 + channel;
-        into[place] = table[channel * 256 + (int)value];
+    pixels += (long long)first_x * window.pixel_stride;
+
+    #pragma unroll
+    for (int step = 0; step < ROWS; ++step) {
+        const int y = (blockIdx.y * ROWS + step) * blockDim.y + threadIdx.y;
+        if (y >= height) return;
+        const int to_y = window.from_top + (window.flip_y ? height - 1 - y : y);
+        int values[3];
+        if (same_width && same_height) {
+            const unsigned char* pixel = pixels + (long long)to_y * window.row_stride;
+            for (int channel = 0; channel < 3; ++channel) values[channel] = __ldg(pixel + channel * channels);
+        } else {
+            const float centre_y = (to_y + 0.5f) * scale_y;
+            const int first_y = same_height ? to_y : max(0, (int)(centre_y - high + 0.5f));
+            const int last_y = same_height ? to_y + 1 : min(window.down, (int)(centre_y + high + 0.5f));
+            float total_y = 0.0f, sums[3] = {0.0f, 0.0f, 0.0f};
+            const unsigned char* pixel = pixels + (long long)first_y * window.row_stride;
+            for (int row = first_y; row < last_y; ++row, pixel += window.row_stride) {
+                const float down = weight(row, centre_y, flat);
+                total_y += down;
+                float across[3] = {0.0f, 0.0f, 0.0f};
+                #pragma unroll
+                for (int at = 0; at < COLUMNS; ++at)
+                    if (first_x + at < last_x) add(across, shares[at], pixel + at * window.pixel_stride, channels);
+                for (int column = first_x + COLUMNS; column < last_x; ++column)
+                    add(across, weight(column, centre_x, narrow),
+                        pixel + (column - first_x) * window.pixel_stride, channels);
+                for (int channel = 0; channel < 3; ++channel)
+                    sums[channel] += down * floorf(across[channel] * per_x + 0.5f);
+            }
+            for (int channel = 0; channel < 3; ++channel)
+                values[channel] = (int)fminf(255.0f, fmaxf(0.0f, floorf(sums[channel] / total_y + 0.5f)));
+        }
+        for (int channel = 0; channel < 3; ++channel) {
+            const long long place = into_planes
+                ? (((long long)blockIdx.z * 3 + channel) * height + y) * width + x
+                : (((long long)blockIdx.z * height + y) * width + x) * 3 + channel;
+            into[place] = table[channel * 256 + values[channel]];
+        }
     }
 }
 """
@@ -121,6 +140,8 @@ _TYPES = {
     torch.bfloat16: "__nv_bfloat16",
 }
 _THREADS = 256
+#: As in the source of `resample`.
+_ROWS = 4
 
 
 def available(device: torch.device) -> bool:
@@ -151,6 +172,6 @@ def resample(windows: torch.Tensor, into: torch.Tensor, table: torch.Tensor) -> 
     images, _, height, width = into.shape
     if images == 0:
         return
-    blocks = (-(-width // 32), -(-height // 8), images)
+    blocks = (-(-width // 32), -(-height // (8 * _ROWS)), images)
     numbers = (windows, into, table, height, width, int(into.is_contiguous()))
     _kernel("resample", into.dtype)(blocks, (32, 8, 1), numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, NamedTuple
 
@@ -87,6 +88,8 @@ def placed(
             if value is not None:
                 raise ValueError(f'{name}="{value}" is done on a device; say which: device="cuda"')
         return None, transform
+    if on_gpu:
+        _separate_queues()
     found = _device(device)
     format_ = _memory_format(memory_format)
     if format_ is not None and _is_of_jax(found):
@@ -129,6 +132,15 @@ def _gpu_decoding(
     assert whole is not None
     image_size(whole)
     return Placement(device, memory_format, rest, tails), None
+
+
+def _separate_queues() -> None:
+    """CUDA puts all streams into eight queues, unless it is told otherwise before it is first used. What
+    nvJPEG does then waits behind steps of training that happen to be in the same queue, and they behind
+    it."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 
 def _is_of_jax(device: object) -> bool:

@@ -4,6 +4,7 @@ code with the processor as the device."""
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,22 @@ def test_a_gpu_that_is_not_there_is_told(pictures: belady.Dataset) -> None:
         belady.DataLoader(pictures, transform=T.imagenet_train(24), device="cuda")
 
 
+@pytest.mark.parametrize(("used", "given", "found"), [
+    (False, None, "32"), (False, "1", "1"), (True, None, None),
+])  # fmt: skip
+def test_streams_get_queues_of_their_own_if_cuda_can_still_be_told(
+    monkeypatch: pytest.MonkeyPatch, pictures: belady.Dataset, used: bool, given: str | None, found: str | None
+) -> None:
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: used)
+    with pytest.raises(ValueError, match="needs torch with CUDA"):
+        belady.DataLoader(pictures, transform=T.imagenet_train(24), decode="gpu", device="cpu")
+    assert os.environ.get(name) == found
+
+
 @needs_gpu
 def test_memory_that_cannot_be_pinned_makes_no_kernel_fail() -> None:
     from belady.device.onto_torch import pin_or_unpin
@@ -240,6 +257,24 @@ def test_what_a_gpu_cannot_decode_is_decoded_by_the_processor(tmp_path: Path) ->
     with belady.DataLoader(data, batch_size=8, transform=chain, device="cuda", decode="gpu") as loader:
         given = next(iter(loader))[0].cpu()
     assert torch.equal(given[6:], expected[6:])
+
+
+@needs_gpu
+def test_progressive_and_grey_files_are_decoded_beside_others(tmp_path: Path) -> None:
+    for number in range(48):
+        picture = Image.open(io.BytesIO(jpeg(number, 90 + number, 70)))
+        if number % 5 == 1:
+            picture = picture.convert("L")
+        picture.save(tmp_path / f"{number:02}.jpg", "JPEG", quality=95, progressive=number % 3 == 1)
+    data = belady.open(tmp_path, format="flat")
+    chain = T.imagenet_eval(32, resize=40)
+    with belady.DataLoader(data, batch_size=48, transform=chain) as loader:
+        expected = next(iter(loader))[0].clone()
+    with belady.DataLoader(data, batch_size=48, transform=chain, device="cuda", decode="gpu") as loader:
+        for _ in range(12):
+            given = next(iter(loader))[0].cpu()
+            assert (given - expected).abs().mean() < 0.05
+            assert (given - expected).abs().max() < 0.6
 
 
 @needs_gpu
