@@ -3,6 +3,8 @@
 //! Names are told apart as text, since asking the kernel costs as much as opening. So `..` after a
 //! name is left alone ([`Place::Odd`]): with symbolic links it may lead anywhere.
 
+use std::mem::MaybeUninit;
+
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// As long as any path may be, with the 0 at its end.
@@ -39,16 +41,17 @@ pub enum Place<'a> {
     Odd,
 }
 
-/// Room for a path.
+/// Room for a path. It is not cleared: that would take as long as all the rest of looking a file up.
 #[derive(Debug)]
 pub struct Buffer {
-    bytes: [u8; LONGEST],
+    bytes: [MaybeUninit<u8>; LONGEST],
+    /// So many were written.
     length: usize,
 }
 
 impl Default for Buffer {
     fn default() -> Self {
-        Self { bytes: [0; LONGEST], length: 0 }
+        Self { bytes: [MaybeUninit::uninit(); LONGEST], length: 0 }
     }
 }
 
@@ -59,7 +62,7 @@ impl Buffer {
         if end >= LONGEST {
             return None;
         }
-        self.bytes[self.length..end].copy_from_slice(text);
+        self.bytes[self.length..end].write_copy_of_slice(text);
         self.length = end;
         Some(())
     }
@@ -76,7 +79,8 @@ impl Buffer {
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        // SAFETY: so many were written, and it only ever gets less without writing more.
+        unsafe { self.bytes[..self.length].assume_init_ref() }
     }
 
     /// `directory/name` with a 0 at its end, if there is room.
@@ -84,8 +88,10 @@ impl Buffer {
         self.length = 0;
         self.push(directory)?;
         self.push_component(name)?;
-        self.bytes[self.length] = 0;
-        std::ffi::CStr::from_bytes_with_nul(&self.bytes[..=self.length]).ok()
+        // There is room: see `push`.
+        self.bytes[self.length].write(0);
+        self.length += 1;
+        std::ffi::CStr::from_bytes_with_nul(self.as_bytes()).ok()
     }
 }
 
@@ -136,7 +142,7 @@ impl Dataset<'_> {
             }
         }
         for root in [self.given, self.real] {
-            if let Some(below) = below(root, &buffer.bytes[..buffer.length]) {
+            if let Some(below) = below(root, buffer.as_bytes()) {
                 return Place::Below(below);
             }
         }

@@ -84,8 +84,8 @@ fn open_for_reading(
     let file = Named { at: AT_FDCWD, path };
     let Place::Below(name) = place(job, file, &mut room) else { return real(path.as_ptr()) };
     let mut copy_room = Buffer::default();
-    let ask = match open::way(job, file, name, OFlags::RDONLY, &mut copy_room) {
-        Way::Source { ask } => ask,
+    let known = match open::way(job, file, name, OFlags::RDONLY, &mut copy_room) {
+        Way::Source { known } => known,
         Way::Copy { path, level, size } => {
             let _errno = errno::Kept::new();
             let stream = real(path.as_ptr());
@@ -93,13 +93,13 @@ fn open_for_reading(
                 open::opened_copy(job, level, size);
                 return stream;
             }
-            true
+            None
         }
     };
     let stream = real(path.as_ptr());
     if !stream.is_null() {
         // SAFETY: an open stream has a descriptor.
-        open::opened_at_source(job, name, unsafe { libc::fileno(stream) }, ask);
+        open::opened_at_source(job, name, unsafe { libc::fileno(stream) }, known);
     }
     stream
 }

@@ -46,8 +46,9 @@ impl Purpose {
 pub enum Way<'b> {
     /// This is the path of its copy, and this the level.
     Copy { path: &'b CStr, level: usize, size: u64 },
-    /// At the source; and the launcher is asked for a copy, or need not be.
-    Source { ask: bool },
+    /// At the source. Where its size is known, there will be no copy; otherwise the launcher is asked
+    /// for one.
+    Source { known: Option<u64> },
 }
 
 /// The descriptor of the copy, or what the real call gives.
@@ -55,26 +56,26 @@ pub enum Way<'b> {
 pub fn open(job: &Job, file: Named<'_>, flags: OFlags, real: impl FnOnce() -> c_int) -> c_int {
     let mut room = Buffer::default();
     let Place::Below(name) = place(job, file, &mut room) else { return real() };
-    let ask = match open_copy(job, file, name, flags) {
+    let known = match open_copy(job, file, name, flags) {
         Ok(descriptor) => return descriptor,
-        Err(ask) => ask,
+        Err(known) => known,
     };
     let descriptor = real();
     if descriptor >= 0 {
-        opened_at_source(job, name, descriptor, ask);
+        opened_at_source(job, name, descriptor, known);
     }
     descriptor
 }
 
-/// The error tells whether to ask for a copy.
+/// The error is what [`Way::Source`] tells.
 #[inline(never)]
-fn open_copy(job: &Job, file: Named<'_>, name: &[u8], flags: OFlags) -> Result<c_int, bool> {
+fn open_copy(job: &Job, file: Named<'_>, name: &[u8], flags: OFlags) -> Result<c_int, Option<u64>> {
     let mut room = Buffer::default();
     match way(job, file, name, flags, &mut room) {
-        Way::Source { ask } => Err(ask),
+        Way::Source { known } => Err(known),
         Way::Copy { path, level, size } => {
             // It may have gone meanwhile. Then a new one is welcome.
-            let copy = rustix::fs::open(path, flags, Mode::empty()).map_err(|_| true)?;
+            let copy = rustix::fs::open(path, flags, Mode::empty()).map_err(|_| None)?;
             opened_copy(job, level, size);
             Ok(copy.into_raw_fd())
         }
@@ -88,19 +89,22 @@ pub fn way<'b>(
     flags: OFlags,
     room: &'b mut Buffer,
 ) -> Way<'b> {
-    let Some(entry) = job.board.find(job.board.key(name)) else { return Way::Source { ask: true } };
+    let Some(entry) = job.board.find(job.board.key(name)) else {
+        return Way::Source { known: None };
+    };
     entry.note_open();
-    let Kind::Copy { level, .. } = entry.kind() else { return Way::Source { ask: false } };
+    let size = entry.facts().size;
+    let Kind::Copy { level, .. } = entry.kind() else { return Way::Source { known: Some(size) } };
     if !suits(&entry, flags) {
-        return Way::Source { ask: false };
+        return Way::Source { known: Some(size) };
     }
     if !is_good(job, &entry, file) {
-        return Way::Source { ask: true };
+        return Way::Source { known: None };
     }
     let directory = job.board.head().levels().get(level).map(|level| level.files.get());
     match directory.and_then(|directory| room.joined(directory, name)) {
-        Some(path) => Way::Copy { path, level, size: entry.facts().size },
-        None => Way::Source { ask: false },
+        Some(path) => Way::Copy { path, level, size },
+        None => Way::Source { known: Some(size) },
     }
 }
 
@@ -144,17 +148,23 @@ pub fn opened_copy(job: &Job, level: usize, size: u64) {
     job.board.head().count(Some(level), Counted::Bytes, size);
 }
 
-/// Only files have copies: directories, pipes and devices are not asked for.
+/// Only files have copies: directories, pipes and devices are not asked for. A file whose size is known is
+/// not asked about, since that may be a request to a server far away.
 #[inline(never)]
-pub fn opened_at_source(job: &Job, name: &[u8], descriptor: c_int, ask: bool) {
+pub fn opened_at_source(job: &Job, name: &[u8], descriptor: c_int, known: Option<u64>) {
+    let count = |size: u64| {
+        job.board.head().count(None, Counted::Opens, 1);
+        job.board.head().count(None, Counted::Bytes, size);
+    };
+    if let Some(size) = known {
+        return count(size);
+    }
     let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat) else { return };
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return;
     }
-    let head = job.board.head();
-    head.count(None, Counted::Opens, 1);
-    head.count(None, Counted::Bytes, stat.st_size.cast_unsigned());
-    if ask && !job.board.was_written(FileId { dev: stat.st_dev, ino: stat.st_ino }) {
+    count(stat.st_size.cast_unsigned());
+    if !job.board.was_written(FileId { dev: stat.st_dev, ino: stat.st_ino }) {
         job.post(Message::Want(name));
     }
 }
