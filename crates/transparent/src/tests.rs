@@ -442,3 +442,23 @@ fn what_only_passes_through_takes_the_window_and_leaves_it() {
     shelf.levels[0].close();
     assert_eq!((place.bytes_in(0), shelf.levels[0].used.get().unwrap()), (60, 60));
 }
+
+#[test]
+fn what_others_may_write_to_is_not_taken_for_copies() {
+    let place = Place::new(&[("a", 1)]);
+    drop(place.shelf(&[100]));
+    let home = crate::level::homes(&place.root(0)).unwrap().remove(0);
+    let open = || Level::open(&place.root(0), "0".into(), 9, &place.data(), false).map(drop);
+    let home = std::fs::canonicalize(&home).unwrap();
+    assert!(open().is_ok());
+    for directory in [home.clone(), home.join(FILES)] {
+        let set = |mode| {
+            std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(0o777);
+        let error = open().unwrap_err().to_string();
+        assert!(error.contains("others may write"), "{error}");
+        set(0o700);
+    }
+    assert!(open().is_ok());
+}
