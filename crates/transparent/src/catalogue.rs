@@ -105,15 +105,31 @@ impl Shelf {
         let Some(meta) = Meta::read(&copy) else { return Ok(()) };
         let found = Facts::of(&copy, c"", AtFlags::empty())?;
         let id = FileId { dev: found.dev, ino: found.ino };
-        if checksum(&copy, buffer, &|| self.is_stopping())? == Some(meta.checksum) {
-            let mut meta = meta;
-            meta.boot = this_boot();
-            renew(&copy, &meta, found.mode)?;
+        if self.is_intact(&copy, meta, found.mode, buffer)? {
             self.publish_loaded(*at, name, &found, &meta);
         } else if !self.is_stopping() {
             remove(level, name, Some(id))?;
         }
         Ok(())
+    }
+
+    /// Whether a copy has the bytes that were copied. One of an earlier boot is read, once.
+    pub fn is_intact(
+        &self,
+        copy: &File,
+        mut meta: Meta,
+        mode: u32,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        if meta.boot == this_boot() {
+            return Ok(true);
+        }
+        let intact = checksum(copy, buffer, &|| self.is_stopping())? == Some(meta.checksum);
+        if intact {
+            meta.boot = this_boot();
+            renew(copy, &meta, mode)?;
+        }
+        Ok(intact)
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::level::{Level, Stay, gate, private_directory};
-use crate::meta::{Meta, this_boot};
+use crate::meta::Meta;
 use crate::shelf::{Claim, Shelf, is_name, path_of, remove};
 
 /// Marks copies, so that `fstat` in the program knows them at a glance.
@@ -85,7 +85,7 @@ impl Shelf {
         if self.board.was_written(source.id()) {
             return Ok(Outcome::NotNow);
         }
-        if self.adopt(name, &source)? {
+        if self.adopt(name, &source, buffer)? {
             return Ok(Outcome::Present);
         }
         if let Some(outcome) = self.link(name, &source, buffer)? {
@@ -145,17 +145,20 @@ impl Shelf {
 
     /// Takes a copy that is there already, made by another launcher or in an earlier run. One that is
     /// not like the source is removed.
-    fn adopt(&self, name: &[u8], source: &Source) -> io::Result<bool> {
+    fn adopt(&self, name: &[u8], source: &Source, buffer: &mut Vec<u8>) -> io::Result<bool> {
         for (at, level) in self.levels.iter().enumerate().filter(|(_, level)| level.keeps) {
             let Ok(copy) = File::open(path_of(&level.files, name)) else { continue };
             let meta = Meta::read(&copy);
             let facts = Facts::of(&copy, c"", AtFlags::empty())?;
             let whole = facts.size == source.facts.size && facts.is_regular();
-            let fresh = meta.is_some_and(|meta| {
-                meta.boot == this_boot() && source.facts.is_still(&meta.facts(self.source_dev))
-            });
+            let fresh = meta
+                .filter(|meta| whole && source.facts.is_still(&meta.facts(self.source_dev)))
+                .map_or(Ok(false), |meta| self.is_intact(&copy, meta, facts.mode, buffer))?;
+            if self.is_stopping() {
+                return Ok(false);
+            }
             let id = FileId { dev: facts.dev, ino: facts.ino };
-            if whole && fresh {
+            if fresh {
                 let kind = Kind::Copy { level: at, copy: id };
                 return Ok(self.publish(name, &source.record(self, name, kind)));
             }
@@ -186,13 +189,15 @@ impl Shelf {
         }
         // It may be on its way. It is no link itself, so whoever copies it waits for nobody.
         let Some(claim) = self.claim_when_free(target) else { return Ok(Some(Outcome::NotNow)) };
+        self.give_up_unless_still(target, &source.facts);
         let fetched = self.fetch_claimed(&claim, target, Stay::Kept, buffer);
-        if !matches!(fetched, Outcome::Copied | Outcome::Present) {
+        // What only passes through will lose its bytes, whatever other names it has.
+        if !matches!(fetched, Outcome::Copied | Outcome::Present) || self.is_passing(target) {
             return Ok(Some(Outcome::NotNow));
         }
-        let Some(Kind::Copy { level: at, copy }) =
-            self.board.find(self.board.key(target)).map(|entry| entry.kind())
-        else {
+        let found = self.board.find(self.board.key(target));
+        let same = found.filter(|entry| source.facts.is_still(entry.facts()));
+        let Some(Kind::Copy { level: at, copy }) = same.map(|entry| entry.kind()) else {
             return Ok(Some(Outcome::NotNow));
         };
         let level = &self.levels[at];
@@ -203,6 +208,16 @@ impl Shelf {
             return Ok(Some(Outcome::NotNow));
         }
         Ok(Some(self.announce(at, name, source, copy)))
+    }
+
+    /// A copy of an earlier run may not have been compared with its source yet.
+    fn give_up_unless_still(&self, name: &[u8], facts: &Facts) {
+        if let Some(entry) = self.board.find(self.board.key(name))
+            && matches!(entry.kind(), Kind::Copy { .. })
+            && !facts.is_still(entry.facts())
+        {
+            entry.drop_copy();
+        }
     }
 
     /// The copy's number, or None if the source changed, another was faster or the run is over.

@@ -220,6 +220,10 @@ impl Shelf {
         lock(&self.passing).insert(name.into(), bytes);
     }
 
+    pub fn is_passing(&self, name: &[u8]) -> bool {
+        lock(&self.passing).contains_key(name)
+    }
+
     /// A copy no longer passes through; whether it did until now.
     fn passed(&self, name: &[u8]) -> bool {
         let Some(bytes) = lock(&self.passing).remove(name) else { return false };
