@@ -82,11 +82,12 @@ impl Shelf {
         let copy = FileId { dev: found.dev, ino: found.ino };
         // A copy with several names has those of links among them; which ones, only the source knows.
         let is_link = meta.is_link || found.links > 1;
-        let is_proved = self.board.head().revalidate() == Revalidate::Never;
+        let never = self.board.head().revalidate() == Revalidate::Never;
+        let proved = never.then(|| self.board.seen());
         let kind = Kind::Copy { level, copy };
         let path = self.board.key(name);
         let facts = meta.facts(self.source_dev);
-        self.publish(name, &NewRecord { path, kind, facts, is_link, is_proved });
+        self.publish(name, &NewRecord { path, kind, facts, is_link, proved });
     }
 
     /// Reads a copy of an earlier boot. If its bytes are those that were copied it is used from now on.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use belady_board::{Facts, FileId, Kind, NewRecord};
+use belady_board::{Facts, FileId, Kind, NewRecord, Seen};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
@@ -42,6 +42,8 @@ struct Source {
     file: File,
     facts: Facts,
     is_link: bool,
+    /// Before it was opened.
+    seen: Seen,
 }
 
 impl Shelf {
@@ -78,7 +80,7 @@ impl Shelf {
 
     fn try_fetch(&self, name: &[u8], stay: Stay, buffer: &mut Vec<u8>) -> io::Result<Outcome> {
         let began = Instant::now();
-        let source = Source::open(&path_of(&self.source, name))?;
+        let source = Source::open(&path_of(&self.source, name), self.board.seen())?;
         if !source.facts.is_regular() {
             return Ok(Outcome::Failed);
         }
@@ -308,7 +310,7 @@ impl Shelf {
 }
 
 impl Source {
-    fn open(path: &Path) -> io::Result<Self> {
+    fn open(path: &Path, seen: Seen) -> io::Result<Self> {
         // A pipe would block, and a link is to be known as one.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let (file, is_link) = match rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty())
@@ -318,7 +320,7 @@ impl Source {
         };
         let file = File::from(file);
         let facts = Facts::of(file.as_fd(), c"", AtFlags::empty())?;
-        Ok(Self { file, facts, is_link })
+        Ok(Self { file, facts, is_link, seen })
     }
 
     fn id(&self) -> FileId {
@@ -331,7 +333,7 @@ impl Source {
             kind,
             facts: self.facts,
             is_link: self.is_link,
-            is_proved: true,
+            proved: Some(self.seen),
         }
     }
 }

@@ -128,7 +128,7 @@ fn nobody_asks_for_files_that_no_level_has_room_for() {
 fn without_its_variable_or_with_nonsense_the_library_does_nothing() {
     let (stage, native) = stage(Revalidate::Start, true);
     let other = Stage::new(Revalidate::Start).attach();
-    let dead = format!("999999999:3:4:{}", stage.board.head().token);
+    let dead = format!("999999999:3:4:{}:5", stage.board.head().token);
     let values = [None, Some(""), Some("nonsense"), Some("1:2:3"), Some(&other), Some(&dead)];
     for value in values {
         let mut command = stage.command(&probe(stage.base.path()), "reads");
