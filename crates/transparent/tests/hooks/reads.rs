@@ -111,7 +111,18 @@ fn a_copy_that_was_taken_away_is_not_missed() {
     stage.copy("plain", true);
     fs::remove_file(stage.path("level/set/files/plain")).unwrap();
     assert_eq!(stage.preloaded("plain"), stage.native("plain"));
-    assert_eq!(stage.told(), [Told::Want("plain".into())]);
+    // It is no longer answered for, and a new one is welcome.
+    assert!(stage.entry("plain").is_none());
+    assert_eq!(stage.told(), [Told::Dropped, Told::Want("plain".into())]);
+}
+
+#[test]
+fn a_file_that_became_a_link_is_told_as_one() {
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("plain", false);
+    fs::remove_file(stage.source("plain")).unwrap();
+    std::os::unix::fs::symlink("nocopy", stage.source("plain")).unwrap();
+    assert_eq!(stage.preloaded("kind"), stage.native("kind"));
 }
 
 #[test]
