@@ -12,7 +12,7 @@ use crate::head::{Head, MAGIC, Revalidate};
 use crate::index::{self, Key};
 use crate::message::Message;
 use crate::path::{LONGEST, PathKey};
-use crate::record::{Entry, FileId, Record};
+use crate::record::{Entry, FileId, Record, Seen};
 use crate::{MOST_LEVELS, written};
 
 /// What a board is made with.
@@ -225,6 +225,18 @@ impl Board {
         self.head().generation.fetch_add(1, SeqCst);
     }
 
+    /// A file has changed, perhaps one that is being copied: to be told before copies are dropped.
+    pub fn note_change(&self) {
+        self.head().changes.fetch_add(1, SeqCst);
+    }
+
+    /// To be asked before a source is looked at, and given with its record: what changes from here on is
+    /// found out by whoever made the change, or by the publisher.
+    pub fn seen(&self) -> Seen {
+        let head = self.head();
+        Seen { generation: head.generation.load(SeqCst), changes: head.changes.load(SeqCst) }
+    }
+
     pub fn key(&self, relative: &[u8]) -> PathKey {
         PathKey::of(relative, self.head().token)
     }
@@ -267,6 +279,8 @@ pub struct Attach {
     pub board: u32,
     pub pipe: u32,
     pub token: u64,
+    /// The pipe's number in the kernel: another process may have the launcher's once it has gone.
+    pub pipe_ino: u64,
 }
 
 impl Attach {
@@ -276,20 +290,22 @@ impl Attach {
             board: file.as_raw_fd() as u32,
             pipe: pipe.as_raw_fd() as u32,
             token: board.head().token,
+            pipe_ino: rustix::fs::fstat(pipe).map_or(0, |stat| stat.st_ino),
         }
     }
 
     /// The value of [`crate::VARIABLE`].
     pub fn to_text(&self) -> String {
-        format!("{}:{}:{}:{}", self.launcher, self.board, self.pipe, self.token)
+        let Self { launcher, board, pipe, token, pipe_ino } = self;
+        format!("{launcher}:{board}:{pipe}:{token}:{pipe_ino}")
     }
 
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut numbers = text.split(|&byte| byte == b':').map(number);
         let mut small = || u32::try_from(numbers.next()??).ok();
         let (launcher, board, pipe) = (small()?, small()?, small()?);
-        let token = numbers.next()??;
-        numbers.next().is_none().then_some(Self { launcher, board, pipe, token })
+        let (token, pipe_ino) = (numbers.next()??, numbers.next()??);
+        numbers.next().is_none().then_some(Self { launcher, board, pipe, token, pipe_ino })
     }
 
     /// None if the launcher has gone.
@@ -304,7 +320,17 @@ impl Attach {
         let Some(pipe) = self.open(self.pipe, OFlags::WRONLY | OFlags::NONBLOCK) else {
             return false;
         };
+        if !self.is_pipe(&pipe) {
+            return false;
+        }
         rustix::io::write(&pipe, bytes).is_ok_and(|written| written == bytes.len())
+    }
+
+    fn is_pipe(&self, file: &OwnedFd) -> bool {
+        rustix::fs::fstat(file).is_ok_and(|stat| {
+            let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+            kind == rustix::fs::FileType::Fifo && stat.st_ino == self.pipe_ino
+        })
     }
 
     fn open(&self, number: u32, flags: OFlags) -> Option<OwnedFd> {

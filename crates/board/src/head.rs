@@ -89,6 +89,8 @@ pub struct Head {
     pub levels: [Level; MOST_LEVELS],
     /// Copies that were compared with their source in an earlier generation are compared again.
     pub generation: AtomicU32,
+    /// Changes of files that the job has made, whether they had copies or not.
+    pub changes: AtomicU64,
     /// Which of the hash tables is in use.
     pub index: AtomicU32,
     /// Copies that were given up, by anyone.

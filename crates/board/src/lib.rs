@@ -40,7 +40,7 @@ pub use head::{Counted, Revalidate, Totals};
 pub use path::{Dataset, PathKey};
 #[cfg(not(feature = "shuttle"))]
 pub use publisher::{Full, Publisher};
-pub use record::{Entry, FileId, Kind, NewRecord};
+pub use record::{Entry, FileId, Kind, NewRecord, Seen};
 
 /// The environment variable that tells the library where the board is.
 pub const VARIABLE: &str = "BELADY_RUN";

@@ -32,7 +32,7 @@ impl Publisher {
     /// dropped first: of two, any may be found.
     ///
     /// A copy whose source was opened for writing meanwhile is dropped again; so a record need not
-    /// be live when this returns.
+    /// be live when this returns. One whose source the job may have changed meanwhile is not proved.
     ///
     /// # Errors
     /// If the board is full.
@@ -41,9 +41,8 @@ impl Publisher {
         if u64::from(number) >= 1 << self.board.records_log2() {
             return Err(Full);
         }
-        let generation = self.board.head().generation.load(SeqCst);
         // SAFETY: inside of the mapping, and nobody knows of this record yet.
-        unsafe { self.board.record_at(number).write(Record::new(new, generation)) };
+        unsafe { self.board.record_at(number).write(Record::new(new)) };
         self.records += 1;
         if u64::from(self.records) > index::room(self.table) {
             self.grow();
@@ -54,6 +53,12 @@ impl Publisher {
         if matches!(new.kind, Kind::Copy { .. }) && self.board.was_written(entry.record.source_id())
         {
             entry.drop_copy();
+        }
+        // Now that everybody finds it: a change that is not seen here is one that finds it.
+        if let Some(seen) = new.proved
+            && seen.changes == self.board.head().changes.load(SeqCst)
+        {
+            entry.prove(seen.generation);
         }
         Ok(entry)
     }

@@ -32,8 +32,16 @@ pub struct NewRecord {
     pub facts: Facts,
     /// The name is that of a symbolic link; the facts and bytes are of what it leads to.
     pub is_link: bool,
-    /// The copy was compared with its source just now, or need not be.
-    pub is_proved: bool,
+    /// What was seen before the source was looked at that the copy is like; None if it has to be
+    /// compared with it.
+    pub proved: Option<Seen>,
+}
+
+/// What the job had changed by then: see [`crate::Board::seen`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub(crate) generation: u32,
+    pub(crate) changes: u64,
 }
 
 const LIVE: u32 = 1;
@@ -57,7 +65,7 @@ pub struct Record {
 }
 
 impl Record {
-    pub fn new(new: &NewRecord, generation: u32) -> Self {
+    pub fn new(new: &NewRecord) -> Self {
         let (level, copy, refused) = match new.kind {
             Kind::Copy { level, copy } => (level as u32, copy, 0),
             Kind::Refused => (0, FileId::default(), REFUSED),
@@ -69,7 +77,7 @@ impl Record {
             level,
             flags: refused | if new.is_link { LINK } else { 0 },
             state: AtomicU32::new(LIVE),
-            proved: AtomicU32::new(if new.is_proved { generation } else { 0 }),
+            proved: AtomicU32::new(0),
             opens: AtomicU32::new(0),
         }
     }

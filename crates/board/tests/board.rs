@@ -40,7 +40,7 @@ fn record(board: &Board, name: u64, ino: u64, number: u64) -> NewRecord {
         kind: Kind::Copy { level: 0, copy: copy(number) },
         facts: Facts { dev: 9, ino, size: number, ..Facts::default() },
         is_link: false,
-        is_proved: true,
+        proved: Some(board.seen()),
     }
 }
 
@@ -178,7 +178,7 @@ fn a_full_board_says_so() {
 fn copies_are_doubted_together() {
     let board = board(4);
     let mut publisher = Publisher::new(Arc::clone(&board));
-    let unproved = NewRecord { is_proved: false, ..record(&board, 2, 2, 2) };
+    let unproved = NewRecord { proved: None, ..record(&board, 2, 2, 2) };
     assert!(!publisher.publish(&unproved).unwrap().is_proved());
     assert!(publisher.publish(&record(&board, 1, 1, 1)).unwrap().is_proved());
     board.doubt_all();
@@ -208,7 +208,38 @@ fn another_mapping_sees_and_counts_and_posts() {
     // Neither another board of the same number nor nonsense is taken for it.
     assert!(Attach { token: attach.token ^ 1, ..attach }.board().is_none());
     assert!(Attach { board: 9999, ..attach }.board().is_none());
-    for nonsense in ["", "1:2:3", "1:2:3:4:5", "1:2:x:4", "1::3:4", "99999999999:2:3:4"] {
+    for nonsense in
+        ["", "1:2:3", "1:2:3:4", "1:2:3:4:5:6", "1:2:x:4:5", "1::3:4:5", "99999999999:2:3:4:5"]
+    {
         assert_eq!(Attach::parse(nonsense.as_bytes()), None);
     }
+}
+
+#[test]
+fn what_the_job_changes_while_a_file_is_copied_leaves_the_copy_unproved() {
+    let board = board(4);
+    let mut publisher = Publisher::new(Arc::clone(&board));
+    let renamed_directory = record(&board, 1, 1, 1);
+    board.doubt_all();
+    assert!(!publisher.publish(&renamed_directory).unwrap().is_proved());
+    let replaced = record(&board, 2, 2, 2);
+    board.note_change();
+    assert!(!publisher.publish(&replaced).unwrap().is_proved());
+    assert!(publisher.publish(&record(&board, 3, 3, 3)).unwrap().is_proved());
+}
+
+#[test]
+fn nothing_is_written_to_a_file_that_has_the_number_of_the_pipe() {
+    let (board, file) = Board::create(&config(4)).unwrap();
+    let (_reader, pipe) = rustix::pipe::pipe().unwrap();
+    let attach = Attach::new(&board, &file, &pipe);
+    // As when the launcher has gone, and another process has its number.
+    let other = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(other.path(), "somebody's bytes").unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(other.as_file()).cast_unsigned();
+    assert!(!Attach { pipe: number, ..attach }.post(Message::Want(b"a")));
+    assert_eq!(std::fs::read(other.path()).unwrap(), b"somebody's bytes");
+    let (_reader, other) = rustix::pipe::pipe().unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&other).cast_unsigned();
+    assert!(!Attach { pipe: number, ..attach }.post(Message::Want(b"a")));
 }

@@ -16,6 +16,11 @@ impl Drop for Kept {
     }
 }
 
+pub fn get() -> rustix::io::Errno {
+    // SAFETY: as above.
+    rustix::io::Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}
+
 pub fn set(code: i32) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = code };

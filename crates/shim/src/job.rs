@@ -26,7 +26,7 @@ pub fn job() -> Option<&'static Job> {
 /// Looks for the launcher that the environment speaks of.
 pub fn join() {
     let Some(attach) = variable().and_then(Attach::parse) else { return };
-    if !has_same_root(attach.launcher) {
+    if !sees_the_same_files(attach.launcher) {
         return;
     }
     if let Some(board) = attach.board() {
@@ -42,17 +42,23 @@ fn variable() -> Option<&'static [u8]> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
-/// In a container with another root the same name may be another file.
-fn has_same_root(launcher: u32) -> bool {
-    let mut room = [0u8; 32];
-    if write!(&mut room[..31], "/proc/{launcher}/root").is_err() {
-        return false;
-    }
-    let Ok(theirs) = CStr::from_bytes_until_nul(&room) else { return false };
-    match (rustix::fs::stat(c"/"), rustix::fs::stat(theirs)) {
-        (Ok(ours), Ok(theirs)) => (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino),
-        _ => false,
-    }
+/// In a container the same name may be another file: with another root, or with other file systems
+/// mounted below it.
+fn sees_the_same_files(launcher: u32) -> bool {
+    let same = |what: &str| {
+        let (mut ours, mut theirs) = ([0u8; 32], [0u8; 32]);
+        let ours = file(&mut ours, format_args!("/proc/self/{what}"))?;
+        let theirs = file(&mut theirs, format_args!("/proc/{launcher}/{what}"))?;
+        Some(ours == theirs)
+    };
+    // There may be no such thing as namespaces.
+    same("root") == Some(true) && same("ns/mnt") != Some(false)
+}
+
+fn file(room: &mut [u8; 32], name: std::fmt::Arguments<'_>) -> Option<(u64, u64)> {
+    (&mut room[..31]).write_fmt(name).ok()?;
+    let stat = rustix::fs::stat(CStr::from_bytes_until_nul(room).ok()?).ok()?;
+    Some((stat.st_dev, stat.st_ino))
 }
 
 impl Job {

@@ -82,11 +82,12 @@ impl Shelf {
         let copy = FileId { dev: found.dev, ino: found.ino };
         // A copy with several names has those of links among them; which ones, only the source knows.
         let is_link = meta.is_link || found.links > 1;
-        let is_proved = self.board.head().revalidate() == Revalidate::Never;
+        let never = self.board.head().revalidate() == Revalidate::Never;
+        let proved = never.then(|| self.board.seen());
         let kind = Kind::Copy { level, copy };
         let path = self.board.key(name);
         let facts = meta.facts(self.source_dev);
-        self.publish(name, &NewRecord { path, kind, facts, is_link, is_proved });
+        self.publish(name, &NewRecord { path, kind, facts, is_link, proved });
     }
 
     /// Reads a copy of an earlier boot. If its bytes are those that were copied it is used from now on.
@@ -105,15 +106,31 @@ impl Shelf {
         let Some(meta) = Meta::read(&copy) else { return Ok(()) };
         let found = Facts::of(&copy, c"", AtFlags::empty())?;
         let id = FileId { dev: found.dev, ino: found.ino };
-        if checksum(&copy, buffer, &|| self.is_stopping())? == Some(meta.checksum) {
-            let mut meta = meta;
-            meta.boot = this_boot();
-            renew(&copy, &meta, found.mode)?;
+        if self.is_intact(&copy, meta, found.mode, buffer)? {
             self.publish_loaded(*at, name, &found, &meta);
         } else if !self.is_stopping() {
             remove(level, name, Some(id))?;
         }
         Ok(())
+    }
+
+    /// Whether a copy has the bytes that were copied. One of an earlier boot is read, once.
+    pub fn is_intact(
+        &self,
+        copy: &File,
+        mut meta: Meta,
+        mode: u32,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        if meta.boot == this_boot() {
+            return Ok(true);
+        }
+        let intact = checksum(copy, buffer, &|| self.is_stopping())? == Some(meta.checksum);
+        if intact {
+            meta.boot = this_boot();
+            renew(copy, &meta, mode)?;
+        }
+        Ok(intact)
     }
 }
 

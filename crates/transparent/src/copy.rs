@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use belady_board::{Facts, FileId, Kind, NewRecord};
+use belady_board::{Facts, FileId, Kind, NewRecord, Seen};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::level::{Level, Stay, gate, private_directory};
-use crate::meta::{Meta, this_boot};
+use crate::meta::Meta;
 use crate::shelf::{Claim, Shelf, is_name, path_of, remove};
 
 /// Marks copies, so that `fstat` in the program knows them at a glance.
@@ -42,6 +42,8 @@ struct Source {
     file: File,
     facts: Facts,
     is_link: bool,
+    /// Before it was opened.
+    seen: Seen,
 }
 
 impl Shelf {
@@ -78,14 +80,14 @@ impl Shelf {
 
     fn try_fetch(&self, name: &[u8], stay: Stay, buffer: &mut Vec<u8>) -> io::Result<Outcome> {
         let began = Instant::now();
-        let source = Source::open(&path_of(&self.source, name))?;
+        let source = Source::open(&path_of(&self.source, name), self.board.seen())?;
         if !source.facts.is_regular() {
             return Ok(Outcome::Failed);
         }
         if self.board.was_written(source.id()) {
             return Ok(Outcome::NotNow);
         }
-        if self.adopt(name, &source)? {
+        if self.adopt(name, &source, buffer)? {
             return Ok(Outcome::Present);
         }
         if let Some(outcome) = self.link(name, &source, buffer)? {
@@ -145,17 +147,20 @@ impl Shelf {
 
     /// Takes a copy that is there already, made by another launcher or in an earlier run. One that is
     /// not like the source is removed.
-    fn adopt(&self, name: &[u8], source: &Source) -> io::Result<bool> {
+    fn adopt(&self, name: &[u8], source: &Source, buffer: &mut Vec<u8>) -> io::Result<bool> {
         for (at, level) in self.levels.iter().enumerate().filter(|(_, level)| level.keeps) {
             let Ok(copy) = File::open(path_of(&level.files, name)) else { continue };
             let meta = Meta::read(&copy);
             let facts = Facts::of(&copy, c"", AtFlags::empty())?;
             let whole = facts.size == source.facts.size && facts.is_regular();
-            let fresh = meta.is_some_and(|meta| {
-                meta.boot == this_boot() && source.facts.is_still(&meta.facts(self.source_dev))
-            });
+            let fresh = meta
+                .filter(|meta| whole && source.facts.is_still(&meta.facts(self.source_dev)))
+                .map_or(Ok(false), |meta| self.is_intact(&copy, meta, facts.mode, buffer))?;
+            if self.is_stopping() {
+                return Ok(false);
+            }
             let id = FileId { dev: facts.dev, ino: facts.ino };
-            if whole && fresh {
+            if fresh {
                 let kind = Kind::Copy { level: at, copy: id };
                 return Ok(self.publish(name, &source.record(self, name, kind)));
             }
@@ -186,13 +191,15 @@ impl Shelf {
         }
         // It may be on its way. It is no link itself, so whoever copies it waits for nobody.
         let Some(claim) = self.claim_when_free(target) else { return Ok(Some(Outcome::NotNow)) };
+        self.give_up_unless_still(target, &source.facts);
         let fetched = self.fetch_claimed(&claim, target, Stay::Kept, buffer);
-        if !matches!(fetched, Outcome::Copied | Outcome::Present) {
+        // What only passes through will lose its bytes, whatever other names it has.
+        if !matches!(fetched, Outcome::Copied | Outcome::Present) || self.is_passing(target) {
             return Ok(Some(Outcome::NotNow));
         }
-        let Some(Kind::Copy { level: at, copy }) =
-            self.board.find(self.board.key(target)).map(|entry| entry.kind())
-        else {
+        let found = self.board.find(self.board.key(target));
+        let same = found.filter(|entry| source.facts.is_still(entry.facts()));
+        let Some(Kind::Copy { level: at, copy }) = same.map(|entry| entry.kind()) else {
             return Ok(Some(Outcome::NotNow));
         };
         let level = &self.levels[at];
@@ -203,6 +210,16 @@ impl Shelf {
             return Ok(Some(Outcome::NotNow));
         }
         Ok(Some(self.announce(at, name, source, copy)))
+    }
+
+    /// A copy of an earlier run may not have been compared with its source yet.
+    fn give_up_unless_still(&self, name: &[u8], facts: &Facts) {
+        if let Some(entry) = self.board.find(self.board.key(name))
+            && matches!(entry.kind(), Kind::Copy { .. })
+            && !facts.is_still(entry.facts())
+        {
+            entry.drop_copy();
+        }
     }
 
     /// The copy's number, or None if the source changed, another was faster or the run is over.
@@ -293,7 +310,7 @@ impl Shelf {
 }
 
 impl Source {
-    fn open(path: &Path) -> io::Result<Self> {
+    fn open(path: &Path, seen: Seen) -> io::Result<Self> {
         // A pipe would block, and a link is to be known as one.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let (file, is_link) = match rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty())
@@ -303,7 +320,7 @@ impl Source {
         };
         let file = File::from(file);
         let facts = Facts::of(file.as_fd(), c"", AtFlags::empty())?;
-        Ok(Self { file, facts, is_link })
+        Ok(Self { file, facts, is_link, seen })
     }
 
     fn id(&self) -> FileId {
@@ -316,7 +333,7 @@ impl Source {
             kind,
             facts: self.facts,
             is_link: self.is_link,
-            is_proved: true,
+            proved: Some(self.seen),
         }
     }
 }

@@ -26,6 +26,9 @@ pub const DATASET: &str = "dataset.json";
 pub const FILES: &str = "files";
 pub const PARTIAL: &str = "partial";
 
+/// For the flags of an open: in a directory for everybody, a link may lead to any file of ours.
+pub const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
 #[derive(Debug)]
 pub struct Level {
     /// `ram`, or the directory.
@@ -102,6 +105,20 @@ pub fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// In a directory for everybody, such as /tmp, another user may have been there first.
+fn check_private(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let facts = directory.symlink_metadata()?;
+    let own = facts.is_dir() && facts.uid() == rustix::process::geteuid().as_raw();
+    if own && facts.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "{} belongs to somebody else, or others may write to it; remove it or give another directory",
+        directory.display()
+    )))
+}
+
 impl Level {
     /// # Errors
     /// If something cannot be made or locked there.
@@ -112,13 +129,16 @@ impl Level {
         real: &Path,
         is_private: bool,
     ) -> io::Result<Self> {
+        // First: what is made here would be cleared away while nobody is seen to use it.
+        let _gate = gate(root)?;
         let home = root.join(dataset_name(real));
         let files = home.join(FILES);
-        private_directory(&files)?;
-        private_directory(&home.join(PARTIAL))?;
+        for directory in [&home, &files, &home.join(PARTIAL)] {
+            private_directory(directory)?;
+            check_private(directory)?;
+        }
         write_dataset(&home, real)?;
         let keeps = crate::meta::is_supported(&home)?;
-        let _gate = gate(root)?;
         let (partial, alive) = own_partial(&home.join(PARTIAL))?;
         Ok(Self {
             name,
@@ -227,8 +247,8 @@ impl Level {
 /// One at a time, among all launchers.
 pub fn gate(root: &Path) -> io::Result<File> {
     let mut options = File::options();
-    let file =
-        options.write(true).create(true).truncate(false).mode(0o600).open(root.join(LOCK))?;
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
+    let file = options.open(root.join(LOCK))?;
     file.lock()?;
     Ok(file)
 }

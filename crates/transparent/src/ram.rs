@@ -61,14 +61,16 @@ fn remove_stale(parent: &Path, prefix: &str) {
 }
 
 fn is_stale(path: &Path) -> bool {
-    // One that is just being made holds this, or has nothing in it yet.
+    // One that is just being made holds this.
     let Ok(gate) = File::open(path.join(level::LOCK)) else { return false };
     if gate.try_lock().is_err() {
         return false;
     }
     let homes = level::homes(path).unwrap_or_default();
     let partials = homes.iter().flat_map(|home| level::entries(&home.join(level::PARTIAL)));
-    !partials.flatten().any(|partial| level::is_alive(&partial))
+    let mut partials = partials.flatten().peekable();
+    // Or it will hold it in a moment, and nobody has written anything there yet.
+    partials.peek().is_some() && !partials.any(|partial| level::is_alive(&partial))
 }
 
 #[cfg(test)]
@@ -89,5 +91,15 @@ mod tests {
         assert!(live.exists() && !stale.exists());
         kept.close();
         assert!(!live.exists());
+    }
+
+    #[test]
+    fn one_that_is_just_being_made_is_not_stale() {
+        let folder = tempfile::tempdir().unwrap();
+        let young = make(folder.path(), "belady-run-test-").unwrap();
+        // Made, and not yet locked.
+        File::create(young.join(level::LOCK)).unwrap();
+        remove_stale(folder.path(), "belady-run-test-");
+        assert!(young.exists());
     }
 }

@@ -158,7 +158,8 @@ impl Shelf {
 
     /// A number of a copy that another launcher has removed may be that of a new copy now.
     fn forget_namesake(&self, copy: FileId, facts: &Facts) {
-        if let Some(other) = self.board.find_copy(copy)
+        // Links are other names of the same copy.
+        while let Some(other) = self.board.find_copy(copy)
             && (other.facts().dev, other.facts().ino) != (facts.dev, facts.ino)
         {
             other.retire();
@@ -220,6 +221,10 @@ impl Shelf {
         lock(&self.passing).insert(name.into(), bytes);
     }
 
+    pub fn is_passing(&self, name: &[u8]) -> bool {
+        lock(&self.passing).contains_key(name)
+    }
+
     /// A copy no longer passes through; whether it did until now.
     fn passed(&self, name: &[u8]) -> bool {
         let Some(bytes) = lock(&self.passing).remove(name) else { return false };
@@ -260,8 +265,12 @@ impl Shelf {
         None
     }
 
-    /// Nobody has the copy open any more that was let go.
+    /// Nobody has the copy open any more that was let go. One that could not be let go is still there.
     pub fn freed(&self, name: &[u8], bytes: u64) {
+        let entry = self.board.find(self.board.key(name));
+        if entry.is_some_and(|entry| matches!(entry.kind(), Kind::Copy { .. })) {
+            return;
+        }
         self.unless_over(|| {
             if self.passed(name) {
                 let _ = self.levels[0].used.release(bytes);

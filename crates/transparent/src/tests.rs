@@ -423,6 +423,9 @@ fn what_only_passes_through_takes_the_window_and_leaves_it() {
     // What passes through takes of what is set aside, not of the rest.
     assert_eq!(pass("c"), Outcome::NotNow);
     assert_eq!((place.bytes_in(0), shelf.levels[0].used.get().unwrap()), (90, 90));
+    // Its bytes count as long as it is there: it may not have been possible to let it go.
+    shelf.freed(b"b", 30);
+    assert_eq!(shelf.levels[0].used.get().unwrap(), 90);
     let open = shelf.let_go(b"b").unwrap();
     assert!(!shelf.has(b"b") && place.copy_of("b").is_none());
     assert_eq!(shelf.levels[0].used.get().unwrap(), 90);
@@ -441,4 +444,73 @@ fn what_only_passes_through_takes_the_window_and_leaves_it() {
     shelf.remove_passing();
     shelf.levels[0].close();
     assert_eq!((place.bytes_in(0), shelf.levels[0].used.get().unwrap()), (60, 60));
+}
+
+#[test]
+fn a_link_does_not_bring_an_old_copy_back() {
+    let place = Place::new(&[("blob", 10)]);
+    let first = place.shelf(&[100]);
+    assert_eq!(fetch(&first, "blob"), Outcome::Copied);
+    drop(first);
+    place.write("blob", b"new bytes");
+    std::os::unix::fs::symlink("blob", place.data().join("link")).unwrap();
+    let second = place.shelf(&[100]);
+    second.load(&mut |unchecked| panic!("{unchecked:?} is of this boot")).unwrap();
+    assert_eq!(fetch(&second, "link"), Outcome::Copied);
+    assert_eq!(std::fs::read(place.copy_of("link").unwrap()).unwrap(), b"new bytes");
+    second.sweep();
+    assert_eq!(std::fs::read(place.copy_of("link").unwrap()).unwrap(), b"new bytes");
+    assert_eq!((place.bytes_in(0), second.levels[0].used.get().unwrap()), (18, 9));
+}
+
+#[test]
+fn a_link_is_not_another_name_of_what_only_passes_through() {
+    let place = Place::new(&[("blob", 10)]);
+    std::os::unix::fs::symlink("blob", place.data().join("link")).unwrap();
+    let shelf = place.shelf(&[100]);
+    assert_eq!(shelf.fetch(b"blob", Stay::Passing, &mut vec![]), Outcome::Copied);
+    assert_eq!(fetch(&shelf, "link"), Outcome::NotNow);
+    drop(shelf.let_go(b"blob").unwrap());
+    shelf.freed(b"blob", 10);
+    assert_eq!((place.bytes_in(0), shelf.levels[0].used.get().unwrap()), (0, 0));
+}
+
+#[test]
+fn a_copy_of_an_earlier_boot_that_is_wanted_is_read_and_not_copied_again() {
+    let place = Place::new(&[("good", 5000), ("torn", 5000)]);
+    let first = place.shelf(&[10_000]);
+    for name in ["good", "torn"] {
+        fetch(&first, name);
+        crate::meta::age(&place.copy_of(name).unwrap());
+    }
+    std::fs::write(place.copy_of("torn").unwrap(), [0; 5000]).unwrap();
+    drop(first);
+    let second = place.shelf(&[10_000]);
+    assert_eq!(fetch(&second, "good"), Outcome::Present);
+    assert_eq!(fetch(&second, "torn"), Outcome::Copied);
+    for name in ["good", "torn"] {
+        assert!(second.has(name.as_bytes()));
+        assert_eq!(std::fs::read(place.copy_of(name).unwrap()).unwrap(), bytes(name, 5000));
+    }
+    assert_eq!(second.levels[0].used.get().unwrap(), 10_000);
+}
+
+#[test]
+fn what_others_may_write_to_is_not_taken_for_copies() {
+    let place = Place::new(&[("a", 1)]);
+    drop(place.shelf(&[100]));
+    let home = crate::level::homes(&place.root(0)).unwrap().remove(0);
+    let open = || Level::open(&place.root(0), "0".into(), 9, &place.data(), false).map(drop);
+    let home = std::fs::canonicalize(&home).unwrap();
+    assert!(open().is_ok());
+    for directory in [home.clone(), home.join(FILES)] {
+        let set = |mode| {
+            std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(0o777);
+        let error = open().unwrap_err().to_string();
+        assert!(error.contains("others may write"), "{error}");
+        set(0o700);
+    }
+    assert!(open().is_ok());
 }

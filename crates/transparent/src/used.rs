@@ -11,6 +11,8 @@ use std::path::Path;
 
 use belady_data::sync::{Mutex, lock};
 
+use crate::level::NO_LINK;
+
 #[derive(Debug)]
 pub struct Used {
     /// Threads share the file's lock, so they need one of their own.
@@ -23,8 +25,8 @@ impl Used {
     /// If the file cannot be made.
     pub fn open(path: &Path, quota: u64) -> io::Result<Self> {
         let mut options = File::options();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(NO_LINK).open(path)?;
         Ok(Self { file: Mutex::new(file), quota })
     }
 

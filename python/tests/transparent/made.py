@@ -71,7 +71,8 @@ def hdf5(root: Path) -> None:
         draw = np.random.default_rng(number)
         with h5py.File(root / f"{number}.h5", "w") as file:
             file["plain"] = draw.standard_normal((40, 100))
-            file.create_dataset("packed", data=draw.integers(0, 9, (64, 64)), chunks=(8, 64), compression="gzip")
+            digits = draw.integers(0, 9, (64, 64))
+            file.create_dataset("packed", data=digits, chunks=(8, 64), compression="gzip")
 
 
 def tensors(root: Path) -> None:

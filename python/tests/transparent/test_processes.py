@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from transparent.inside import files
-from transparent.launching import Conversation, arguments, copies, environment, fill, finished, report
+from transparent.launching import (
+    BELADY,
+    Conversation,
+    arguments,
+    copies,
+    environment,
+    fill,
+    finished,
+    report,
+)
 from transparent.source_watch import SourceWatch
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]
@@ -47,6 +56,16 @@ def test_children_are_served_however_they_are_started(how: str, tree: Path, leve
         assert not watch.opened()
     assert done.stdout == contents(tree)
     assert done.stderr == b""
+
+
+def test_the_installed_command_is_the_same(tree: Path, level: Path) -> None:
+    fill(tree, level)
+    command = Path(sys.executable).with_name("belady")
+    run = [command, *arguments(tree, [level], ["cat", *files(tree)])[len(BELADY) :]]
+    with SourceWatch(tree) as watch:
+        done = subprocess.run(run, capture_output=True, env=environment(), check=True)
+        assert not watch.opened()
+    assert (done.stdout, done.stderr) == (contents(tree), b"")
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -187,7 +206,8 @@ def test_runs_inside_of_mpirun_share_one_copy_of_each_file_and_one_quota(
     data.mkdir()
     for number in range(40):
         (data / f"{number:02}.bin").write_bytes(bytes([number]) * 100_000)
-    program = arguments(data, [f"{level}:1048576B"], ["sh", "-c", 'cat "$1"/*; cat "$1"/* | md5sum', "sh", data])
+    reading = ["sh", "-c", 'cat "$1"/* > /dev/null; cat "$1"/* | md5sum', "sh", data]
+    program = arguments(data, [f"{level}:1048576B"], reading)
     done = subprocess.run([*MPIRUN, *program], capture_output=True, env=environment(), timeout=120)
     assert done.returncode == 0, done.stderr.decode()
     line = hashlib.md5(contents(data)).hexdigest().encode()

@@ -11,30 +11,30 @@ use super::hook;
 use super::text::text;
 use crate::job::job;
 use crate::ops::Named;
-use crate::ops::change::{self, Scope, Touched};
+use crate::ops::change::{self, Touched};
 use crate::real::real;
 
 type Path = *const c_char;
 
 hook! {
     fn truncate(path: Path, length: i64) -> c_int {
-        let before = look(AT_FDCWD, path, FOLLOW, Scope::Bytes);
+        let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(truncate(path, length)), [before])
     }
     fn truncate64(path: Path, length: i64) -> c_int {
-        let before = look(AT_FDCWD, path, FOLLOW, Scope::Bytes);
+        let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(truncate64(path, length)), [before])
     }
     fn unlink(path: Path) -> c_int {
-        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
         changed(real!(unlink(path)), [before])
     }
     fn unlinkat(at: c_int, path: Path, flags: c_int) -> c_int {
-        let before = look(at, path, AT_SYMLINK_NOFOLLOW, Scope::Name);
+        let before = look(at, path, AT_SYMLINK_NOFOLLOW);
         changed(real!(unlinkat(at, path, flags)), [before])
     }
     fn remove(path: Path) -> c_int {
-        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
         changed(real!(remove(path)), [before])
     }
     fn rename(from: Path, to: Path) -> c_int {
@@ -50,41 +50,41 @@ hook! {
         changed(real!(renameat2(at, from, to_at, to, flags)), before)
     }
     fn chmod(path: Path, mode: mode_t) -> c_int {
-        let before = look(AT_FDCWD, path, FOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(chmod(path, mode)), [before])
     }
     fn fchmodat(at: c_int, path: Path, mode: mode_t, flags: c_int) -> c_int {
         if is_empty(path, flags) {
             return change_itself(at, |at| real!(fchmodat(at, path, mode, flags)));
         }
-        let before = look(at, path, flags, Scope::Name);
+        let before = look(at, path, flags);
         changed(real!(fchmodat(at, path, mode, flags)), [before])
     }
     fn chown(path: Path, user: uid_t, group: gid_t) -> c_int {
-        let before = look(AT_FDCWD, path, FOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(chown(path, user, group)), [before])
     }
     fn lchown(path: Path, user: uid_t, group: gid_t) -> c_int {
-        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
         changed(real!(lchown(path, user, group)), [before])
     }
     fn fchownat(at: c_int, path: Path, user: uid_t, group: gid_t, flags: c_int) -> c_int {
         if is_empty(path, flags) {
             return change_itself(at, |at| real!(fchownat(at, path, user, group, flags)));
         }
-        let before = look(at, path, flags, Scope::Name);
+        let before = look(at, path, flags);
         changed(real!(fchownat(at, path, user, group, flags)), [before])
     }
     fn utime(path: Path, times: *const utimbuf) -> c_int {
-        let before = look(AT_FDCWD, path, FOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(utime(path, times)), [before])
     }
     fn utimes(path: Path, times: *const timeval) -> c_int {
-        let before = look(AT_FDCWD, path, FOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(utimes(path, times)), [before])
     }
     fn lutimes(path: Path, times: *const timeval) -> c_int {
-        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
         changed(real!(lutimes(path, times)), [before])
     }
     fn futimesat(at: c_int, path: Path, times: *const timeval) -> c_int {
@@ -95,30 +95,30 @@ hook! {
                 |source| real!(utimes(source.as_ptr(), times)),
             );
         }
-        let before = look(at, path, FOLLOW, Scope::Name);
+        let before = look(at, path, FOLLOW);
         changed(real!(futimesat(at, path, times)), [before])
     }
     fn utimensat(at: c_int, path: Path, times: *const timespec, flags: c_int) -> c_int {
         if is_empty(path, flags) {
             return change_itself(at, |at| real!(utimensat(at, path, times, flags)));
         }
-        let before = look(at, path, flags, Scope::Name);
+        let before = look(at, path, flags);
         changed(real!(utimensat(at, path, times, flags)), [before])
     }
     fn setxattr(path: Path, name: Path, value: *const c_void, size: size_t, flags: c_int) -> c_int {
-        let before = look(AT_FDCWD, path, FOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(setxattr(path, name, value, size, flags)), [before])
     }
     fn lsetxattr(path: Path, name: Path, value: *const c_void, size: size_t, flags: c_int) -> c_int {
-        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
         changed(real!(lsetxattr(path, name, value, size, flags)), [before])
     }
     fn removexattr(path: Path, name: Path) -> c_int {
-        let before = look(AT_FDCWD, path, FOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(removexattr(path, name)), [before])
     }
     fn lremovexattr(path: Path, name: Path) -> c_int {
-        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, Scope::Name);
+        let before = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
         changed(real!(lremovexattr(path, name)), [before])
     }
 }
@@ -132,22 +132,17 @@ unsafe fn is_empty(path: Path, flags: c_int) -> bool {
 }
 
 /// What has this name before the change.
-unsafe fn look(at: c_int, path: Path, flags: c_int, scope: Scope) -> Option<Touched> {
+unsafe fn look(at: c_int, path: Path, flags: c_int) -> Option<Touched> {
     let job = job()?;
     // SAFETY: the caller's path.
     let path = unsafe { text(path) }?;
-    change::before(job, Named { at, path }, flags & AT_SYMLINK_NOFOLLOW == 0, scope)
+    Some(change::before(job, Named { at, path }, flags & AT_SYMLINK_NOFOLLOW == 0))
 }
 
 /// Both names of a rename.
 unsafe fn look_twice(at: c_int, from: Path, to_at: c_int, to: Path) -> [Option<Touched>; 2] {
     // SAFETY: the caller's paths.
-    unsafe {
-        [
-            look(at, from, AT_SYMLINK_NOFOLLOW, Scope::Name),
-            look(to_at, to, AT_SYMLINK_NOFOLLOW, Scope::Name),
-        ]
-    }
+    unsafe { [look(at, from, AT_SYMLINK_NOFOLLOW), look(to_at, to, AT_SYMLINK_NOFOLLOW)] }
 }
 
 /// If the change was made, copies of what was there are dropped.

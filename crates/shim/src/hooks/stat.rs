@@ -148,7 +148,7 @@ unsafe fn correct(result: c_int, descriptor: c_int, out: *mut Stat) -> c_int {
 #[cold]
 fn correct_copy(job: &Job, descriptor: c_int, out: &mut Stat) {
     let copy = FileId { dev: out.st_dev, ino: out.st_ino };
-    if let Some(facts) = copy::facts_of_source(job, descriptor, copy) {
+    if let Some(facts) = copy::facts_of_source(job, descriptor, copy, out.st_size.cast_unsigned()) {
         plain(&facts, out);
     }
 }
@@ -160,7 +160,7 @@ unsafe fn correct_extended(descriptor: c_int, mask: u32, out: *mut Statx) {
     let dev = libc::makedev(out.stx_dev_major, out.stx_dev_minor);
     if copy::may_be_copy(job, out.stx_mode.into(), dev)
         && let Some(facts) =
-            copy::facts_of_source(job, descriptor, FileId { dev, ino: out.stx_ino })
+            copy::facts_of_source(job, descriptor, FileId { dev, ino: out.stx_ino }, out.stx_size)
     {
         *out = extended(&facts, mask);
     }

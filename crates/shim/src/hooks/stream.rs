@@ -86,13 +86,14 @@ fn open_for_reading(
     let mut copy_room = Buffer::default();
     let known = match open::way(job, file, name, OFlags::RDONLY, &mut copy_room) {
         Way::Source { known } => known,
-        Way::Copy { path, level, size } => {
+        Way::Copy { path, level, entry } => {
             let _errno = errno::Kept::new();
             let stream = real(path.as_ptr());
             if !stream.is_null() {
-                open::opened_copy(job, level, size);
+                open::opened_copy(job, level, &entry);
                 return stream;
             }
+            open::not_opened(job, &entry, errno::get());
             None
         }
     };

@@ -68,15 +68,6 @@ fn is_below(job: &Job, descriptor: c_int) -> bool {
     root == b"/" || name.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
-/// What a change is made to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// A name, or what is said of a file.
-    Name,
-    /// The bytes of a file, whatever name it has.
-    Bytes,
-}
-
 /// A file that is about to change: what it was before.
 #[derive(Clone, Copy)]
 pub struct Touched {
@@ -86,18 +77,16 @@ pub struct Touched {
     near: bool,
 }
 
-/// What has this name now; None if it is not ours.
+/// What has this name now. Also if it leads elsewhere as far as its text tells: links may lead to the
+/// dataset from anywhere.
 #[inline(never)]
-pub fn before(job: &Job, file: Named<'_>, follow: bool, scope: Scope) -> Option<Touched> {
+pub fn before(job: &Job, file: Named<'_>, follow: bool) -> Touched {
     let mut room = Buffer::default();
     let (name, near) = match place(job, file, &mut room) {
         Place::Below(name) => (Some(job.board.key(name)), true),
         Place::Odd => (None, true),
         Place::Elsewhere => (None, is_above(job, room.as_bytes(), file.path)),
     };
-    if !near && scope == Scope::Name && file.path.to_bytes().starts_with(b"/") {
-        return None;
-    }
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let stat = borrow(file.at).and_then(|at| rustix::fs::statat(at, file.path, flags).ok());
     if stat.is_none()
@@ -106,7 +95,7 @@ pub fn before(job: &Job, file: Named<'_>, follow: bool, scope: Scope) -> Option<
         // Somebody else has removed it.
         tell(job, usize::from(entry.drop_copy()));
     }
-    Some(Touched { name, stat, near })
+    Touched { name, stat, near }
 }
 
 /// Whether the dataset is below this. An absolute path may not have been made clean.
@@ -123,6 +112,9 @@ fn is_above(job: &Job, clean: &[u8], path: &CStr) -> bool {
 /// It has changed, or is no longer there.
 #[inline(never)]
 pub fn after(job: &Job, file: Touched) {
+    if file.near || file.stat.as_ref().is_some_and(|stat| may_be_copied(job, stat)) {
+        job.board.note_change();
+    }
     let mut dropped = 0;
     if let Some(entry) = file.name.and_then(|name| job.board.find(name)) {
         dropped += usize::from(entry.drop_copy());
@@ -135,10 +127,20 @@ pub fn after(job: &Job, file: Touched) {
     tell(job, dropped);
 }
 
+/// Whether the launcher may be copying this file just now. Those that are on other devices and below the
+/// dataset are seldom changed by another name.
+fn may_be_copied(job: &Job, stat: &Stat) -> bool {
+    let of_dataset = job.board.head().dev;
+    is_regular(stat) && (of_dataset == stat.st_dev || of_dataset == 0)
+}
+
 /// The file behind a descriptor has changed.
 #[inline(never)]
 pub fn descriptor_changed(job: &Job, descriptor: c_int) {
     if let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat) {
+        if may_be_copied(job, &stat) {
+            job.board.note_change();
+        }
         tell(job, job.board.drop_source(id(&stat)));
     }
 }
@@ -149,6 +151,7 @@ pub fn copy_changed(job: &Job, descriptor: c_int) {
     if let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat)
         && let Some(entry) = job.board.find_copy(id(&stat))
     {
+        job.board.note_change();
         tell(job, job.board.drop_source(FileId { dev: entry.facts().dev, ino: entry.facts().ino }));
     }
 }

@@ -24,14 +24,16 @@ pub fn may_be_copy(job: &Job, mode: u32, dev: u64) -> bool {
 
 /// What the program is to hear of a descriptor that may be a copy's.
 #[inline(never)]
-pub fn facts_of_source(job: &Job, descriptor: c_int, copy: FileId) -> Option<Facts> {
+pub fn facts_of_source(job: &Job, descriptor: c_int, copy: FileId, size: u64) -> Option<Facts> {
     if let Some(entry) = job.board.find_copy(copy) {
         return Some(*entry.facts());
     }
     // It was dropped while it was open.
     let mut buffer = Buffer::default();
     let source = source_by_name(job, descriptor, &mut buffer)?;
-    Facts::of(CWD, source, AtFlags::empty()).ok()
+    let facts = Facts::of(CWD, source, AtFlags::empty()).ok()?;
+    // The source may have grown. Who maps what is not there gets a signal.
+    Some(Facts { size, ..facts })
 }
 
 /// The path of the source, if the descriptor is that of a copy.

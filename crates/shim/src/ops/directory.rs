@@ -5,8 +5,8 @@
 //! descriptor. So the names of the last few directories are remembered, by their device and number: to
 //! ask for those is quick.
 //!
-//! A directory that somebody renamed keeps its number, and what was found under its old name are copies
-//! of the files that are still in it. Renames by the job itself are heard of: they begin a new
+//! A directory that somebody renamed or replaced is told by the time of its last change, which is
+//! compared too. Renames of a directory above it by the job itself are heard of: they begin a new
 //! generation of the board.
 //!
 //! No lock: a slot has a turn, which is odd while somebody writes. Who meets an odd one, or finds
@@ -18,7 +18,6 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use belady_board::FileId;
 use rustix::fs::FileType;
 
 use super::borrow;
@@ -30,11 +29,21 @@ const SLOTS: usize = 64;
 /// Words of a name. Longer names are not remembered.
 const WORDS: usize = 32;
 
+/// What a directory is told by: its number alone may be that of one that was removed.
+#[derive(Clone, Copy)]
+struct Directory {
+    dev: u64,
+    ino: u64,
+    /// Seconds, and nanoseconds in the last 30 bits.
+    changed: u64,
+}
+
 struct Slot {
     turn: AtomicU32,
     generation: AtomicU32,
     dev: AtomicU64,
     ino: AtomicU64,
+    changed: AtomicU64,
     length: AtomicU32,
     name: [AtomicU64; WORDS],
 }
@@ -46,17 +55,19 @@ impl Slot {
             generation: AtomicU32::new(0),
             dev: AtomicU64::new(0),
             ino: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
             length: AtomicU32::new(0),
             name: [const { AtomicU64::new(0) }; WORDS],
         }
     }
 
     /// The length of the name, if it is that of this directory.
-    fn read(&self, directory: FileId, generation: u32, room: &mut Room) -> Option<usize> {
+    fn read(&self, directory: Directory, generation: u32, room: &mut Room) -> Option<usize> {
         let turn = self.turn.load(Acquire);
         let length = self.length.load(Relaxed) as usize;
         let is_it = self.dev.load(Relaxed) == directory.dev
             && self.ino.load(Relaxed) == directory.ino
+            && self.changed.load(Relaxed) == directory.changed
             && self.generation.load(Relaxed) == generation;
         if turn % 2 == 1 || !is_it || length == 0 || length > WORDS * 8 {
             return None;
@@ -68,7 +79,7 @@ impl Slot {
         (self.turn.load(Relaxed) == turn).then_some(length)
     }
 
-    fn write(&self, directory: FileId, generation: u32, name: &[u8]) {
+    fn write(&self, directory: Directory, generation: u32, name: &[u8]) {
         let turn = self.turn.load(Relaxed);
         if name.len() > WORDS * 8
             || turn % 2 == 1
@@ -79,6 +90,7 @@ impl Slot {
         fence(Release);
         self.dev.store(directory.dev, Relaxed);
         self.ino.store(directory.ino, Relaxed);
+        self.changed.store(directory.changed, Relaxed);
         self.generation.store(generation, Relaxed);
         self.length.store(name.len() as u32, Relaxed);
         for (word, part) in self.name.iter().zip(name.chunks(8)) {
@@ -99,7 +111,8 @@ pub fn directory<'r>(job: &Job, descriptor: c_int, room: &'r mut Room) -> Option
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || stat.st_nlink == 0 {
         return None;
     }
-    let id = FileId { dev: stat.st_dev, ino: stat.st_ino };
+    let changed = stat.st_ctime.cast_unsigned() << 30 | stat.st_ctime_nsec as u64;
+    let id = Directory { dev: stat.st_dev, ino: stat.st_ino, changed };
     let generation = job.board.head().generation.load(SeqCst);
     let slot = &NAMES[(id.ino ^ id.dev) as usize % SLOTS];
     if let Some(length) = slot.read(id, generation, room) {

@@ -8,6 +8,7 @@ use belady_board::path::{Buffer, Place};
 use belady_board::{Counted, Entry, Facts, FileId, Kind, Revalidate};
 use rustix::fd::IntoRawFd as _;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::place::place;
 use super::{Named, borrow};
@@ -45,7 +46,7 @@ impl Purpose {
 /// How a file below the dataset is opened.
 pub enum Way<'b> {
     /// This is the path of its copy, and this the level.
-    Copy { path: &'b CStr, level: usize, size: u64 },
+    Copy { path: &'b CStr, level: usize, entry: Entry<'b> },
     /// At the source. Where its size is known, there will be no copy; otherwise the launcher is asked
     /// for one.
     Source { known: Option<u64> },
@@ -73,17 +74,21 @@ fn open_copy(job: &Job, file: Named<'_>, name: &[u8], flags: OFlags) -> Result<c
     let mut room = Buffer::default();
     match way(job, file, name, flags, &mut room) {
         Way::Source { known } => Err(known),
-        Way::Copy { path, level, size } => {
-            // It may have gone meanwhile. Then a new one is welcome.
-            let copy = rustix::fs::open(path, flags, Mode::empty()).map_err(|_| None)?;
-            opened_copy(job, level, size);
-            Ok(copy.into_raw_fd())
-        }
+        Way::Copy { path, level, entry } => match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(copy) => {
+                opened_copy(job, level, &entry);
+                Ok(copy.into_raw_fd())
+            }
+            Err(error) => {
+                not_opened(job, &entry, error);
+                Err(None)
+            }
+        },
     }
 }
 
 pub fn way<'b>(
-    job: &Job,
+    job: &'b Job,
     file: Named<'_>,
     name: &[u8],
     flags: OFlags,
@@ -103,7 +108,7 @@ pub fn way<'b>(
     }
     let directory = job.board.head().levels().get(level).map(|level| level.files.get());
     match directory.and_then(|directory| room.joined(directory, name)) {
-        Some(path) => Way::Copy { path, level, size },
+        Some(path) => Way::Copy { path, level, entry },
         None => Way::Source { known: Some(size) },
     }
 }
@@ -143,9 +148,18 @@ pub fn compare(job: &Job, entry: &Entry<'_>, file: Named<'_>) -> Option<Facts> {
     facts.ok()
 }
 
-pub fn opened_copy(job: &Job, level: usize, size: u64) {
+pub fn opened_copy(job: &Job, level: usize, entry: &Entry<'_>) {
     job.board.head().count(Some(level), Counted::Opens, 1);
-    job.board.head().count(Some(level), Counted::Bytes, size);
+    job.board.head().count(Some(level), Counted::Bytes, entry.facts().size);
+}
+
+/// A copy that another launcher has removed, since its source changed, is not answered for any more. Then
+/// a new one is welcome.
+#[inline(never)]
+pub fn not_opened(job: &Job, entry: &Entry<'_>, error: Errno) {
+    if error == Errno::NOENT && entry.drop_copy() {
+        job.post(Message::Dropped);
+    }
 }
 
 /// Only files have copies: directories, pipes and devices are not asked for. A file whose size is known is

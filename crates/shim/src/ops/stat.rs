@@ -27,8 +27,10 @@ pub fn facts(job: &Job, file: Named<'_>, follow: bool) -> Option<Facts> {
             Some(*entry.facts())
         }
         // The first question about a copy of an earlier run is one to the source, and proves the copy.
-        // A source that cannot be asked is left to the real call.
-        Some((entry, _)) => compare(job, &entry, file),
+        // A source that is another one now, or cannot be asked, is left to the real call.
+        Some((entry, _)) => {
+            compare(job, &entry, file).filter(|facts| facts.is_still(entry.facts()))
+        }
         None => {
             head.count(None, Counted::Stats, 1);
             None

@@ -125,3 +125,27 @@ sublink read 16 'source of other/'
     let expected = expected.replace("copied of sublin", "copied of sub/de");
     assert_eq!(stage.preloaded("relinked"), expected);
 }
+
+#[test]
+fn changes_through_a_third_name_of_the_dataset_drop_the_copy() {
+    let mut stage = Stage::new(Revalidate::Start);
+    std::os::unix::fs::symlink("data", stage.path("data-door")).unwrap();
+    stage.copy("plain", true);
+    stage.copy("sub/deep", true);
+    let expected = "before read 15 'copied of plain'
+after read 16 'source of nocopy'
+open removed = -1 errno 2
+";
+    let seen = stage.board.seen();
+    assert_eq!(stage.preloaded("side-door"), expected);
+    // So a copy that is on its way is compared before it is used.
+    assert_ne!(stage.board.seen(), seen);
+    assert!(stage.entry("plain").is_none() && stage.entry("sub/deep").is_none());
+}
+
+#[test]
+fn a_copy_whose_source_grew_while_it_was_open_has_its_own_size() {
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("plain", true);
+    assert_eq!(stage.preloaded("grown"), "all of it\n");
+}

@@ -111,7 +111,18 @@ fn a_copy_that_was_taken_away_is_not_missed() {
     stage.copy("plain", true);
     fs::remove_file(stage.path("level/set/files/plain")).unwrap();
     assert_eq!(stage.preloaded("plain"), stage.native("plain"));
-    assert_eq!(stage.told(), [Told::Want("plain".into())]);
+    // It is no longer answered for, and a new one is welcome.
+    assert!(stage.entry("plain").is_none());
+    assert_eq!(stage.told(), [Told::Dropped, Told::Want("plain".into())]);
+}
+
+#[test]
+fn a_file_that_became_a_link_is_told_as_one() {
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("plain", false);
+    fs::remove_file(stage.source("plain")).unwrap();
+    std::os::unix::fs::symlink("nocopy", stage.source("plain")).unwrap();
+    assert_eq!(stage.preloaded("kind"), stage.native("kind"));
 }
 
 #[test]
@@ -128,7 +139,7 @@ fn nobody_asks_for_files_that_no_level_has_room_for() {
 fn without_its_variable_or_with_nonsense_the_library_does_nothing() {
     let (stage, native) = stage(Revalidate::Start, true);
     let other = Stage::new(Revalidate::Start).attach();
-    let dead = format!("999999999:3:4:{}", stage.board.head().token);
+    let dead = format!("999999999:3:4:{}:5", stage.board.head().token);
     let values = [None, Some(""), Some("nonsense"), Some("1:2:3"), Some(&other), Some(&dead)];
     for value in values {
         let mut command = stage.command(&probe(stage.base.path()), "reads");

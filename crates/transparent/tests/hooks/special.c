@@ -213,7 +213,52 @@ static void gone(void) {
     printf("\n");
 }
 
+/* The dataset has a third name, that only the kernel knows. */
+static void side_door(void) {
+    char from[PATH_MAX], to[PATH_MAX];
+    snprintf(from, sizeof from, "%s-door/nocopy", real_root);
+    snprintf(to, sizeof to, "%s-door/plain", real_root);
+    show("before", below("plain"));
+    if (rename(from, to) != 0)
+        printf("not renamed\n");
+    show("after", below("plain"));
+    snprintf(to, sizeof to, "%s-door/sub/deep", real_root);
+    if (unlink(to) != 0)
+        printf("not removed\n");
+    errno = MARK;
+    show_result("open", "removed", open(below("sub/deep"), O_RDONLY));
+    printf("\n");
+}
+
+/* Who has a copy open while its source grows is told how many bytes it has. */
+static void grown(void) {
+    struct stat stat;
+    int reader = open(below("plain"), O_RDONLY), writer = open(below("plain"), O_WRONLY | O_APPEND);
+    if (write(writer, "more", 4) != 4 || fstat(reader, &stat) != 0)
+        printf("not grown\n");
+    printf("%s\n", stat.st_size == lseek(reader, 0, SEEK_END) ? "all of it" : "another size");
+}
+
+static void kind(void) {
+    struct stat stat;
+    errno = MARK;
+    show_result("lstat", "kind", lstat(below("plain"), &stat));
+    printf(" mode %o\n", stat.st_mode);
+}
+
 void special(const char *name) {
+    if (!strcmp(name, "side-door")) {
+        side_door();
+        return;
+    }
+    if (!strcmp(name, "grown")) {
+        grown();
+        return;
+    }
+    if (!strcmp(name, "kind")) {
+        kind();
+        return;
+    }
     if (!strcmp(name, "gone")) {
         gone();
         return;

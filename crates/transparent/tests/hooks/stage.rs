@@ -89,7 +89,7 @@ impl Stage {
             kind: Kind::Copy { level: 0, copy: FileId { dev: of_copy.dev(), ino: of_copy.ino() } },
             facts,
             is_link: fs::symlink_metadata(&source).unwrap().is_symlink(),
-            is_proved,
+            proved: is_proved.then(|| self.board.seen()),
         };
         self.publisher.publish(&new).unwrap();
     }
@@ -101,7 +101,7 @@ impl Stage {
             kind: Kind::Refused,
             facts: Facts::default(),
             is_link: false,
-            is_proved: true,
+            proved: None,
         };
         self.publisher.publish(&new).unwrap();
     }
