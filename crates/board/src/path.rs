@@ -50,8 +50,15 @@ pub struct Buffer {
 }
 
 impl Default for Buffer {
+    #[inline]
     fn default() -> Self {
-        Self { bytes: [MaybeUninit::uninit(); LONGEST], length: 0 }
+        // In two steps: as one value, the compiler would take it for zeros and clear all of it.
+        let mut buffer = MaybeUninit::<Self>::uninit();
+        // SAFETY: the length is written, and the bytes need not be.
+        unsafe {
+            (&raw mut (*buffer.as_mut_ptr()).length).write(0);
+            buffer.assume_init()
+        }
     }
 }
 
