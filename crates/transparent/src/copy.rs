@@ -93,6 +93,10 @@ impl Shelf {
         if let Some(outcome) = self.link(name, &source, buffer)? {
             return Ok(outcome);
         }
+        if self.is_anothers(name) {
+            self.refuse(name, &source);
+            return Ok(Outcome::Refused);
+        }
         let size = source.facts.size;
         let most = if stay == Stay::Passing { 1 } else { self.levels.len() };
         for (at, level) in self.levels.iter().enumerate().take(most) {
@@ -125,6 +129,13 @@ impl Shelf {
         }
         self.refuse(name, &source);
         Ok(Outcome::Refused)
+    }
+
+    /// Whether another launcher has a copy where nobody can tell what it is like. It is in the way of
+    /// ours, which would be made again and again.
+    fn is_anothers(&self, name: &[u8]) -> bool {
+        let shared = self.levels.iter().filter(|level| !level.keeps && !level.is_private);
+        shared.into_iter().any(|level| path_of(&level.files, name).exists())
     }
 
     fn refuse(&self, name: &[u8], source: &Source) {
