@@ -94,6 +94,9 @@ impl Shelf {
             return Ok(outcome);
         }
         if self.is_anothers(name) {
+            if stay == Stay::Passing {
+                return Ok(Outcome::NotNow);
+            }
             self.refuse(name, &source);
             return Ok(Outcome::Refused);
         }
@@ -144,9 +147,7 @@ impl Shelf {
     }
 
     fn announce(&self, level: usize, name: &[u8], source: &Source, copy: FileId) -> Outcome {
-        if let Some(refused) = self.board.find(self.board.key(name)) {
-            refused.retire();
-        }
+        self.retire_refused(name);
         if self.publish(name, &source.record(self, name, Kind::Copy { level, copy })) {
             return Outcome::Copied;
         }
@@ -154,6 +155,13 @@ impl Shelf {
         let _ = self.unless_over(|| remove(&self.levels[level], name, Some(copy)));
         self.tally.refused.fetch_add(1, Relaxed);
         Outcome::Refused
+    }
+
+    /// Of two records, any may be found.
+    fn retire_refused(&self, name: &[u8]) {
+        if let Some(refused) = self.board.find(self.board.key(name)) {
+            refused.retire();
+        }
     }
 
     /// Takes a copy that is there already, made by another launcher or in an earlier run. One that is
@@ -173,6 +181,7 @@ impl Shelf {
             let id = FileId { dev: facts.dev, ino: facts.ino };
             if fresh {
                 let kind = Kind::Copy { level: at, copy: id };
+                self.retire_refused(name);
                 return Ok(self.publish(name, &source.record(self, name, kind)));
             }
             if let Some(removed) = self.unless_over(|| remove(level, name, Some(id))) {

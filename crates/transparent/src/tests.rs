@@ -547,3 +547,14 @@ fn a_copy_that_another_has_replaced_gives_back_its_own_bytes_only() {
     assert!(crate::shelf::remove(&mine.levels[0], b"a", None).unwrap());
     assert_eq!((place.bytes_in(0), mine.levels[0].used.get().unwrap()), (0, 0));
 }
+
+#[test]
+fn a_copy_that_another_made_is_found_by_who_was_refused_before() {
+    let place = Place::new(&[("a", 10)]);
+    let [mine, yours] = [5, 100].map(|quota| place.shelf(&[quota]));
+    assert_eq!(fetch(&mine, "a"), Outcome::Refused);
+    assert_eq!(fetch(&yours, "a"), Outcome::Copied);
+    assert_eq!(mine.fetch(b"a", Stay::Passing, &mut vec![]), Outcome::Present);
+    let found = mine.board.find(mine.board.key(b"a")).unwrap().kind();
+    assert!(matches!(found, Kind::Copy { .. }), "{found:?}");
+}
