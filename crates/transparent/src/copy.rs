@@ -93,6 +93,13 @@ impl Shelf {
         if let Some(outcome) = self.link(name, &source, buffer)? {
             return Ok(outcome);
         }
+        if self.is_anothers(name) {
+            if stay == Stay::Passing {
+                return Ok(Outcome::NotNow);
+            }
+            self.refuse(name, &source);
+            return Ok(Outcome::Refused);
+        }
         let size = source.facts.size;
         let most = if stay == Stay::Passing { 1 } else { self.levels.len() };
         for (at, level) in self.levels.iter().enumerate().take(most) {
@@ -127,15 +134,20 @@ impl Shelf {
         Ok(Outcome::Refused)
     }
 
+    /// Whether another launcher has a copy where nobody can tell what it is like. It is in the way of
+    /// ours, which would be made again and again.
+    fn is_anothers(&self, name: &[u8]) -> bool {
+        let shared = self.levels.iter().filter(|level| !level.keeps && !level.is_private);
+        shared.into_iter().any(|level| path_of(&level.files, name).exists())
+    }
+
     fn refuse(&self, name: &[u8], source: &Source) {
         self.tally.refused.fetch_add(1, Relaxed);
         self.publish(name, &source.record(self, name, Kind::Refused));
     }
 
     fn announce(&self, level: usize, name: &[u8], source: &Source, copy: FileId) -> Outcome {
-        if let Some(refused) = self.board.find(self.board.key(name)) {
-            refused.retire();
-        }
+        self.retire_refused(name);
         if self.publish(name, &source.record(self, name, Kind::Copy { level, copy })) {
             return Outcome::Copied;
         }
@@ -143,6 +155,13 @@ impl Shelf {
         let _ = self.unless_over(|| remove(&self.levels[level], name, Some(copy)));
         self.tally.refused.fetch_add(1, Relaxed);
         Outcome::Refused
+    }
+
+    /// Of two records, any may be found.
+    fn retire_refused(&self, name: &[u8]) {
+        if let Some(refused) = self.board.find(self.board.key(name)) {
+            refused.retire();
+        }
     }
 
     /// Takes a copy that is there already, made by another launcher or in an earlier run. One that is
@@ -162,6 +181,7 @@ impl Shelf {
             let id = FileId { dev: facts.dev, ino: facts.ino };
             if fresh {
                 let kind = Kind::Copy { level: at, copy: id };
+                self.retire_refused(name);
                 return Ok(self.publish(name, &source.record(self, name, kind)));
             }
             if let Some(removed) = self.unless_over(|| remove(level, name, Some(id))) {

@@ -337,17 +337,30 @@ pub fn is_name(name: &[u8]) -> bool {
 pub fn remove(level: &Level, name: &[u8], only: Option<FileId>) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
     let path = path_of(&level.files, name);
-    let Ok(facts) = path.symlink_metadata() else { return Ok(false) };
-    if only.is_some_and(|only| only != FileId { dev: facts.dev(), ino: facts.ino() }) {
+    let is_it = |facts: &std::fs::Metadata| {
+        only.is_none_or(|only| only == FileId { dev: facts.dev(), ino: facts.ino() })
+    };
+    if !path.symlink_metadata().is_ok_and(|facts| is_it(&facts)) {
         return Ok(false);
     }
-    match std::fs::remove_file(&path) {
-        // Bytes go with the last name.
-        Ok(()) if facts.nlink() == 1 => level.used.release(facts.size()).map(|()| true),
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
+    // Taken away first, and looked at once more then: another launcher may replace it at any time, and
+    // the bytes that are given back have to be those of what was removed.
+    let taken = level.partial();
+    match std::fs::rename(&path, &taken) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other?,
     }
+    let facts = taken.symlink_metadata()?;
+    if !is_it(&facts) && std::fs::hard_link(&taken, &path).is_ok() {
+        std::fs::remove_file(&taken)?;
+        return Ok(false);
+    }
+    std::fs::remove_file(&taken)?;
+    // Bytes go with the last name.
+    if facts.nlink() == 1 {
+        level.used.release(facts.size())?;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -514,3 +514,47 @@ fn what_others_may_write_to_is_not_taken_for_copies() {
     }
     assert!(open().is_ok());
 }
+
+#[test]
+fn where_launchers_cannot_share_copies_none_is_made_again_and_again() {
+    let place = Place::new(&[("a", 10)]);
+    let [first, second] = [(); 2].map(|()| {
+        let mut shelf = place.shelf(&[100]);
+        // As on a file system without extended attributes.
+        shelf.levels[0].keeps = false;
+        shelf
+    });
+    assert_eq!(fetch(&first, "a"), Outcome::Copied);
+    assert_eq!(fetch(&second, "a"), Outcome::Refused);
+    assert_eq!(fetch(&second, "a"), Outcome::Refused);
+    assert_eq!(second.tally.refused.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!((place.bytes_in(0), second.levels[0].used.get().unwrap()), (10, 10));
+}
+
+#[test]
+fn a_copy_that_another_has_replaced_gives_back_its_own_bytes_only() {
+    let place = Place::new(&[("a", 10)]);
+    let [mine, yours] = [(); 2].map(|()| place.shelf(&[100]));
+    fetch(&mine, "a");
+    let old = mine.board.find(mine.board.key(b"a")).unwrap().kind();
+    let Kind::Copy { copy, .. } = old else { panic!("{old:?}") };
+    place.write("a", b"new");
+    assert_eq!(fetch(&yours, "a"), Outcome::Copied);
+    let other = FileId { ino: copy.ino + 1_000_000, ..copy };
+    assert!(!crate::shelf::remove(&mine.levels[0], b"a", Some(other)).unwrap());
+    assert_eq!(std::fs::read(place.copy_of("a").unwrap()).unwrap(), b"new");
+    assert_eq!((place.bytes_in(0), mine.levels[0].used.get().unwrap()), (3, 3));
+    assert!(crate::shelf::remove(&mine.levels[0], b"a", None).unwrap());
+    assert_eq!((place.bytes_in(0), mine.levels[0].used.get().unwrap()), (0, 0));
+}
+
+#[test]
+fn a_copy_that_another_made_is_found_by_who_was_refused_before() {
+    let place = Place::new(&[("a", 10)]);
+    let [mine, yours] = [5, 100].map(|quota| place.shelf(&[quota]));
+    assert_eq!(fetch(&mine, "a"), Outcome::Refused);
+    assert_eq!(fetch(&yours, "a"), Outcome::Copied);
+    assert_eq!(mine.fetch(b"a", Stay::Passing, &mut vec![]), Outcome::Present);
+    let found = mine.board.find(mine.board.key(b"a")).unwrap().kind();
+    assert!(matches!(found, Kind::Copy { .. }), "{found:?}");
+}

@@ -132,7 +132,8 @@ impl Crew {
         let mut filled = 0;
         let mut swept = Instant::now();
         while !self.shelf.is_stopping() {
-            let Ok(length) = rustix::io::read(inbox, &mut room[filled..]) else { return };
+            let read = rustix::io::retry_on_intr(|| rustix::io::read(inbox, &mut room[filled..]));
+            let Ok(length) = read else { return };
             filled += length;
             let (heard, dropped) = self.hear(&room[..filled]);
             room.copy_within(heard..filled, 0);
