@@ -35,7 +35,7 @@ def programs(context):
 def commands(other):
     """What is timed, about a second each, and the part of it in which instructions are counted."""
     python, compiler = f"python3 -c 'import {MODULES}'", f"cc -O2 -c -o /dev/null {ROOT}/bench/calls.c"
-    tar = f"tar --create --file - {other} | cat > /dev/null"
+    tar = f"tar --create --file - --directory {other} . | cat > /dev/null"
     return {
         "10 × python3, which imports much": (ten(python), python),
         "10 × cc": (ten(compiler), compiler),
