@@ -144,6 +144,8 @@ functions! {
     rename: unsafe extern "C" fn(Path, Path) -> c_int;
     renameat: unsafe extern "C" fn(c_int, Path, c_int, Path) -> c_int;
     renameat2: unsafe extern "C" fn(c_int, Path, c_int, Path, u32) -> c_int;
+    link: unsafe extern "C" fn(Path, Path) -> c_int;
+    linkat: unsafe extern "C" fn(c_int, Path, c_int, Path, c_int) -> c_int;
     chmod: unsafe extern "C" fn(Path, mode_t) -> c_int;
     fchmodat: unsafe extern "C" fn(c_int, Path, mode_t, c_int) -> c_int;
     chown: unsafe extern "C" fn(Path, uid_t, gid_t) -> c_int;

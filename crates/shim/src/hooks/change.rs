@@ -49,6 +49,16 @@ hook! {
         let before = look_twice(at, from, to_at, to);
         changed(real!(renameat2(at, from, to_at, to, flags)), before)
     }
+    // It has one name more, which stat tells.
+    fn link(from: Path, to: Path) -> c_int {
+        let before = look(AT_FDCWD, from, AT_SYMLINK_NOFOLLOW);
+        changed(real!(link(from, to)), [before])
+    }
+    fn linkat(at: c_int, from: Path, to_at: c_int, to: Path, flags: c_int) -> c_int {
+        let follow = if flags & libc::AT_SYMLINK_FOLLOW != 0 { FOLLOW } else { AT_SYMLINK_NOFOLLOW };
+        let before = look(at, from, follow);
+        changed(real!(linkat(at, from, to_at, to, flags)), [before])
+    }
     fn chmod(path: Path, mode: mode_t) -> c_int {
         let before = look(AT_FDCWD, path, FOLLOW);
         changed(real!(chmod(path, mode)), [before])

@@ -78,6 +78,10 @@ static long by_path(const char *name, path file) {
         return ((int (*)(int, path, int, path))f)(AT_FDCWD, file, AT_FDCWD, target);
     if (IS("renameat2"))
         return ((int (*)(int, path, int, path, unsigned))f)(AT_FDCWD, file, AT_FDCWD, target, 0);
+    if (IS("linkat") && file[0] != '/') /* a file named link is in the tree already */
+        return ((int (*)(path, path))function("link"))(file, target);
+    if (IS("linkat"))
+        return ((int (*)(int, path, int, path, int))f)(AT_FDCWD, file, AT_FDCWD, target, 0);
     if (IS("chmod"))
         return ((int (*)(path, mode_t))f)(file, 0640);
     if (IS("fchmodat"))
@@ -146,7 +150,7 @@ void changes(void) {
     static const char *const paths[] = {
         "open", "open64", "__open_2", "__open64_2", "openat", "openat64", "__openat_2", "__openat64_2",
         "creat", "creat64", "fopen", "fopen64", "freopen", "freopen64", "truncate", "truncate64", "unlink",
-        "remove", "unlinkat", "rename", "renameat", "renameat2", "chmod", "fchmodat", "chown", "lchown",
+        "remove", "unlinkat", "rename", "renameat", "renameat2", "linkat", "chmod", "fchmodat", "chown", "lchown",
         "fchownat", "utime", "utimes", "lutimes", "futimesat", "utimensat", "setxattr", "lsetxattr",
         "removexattr", "lremovexattr"};
     static const char *const descriptors[] = {"fchmod", "fchown", "futimes", "futimens", "utimensat",

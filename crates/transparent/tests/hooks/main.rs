@@ -19,7 +19,7 @@ const HOOKS: &str = "
     stat stat64 lstat lstat64 fstat fstat64 fstatat fstatat64 statx
     __xstat __xstat64 __lxstat __lxstat64 __fxstat __fxstat64 __fxstatat __fxstatat64
     access faccessat euidaccess eaccess
-    truncate truncate64 unlink unlinkat remove rename renameat renameat2
+    truncate truncate64 unlink unlinkat remove rename renameat renameat2 link linkat
     chmod fchmod fchmodat chown lchown fchown fchownat
     utime utimes lutimes futimes futimesat utimensat futimens
     setxattr lsetxattr removexattr lremovexattr fsetxattr fremovexattr fgetxattr flistxattr";
