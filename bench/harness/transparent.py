@@ -136,9 +136,16 @@ class Gate:
             if now != seen:
                 seen, changed = now, time.monotonic()
         self.lag = changed - start
-        # Copies that are still being written to the disk would be the second epoch's burden.
-        os.sync()
+        from_disk()
         (self.path / "open").touch()
+
+
+def from_disk():
+    """What was written is on the disk, and is read from there. Otherwise the second epoch would be the first to
+    touch pages that were just written, and be compared with one that finds them well settled."""
+    os.sync()
+    with contextlib.suppress(OSError):
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("1")
 
 
 def held(level):

@@ -12,9 +12,9 @@
 //! there that was killed is removed by the next one.
 
 use std::collections::HashSet;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -186,7 +186,27 @@ impl Level {
         for home in homes(&self.root)? {
             total += bytes_below(&home.join(FILES))?;
         }
-        self.used.set(total)
+        self.used.set(self.trim(total)?)
+    }
+
+    /// Removes copies if there are more than the quota allows, which may have been larger in an earlier run: of
+    /// datasets that were not used for longest first. What is left.
+    fn trim(&self, mut total: u64) -> io::Result<u64> {
+        let mut homes = if total > self.used.quota() { homes(&self.root)? } else { vec![] };
+        homes.sort_by_key(|home| {
+            home.join(PARTIAL).metadata().and_then(|facts| facts.modified()).ok()
+        });
+        for home in homes {
+            walk(&home.join(FILES), &mut |path, facts| {
+                if total > self.used.quota() {
+                    std::fs::remove_file(path)?;
+                    // Bytes go with the last name.
+                    total -= if facts.nlink() == 1 { facts.size() } else { 0 };
+                }
+                Ok(())
+            })?;
+        }
+        Ok(total)
     }
 
     /// Sets part of the quota aside for files that only pass through.
@@ -283,29 +303,33 @@ pub fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn bytes_below(directory: &Path) -> io::Result<u64> {
-    use std::os::unix::fs::MetadataExt as _;
     let mut total = 0;
     let mut linked = HashSet::new();
-    let mut directories = vec![directory.to_owned()];
-    while let Some(directory) = directories.pop() {
-        let found = match std::fs::read_dir(&directory) {
-            Ok(found) => found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+    walk(directory, &mut |_, facts| {
+        // A copy with two names takes its bytes once.
+        if facts.nlink() == 1 || linked.insert(facts.ino()) {
+            total += facts.size();
+        }
+        Ok(())
+    })?;
+    Ok(total)
+}
+
+/// All files below a directory.
+pub fn walk(
+    directory: &Path,
+    file: &mut dyn FnMut(&Path, &Metadata) -> io::Result<()>,
+) -> io::Result<()> {
+    for path in entries(directory)? {
+        match path.symlink_metadata() {
+            Ok(facts) if facts.is_dir() => walk(&path, file)?,
+            Ok(facts) => file(&path, &facts)?,
+            // Another launcher has removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-        };
-        for entry in found {
-            let entry = entry?;
-            match entry.metadata() {
-                Ok(facts) if facts.is_dir() => directories.push(entry.path()),
-                // A copy with two names takes its bytes once.
-                Ok(facts) if facts.nlink() > 1 && !linked.insert(facts.ino()) => {}
-                Ok(facts) => total += facts.size(),
-                // Another launcher has removed it.
-                Err(_) => {}
-            }
         }
     }
-    Ok(total)
+    Ok(())
 }
 
 fn write_dataset(home: &Path, real: &Path) -> io::Result<()> {

@@ -71,7 +71,7 @@ pub fn verify(
     let mut verified = vec![];
     for (home, info) in homes.iter().zip(infos) {
         let (mut good, mut damaged) = (0, 0);
-        walk(&home.join(FILES), &mut |path, facts| {
+        level::walk(&home.join(FILES), &mut |path, facts| {
             if is_good(path, &mut buffer)? {
                 good += 1;
             } else {
@@ -135,7 +135,7 @@ fn info(home: &Path) -> io::Result<StoredInfo> {
     let dataset = PathBuf::from(value["dataset"].as_str().unwrap_or("?"));
     let (mut files, mut bytes) = (0, 0);
     let mut linked = std::collections::HashSet::new();
-    walk(&home.join(FILES), &mut |_, facts| {
+    level::walk(&home.join(FILES), &mut |_, facts| {
         files += 1;
         if facts.nlink() == 1 || linked.insert(facts.ino()) {
             bytes += facts.size();
@@ -166,22 +166,6 @@ fn remove(directory: &Path, path: &Path, facts: &std::fs::Metadata) -> io::Resul
     std::fs::remove_file(path)?;
     if facts.nlink() == 1 {
         Used::open(&directory.join(USED), u64::MAX)?.release(facts.size())?;
-    }
-    Ok(())
-}
-
-fn walk(
-    directory: &Path,
-    file: &mut dyn FnMut(&Path, &std::fs::Metadata) -> io::Result<()>,
-) -> io::Result<()> {
-    for path in level::entries(directory)? {
-        match path.symlink_metadata() {
-            Ok(facts) if facts.is_dir() => walk(&path, file)?,
-            Ok(facts) => file(&path, &facts)?,
-            // It was removed meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
     }
     Ok(())
 }

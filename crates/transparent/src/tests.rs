@@ -558,3 +558,23 @@ fn a_copy_that_another_made_is_found_by_who_was_refused_before() {
     let found = mine.board.find(mine.board.key(b"a")).unwrap().kind();
     assert!(matches!(found, Kind::Copy { .. }), "{found:?}");
 }
+
+#[test]
+fn a_smaller_quota_removes_what_is_too_much() {
+    let place = Place::new(&[("a", 60), ("b", 30), ("c", 20)]);
+    let first = place.shelf(&[200]);
+    for name in ["a", "b", "c"] {
+        assert_eq!(fetch(&first, name), Outcome::Copied);
+    }
+    // Not while another launcher is there, which may have the larger quota.
+    let second = place.shelf(&[50]);
+    assert_eq!(place.bytes_in(0), 110);
+    drop((first, second));
+    let third = place.shelf(&[50]);
+    assert!(place.bytes_in(0) <= 50);
+    assert_eq!(third.levels[0].used.get().unwrap(), place.bytes_in(0));
+    third.load(&mut |_| {}).unwrap();
+    for name in ["a", "b", "c"] {
+        assert_eq!(third.has(name.as_bytes()), place.copy_of(name).is_some());
+    }
+}
