@@ -10,7 +10,7 @@ use super::hook;
 use super::text::{near, text};
 use crate::job::{Job, job};
 use crate::ops::open::Purpose;
-use crate::ops::{Named, change, copy, open};
+use crate::ops::{Named, change, copy, far, open};
 use crate::real::real;
 
 hook! {
@@ -57,7 +57,7 @@ unsafe fn open_at(
 ) -> c_int {
     let Some(job) = job() else { return real() };
     let options = OFlags::from_bits_retain(flags.cast_unsigned());
-    match Purpose::of(options) {
+    let descriptor = match Purpose::of(options) {
         Purpose::Other => real(),
         Purpose::Writing => {
             let descriptor = real();
@@ -70,7 +70,9 @@ unsafe fn open_at(
             Some(path) => open::open(job, Named { at, path }, options, real),
             None => real(),
         },
-    }
+    };
+    far::forget(descriptor);
+    descriptor
 }
 
 /// If a copy was opened for writing, by way of /proc/self/fd, the source is opened in its place.

@@ -8,7 +8,7 @@ use belady_board::{FileId, PathKey};
 use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::copy::may_be_copy;
-use super::place::{ROOM, name_of, place};
+use super::place::{ROOM, name_of, place_exactly};
 use super::{Named, borrow};
 use crate::job::Job;
 
@@ -58,7 +58,7 @@ fn may_be_below(job: &Job, file: Option<Named<'_>>, dev: u64) -> bool {
     }
     // Other file systems may be mounted below the dataset.
     let mut room = Buffer::default();
-    file.is_some_and(|file| !matches!(place(job, file, &mut room), Place::Elsewhere))
+    file.is_some_and(|file| !matches!(place_exactly(job, file, &mut room), Place::Elsewhere))
 }
 
 fn is_below(job: &Job, descriptor: c_int) -> bool {
@@ -82,7 +82,7 @@ pub struct Touched {
 #[inline(never)]
 pub fn before(job: &Job, file: Named<'_>, follow: bool) -> Touched {
     let mut room = Buffer::default();
-    let (name, near) = match place(job, file, &mut room) {
+    let (name, near) = match place_exactly(job, file, &mut room) {
         Place::Below(name) => (Some(job.board.key(name)), true),
         Place::Odd => (None, true),
         Place::Elsewhere => (None, is_above(job, room.as_bytes(), file.path)),

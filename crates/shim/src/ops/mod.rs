@@ -4,6 +4,7 @@
 pub mod change;
 pub mod copy;
 pub mod directory;
+pub mod far;
 pub mod open;
 pub mod place;
 pub mod stat;

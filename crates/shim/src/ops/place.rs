@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 
 use belady_board::path::{Buffer, LONGEST, Place};
 
-use super::Named;
 use super::directory::directory;
+use super::{Named, far};
 use crate::job::Job;
 use crate::real;
 
@@ -16,7 +16,16 @@ pub type Room = [MaybeUninit<u8>; LONGEST];
 
 pub const ROOM: Room = [MaybeUninit::uninit(); LONGEST];
 
+/// For reading: now and then a file of the dataset is not known as one.
 pub fn place<'b>(job: &Job, file: Named<'_>, buffer: &'b mut Buffer) -> Place<'b> {
+    let path = file.path.to_bytes();
+    if !path.starts_with(b"/") && far::is_far(file.at, path) {
+        return Place::Elsewhere;
+    }
+    place_exactly(job, file, buffer)
+}
+
+pub fn place_exactly<'b>(job: &Job, file: Named<'_>, buffer: &'b mut Buffer) -> Place<'b> {
     let path = file.path.to_bytes();
     if path.starts_with(b"/") {
         job.board.head().dataset().place(path, buffer)
@@ -32,7 +41,11 @@ fn place_from<'b>(job: &Job, at: c_int, path: &[u8], buffer: &'b mut Buffer) -> 
     let directory = if at == libc::AT_FDCWD {
         real::current_directory(&mut room)
     } else {
-        directory(job, at, &mut room)
+        let directory = directory(job, at, &mut room);
+        if let Some(name) = directory {
+            far::note(at, name, &job.board.head().dataset());
+        }
+        directory
     };
     match directory {
         Some(directory) => job.board.head().dataset().place_from(directory, path, buffer),

@@ -160,6 +160,25 @@ static void *walker(void *seed) {
     return NULL;
 }
 
+/* A number of a directory elsewhere is that of one in the dataset the next time. */
+static void far(void) {
+    int directory = open("/", O_RDONLY | O_DIRECTORY);
+    show_from("root", directory, below("plain") + 1);
+    close(directory);
+    int elsewhere = open("/usr", O_RDONLY | O_DIRECTORY);
+    for (int i = 0; i < 3; i++)
+        close(openat(elsewhere, "bin", O_RDONLY));
+    /* Upwards from there, it is the dataset again. */
+    char upwards[4096];
+    snprintf(upwards, sizeof upwards, "..%s", below("plain"));
+    show_from("upwards", elsewhere, upwards);
+    close(elsewhere);
+    directory = open(below("sub"), O_RDONLY | O_DIRECTORY);
+    printf("%s\n", directory == elsewhere ? "the same number" : "another number");
+    show_from("below", directory, "deep");
+    close(directory);
+}
+
 static void crowd(void) {
     pthread_t threads[8];
     for (int i = 0; i < CROWD; i++) {
@@ -261,6 +280,10 @@ void special(const char *name) {
     }
     if (!strcmp(name, "gone")) {
         gone();
+        return;
+    }
+    if (!strcmp(name, "far")) {
+        far();
         return;
     }
     if (!strcmp(name, "crowd")) {

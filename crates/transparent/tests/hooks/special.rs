@@ -47,6 +47,16 @@ fn names_of_directories_are_not_mixed_up() {
 }
 
 #[test]
+fn a_directory_elsewhere_is_forgotten_when_its_number_is_used_again() {
+    let expected = "root read 15 'copied of plain'
+upwards read 15 'copied of plain'
+the same number
+below read 16 'copied of sub/de'
+";
+    assert_eq!(stage().preloaded("far"), expected);
+}
+
+#[test]
 fn a_signal_handler_needs_no_large_stack() {
     assert_eq!(stage().preloaded("small-stack"), "returned\n");
 }
