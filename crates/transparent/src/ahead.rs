@@ -47,7 +47,7 @@ fn learnt_path(levels: &[Level]) -> Option<PathBuf> {
 /// Sets part of the first level aside for what has no room to stay.
 pub fn set_window(levels: &[Level]) {
     if let Some(first) = levels.first() {
-        first.set_window(window_room(first.used.quota(), 0));
+        first.set_window(window_room(first.used.quota()));
     }
 }
 
@@ -57,13 +57,12 @@ pub fn start(
     shelf: &Arc<Shelf>,
     tasks: &Arc<Tasks>,
 ) -> std::io::Result<Prefetcher> {
-    let room = shelf.levels.first().map_or(0, |first| window_room(first.used.quota(), 0));
+    let room = shelf.levels.first().map_or(0, |first| window_room(first.used.quota()));
     let config = PrefetcherConfig {
         plan,
         ahead: Ahead { files: FILES, bytes: room },
         fetches: threads,
         room,
-        adopted: vec![],
     };
     let world = World { shelf: Arc::clone(shelf), tasks: Arc::clone(tasks) };
     Prefetcher::start(config, Arc::new(world))

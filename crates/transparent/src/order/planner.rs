@@ -86,13 +86,6 @@ impl Planner {
         planner
     }
 
-    /// A copy of an earlier run that is to make room for others, if the window has room for it.
-    pub fn adopt(&mut self, name: Name, bytes: u64) {
-        if !self.files.contains_key(&name) && self.window.adopt(name, bytes) {
-            self.files.insert(name, File::Passing);
-        }
-    }
-
     /// What the next run is to know, if this one learns.
     pub fn learnt(&self) -> Option<&[Name]> {
         self.learner.as_ref().map(Learner::to_keep)

@@ -46,8 +46,6 @@ pub struct PrefetcherConfig {
     pub fetches: usize,
     /// Bytes of the window, see [`super::window_room`].
     pub room: u64,
-    /// Copies that are in the window from the start, and their bytes.
-    pub adopted: Vec<(Box<[u8]>, u64)>,
 }
 
 #[derive(Debug)]
@@ -130,20 +128,17 @@ struct Thread<W> {
 
 impl<W: Sight + Hands> Thread<W> {
     fn new(config: PrefetcherConfig, world: Arc<W>) -> Self {
-        let PrefetcherConfig { plan, ahead, fetches, room, adopted } = config;
+        let PrefetcherConfig { plan, ahead, fetches, room } = config;
         let mut names = Names::default();
         let mut numbers = |order: Order| -> Vec<Name> {
             order.names.iter().map(|name| names.number(name)).collect()
         };
-        let mut planner = match plan {
+        let planner = match plan {
             Plan::Follow(order) => Planner::following(&numbers(order), ahead, fetches, room),
             Plan::Learn(earlier) => {
                 Planner::learning(&numbers(earlier.unwrap_or_default()), ahead, fetches, room)
             }
         };
-        for (name, bytes) in adopted {
-            planner.adopt(names.number(&name), bytes);
-        }
         let watch = Watch::default();
         Self {
             world,

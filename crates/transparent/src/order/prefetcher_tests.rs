@@ -96,7 +96,7 @@ fn order(names: &[String]) -> Order {
 }
 
 fn config(plan: Plan, room: u64) -> PrefetcherConfig {
-    PrefetcherConfig { plan, ahead: Ahead::default(), fetches: 1, room, adopted: vec![] }
+    PrefetcherConfig { plan, ahead: Ahead::default(), fetches: 1, room }
 }
 
 #[test]
@@ -147,20 +147,4 @@ fn an_order_is_learnt_from_messages_and_followed_by_counters() {
     let summary = prefetcher.stop();
     assert_eq!(summary.learnt, Some(order(&names)));
     assert!(summary.was_following);
-}
-
-#[test]
-fn what_an_earlier_run_left_in_the_window_makes_room() {
-    let (launcher, asked) = Launcher::new(Standing::Refused { bytes: 10 });
-    std::fs::write(launcher.copy("old"), "ten bytes.").unwrap();
-    let config = PrefetcherConfig {
-        adopted: vec![(b"old"[..].into(), 10)],
-        ..config(Plan::Follow(order(&["new".to_owned()])), 15)
-    };
-    let prefetcher = Prefetcher::start(config, launcher).unwrap();
-    let next = || asked.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(next(), Asked::LetGo("old".to_owned()));
-    assert_eq!(next(), Asked::Freed("old".to_owned(), 10));
-    assert_eq!(next(), Asked::Fetch("new".to_owned(), Wish::Pass { bytes: 10 }));
-    prefetcher.stop();
 }

@@ -14,10 +14,9 @@ const MOST: u64 = 1 << 30;
 /// are read, as far as that goes.
 const LOOKED_AT: usize = 4096;
 
-/// How much of a level with this quota is a window. An eighth; more if the largest file does not fit
-/// into that, but never more than half.
-pub fn window_room(quota: u64, largest: u64) -> u64 {
-    (quota / 8).min(MOST).max(largest).min(quota / 2)
+/// How much of a level with this quota is a window.
+pub fn window_room(quota: u64) -> u64 {
+    (quota / 8).min(MOST)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,16 +91,6 @@ impl Window {
         Claim::Later(victims)
     }
 
-    /// A file that lies here already, from an earlier run; false if there is no room for it.
-    pub fn adopt(&mut self, name: Name, bytes: u64) -> bool {
-        let fits = self.used.saturating_add(bytes) <= self.room;
-        if fits {
-            self.add(name, bytes);
-            self.arrived(name);
-        }
-        fits
-    }
-
     fn add(&mut self, name: Name, bytes: u64) {
         let guest = Guest { bytes, state: State::Coming, came: 0 };
         let before = self.guests.insert(name, guest);
@@ -148,12 +137,9 @@ mod tests {
 
     #[test]
     fn it_is_an_eighth_or_as_large_as_a_file() {
-        assert_eq!(window_room(800, 0), 100);
-        assert_eq!(window_room(800, 99), 100);
-        assert_eq!(window_room(800, 300), 300);
-        assert_eq!(window_room(800, 500), 400);
-        assert_eq!(window_room(100 << 30, 1000), 1 << 30);
-        assert_eq!(window_room(0, 7), 0);
+        assert_eq!(window_room(800), 100);
+        assert_eq!(window_room(100 << 30), 1 << 30);
+        assert_eq!(window_room(0), 0);
     }
 
     #[test]
@@ -176,9 +162,9 @@ mod tests {
     fn a_file_that_somebody_keeps_open_holds_nobody_up() {
         let mut window = Window::new(10);
         for name in [1, 2, 3].map(Name) {
-            assert!(window.adopt(name, 3));
+            assert_eq!(window.claim(name, 3, |_| true), Claim::Granted);
+            window.arrived(name);
         }
-        assert!(!window.adopt(Name(4), 2));
         assert_eq!(window.claim(Name(4), 3, |_| true), Claim::Later(vec![Name(1)]));
         // Nobody knows when it is closed.
         assert_eq!(window.claim(Name(4), 3, |_| true), Claim::Later(vec![Name(2)]));
