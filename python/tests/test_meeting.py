@@ -62,11 +62,44 @@ def test_torch(made: str, tmp_path: Path) -> None:
     assert [f"rank {rank} of 4" in said for rank in range(4)] == [True] * 4
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no MPI")
+
+
+@needs_mpirun
 def test_mpi4py(tmp_path: Path) -> None:
-    pytest.importorskip("mpi4py")
     said = mpirun(tmp_path, PROLOGUE + MPI4PY + EXCHANGE, ranks=3)
     assert [f"rank {rank} of 3" in said for rank in range(3)] == [True] * 3
+
+
+#: Rank 0 comes late, and the others note the pauses in which they wait for it.
+LATE = """
+import time
+from belady.peers import meeting as module
+pauses = []
+sleep = time.sleep
+class Clock:
+    monotonic = time.monotonic
+    sleep = lambda seconds: (pauses.append(seconds), sleep(seconds))
+module.time = Clock
+meeting.exchange("early", b"", 60.0)
+if meeting.rank == 0:
+    sleep(0.5)
+meeting.exchange("late", b"", 60.0)
+assert meeting.rank == 0 or len(pauses) > 1
+print(f"rank {meeting.rank} paused for at most {max(pauses, default=0) * 1000:g} ms")
+"""
+
+
+@needs_mpirun
+def test_mpi_is_called_often_because_messages_move_only_then(tmp_path: Path) -> None:
+    said = mpirun(tmp_path, PROLOGUE + MPI4PY + LATE, ranks=2)
+    assert "rank 1 paused for at most 2 ms" in said
+
+
+@needs_mpirun
+def test_a_process_may_end_after_a_large_exchange_by_mpi(tmp_path: Path) -> None:
+    large = 'meeting.exchange("large", bytes(4 << 20), 60.0)'
+    mpirun(tmp_path, PROLOGUE + MPI4PY + large, ranks=3)
 
 
 def test_jax(tmp_path: Path) -> None:

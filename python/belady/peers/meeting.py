@@ -19,8 +19,6 @@ from ..errors import BeladyError
 
 log = logging.getLogger("belady")
 
-#: The longest pause between two looks. 1,000 ranks then ask a store 4,000 times a second.
-_LONGEST_PAUSE = 0.25
 #: Somebody may wonder after so long.
 _TELL_AFTER = 15.0
 #: torch's store ends the connection of who gives more than 8 MiB at once.
@@ -32,6 +30,8 @@ class Meeting(ABC):
 
     #: What the place is called in messages.
     place: str
+    #: Seconds between two looks, at most. 1,000 ranks then ask a store 4,000 times a second.
+    longest_pause = 0.25
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -73,7 +73,7 @@ class Patience:
                 self._meeting.place,
             )
         time.sleep(min(self._pause, self._limit))
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, self._meeting.longest_pause)
 
     def near_its_end(self) -> bool:
         """Whether the next pause has something to tell, for which it should be known who is missing."""

@@ -19,6 +19,10 @@ _TO_ROOT, _FROM_ROOT = 1, 2
 class MpiWorld(Meeting):
     """All processes of an MPI job."""
 
+    #: MPI moves messages only while it is called, and what all ranks do together takes tens of calls.
+    #: A look is not a request to a server, and takes microseconds.
+    longest_pause = 0.002
+
     def __init__(self, world: Any) -> None:
         super().__init__(world.Get_rank(), world.Get_size())
         self.place = "MPI's world"
@@ -34,8 +38,13 @@ class MpiWorld(Meeting):
             while not made.Test():
                 patience.pause(None)
             self._world = own
-        if self.rank == 0:
-            return self._hand_out(name, mine, patience)
+        given = (self._hand_out if self.rank == 0 else self._hand_in)(name, mine, patience)
+        # A large message leaves only while MPI is called, from memory that has to stay.
+        while not self._all_sent():
+            patience.pause(None)
+        return given
+
+    def _hand_in(self, name: str, mine: bytes, patience: Patience) -> list[bytes]:
         self._send((name, mine), 0, _TO_ROOT)
         while not self._world.iprobe(source=0, tag=_FROM_ROOT):
             patience.pause([0])
@@ -80,8 +89,11 @@ class MpiWorld(Meeting):
         return bytes(value)
 
     def _send(self, message: Any, to: int, tag: int) -> None:
-        self._sent = [request for request in self._sent if not request.Test()]
         self._sent.append(self._world.isend(message, dest=to, tag=tag))
+
+    def _all_sent(self) -> bool:
+        self._sent = [request for request in self._sent if not request.Test()]
+        return not self._sent
 
 
 def of_mpi4py(launched_by_mpi: bool) -> MpiWorld | None:
