@@ -102,6 +102,23 @@ def test_a_process_may_end_after_a_large_exchange_by_mpi(tmp_path: Path) -> None
     mpirun(tmp_path, PROLOGUE + MPI4PY + large, ranks=3)
 
 
+#: Rank 2 comes to another exchange than the others.
+ANOTHER = """
+from belady.errors import BeladyError
+try:
+    meeting.exchange("a loader" if meeting.rank < 2 else "an engine", b"", 60.0)
+except BeladyError as error:
+    print(f"rank {meeting.rank} is told: {error}")
+"""
+
+
+@needs_mpirun
+def test_ranks_that_come_to_different_exchanges_by_mpi_are_all_told(tmp_path: Path) -> None:
+    said = mpirun(tmp_path, PROLOGUE + MPI4PY + ANOTHER, ranks=3)
+    for rank in range(3):
+        assert f"rank {rank} is told: rank 0 exchanges a loader and rank 2 exchanges an engine" in said
+
+
 def test_jax(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     script = tmp_path / "rank.py"

@@ -45,7 +45,7 @@ class MpiWorld(Meeting):
         return given
 
     def _hand_in(self, name: str, mine: bytes, patience: Patience) -> list[bytes]:
-        self._send((name, mine), 0, _TO_ROOT)
+        self._send((self.rank, name, mine), 0, _TO_ROOT)
         while not self._world.iprobe(source=0, tag=_FROM_ROOT):
             patience.pause([0])
         exchanged, given = self._world.recv(source=0, tag=_FROM_ROOT)
@@ -59,34 +59,28 @@ class MpiWorld(Meeting):
         return list(given)
 
     def _hand_out(self, name: str, mine: bytes, patience: Patience) -> list[bytes]:
-        given: list[bytes | None] = [mine, *[None] * (self.size - 1)]
+        given = {0: mine}
         try:
-            while missing := [rank for rank, value in enumerate(given) if value is None]:
-                came = [rank for rank in missing if self._came(rank)]
-                for rank in came:
-                    given[rank] = self._from(rank, name)
-                if not came:
-                    patience.pause(missing)
+            while len(given) < self.size:
+                message = self._world.improbe(tag=_TO_ROOT)  # of any rank
+                if message is None:
+                    patience.pause([rank for rank in range(self.size) if rank not in given])
+                    continue
+                rank, exchanged, value = message.recv()
+                if exchanged != name:
+                    raise BeladyError(
+                        f"rank 0 exchanges {name} and rank {rank} exchanges {exchanged}; every rank "
+                        "has to make the same loaders in the same order"
+                    )
+                given[rank] = value
         except BeladyError as error:
             for rank in range(1, self.size):
                 self._send((name, str(error)), rank, _FROM_ROOT)
             raise
-        whole = [value for value in given if value is not None]
+        whole = [given[rank] for rank in range(self.size)]
         for rank in range(1, self.size):
             self._send((name, whole), rank, _FROM_ROOT)
         return whole
-
-    def _came(self, rank: int) -> bool:
-        return bool(self._world.iprobe(source=rank, tag=_TO_ROOT))
-
-    def _from(self, rank: int, name: str) -> bytes:
-        exchanged, value = self._world.recv(source=rank, tag=_TO_ROOT)
-        if exchanged != name:
-            raise BeladyError(
-                f"rank 0 exchanges {name} and rank {rank} exchanges {exchanged}; every rank has "
-                "to make the same loaders in the same order"
-            )
-        return bytes(value)
 
     def _send(self, message: Any, to: int, tag: int) -> None:
         self._sent.append(self._world.isend(message, dest=to, tag=tag))
