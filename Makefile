@@ -60,7 +60,12 @@ demo: build environment ## Train from a slow source, with torch's DataLoader and
 	@printf '\n'
 	$(VENV)/bin/python python/demo --slowfs $(dir $(BELADY))slowfs
 
-test: test-rust test-mpi test-python ## All tests, of Rust and of Python
+# Where a test that cannot run on this machine says so.
+test: export BELADY_TEST_NOT_RUN := $(CURDIR)/out/not-run.txt
+test: ## All tests, of Rust and of Python; its last lines say which did not run, and why
+	@$(PYTHON) scripts/not_run.py --begin
+	@$(MAKE) --no-print-directory test-rust test-mpi test-python
+	@$(PYTHON) scripts/not_run.py
 
 # The native module has no tests of its own in Rust: Python's load it.
 RUST_TESTS := --workspace --exclude belady-python

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 import belady
+from not_run import pytest_collectreport, pytest_runtest_logreport
+
+__all__ = ["pytest_collectreport", "pytest_runtest_logreport"]
 
 CLASSES = ("cat", "dog", "owl")
 

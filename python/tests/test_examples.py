@@ -35,7 +35,7 @@ def test_example(name: str, tmp_path: Path) -> None:
     if needed is not None and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
     if name == "mpi" and shutil.which("mpirun") is None:
-        pytest.skip("there is no mpirun")
+        pytest.skip("no MPI")
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py"],
         capture_output=True,

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use belady_testing::not_run;
+
 #[test]
 fn every_rank_gets_its_epochs_whatever_breaks() {
     let output = Command::new(env!("CARGO_BIN_EXE_chaos"))
@@ -11,5 +13,8 @@ fn every_rank_gets_its_epochs_whatever_breaks() {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{complained}");
+    if complained.contains("disks are not filled") {
+        not_run("no file system can be mounted, so no disk is filled");
+    }
     assert!(said.contains("seed 0: ") && said.contains("seed 1: "), "{said}");
 }

@@ -11,6 +11,7 @@ use belady_control::Sizes;
 use belady_control::model::Bytes;
 use belady_data::tier::disk::{self, IndexError, ManageError, Which, check_index};
 use belady_data::tier::{DiskTier, Get, Put, Tier};
+use belady_testing::not_run;
 use proptest::prelude::*;
 use tempfile::tempdir;
 use tier_support::*;
@@ -368,7 +369,7 @@ fn a_full_disk_is_used_as_far_as_it_goes() {
         .arg(directory.path())
         .status();
     if !mount.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no file system can be mounted here");
+        not_run("no file system can be mounted");
         return;
     }
     let sizes = Arc::new(Sizes::Equal { bytes: 10_000, samples: 1_000 });

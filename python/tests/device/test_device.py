@@ -17,7 +17,7 @@ from PIL import Image
 import belady
 from belady import transforms as T
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: torch finds no CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 

@@ -29,8 +29,8 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 #: Nobody's number.
 SOMEBODY = 65534
 
-needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes programs of other users")
+needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no MPI")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not root, who alone can become another user")
 
 
 def contents(root: Path) -> bytes:

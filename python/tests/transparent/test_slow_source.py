@@ -32,7 +32,7 @@ def slow(tree: Path, tmp_path: Path) -> Iterator[Path]:
     if command is None:
         pytest.skip("slowfs is not built: cargo build -p slowfs")
     if not os.path.exists("/dev/fuse"):
-        pytest.skip("there is no /dev/fuse here")
+        pytest.skip("no FUSE")
     mount = tmp_path / "slow"
     mount.mkdir()
     options = ["--throughput", "1:200MB/s", "--metadata-cache", "0s"]
@@ -43,7 +43,8 @@ def slow(tree: Path, tmp_path: Path) -> Iterator[Path]:
             assert process.stderr is not None
             said = process.stderr.read().decode()
             assert "cannot mount" in said, said
-            pytest.skip(f"FUSE does not work here: {said}")
+            print(said)
+            pytest.skip("no FUSE")
         yield mount
     finally:
         process.send_signal(signal.SIGTERM)

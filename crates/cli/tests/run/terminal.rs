@@ -3,13 +3,15 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use belady_testing::not_run;
+
 use crate::common::Folder;
 use crate::{Running, folder, let_end};
 
 /// A shell at a terminal, which runs this; `$BELADY` is the command and its options.
 fn at_a_terminal(folder: &Folder, shell: &str, script: &str) -> Option<Running> {
     if Command::new("script").arg("--version").output().is_err() {
-        println!("there is no `script`, so there is no terminal to test at");
+        not_run("no `script`, which gives a terminal");
         return None;
     }
     folder.write("script.sh", script.as_bytes());

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use belady_board::{Revalidate, VARIABLE};
+use belady_testing::not_run;
 
 use crate::stage::{Stage, compile, output, probe};
 
@@ -64,7 +65,7 @@ fn a_signal_handler_needs_no_large_stack() {
 #[test]
 fn who_gives_up_his_rights_reads_what_he_may() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not tried: only root can become somebody else");
+        not_run("not root, who alone can become another user");
         return;
     }
     let stage = stage();
