@@ -22,7 +22,7 @@ SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test 
 BOARD_SHUTTLE := --package belady-board --features shuttle --lib
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-python lint bench bench-cluster bench-environment fuzz picture clean
+.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-mpi-rust test-mpi-python test-python lint bench bench-cluster bench-environment fuzz picture clean
 
 # The checkout's own environment, which sees the packages of the shared one.
 VENV := .venv
@@ -41,7 +41,7 @@ build: prerequisites ## The release binary, target/release/belady
 	$(CARGO) build --release --package belady
 
 wheel: prerequisites environment ## The Python package as a wheel, in dist
-	$(MATURIN) build --release --out dist --interpreter $(VENV)/bin/python
+	$(MATURIN) build --release --auditwheel check --out dist --interpreter $(VENV)/bin/python
 
 # So does this.
 environment:
@@ -85,16 +85,31 @@ test-rust: prerequisites ## Units, properties, documentation's examples, explore
 MPI_TESTS := --package belady-peer --features mpi
 
 # A machine that has no MPI, and cannot install it, says so and tests everything else.
-test-mpi: prerequisites ## Peers over MPI, in processes of mpirun
-	@if ! scripts/prerequisites.sh mpi; then \
+test-mpi: prerequisites ## Peers over MPI, in processes of mpirun, of Rust and of Python
+	@if scripts/prerequisites.sh mpi; then \
+		$(MAKE) --no-print-directory test-mpi-rust test-mpi-python; \
+	else \
 		echo "so peers over MPI are not tested"; \
-	elif $(CARGO) nextest --version >/dev/null 2>&1; then \
+		printf '%s\t%s\n' "no MPI" "make test-mpi: all of its tests" >> $${BELADY_TEST_NOT_RUN:-/dev/null}; \
+	fi
+
+test-mpi-rust:
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		echo "$(CARGO) nextest run $(MPI_TESTS) --lib --test mpi -E 'binary(mpi) | test(mpi::)'" && \
 		$(CARGO) nextest run $(MPI_TESTS) --lib --test mpi -E 'binary(mpi) | test(mpi::)'; \
 	else \
 		echo "$(CARGO) test $(MPI_TESTS) --lib mpi::" && $(CARGO) test $(MPI_TESTS) --lib mpi:: && \
 		echo "$(CARGO) test $(MPI_TESTS) --test mpi" && $(CARGO) test $(MPI_TESTS) --test mpi; \
 	fi
+
+# The wheel of docs/mpi.md, in the profile of the tests.
+test-mpi-python: environment
+	@$(PYTHON) scripts/python_env.py --mpi
+	rm -rf dist/mpi
+	$(MATURIN) build --profile dev --features mpi --out dist/mpi --interpreter .venv-mpi/bin/python
+	$(PACKAGES)/bin/python -m pip --python .venv-mpi/bin/python install \
+		--disable-pip-version-check --quiet --no-deps --force-reinstall dist/mpi/*.whl
+	.venv-mpi/bin/python -m pytest python/tests/over_mpi.py
 
 test-python: develop ## The Python package, with a real torch, JAX and TensorFlow
 	$(PYTEST) python/tests
@@ -103,8 +118,8 @@ lint: prerequisites environment ## Format, clippy, mypy, a free-threaded build, 
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@if scripts/prerequisites.sh mpi; then \
-		echo "$(CARGO) clippy $(MPI_TESTS) --all-targets -- -D warnings" && \
-		$(CARGO) clippy $(MPI_TESTS) --all-targets -- -D warnings; \
+		echo "$(CARGO) clippy $(MPI_TESTS) --package belady-python --all-targets -- -D warnings" && \
+		$(CARGO) clippy $(MPI_TESTS) --package belady-python --all-targets -- -D warnings; \
 	else \
 		echo "so clippy has not seen peers over MPI"; \
 	fi
@@ -169,4 +184,4 @@ picture: build ## Draw the README's picture anew
 
 clean: ## Remove what was built and written
 	$(CARGO) clean
-	rm -rf out dist $(VENV) .venv-bench
+	rm -rf out dist $(VENV) .venv-bench .venv-mpi

@@ -7,6 +7,7 @@ packages through a .pth file and that belady is installed into.
 
     python3 scripts/python_env.py            # make both, or do nothing if they are there
     python3 scripts/python_env.py --where    # only say where the shared one is or would be
+    python3 scripts/python_env.py --mpi      # and .venv-mpi, for a build of belady with MPI
     python3 scripts/python_env.py --bench    # those of `make bench`: .venv-bench
 
 The benchmarks have loaders of others beside the packages of the tests, some of them with older
@@ -65,6 +66,8 @@ class Environment:
 
 
 TEST = Environment("python", ROOT / "python" / "requirements-test.txt", ROOT / ".venv")
+# The same packages; only belady is another.
+MPI = Environment(TEST.name, TEST.requirements, ROOT / ".venv-mpi")
 BENCH = Environment(
     "bench", ROOT / "python" / "requirements-bench.txt", ROOT / ".venv-bench", over=TEST
 )
@@ -73,6 +76,7 @@ BENCH = Environment(
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--where", action="store_true", help="only say where the packages are")
+    arguments.add_argument("--mpi", action="store_true", help="also one for a build with MPI")
     arguments.add_argument("--bench", action="store_true", help="the environment of the benchmarks")
     wanted = arguments.parse_args()
     check_python()
@@ -80,6 +84,8 @@ def main() -> None:
         print((BENCH if wanted.bench else TEST).shared)
         return
     make(TEST)
+    if wanted.mpi:
+        make(MPI)
     if wanted.bench:
         make(BENCH)
 

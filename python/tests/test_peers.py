@@ -143,7 +143,7 @@ def test_torchrun_alone_is_enough_and_a_seed_is_drawn_for_all(
     assert first["source"] + second["source"] < 90, "two epochs of three came from caches"
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no MPI")
 def test_mpirun(photos: Path, out: Path, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     mpirun(tmp_path, UNINITIALISED, ranks=3, DATA=str(photos), OUT=str(out))
@@ -151,6 +151,11 @@ def test_mpirun(photos: Path, out: Path, tmp_path: Path) -> None:
     assert len({rank["seed"] for rank in all_}) == 1
     assert epoch(all_, 1) == list(range(60))
     assert sum(rank["source"] for rank in all_) < 90
+
+
+def test_a_build_without_mpi_says_how_to_install_one_with_it() -> None:
+    with pytest.raises(belady.BeladyError, match='pip install -C build-args="--features mpi" .'):
+        belady.cluster("mpi", rank=0, world_size=2)
 
 
 #: Ranks by hand. The one that is named kills itself in the second epoch.

@@ -52,6 +52,12 @@ pub fn enter() -> Result<(), MeetError> {
     HOOK.get_or_init(hook).clone().map_err(|failure| MeetError::Other(failure.to_string()))
 }
 
+/// The name and version of the MPI library, on one line.
+pub fn version() -> String {
+    let said = environment::library_version().unwrap_or_default();
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// A transport that has to leave before MPI ends.
 pub fn opened(shared: &Arc<Shared>) {
     let mut open = lock(&OPEN);

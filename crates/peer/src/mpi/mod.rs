@@ -35,6 +35,7 @@ use belady_data::sync::{Arc, Mutex, lock};
 
 use self::comm::{Answered, Comm, Outgoing, Tag};
 use self::gathering::{Gathering, Kind};
+pub use self::library::version;
 use self::progress::Progress;
 use self::serve::THREADS;
 use self::shared::Shared;

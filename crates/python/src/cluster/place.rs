@@ -79,7 +79,7 @@ impl Where {
     /// Goes there, and waits for the others.
     pub fn go(&self, world: World, options: &Options) -> Result<Cluster, JoinError> {
         if matches!(self, Self::Named(name) if name == "mpi") {
-            return over_mpi(options);
+            return over_mpi(world, options);
         }
         let place = match self {
             Self::Named(name) => name.parse()?,
@@ -137,20 +137,33 @@ pub fn meeting_place(py: Python<'_>, key: Option<&str>) -> PyResult<Option<Strin
 }
 
 #[cfg(feature = "mpi")]
-fn over_mpi(options: &Options) -> Result<Cluster, JoinError> {
-    use belady_peer::mpi::{MpiConfig, MpiTransport};
+fn over_mpi(world: World, options: &Options) -> Result<Cluster, JoinError> {
+    use belady_peer::mpi::{self, MpiConfig, MpiTransport};
 
     let config = MpiConfig { meeting: options.limit, ..MpiConfig::default() };
     let transport = MpiTransport::start(config)?;
+    let met = transport.meet().world();
+    if met != world {
+        return Err(MeetError::Other(format!(
+            "this process is rank {} of {} in its job and rank {} of {} in MPI: start it by the \
+             mpirun of the MPI that belady was built for ({})",
+            world.rank,
+            world.size,
+            met.rank,
+            met.size,
+            mpi::version()
+        ))
+        .into());
+    }
     Ok(Cluster::new(transport.meet(), transport))
 }
 
 #[cfg(not(feature = "mpi"))]
-fn over_mpi(_options: &Options) -> Result<Cluster, JoinError> {
+fn over_mpi(_world: World, _options: &Options) -> Result<Cluster, JoinError> {
     Err(MeetError::Other(
-        "this build of belady cannot send by MPI: build it with `maturin build --release --features \
-         mpi`, or leave peers=\"mpi\" out, and processes that mpirun has started meet by MPI and talk \
-         over TCP"
+        "this build of belady cannot send by MPI: install one that can, in a checkout, by `pip install \
+         -C build-args=\"--features mpi\" .` (docs/mpi.md), or leave peers=\"mpi\" out, and processes \
+         that mpirun has started meet by MPI and talk over TCP"
             .to_owned(),
     )
     .into())
