@@ -328,23 +328,29 @@ def measure(context, name, machine, factor):
         found = in_turns(measured, context.runs)
     runs = {name: given for name, given in found.items() if given is not None}
     section = Section(
-        ["loader", "epoch 1", "later epochs", "of no I/O", "of simulate: epoch 1, later", "stall",
+        ["loader", "epoch 1", "later epochs", "belady is", "of no I/O", "of simulate: epoch 1, later", "stall",
          "source bytes, later", "peers, RAM, source: later", ""]
     )
     for policy, title in (("belady", "belady, TCP"), ("nopfs", "nopfs, TCP"), ("mpi", "belady, MPI"),
                           ("torch", "torch DataLoader"), ("torch-pages", "torch DataLoader, page cache")):
         if policy in runs:
-            row(section, bench, title, runs[policy], perfect, predicted.get(policy.replace("mpi", "belady")), policy)
+            gain = typical_epoch(runs[policy]) / typical_epoch(runs["belady"])
+            row(section, bench, title, runs[policy], gain, perfect, predicted.get(policy.replace("mpi", "belady")), policy)
     for policy, outcome in predicted.items():
         planned, bytes_read = outcome["epoch_seconds"], outcome["source_bytes_per_epoch"]
-        section.row(f"`belady simulate`, {policy}", seconds(planned[0]), seconds(statistics.mean(planned[1:])), "", "", "",
+        section.row(f"`belady simulate`, {policy}", seconds(planned[0]), seconds(statistics.mean(planned[1:])), "", "", "", "",
                     size(statistics.mean(bytes_read[1:])), "", "")
-    section.row("no I/O", "", seconds(perfect), "", "", "", "", "", "")
+    section.row("no I/O", "", seconds(perfect), "", "", "", "", "", "", "")
     conclude(section, bench, runs, factor, python, no_mpi)
     return section
 
 
-def row(section, bench, title, found, perfect, predicted, policy):
+def typical_epoch(runs):
+    """Of those after the first."""
+    return statistics.median(run.later() for run in runs)
+
+
+def row(section, bench, title, found, gain, perfect, predicted, policy):
     first, later = [run.epochs()[0] for run in found], [run.later() for run in found]
     off = statistics.median(later) / perfect - 1
     judged, beside, shares = [], "", ""
@@ -364,7 +370,8 @@ def row(section, bench, title, found, perfect, predicted, policy):
             verdict(max(map(abs, offs)) <= 0.1, "simulate ± 10 %"),
         ]
     section.row(
-        title, spread(first, seconds), spread(later, seconds), signed_percent(off), beside,
+        title, spread(first, seconds), spread(later, seconds), "" if policy in ("belady", "mpi") else times(gain),
+        signed_percent(off), beside,
         spread([run.stall() for run in found], seconds), spread(source, size), shares, ", ".join(judged),
     )
 
@@ -396,17 +403,20 @@ def beside_torch(section, runs, factor, python):
         section.note("torch's DataLoader was not measured: no Python with torch was found.")
         return
     gains = {
-        name: statistics.median(run.later() for run in runs[name]) / statistics.median(run.later() for run in runs["belady"])
+        name: typical_epoch(runs[name]) / typical_epoch(runs["belady"])
         for name in ("torch", "torch-pages") if name in runs
     }
     judged = f", {verdict(gains['torch'] >= factor, f'at least {factor} times')}" if factor else ""
-    section.note(f"After the first epoch {times(gains['torch'])} as fast as torch's DataLoader without page cache{judged}.")
+    section.note(
+        f"After the first epoch belady over TCP is {times(gains['torch'])} as fast as torch's DataLoader without page "
+        f"cache{judged}."
+    )
     if "torch-pages" not in gains:
         section.note("torch's DataLoader with page cache was not measured: there is no memory cgroup.")
         return
     pages = runs["torch-pages"]
     section.note(
-        f"{times(gains['torch-pages'])} as fast as torch's DataLoader with page cache: each node's processes and pages "
-        f"are in a memory cgroup of {spread([run.limit for run in pages], size)}, which is what they held without page "
+        f"It is {times(gains['torch-pages'])} as fast as torch's DataLoader with page cache. Each node's processes and "
+        f"pages are then in a memory cgroup of {spread([run.limit for run in pages], size)}, which is what they held without page "
         f"cache, and belady's RAM and staging. Pages that a node held at most: {spread([run.pages for run in pages], size)}."
     )

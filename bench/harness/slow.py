@@ -26,9 +26,8 @@ SAMPLES = 10_000
 EPOCHS = 5
 STAGING = 64 << 20
 THREADS = 16
-# For the reader's code, stacks and spare buffers, and the kernel's inodes, which the cgroup
-# counts too: rather too much than too little.
-CGROUP_SLACK = 64 << 20
+# What the reader itself holds differs by some MB from run to run; the kernel's pages are not to pay for it.
+CGROUP_SLACK = 16 << 20
 PAGE = 4096
 
 
@@ -64,11 +63,11 @@ def slow(context):
         ["cache", "loader", "epoch 1", "later epochs", "of the bound", "of simulate", "stall",
          "source bytes, later", "over the bound", "opens, reads", "CPU-s", ""]
     )
-    pages = []
+    pages, own = [], own_memory(context, dataset)
     for cache in caches(total):
         bound = max(total / CONSUME, max(0, total - cache.total) / (1e6 * max(CURVE.values())))
         predicted = simulate(context, dataset, cache)
-        for name, runs in in_turns(loaders(context, dataset, cache), context.runs).items():
+        for name, runs in in_turns(loaders(context, dataset, cache, own), context.runs).items():
             if runs is None:
                 section.row(cache.name, name, "not measured", *[""] * 10)
                 continue
@@ -86,8 +85,8 @@ def slow(context):
         "epochs. A later epoch is the mean of epochs 2 to "
         f"{EPOCHS}. Source bytes, opens and reads: slowfs's counters over the whole run, less one "
         "reading of the dataset for the first epoch, per later epoch; *over the bound*, opens and reads are of the worst run. The page "
-        "cache is limited by a memory cgroup of the cache's size in whole pages, the staging "
-        f"buffer's and {CGROUP_SLACK >> 20} MiB; pages that it held at most: {', '.join(pages) or 'not measured'}. "
+        "cache is limited by a memory cgroup of the cache's size in whole pages, and what the reader held itself in a "
+        f"run without a limit ({size(own or 0)}, {CGROUP_SLACK >> 20} MiB more); pages that it held at most: {', '.join(pages) or 'not measured'}. "
         "The plain reader keeps nothing, so it stands "
         "beside no cache only. A cache on disk is a fresh folder on this machine's disk, whose own "
         "page cache is not limited."
@@ -95,13 +94,13 @@ def slow(context):
     return section
 
 
-def loaders(context, dataset, cache):
+def loaders(context, dataset, cache, own):
     """What is measured with this cache, by name."""
     measured = {"belady": lambda: ours(context, dataset, cache)}
     if cache.total == 0:
         measured["plain reader"] = lambda: plain(context, dataset)
     elif cache.disk == 0:
-        measured["page cache (LRU)"] = lambda: page_cache(context, dataset, cache.ram)
+        measured["page cache (LRU)"] = lambda: page_cache(context, dataset, cache.ram, own)
     return measured
 
 
@@ -192,11 +191,23 @@ def plain(context, dataset):
     return counted(context, dataset, lambda at: reader(context, at))
 
 
-def page_cache(context, dataset, cache):
+def own_memory(context, dataset):
+    """What the reader holds beside pages of files, and the kernel for it (names, inodes), without a limit."""
+    try:
+        with MemoryGroup(context.commands) as group:
+            counted(context, dataset, lambda at: reader(context, at, inside=group.inside), "--page-cache")
+    except NoCgroup:
+        return None
+    return group.held.own
+
+
+def page_cache(context, dataset, cache, own):
+    if own is None:
+        raise NoCgroup("there is no memory cgroup that could limit the page cache")
     # The kernel keeps whole pages; let it have as many as the cache's part of the files needs.
     sizes = [file.stat().st_size for file in dataset.iterdir()]
     pages = sum(-(-size // PAGE) * PAGE for size in sizes) * cache // sum(sizes)
-    with MemoryGroup(context.commands, pages + STAGING + CGROUP_SLACK) as group:
+    with MemoryGroup(context.commands, pages + own + CGROUP_SLACK) as group:
         found = counted(
             context, dataset, lambda at: reader(context, at, inside=group.inside), "--page-cache"
         )

@@ -25,7 +25,7 @@ EPOCHS = 3
 THREADS = 8
 QUOTA = 0.56
 HEAD = [
-    "dataset", "read", "epoch 1", "epoch 2", "later epochs", "epoch 2 of direct", "later of direct",
+    "dataset", "read", "epoch 1", "of no belady", "epoch 2", "later epochs", "epoch 2 of direct", "later of direct",
     "copying after epoch 1", "at the source a later epoch: stats", "opens", "reads",
     "operations of no belady: a later epoch", "all epochs, the first too", "",
 ]
@@ -143,6 +143,7 @@ def add_rows(section, dataset, found):
     # The first from the copies, as our second is.
     first = statistics.median(values[0] for values in direct)
     later = statistics.median(value for values in direct for value in values[1:])
+    alone_first = statistics.median(epochs(run)[0] for run in found["no belady"])
     for name, runs in found.items():
         times = [epochs(run) for run in runs]
         # The one that reads copies for the first time, and those after it.
@@ -152,8 +153,9 @@ def add_rows(section, dataset, found):
         of_later = statistics.median(settled) / later
         worst = max(runs, key=all_operations) if name != "directly" else None
         section.row(
-            dataset, name, *(spread([values[at] for values in times], seconds) for at in (0, 1)),
-            spread(settled, seconds),
+            dataset, name, spread([values[0] for values in times], seconds),
+            percent(statistics.median(values[0] for values in times) / alone_first) if "belady" in name else "",
+            spread([values[1] for values in times], seconds), spread(settled, seconds),
             percent(of_second), percent(of_later), lag(runs), *counts(worst, plain),
             judged(name, of_second, worst, plain),
         )
