@@ -308,7 +308,7 @@ def mpi_missing(context):
     if shutil.which("mpirun") is None:
         return "there is no mpirun; it is in the package openmpi-bin"
     answer = subprocess.run(
-        [context.binary("belady"), "read", "/", "--transport", "mpi"], capture_output=True, text=True, check=False
+        [context.binary("belady"), "read", "/", "--transport", "mpi", "--ranks", "2"], capture_output=True, text=True, check=False
     )
     return "`belady` was built without MPI: `make bench-cluster` builds it with it" if "without MPI" in answer.stderr else None
 

@@ -34,7 +34,7 @@ def ram(context):
                 ram_row(section, size, how, threads, runs, peer)
     section.note(
         "`copy`: each sample is copied once, from the tier into a slot of the ring. `lend`: the tier's own bytes are "
-        "lent, and nothing is copied. `memcpy`: as many threads copy blocks of the same size and alignment, from "
+        "lent, and nothing is copied, so that there is nothing to put beside memcpy. `memcpy`: as many threads copy blocks of the same size and alignment, from "
         "memory of the tier's kind into memory of the ring's kind, of as many bytes as nine in ten of the batches "
         f"of the `copy` before it lay in: {in_units(min(rings))} to {in_units(max(rings))}."
     )
@@ -56,12 +56,14 @@ def bytes_a_second(result):
 
 
 def ram_row(section, size, how, threads, runs, peer):
-    section.row(
-        f"{size:,} B", how, threads, spread([run["samples"] / run["seconds"] for run in runs], whole),
+    # What is lent was not touched, so its bytes a second say nothing.
+    copied = ("",) * 3 if how == "lend" else (
         spread(list(map(bytes_a_second, runs)), rate),
         spread([run["cpu_seconds"] / run["bytes"] * 1e9 for run in runs], lambda value: f"{value:.3f}"),
-        percent(statistics.median(map(bytes_a_second, runs)) / peer), ram_verdict(size, how, runs, peer),
+        percent(statistics.median(map(bytes_a_second, runs)) / peer),
     )
+    speed = spread([run["samples"] / run["seconds"] for run in runs], whole)
+    section.row(f"{size:,} B", how, threads, speed, *copied, ram_verdict(size, how, runs, peer))
 
 
 def ram_verdict(size, how, runs, peer):
