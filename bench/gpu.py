@@ -58,8 +58,11 @@ def main() -> None:
     result = json.loads(args.measured.read_text()) if args.measured else measure(args)
     if args.commit:
         result["commit"] = args.commit
-    for name, text in texts(result).items():
+    for name, (section, runs) in tables(result).items():
+        text = f"{heading(result, runs)}\n\n{section.markdown()}"
         print(f"\n## {name}\n\n{text}", flush=True)
+        if args.write_docs and runs < table.LEAST_RUNS:
+            sys.exit(f"not written: a row of {name} has {runs} runs, of {table.LEAST_RUNS} that are asked for")
         if args.write_docs:
             sections.write(name, text)
 
@@ -154,12 +157,12 @@ def with_loader(trainer: Any, name: str, args: argparse.Namespace) -> dict[str, 
         close()
 
 
-def texts(result: Result) -> dict[str, str]:
-    """The tables by the names of their places, each with the line that says how it was made."""
+def tables(result: Result) -> dict[str, tuple[Section, int]]:
+    """The tables by the names of their places, each with the least number of runs of a row."""
     made = {"gpu": training(result)}
     if result["contention"]:
         made["gpu-contention"] = contention(result)
-    return {name: f"{heading(result, runs)}\n\n{section.markdown()}" for name, (section, runs) in made.items()}
+    return made
 
 
 def heading(result: Result, runs: int) -> str:

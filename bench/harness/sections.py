@@ -4,6 +4,7 @@ go, and what came of it."""
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -97,8 +98,10 @@ class Harness:
 
 
 def write(name, text):
-    """Puts a section's text into the documentation."""
+    """Puts a section's text into the documentation, and what it comes to where that is said."""
     DOCUMENT.write_text(table.insert(DOCUMENT.read_text(), name, text))
+    summary = [sys.executable, process.ROOT / "bench" / "summary.py", "--write"]
+    subprocess.run(summary, check=True, stdout=subprocess.DEVNULL)
 
 
 def stop(*_):
