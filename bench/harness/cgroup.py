@@ -10,12 +10,15 @@ import dataclasses
 import os
 import pathlib
 import threading
+import time
 
 from .process import CommandFailed
 
 GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
 # Seconds between two looks.
 INTERVAL = 0.1
+# Seconds in which processes of a group that has done its work end.
+PATIENCE = 10
 
 
 class NoCgroup(CommandFailed):
@@ -24,14 +27,16 @@ class NoCgroup(CommandFailed):
 
 @dataclasses.dataclass
 class Held:
-    """What the processes of a group held, in bytes, at most: pages of files, and memory of their own
-    (anonymous, shared between them, and the kernel's on their behalf); each at its own moment."""
+    """What the processes of a group held, in bytes, at most: pages of files (their own programs' too, where
+    they read them first); memory of their own (anonymous, shared between them, and the kernel's on their
+    behalf); and both together. Each at its own moment."""
 
     pages: int = 0
     own: int = 0
+    used: int = 0
 
-    def add(self, pages, own):
-        self.pages, self.own = max(self.pages, pages), max(self.own, own)
+    def add(self, pages, used):
+        self.pages, self.own, self.used = max(self.pages, pages), max(self.own, used - pages), max(self.used, used)
 
 
 class MemoryGroup:
@@ -60,8 +65,17 @@ class MemoryGroup:
     def __exit__(self, *_):
         self.over.set()
         self.thread.join()
-        # Pages that outlive their readers are handed to the parent group.
-        self.path.rmdir()
+        # Workers may end a moment after the process that started them. Pages that outlive their readers are
+        # handed to the parent group.
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.path.rmdir()
+            except OSError as error:
+                if time.monotonic() > until:
+                    left = ", ".join((self.path / "cgroup.procs").read_text().split())
+                    raise CommandFailed(f"{self.path} cannot be removed ({error}); processes in it: {left}") from error
+                time.sleep(0.05)
 
     def _look(self):
         while not self.over.wait(INTERVAL):
@@ -69,4 +83,4 @@ class MemoryGroup:
             shared = int(stat["shmem"])
             pages = int(stat["cache"]) - shared
             used = int((self.path / "memory.usage_in_bytes").read_text())
-            self.held.add(pages, used - pages)
+            self.held.add(pages, used)

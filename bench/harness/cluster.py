@@ -137,8 +137,8 @@ seed = 0
         self.key.unlink(missing_ok=True)
         with os.fdopen(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as key:
             key.write(os.urandom(32).hex())
-        # What torch's processes take on a node without any page cache.
-        self.own = 0
+        # What torch's processes take on a node without pages of the dataset.
+        self.used = 0
 
     def simulate(self, policy):
         return self.context.belady("simulate", self.scenario, "--policy", policy, "--json").json[0]
@@ -171,12 +171,12 @@ seed = 0
         except NoCgroup:
             with self.mounted() as at:
                 return self._torch(network, python, at, lambda node: ([], at.path))
-        self.own = max(self.own, *(group.held.own for group in groups))
+        self.used = max(self.used, *(group.held.used for group in groups))
         return found
 
     def torch_with_pages(self, network, python):
         """The kernel of each node keeps pages for it, in as much memory as belady has there."""
-        limit = self.own + self.cache + STAGING
+        limit = self.used + self.cache + STAGING
         with self.mounted(self.copies(), "--page-cache") as at, self.groups(limit) as groups:
             found = self._torch(network, python, at, lambda node: (groups[node].inside, at.path / str(node)))
         found.limit, found.pages = limit, max(group.held.pages for group in groups)

@@ -53,8 +53,8 @@ class Source:
 
     def __init__(self, context, folder, speed):
         self.context, self.folder, self.speed = context, folder, speed
-        # What torch's processes take without any page cache.
-        self.own = 0
+        # What torch's processes take without pages of the dataset.
+        self.used = 0
 
     def torch(self):
         try:
@@ -62,12 +62,12 @@ class Source:
                 found = self._run("torch", inside=group.inside)
         except NoCgroup:
             return self._run("torch")
-        self.own = max(self.own, group.held.own)
+        self.used = max(self.used, group.held.used)
         return found
 
     def torch_with_pages(self, more):
         """Its processes, and the kernel's pages for them, in what they need and `more` bytes."""
-        with MemoryGroup(self.context.commands, self.own + more) as group:
+        with MemoryGroup(self.context.commands, self.used + more) as group:
             found = self._run("torch", mount=("--page-cache",), inside=group.inside)
         return {**found, "held": group.held, "limit": group.limit}
 

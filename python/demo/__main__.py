@@ -74,9 +74,9 @@ def demo(args: argparse.Namespace) -> None:
     with slow(folder, rate, args.slowfs) as (place, options, how):
         found.how = how
         say(f"== torch's DataLoader, 2 workers, from a source of {rate / 1e6:.1f} MB/s ({how})")
-        found.torch, own = measured(place, args.epochs, *options)
-    if own and how == FUSE:
-        found.pages = with_pages(args, folder, rate, own + cache + STAGING)
+        found.torch, used = measured(place, args.epochs, *options)
+    if used and how == FUSE:
+        found.pages = with_pages(args, folder, rate, used + cache + STAGING)
     else:
         say("   torch's DataLoader with page cache is not measured: that needs root, FUSE and a memory cgroup")
     with slow(folder, rate, args.slowfs) as (place, options, how):
@@ -95,7 +95,7 @@ def measured(folder: Path, epochs: int, *options: str) -> tuple[dict[str, Any], 
     """torch's DataLoader, and the bytes that its processes held; zero where that cannot be known."""
     try:
         with MemoryGroup(Commands()) as group:
-            return training(folder, "torch", epochs, *options, inside=group.inside), group.held.own
+            return training(folder, "torch", epochs, *options, inside=group.inside), group.held.used
     except NoCgroup:
         return training(folder, "torch", epochs, *options), 0
 
