@@ -126,6 +126,7 @@ lint: prerequisites environment ## Format, clippy, mypy, a free-threaded build, 
 	@# For a free-threaded Python, of which this file tells PyO3 what it would ask it.
 	PYO3_CONFIG_FILE=$(CURDIR)/crates/python/free-threaded.txt $(CARGO) check --package belady-python
 	$(VENV)/bin/python -m mypy --strict --package belady
+	$(PYTHON) bench/summary.py --check > /dev/null
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 		echo "$(CARGO) deny --offline check licenses bans sources" && \
 		$(CARGO) deny --offline check licenses bans sources; \

@@ -8,7 +8,7 @@
 Each section runs peer and us in turns, several times, and prints a table in markdown with the
 commands that made it. It wants a quiet machine, and root for three things: FUSE, emptying the
 page cache, and a memory cgroup. A target that is missed is printed as such and is no failure;
-the exit status says only whether the commands ran. All sections should take about half an hour.
+the exit status says only whether the commands ran. All sections should take about forty minutes.
 Tables go to standard output, progress to standard error.
 """
 

@@ -1,10 +1,12 @@
-"""Four nodes, one slow source: `belady` and `nopfs` over TCP, `belady` over MPI, torch's DataLoader.
+"""Four nodes, one slow source: `belady` and `nopfs` over TCP, `belady` over MPI, torch's DataLoader without
+page cache and with one on each node.
 
 All of a section is one run of the harness: the same dataset, the same `slowfs` table, the same
 namespaces with the same links. Bytes of the source are slowfs's own counters. What a run should take is
 what `belady simulate` says of a scenario that is written from the same numbers.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,21 +16,23 @@ import statistics
 import subprocess
 import tempfile
 
+from .cgroup import MemoryGroup, NoCgroup
 from .context import SAMPLE
 from .mount import HDMLP_4, Mount
 from .netns import Network
 from .process import ROOT, CommandFailed, run, say
-from .table import Section, percent, rate, seconds, size, spread, verdict
+from .slow import in_turns
+from .table import Section, percent, rate, seconds, signed_percent, size, spread, times, verdict
 
 NODES = 4
 # In batches of this, an epoch is a whole number of steps, and no sample is read twice in one.
 BATCH = 32
-STEPS = 34
+STEPS = 17
 SAMPLES = NODES * BATCH * STEPS
 EPOCHS = 5
 # It keeps nothing, so its later epochs are all alike.
 TORCH_EPOCHS = 3
-STAGING = 32 << 20
+STAGING = 16 << 20
 THREADS = 8
 # More than the dataset, over all nodes.
 SPARE = 0.02
@@ -133,12 +137,15 @@ seed = 0
         self.key.unlink(missing_ok=True)
         with os.fdopen(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as key:
             key.write(os.urandom(32).hex())
+        # What torch's processes take on a node without pages of the dataset.
+        self.used = 0
 
     def simulate(self, policy):
         return self.context.belady("simulate", self.scenario, "--policy", policy, "--json").json[0]
 
-    def mounted(self):
-        return Mount(self.context.commands, self.context.binary("slowfs"), self.dataset, self.machine.curve)
+    def mounted(self, source=None, *options):
+        slowfs = self.context.binary("slowfs")
+        return Mount(self.context.commands, slowfs, source or self.dataset, self.machine.curve, *options)
 
     def read(self, at, policy, *options):
         return [
@@ -158,15 +165,56 @@ seed = 0
             return Run(ranks, at.stats())
 
     def torch(self, network, python):
+        try:
+            with self.mounted() as at, self.groups() as groups:
+                found = self._torch(network, python, at, lambda node: (groups[node].inside, at.path))
+        except NoCgroup:
+            with self.mounted() as at:
+                return self._torch(network, python, at, lambda node: ([], at.path))
+        self.used = max(self.used, *(group.held.used for group in groups))
+        return found
+
+    def torch_with_pages(self, network, python):
+        """The kernel of each node keeps pages for it, in as much memory as belady has there."""
+        limit = self.used + self.cache + STAGING
+        with self.mounted(self.copies(), "--page-cache") as at, self.groups(limit) as groups:
+            found = self._torch(network, python, at, lambda node: (groups[node].inside, at.path / str(node)))
+        found.limit, found.pages = limit, max(group.held.pages for group in groups)
+        return found
+
+    @contextlib.contextmanager
+    def groups(self, limit=None):
+        """A memory cgroup for each node."""
+        with contextlib.ExitStack() as stack:
+            commands = self.context.commands
+            yield [stack.enter_context(MemoryGroup(commands, limit, f"-{node}")) for node in range(NODES)]
+
+    def copies(self):
+        """The dataset in a folder for each node, as links: files of other names are other files to the kernel,
+        which keeps pages of each by itself, as kernels of several machines do."""
+        folder = self.context.folder / "cluster-copies"
+        shutil.rmtree(folder, ignore_errors=True)
+        for node in range(NODES):
+            (folder / str(node)).mkdir(parents=True)
+            for file in self.dataset.iterdir():
+                os.link(file, folder / str(node) / file.name)
+        return folder
+
+    def _torch(self, network, python, at, place):
+        """`place` says what goes before the command of a node, and where it finds the dataset."""
         script = ROOT / "bench" / "loaders" / "distributed.py"
         self.context.commands.name(python, "python")
-        with self.mounted() as at:
-            ranks = network.everywhere(self.context.commands, lambda node: [
-                python, script, at.path, "--rank", node, "--ranks", NODES, "--meet",
+
+        def command(node):
+            inside, folder = place(node)
+            return [
+                *inside, python, script, folder, "--rank", node, "--ranks", NODES, "--meet",
                 f"{network.address(0)}:{PORT}", "--epochs", TORCH_EPOCHS, "--batch", BATCH, "--workers", WORKERS,
                 "--consume", self.machine.compute,
-            ], {"GLOO_SOCKET_IFNAME": "eth0"})
-            return Run(ranks, at.stats())
+            ]
+
+        ranks = network.everywhere(self.context.commands, command, {"GLOO_SOCKET_IFNAME": "eth0"})
+        return Run(ranks, at.stats())
 
     def mpi(self, network):
         """As `tcp`, started by mpirun on the nodes, over their links."""
@@ -192,6 +240,9 @@ class Run:
 
     ranks: list
     source: dict
+    # With page cache: the limit of a node's memory, and the pages of files that a node held at most.
+    limit: int = 0
+    pages: int = 0
 
     def __post_init__(self):
         if len(self.ranks) != NODES:
@@ -257,7 +308,7 @@ def mpi_missing(context):
     if shutil.which("mpirun") is None:
         return "there is no mpirun; it is in the package openmpi-bin"
     answer = subprocess.run(
-        [context.binary("belady"), "read", "/", "--transport", "mpi"], capture_output=True, text=True, check=False
+        [context.binary("belady"), "read", "/", "--transport", "mpi", "--ranks", "2"], capture_output=True, text=True, check=False
     )
     return "`belady` was built without MPI: `make bench-cluster` builds it with it" if "without MPI" in answer.stderr else None
 
@@ -267,66 +318,66 @@ def measure(context, name, machine, factor):
     predicted = {policy: bench.simulate(policy) for policy in ("belady", "nopfs")}
     perfect = predicted["belady"]["perfect_seconds"] / EPOCHS
     python, no_mpi = torch_python(), mpi_missing(context)
-    runs = {}
     with Network(context.commands, NODES, machine.network) as network:
-        for _ in range(context.runs):
-            # In turns, so that a busy moment of the machine hits all of them alike.
-            for policy in predicted:
-                runs.setdefault(policy, []).append(bench.tcp(network, policy))
-            if no_mpi is None:
-                runs.setdefault("mpi", []).append(bench.mpi(network))
-            if python is not None:
-                runs.setdefault("torch", []).append(bench.torch(network, python))
+        measured = {policy: lambda policy=policy: bench.tcp(network, policy) for policy in predicted}
+        if no_mpi is None:
+            measured["mpi"] = lambda: bench.mpi(network)
+        if python is not None:
+            measured["torch"] = lambda: bench.torch(network, python)
+            measured["torch-pages"] = lambda: bench.torch_with_pages(network, python)
+        found = in_turns(measured, context.runs)
+    runs = {name: given for name, given in found.items() if given is not None}
     section = Section(
-        ["loader", "epoch 1", "later epochs", "of no I/O", "of simulate: epoch 1, later", "stall",
+        ["loader", "epoch 1", "later epochs", "belady is", "of no I/O", "of simulate: epoch 1, later", "stall",
          "source bytes, later", "peers, RAM, source: later", ""]
     )
     for policy, title in (("belady", "belady, TCP"), ("nopfs", "nopfs, TCP"), ("mpi", "belady, MPI"),
-                          ("torch", "torch DataLoader")):
+                          ("torch", "torch DataLoader"), ("torch-pages", "torch DataLoader, page cache")):
         if policy in runs:
-            row(section, bench, title, runs[policy], perfect, predicted.get(policy.replace("mpi", "belady")), policy)
+            gain = typical_epoch(runs[policy]) / typical_epoch(runs["belady"])
+            row(section, bench, title, runs[policy], gain, perfect, predicted.get(policy.replace("mpi", "belady")), policy)
     for policy, outcome in predicted.items():
-        times, bytes_read = outcome["epoch_seconds"], outcome["source_bytes_per_epoch"]
-        section.row(f"`belady simulate`, {policy}", seconds(times[0]), seconds(statistics.mean(times[1:])), "", "", "",
+        planned, bytes_read = outcome["epoch_seconds"], outcome["source_bytes_per_epoch"]
+        section.row(f"`belady simulate`, {policy}", seconds(planned[0]), seconds(statistics.mean(planned[1:])), "", "", "", "",
                     size(statistics.mean(bytes_read[1:])), "", "")
-    section.row("no I/O", "", seconds(perfect), "", "", "", "", "", "")
+    section.row("no I/O", "", seconds(perfect), "", "", "", "", "", "", "")
     conclude(section, bench, runs, factor, python, no_mpi)
     return section
 
 
-def row(section, bench, title, found, perfect, predicted, policy):
+def typical_epoch(runs):
+    """Of those after the first."""
+    return statistics.median(run.later() for run in runs)
+
+
+def row(section, bench, title, found, gain, perfect, predicted, policy):
     first, later = [run.epochs()[0] for run in found], [run.later() for run in found]
-    off = min(later) / perfect - 1
+    off = statistics.median(later) / perfect - 1
     judged, beside, shares = [], "", ""
     if predicted:
-        times = predicted["epoch_seconds"]
-        offs = (min(first) / times[0] - 1, min(later) / statistics.mean(times[1:]) - 1)
-        beside = ", ".join(f"{100 * value:+.1f} %" for value in offs)
+        planned = predicted["epoch_seconds"]
+        offs = (statistics.median(first) / planned[0] - 1, statistics.median(later) / statistics.mean(planned[1:]) - 1)
+        beside = ", ".join(map(signed_percent, offs))
         shares = ", ".join(
             percent(statistics.mean(run.share(key) for run in found))
             for key in ("peer_bytes", "ram_bytes", "source_bytes")
         )
-    source = max(run.source_later(bench.total) for run in found)
+    source = [run.source_later(bench.total) for run in found]
     if policy in ("belady", "mpi"):
         judged = [
-            verdict(source == 0, "no source bytes after epoch 1"),
+            verdict(max(source) == 0, "no source bytes after epoch 1"),
             verdict(off <= 0.1, "no I/O + 10 %"),
             verdict(max(map(abs, offs)) <= 0.1, "simulate ± 10 %"),
         ]
     section.row(
-        title, spread(first, seconds), spread(later, seconds), f"{100 * off:+.1f} %", beside,
-        seconds(statistics.median(run.stall() for run in found)), size(source), shares, ", ".join(judged),
+        title, spread(first, seconds), spread(later, seconds), "" if policy in ("belady", "mpi") else times(gain),
+        signed_percent(off), beside,
+        spread([run.stall() for run in found], seconds), spread(source, size), shares, ", ".join(judged),
     )
 
 
 def conclude(section, bench, runs, factor, python, no_mpi):
-    ours = min(run.later() for run in runs["belady"])
-    if "torch" in runs:
-        gain = min(run.later() for run in runs["torch"]) / ours
-        judged = f", {verdict(gain >= factor, f'at least {factor} times')}" if factor else ""
-        section.note(f"After the first epoch {gain:.2f} times as fast as torch's DataLoader{judged}.")
-    elif python is None:
-        section.note("torch's DataLoader was not measured: no Python with torch was found.")
+    beside_torch(section, runs, factor, python)
     if "mpi" in runs:
         wanted = runs["belady"][0].checksums()
         alike = all(run.checksums() == wanted for run in runs["mpi"] + runs["belady"])
@@ -340,8 +391,32 @@ def conclude(section, bench, runs, factor, python, no_mpi):
         f"slowfs for all, t(γ) {curve}. Dataset: {SAMPLES:,} files, {size(bench.total)}; caches in RAM, {size(bench.cache)} "
         f"a node, together {percent(SPARE)} more than the dataset. Consumers: {rate(bench.machine.compute)} a node, batch "
         f"{BATCH} a rank, all end a step together; staging {STAGING >> 20} MiB, {THREADS} threads a node, {EPOCHS} epochs "
-        f"(torch: {TORCH_EPOCHS}, {WORKERS} workers a rank). Times: best / median of the runs; a later epoch is the mean of "
+        f"(torch: {TORCH_EPOCHS}, {WORKERS} workers a rank). A later epoch is the mean of "
         "all after the first. Source bytes, later: slowfs's counter over the whole run less one reading of the "
-        "dataset, an epoch; the worst run. No I/O: the sum over steps of the slowest rank's computing. torch reads "
+        "dataset, an epoch. No I/O: the sum over steps of the slowest rank's computing. torch reads "
         "the same order with a DistributedSampler."
+    )
+
+
+def beside_torch(section, runs, factor, python):
+    if python is None:
+        section.note("torch's DataLoader was not measured: no Python with torch was found.")
+        return
+    gains = {
+        name: typical_epoch(runs[name]) / typical_epoch(runs["belady"])
+        for name in ("torch", "torch-pages") if name in runs
+    }
+    judged = f", {verdict(gains['torch'] >= factor, f'at least {factor} times')}" if factor else ""
+    section.note(
+        f"After the first epoch belady over TCP is {times(gains['torch'])} as fast as torch's DataLoader without page "
+        f"cache{judged}."
+    )
+    if "torch-pages" not in gains:
+        section.note("torch's DataLoader with page cache was not measured: there is no memory cgroup.")
+        return
+    pages = runs["torch-pages"]
+    section.note(
+        f"It is {times(gains['torch-pages'])} as fast as torch's DataLoader with page cache. Each node's processes and "
+        f"pages are then in a memory cgroup of {spread([run.limit for run in pages], size)}, which is what they held without page "
+        f"cache, and belady's RAM and staging. Pages that a node held at most: {spread([run.pages for run in pages], size)}."
     )

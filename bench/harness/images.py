@@ -5,10 +5,11 @@ cache, or belady's RAM tier. What they deliver is compared, so that nobody wins 
 """
 
 import dataclasses
+import statistics
 
 from .images_loaders import IMAGES, LOADERS, Data, present
 from .process import CommandFailed
-from .table import Section, percent, seconds, verdict
+from .table import Section, percent, seconds, spread, times, verdict, whole
 
 # How many times as fast belady is to be with as many threads, in images a CPU-second.
 TARGETS = {
@@ -26,19 +27,29 @@ MEAN_DIFFERENCE, DEVIATION_DIFFERENCE = 0.05, 0.08
 
 @dataclasses.dataclass
 class Speed:
-    """The best of the runs of a loader."""
+    """What the runs of a loader gave."""
 
-    a_cpu_second: float
-    a_second: float
-    first_batch: float
+    runs: list
 
-    @classmethod
-    def of(cls, runs):
-        return cls(
-            max(run["images"] / run["cpu_seconds"] for run in runs),
-            max(run["images"] / run["seconds"] for run in runs),
-            min(run.get("first_batch_seconds", 0.0) for run in runs),
-        )
+    @property
+    def cpu_rates(self):
+        return [run["images"] / run["cpu_seconds"] for run in self.runs]
+
+    @property
+    def rates(self):
+        return [run["images"] / run["seconds"] for run in self.runs]
+
+    @property
+    def a_cpu_second(self):
+        return statistics.median(self.cpu_rates)
+
+    @property
+    def a_second(self):
+        return statistics.median(self.rates)
+
+    def cells(self):
+        first = [run["first_batch_seconds"] for run in self.runs if "first_batch_seconds" in run]
+        return spread(self.cpu_rates, whole), spread(self.rates, whole), spread(first, seconds) if first else ""
 
 
 def speed(context):
@@ -51,7 +62,7 @@ def speed(context):
         for loader, runs in found.items():
             runs.append(data.run(loader).json)
     alike = compare(found)
-    section = table(Speed.of(bare), {loader: Speed.of(runs) for loader, runs in found.items()})
+    section = table(Speed(bare), {loader: Speed(runs) for loader, runs in found.items()})
     section.note(parts(bare))
     describe(section, data, alike, missing)
     return section
@@ -61,16 +72,13 @@ def table(bare, speeds):
     section = Section(
         ["loader", "threads", "images a CPU-second", "images/s", "import and first batch", "belady is", ""]
     )
-    section.row("bare loop in Rust", 1, f"{bare.a_cpu_second:,.0f}", f"{bare.a_second:,.0f}", "", "", "")
+    section.row("bare loop in Rust", 1, *bare.cells(), "", "")
     ours = {loader.threads: speed for loader, speed in speeds.items() if loader.ours and loader.cached}
     for loader, one in speeds.items():
         mine = ours.get(loader.threads)
-        times = f"{mine.a_cpu_second / one.a_cpu_second:.2f} ×" if mine and not loader.ours else ""
+        gain = times(mine.a_cpu_second / one.a_cpu_second) if mine and not loader.ours else ""
         judged = judge_ours(loader, bare, ours) if loader.ours else judge_peer(loader, one, mine)
-        section.row(
-            loader.name, loader.threads, f"{one.a_cpu_second:,.0f}", f"{one.a_second:,.0f}",
-            seconds(one.first_batch), times, judged,
-        )
+        section.row(loader.name, loader.threads, *one.cells(), gain, judged)
     return section
 
 
@@ -88,8 +96,8 @@ def judge_ours(loader, bare, ours):
     if loader.threads == 1:
         share = ours[1].a_cpu_second / bare.a_cpu_second
         return f"{percent(share)} of the bare loop, {verdict(share >= OF_BARE_LOOP, 'at least 95 %')}"
-    times = ours[2].a_second / ours[1].a_second
-    return f"{times:.2f} × one thread, {verdict(times >= TWO_THREADS, 'at least 1.9 ×')}"
+    gain = ours[2].a_second / ours[1].a_second
+    return f"{times(gain)} one thread, {verdict(gain >= TWO_THREADS, 'at least 1.9 ×')}"
 
 
 def compare(found):
@@ -123,9 +131,9 @@ def parts(bare):
 def describe(section, data, alike, missing):
     section.note(
         f"{data.count:,} JPEG files of 500x375, {data.bytes / data.count / 1e3:,.0f} KB in the mean, made by "
-        "[`photographs.py`](../bench/photographs.py). Best of the runs, each of whole epochs for at least ten "
+        "[`photographs.py`](../bench/photographs.py). Runs are of whole epochs for at least ten "
         "seconds after an epoch that is not counted; CPU-seconds of all processes. *belady is*: its images a "
-        "CPU-second with as many threads, over this loader's. *Bare loop*: "
+        "CPU-second with as many threads, over this loader's, both medians. *Bare loop*: "
         "[`bare_loop.rs`](../crates/transform/examples/bare_loop.rs), the same decoder, resizing and "
         "normalisation, files in memory, into one batch again and again. belady has a RAM tier that holds all "
         "files; others, and *no cache*, read them from the page cache. FFCV stores the images anew: as JPEG of "

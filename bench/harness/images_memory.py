@@ -4,7 +4,7 @@ import statistics
 
 from .images_loaders import IMAGES, LOADERS, STAGING, Data, present
 from .python_memory import TreeWatcher
-from .table import Section, mib, verdict
+from .table import Section, mib, spread, verdict
 
 # Beyond the quotas.
 ALLOWED = 300_000_000
@@ -22,17 +22,19 @@ def peak(context):
     section = Section(["loader", "threads", "peak PSS of all processes", "peak RSS", "beyond the quotas", ""])
     for loader in loaders:
         runs = [data.run(loader, "--seconds", 0, watch=TreeWatcher) for _ in range(context.runs)]
-        tree, own = max(run.memory for run in runs), max(run.rss for run in runs)
+        tree, own = [run.memory for run in runs], [run.rss for run in runs]
         beyond, judged = "", ""
         if loader.ours:
-            more = own - STAGING - (data.bytes if loader.cached else 0)
+            more = max(own) - STAGING - (data.bytes if loader.cached else 0)
             beyond, judged = f"{more / 1e6:,.0f} MB", verdict(more <= ALLOWED, "at most 300 MB")
-        section.row(loader.name, loader.threads, mib(tree), mib(own) if loader.ours else "", beyond, judged)
+        section.row(
+            loader.name, loader.threads, spread(tree, mib), spread(own, mib) if loader.ours else "", beyond, judged
+        )
     section.note(
         f"Two epochs. PSS: looked at every {TreeWatcher.interval * 1e3:.0f} ms, what processes share is counted "
         "once. RSS: the kernel's own figure, for belady, which is one process; Python, numpy and mapped "
         f"libraries are in it. Quotas: a staging buffer of {mib(STAGING)}, and where there is a RAM tier the "
-        f"{mib(data.bytes)} that the files fill of it. The largest of the runs. FFCV maps its file, whose pages count."
+        f"{mib(data.bytes)} that the files fill of it; beyond them is the largest run. FFCV maps its file, whose pages count."
     )
     for reason in missing:
         section.note(f"Not measured: {reason}.")

@@ -10,7 +10,7 @@ import statistics
 from .context import SAMPLE
 from .mount import Mount
 from .slow import CURVE
-from .table import Section, percent, rate, seconds, size, verdict
+from .table import Section, percent, rate, seconds, signed_percent, size, spread, verdict, whole
 
 # In MB/s: more than any memory gives.
 UNBOUND = {1: 1_000_000}
@@ -27,8 +27,8 @@ def slowfs(context):
         follow(context, section, FILES[0], 0.001, (1,)),
     ]
     worst = max(deviations)
-    section.note(f"Medians of the runs. Largest deviation: {percent(worst)}, {verdict(worst <= 0.02, '2 %')}.")
-    section.note("Without a table that binds, best of the runs:")
+    section.note(f"Largest deviation of a median: {percent(worst)}, {verdict(worst <= 0.02, '2 %')}.")
+    section.note("Without a table that binds:")
     section.note(ceiling(context).markdown())
     return section
 
@@ -49,11 +49,11 @@ def follow(context, section, files, latency, counts):
             in_service = 1e6 * CURVE[min(readers, max(CURVE))]
             expected = bytes_each / (latency + bytes_each / in_service) if latency else in_service
             runs = [context.peer("pread-pool", at.path, "--threads", readers).json for _ in range(context.runs)]
-            measured = statistics.median(run["bytes"] / run["seconds"] for run in runs)
-            off = measured / expected - 1
+            measured = [run["bytes"] / run["seconds"] for run in runs]
+            off = statistics.median(measured) / expected - 1
             worst = max(worst, abs(off))
             section.row(size(bytes_each), seconds(latency) if latency else "none", readers,
-                        rate(expected), rate(measured), f"{100 * off:+.1f} %")
+                        rate(expected), spread(measured, rate), signed_percent(off))
     return worst
 
 
@@ -64,7 +64,6 @@ def ceiling(context):
             context.peer("pread-pool", at.path, "--threads", 4)
             for readers in (1, 4, 16):
                 runs = [context.peer("pread-pool", at.path, "--threads", readers).json for _ in range(context.runs)]
-                best = min(runs, key=lambda run: run["seconds"])
-                section.row(size(files[1]), readers, rate(best["bytes"] / best["seconds"]),
-                            f"{best['samples'] / best['seconds']:,.0f}")
+                section.row(size(files[1]), readers, spread([run["bytes"] / run["seconds"] for run in runs], rate),
+                            spread([run["samples"] / run["seconds"] for run in runs], whole))
     return section

@@ -1,10 +1,11 @@
 """Sections on one machine without a slow source: RAM, page cache, disk."""
 
 import json
+import statistics
 
 from .context import SAMPLE
 from .process import CommandFailed, drop_caches, run
-from .table import Section, percent, rate, verdict
+from .table import Section, percent, rate, seconds, size as in_units, spread, verdict, whole
 
 # A multiple of 4 KiB near 110 KB, since direct I/O reads whole blocks.
 BLOCK = 28 * 4096
@@ -14,49 +15,63 @@ EPOCHS = 20
 
 
 def ram(context):
-    """Samples from the RAM tier to a Rust consumer, beside memcpy."""
+    """Samples from the RAM tier to a Rust consumer, beside memcpy on memory of the same kind."""
     section = Section(["samples", "how", "threads", "samples/s", "rate", "CPU-s per GB", "of memcpy", ""])
+    rings = []
     for size in (SAMPLE, 1_000):
         for threads in (1, 2):
-            # Small blocks are slower; a second or two of either is enough.
-            total = "20GB" if size == SAMPLE else "4GB"
-            copied = [
-                context.peer("memcpy", "--size", f"{size}B", "--threads", threads, "--total", total).json
-                for _ in range(context.runs)
-            ]
-            peer = min(copied, key=lambda result: result["seconds"])
-            peer_rate = peer["bytes"] / peer["seconds"]
-            ram_row(section, size, "memcpy", threads, peer, peer_rate, "")
-            for mode in ("copy", "lend"):
-                results = [
-                    context.example(
-                        "ram_speed", "--size", f"{size}B", "--threads", threads, "--mode", mode,
-                        "--json",
-                    ).json
-                    for _ in range(context.runs)
-                ]
-                ours = min(results, key=lambda result: result["seconds"])
-                ram_row(section, size, mode, threads, ours, peer_rate, ram_verdict(size, mode, ours, peer_rate))
+            found = {"memcpy": [], "copy": [], "lend": []}
+            for _ in range(context.runs):
+                for mode in ("copy", "lend"):
+                    found[mode].append(context.example(
+                        "ram_speed", "--size", f"{size}B", "--threads", threads, "--mode", mode, "--json",
+                    ).json)
+                copied = found["copy"][-1]
+                rings.append(copied["span"])
+                found["memcpy"].append(memcpy(context, size, threads, copied))
+            peer = statistics.median(map(bytes_a_second, found["memcpy"]))
+            for how, runs in found.items():
+                ram_row(section, size, how, threads, runs, peer)
     section.note(
-        "Best of the runs. `copy`: each sample is copied once, from the tier into a slot of the "
-        "ring. `lend`: the tier's own bytes are lent, and nothing is copied."
+        "`copy`: each sample is copied once, from the tier into a slot of the ring. `lend`: the tier's own bytes are "
+        "lent, and nothing is copied, so that there is nothing to put beside memcpy. `memcpy`: as many threads copy blocks of the same size and alignment, from "
+        "memory of the tier's kind into memory of the ring's kind, of as many bytes as nine in ten of the batches "
+        f"of the `copy` before it lay in: {in_units(min(rings))} to {in_units(max(rings))}."
     )
     return section
 
 
-def ram_row(section, size, how, threads, result, peer_rate, judged):
-    speed = result["bytes"] / result["seconds"]
-    section.row(
-        f"{size:,} B", how, threads, f"{result['samples'] / result['seconds']:,.0f}", rate(speed),
-        f"{result['cpu_seconds'] / result['bytes'] * 1e9:.3f}", percent(speed / peer_rate), judged,
+def memcpy(context, size, threads, copied):
+    """A bare copy into as much memory as `copied`, a run of the engine, has used of its ring."""
+    # Small blocks are slower; a second or two of either is enough.
+    total = "20GB" if size == SAMPLE else "4GB"
+    return context.peer(
+        "memcpy", "--size", f"{size}B", "--threads", threads, "--total", total,
+        "--ring", f"{max(copied['span'], 2 * threads * size)}B", "--align", f"{copied['align']}B",
+    ).json
+
+
+def bytes_a_second(result):
+    return result["bytes"] / result["seconds"]
+
+
+def ram_row(section, size, how, threads, runs, peer):
+    # What is lent was not touched, so its bytes a second say nothing.
+    copied = ("",) * 3 if how == "lend" else (
+        spread(list(map(bytes_a_second, runs)), rate),
+        spread([run["cpu_seconds"] / run["bytes"] * 1e9 for run in runs], lambda value: f"{value:.3f}"),
+        percent(statistics.median(map(bytes_a_second, runs)) / peer),
     )
+    speed = spread([run["samples"] / run["seconds"] for run in runs], whole)
+    section.row(f"{size:,} B", how, threads, speed, *copied, ram_verdict(size, how, runs, peer))
 
 
-def ram_verdict(size, mode, ours, peer_rate):
-    if size == SAMPLE and mode == "copy":
-        return verdict(ours["bytes"] / ours["seconds"] >= 0.6 * peer_rate, "at least 60 %")
-    if size == 1_000 and mode == "lend":
-        return verdict(ours["samples"] / ours["seconds"] >= 2e6, "at least 2 million/s")
+def ram_verdict(size, how, runs, peer):
+    ours = statistics.median(map(bytes_a_second, runs))
+    if size == SAMPLE and how == "copy":
+        return verdict(ours >= 0.6 * peer, "at least 60 %")
+    if size == 1_000 and how == "lend":
+        return verdict(ours / size >= 2e6, "at least 2 million/s")
     return ""
 
 
@@ -86,13 +101,14 @@ def warm(context):
         pool_rate = None
         loaders = (("pread pool", pools), ("pread pool, keeps a batch", keeping), ("belady", ours))
         for name, runs in loaders:
-            done = min(map(overall, runs), key=lambda work: work["seconds"])
-            speed = done["samples"] / done["seconds"]
+            done = [overall(finished) for finished in runs]
+            speeds = [work["samples"] / work["seconds"] for work in done]
+            speed = statistics.median(speeds)
             pool_rate = pool_rate or speed
             best[name] = max(best[name], speed)
             section.row(
-                name, threads, f"{speed:,.0f}", rate(done["bytes"] / done["seconds"]),
-                f"{1e3 * min(finished.cpu for finished in runs) / done['samples']:.4f}",
+                name, threads, spread(speeds, whole), spread(list(map(bytes_a_second, done)), rate),
+                spread([1e3 * finished.cpu / done[0]["samples"] for finished in runs], lambda value: f"{value:.4f}"),
                 percent(speed / pool_rate), "",
             )
     ratio = best["belady"] / best["pread pool"]
@@ -100,7 +116,7 @@ def warm(context):
     section.note(
         f"Best of each, whatever the threads: {percent(ratio)} of the pool, "
         f"{verdict(ratio >= 1, 'at least as fast')}; {percent(fair)} of a pool that keeps the last "
-        f"64 samples instead of overwriting one in the processor's cache. Best run, all {EPOCHS} "
+        f"64 samples instead of overwriting one in the processor's cache. All {EPOCHS} "
         "epochs; CPU of all threads, with listing and start."
     )
     return section
@@ -141,7 +157,7 @@ def cold(context):
         raise CommandFailed("the page cache can only be emptied by root (/proc/sys/vm/drop_caches)")
     section = Section(["reader", "rate", "of fio's best", ""])
     rates = {name: [] for name in (*FIO_ENGINES, "belady")}
-    best = ""
+    processes = []
     for _ in range(context.runs):
         for name, options in FIO_ENGINES.items():
             drop_caches()
@@ -150,17 +166,17 @@ def cold(context):
         ours = context.read(
             dataset, f"records:{BLOCK}", "--epochs", 1, "--threads", 32, "--staging", "256MiB", "--direct"
         )
-        done = overall(ours)
-        rates["belady"].append(done["bytes"] / done["seconds"])
-        if rates["belady"][-1] == max(rates["belady"]):
-            best = f"{done['seconds']:.2f} s for the epoch, {ours.wall:.2f} s for the process, {ours.cpu:.2f} CPU-s"
-    disk = max(max(values) for name, values in rates.items() if name != "belady")
+        rates["belady"].append(bytes_a_second(overall(ours)))
+        processes.append(ours)
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    disk = max(medians[name] for name in FIO_ENGINES)
     for name, values in rates.items():
-        judged = verdict(max(values) >= 0.9 * disk, "within 10 %") if name == "belady" else ""
-        section.row(name, rate(max(values)), percent(max(values) / disk), judged)
+        judged = verdict(medians[name] >= 0.9 * disk, "within 10 %") if name == "belady" else ""
+        section.row(name, spread(values, rate), percent(medians[name] / disk), judged)
     section.note(
-        f"Best of the runs; random reads of {BLOCK:,} B in one file of {BLOCKS * BLOCK / 1e9:.2f} GB, "
-        f"caches of this machine dropped before each. belady's best run: {best}. A virtual "
-        "disk may be cached by its host: do not take these rates for those of a drive."
+        f"Random reads of {BLOCK:,} B in one file of {BLOCKS * BLOCK / 1e9:.2f} GB, caches of this machine dropped "
+        f"before each. belady's process: {spread([ours.wall for ours in processes], seconds)}, "
+        f"{spread([ours.cpu for ours in processes], seconds)} of CPU. A virtual disk may be cached by its host: do not "
+        "take these rates for those of a drive."
     )
     return section

@@ -73,17 +73,15 @@ def target_directory():
     return pathlib.Path(json.loads(answer)["target_directory"])
 
 
-def run(commands, command, before=None, watch=None):
-    """Runs a command; `before` runs in the child, before the command takes its place; `watch` is a
-    class that looks at its memory, by its process id."""
-    command = [str(part) for part in command]
+def run(commands, command, inside=(), watch=None):
+    """Runs a command; `inside` goes before it and runs it in its place; `watch` is a class that looks at its
+    memory, by its process id."""
+    command = [str(part) for part in (*inside, *command)]
     commands.add(command)
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         start = time.perf_counter()
         try:
-            process = subprocess.Popen(
-                command, cwd=ROOT, stdout=output, stderr=errors, preexec_fn=before
-            )
+            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=errors)
         except OSError as error:
             raise CommandFailed(f"{command[0]}: {error.strerror}") from error
         watcher = watch(process.pid) if watch else None
@@ -173,6 +171,27 @@ def machine():
             memory = int(line.split()[1]) >> 20
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores of {cpu}, {memory} GiB, Linux {os.uname().release}"
+
+
+def stolen():
+    """Ticks of all processors that the host has given to others, and all ticks, since the start."""
+    ticks = list(map(int, pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]))
+    return ticks[7], sum(ticks)
+
+
+def commit():
+    """The commit of this checkout in words, and whether files differ from it. Documents do not count:
+    a section that writes its table there does not change what the next one measures."""
+    try:
+        short = git("rev-parse", "--short", "HEAD").strip()
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!docs", ":!*.md")
+    except (OSError, subprocess.CalledProcessError):
+        return "a commit that is not known"
+    return f"commit {short}" + (", changed since" if changed.strip() else "")
+
+
+def git(*arguments):
+    return subprocess.check_output(["git", *arguments], cwd=ROOT, text=True, stderr=subprocess.DEVNULL)
 
 
 def say(text):

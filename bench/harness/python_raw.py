@@ -1,10 +1,11 @@
 """Bytes from memory into a Python loop."""
 
 import dataclasses
+import statistics
 
 from .context import SAMPLE
 from .process import CommandFailed
-from .table import Section, verdict
+from .table import Section, spread, verdict, whole
 
 NAMES = {
     "memory": "none: a list of buffers",
@@ -57,7 +58,7 @@ def raw(context):
         for hashed in shape.hashed:
             rows(section, measure(context, shape, loaders, dataset, beton, hashed), shape.size, hashed)
     section.note(
-        "Best of the runs, each of two seconds or one epoch after an epoch that is not counted. All loaders "
+        "Runs are of two seconds or one epoch after an epoch that is not counted. All loaders "
         "delivered the same bytes. *none*: slices of one block of memory, shuffled in Python; what the loop and the "
         "machine allow. *lent*: buffers on the RAM "
         "tier itself, read-only. *slots*: each sample copied once, into a slot of the staging buffer "
@@ -65,8 +66,8 @@ def raw(context):
         "the length of every sample, or the XXH3 of its bytes (`xxhash`, 64 bit), in all loaders alike. "
         "FFCV: a field of bytes, `os_cache=True`. torch: a file a sample (1 KB: mapped records), "
         "batches stacked by its default, workers that live across epochs. All files are in the page cache. "
-        "The columns with × compare samples/s, and in brackets samples a CPU-second; FFCV's and "
-        "torch's are the best of each."
+        "The columns with × compare medians of samples/s, and in brackets of samples a CPU-second; FFCV's and "
+        "torch's are those of its better number of workers."
     )
     if missing:
         section.note(missing)
@@ -93,18 +94,19 @@ def measure(context, shape, loaders, dataset, beton, hashed):
 
 
 def rows(section, found, size, hashed):
-    speeds = {
+    rates = {
         loader: (
-            max(run["samples"] / run["seconds"] for run in runs),
-            max(run["samples"] / max(run["cpu_seconds"], 0.01) for run in runs),
+            [run["samples"] / run["seconds"] for run in runs],
+            [run["samples"] / max(run["cpu_seconds"], 0.01) for run in runs],
         )
         for loader, runs in found.items()
     }
+    speeds = {loader: tuple(map(statistics.median, both)) for loader, both in rates.items()}
     ffcv = best(speeds, "ffcv")
     torch = best(speeds, "torch-2")
     for loader, speed in speeds.items():
         section.row(
-            f"{size:,} B", "hashes" if hashed else "len", NAMES[loader], f"{speed[0]:,.0f}", f"{speed[1]:,.0f}",
+            f"{size:,} B", "hashes" if hashed else "len", NAMES[loader], *(spread(values, whole) for values in rates[loader]),
             ratio(speed, ffcv), ratio(speed, torch), judged(loader, size, speed, ffcv, torch),
         )
 

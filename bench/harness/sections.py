@@ -4,6 +4,7 @@ go, and what came of it."""
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -59,7 +60,7 @@ class Harness:
                 continue
             print(f"\n## {name}\n\n{text}", flush=True)
             if args.write_docs:
-                DOCUMENT.write_text(table.insert(DOCUMENT.read_text(), name, text))
+                write(name, text)
         print(f"\n{results.text()}\nin {(time.monotonic() - start) / 60:.1f} min", flush=True)
         if results.failed:
             sys.exit(1)
@@ -67,11 +68,13 @@ class Harness:
     def _arguments(self):
         parser = argparse.ArgumentParser(description=self.description)
         parser.add_argument("--only", action="append", choices=self.sections, help="measure only this; repeatable")
-        parser.add_argument("--runs", type=int, default=3, help="runs of each command")
+        parser.add_argument("--runs", type=int, default=table.LEAST_RUNS, help="runs of each command")
         parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/performance.md")
         args = parser.parse_args()
         if args.runs < 1:
             parser.error("--runs must be at least 1")
+        if args.write_docs and args.runs < table.LEAST_RUNS:
+            parser.error(f"--write-docs wants --runs {table.LEAST_RUNS} or more: fewer do not show how figures spread")
         return args
 
     def _measure(self, name, target, runs, results):
@@ -88,10 +91,17 @@ class Harness:
             results.add(name, section)
             process.say(f"{name}: {time.monotonic() - start:.0f} s")
             commands = "\n".join(context.commands.seen)
-            made = f"`python3 bench/{self.script} --only {name} --runs {runs}` on {process.machine()}:"
+            made = table.heading(f"python3 bench/{self.script} --only {name} --runs {runs}", runs)
             return f"{made}\n\n{section.markdown()}\n\n```sh\n{commands}\n```"
         process.say(f"not measured: {results.failed[-1]}")
         return None
+
+
+def write(name, text):
+    """Puts a section's text into the documentation, and what it comes to where that is said."""
+    DOCUMENT.write_text(table.insert(DOCUMENT.read_text(), name, text))
+    summary = [sys.executable, process.ROOT / "bench" / "summary.py", "--write"]
+    subprocess.run(summary, check=True, stdout=subprocess.DEVNULL)
 
 
 def stop(*_):

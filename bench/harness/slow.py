@@ -9,15 +9,14 @@ in RAM, on the local disk, or both; beside the page cache stands the one in RAM.
 import contextlib
 import dataclasses
 import json
-import os
-import pathlib
 import shutil
 import statistics
 
+from .cgroup import MemoryGroup, NoCgroup
 from .context import SAMPLE
 from .mount import HDMLP_4, Mount
-from .process import CommandFailed, say
-from .table import Section, rate, seconds, size, spread, verdict
+from .process import say
+from .table import Section, rate, seconds, signed_percent, size, spread, verdict
 
 FACTOR = 2
 CURVE = {readers: FACTOR * value for readers, value in HDMLP_4.items()}
@@ -27,11 +26,9 @@ SAMPLES = 10_000
 EPOCHS = 5
 STAGING = 64 << 20
 THREADS = 16
-# For the reader's code, stacks and spare buffers, and the kernel's inodes, which the cgroup
-# counts too: rather too much than too little.
-CGROUP_SLACK = 64 << 20
+# What the reader itself holds differs by some MB from run to run; the kernel's pages are not to pay for it.
+CGROUP_SLACK = 16 << 20
 PAGE = 4096
-CGROUPS = pathlib.Path("/sys/fs/cgroup/memory")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,17 +63,16 @@ def slow(context):
         ["cache", "loader", "epoch 1", "later epochs", "of the bound", "of simulate", "stall",
          "source bytes, later", "over the bound", "opens, reads", "CPU-s", ""]
     )
+    pages, own = [], own_memory(context, dataset)
     for cache in caches(total):
         bound = max(total / CONSUME, max(0, total - cache.total) / (1e6 * max(CURVE.values())))
         predicted = simulate(context, dataset, cache)
-        for name, measure in loaders(context, dataset, cache).items():
-            try:
-                runs = [measure() for _ in range(context.runs)]
-            except NoCgroup as error:
-                say(f"slow: {error}")
-                section.row(cache.name, name, "not measured", *[""] * 9)
+        for name, runs in in_turns(loaders(context, dataset, cache, own), context.runs).items():
+            if runs is None:
+                section.row(cache.name, name, "not measured", *[""] * 10)
                 continue
             add_row(section, cache, name, runs, total, bound, predicted)
+            pages += [f"{cache.name} {spread([run['held'].pages for run in runs], size)}"] if "held" in runs[0] else []
         section.row(cache.name, "`belady simulate`", seconds(predicted["epoch_seconds"][0]),
                     seconds(later(predicted["epoch_seconds"])), "", "", "",
                     size(later(predicted["source_bytes_per_epoch"])), "", "", "", "")
@@ -86,25 +82,41 @@ def slow(context):
         f"Dataset: {SAMPLES:,} files, {size(total)}. t(γ) of `scenarios/hdmlp-4.toml` times "
         f"{FACTOR}: {', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}, no latency. Consumer: "
         f"{rate(CONSUME)}; staging {STAGING >> 20} MiB; {THREADS} threads; batch 64; {EPOCHS} "
-        "epochs. Times: best / median of the runs, a later epoch is the mean of epochs 2 to "
+        "epochs. A later epoch is the mean of epochs 2 to "
         f"{EPOCHS}. Source bytes, opens and reads: slowfs's counters over the whole run, less one "
-        "reading of the dataset for the first epoch, per later epoch; the worst run. The page "
-        "cache is limited by a memory cgroup of the cache's size in whole pages, the staging "
-        f"buffer's and {CGROUP_SLACK >> 20} MiB. The plain reader keeps nothing, so it stands "
+        "reading of the dataset for the first epoch, per later epoch; *over the bound*, opens and reads are of the worst run. The page "
+        "cache is limited by a memory cgroup of the cache's size in whole pages, and what the reader held itself in a "
+        f"run without a limit ({size(own or 0)}, {CGROUP_SLACK >> 20} MiB more); pages that it held at most: {', '.join(pages) or 'not measured'}. "
+        "The plain reader keeps nothing, so it stands "
         "beside no cache only. A cache on disk is a fresh folder on this machine's disk, whose own "
         "page cache is not limited."
     )
     return section
 
 
-def loaders(context, dataset, cache):
+def loaders(context, dataset, cache, own):
     """What is measured with this cache, by name."""
     measured = {"belady": lambda: ours(context, dataset, cache)}
     if cache.total == 0:
         measured["plain reader"] = lambda: plain(context, dataset)
     elif cache.disk == 0:
-        measured["page cache (LRU)"] = lambda: page_cache(context, dataset, cache.ram)
+        measured["page cache (LRU)"] = lambda: page_cache(context, dataset, cache.ram, own)
     return measured
+
+
+def in_turns(measured, runs):
+    """What each gave, by name, in turns, so that a busy neighbour meets all; none where memory cannot be
+    limited."""
+    found = {name: [] for name in measured}
+    for _ in range(runs):
+        for name, measure in measured.items():
+            try:
+                if found[name] is not None:
+                    found[name].append(measure())
+            except NoCgroup as error:
+                say(f"{name}: {error}")
+                found[name] = None
+    return found
 
 
 def later(values):
@@ -114,13 +126,14 @@ def later(values):
 def add_row(section, cache, name, runs, total, bound, predicted):
     epochs = [[epoch["seconds"] for epoch in run["epochs"]] for run in runs]
     times = [later(values) for values in epochs]
-    stall = statistics.median(later([e["stall_seconds"] for e in run["epochs"]]) for run in runs)
+    stalls = [later([e["stall_seconds"] for e in run["epochs"]]) for run in runs]
     per_epoch = [(run["source"]["bytes"] - total) / (EPOCHS - 1) for run in runs]
     source = max(per_epoch)
     worst = runs[per_epoch.index(source)]["source"]
     operations = [(worst[kind] - SAMPLES) / (EPOCHS - 1) for kind in ("open", "read")]
     over = (source - max(0, total - cache.total)) / total
-    off_bound, off_simulated = min(times) / bound - 1, min(times) / later(predicted["epoch_seconds"]) - 1
+    middle = statistics.median(times)
+    off_bound, off_simulated = middle / bound - 1, middle / later(predicted["epoch_seconds"]) - 1
     judged = ""
     if name == "belady":
         judged = ", ".join((
@@ -130,9 +143,9 @@ def add_row(section, cache, name, runs, total, bound, predicted):
         ))
     section.row(
         cache.name, name, spread([values[0] for values in epochs], seconds), spread(times, seconds),
-        f"{100 * off_bound:+.1f} %", f"{100 * off_simulated:+.1f} %", seconds(stall),
-        size(source), f"{100 * over:+.2f} %", ", ".join(f"{count:,.0f}" for count in operations),
-        f"{min(run['cpu'] for run in runs):.2f}", judged,
+        signed_percent(off_bound), signed_percent(off_simulated), spread(stalls, seconds),
+        spread(per_epoch, size), f"{100 * over:+.2f} %", ", ".join(f"{count:,.0f}" for count in operations),
+        spread([run["cpu"] for run in runs], lambda value: f"{value:.2f}"), judged,
     )
 
 
@@ -178,36 +191,27 @@ def plain(context, dataset):
     return counted(context, dataset, lambda at: reader(context, at))
 
 
-def page_cache(context, dataset, cache):
+def own_memory(context, dataset):
+    """What the reader holds beside pages of files, and the kernel for it (names, inodes), without a limit."""
+    try:
+        with MemoryGroup(context.commands) as group:
+            counted(context, dataset, lambda at: reader(context, at, inside=group.inside), "--page-cache")
+    except NoCgroup:
+        return None
+    return group.held.own
+
+
+def page_cache(context, dataset, cache, own):
+    if own is None:
+        raise NoCgroup("there is no memory cgroup that could limit the page cache")
     # The kernel keeps whole pages; let it have as many as the cache's part of the files needs.
     sizes = [file.stat().st_size for file in dataset.iterdir()]
     pages = sum(-(-size // PAGE) * PAGE for size in sizes) * cache // sum(sizes)
-    with memory_cgroup(pages + STAGING + CGROUP_SLACK) as enter:
-        return counted(
-            context, dataset, lambda at: reader(context, at, before=enter), "--page-cache"
+    with MemoryGroup(context.commands, pages + own + CGROUP_SLACK) as group:
+        found = counted(
+            context, dataset, lambda at: reader(context, at, inside=group.inside), "--page-cache"
         )
-
-
-class NoCgroup(CommandFailed):
-    """The page cache cannot be limited here, so there is no peer to measure."""
-
-
-@contextlib.contextmanager
-def memory_cgroup(limit):
-    """A cgroup (version 1) whose processes may hold `limit` bytes, page cache included."""
-    group = CGROUPS / f"belady-bench-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(limit))
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            group.rmdir()
-        raise NoCgroup(f"the page cache is not measured: it cannot be limited with a memory cgroup at {group}: {error}") from error
-    try:
-        yield lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
-    finally:
-        # Page cache that outlives the reader is handed to the parent group.
-        group.rmdir()
+    return {**found, "held": group.held}
 
 
 def tier(name, capacity, rate):

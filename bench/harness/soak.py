@@ -9,7 +9,7 @@ sample has a slope of nearly 1 MiB for a million samples, the least that is call
 import statistics
 
 from .process import run
-from .table import Section, mib, size, verdict
+from .table import Section, mib, seconds, size, spread, verdict, whole
 
 SAMPLES = 10_000_000
 # MiB of growth for a million samples.
@@ -18,38 +18,43 @@ MOST_GROWTH = 1.0
 
 def soak(context):
     command = [context.binary("examples/soak"), "--samples", SAMPLES, "--json"]
-    return judge(run(context.commands, command).json)
+    return judge([run(context.commands, command).json for _ in range(context.runs)])
 
 
-def judge(result):
+def judge(runs):
+    """The worst run is judged."""
     section = Section(["what", "seen", ""])
-    section.row("samples delivered", f"{result['samples']:,}",
-                verdict(result["samples"] >= SAMPLES, f"{SAMPLES:,}"))
-    section.row("bytes delivered", size(result["bytes"]), "")
-    section.row("exact permutations", f"{result['exact']}", verdict(result["exact"], "every epoch"))
-    for fault, count in result["faults"].items():
-        section.row(f"fault: {fault}", f"{count:,}", verdict(count >= 1_000, "at least 1,000"))
-    add_memory(section, result)
-    add_descriptors(section, result)
+    samples = [result["samples"] for result in runs]
+    section.row("samples delivered", spread(samples, whole), verdict(min(samples) >= SAMPLES, f"{SAMPLES:,}"))
+    section.row("bytes delivered", spread([result["bytes"] for result in runs], size), "")
+    exact = all(result["exact"] for result in runs)
+    section.row("exact permutations", f"{exact}", verdict(exact, "every epoch"))
+    for fault in runs[0]["faults"]:
+        counts = [result["faults"][fault] for result in runs]
+        section.row(f"fault: {fault}", spread(counts, whole), verdict(min(counts) >= 1_000, "at least 1,000"))
+    add_memory(section, runs)
+    add_descriptors(section, runs)
+    first = runs[0]
     section.note(
-        f"Dataset: {result['dataset']:,} samples, {size(result['dataset_bytes'])}, read in "
-        f"{result['epochs']} epochs of which the first {result['warm_up_epochs']} warm up; "
-        f"{result['seconds']:.0f} s. Memory is RssAnon + RssShmem at each epoch's start and at the "
-        "end. Growth is the slope of the line with the least squares through all values after the "
-        "warm-up."
+        f"Dataset: {first['dataset']:,} samples, {size(first['dataset_bytes'])}, read in "
+        f"{first['epochs']} epochs of which the first {first['warm_up_epochs']} warm up; "
+        f"{spread([result['seconds'] for result in runs], seconds)}. Memory is RssAnon + RssShmem at each epoch's start "
+        "and at the end. Growth is the slope of the line with the least squares through all values after the warm-up."
     )
     return section
 
 
-def add_memory(section, result):
-    memory, warm = result["memory"], result["warm_up_epochs"]
-    section.row("memory: after the warm-up, at the end", f"{mib(memory[warm])}, {mib(memory[-1])}", "")
-    slope = growth(result)
-    section.row("growth, for a million samples", f"{slope:+.2f} MiB",
-                verdict(slope <= MOST_GROWTH, f"at most {MOST_GROWTH:g} MiB"))
-    allowed = result["quotas"] + (64 << 20) + 16 * result["dataset"]
-    section.row("most memory, and what is allowed", f"{mib(max(memory))}, {mib(allowed)}",
-                verdict(max(memory) <= allowed, "quotas + 64 MiB + 16 B a sample"))
+def add_memory(section, runs):
+    after = [result["memory"][result["warm_up_epochs"]] for result in runs]
+    end = [result["memory"][-1] for result in runs]
+    section.row("memory: after the warm-up, at the end", f"{spread(after, mib)}, {spread(end, mib)}", "")
+    slopes = [growth(result) for result in runs]
+    section.row("growth, for a million samples", spread(slopes, lambda slope: f"{slope:+.2f} MiB"),
+                verdict(max(slopes) <= MOST_GROWTH, f"at most {MOST_GROWTH:g} MiB"))
+    allowed = runs[0]["quotas"] + (64 << 20) + 16 * runs[0]["dataset"]
+    most = [max(result["memory"]) for result in runs]
+    section.row("most memory, and what is allowed", f"{spread(most, mib)}, {mib(allowed)}",
+                verdict(max(most) <= allowed, "quotas + 64 MiB + 16 B a sample"))
 
 
 def growth(result):
@@ -60,8 +65,9 @@ def growth(result):
     return statistics.linear_regression(millions, memory[warm:]).slope / (1 << 20)
 
 
-def add_descriptors(section, result):
-    files, warm = result["descriptors"], result["warm_up_epochs"]
-    early, late = max(files[: warm + 1]), max(files[warm + 1:])
-    section.row("descriptors: most in the warm-up, most after it", f"{early}, {late}",
-                verdict(late <= early, "no growth"))
+def add_descriptors(section, runs):
+    early = [max(result["descriptors"][: result["warm_up_epochs"] + 1]) for result in runs]
+    late = [max(result["descriptors"][result["warm_up_epochs"] + 1:]) for result in runs]
+    grown = any(after > before for before, after in zip(early, late, strict=True))
+    section.row("descriptors: most in the warm-up, most after it", f"{spread(early, whole)}, {spread(late, whole)}",
+                verdict(not grown, "no growth"))

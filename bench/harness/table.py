@@ -1,8 +1,25 @@
-"""Tables in markdown, and their places in docs/performance.md."""
+"""Tables in markdown, how they were made, and their places in documents.
+
+Every table of the documentation comes from here: `heading` says above it which command, commit and
+machine made it, and of how many runs it is; `spread` shows a figure of several runs.
+"""
 
 import dataclasses
+import datetime
 import re
 import statistics
+
+from . import process
+
+# Fewer say nothing of how far figures spread.
+LEAST_RUNS = 3
+
+
+def heading(command, runs, machine=None, commit=None, date=None):
+    """The line above a table. What is not given is that of this checkout, machine and day."""
+    machine, commit = machine or process.machine(), commit or process.commit()
+    date = date or datetime.date.today().isoformat()
+    return f"`{command}` at {commit}, {runs} {'run' if runs == 1 else 'runs'}, {date}, on {machine}:"
 
 
 @dataclasses.dataclass
@@ -45,9 +62,24 @@ def verdict(good, target):
 
 
 def spread(values, text):
-    """The best and the median of several runs; times and sizes, so the best is the least."""
-    best, middle = min(values), statistics.median(values)
-    return text(best) if len(values) == 1 else f"{text(best)} / {text(middle)}"
+    """The median of several runs, and in brackets the least and the largest where they differ."""
+    least, middle, largest = map(text, (min(values), statistics.median(values), max(values)))
+    if least == largest:
+        return middle
+    number, _, unit = least.partition(" ")
+    return f"{middle} ({number if largest.endswith(f' {unit}') else least}–{largest})"
+
+
+def whole(value):
+    return f"{value:,.0f}"
+
+
+def times(value):
+    return f"{value:.2f} ×"
+
+
+def signed_percent(value):
+    return f"{100 * value:+.1f} %"
 
 
 def seconds(value):

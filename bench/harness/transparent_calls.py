@@ -9,13 +9,15 @@ import itertools
 import statistics
 
 from .process import run
-from .table import Section, verdict
+from .table import Section, spread, verdict
 from .transparent import in_turns, median_ratio
 
 ROUNDS = 10
 # Enough that a round takes about 20 ms.
 ROUND_NS = 20e6
 FILES = 64
+# For each run that is asked for.
+PROCESSES = 2
 
 
 def case(name, call, size, target=None, threads=1, nanoseconds=2_000):
@@ -45,8 +47,8 @@ def calls(context):
     for size, cases in itertools.groupby(sorted(CASES, key=lambda case: case["size"]), lambda case: case["size"]):
         measure_size(context, section, size, list(cases))
     section.note(
-        f"{FILES} files in turns, all in the page cache. Times are medians of {ROUNDS} rounds in each of "
-        f"{4 * context.runs} processes, in turns; `ratio` is that of the medians, `CPU` the same of CPU time, "
+        f"{FILES} files in turns, all in the page cache. {PROCESSES * context.runs} processes of each kind, in turns, of "
+        f"{ROUNDS} rounds whose median counts; `ratio` is that of the medians, `CPU` the same of CPU time, "
         "`native again` that of the native program beside itself: chance. Instructions a call are those of "
         "user mode, by callgrind, which sees nothing of the kernel and counts each step of a `rep` instruction (one "
         "that clears a page is 4,096). `files elsewhere`: the same calls of files "
@@ -79,9 +81,9 @@ def add_row(context, section, one, copies, prefix, data, other):
             "native": measure([], copies), "ours": measure(prefix, data), "again": measure([], copies),
             "other": measure([], other), "beside": measure(prefix, other),
         },
-        4 * context.runs,
+        PROCESSES * context.runs,
     )
-    wall, cpu = pooled(found, "wall_ns"), pooled(found, "cpu_ns")
+    wall, cpu = medians(found, "wall_ns"), medians(found, "cpu_ns")
     ratio = median_ratio(wall["ours"], wall["native"])
     section.row(
         one["name"], nanoseconds(wall["native"]), nanoseconds(wall["ours"]), f"{ratio:.3f}",
@@ -92,12 +94,13 @@ def add_row(context, section, one, copies, prefix, data, other):
     )
 
 
-def pooled(found, key):
-    return {name: [value for result in results for value in result[key]] for name, results in found.items()}
+def medians(found, key):
+    """Of the rounds of each process, by name."""
+    return {name: [statistics.median(result[key]) for result in results] for name, results in found.items()}
 
 
 def nanoseconds(values):
-    return f"{statistics.median(values):,.0f} ns"
+    return spread(values, lambda value: f"{value:,.0f} ns")
 
 
 def instructions(context, loop, before, folder):

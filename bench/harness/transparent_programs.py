@@ -4,13 +4,15 @@ import contextlib
 import statistics
 
 from .process import ROOT
-from .table import Section, seconds, verdict
+from .table import Section, seconds, spread, verdict
 from .transparent import Launcher, in_turns, median_ratio, timed
 
 CACHED = 1_000
 SIZE = 4096
 MODULES = "argparse, asyncio, ctypes, decimal, email, http.client, json, logging, sqlite3, unittest, xml.dom"
 START_LIMIT = 3e-3
+# For each run that is asked for.
+PROCESSES, STARTS = 2, 20
 
 
 def programs(context):
@@ -23,7 +25,7 @@ def programs(context):
         for name, (timed_part, counted_part) in commands(other).items():
             add_program(context, section, name, timed_part, counted_part, data, level, quota)
     section.note(
-        f"Medians of {5 * context.runs} runs each, in turns. `belady run`: all of it, the start of the launcher "
+        f"{PROCESSES * context.runs} processes of each kind, in turns. `belady run`: all of it, the start of the launcher "
         f"too, with {CACHED:,} copies in the cache. `the library alone`: in a process of a launcher that is "
         "already there. `native again` is the native program beside itself: chance. Instructions: those of user "
         "mode, by callgrind, with the library over those without, of one python3, cc or tar; the launcher's are not "
@@ -58,7 +60,7 @@ def add_program(context, section, name, timed_part, counted_part, data, level, q
                 "native": lambda: timed(command), "ours": lambda: timed(whole),
                 "library": lambda: timed(command, environment), "again": lambda: timed(command),
             },
-            5 * context.runs,
+            PROCESSES * context.runs,
         )
     wall, cpu = split(found)
     ratio = median_ratio(wall["ours"], wall["native"])
@@ -66,7 +68,7 @@ def add_program(context, section, name, timed_part, counted_part, data, level, q
     one_way = context.instructions(counted)
     other_way = context.instructions(counted, context.command(data, level, quota, []))
     section.row(
-        name, seconds(statistics.median(wall["native"])), seconds(statistics.median(wall["ours"])), f"{ratio:.3f}",
+        name, spread(wall["native"], seconds), spread(wall["ours"], seconds), f"{ratio:.3f}",
         f"{median_ratio(cpu['ours'], cpu['native']):.3f}",
         f"{median_ratio(wall['library'], wall['native']):.3f}", f"{median_ratio(cpu['library'], cpu['native']):.3f}",
         f"{median_ratio(wall['again'], wall['native']):.3f}", f"{median_ratio(cpu['again'], cpu['native']):.3f}",
@@ -92,17 +94,17 @@ def start(context):
         with Launcher(context, data, level, quota) as environment:
             variants["the library alone"] = (plain, environment)
             found = in_turns(
-                {name: lambda run=run: timed(*run) for name, run in variants.items()}, 60 * context.runs
+                {name: lambda run=run: timed(*run) for name, run in variants.items()}, STARTS * context.runs
             )
     wall, cpu = split(found)
     for name in variants:
         more, more_cpu = (statistics.median(of[name]) - statistics.median(of["native"]) for of in (wall, cpu))
         judged = "" if name.startswith("native") else verdict(more <= START_LIMIT, "at most 3 ms more")
         section.row(
-            name, milliseconds(statistics.median(wall[name])), milliseconds(more),
-            milliseconds(statistics.median(cpu[name])), milliseconds(more_cpu), judged,
+            name, spread(wall[name], milliseconds), milliseconds(more),
+            spread(cpu[name], milliseconds), milliseconds(more_cpu), judged,
         )
-    section.note(f"Medians of {60 * context.runs} runs each, in turns; CPU is that of the launcher and the program.")
+    section.note(f"{STARTS * context.runs} starts of each kind, in turns; CPU is that of the launcher and the program.")
     return section
 
 

@@ -4,6 +4,9 @@ The program is `peers pread-pool`: threads that open, read and close shuffled fi
 slowfs is told to let the kernel keep neither names nor attributes, so that each stat of a program reaches
 it and is counted. Its counters are read by the program itself, when an epoch begins and when it ends.
 They lie outside of the dataset, which is a folder of the mount.
+
+Operations are counted twice: in later epochs alone, and from the mount to the end of the last epoch, with the
+first epoch, in which copies are made. The second is how MONARCH's paper counts, over three epochs as well.
 """
 
 import statistics
@@ -12,17 +15,19 @@ from .context import SAMPLE
 from .mount import Mount
 from .process import run
 from .slow import CURVE
-from .table import Section, percent, seconds, verdict
+from .table import Section, percent, seconds, spread, verdict, whole
 from .transparent import Gate, copies_in, from_disk
 
 # What a metadata server takes at least, and the threads that slowfs needs to have so many under way.
 LATENCY, SERVERS = "0.3ms", 32
-EPOCHS = 5
+# As in MONARCH's runs.
+EPOCHS = 3
 THREADS = 8
 QUOTA = 0.56
 HEAD = [
-    "dataset", "read", "epoch 1", "epoch 2", "later epochs", "epoch 2 of direct", "later of direct",
-    "copying after epoch 1", "at the source a later epoch: stats", "opens", "reads", "all of no belady", "",
+    "dataset", "read", "epoch 1", "of no belady", "epoch 2", "later epochs", "epoch 2 of direct", "later of direct",
+    "copying after epoch 1", "at the source a later epoch: stats", "opens", "reads",
+    "operations of no belady: a later epoch", "all epochs, the first too", "",
 ]
 OPERATIONS = ("lookup", "getattr", "open", "read", "opendir", "readdir")
 
@@ -50,7 +55,7 @@ def notes(context):
     return (
         f"t(γ) of `scenarios/hdmlp-4.toml` times 2: {', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}; each "
         f"lookup, getattr and open takes {LATENCY}, and the kernel keeps no names and attributes. {EPOCHS} epochs, "
-        f"{context.runs} runs of each kind in turns; times are medians, later epochs are 3 to {EPOCHS} (2 to {EPOCHS} of `directly`). "
+        "kinds in turns; later epochs are those after epoch 2 (after epoch 1 of `directly`). "
         "`directly`: the same program, without us, on the folder of copies that the run before it has left. After "
         "epoch 1 the program waits until no more copies are made, which takes what stands there, and until they are on "
         "the disk; then the page cache is emptied, as it is before `directly`, so that both read copies from the disk "
@@ -58,7 +63,8 @@ def notes(context):
         "without a pause nobody waits. `page cache`: the kernel keeps what was read from the source, as NFS and Lustre "
         "let it; then bytes that are read and copied at the same time come from there once. Names do not: a small file "
         "is looked up and opened twice in the first epoch, by the program and by the thread that copies it. Counters are slowfs's, means of epochs 2 to the last, the worst run; stats are "
-        "lookups and getattrs. `all of no belady` has listings too."
+        "lookups and getattrs. Operations have listings too; `all epochs` are from the mount to the end of the last one, "
+        "as MONARCH's 56 % are counted."
     )
 
 
@@ -132,11 +138,12 @@ def directly(context, program, level):
 
 
 def add_rows(section, dataset, found):
-    plain = statistics.mean(operations(run) for run in found["no belady"])
+    plain = [statistics.mean(count(run) for run in found["no belady"]) for count in (operations, all_operations)]
     direct = [epochs(run) for run in found["directly"]]
     # The first from the copies, as our second is.
     first = statistics.median(values[0] for values in direct)
     later = statistics.median(value for values in direct for value in values[1:])
+    alone_first = statistics.median(epochs(run)[0] for run in found["no belady"])
     for name, runs in found.items():
         times = [epochs(run) for run in runs]
         # The one that reads copies for the first time, and those after it.
@@ -144,10 +151,11 @@ def add_rows(section, dataset, found):
         settled = [value for values in times for value in values[from_copies + 1:]]
         of_second = statistics.median(values[from_copies] for values in times) / first
         of_later = statistics.median(settled) / later
-        worst = max(runs, key=operations) if name != "directly" else None
+        worst = max(runs, key=all_operations) if name != "directly" else None
         section.row(
-            dataset, name, *(seconds(statistics.median(values[at] for values in times)) for at in (0, 1)),
-            seconds(statistics.median(settled)),
+            dataset, name, spread([values[0] for values in times], seconds),
+            percent(statistics.median(values[0] for values in times) / alone_first) if "belady" in name else "",
+            spread([values[1] for values in times], seconds), spread(settled, seconds),
             percent(of_second), percent(of_later), lag(runs), *counts(worst, plain),
             judged(name, of_second, worst, plain),
         )
@@ -169,16 +177,22 @@ def operations(run):
     return per_epoch(run, OPERATIONS)
 
 
+def all_operations(run):
+    """From the mount to the end of the last epoch: copies that were made after an epoch count too."""
+    last = run["epochs"][-1]["counters"][1]
+    return sum(last[name] for name in OPERATIONS)
+
+
 def lag(runs):
     lags = [run["lag"] for run in runs if run["lag"] is not None]
-    return seconds(max(lags)) if lags else ""
+    return spread(lags, seconds) if lags else ""
 
 
 def counts(worst, plain):
     if worst is None:
-        return ("",) * 4
+        return ("",) * 5
     shown = (per_epoch(worst, names) for names in (("lookup", "getattr"), ("open",), ("read",)))
-    return (*(f"{value:,.0f}" for value in shown), percent(operations(worst) / plain))
+    return (*map(whole, shown), percent(operations(worst) / plain[0]), percent(all_operations(worst) / plain[1]))
 
 
 def judged(name, of_second, worst, plain):
@@ -190,5 +204,12 @@ def judged(name, of_second, worst, plain):
         ))
     if name == "belady, 56 %":
         # To a tenth of a per cent, as it is shown: files of different sizes do not come out even.
-        return verdict(round(1 - operations(worst) / plain, 3) >= QUOTA, "operations down by at least 56 %")
+        later, everything = (
+            round(1 - count(worst) / without, 3) >= QUOTA
+            for count, without in zip((operations, all_operations), plain, strict=True)
+        )
+        return ", ".join((
+            verdict(later, "a later epoch: operations down by at least 56 %"),
+            verdict(everything, "all epochs: operations down by at least 56 %"),
+        ))
     return ""

@@ -16,12 +16,15 @@ class Found:
     rate: float
     at_hand: float
     torch: dict[str, Any] = field(default_factory=dict)
+    # torch's DataLoader with page cache, where that was measured.
+    pages: dict[str, Any] = field(default_factory=dict)
     belady: dict[str, Any] = field(default_factory=dict)
     how: str = ""
 
     @property
     def runs(self) -> dict[str, dict[str, Any]]:
-        return {"torch DataLoader": self.torch, "belady": self.belady}
+        pages = {"torch, page cache": self.pages} if self.pages else {}
+        return {"torch DataLoader": self.torch, **pages, "belady": self.belady}
 
 
 def per_epoch(run: dict[str, Any]) -> list[tuple[float, float, int]]:
@@ -38,15 +41,15 @@ def sums(rows: list[tuple[float, float, int]]) -> tuple[float, float, int]:
 
 
 def table(found: Found) -> str:
-    """Both runs side by side, epoch by epoch, and what it comes to."""
-    torch, belady = per_epoch(found.torch), per_epoch(found.belady)
+    """All runs side by side, epoch by epoch, and what it comes to."""
+    runs = {name: per_epoch(run) for name, run in found.runs.items()}
     lines = [
-        f"{'':<8}{'torch DataLoader':^30}   {'belady':^30}",
-        f"{'epoch':<8}" + "   ".join([f"{'time':>8}  {'waited':>8}  {'source':>10}"] * 2),
+        (f"{'':<8}" + "   ".join(f"{name:^30}" for name in runs)).rstrip(),
+        f"{'epoch':<8}" + "   ".join([f"{'time':>8}  {'waited':>8}  {'source':>10}"] * len(runs)),
     ]
-    for number, pair in enumerate(zip(torch, belady, strict=True), 1):
-        lines.append(f"{number:<8}" + "   ".join(map(_cells, pair)))
-    lines.append(f"{'all':<8}" + "   ".join(map(_cells, (sums(torch), sums(belady)))))
+    for number, epochs in enumerate(zip(*runs.values(), strict=True), 1):
+        lines.append(f"{number:<8}" + "   ".join(map(_cells, epochs)))
+    lines.append(f"{'all':<8}" + "   ".join(_cells(sums(run)) for run in runs.values()))
     return "\n".join([*lines, "", *summary(found)])
 
 
@@ -60,14 +63,25 @@ def summary(found: Found) -> list[str]:
     torch, belady = per_epoch(found.torch), per_epoch(found.belady)
     (t, waited_t, bytes_t), (b, waited_b, bytes_b) = sums(torch), sums(belady)
     later_t, later_b = sums(torch[1:]), sums(belady[1:])
-    same = found.torch["losses"] == found.belady["losses"]
+    same = all(run["losses"] == found.belady["losses"] for run in found.runs.values())
     equal = "equal to the last bit" if same else "DIFFERENT, which they must not be"
     return [
         f"speed-up       {t / b:.2f} times; {later_t[0] / later_b[0]:.2f} times after the first epoch",
+        *_beside_pages(found, b, later_b[0]),
         f"stall time     {waited_t:.1f} s of {t:.1f} s with torch, {waited_b:.1f} s of {b:.1f} s with belady",
         f"  later epochs {later_t[1]:.1f} s of {later_t[0]:.1f} s with torch, {later_b[1]:.1f} s of {later_b[0]:.1f} s with belady",
         f"source bytes   {bytes_t / 1e6:.0f} MB with torch, {bytes_b / 1e6:.0f} MB with belady",
         f"an epoch       {later_t[0] / len(torch[1:]):.2f} s with torch, {later_b[0] / len(belady[1:]):.2f} s with "
         f"belady, {found.at_hand:.2f} s with all files at hand",
         f"losses         {len(found.torch['losses'])} of each, {equal}",
+    ]
+
+
+def _beside_pages(found: Found, seconds: float, later: float) -> list[str]:
+    if not found.pages:
+        return []
+    pages = per_epoch(found.pages)
+    return [
+        f"  page cache   {sums(pages)[0] / seconds:.2f} times; {sums(pages[1:])[0] / later:.2f} times after the first "
+        "epoch, beside torch with page cache in as much memory"
     ]

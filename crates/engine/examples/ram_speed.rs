@@ -1,5 +1,6 @@
 //! How fast samples come out of the RAM tier, with and without a copy. Prints one object of
-//! JSON.
+//! JSON. Its `span` and `align` say which memory batches lay in, so that a bare copy can be
+//! measured on memory of the same size and alignment.
 //!
 //!     cargo run --release -p belady-engine --example ram_speed -- --size 110000B --mode copy
 
@@ -47,13 +48,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = loader.metrics().snapshot();
     let (cpu, began) = (cpu_seconds(), Instant::now());
     let (mut count, mut bytes, mut touched) = (0u64, 0u64, 0u64);
+    let mut places = Places::default();
     while began.elapsed() < limit {
         let Some(batch) = loader.next_batch()? else { break };
         for sample in batch.iter() {
             count += 1;
             bytes += sample.bytes().len() as u64;
             touched += u64::from(sample.bytes().first().copied().unwrap_or(0));
+            places.sample(sample.bytes());
         }
+        places.end_batch();
     }
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     let seen = &loader.metrics().snapshot() - &before;
@@ -61,7 +65,46 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "size": size, "seconds": seconds, "cpu_seconds": cpu, "samples": count, "bytes": bytes,
         "source_bytes": seen.operations.bytes, "copied_bytes": seen.tiers[0].read.bytes,
         "lent_bytes": seen.tiers[0].lent.bytes, "touched": touched,
+        "span": places.span(), "align": places.align(),
     });
     println!("{result}");
     Ok(())
+}
+
+/// Where samples lay. The engine puts a batch into the lowest gap of its staging buffer, so most
+/// of the buffer may never be written.
+#[derive(Default)]
+struct Places {
+    lowest: Option<usize>,
+    /// The end of the sample that came last, and of each batch.
+    end: usize,
+    ends: Vec<usize>,
+    /// All addresses of samples in one.
+    addresses: usize,
+}
+
+impl Places {
+    fn sample(&mut self, bytes: &[u8]) {
+        let start = bytes.as_ptr() as usize;
+        self.lowest = Some(self.lowest.map_or(start, |lowest| lowest.min(start)));
+        self.end = start + bytes.len();
+        self.addresses |= start;
+    }
+
+    fn end_batch(&mut self) {
+        self.ends.push(self.end);
+    }
+
+    /// Bytes from the lowest address to the end of nine batches in ten: a single pause of the
+    /// consumer lets the engine fill all of its buffer once.
+    fn span(&mut self) -> usize {
+        self.ends.sort_unstable();
+        let nine_in_ten = self.ends.get(self.ends.len().saturating_sub(1) * 9 / 10);
+        nine_in_ten.zip(self.lowest).map_or(0, |(end, lowest)| end - lowest)
+    }
+
+    /// The largest power of two, up to a page, that all samples begin at a multiple of.
+    fn align(&self) -> usize {
+        1 << self.addresses.trailing_zeros().min(12)
+    }
 }

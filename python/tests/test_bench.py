@@ -1,0 +1,82 @@
+"""What the tables of the benchmarks say, and how they are made; nothing here measures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+from harness import cgroup, process, table, transparent_slow  # type: ignore[import-not-found]  # noqa: E402
+
+
+def test_a_table_says_its_command_commit_runs_day_and_machine() -> None:
+    line = table.heading("python3 bench/x.py", 3)
+    assert line.startswith("`python3 bench/x.py` at ")
+    assert process.commit() in line
+    assert process.machine() in line
+    assert "3 runs, 20" in line
+
+
+def test_a_figure_is_shown_with_its_median_and_its_spread() -> None:
+    assert table.spread([3.0, 1.5, 2.0], table.seconds) == "2.00 s (1.50–3.00 s)"
+    assert table.spread([0.5, 2.0, 1.0], table.seconds) == "1.00 s (500.0 ms–2.00 s)"
+    assert table.spread([7, 7, 7], table.whole) == "7"
+
+
+def test_fewer_than_three_runs_are_not_written_into_the_documentation() -> None:
+    for script in ("engine.py", "gpu.py"):
+        command = [sys.executable, ROOT / "bench" / script, "--write-docs", "--runs", "2"]
+        refused = subprocess.run(command, capture_output=True, text=True)
+        assert refused.returncode == 2 and "--write-docs" in refused.stderr, refused.stderr
+
+
+def test_every_table_of_the_documentation_says_its_commit_and_runs() -> None:
+    import summary  # type: ignore[import-not-found]
+
+    for name, text in summary.sections(summary.DOCUMENT.read_text()).items():
+        head = text.partition("\n")[0]
+        if "|" in text:
+            assert "commit " in head and "run" in head, f"{name}: {head}"
+
+
+def test_the_readme_and_the_list_of_missed_targets_say_what_the_tables_say() -> None:
+    checked = subprocess.run(
+        [sys.executable, ROOT / "bench" / "summary.py", "--check"], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_operations_of_all_epochs_count_the_first_and_what_is_copied_after_it() -> None:
+    def counters(reads: int) -> dict[str, int]:
+        return {name: 0 for name in transparent_slow.OPERATIONS} | {"read": reads}
+
+    epochs = [(0, 150), (160, 204), (204, 248)]
+    run = {"epochs": [{"counters": [counters(before), counters(after)]} for before, after in epochs]}
+    assert transparent_slow.operations(run) == 44
+    assert transparent_slow.all_operations(run) == 248
+
+
+def test_a_page_cache_in_a_memory_cgroup_stays_within_its_limit() -> None:
+    limit = 48 << 20
+    # In the build folder, which is on a disk; /tmp may be memory.
+    with tempfile.NamedTemporaryFile(dir=ROOT / "target") as file:
+        for _ in range(96):
+            file.write(bytes(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+        # Pages count for the group that reads them first.
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            with cgroup.MemoryGroup(process.Commands(), limit, "-test") as group:
+                command = [*group.inside, "sh", "-c", 'cat "$0" > /dev/null; sleep 0.5', file.name]
+                subprocess.run([str(part) for part in command], check=True)
+        except cgroup.NoCgroup as error:
+            pytest.skip(str(error))
+    assert 16 << 20 < group.held.pages <= limit
