@@ -252,6 +252,14 @@ impl Peers {
         was_down
     }
 
+    /// A peer has said that its job is done: it is missed, but nothing is wrong with it.
+    fn has_left(&self, peer: NodeId, metrics: &Metrics) {
+        let mut talk = lock(&self.talk);
+        talk.health.left(peer);
+        tracing::info!(peer, "a peer has ended its job");
+        metrics.peers().nodes(u64::from(self.nodes) - 1, talk.health.down().count() as u64);
+    }
+
     fn failed(&self, peer: NodeId, error: &belady_peer::PeerError, metrics: &Metrics) {
         metrics.peers().count(PeerEvent::Failed, 1);
         let now = self.now();
