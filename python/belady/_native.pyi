@@ -27,6 +27,7 @@ __all__ = [
     "Windows",
     "__version__",
     "clear_caches",
+    "finish_log",
     "meeting_place",
     "part",
     "run_command",

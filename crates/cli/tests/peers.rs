@@ -251,7 +251,7 @@ fn top_marks_a_rank_that_was_killed_and_needs_no_key_for_a_directory() {
     }
 }
 
-/// With 44 descriptors a rank of eight ended, since connections had taken those that its reads needed.
+/// With 38 descriptors a rank of eight ended, since connections had taken those that its reads needed.
 #[test]
 fn ranks_that_may_open_few_files_read_everything_all_the_same() {
     const MANY: usize = 8;
@@ -260,7 +260,7 @@ fn ranks_that_may_open_few_files_read_everything_all_the_same() {
     let meeting = job.folder.path("meeting");
     let rank = |rank: usize| {
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -n 44; exec \"$0\" \"$@\""]).arg(&belady);
+        command.args(["-c", "ulimit -n 38; exec \"$0\" \"$@\""]).arg(&belady);
         command.current_dir(job.folder.path("."));
         command.env("BELADY_SNAPSHOTS", job.folder.path("snapshots"));
         let (rank, ranks) = (rank.to_string(), MANY.to_string());

@@ -1,6 +1,7 @@
 //! What others are told: how many steps are loaded here, which epochs are done, what they need not
 //! keep any more. Only the latest counts, so a peer that is slow to hear is told less often.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belady_data::SampleId;
@@ -176,6 +177,7 @@ fn tell_later(run: &Arc<Run>, peers: &Peers, peer: NodeId) {
 /// not hear it in time find out by themselves.
 pub fn leave(run: &Run) {
     let Some(peers) = &run.peers else { return };
+    peers.is_leaving.store(true, Ordering::Relaxed);
     let until = Instant::now() + GOODBYE.min(peers.limits.answer);
     for peer in peers.others().filter(|&peer| peers.is_up(peer)) {
         if Instant::now() < until {

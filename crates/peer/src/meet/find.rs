@@ -54,9 +54,9 @@ fn meet(variables: &Variables, wishes: Wishes, found: Found) -> Result<Arc<dyn M
     let by_directory = |directory: PathBuf, key| {
         // A directory that was named is the job's own. In that of the user, processes that one program has
         // started on one machine, and that it has not named, know each other by it.
-        let unnamed = || match is_given {
-            true => String::new(),
-            false => format!("started by {}", std::os::unix::process::parent_id()),
+        let unnamed = || {
+            let parent = || format!("started by {}", std::os::unix::process::parent_id());
+            if is_given { String::new() } else { parent() }
         };
         let job = job.clone().unwrap_or_else(unnamed);
         let here = all_here.then_some(IpAddr::from(Ipv4Addr::LOCALHOST));
