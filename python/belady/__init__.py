@@ -26,7 +26,7 @@ from .loader import DataLoader
 from .mixing import Mixture, Weighted
 from .peers import Cluster, cluster
 from .stats import Stats
-from . import transforms
+from . import few, transforms
 
 __all__ = [
     "Batch",
@@ -55,6 +55,8 @@ __all__ = [
     "transforms",
     "webdataset",
 ]
+
+few.install("belady")
 
 if not TYPE_CHECKING:  # for which any name would be good
 

@@ -27,6 +27,7 @@ __all__ = [
     "Windows",
     "__version__",
     "clear_caches",
+    "finish_log",
     "meeting_place",
     "part",
     "run_command",
@@ -55,6 +56,9 @@ def part(
     sample: int = 0,
 ) -> Array | bytes:
     """A part of a sample (see `Loader.transformed`), transformed by a chain if there is one."""
+
+def finish_log() -> None:
+    """Tells how many warnings were held back since there were too many of one kind."""
 
 def run_command(arguments: Sequence[str]) -> int:
     """Runs the `belady` command line; its exit status."""
@@ -282,6 +286,7 @@ class Engine:
         *,
         epochs: int | None = None,
         staging: int = 512 << 20,
+        staging_grows: bool = False,
         policy: str = "belady",
         bad_samples: str = "raise",
         writable: bool = True,

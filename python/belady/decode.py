@@ -16,6 +16,7 @@ from .batch import Batch
 from .collate import collate
 from .errors import BeladyError, DecodeError, StepError
 from .labels import Labels
+from .state import Position
 
 if TYPE_CHECKING:
     from .dataset import Dataset
@@ -172,7 +173,7 @@ class Delivery(NamedTuple):
 
 
 def deliver(
-    batch: Source, outcome: Outcome, work: Work, epoch: int, data: Dataset
+    batch: Source, outcome: Outcome, work: Work, position: Position, data: Dataset
 ) -> Delivery:
     """Puts names to samples, and raises what has to be raised."""
     errors = [named(failure, batch) for failure in outcome.failures]
@@ -183,8 +184,8 @@ def deliver(
         value = Batch(value)
     if isinstance(value, Batch):
         value._dataset = data
-        value._epoch = epoch
-        value._iteration = batch.iteration
+        # Of the run: the engine's own count begins anew where a run goes on.
+        value._epoch, value._iteration = position
         if outcome.kept is not None:
             ids = batch.ids
             value._ids = [ids[position] for position in outcome.kept]

@@ -12,6 +12,7 @@ Each loader takes `cache_share` of what others have left of the caches.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Any
@@ -20,6 +21,8 @@ from . import _native, arguments, caches, distributed, peers as peers_
 from .dataset import Dataset
 from .peers import Cluster
 from .stats import Stats
+
+log = logging.getLogger("belady")
 
 _DEFAULT_RETRIES = 5
 _DEFAULT_READ_TIMEOUT = 30.0
@@ -41,8 +44,8 @@ class Engine:
       an answer after so many seconds counts as failed.
     - `system`: a file that says what the machine can do; None takes the one that
       BELADY_SYSTEM names, if it is set.
-    - `metrics`: an address such as "127.0.0.1:9464" for Prometheus; the token is taken from
-      BELADY_METRICS_TOKEN.
+    - `metrics`: an address such as "127.0.0.1:9464" for Prometheus; the k-th process of the job on a
+      node takes the k-th port from there on. The token is taken from BELADY_METRICS_TOKEN.
     - `peers`, `key`: the other processes of the job, whose caches are one cache with this one: see
       `belady.cluster`. None caches alone.
     - `rank`, `world_size`: this process's place in the job, if it is not to be asked of
@@ -97,7 +100,9 @@ class Engine:
             peers=None if self.cluster is None else self.cluster.native,
         )
         #: Where Prometheus finds the metrics, if it was asked for.
-        self.metrics_address = None if metrics is None else serve(self.native, metrics)
+        self.metrics_address = (
+            None if metrics is None else serve(self.native, metrics, world)
+        )
 
     def view(self, data: Dataset) -> Dataset:
         """The dataset, its single samples read through this engine's caches."""
@@ -163,12 +168,26 @@ def _system_file(system: object) -> str | None:
     return arguments.path(system, "system")
 
 
-def serve(native: _native.Engine, address: object) -> str:
-    """Offers metrics at an address, which has a host and a port."""
-    port = address.rpartition(":")[2] if isinstance(address, str) else ""
-    if not isinstance(address, str) or not port.isdecimal() or int(port) > _LARGEST_PORT:
+def serve(native: _native.Engine, address: object, world: distributed.World) -> str | None:
+    """Offers metrics at an address, which has a host and a port: the first rank of a node there, and each
+    further one a port higher. Where other ranks wait for this one, a port that cannot be had is told and
+    stops nothing."""
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise ValueError(f'metrics has to be an address such as "127.0.0.1:9464", not {address!r}')
-    return native.serve_metrics(address)
+    own = 0 if int(port) == 0 else int(port) + world.local_rank
+    if own > _LARGEST_PORT:
+        raise ValueError(
+            f"metrics={address!r} leaves no port for process {world.local_rank} of this node; take "
+            "a lower one"
+        )
+    try:
+        return native.serve_metrics(f"{host}:{own}")
+    except OSError as error:
+        if world.size == 1:
+            raise
+        log.warning("%s; rank %d goes on without them", error, world.rank)
+        return None
 
 
 def _names() -> list[str]:

@@ -24,8 +24,8 @@ from .dataset import open as open_dataset
 from .decode import Work
 from .engine import Engine
 from .errors import BeladyError
+from .options import staging_of_rank
 
-_DEFAULT_STAGING = 512 << 20
 
 
 class Job:
@@ -61,7 +61,7 @@ class Job:
         lib_path: str | None = None,
         *,
         cache: Any = None,
-        staging: int | str = _DEFAULT_STAGING,
+        staging: int | str | None = None,
         peers: Any = "auto",
         key: Any = None,
         rank: int | None = None,
@@ -88,7 +88,9 @@ class Job:
             if seed is None
             else arguments.count(seed, "seed", most=2**64 - 1)
         )
-        self._staging = arguments.size(staging, "staging")
+        here = self._world if self._cluster is None else self._cluster.world
+        self._staging = staging_of_rank(staging, here.local_size)
+        self._staging_grows = staging is None
         self._config_path = None if config_path is None else arguments.path(config_path, "config_path")
         self._cache = cache
         if cache is not None:
@@ -142,6 +144,7 @@ class Job:
             orders,
             epochs=self.epochs,
             staging=self._staging,
+            staging_grows=self._staging_grows,
             shared=True,
             peers=self._cluster is not None,
         )

@@ -83,7 +83,8 @@ class DataLoader:
     - `peers`, `key`: where the processes of a job meet whose caches are one cache, and the job's
       key: see `belady.cluster`. "auto" finds them; None caches alone. Every rank makes the same
       loaders in the same order.
-    - `staging`: the buffer that batches are made in. `policy`: who decides what is kept.
+    - `staging`: the buffer that this rank's batches are made in; None is its part of 512 MiB for all
+      ranks of the node, or what two batches need. `policy`: who decides what is kept.
     - `on_error`: "raise", "skip" or "replace" samples that cannot be read or decoded;
       `max_failures`: more than so many of these are an error.
     - `writable`: whether you may write to the memory of samples. Then each is copied into the
@@ -172,7 +173,7 @@ class DataLoader:
             asked_ahead=options_.asked_ahead(given),
             persistent=persistent_workers and num_workers > 0,
         )
-        options_.check_staging(self._options, self._data, self.batch_size, staging is not None)
+        self._options = options_.with_room(self._options, self._data, self.batch_size)
         self._lends_knowingly = writable is False or self._options.native
         self._labels = None if labels is None else Labels(labels, self._data)
         self._given_sampler = (sampler, batch_sampler)
@@ -393,13 +394,16 @@ class DataLoader:
                 self._start_again()
 
     def _start(self, position: Position) -> Pipeline:
+        cut = self._habit()
+        if self._peers is not None:
+            cut = self._peers.common_start(position, cut)
         return Pipeline(
             self.engine,
             self._data,
             self._order,
             self._options,
             position,
-            self._habit(),
+            cut,
             self._choice.seed,
             self._labels,
             peers=self._peers is not None,
@@ -465,7 +469,8 @@ class DataLoader:
             raise BeladyError(f"epoch {self._epoch} ended before all of its batches came")
         self._passed(pipeline)
         batch, outcome = taken
-        delivery = deliver(batch, outcome, pipeline.work, self._epoch, self._data)
+        position = Position(self._epoch, self._delivered - 1)
+        delivery = deliver(batch, outcome, pipeline.work, position, self._data)
         self._totals["samples"] += len(batch) - len(delivery.failures)
         self._count_failures(batch, delivery.failures)
         return self._pinned(delivery.value) if delivery.value is not None else None

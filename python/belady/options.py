@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 POLICIES = ("belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster")
 ON_ERROR = ("raise", "skip", "replace")
-#: The staging buffer of those who name none; the engine's own default.
+#: The staging buffers of a node's ranks together, where none is named; the engine's own default.
 _STAGING = 512 << 20
 #: Batches that are decoded ahead in threads, and by each worker process: torch's number.
 _PREFETCH = 2
@@ -52,6 +52,8 @@ class Options:
     stall_after: float
     epochs: int | None
     staging: int
+    #: Whether two of the largest batches may make it larger: none was named.
+    staging_grows: bool
     policy: str
     on_error: str
     max_failures: int | None
@@ -117,7 +119,8 @@ def checked(given: dict[str, Any], world: World) -> Options:
         timeout=arguments.seconds(given["timeout"], "timeout"),
         stall_after=arguments.seconds(given["stall_after"], "stall_after", zero=False),
         epochs=_optional(given["epochs"], "epochs", least=1),
-        staging=_staging(given["staging"]),
+        staging=staging_of_rank(given["staging"], world.local_size),
+        staging_grows=given["staging"] is None,
         policy=arguments.choice(given["policy"], "policy", POLICIES),
         on_error=on_error,
         max_failures=max_failures,
@@ -199,9 +202,10 @@ def _pin_memory(value: object) -> bool:
     return wanted
 
 
-def _staging(value: object) -> int:
+def staging_of_rank(value: object, local_ranks: int) -> int:
+    """The staging buffer of one of a node's ranks: as it was named, or its part of the node's."""
     if value is None:
-        return min(_STAGING, max(1 << 20, memory.available() // 4))
+        return min(_STAGING, max(1 << 20, memory.available() // 4)) // local_ranks
     staging = arguments.size(value, "staging")
     if staging == 0:
         raise ValueError("staging has to have room for two batches; it is zero")
@@ -219,18 +223,20 @@ def _trace(value: object) -> str | None:
     return path
 
 
-def check_staging(options: Options, data: Dataset, batch: int | None, given: bool) -> None:
-    """Refuses a staging buffer without room for two batches. Looking through the sizes of a large
-    dataset takes a while, so one that nobody has chosen is left to the engine there."""
-    if batch is None or not (given or len(data) < _SOON_LOOKED_THROUGH):
-        return
+def with_room(options: Options, data: Dataset, batch: int | None) -> Options:
+    """The options, with a staging buffer that has room for two batches; one that was named and has not is
+    refused. Looking through the sizes of a large dataset takes a while, so one that nobody has named is
+    left to the engine there."""
+    if batch is None or (options.staging_grows and len(data) >= _SOON_LOOKED_THROUGH):
+        return options
     needed = data.native.staging_needed(batch)
-    if options.staging < needed:
+    if options.staging < needed and not options.staging_grows:
         raise ValueError(
             f"staging of {arguments.shown_size(options.staging)} is too small: two of the largest "
             f"batches need {arguments.shown_size(needed)} ({needed} bytes); make it larger, or "
             "batch_size smaller"
         )
+    return replace(options, staging=max(options.staging, needed))
 
 
 def _writable(

@@ -52,6 +52,7 @@ class Pipeline:
             # Who goes on beyond the epochs that were named gets them all the same.
             epochs=None if left is None or left <= 0 else left,
             staging=options.staging,
+            staging_grows=options.staging_grows,
             policy=options.policy,
             bad_samples=options.on_error,
             writable=options.writable,

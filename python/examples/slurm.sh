@@ -20,7 +20,8 @@ export MASTER_ADDR MASTER_PORT
 BELADY_KEY=$(openssl rand -hex 32)
 export BELADY_KEY
 
-# The network that the nodes share; without it, the one by which the first node is reached.
+# The network on which samples travel; without it, the one by which the first node is reached. The
+# processes meet at the first node's own name in either case.
 # export BELADY_BIND=ib0
 
 srun python train.py --data /scratch/imagenet/train --cache "ram:200GiB" "$TMPDIR:1TiB"

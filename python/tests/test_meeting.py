@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from belady.errors import BeladyError
+from belady.peers import meeting
 from belady.peers.meeting import Store, ranks
 from starting import PROLOGUE, free_port, mpirun, started, torchrun
 
@@ -163,6 +164,18 @@ def test_who_has_not_come_is_named() -> None:
     with pytest.raises(BeladyError, match="rank 2 of 4 did not come"):
         Dictionary(1, 4, values).exchange("names", b"x", 0.02)
     assert Dictionary(2, 4, values).exchange("names", b"y", 1) == [b"", b"x", b"y", b"x"]
+
+
+def test_who_has_not_come_is_named_while_it_is_waited_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told once, after 15 seconds."""
+    assert meeting._TELL_AFTER <= 5.0
+    monkeypatch.setattr(meeting, "_TELL_AFTER", 0.01)
+    with pytest.raises(BeladyError):
+        Dictionary(1, 3, {}).exchange("names", b"x", 0.2)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) > 1 and all("ranks 0, 2 of 3" in line for line in told), told
 
 
 def test_ranks_in_words() -> None:

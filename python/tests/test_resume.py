@@ -83,6 +83,21 @@ def test_saved_within_the_loop_after_the_last_batch(data: belady.Dataset) -> Non
     assert ids(second) == expected[1]
 
 
+def test_a_batch_knows_its_number_in_the_epoch_also_after_going_on(data: belady.Dataset) -> None:
+    """It was counted from where the run went on."""
+    loader = belady.DataLoader(data, batch_size=7, shuffle=True, seed=4)
+    whole = [(batch.iteration, batch.ids) for batch in loader]
+    assert [number for number, _ in whole] == list(range(len(loader)))
+    first = belady.DataLoader(data, batch_size=7, shuffle=True, seed=4)
+    iterator = iter(first)
+    for _ in range(3):
+        next(iterator)
+    again = belady.DataLoader(data, batch_size=7, shuffle=True, seed=4)
+    again.load_state_dict(first.state_dict())
+    assert [(batch.iteration, batch.ids) for batch in again] == whole[3:]
+    assert next(iter(again)).iteration == 0, "of the next epoch"
+
+
 def test_saved_after_a_break(data: belady.Dataset) -> None:
     expected = ids(fresh(data, "shuffle"))
     first = fresh(data, "shuffle")

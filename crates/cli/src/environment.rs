@@ -41,7 +41,7 @@ const KEY: Variable = Variable {
 const KEY_FILE: Variable = variable("BELADY_KEY_FILE", "A file with the key, for you alone");
 const BIND: Variable = variable(
     "BELADY_BIND",
-    "The address or interface at which Python's processes listen for each other",
+    "The address or interface at which processes ask each other for samples",
 );
 pub const LOG: Variable =
     variable("BELADY_LOG", "What is told: error, warn (the default), info, debug or trace");

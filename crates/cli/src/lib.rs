@@ -83,6 +83,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Top(args) => top::run(&args).map(done),
         Command::Environment => environment::run().map(done),
     };
+    logging::finish();
     match result {
         Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => 0,

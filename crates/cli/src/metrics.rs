@@ -25,6 +25,34 @@ impl MetricsPort {
         Ok(Self { address: address.to_owned(), token })
     }
 
+    /// That of the process which is number `place` of those of one job on a machine: each has a port of its
+    /// own, from the one that was given on.
+    pub fn of_process(self, place: usize) -> Result<Self, UsageError> {
+        let Some((host, port)) = self.address.rsplit_once(':') else { return Ok(self) };
+        // Whatever is no port, and port 0, is as the system takes it.
+        let Some(port) = port.parse::<u16>().ok().filter(|&port| port > 0) else {
+            return Ok(self);
+        };
+        let own = usize::from(port) + place;
+        if own > usize::from(u16::MAX) {
+            return Err(UsageError::new(format!(
+                "--metrics {} leaves no port for process {place} of this machine: take a lower one",
+                self.address
+            )));
+        }
+        Ok(Self { address: format!("{host}:{own}"), token: self.token })
+    }
+
+    /// As `offer`. One that cannot be had is told, and nothing else stops: other processes count on this
+    /// one.
+    pub fn try_offer(
+        &self,
+        figures: impl Fn() -> String + Send + 'static,
+    ) -> Option<MetricsServer> {
+        let offered = self.offer(figures);
+        offered.inspect_err(|error| eprintln!("{error:#}; this process goes on without them")).ok()
+    }
+
     /// Until the answer is dropped.
     pub fn offer(
         &self,

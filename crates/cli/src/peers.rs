@@ -34,8 +34,8 @@ pub struct PeerArgs {
     /// A file with the job's key, which only you can read [default: BELADY_KEY, BELADY_KEY_FILE]
     #[arg(long, value_name = "FILE", requires = "ranks")]
     key_file: Option<PathBuf>,
-    /// The address or interface that others reach this process by [default: the one that leads to
-    /// the meeting]
+    /// The address or interface at which others ask this process for samples [default: BELADY_BIND,
+    /// else the one that leads to the meeting]
     #[arg(long, value_name = "ADDRESS|INTERFACE", requires = "ranks")]
     bind: Option<String>,
     /// What carries samples from process to process
@@ -101,6 +101,7 @@ impl PeerArgs {
         set("BELADY_RANK", self.rank.map(|rank| rank.to_string()));
         set("BELADY_RANKS", ranks);
         set("BELADY_MEET", self.meet.clone());
+        set("BELADY_BIND", self.bind.clone());
         if let Some(path) = &self.key_file {
             set("BELADY_KEY_FILE", Some(path.display().to_string()));
             variables.remove("BELADY_KEY");
@@ -109,7 +110,8 @@ impl PeerArgs {
     }
 
     fn over_tcp(&self, variables: &Variables, found: Found) -> anyhow::Result<Arc<Cluster>> {
-        let bind: Option<Bind> = self.bind.as_deref().map(str::parse).transpose()?;
+        let bind = variables.get("BELADY_BIND").filter(|bind| !bind.is_empty());
+        let bind: Option<Bind> = bind.map(|bind| bind.parse()).transpose()?;
         let listen = bind.as_ref().map(Bind::address).transpose()?;
         let given = keys::given(variables)?;
         let key = given.clone();
@@ -123,7 +125,7 @@ impl PeerArgs {
             }
             Place::Point { .. } => {
                 let key = key.ok_or_else(|| keys::missing(&place))?;
-                point::meet(&place, point::Options { world, job, key, limit, listen })?
+                point::meet(&place, point::Options { world, job, key, limit })?
             }
         };
         let options = JoinOptions { key: given, bind, ..JoinOptions::default() };

@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "not every test file needs all of it")]
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -30,9 +31,13 @@ impl Job {
 
     /// One rank, with what all have and its own options.
     fn rank(&self, rank: usize, options: &[&str]) -> Child {
+        self.rank_by(self.command(), rank, options)
+    }
+
+    /// The same by a command that ends with the program's name.
+    fn rank_by(&self, mut command: Command, rank: usize, options: &[&str]) -> Child {
         let rank = rank.to_string();
         let ranks = RANKS.to_string();
-        let mut command = self.command();
         command.args(["read", "photos", "--batch", "4", "--epochs", "3", "--staging", "1MB"]);
         command.args(["--cache", "ram:60KB", "--rank", &rank, "--ranks", &ranks]);
         command.args(["--meet", &self.place, "--json", "--checksum", "--barrier"]);
@@ -51,8 +56,12 @@ impl Job {
     }
 
     fn all(&self, options: &[&str]) -> Vec<Value> {
+        self.outputs(options).iter().map(report).collect()
+    }
+
+    fn outputs(&self, options: &[&str]) -> Vec<Output> {
         let ranks: Vec<Child> = (0..RANKS).map(|rank| self.rank(rank, options)).collect();
-        ranks.into_iter().map(|rank| report(&rank.wait_with_output().expect("it ends"))).collect()
+        ranks.into_iter().map(|rank| rank.wait_with_output().expect("it ends")).collect()
     }
 }
 
@@ -138,6 +147,135 @@ fn top_sees_all_ranks_and_only_with_the_key() {
     }
 }
 
+/// The first line on standard error that has all of these parts. Then the process is killed.
+fn says(mut process: Child, parts: &[&str]) {
+    let lines = BufReader::new(process.stderr.take().expect("piped")).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let found = lines.any(|line| parts.iter().all(|part| line.contains(part)));
+    process.kill().expect("ours");
+    process.wait().expect("it ends");
+    assert!(found, "it never said {parts:?}");
+}
+
+/// Rank 0 listened there instead of where the others came, who waited without a word.
+#[test]
+fn an_address_to_bind_to_does_not_move_the_meeting_point() {
+    let job = Job::new();
+    for report in job.all(&["--bind", "127.0.0.2"]) {
+        assert_eq!(report["peers"]["down"], 0);
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_reach_the_meeting_point_says_where_it_dials_and_what_is_wrong() {
+    let job = Job::new();
+    says(job.rank(1, &[]), &["rank 0 of 3", &job.place, "Connection refused"]);
+}
+
+#[test]
+fn a_missing_rank_is_named_while_it_is_waited_for() {
+    let job = Job::new();
+    let [host, guest] = [0, 1].map(|rank| job.rank(rank, &[]));
+    says(guest, &["rank 2 of 3 did not come", &job.place, "waiting on"]);
+    says(host, &["did not come", "2 of 3", &job.place, "waiting on"]);
+}
+
+#[test]
+fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
+    let job = Job::new();
+    // One that is taken is told by its own rank, and holds up nobody.
+    let (port, taken) = free_ports(RANKS as u16);
+    let address = format!("127.0.0.1:{port}");
+    let ranks = (0..RANKS).map(|rank| {
+        let mut command = job.command();
+        command.env("BELADY_METRICS_TOKEN", "secret");
+        job.rank_by(command, rank, &["--metrics", &address])
+    });
+    let ranks: Vec<Child> = ranks.collect();
+    for (rank, process) in ranks.into_iter().enumerate() {
+        let output = process.wait_with_output().expect("it ends");
+        report(&output);
+        let told = String::from_utf8_lossy(&output.stderr);
+        let own = port + rank as u16;
+        if rank == 1 {
+            assert!(told.contains(&format!("cannot offer metrics at 127.0.0.1:{own}")), "{told}");
+            assert!(told.contains("goes on without"), "{told}");
+        } else {
+            assert!(told.contains(&format!("metrics at http://127.0.0.1:{own}/")), "{told}");
+        }
+    }
+    drop(taken);
+}
+
+/// Ports one after the other that nobody has now; the second of them is taken here.
+fn free_ports(count: u16) -> (u16, TcpListener) {
+    loop {
+        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = first.local_addr().expect("an address").port();
+        let listen = |port: u16| TcpListener::bind(("127.0.0.1", port)).ok();
+        let others: Option<Vec<TcpListener>> =
+            (1..count).map(|at| port.checked_add(at).and_then(listen)).collect();
+        if let Some(others) = others {
+            return (port, others.into_iter().next().expect("a second one"));
+        }
+    }
+}
+
+/// A rank that was killed was shown as up, and a directory was asked for a key.
+#[test]
+fn top_marks_a_rank_that_was_killed_and_needs_no_key_for_a_directory() {
+    let mut job = Job::new();
+    job.place = job.folder.path("meeting").display().to_string();
+    let slow = ["--consume", "1KB/s"];
+    let mut ranks: Vec<Child> = (0..RANKS).map(|rank| job.rank(rank, &slow)).collect();
+    let table = |wanted: &str, ranks: &mut [Child]| loop {
+        let mut command = job.command();
+        let output = command.args(["top", "--once", "--meet", &job.place]).output();
+        let output = output.expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() && text.lines().any(|line| line.contains(wanted)) {
+            break text;
+        }
+        let first = ranks[0].try_wait().expect("ours");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(first.is_none(), "rank 0 ended before {wanted} was seen: {text}{told}");
+    };
+    table("up", &mut ranks);
+    ranks[2].kill().expect("ours");
+    let table = table("silent", &mut ranks);
+    let silent: Vec<&str> = table.lines().filter(|line| line.contains("silent")).collect();
+    assert!(silent.len() == 1 && silent[0].starts_with('2'), "{table}");
+    for mut rank in ranks {
+        let _ = rank.kill();
+        rank.wait().expect("it ends");
+    }
+}
+
+/// With 38 descriptors a rank of eight ended, since connections had taken those that its reads needed.
+#[test]
+fn ranks_that_may_open_few_files_read_everything_all_the_same() {
+    const MANY: usize = 8;
+    let job = Job::new();
+    let belady = assert_cmd::cargo::cargo_bin("belady");
+    let meeting = job.folder.path("meeting");
+    let rank = |rank: usize| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 38; exec \"$0\" \"$@\""]).arg(&belady);
+        command.current_dir(job.folder.path("."));
+        command.env("BELADY_SNAPSHOTS", job.folder.path("snapshots"));
+        let (rank, ranks) = (rank.to_string(), MANY.to_string());
+        command.args(["read", "photos", "--batch", "1", "--epochs", "3", "--staging", "1MB"]);
+        command.args(["--cache", "ram:4KB", "--rank", &rank, "--ranks", &ranks, "--json"]);
+        command.arg("--meet").arg(&meeting);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let ranks: Vec<Child> = (0..MANY).map(rank).collect();
+    for process in ranks {
+        let report = report(&process.wait_with_output().expect("it ends"));
+        assert_eq!(report["order_ok"], true);
+    }
+}
+
 #[test]
 fn mistakes_are_told_in_a_sentence() {
     let folder = Folder::new();
@@ -156,5 +294,10 @@ fn mistakes_are_told_in_a_sentence() {
     one(&["--ranks", "2", "--rank", "1", "--meet", "localhost"], &["names no port"]);
     one(&["--ranks", "4", "--rank", "4", "--meet", "h:1"], &["--rank 4 is not below --ranks 4"]);
     folder.refuses(2, &["top"], &["--meet HOST:PORT"]);
+    folder.refuses(
+        1,
+        &["top", "--once", "--meet", "./photos"],
+        &["no job of yours meets in ./photos"],
+    );
     folder.refuses(2, &["top", "--meet", "localhost:1"], &["needs a key"]);
 }

@@ -182,26 +182,40 @@ fn the_system_file_says_what_the_command_leaves_open() {
     assert_eq!(typed["tiers"][0]["capacity"], 9000);
 }
 
-/// TFRecords of which the third is damaged.
-fn damaged_records(folder: &Folder) {
+/// TFRecords of which some are damaged.
+fn records(folder: &Folder, count: usize, is_damaged: impl Fn(usize) -> bool) {
     let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8);
     let mut file = vec![];
-    for at in 0..20 {
+    for at in 0..count {
         let payload = content(at, 100);
         let length = (payload.len() as u64).to_le_bytes();
         file.extend_from_slice(&length);
         file.extend_from_slice(&masked(&length).to_le_bytes());
         file.extend_from_slice(&payload);
-        let checksum = masked(&payload) ^ u32::from(at == 2);
+        let checksum = masked(&payload) ^ u32::from(is_damaged(at));
         file.extend_from_slice(&checksum.to_le_bytes());
     }
     folder.write("records/train.tfrecord", &file);
 }
 
+/// There was a line for each, however many.
+#[test]
+fn warnings_without_number_are_a_few_lines_and_a_count() {
+    let folder = Folder::new();
+    records(&folder, 80, |at| at >= 10);
+    let args = ["read", "records", "--batch", "4", "--retries", "0", "--bad-samples", "skip"];
+    let mut command = folder.belady(&args);
+    let output = command.output().expect("it starts");
+    let told = String::from_utf8_lossy(&output.stderr);
+    let warnings = told.lines().filter(|line| line.contains("bad sample")).count();
+    assert!(output.status.success() && warnings <= 6, "{told}");
+    assert!(told.contains("and 65 more of the same"), "{told}");
+}
+
 #[test]
 fn bad_samples_end_the_run_or_are_skipped_or_replaced() {
     let folder = Folder::new();
-    damaged_records(&folder);
+    records(&folder, 20, |at| at == 2);
     let args = ["read", "records", "--batch", "4", "--retries", "1", "--staging", "1MB"];
     let with = |choice| [&args[..], &["--json", "--bad-samples", choice]].concat();
     folder.refuses(1, &with("raise"), &["sample 2", "train.tfrecord", "damaged"]);

@@ -12,6 +12,7 @@
 
 mod file;
 pub mod memory;
+pub mod open_files;
 pub mod source;
 pub mod stage;
 pub mod sync;

@@ -3,8 +3,11 @@
 mod source_support;
 
 use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::sync::{Mutex, PoisonError};
 
+use belady_data::open_files;
 use belady_data::source::{Source, Want};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use source_support::Dataset;
@@ -63,4 +66,31 @@ fn files_kept_open_are_let_go_when_others_have_used_up_the_descriptors() {
     let mut others: Vec<File> = std::iter::from_fn(|| open_another().ok()).collect();
     others.truncate(others.len() - 2);
     read_all(&*source, 7);
+}
+
+#[test]
+fn the_soft_limit_is_raised_to_the_hard_one_and_never_lowered() {
+    let _alone = LIMITED.lock().unwrap_or_else(PoisonError::into_inner);
+    limit(100);
+    open_files::raise_limit();
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let most = maximum.unwrap_or(u64::MAX).min(1 << 20);
+    assert!(current.is_none_or(|current| current == most), "{current:?} of {maximum:?}");
+    open_files::raise_limit();
+    assert_eq!(getrlimit(Resource::Nofile).current, current);
+}
+
+#[test]
+fn sockets_leave_the_last_quarter_of_the_descriptors_to_reads() {
+    let _alone = LIMITED.lock().unwrap_or_else(PoisonError::into_inner);
+    limit(100);
+    let mut others: Vec<File> =
+        std::iter::from_fn(|| open_another().ok().filter(|file| file.as_raw_fd() < 80)).collect();
+    let socket = || OwnedFd::from(UnixDatagram::unbound().expect("a socket"));
+    let refused = open_files::moved_down(socket()).expect_err("below 75 all are taken");
+    assert!(open_files::is_shortage(&refused));
+    let low = others.iter().position(|file| file.as_raw_fd() < 75).expect("one");
+    others.remove(low);
+    let moved = open_files::moved_down(socket()).expect("one is free now");
+    assert!(moved.as_raw_fd() < 75);
 }

@@ -88,6 +88,7 @@ impl Drop for Share {
 
 impl Engine {
     pub fn new(config: EngineConfig) -> Result<Self, EngineError> {
+        belady_data::open_files::raise_limit();
         let threads = config.threads.unwrap_or_else(|| default_threads(&config)).max(1);
         let pool = Pool::new(threads, config.retry.timeout).map_err(EngineError::Threads)?;
         let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
@@ -125,6 +126,7 @@ impl Engine {
         check_policy(&job.policy)?;
         let sizes = Arc::new(job.source.catalog().sizes());
         let ring_config = ring_config(job, &sizes)?;
+        let staging = Bytes(ring_config.capacity as u64);
         let cluster = self.config.peers.as_ref().filter(|cluster| shares(job, cluster));
         let ranks = cluster.map_or(1, |cluster| cluster.world().size);
         let too_large = SamplerError::HugeBatch { batch: job.batch, ranks };
@@ -186,7 +188,7 @@ impl Engine {
         }
         let described = self.config.system.as_ref();
         let system =
-            System { nodes: ranks, ..known_system(described, job.staging, threads, &capacities) };
+            System { nodes: ranks, ..known_system(described, staging, threads, &capacities) };
         let rates = Rates::new(&system, &disks);
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
@@ -206,7 +208,7 @@ impl Engine {
             cache,
             source: job.source.clone(),
             peers: gathering.map(|gathering| {
-                let outbox = job.staging.0 / OUTBOX;
+                let outbox = staging.0 / OUTBOX;
                 let in_step = job.policy.moves_samples();
                 gathering.peers(sizes.len(), outbox, self.config.peer_patience, in_step)
             }),
@@ -389,10 +391,10 @@ fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError
     };
     let align = alignment(sizes);
     let needed = Bytes(RingConfig::needed(largest_batch(&job.order, sizes, batch), batch, align));
-    if job.staging < needed {
+    if job.staging < needed && !job.staging_grows {
         return Err(EngineError::StagingTooSmall { given: job.staging, needed, batch });
     }
-    Ok(RingConfig { capacity: job.staging.0 as usize, batches: BATCHES, align })
+    Ok(RingConfig { capacity: job.staging.max(needed).0 as usize, batches: BATCHES, align })
 }
 
 /// The smallest staging buffer for batches of so many samples, of which none comes twice in a

@@ -121,6 +121,15 @@ pub enum Ring {
     Shared,
 }
 
+/// What the staging buffers of a node's processes take together, unless somebody chooses.
+pub const NODE_STAGING: Bytes = Bytes(512 << 20);
+
+/// The staging buffer of each of so many processes on a node, if nobody chooses: their batches may need
+/// more ([`JobConfig::staging_grows`]).
+pub fn share_of_staging(processes: usize) -> Bytes {
+    Bytes(NODE_STAGING.0 / processes.max(1) as u64)
+}
+
 /// One run over a dataset.
 #[derive(Clone, Debug)]
 pub struct JobConfig {
@@ -136,8 +145,11 @@ pub struct JobConfig {
     pub drop_last: bool,
     /// `None` runs until the order ends or the loader is dropped.
     pub epochs: Option<u32>,
-    /// The staging buffer.
+    /// The staging buffer of this process.
     pub staging: Bytes,
+    /// Whether it may become as large as two of the largest batches need, if it is smaller: nobody has
+    /// chosen its size.
+    pub staging_grows: bool,
     pub policy: PolicyKind,
     pub bad_samples: BadSamples,
     pub lend: Lend,
@@ -162,7 +174,8 @@ impl JobConfig {
             batch: 64,
             drop_last: false,
             epochs: Some(1),
-            staging: Bytes(512 << 20),
+            staging: NODE_STAGING,
+            staging_grows: false,
             policy: PolicyKind::Belady,
             bad_samples: BadSamples::default(),
             lend: Lend::default(),

@@ -39,7 +39,8 @@ mod view;
 
 pub use build::{Engine, POLICIES, staging_needed};
 pub use config::{
-    BadSamples, EngineConfig, JobConfig, Lend, PeerPatience, Retry, Ring, TierConfig,
+    BadSamples, EngineConfig, JobConfig, Lend, NODE_STAGING, PeerPatience, Retry, Ring, TierConfig,
+    share_of_staging,
 };
 pub use error::EngineError;
 pub use loader::{Batch, Loader, Next, Sample, SharedRegion};

@@ -500,6 +500,13 @@ fn timed_out(parcel: &Arc<Parcel>, items: &[u32], attempt: u32, hung: Hung) {
 /// Tries again, later, or gives the sample up.
 fn failed(parcel: &Arc<Parcel>, index: u32, attempt: u32, error: ReadError) {
     let run = &parcel.run;
+    if error.is_shortage() {
+        // It passes when another thread closes a file, and is no fault of the sample.
+        tracing::warn!("{error}; it is tried again. Allow the process more open files (ulimit -n)");
+        run.metrics.retry();
+        run.lane.delay(run.retry.backoff, read_task(parcel, index, attempt));
+        return;
+    }
     if error.is_transient() && attempt < run.retry.attempts {
         run.metrics.retry();
         let pause = run.retry.backoff * 2u32.saturating_pow(attempt - 1).min(64);

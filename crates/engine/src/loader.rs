@@ -22,7 +22,7 @@ use belady_peer::Serving;
 use crate::EngineError;
 use crate::metrics::Metrics;
 use crate::parcel::{Extra, Held};
-use crate::peers::{Counter, pace};
+use crate::peers::{Counter, notify, pace};
 use crate::pool::Pool;
 use crate::run::Run;
 
@@ -175,6 +175,7 @@ impl Drop for Loader {
         if self.consumer.is_complete() {
             pace::let_others_finish(&self.run);
         }
+        notify::leave(&self.run);
         self.counter = None;
         self.run.stop();
         self.waker.wake();

@@ -128,23 +128,28 @@ impl View {
 
     fn read_from_source(&self, sample: SampleId, into: &mut [u8]) -> Result<(), EngineError> {
         let mut pause = self.retry.backoff;
-        for attempt in 1.. {
+        let mut attempt = 1;
+        loop {
             let began = Instant::now();
             match self.source.read(&mut [Want { sample, into: &mut *into }]) {
                 Ok(()) => {
                     self.metrics.source_read(began.elapsed());
                     self.metrics.loaded(Served::Source, 1, into.len() as u64);
-                    break;
+                    return Ok(());
+                }
+                Err(error) if error.is_shortage() => {
+                    self.metrics.retry();
+                    std::thread::sleep(self.retry.backoff);
                 }
                 Err(error) if attempt < self.retry.attempts && error.is_transient() => {
                     self.metrics.retry();
                     std::thread::sleep(pause);
                     pause *= 2;
+                    attempt += 1;
                 }
                 Err(error) => return Err(EngineError::BadSample { error, attempts: attempt }),
             }
         }
-        Ok(())
     }
 }
 

@@ -15,7 +15,8 @@ use belady_data::source::{
 use belady_data::tier::TierFaults;
 use belady_engine::POLICIES;
 use belady_engine::{
-    Engine, EngineConfig, EngineError, JobConfig, Lend, Loader, Retry, TierConfig,
+    Engine, EngineConfig, EngineError, JobConfig, Lend, Loader, NODE_STAGING, Retry, TierConfig,
+    share_of_staging,
 };
 use common::{consume, expected, policy};
 
@@ -101,6 +102,54 @@ impl Source for Trick {
     fn operations(&self) -> Operations {
         self.inner.operations()
     }
+}
+
+/// A source that finds no descriptor for a while.
+#[derive(Debug)]
+struct Starved {
+    inner: Synthetic,
+    left: AtomicU32,
+}
+
+impl Source for Starved {
+    fn catalog(&self) -> &Catalog {
+        self.inner.catalog()
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        let spend = |left: u32| left.checked_sub(1);
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok() {
+            let error = std::io::Error::from_raw_os_error(24); // EMFILE
+            return Err(ReadError::Io { sample: wants[0].sample, path: "file".into(), error });
+        }
+        self.inner.read(wants)
+    }
+
+    fn operations(&self) -> Operations {
+        self.inner.operations()
+    }
+}
+
+/// It was an error after as many tries as a sample has that cannot be read.
+#[test]
+fn a_shortage_of_descriptors_is_waited_out_and_fails_no_sample() {
+    let (samples, outcome) = within(40, || {
+        let inner = Synthetic::of_sizes(vec![1000; 50], 1);
+        let job = one_epoch(Starved { inner, left: AtomicU32::new(2000) });
+        count(&mut impatient(2, vec![]).start(&job).unwrap())
+    });
+    assert!(samples == 50 && outcome.is_ok(), "{samples} {outcome:?}");
+}
+
+#[test]
+fn a_staging_buffer_that_nobody_has_chosen_has_room_for_the_batches() {
+    let job = JobConfig { staging: Bytes(1), ..one_epoch(Synthetic::of_sizes(vec![1000; 50], 1)) };
+    let refused = impatient(2, vec![]).start(&job);
+    assert!(matches!(refused, Err(EngineError::StagingTooSmall { .. })));
+    let job = JobConfig { staging_grows: true, ..job };
+    let (samples, outcome) = count(&mut impatient(2, vec![]).start(&job).unwrap());
+    assert!(samples == 50 && outcome.is_ok(), "{samples} {outcome:?}");
+    assert_eq!(share_of_staging(8).0 * 8, NODE_STAGING.0, "a node's processes share it");
 }
 
 #[test]

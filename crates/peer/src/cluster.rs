@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use belady_data::sync::{Arc, Mutex, lock};
 
+use crate::NodeId;
 use crate::desk::Channel;
 use crate::handout::Kept;
 use crate::meet::{Meet, World};
@@ -30,6 +31,12 @@ impl Cluster {
 
     pub fn world(&self) -> World {
         self.meet.world()
+    }
+
+    /// Ranks that run on this machine, this one included.
+    pub fn near(&self) -> Vec<NodeId> {
+        let World { rank, size } = self.world();
+        (0..size).filter(|&other| other == rank || self.transport.is_near(other)).collect()
     }
 
     /// The channel of the next job: every process begins the same jobs in the same order.

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use belady_data::open_files;
 use belady_data::sync::Arc;
 use ring::hmac;
 
@@ -50,6 +51,7 @@ pub enum JoinError {
 /// Joins the others over TCP.
 pub fn join(meet: Arc<dyn Meet>, options: JoinOptions) -> Result<Cluster, JoinError> {
     let JoinOptions { key, bind, port, unix, tls } = options;
+    open_files::raise_limit();
     let is_hidden = if tls.is_some() { "yes" } else { "no" };
     let mut facts = vec![
         ("version of Belady", env!("CARGO_PKG_VERSION").to_owned()),

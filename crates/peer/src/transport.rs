@@ -87,6 +87,8 @@ pub enum Notice {
     /// These were had from elsewhere for this epoch; the copies with the receiver are not needed any
     /// more.
     Released { epoch: u32, samples: Vec<SampleId> },
+    /// The sender's job has ended, as it was meant to: it gives and takes nothing any more.
+    Left,
 }
 
 /// What became of one sample of a request, as the one who serves it says it.

@@ -56,7 +56,7 @@ mod _native {
     #[pymodule_export]
     use super::cluster::{Cluster, meeting_place};
     #[pymodule_export]
-    use super::command::run_command;
+    use super::command::{finish_log, run_command};
     #[pymodule_export]
     use super::dataset::Dataset;
     #[pymodule_export]

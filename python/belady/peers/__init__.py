@@ -22,6 +22,8 @@ from typing import Any
 
 from .. import _native, arguments
 from ..distributed import World, in_worker, world as found_world
+from ..errors import BeladyError
+from ..state import Position
 from .find import find, named
 
 __all__ = ["Cluster", "cluster", "of_loader"]
@@ -70,6 +72,18 @@ class Cluster:
         """Raises if a rank has other facts; the sentence says which, and where."""
         shown = {name: _shown(value) for name, value in facts.items()}
         self.native.agree(self._name(what), list(shown.items()))
+
+    def common_start(self, position: Position, cut: int | None) -> int | None:
+        """Batches after which the ranks of a loader leave their epochs, if all leave them alike.
+
+        Raises if ranks are to begin at different positions.
+        """
+        mine = json.dumps([*position, cut]).encode()
+        given = [json.loads(theirs) for theirs in self.exchange("a loader's start", mine)]
+        places = [(epoch, batch) for epoch, batch, _ in given]
+        if len(set(places)) > 1:
+            raise BeladyError(_apart(places))
+        return cut if len({theirs for _, _, theirs in given}) == 1 else None
 
     def common(self, what: str, drawn: int) -> int:
         """What rank 0 has drawn."""
@@ -207,6 +221,18 @@ def _leave() -> None:
     """Before the interpreter ends, and after all pipelines have: peers by MPI leave together."""
     if _joined is not None and _joined.pid == os.getpid():
         _joined.native.close()
+
+
+def _apart(places: list[tuple[int, int]]) -> str:
+    """Ranks begin at different positions."""
+    first, other = places[0], next(place for place in places if place != places[0])
+    ranks = [0, places.index(other)]
+    shown = [f"rank {rank} with batch {places[rank][1]} of epoch {places[rank][0]}" for rank in ranks]
+    return (
+        f"the ranks of a loader begin at different places, {' and '.join(shown)}: every rank has to "
+        "leave its epochs early, set an epoch and load a state together with all others; a loader "
+        "of its own takes peers=None"
+    )
 
 
 def _shown(value: Any) -> str:

@@ -19,8 +19,10 @@ from ..errors import BeladyError
 
 log = logging.getLogger("belady")
 
-#: Somebody may wonder after so long.
-_TELL_AFTER = 15.0
+#: Who is missing is told after so many seconds, then at pauses that double up to the longest; as the
+#: native meetings do (`telling.rs`).
+_TELL_AFTER = 5.0
+_TELL_AT_LEAST_EVERY = 300.0
 #: torch's store ends the connection of who gives more than 8 MiB at once.
 _PIECE = 1 << 20
 
@@ -47,7 +49,8 @@ class Meeting(ABC):
 
 
 class Patience:
-    """Waits with pauses that become longer, says once that it waits, and ends with an error."""
+    """Waits with pauses that become longer, says less and less often whom it waits for, and ends with an
+    error."""
 
     def __init__(self, meeting: Meeting, name: str, limit: float) -> None:
         self._meeting = meeting
@@ -55,15 +58,15 @@ class Patience:
         self._limit = limit
         self._began = time.monotonic()
         self._pause = 0.001
-        self._told = False
+        self._tell_at = _TELL_AFTER
 
     def pause(self, missing: Sequence[int] | None) -> None:
         """A pause. `missing` have not come; None if it is not known who."""
         waited = time.monotonic() - self._began
         if waited >= self._limit:
             raise BeladyError(self._sentence(missing))
-        if waited >= _TELL_AFTER and not self._told:
-            self._told = True
+        if waited >= self._tell_at:
+            self._tell_at = waited + min(waited, _TELL_AT_LEAST_EVERY)
             log.warning(
                 "belady has been waiting for %.0f s for %s of %d to come to %s at %s",
                 waited,
@@ -78,7 +81,7 @@ class Patience:
     def near_its_end(self) -> bool:
         """Whether the next pause has something to tell, for which it should be known who is missing."""
         waited = time.monotonic() - self._began
-        return waited >= self._limit or (waited >= _TELL_AFTER and not self._told)
+        return waited >= min(self._limit, self._tell_at)
 
     def _sentence(self, missing: Sequence[int] | None) -> str:
         return (

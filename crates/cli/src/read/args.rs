@@ -34,7 +34,8 @@ pub struct ReadArgs {
     /// Leave out an incomplete last batch
     #[arg(long)]
     pub drop_last: bool,
-    /// The staging buffer [default: that of the system file, else 512 MiB]
+    /// The staging buffer of this process [default: that of the system file, else its part of 512 MiB
+    /// for all processes of the machine]
     #[arg(long, value_name = "SIZE")]
     pub staging: Option<Bytes>,
     /// Threads that load, or `auto`
@@ -77,8 +78,8 @@ pub struct ReadArgs {
     /// Record what the policy was told and answered
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Offer metrics at http://ADDRESS:PORT/metrics to who sends the token in
-    /// BELADY_METRICS_TOKEN
+    /// Offer metrics at http://ADDRESS:PORT/metrics to who sends the token in BELADY_METRICS_TOKEN; the
+    /// k-th of several processes on a machine at PORT + k
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<String>,
     #[command(flatten)]

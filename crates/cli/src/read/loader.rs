@@ -6,7 +6,9 @@ use std::time::Duration;
 use belady_control::sampler::{SampleId, Step};
 use belady_data::source::Source;
 use belady_engine::metrics::Metrics;
-use belady_engine::{self as engine, Engine, EngineConfig, JobConfig, Lend, Retry, TierConfig};
+use belady_engine::{
+    self as engine, Engine, EngineConfig, JobConfig, Lend, Retry, TierConfig, share_of_staging,
+};
 use belady_peer::Cluster;
 
 use super::args::{BadSamples, Cache, ReadArgs};
@@ -28,6 +30,7 @@ impl Loader {
         source: Arc<dyn Source>,
         peers: Option<Arc<Cluster>>,
     ) -> anyhow::Result<Self> {
+        let near = peers.as_ref().map_or(1, |cluster| cluster.near().len());
         let engine = Engine::new(EngineConfig {
             threads: plan.threads,
             tiers: plan.caches.iter().map(tier).collect(),
@@ -43,7 +46,8 @@ impl Loader {
             batch: args.batch,
             drop_last: args.drop_last,
             epochs: Some(args.epochs),
-            staging: plan.staging,
+            staging: plan.staging.unwrap_or_else(|| share_of_staging(near)),
+            staging_grows: plan.staging.is_none(),
             policy: args.policy,
             bad_samples: match args.bad_samples {
                 BadSamples::Raise => engine::BadSamples::Raise,

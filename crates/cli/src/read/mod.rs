@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub use args::{Cache, ReadArgs, cache};
 use belady_control::sampler::Step;
 use belady_data::source::{Source, Throttled};
-use belady_engine::metrics::{Metrics, MetricsSnapshot, exposition};
+use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, exposition};
 use belady_peer::{Cluster, World};
 
 use self::barrier::Barrier;
@@ -48,14 +48,7 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     let tiers = vec![String::new(); plan.caches.len()];
     let mut nothing = Metrics::new(&tiers).snapshot();
     nothing.operations = opened.into();
-    let _server = plan
-        .metrics
-        .as_ref()
-        .map(|port| {
-            let metrics = Arc::clone(&metrics);
-            port.offer(move || exposition::text(&metrics.snapshot()))
-        })
-        .transpose()?;
+    let _server = serve(&plan, cluster.as_deref(), &metrics)?;
     let mut run = Run::new(start, stream.iterations(), nothing);
     run.barrier = barrier;
     run.checksum = args.checksum.then(Checksum::default);
@@ -95,6 +88,21 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     }
     anyhow::ensure!(report.order_ok, "batches did not come in the promised order");
     Ok(())
+}
+
+/// Offers metrics, if that was asked for.
+fn serve(
+    plan: &Plan,
+    cluster: Option<&Cluster>,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Option<MetricsServer>> {
+    let Some(port) = &plan.metrics else { return Ok(None) };
+    let metrics = Arc::clone(metrics);
+    let figures = move || exposition::text(&metrics.snapshot());
+    let Some(cluster) = cluster else { return port.offer(figures).map(Some) };
+    let (near, me) = (cluster.near(), cluster.world().rank);
+    let place = near.iter().position(|&rank| rank == me).unwrap_or(0);
+    Ok(port.clone().of_process(place)?.try_offer(figures))
 }
 
 /// The dataset, made slow if that was asked for.

@@ -10,16 +10,14 @@ use crate::environment;
 use crate::metrics::MetricsPort;
 use crate::usage::UsageError;
 
-/// Without a system file: two batches of 64 of all but the largest samples fit.
-const STAGING: Bytes = Bytes(512 << 20);
-
 /// What the command and the system file say together.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub system: Option<System>,
     /// `None` for as many as suit the machine.
     pub threads: Option<u32>,
-    pub staging: Bytes,
+    /// Of this process; `None` for its part of what a node's processes take together.
+    pub staging: Option<Bytes>,
     pub caches: Vec<Cache>,
     pub order: Order,
     /// What the system file says; options come before it.
@@ -36,7 +34,7 @@ impl Plan {
             Threads::Exactly(threads) => Some(threads),
             Threads::Auto => staging_tier.map(|tier| tier.threads),
         };
-        let staging = args.staging.or(staging_tier.map(|tier| tier.capacity)).unwrap_or(STAGING);
+        let staging = args.staging.or(staging_tier.map(|tier| tier.capacity));
         let caches = match &file {
             Some(file) if args.cache.is_empty() => described_caches(file),
             _ => args.cache.clone(),

@@ -100,6 +100,7 @@ fn state(state: State) -> Cell {
     match state {
         State::Awaited => Cell { text: "awaited".into(), tone: Tone::Warning },
         State::Up => Cell { text: "up".into(), tone: Tone::Good },
+        State::Ended => Cell { text: "ended".into(), tone: Tone::Plain },
         State::Silent(time) => {
             Cell { text: format!("silent {} s", time.as_secs()), tone: Tone::Bad }
         }

@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use belady_engine::metrics::unix_ms;
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -34,10 +35,10 @@ const BLINK: Duration = Duration::from_millis(100);
 
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
-    /// Where the job meets, as its processes were told [default: BELADY_MEET]
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Where the job meets, as its processes were told: a HOST:PORT or a directory [default: BELADY_MEET]
+    #[arg(long, value_name = "PLACE")]
     meet: Option<String>,
-    /// A file with the job's key [default: the key in BELADY_KEY]
+    /// A file with the job's key; a directory has it [default: the key in BELADY_KEY]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Print one table and end
@@ -61,7 +62,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<()> {
 
 /// Asks twice, since a rate is the difference of two moments.
 fn once(asker: &Asker) -> anyhow::Result<()> {
-    let (start, mut watch) = (Instant::now(), Watch::default());
+    let (start, mut watch) = (Instant::now(), Watch::new(unix_ms()));
     watch.hear(start.elapsed(), asker.ask()?);
     std::thread::sleep(TWICE);
     watch.hear(start.elapsed(), asker.ask()?);
@@ -111,7 +112,7 @@ fn show(
     first: Told,
     place: String,
 ) -> anyhow::Result<()> {
-    let (start, mut watch) = (Instant::now(), Watch::default());
+    let (start, mut watch) = (Instant::now(), Watch::new(unix_ms()));
     let colour = environment::NO_COLOR.value().is_none();
     let mut screen = Screen { place, top: 0, trouble: None, colour };
     watch.hear(start.elapsed(), first);

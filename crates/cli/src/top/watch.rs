@@ -16,6 +16,8 @@ const REMEMBERED: usize = 512;
 /// All that was told so far.
 #[derive(Debug, Default)]
 pub struct Watch {
+    /// When it began, in milliseconds since 1970.
+    began: u64,
     nodes: Vec<Node>,
     /// Bytes a second of all nodes, the oldest first.
     history: VecDeque<u64>,
@@ -27,6 +29,9 @@ struct Node {
     last: Option<Vitals>,
     /// When it told something new.
     heard: Duration,
+    /// How old that was, by the clocks of both machines. Told for the first thing only, which may have been
+    /// there for long; what comes while it is watched is new.
+    age: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub enum State {
     Up,
     /// It has told nothing for so long.
     Silent(Duration),
+    /// It has said that it is done.
+    Ended,
 }
 
 /// One node at a moment; rates in bytes a second.
@@ -87,12 +94,18 @@ impl Picture {
 }
 
 impl Watch {
+    /// `began`: when that is, in milliseconds since 1970.
+    pub fn new(began: u64) -> Self {
+        Self { began, ..Self::default() }
+    }
+
     /// What the meeting point had at this time, by rank.
     pub fn hear(&mut self, now: Duration, told: Vec<Option<Vitals>>) {
         self.nodes.resize(told.len(), Node::default());
+        let clock = self.began + now.as_millis() as u64;
         for (node, told) in self.nodes.iter_mut().zip(told) {
             if let Some(told) = told {
-                node.hear(now, told);
+                node.hear(now, clock, told);
             }
         }
         let rate = self.picture(now).rate() as u64;
@@ -110,11 +123,14 @@ impl Watch {
 }
 
 impl Node {
-    fn hear(&mut self, now: Duration, told: Vitals) {
+    fn hear(&mut self, now: Duration, clock: u64, told: Vitals) {
         if self.last.as_ref() == Some(&told) {
             return;
         }
-        self.heard = now;
+        // A node of an older version does not say when.
+        let is_old = self.last.is_none() && told.unix_ms > 0;
+        let age = if is_old { clock.saturating_sub(told.unix_ms) } else { 0 };
+        (self.heard, self.age) = (now, Duration::from_millis(age));
         // One that was started again counts from the beginning.
         self.before = self.last.replace(told).filter(|before| before.ms < self.ms());
     }
@@ -124,9 +140,10 @@ impl Node {
     }
 
     fn state(&self, now: Duration) -> State {
-        let silence = now.saturating_sub(self.heard);
-        match self.last {
+        let silence = now.saturating_sub(self.heard) + self.age;
+        match &self.last {
             None => State::Awaited,
+            Some(last) if last.ended => State::Ended,
             Some(_) if silence >= SILENT => State::Silent(silence),
             Some(_) => State::Up,
         }
@@ -178,6 +195,8 @@ pub mod tests {
         Vitals {
             host: "node".into(),
             ms: seconds * 1000,
+            unix_ms: 0,
+            ended: false,
             delivered: bytes,
             blocked_ms: seconds * 250,
             source: bytes / 5,
@@ -224,6 +243,22 @@ pub mod tests {
         assert_eq!((node.state, node.rate), (State::Up, 0.0));
         watch.hear(at(10), vec![Some(told(2, 10))]);
         assert_eq!(watch.picture(at(10)).nodes[0].rate, 10e6);
+    }
+
+    #[test]
+    fn a_node_that_was_killed_before_anybody_looked_is_silent_and_one_that_has_ended_is_not() {
+        let began = 1_700_000_000_000;
+        let mut watch = Watch::new(began);
+        let killed = Vitals { unix_ms: began - 20_000, ..told(3, 10) };
+        let ended = Vitals { ended: true, ..killed.clone() };
+        // Its clock is a minute behind, but it goes on telling.
+        let behind = |second| Vitals { unix_ms: began - 60_000, ..told(second, 10) };
+        for second in [0, 2] {
+            let all = [killed.clone(), ended.clone(), behind(second + 1)];
+            watch.hear(at(second), all.into_iter().map(Some).collect());
+        }
+        let states: Vec<State> = watch.picture(at(2)).nodes.iter().map(|node| node.state).collect();
+        assert_eq!(states, [State::Silent(at(22)), State::Ended, State::Up]);
     }
 
     #[test]

@@ -16,9 +16,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::Stat;
-use rustix::process::{Resource, getrlimit};
 
 use crate::file::{Cold, Direct};
+use crate::open_files;
 use crate::sync::{Arc, Mutex, lock};
 
 /// Files kept open at most: the kernel needs about a kilobyte for each.
@@ -58,14 +58,17 @@ impl Kept {
 /// Descriptors that may be taken, by several tables together.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
-    most: u64,
+    /// `None`: half of those that the process may have, whose number changes when an engine starts.
+    most: Option<u64>,
     taken: &'static AtomicU64,
 }
 
 impl Budget {
     /// Takes some if there are so many, for a table that has `kept` files.
     fn take(self, descriptors: u64, kept: usize) -> bool {
-        let most = if kept < FEW { self.most } else { self.most - self.most / 4 };
+        let half = || (open_files::limit() / 2).min(MOST * descriptors);
+        let most = self.most.unwrap_or_else(half);
+        let most = if kept < FEW { most } else { most - most / 4 };
         let more = |taken: u64| Some(taken + descriptors).filter(|&taken| taken <= most);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
@@ -125,8 +128,7 @@ impl Descriptors {
     /// A table within half of the descriptors that this process may have, if each file takes so
     /// many of them.
     pub fn new(each: u64, replaces: bool) -> Self {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Self::of(Budget { most: (limit / 2).min(MOST * each), taken: &TAKEN }, each, replaces)
+        Self::of(Budget { most: None, taken: &TAKEN }, each, replaces)
     }
 
     fn of(budget: Budget, each: u64, replaces: bool) -> Self {
@@ -216,7 +218,7 @@ mod tests {
 
     /// Of so many descriptors that no other table takes.
     fn budget(most: u64) -> Budget {
-        Budget { most, taken: Box::leak(Box::default()) }
+        Budget { most: Some(most), taken: Box::leak(Box::default()) }
     }
 
     fn table_of(most: u64) -> Descriptors {

@@ -52,7 +52,7 @@ pub use snapshot::Snapshots;
 pub use synthetic::Synthetic;
 pub use throttled::{ThrottleError, ThrottleSpec, Throttled};
 
-use crate::SampleId;
+use crate::{SampleId, open_files};
 
 /// A sample and the memory it is to be read into, exactly as long as the catalog says.
 #[derive(Debug)]
@@ -151,6 +151,11 @@ impl ReadError {
             Self::Short { .. } | Self::Damaged { .. } => true,
             Self::Changed { .. } => false,
         }
+    }
+
+    /// Whether the process had no descriptor left to open the file with, which says nothing of the sample.
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if open_files::is_shortage(error))
     }
 
     /// The file that the sample lies in.

@@ -24,6 +24,7 @@ use super::listing::{is_regular, modified};
 use super::open::OpenError;
 use super::{Catalog, Operations, ReadError, Source, Want, snapshot};
 use crate::file::{self, Cold};
+use crate::open_files;
 use crate::sync::Arc;
 
 /// Wants further apart than this are not read together: reading a gap of this size takes
@@ -224,6 +225,7 @@ impl Files {
             // Whoever else has them needs them more than what is kept open for convenience.
             Err(Errno::MFILE | Errno::NFILE) => {
                 self.kept.clear();
+                open_files::let_go();
                 Ok(open()?.into())
             }
             opened => Ok(opened?.into()),

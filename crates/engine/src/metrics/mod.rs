@@ -25,7 +25,7 @@ pub use histogram::{Bucket, HistogramSnapshot};
 pub use peers::{Moved, PeerEvent, PeerMetrics, PeerSnapshot};
 pub use server::{MetricsServer, serve, serve_text};
 pub use snapshot::{BadSamples, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume};
-pub use vitals::{Publisher, TierVitals, VITALS, Vitals, publish};
+pub use vitals::{Publisher, TierVitals, VITALS, Vitals, publish, unix_ms};
 
 use histogram::Histogram;
 

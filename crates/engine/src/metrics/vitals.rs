@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use belady_data::sync::Arc;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,10 @@ pub struct Vitals {
     pub host: String,
     /// Since the node began to tell.
     pub ms: u64,
+    /// When it told this, by the clock of its machine, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// It has told this in the end, and tells nothing any more.
+    pub ended: bool,
     pub delivered: u64,
     /// Time that consumers waited for batches.
     pub blocked_ms: u64,
@@ -64,6 +68,8 @@ impl Vitals {
         Self {
             host: host.to_owned(),
             ms: since.as_millis() as u64,
+            unix_ms: unix_ms(),
+            ended: false,
             delivered: seen.delivered.bytes,
             blocked_ms: seen.blocked_ns / 1_000_000,
             source: seen.source.bytes,
@@ -75,6 +81,10 @@ impl Vitals {
         }
     }
 
+    fn last(self) -> Self {
+        Self { ended: true, ..self }
+    }
+
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
@@ -83,6 +93,11 @@ impl Vitals {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
+}
+
+/// Milliseconds since 1970, by the clock of this machine.
+pub fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
 /// A node tells how it is doing as long as this is there.
@@ -102,12 +117,12 @@ pub fn publish(
     let (stop, stopped) = channel::<()>();
     let thread = std::thread::Builder::new().name("belady-vitals".into()).spawn(move || {
         let start = Instant::now();
-        let now = || tell(&Vitals::new(&metrics.snapshot(), &host, start.elapsed()).to_bytes());
-        now();
+        let now = || Vitals::new(&metrics.snapshot(), &host, start.elapsed());
+        tell(&now().to_bytes());
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            now();
+            tell(&now().to_bytes());
         }
-        now();
+        tell(&now().last().to_bytes());
     })?;
     Ok(Publisher { stop: Some(stop), thread: Some(thread) })
 }
@@ -153,6 +168,7 @@ mod tests {
         drop(publisher);
         let last = hear.into_iter().last().unwrap().expect("JSON");
         assert_eq!((first.delivered, last.delivered), (4196, 5196));
+        assert_eq!((first.ended, last.ended), (false, true));
         assert_eq!((first.source, first.ring, first.blocked_ms), (100, 0, 30));
         let ram = &first.tiers[0];
         assert_eq!((ram.name.as_str(), ram.bytes, ram.used), ("ram", 4096, 4096), "counted once");

@@ -17,6 +17,7 @@ pub mod pace;
 mod serve;
 pub mod start;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belady_control::bits::Bits;
@@ -52,6 +53,8 @@ pub struct Peers {
     limits: PeerPatience,
     /// Nodes put samples into each other's tiers, in step.
     in_step: bool,
+    /// This job ends: who is not there any more is not missed.
+    is_leaving: AtomicBool,
     started: Instant,
     talk: Mutex<Talk>,
     /// Somebody has told something.
@@ -252,11 +255,19 @@ impl Peers {
         was_down
     }
 
+    /// A peer has said that its job is done: it is missed, but nothing is wrong with it.
+    fn has_left(&self, peer: NodeId, metrics: &Metrics) {
+        let mut talk = lock(&self.talk);
+        talk.health.left(peer);
+        tracing::info!(peer, "a peer has ended its job");
+        metrics.peers().nodes(u64::from(self.nodes) - 1, talk.health.down().count() as u64);
+    }
+
     fn failed(&self, peer: NodeId, error: &belady_peer::PeerError, metrics: &Metrics) {
         metrics.peers().count(PeerEvent::Failed, 1);
         let now = self.now();
         let mut talk = lock(&self.talk);
-        if talk.health.failed(peer, now) {
+        if talk.health.failed(peer, now) && !self.is_leaving.load(Ordering::Relaxed) {
             tracing::warn!(peer, %error, "a peer is not used until it is back; its samples are read elsewhere");
             metrics.peers().nodes(u64::from(self.nodes) - 1, talk.health.down().count() as u64);
         }

@@ -1,7 +1,8 @@
 //! What others are told: how many steps are loaded here, which epochs are done, what they need not
 //! keep any more. Only the latest counts, so a peer that is slow to hear is told less often.
 
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use belady_data::SampleId;
 use belady_data::sync::{Arc, lock};
@@ -15,6 +16,8 @@ use crate::run::Run;
 const RELEASED: usize = 4096;
 /// A notice that was not heard is told again after this long, if the peer may be asked then.
 const AGAIN: Duration = Duration::from_millis(250);
+/// All who are there hear within this, unless something is wrong.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct Notices {
@@ -168,6 +171,19 @@ fn tell_later(run: &Arc<Run>, peers: &Peers, peer: NodeId) {
         all(&for_later);
     });
     run.lane.delay(AGAIN, later);
+}
+
+/// Tells everybody who is there that this job has ended, so that its silence is no surprise. Those who do
+/// not hear it in time find out by themselves.
+pub fn leave(run: &Run) {
+    let Some(peers) = &run.peers else { return };
+    peers.is_leaving.store(true, Ordering::Relaxed);
+    let until = Instant::now() + GOODBYE.min(peers.limits.answer);
+    for peer in peers.others().filter(|&peer| peers.is_up(peer)) {
+        if Instant::now() < until {
+            let _ = peers.cluster.transport.tell(peer, peers.channel, &Notice::Left, until);
+        }
+    }
 }
 
 fn say(peers: &Peers, peer: NodeId, notice: &Notice) -> Result<(), PeerError> {

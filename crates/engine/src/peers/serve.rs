@@ -74,6 +74,7 @@ impl Serve for Counter {
                 }
             }
             Notice::EpochDone { epoch } => lock(&peers.talk).ledger.done(from, *epoch),
+            Notice::Left => peers.has_left(from, &run.metrics),
             Notice::Released { epoch, samples } => {
                 for &sample in samples.iter().filter(|&&sample| sample < run.sizes.len()) {
                     if let Some(tier) = run.cache.find(sample) {

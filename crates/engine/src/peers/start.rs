@@ -1,5 +1,6 @@
 //! How a job begins on all nodes: they make sure that it is the same one.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use belady_control::bits::Bits;
@@ -100,6 +101,7 @@ impl Gathering {
             nodes,
             limits,
             in_step,
+            is_leaving: AtomicBool::new(false),
             started: Instant::now(),
             talk: Mutex::new(Talk {
                 health: Health::new(nodes),

@@ -165,6 +165,7 @@ fn notices(node: &dyn Transport, peer: NodeId) {
     let before = heard(&get(node, peer, &[NOTICES]));
     let notices = [
         Notice::EpochDone { epoch: 3 },
+        Notice::Left,
         Notice::Released { epoch: 0, samples: vec![] },
         Notice::Released { epoch: 0, samples: (1..=50_000).collect() },
     ];

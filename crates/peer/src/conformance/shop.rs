@@ -81,6 +81,7 @@ pub fn sum(notice: &Notice) -> u64 {
         Notice::EpochDone { epoch } => &[*epoch],
         Notice::Released { samples, .. } => samples,
         Notice::Loaded { steps } => return *steps,
+        Notice::Left => &[],
     };
     numbers.iter().map(|&number| u64::from(number)).sum()
 }
@@ -189,7 +190,7 @@ impl Serve for Counter {
         let mut told = lock(&self.told);
         let (count, total) = told.entry(from).or_default();
         *count += match notice {
-            Notice::EpochDone { .. } | Notice::Loaded { .. } => 1,
+            Notice::EpochDone { .. } | Notice::Loaded { .. } | Notice::Left => 1,
             Notice::Released { samples, .. } => samples.len() as u64,
         };
         *total += sum(notice);

@@ -61,7 +61,7 @@ fn on_all<T: Send>(size: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
 
 fn at(place: &Place, rank: u32, size: u32, key: &Key) -> Arc<dyn Meet> {
     let (world, job) = (World { rank, size }, "test".to_owned());
-    let options = point::Options { world, job, key: key.clone(), limit: LONG, listen: None };
+    let options = point::Options { world, job, key: key.clone(), limit: LONG };
     point::meet(place, options).unwrap()
 }
 

@@ -20,6 +20,10 @@ use super::point::{self, Directions, Guest, Host, Job, Trouble};
 use super::{Meet, MeetError, Place, World, interface};
 use crate::Key;
 
+/// What rank 0 says where it is, in the job's own directory.
+const NOTE: &str = "meeting";
+/// How the names of jobs' own directories begin.
+const OF_JOB: &str = "belady-";
 const FIRST_LINE: &str = "belady meeting 1";
 /// A note is far shorter.
 const LONGEST: u64 = 4096;
@@ -42,8 +46,8 @@ pub struct Options {
 /// Meets by a directory. Rank 0 makes it if it is not there.
 pub fn meet(directory: &Path, options: Options) -> Result<Arc<dyn Meet>, MeetError> {
     let Options { world, job, key, limit, listen } = options;
-    let own = directory.join(format!("belady-{:016x}", xxhash_rust::xxh3::xxh3_64(job.as_bytes())));
-    let path = own.join("meeting");
+    let own = of_job(directory, &job);
+    let path = own.join(NOTE);
     let job = Job { world, name: job, limit };
     if world.rank != 0 {
         let name = format!("the directory {}", directory.display());
@@ -60,6 +64,40 @@ pub fn meet(directory: &Path, options: Options) -> Result<Arc<dyn Meet>, MeetErr
     let place = Place::Point { host: reached.to_string(), port: host.address().port() };
     host.keep(Note::leave(path, &place, &key)?);
     Ok(Arc::new(host))
+}
+
+/// What a job's own directory is called in one that several may use.
+fn of_job(directory: &Path, job: &str) -> PathBuf {
+    directory.join(format!("{OF_JOB}{:016x}", xxhash_rust::xxh3::xxh3_64(job.as_bytes())))
+}
+
+/// Where a job meets by a directory, and its key, for who asks from outside. Which job need not be said
+/// where there is one.
+pub fn find(directory: &Path, job: Option<&str>) -> Result<(Place, Key), MeetError> {
+    let shown = directory.display();
+    let cannot =
+        |error: io::Error| MeetError::Other(format!("cannot look for jobs in {shown}: {error}"));
+    if let Some(job) = job {
+        return read(&of_job(directory, job).join(NOTE)).map_err(|error| {
+            MeetError::Other(format!("job `{job}` does not meet in {shown}: {error}"))
+        });
+    }
+    let mut notes = vec![];
+    for entry in std::fs::read_dir(directory).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OF_JOB)) {
+            notes.extend(read(&path.join(NOTE)).ok());
+        }
+    }
+    match notes.len() {
+        1 => Ok(notes.swap_remove(0)),
+        0 => Err(MeetError::Other(format!(
+            "no job of yours meets in {shown}: give the directory that its processes were told"
+        ))),
+        jobs => Err(MeetError::Other(format!(
+            "{jobs} jobs meet in {shown}: set BELADY_JOB to the name of one of them"
+        ))),
+    }
 }
 
 /// The key that is given; else that of a rank 0 before this one, which the others may still have; else

@@ -16,7 +16,8 @@ use crate::Key;
 pub struct Wishes {
     /// `None`: that of the environment, if it has one.
     pub key: Option<Key>,
-    /// Where rank 0 listens.
+    /// Where rank 0 listens if the ranks meet by a directory, whose note says so. A meeting point is where
+    /// its name says.
     pub listen: Option<Bind>,
     /// How long ranks wait for each other.
     pub limit: Duration,
@@ -51,8 +52,12 @@ fn meet(variables: &Variables, wishes: Wishes, found: Found) -> Result<Arc<dyn M
         None => keys::given(variables)?,
     };
     let by_directory = |directory: PathBuf, key| {
-        // Processes that one program has started on one machine, and that it has not named.
-        let unnamed = || format!("started by {}", std::os::unix::process::parent_id());
+        // A directory that was named is the job's own. In that of the user, processes that one program has
+        // started on one machine, and that it has not named, know each other by it.
+        let unnamed = || {
+            let parent = || format!("started by {}", std::os::unix::process::parent_id());
+            if is_given { String::new() } else { parent() }
+        };
         let job = job.clone().unwrap_or_else(unnamed);
         let here = all_here.then_some(IpAddr::from(Ipv4Addr::LOCALHOST));
         let listen = listen.or(here);
@@ -62,7 +67,7 @@ fn meet(variables: &Variables, wishes: Wishes, found: Found) -> Result<Arc<dyn M
         (Some(Place::Directory(directory)), key) => by_directory(directory, key),
         (Some(place @ Place::Point { .. }), Some(key)) => {
             let job = job.unwrap_or_default();
-            point::meet(&place, point::Options { world, job, key, limit, listen })
+            point::meet(&place, point::Options { world, job, key, limit })
         }
         (Some(place), None) if is_given => Err(keys::missing(&place)),
         (place, None) if all_here || job.is_some() => match private_directory(variables) {
@@ -99,7 +104,11 @@ mod tests {
     }
 
     fn both(more: &[(&str, &str)]) -> [Arc<dyn Meet>; 2] {
-        let meet = |rank| find(&variables(rank, more), Wishes::default()).unwrap().unwrap();
+        both_wishing(more, &Wishes::default())
+    }
+
+    fn both_wishing(more: &[(&str, &str)], wishes: &Wishes) -> [Arc<dyn Meet>; 2] {
+        let meet = |rank| find(&variables(rank, more), wishes.clone()).unwrap().unwrap();
         let meets = [meet(0), meet(1)];
         std::thread::scope(|scope| {
             let other = scope.spawn(|| meets[1].exchange("a", &[1]).unwrap());
@@ -125,11 +134,30 @@ mod tests {
     }
 
     #[test]
+    fn an_address_for_samples_does_not_move_the_meeting_point() {
+        let (place, key) = (free().to_string(), Key::random().unwrap());
+        let listen = Some("127.0.0.2".parse().unwrap());
+        let wishes = Wishes { listen, limit: Duration::from_secs(20), ..Wishes::default() };
+        let meets =
+            both_wishing(&[("BELADY_MEET", &place), ("BELADY_KEY", &key.to_text())], &wishes);
+        assert_eq!(meets[0].interface().unwrap().to_string(), "127.0.0.1");
+    }
+
+    #[test]
     fn a_directory_is_enough() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_str().unwrap();
         let meets = both(&[("BELADY_MEET", path), ("BELADY_JOB", "mine")]);
         assert!(meets[0].key() == meets[1].key());
+    }
+
+    /// Processes of several machines, or of several shells, have no parent in common.
+    #[test]
+    fn a_directory_that_was_named_is_enough_also_for_processes_of_different_parents() {
+        let directory = tempfile::tempdir().unwrap();
+        let _meets = both(&[("BELADY_MEET", directory.path().to_str().unwrap())]);
+        file::find(directory.path(), Some("")).unwrap();
+        file::find(directory.path(), None).unwrap();
     }
 
     #[test]

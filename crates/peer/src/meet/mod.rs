@@ -19,6 +19,7 @@ pub mod list;
 mod nodelist;
 mod place;
 pub mod point;
+mod telling;
 
 pub use find::{Wishes, find};
 pub use hall::Hall;
@@ -92,6 +93,7 @@ pub enum MeetError {
     Other(String),
 }
 
+/// `rank 3`, `ranks 1, 2`.
 fn ranks(missing: &[NodeId]) -> String {
     /// More are counted, not named.
     const NAMED: usize = 16;

@@ -39,6 +39,7 @@ const LOADED: u8 = 5;
 const GOT: u8 = 6;
 const TAKEN: u8 = 7;
 const HEARD: u8 = 8;
+const LEFT: u8 = 9;
 
 const HERE: u8 = 1;
 const NOT_HERE: u8 = 2;
@@ -92,6 +93,7 @@ pub fn tell(call: u64, channel: Channel, notice: &Notice) -> Vec<u8> {
             number(&mut out, *epoch);
             out
         }
+        Notice::Left => begin(call, LEFT, channel, 0),
         Notice::Released { epoch, samples } => {
             let samples = &samples[..samples.len().min(RELEASED)];
             let mut out = begin(call, RELEASED_SAMPLES, channel, 8 + 4 * samples.len());
@@ -145,6 +147,7 @@ pub fn asked(message: &[u8]) -> Option<Asked<'_>> {
         EPOCH_DONE => {
             Asked::Told { channel, notice: Notice::EpochDone { epoch: reader.number()? } }
         }
+        LEFT => Asked::Told { channel, notice: Notice::Left },
         RELEASED_SAMPLES => {
             let epoch = reader.number()?;
             let count = reader.count(4)?;
@@ -342,6 +345,7 @@ mod tests {
         prop_oneof![
             any::<u64>().prop_map(|steps| Notice::Loaded { steps }),
             any::<u32>().prop_map(|epoch| Notice::EpochDone { epoch }),
+            Just(Notice::Left),
             (any::<u32>(), vec(any::<u32>(), 0..20))
                 .prop_map(|(epoch, samples)| Notice::Released { epoch, samples }),
         ]

@@ -1,5 +1,5 @@
 //! Which peers may be asked: one that has failed is left alone for a while, longer each time, and then
-//! one request is tried. Whoever is heard of is there.
+//! one request is tried. One that has left is not asked any more. Whoever is heard of is there.
 
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ enum State {
     Up,
     /// Not asked before `until`.
     Down { until: Duration, pause: Duration },
+    /// It has said that its job is done.
+    Left,
 }
 
 #[derive(Clone, Debug)]
@@ -33,6 +35,7 @@ impl Health {
     pub fn may_ask(&mut self, peer: NodeId, now: Duration) -> bool {
         match &mut self.peers[peer as usize] {
             State::Up => true,
+            State::Left => false,
             State::Down { until, .. } if now < *until => false,
             State::Down { until, pause } => {
                 *pause = (*pause * 2).min(LONGEST);
@@ -61,8 +64,15 @@ impl Health {
         was_up
     }
 
+    /// A peer has said that its job is done.
+    pub fn left(&mut self, peer: NodeId) {
+        self.peers[peer as usize] = State::Left;
+    }
+
+    /// Those that do not answer, and have not left either.
     pub fn down(&self) -> impl Iterator<Item = NodeId> + '_ {
-        (0..).zip(&self.peers).filter(|(_, state)| **state != State::Up).map(|(peer, _)| peer)
+        let is_down = |state: &State| matches!(state, State::Down { .. });
+        (0..).zip(&self.peers).filter(move |(_, state)| is_down(state)).map(|(peer, _)| peer)
     }
 }
 
@@ -94,6 +104,16 @@ mod tests {
         health.failed(1, ms(0));
         assert!(health.may_ask(1, ms(250)) && !health.may_ask(1, ms(251)));
         assert!(health.may_ask(1, ms(750)));
+    }
+
+    #[test]
+    fn one_that_has_left_is_neither_up_nor_down_until_it_is_heard_of() {
+        let mut health = Health::new(2);
+        health.left(1);
+        assert!(!health.is_up(1) && health.down().next().is_none());
+        assert!(!health.may_ask(1, LONGEST * 100), "it is not asked any more");
+        assert!(!health.failed(1, ms(0)), "a request that was under way says nothing new");
+        assert!(health.is_there(1) && health.may_ask(1, ms(0)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::{PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use belady_data::open_files::{self, Spare};
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -149,7 +150,7 @@ fn accept_tcp(shared: &Arc<Shared>, from: &Listeners, inside: &Arc<Inside>) -> s
     let (stream, address) = from.tcp.accept()?;
     stream.set_nonblocking(false)?;
     let visitor = Visitor { name: address.to_string(), is_near: false };
-    inside.let_in(shared, Arc::new(stream.into()), visitor);
+    inside.let_in(shared, stream.into(), visitor);
     Ok(())
 }
 
@@ -162,8 +163,16 @@ fn accept_unix(
     let (stream, _) = door.listener.accept()?;
     stream.set_nonblocking(false)?;
     let visitor = Visitor { name: "this machine".into(), is_near: true };
-    inside.let_in(shared, Arc::new(stream.into()), visitor);
+    inside.let_in(shared, stream.into(), visitor);
     Ok(())
+}
+
+/// A connection that reads of samples can do without: those that nobody uses go first.
+fn spared(shared: &Shared, socket: OwnedFd) -> std::io::Result<OwnedFd> {
+    if open_files::is_for_reads(&socket) {
+        shared.let_go();
+    }
+    open_files::moved_down(socket)
 }
 
 /// Somebody who has connected.
@@ -174,7 +183,11 @@ struct Visitor {
 }
 
 impl Inside {
-    fn let_in(self: &Arc<Self>, shared: &Arc<Shared>, socket: Arc<OwnedFd>, visitor: Visitor) {
+    fn let_in(self: &Arc<Self>, shared: &Arc<Shared>, socket: OwnedFd, visitor: Visitor) {
+        let socket = match spared(shared, socket) {
+            Ok(socket) => Arc::new(socket),
+            Err(error) => return refuse(&visitor.name, &error),
+        };
         if shared.live.enter(&socket).is_err() {
             return;
         }
@@ -280,7 +293,11 @@ fn greeted(shared: &Shared, socket: &Arc<OwnedFd>, visitor: &Visitor) -> Option<
     if shared.live.is_closed() {
         return None;
     }
-    greeted.map_err(|why| shared.complaints.stranger(&visitor.name, &why)).ok()
+    greeted.map_err(|why| refuse(&visitor.name, &why)).ok()
+}
+
+fn refuse(from: &str, why: &dyn std::fmt::Display) {
+    tracing::warn!("connection from {from} was refused: {why}");
 }
 
 fn welcome(

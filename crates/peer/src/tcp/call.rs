@@ -156,7 +156,9 @@ impl Connection {
                 }
                 Ok(())
             }
-            Notice::EpochDone { .. } | Notice::Loaded { .. } => self.tell_one(channel, notice),
+            Notice::EpochDone { .. } | Notice::Loaded { .. } | Notice::Left => {
+                self.tell_one(channel, notice)
+            }
         }
     }
 

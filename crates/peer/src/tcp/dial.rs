@@ -1,8 +1,10 @@
 //! Opening a connection to a peer.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use belady_data::open_files::{self, Spare};
 use belady_data::sync::Arc;
 use rustix::net::AddressFamily;
 
@@ -36,7 +38,7 @@ pub fn dial(
     talked
 }
 
-type Connected = (Arc<std::os::fd::OwnedFd>, Wire);
+type Connected = (Arc<OwnedFd>, Wire);
 
 /// Without TLS: nothing leaves the machine. `None` where the socket cannot be reached after all,
 /// from a container with files of its own for one.
@@ -46,10 +48,23 @@ fn connect_unix(
     limit: Limit,
 ) -> Result<Option<Connected>, PeerError> {
     let Some(path) = &to.unix else { return Ok(None) };
-    let Ok(socket) = open(AddressFamily::UNIX) else { return Ok(None) };
+    let Ok(socket) = spared(shared, AddressFamily::UNIX) else { return Ok(None) };
     shared.live.enter(&socket)?;
     let connected = Socket::new(socket.clone(), limit).connect_unix(path);
     Ok(connected.ok().map(|connected| (socket, Wire::Plain(connected))))
+}
+
+/// A socket that reads of samples can do without: connections that nobody uses go first.
+fn spared(shared: &Shared, family: AddressFamily) -> io::Result<Arc<OwnedFd>> {
+    let opened = || open(family).and_then(open_files::moved_down);
+    let socket = opened().or_else(|error| {
+        if !open_files::is_shortage(&error) {
+            return Err(error);
+        }
+        shared.let_go();
+        opened()
+    });
+    socket.map(Arc::new)
 }
 
 fn connect_tcp(
@@ -61,7 +76,7 @@ fn connect_tcp(
     let unreachable =
         |error: io::Error| PeerError::Unreachable { peer, address: to.to_string(), error };
     let family = if to.tcp.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = open(family).map_err(unreachable)?;
+    let socket = spared(shared, family).map_err(unreachable)?;
     shared.live.enter(&socket)?;
     let connected = Socket::new(socket.clone(), limit).connect(to.tcp).map_err(unreachable)?;
     let wire = match &shared.tls {
@@ -79,7 +94,7 @@ fn talk(
     peer: NodeId,
     to: &Address,
     mut wire: Wire,
-    socket: &Arc<std::os::fd::OwnedFd>,
+    socket: &Arc<OwnedFd>,
 ) -> Result<Connection, PeerError> {
     let refused =
         |why: &dyn std::fmt::Display| PeerError::Refused { peer, reason: why.to_string() };

@@ -171,6 +171,8 @@ impl Writer {
                 (1, [std::slice::from_ref(epoch), samples].concat())
             }
             Notice::Loaded { steps } => (2, vec![*steps as u32, (*steps >> 32) as u32]),
+            // An entry at least, as in every frame.
+            Notice::Left => (3, vec![0]),
         };
         self.frame.push(kind);
         self.frame.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
@@ -278,6 +280,7 @@ pub fn notice(head: &Head, body: &[u8]) -> Result<Notice, FrameError> {
             Ok(Notice::Released { epoch: word(numbers, 0), samples })
         }
         (2, 2) => Ok(Notice::Loaded { steps: long(numbers, 0) }),
+        (3, 1) => Ok(Notice::Left),
         _ => Err(FrameError::Entry),
     }
 }

@@ -29,6 +29,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant, SystemTime};
 
+use belady_data::open_files::{self, Spare};
 use belady_data::sync::{Arc, Mutex, lock};
 
 use accept::{Door, Limits, Listeners};
@@ -59,6 +60,9 @@ const VISITORS: usize = 64;
 /// Connections of one peer that are served: more than it opens, since those that it has given up may
 /// still be busy here.
 const EACH: usize = 16;
+
+/// Files that a process has open beside connections: its own, listeners, caches.
+const OWN_FILES: u64 = 24;
 
 /// How a node takes part.
 #[derive(Clone, Debug)]
@@ -110,7 +114,10 @@ impl TcpTransport {
             machine: Machine::this().unwrap_or(Machine::UNKNOWN),
         };
         let hello = Hello { job, world, address };
-        let shared = Arc::new(Shared::new(key, hello, tls, connections.max(1)));
+        let connections = connections.min(affordable(world)).max(1);
+        let shared = Arc::new(Shared::new(key, hello, tls, connections));
+        let spare: Arc<dyn Spare> = shared.clone();
+        open_files::register(Arc::downgrade(&spare));
         let door = Door::open(shared.clone(), Listeners { tcp, unix }, limits)
             .map_err(|error| cannot_listen(local, &error))?;
         Ok(Arc::new(Self { shared, door: Mutex::new(Some(door)) }))
@@ -201,6 +208,22 @@ pub fn serve<S: io::Read + io::Write>(
     desk: &Desk,
 ) -> Result<(), TalkError> {
     Conversation::new(stream, from, desk, &Budget::new(PUT_MEMORY)).serve()
+}
+
+/// Connections to each peer that fit into an eighth of the descriptors. The others open as many to this
+/// node.
+fn affordable(world: World) -> usize {
+    let (limit, others) = (open_files::limit(), u64::from(world.size.max(2) - 1));
+    let (needed, room) = (OWN_FILES + 2 * others, limit - limit / 4);
+    if room < needed {
+        tracing::warn!(
+            "this process may have {limit} files open, which are few for connections with {others} \
+             others: samples of those that it cannot reach are read from the source. Allow it {} \
+             (ulimit -n)",
+            needed + needed / 3 + 1
+        );
+    }
+    usize::try_from(limit / 8 / others).unwrap_or(usize::MAX)
 }
 
 fn open_unix() -> Option<UnixDoor> {

@@ -104,6 +104,11 @@ impl Pool {
         }
     }
 
+    /// Ends those that nobody uses; others are opened when they are needed.
+    pub fn let_go(&self) {
+        lock(&self.state).forget_free();
+    }
+
     /// Ends those that nobody uses, and wakes those who wait.
     pub fn close(&self) {
         let mut state = lock(&self.state);

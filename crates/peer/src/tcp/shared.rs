@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use belady_data::open_files::Spare;
 use belady_data::sync::atomic::{AtomicBool, Ordering};
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
@@ -15,9 +16,6 @@ use super::tls::Credentials;
 use crate::PeerError;
 use crate::desk::Desk;
 use crate::key::Key;
-
-/// A stranger at the door is told of this often.
-const QUIET: Duration = Duration::from_secs(10);
 
 /// One node.
 #[derive(Debug)]
@@ -31,7 +29,6 @@ pub struct Shared {
     pub live: Live,
     /// For pushes that are being received.
     pub memory: Budget,
-    pub complaints: Complaints,
     /// The process that this belongs to: a forked child must leave its sockets alone.
     process: u32,
 }
@@ -47,7 +44,6 @@ impl Shared {
             peers,
             live: Live::default(),
             memory: Budget::new(super::PUT_MEMORY),
-            complaints: Complaints::default(),
             process: std::process::id(),
         }
     }
@@ -65,6 +61,13 @@ impl Shared {
     pub fn heard_of(&self, other: &Hello) {
         self.peers[other.world.rank as usize].learn(other.address.clone());
         self.desk.heard_of(other.world.rank);
+    }
+}
+
+/// Connections that nobody uses.
+impl Spare for Shared {
+    fn let_go(&self) {
+        self.peers.iter().for_each(Pool::let_go);
     }
 }
 
@@ -132,29 +135,6 @@ impl Drop for Share<'_> {
     fn drop(&mut self) {
         *lock(&self.0.free) += self.1;
         self.0.freed.notify_all();
-    }
-}
-
-/// Warnings about others, few however many there is cause for.
-#[derive(Debug, Default)]
-pub struct Complaints {
-    /// The last one, and how many were kept back since.
-    last: Mutex<Option<(Instant, u64)>>,
-}
-
-impl Complaints {
-    /// Warns about somebody at the door.
-    pub fn stranger(&self, from: &str, why: &dyn std::fmt::Display) {
-        let mut last = lock(&self.last);
-        match &mut *last {
-            Some((when, more)) if when.elapsed() < QUIET => *more += 1,
-            earlier => {
-                let more = earlier.map_or(0, |(_, more)| more);
-                *earlier = Some((Instant::now(), 0));
-                drop(last);
-                tracing::warn!(more_before = more, "connection from {from} was refused: {why}");
-            }
-        }
     }
 }
 

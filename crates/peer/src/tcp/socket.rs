@@ -43,9 +43,9 @@ pub struct Socket {
 }
 
 /// A socket that is not connected yet.
-pub fn open(family: AddressFamily) -> io::Result<Arc<OwnedFd>> {
+pub fn open(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
-    Ok(Arc::new(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?))
+    Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
 impl Socket {

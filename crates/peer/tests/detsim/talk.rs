@@ -102,7 +102,7 @@ impl World {
                 node.pace.told(from, steps);
             }
             Notice::EpochDone { epoch } => node.ledger.done(from, epoch),
-            Notice::Released { .. } => {}
+            Notice::Released { .. } | Notice::Left => {}
         }
     }
 

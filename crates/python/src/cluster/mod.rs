@@ -104,9 +104,7 @@ impl Cluster {
 
     /// Ranks that run on this machine, this one included.
     fn near(&self) -> PyResult<Vec<u32>> {
-        let cluster = self.native()?;
-        let World { rank, size } = cluster.world();
-        Ok((0..size).filter(|&it| it == rank || cluster.transport.is_near(it)).collect())
+        Ok(self.native()?.near())
     }
 
     /// What all ranks gave, by rank.

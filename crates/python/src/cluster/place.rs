@@ -103,7 +103,7 @@ fn meet(
             file::meet(directory, file::Options { world, job, key, limit, listen })
         }
         (Place::Point { .. }, Some(key)) => {
-            point::meet(place, point::Options { world, job, key, limit, listen })
+            point::meet(place, point::Options { world, job, key, limit })
         }
         (Place::Point { .. }, None) => Err(keys::missing(place)),
     }

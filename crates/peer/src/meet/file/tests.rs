@@ -54,7 +54,6 @@ fn a_note_of_an_earlier_run_is_not_taken_for_this_one() {
         job: "other".into(),
         key: Key::random().unwrap(),
         limit: LONG,
-        listen: None,
     };
     let _stranger = point::meet(&place, stranger).unwrap();
     make_private(path.parent().unwrap()).unwrap();

@@ -4,28 +4,30 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use belady_data::sync::Arc;
+
 use super::wire::Message;
 
 /// Reads messages off a connection. Memory is taken as bytes come, not as somebody says they will.
 #[derive(Debug)]
 pub struct Frames {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     longest: usize,
     /// Bytes that have come.
     came: Vec<u8>,
 }
 
 impl Frames {
-    pub fn new(stream: TcpStream, longest: usize) -> Self {
-        Self { stream, longest, came: vec![] }
+    pub fn new(stream: impl Into<Arc<TcpStream>>, longest: usize) -> Self {
+        Self { stream: stream.into(), longest, came: vec![] }
     }
 
-    pub fn stream(&self) -> &TcpStream {
+    pub fn stream(&self) -> &Arc<TcpStream> {
         &self.stream
     }
 
     pub fn say(&mut self, message: &Message) -> io::Result<()> {
-        self.stream.write_all(&message.to_frame())
+        (&*self.stream).write_all(&message.to_frame())
     }
 
     pub fn set_longest(&mut self, longest: usize) {
@@ -45,7 +47,7 @@ impl Frames {
             }
             self.stream.set_read_timeout(Some(left))?;
             let mut piece = [0; 16 << 10];
-            match self.stream.read(&mut piece) {
+            match (&*self.stream).read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => self.came.extend_from_slice(&piece[..read]),
                 Err(error) if is_time_over(&error) => return Ok(None),

@@ -14,7 +14,8 @@ use belady_data::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 use super::frames::Frames;
 use super::way::{Trouble, visit};
 use super::wire::{Hello, Message, Who, to_guest};
-use super::{HANDSHAKE, Job, NAME_PATIENCE, SILENCE, WRITING};
+use super::{HANDSHAKE, Job, NAME_PATIENCE, SILENCE, WRITING, tell_missing};
+use crate::meet::telling::Telling;
 use crate::meet::{Meet, MeetError, Place, Watcher, World};
 use crate::{Key, NodeId};
 
@@ -54,11 +55,13 @@ struct State {
     given: BTreeMap<String, (Vec<u8>, bool)>,
     /// What rank 0 told of exchanges.
     books: BTreeMap<String, Vec<Option<Vec<u8>>>>,
+    /// Whom rank 0 misses at exchanges, as far as it was asked.
+    missing: BTreeMap<String, Vec<NodeId>>,
     /// Exchanges that rank 0 has given up, and whom it missed.
     given_up: BTreeMap<String, Vec<NodeId>>,
     watchers: Vec<(String, Watcher)>,
     /// While there is a connection.
-    stream: Option<TcpStream>,
+    stream: Option<Arc<TcpStream>>,
     /// The place and key that led there.
     came_by: Option<(Place, Key)>,
     interface: Option<IpAddr>,
@@ -142,17 +145,17 @@ impl Shared {
         let mut frames = visit(&place, &key, &self.hello)?;
         frames.set_longest(to_guest(self.job.world.size));
         let lost = |error: io::Error| Trouble::ForNow(error.to_string());
-        let mut stream = frames.stream().try_clone().map_err(lost)?;
+        let stream = frames.stream().clone();
         stream.set_write_timeout(Some(WRITING)).map_err(lost)?;
         let mut state = lock(&self.state);
         for (name, (value, waits)) in &state.given {
             let (name, value) = (name.clone(), value.clone());
             let give = Message::Give { name, waits: *waits, value };
-            stream.write_all(&give.to_frame()).map_err(lost)?;
+            (&*stream).write_all(&give.to_frame()).map_err(lost)?;
         }
         for (name, _) in &state.watchers {
             let watch = Message::Watch { name: name.clone() };
-            stream.write_all(&watch.to_frame()).map_err(lost)?;
+            (&*stream).write_all(&watch.to_frame()).map_err(lost)?;
         }
         state.interface = stream.local_addr().ok().map(|it| it.ip());
         state.came_by = Some((place, key));
@@ -197,6 +200,10 @@ impl Shared {
                 lock(&self.state).given_up.insert(name, missing);
                 return self.changed.notify_all();
             }
+            Message::Missing { name, missing } => {
+                lock(&self.state).missing.insert(name, missing);
+                return self.changed.notify_all();
+            }
             _ => return,
         };
         let watchers: Vec<Watcher> = {
@@ -226,20 +233,56 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Why an exchange has not come about in time.
-    fn in_vain(&self, state: &mut State, name: &str) -> MeetError {
+    /// Waits until an exchange has come about or was given up, and says from time to time whom it waits for.
+    fn wait_for<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        name: &str,
+        is_decided: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        let began = Instant::now();
+        let (until, mut telling) = (began + self.job.limit, Telling::new(began));
+        let is_settled = |state: &State| is_decided(state) || state.is_over.is_some();
+        loop {
+            let now = Instant::now();
+            state = self.wait(state, now + telling.pause(now, until), &is_decided);
+            if is_settled(&state) {
+                return state;
+            }
+            let now = Instant::now();
+            // Who is missing, only rank 0 knows.
+            state.missing.remove(name);
+            state.say(&Message::AskMissing { name: name.to_owned() });
+            state = self.wait(state, now + HANDSHAKE, |state| {
+                state.stream.is_none() || is_decided(state) || state.missing.contains_key(name)
+            });
+            if is_settled(&state) || now >= until {
+                return state;
+            }
+            if let Some(waited) = telling.is_due(now) {
+                let (missing, place) = self.absent(&state, name);
+                tell_missing(&missing, self.job.world.size, name, &place, waited);
+            }
+        }
+    }
+
+    /// Who has not come to an exchange, and where to.
+    fn absent(&self, state: &State, name: &str) -> (Vec<NodeId>, String) {
         let place = state.came_by.as_ref().map(|(place, _)| place.to_string());
         let place = place.unwrap_or_else(|| self.directions.name.clone());
-        let absent = |book: Vec<Option<Vec<u8>>>| {
-            (0..).zip(book).filter(|(_, it)| it.is_none()).map(|(rank, _)| rank).collect()
-        };
-        let missing = state.given_up.remove(name);
-        let missing = missing.or_else(|| state.books.remove(name).map(absent));
-        let (missing, place) = match (missing, &state.trouble) {
-            (Some(missing), _) => (missing, place),
+        let missing = state.given_up.get(name).or_else(|| state.missing.get(name));
+        match (missing, &state.trouble) {
+            (Some(missing), _) => (missing.clone(), place),
             (None, Some(trouble)) => (vec![0], format!("{place} ({})", trouble.sentence())),
             (None, None) => (vec![0], place),
-        };
+        }
+    }
+
+    /// Why an exchange has not come about in time.
+    fn in_vain(&self, state: &mut State, name: &str) -> MeetError {
+        let (missing, place) = self.absent(state, name);
+        state.given_up.remove(name);
+        state.missing.remove(name);
         let Job { world, limit, .. } = self.job;
         MeetError::Missing { missing, size: world.size, what: name.to_owned(), place, limit }
     }
@@ -248,8 +291,8 @@ impl Shared {
 impl State {
     /// Says something if there is a connection. If that breaks, all is said again on the next.
     fn say(&mut self, message: &Message) {
-        if let Some(stream) = &mut self.stream
-            && stream.write_all(&message.to_frame()).is_err()
+        if let Some(stream) = &self.stream
+            && (&**stream).write_all(&message.to_frame()).is_err()
         {
             let _ = stream.shutdown(Shutdown::Both);
             self.stream = None;
@@ -275,8 +318,7 @@ impl Meet for Guest {
     fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
         super::check(name, mine)?;
         let shared = &*self.shared;
-        let Job { world: World { rank, .. }, limit, .. } = shared.job;
-        let until = Instant::now() + limit;
+        let rank = shared.job.world.rank;
         let mut state = lock(&shared.state);
         state.books.remove(name);
         state.given_up.remove(name);
@@ -285,18 +327,10 @@ impl Meet for Guest {
         let is_decided = |state: &State| {
             state.complete(name, rank).is_some() || state.given_up.contains_key(name)
         };
-        state = shared.wait(state, until, is_decided);
-        if !is_decided(&state) && state.is_over.is_none() && state.stream.is_some() {
-            // Who is missing, only rank 0 knows.
-            state.books.remove(name);
-            state.say(&Message::Ask { name: name.to_owned() });
-            let until = Instant::now() + HANDSHAKE;
-            state = shared.wait(state, until, |state| {
-                state.stream.is_none() || is_decided(state) || state.books.contains_key(name)
-            });
-        }
+        state = shared.wait_for(state, name, is_decided);
         if let Some(all) = state.complete(name, rank) {
             state.books.remove(name);
+            state.missing.remove(name);
             if let Some((_, waits)) = state.given.get_mut(name) {
                 *waits = false;
             }

@@ -11,14 +11,16 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use belady_data::open_files;
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
 use super::frames::{Frames, Hurried};
 use super::table::{Frame, Seat, Table};
 use super::wire::{Hello, Message, TO_HOST, Who};
-use super::{HANDSHAKE, Job, SILENCE, WRITING};
+use super::{HANDSHAKE, Job, SILENCE, WRITING, tell_missing};
 use crate::auth::{self, Role};
 use crate::meet::file::Note;
+use crate::meet::telling::Telling;
 use crate::meet::{Meet, MeetError, Watcher, World};
 use crate::{Key, NodeId};
 
@@ -59,11 +61,13 @@ impl Host {
         key: Key,
         job: Job,
     ) -> Result<Self, MeetError> {
+        open_files::raise_limit();
         let listener = bind(addresses, place)?;
         let cannot =
             |error: io::Error| MeetError::Other(format!("cannot listen at {place}: {error}"));
         let address = listener.local_addr().map_err(cannot)?;
         let size = job.world.size;
+        afford(size, open_files::limit())?;
         let who = Who::Rank { rank: 0, life: super::new_life()? };
         let hello = Hello { job: job.name.clone(), size, who }.to_bytes();
         let shared = Arc::new(Shared {
@@ -93,6 +97,18 @@ impl Host {
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(work)
+}
+
+/// Every other rank has a connection here for as long as it runs, and reads need descriptors too.
+fn afford(size: u32, limit: u64) -> Result<(), MeetError> {
+    let needed = u64::from(size) + u64::from(size) / 3;
+    if needed <= limit {
+        return Ok(());
+    }
+    Err(MeetError::Other(format!(
+        "rank 0 of {size} may have {limit} files open, which are too few for the others to meet there: \
+         allow it {needed} at least (ulimit -n)"
+    )))
 }
 
 fn bind(addresses: &[SocketAddr], place: &str) -> Result<TcpListener, MeetError> {
@@ -150,6 +166,7 @@ impl Shared {
 
     /// All of a connection's life.
     fn serve(self: &Arc<Self>, stream: TcpStream) {
+        let stream = Arc::new(stream);
         let from = stream.peer_addr().map_or_else(|_| "nowhere".into(), |it| it.to_string());
         let _ = stream.set_nodelay(true);
         let proved = {
@@ -176,10 +193,7 @@ impl Shared {
         let refused = &mut lock(&self.table).refused;
         let count = refused.as_ref().map_or(0, |(count, _)| *count) + 1;
         *refused = Some((count, format!("{from}: {why}")));
-        // Whoever scans ports must not fill the log.
-        if count <= 8 {
-            tracing::warn!("refused a connection from {from}: {why}");
-        }
+        tracing::warn!("refused a connection from {from}: {why}");
     }
 
     fn refuse(&self, stream: &TcpStream, from: &str, again: bool, sentence: String) {
@@ -206,15 +220,14 @@ impl Shared {
     }
 
     /// A rank that stays.
-    fn host(self: &Arc<Self>, stream: &TcpStream, from: &str, rank: NodeId, life: u64) {
+    fn host(self: &Arc<Self>, stream: &Arc<TcpStream>, from: &str, rank: NodeId, life: u64) {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-        let Ok(reading) = stream.try_clone() else { return };
         match self.seat(stream, from, rank, life, connection) {
             Ok(()) => {}
             Err(Some(sentence)) => return self.refuse(stream, from, true, sentence),
             Err(None) => return,
         }
-        self.listen_to(Frames::new(reading, TO_HOST), rank, connection);
+        self.listen_to(Frames::new(stream.clone(), TO_HOST), rank, connection);
         let mut table = lock(&self.table);
         if table.seats.get(&rank).is_some_and(|seat| seat.connection == connection) {
             table.seats.remove(&rank);
@@ -227,7 +240,7 @@ impl Shared {
     /// earlier connection, if it comes again, ends.
     fn seat(
         &self,
-        stream: &TcpStream,
+        stream: &Arc<TcpStream>,
         from: &str,
         rank: NodeId,
         life: u64,
@@ -246,7 +259,7 @@ impl Shared {
         }
         let (out, frames) = mpsc::channel::<Frame>();
         let _ = out.send(Frame::from(Message::Welcome.to_frame()));
-        let writing = stream.try_clone().map_err(|_| None)?;
+        let writing = stream.clone();
         let writer = spawn("belady-guest-out", move || write_all(&writing, &frames));
         let writer = Some(writer.map_err(|_| None)?);
         let (from, watches) = (from.to_owned(), std::collections::BTreeSet::new());
@@ -262,6 +275,11 @@ impl Shared {
                 Message::Ask { name } => {
                     let table = lock(&self.table);
                     table.send(rank, &table.book(&name));
+                }
+                Message::AskMissing { name } => {
+                    let table = lock(&self.table);
+                    let missing = table.missing(&name);
+                    table.send(rank, &Frame::from(Message::Missing { name, missing }.to_frame()));
                 }
                 Message::Watch { name } => {
                     let mut table = lock(&self.table);
@@ -289,8 +307,8 @@ impl Shared {
     }
 
     /// Answers somebody who only asks.
-    fn inform(&self, stream: TcpStream) {
-        let Ok(mut out) = stream.try_clone() else { return };
+    fn inform(&self, stream: Arc<TcpStream>) {
+        let mut out = &*stream.clone();
         let mut frames = Frames::new(stream, TO_HOST);
         let _ = out.write_all(&Message::Welcome.to_frame());
         while let Ok(Some(Message::Ask { name })) = frames.next(SILENCE) {
@@ -301,9 +319,35 @@ impl Shared {
         }
     }
 
+    /// Waits until all ranks have given to an exchange, and says from time to time which have not.
+    fn wait_for(&self, name: &str) -> Result<Vec<Vec<u8>>, MeetError> {
+        let Job { world: World { size, .. }, limit, .. } = self.job;
+        let began = Instant::now();
+        let (until, mut telling) = (began + limit, Telling::new(began));
+        let mut table = lock(&self.table);
+        loop {
+            let pause = telling.pause(Instant::now(), until);
+            let incomplete = |table: &mut Table| table.complete(name).is_none();
+            let waited = self.given.wait_timeout_while(table, pause, incomplete);
+            table = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(all) = table.complete(name) {
+                return Ok(all);
+            }
+            let now = Instant::now();
+            let place = self.place_and_trouble(&table);
+            if now >= until {
+                let (missing, what) = (table.give_up(name), name.to_owned());
+                return Err(MeetError::Missing { missing, size, what, place, limit });
+            }
+            if let Some(waited) = telling.is_due(now) {
+                tell_missing(&table.missing(name), size, name, &place, waited);
+            }
+        }
+    }
+
     /// Where this is, and what has gone wrong here with those who did not come.
-    fn place_and_trouble(&self) -> String {
-        match &lock(&self.table).refused {
+    fn place_and_trouble(&self, table: &Table) -> String {
+        match &table.refused {
             Some((count, why)) => {
                 let word = if *count == 1 { "connection was" } else { "connections were" };
                 format!("{} ({count} {word} refused, the last from {why})", self.place)
@@ -330,19 +374,8 @@ impl Meet for Host {
 
     fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
         super::check(name, mine)?;
-        let Shared { job, table, given, .. } = &*self.shared;
         self.shared.give(0, name, mine.to_vec(), false);
-        let incomplete = |table: &mut Table| table.complete(name).is_none();
-        let waited = given.wait_timeout_while(lock(table), job.limit, incomplete);
-        let (mut table, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if let Some(all) = table.complete(name) {
-            return Ok(all);
-        }
-        let missing = table.give_up(name);
-        drop(table);
-        let (size, what) = (job.world.size, name.to_owned());
-        let place = self.shared.place_and_trouble();
-        Err(MeetError::Missing { missing, size, what, place, limit: job.limit })
+        self.shared.wait_for(name)
     }
 
     fn post(&self, name: &str, word: &[u8]) {

@@ -19,7 +19,7 @@ mod tests;
 mod way;
 mod wire;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use belady_data::sync::Arc;
@@ -29,8 +29,8 @@ pub(super) use self::host::Host;
 pub(super) use self::way::Trouble;
 use self::way::{resolve, visit};
 use self::wire::{Hello, LONGEST_NAME, LONGEST_VALUE, Message, Who};
-use super::{Meet, MeetError, Place, World, interface};
-use crate::Key;
+use super::{Meet, MeetError, Place, World};
+use crate::{Key, NodeId};
 
 /// Time to prove that one has the key; a busy machine needs a part of it.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -55,8 +55,6 @@ pub struct Options {
     pub key: Key,
     /// How long ranks wait for each other.
     pub limit: Duration,
-    /// Where rank 0 listens, if not where the place says: `0.0.0.0` is everywhere.
-    pub listen: Option<IpAddr>,
 }
 
 /// What both sides need to know.
@@ -81,7 +79,7 @@ pub fn meet(place: &Place, options: Options) -> Result<Arc<dyn Meet>, MeetError>
     }
     if options.world.rank == 0 {
         let until = Instant::now() + NAME_PATIENCE.min(options.limit);
-        let addresses = addresses(place, options.listen, until)?;
+        let addresses = addresses(place, until)?;
         let (name, key) = (place.to_string(), options.key.clone());
         return Ok(Arc::new(Host::listen(&addresses, &name, key, options.into())?));
     }
@@ -91,20 +89,13 @@ pub fn meet(place: &Place, options: Options) -> Result<Arc<dyn Meet>, MeetError>
     Ok(Arc::new(Guest::come(directions, options.into())?))
 }
 
-/// Where rank 0 listens. Its name may not be known yet.
-fn addresses(
-    place: &Place,
-    listen: Option<IpAddr>,
-    until: Instant,
-) -> Result<Vec<SocketAddr>, MeetError> {
+/// Where rank 0 listens: nowhere but where the place says, since the others dial that. Its name may not be
+/// known yet.
+fn addresses(place: &Place, until: Instant) -> Result<Vec<SocketAddr>, MeetError> {
     let other = |sentence: &str| MeetError::Other(sentence.to_owned());
     let Place::Point { host, port } = place else {
         return Err(other("a directory is no meeting point"));
     };
-    let port = *port;
-    if let Some(listen) = listen {
-        return Ok(vec![(listen, port).into()]);
-    }
     let found = loop {
         match resolve(place) {
             Ok(found) => break found,
@@ -117,8 +108,9 @@ fn addresses(
     let is_loopback = found.iter().all(|address| address.ip().is_loopback());
     let means_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok();
     if is_loopback && !means_loopback {
-        // Many machines call themselves 127.0.1.1; the others know them by another address.
-        return Ok(vec![(interface::usual(), port).into()]);
+        // Many machines call themselves 127.0.1.1. Other machines know them by another address, which may
+        // be that of any interface, and ranks on this one dial the loopback.
+        return Ok(vec![(Ipv4Addr::UNSPECIFIED, *port).into()]);
     }
     Ok(found)
 }
@@ -143,6 +135,14 @@ pub fn ask(
         Ok(None) => Err(failed(format!("it has not answered within {within:?}"))),
         Err(error) => Err(failed(error.to_string())),
     }
+}
+
+/// Says who is waited for, and where.
+fn tell_missing(missing: &[NodeId], size: u32, what: &str, place: &str, waited: Duration) {
+    let (ranks, seconds) = (super::ranks(missing), waited.as_secs());
+    tracing::warn!(
+        "{ranks} of {size} did not come to {what} at {place} within {seconds} s: waiting on"
+    );
 }
 
 /// Tells a process from one that was started before it.

@@ -101,9 +101,11 @@ impl Table {
         self.given(name)?.iter().cloned().collect()
     }
 
-    fn missing(&self, name: &str) -> Vec<NodeId> {
+    /// Ranks that have not given yet.
+    pub fn missing(&self, name: &str) -> Vec<NodeId> {
         let given = self.given(name).unwrap_or_default();
-        (0..).zip(given).filter(|(_, given)| given.is_none()).map(|(rank, _)| rank).collect()
+        let has_given = |rank: &usize| given.get(*rank).is_some_and(Option::is_some);
+        (0..self.size).filter(|rank| !has_given(rank)).map(|rank| rank as NodeId).collect()
     }
 
     /// Tells those who wait for an exchange that rank 0 does not wait any longer, and for whom.

@@ -12,7 +12,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 fn options(rank: u32, size: u32, key: &Key) -> Options {
     let (world, job) = (World { rank, size }, "test".to_owned());
-    Options { world, job, key: key.clone(), limit: LONG, listen: None }
+    Options { world, job, key: key.clone(), limit: LONG }
 }
 
 fn together<T: Send>(count: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
@@ -146,6 +146,27 @@ fn a_world_that_never_fills_names_the_missing_ranks_to_all() {
     let alone = alone.exchange("addresses", &[]).unwrap_err().to_string();
     assert!(alone.starts_with("rank 0 of 2 did not come to addresses at 127.0.0.1:"), "{alone}");
     assert!(alone.contains("refused"), "{alone}");
+}
+
+/// Any address of the machine may be the one that the others know it by.
+#[test]
+fn a_name_that_means_the_loopback_to_its_machine_alone_is_met_at_every_address() {
+    let port = |place: &Place| address(place).port();
+    let here = Place::Point { host: "127.0.0.1".into(), port: port(&free()) };
+    // What a machine calls itself is not known here, so that its name is put in by hand.
+    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port(&here)));
+    let key = Key::random().unwrap();
+    let host =
+        Host::listen(&[everywhere], "node01", key.clone(), options(0, 3, &key).into()).unwrap();
+    let at = |host: &str| Place::Point { host: host.into(), port: port(&here) };
+    let places = [at("127.0.0.1"), at("127.0.1.1")];
+    let guests =
+        [1, 2].map(|rank| meet(&places[rank as usize - 1], options(rank, 3, &key)).unwrap());
+    let all = together(3, |rank| match rank {
+        0 => host.exchange("a", &[0]).unwrap(),
+        _ => guests[rank as usize - 1].exchange("a", &[rank as u8]).unwrap(),
+    });
+    assert_eq!(all, vec![vec![vec![0], vec![1], vec![2]]; 3]);
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub enum Message {
     Ask { name: String },
     /// Wants to know what has been given, and whatever changes.
     Watch { name: String },
+    /// Wants to know which ranks have not given to an exchange.
+    AskMissing { name: String },
     /// Is there.
     Here,
     /// May stay.
@@ -46,6 +48,8 @@ pub enum Message {
     Refused { again: bool, sentence: String },
     /// What has been given to an exchange, by rank.
     Book { name: String, values: Vec<Option<Vec<u8>>> },
+    /// Ranks that have not given to an exchange yet.
+    Missing { name: String, missing: Vec<NodeId> },
     /// Rank 0 does not wait any longer for these.
     GivenUp { name: String, missing: Vec<NodeId> },
     /// What a rank has given anew.
@@ -116,8 +120,16 @@ impl Message {
             Self::GivenUp { name, missing } => {
                 out.push(8);
                 put(&mut out, name.as_bytes());
-                let missing = missing.iter().flat_map(|rank| rank.to_le_bytes());
-                put(&mut out, &missing.collect::<Vec<u8>>());
+                put_ranks(&mut out, missing);
+            }
+            Self::AskMissing { name } => {
+                out.push(9);
+                put(&mut out, name.as_bytes());
+            }
+            Self::Missing { name, missing } => {
+                out.push(10);
+                put(&mut out, name.as_bytes());
+                put_ranks(&mut out, missing);
             }
             Self::Changed { name, rank, value } => {
                 out.push(7);
@@ -160,12 +172,9 @@ impl Message {
                 let rank = rest.u32()?;
                 Self::Changed { rank, name: rest.name()?, value: rest.value()? }
             }
-            8 => {
-                let (name, missing) = (rest.name()?, rest.value()?);
-                let (missing, []) = missing.as_chunks::<4>() else { return None };
-                let missing = missing.iter().map(|rank| NodeId::from_le_bytes(*rank));
-                Self::GivenUp { name, missing: missing.collect() }
-            }
+            8 => Self::GivenUp { name: rest.name()?, missing: rest.ranks()? },
+            9 => Self::AskMissing { name: rest.name()? },
+            10 => Self::Missing { name: rest.name()?, missing: rest.ranks()? },
             _ => return None,
         };
         rest.0.is_empty().then_some(message)
@@ -175,6 +184,11 @@ impl Message {
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
+}
+
+fn put_ranks(out: &mut Vec<u8>, ranks: &[NodeId]) {
+    let bytes = ranks.iter().flat_map(|rank| rank.to_le_bytes());
+    put(out, &bytes.collect::<Vec<u8>>());
 }
 
 /// What has not been read yet.
@@ -210,6 +224,12 @@ impl Rest<'_> {
         (length <= LONGEST_VALUE).then(|| bytes.to_vec())
     }
 
+    fn ranks(&mut self) -> Option<Vec<NodeId>> {
+        let bytes = self.value()?;
+        let (ranks, []) = bytes.as_chunks::<4>() else { return None };
+        Some(ranks.iter().map(|rank| NodeId::from_le_bytes(*rank)).collect())
+    }
+
     fn text(&mut self) -> Option<String> {
         String::from_utf8(self.value()?).ok()
     }
@@ -229,6 +249,10 @@ pub mod tests {
         prop::collection::vec(any::<u8>(), 0..20)
     }
 
+    fn ranks() -> impl Strategy<Value = Vec<NodeId>> {
+        prop::collection::vec(any::<u32>(), 0..5)
+    }
+
     pub fn message() -> impl Strategy<Value = Message> {
         let name = || "[a-z ]{0,8}";
         prop_oneof![
@@ -239,8 +263,9 @@ pub mod tests {
             }),
             name().prop_map(|name| Message::Ask { name }),
             name().prop_map(|name| Message::Watch { name }),
-            (name(), prop::collection::vec(any::<u32>(), 0..5))
-                .prop_map(|(name, missing)| Message::GivenUp { name, missing }),
+            name().prop_map(|name| Message::AskMissing { name }),
+            (name(), ranks()).prop_map(|(name, missing)| Message::GivenUp { name, missing }),
+            (name(), ranks()).prop_map(|(name, missing)| Message::Missing { name, missing }),
             Just(Message::Here),
             Just(Message::Welcome),
             (any::<bool>(), name())

@@ -1,10 +1,16 @@
-//! Warnings on standard error, past whatever progress is being drawn there.
+//! Warnings on standard error, past whatever progress is being drawn there, and few of one kind ([`few`]).
+
+mod few;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
+use few::FewOfAKind;
+pub use few::finish;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::environment;
 
@@ -33,14 +39,13 @@ pub fn start() {
     let wanted = environment::LOG.value().and_then(|value| value.into_string().ok());
     let filter = EnvFilter::new(wanted.as_deref().unwrap_or("warn"));
     let colour = io::stderr().is_terminal() && environment::NO_COLOR.value().is_none();
-    // It fails where somebody listens already.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(colour)
         .with_target(false)
         .without_time()
-        .with_writer(|| BesideBars)
-        .try_init();
+        .with_writer(|| BesideBars);
+    // It fails where somebody listens already.
+    let _ = tracing_subscriber::registry().with(filter).with(lines).with(FewOfAKind).try_init();
 }
 
 struct BesideBars;

@@ -1,0 +1,130 @@
+"""Several processes of one job on a node: what they share, what each has of its own, and how they leave."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+import belady
+from belady import memory
+from belady.few import Few
+from starting import LIMIT, PROLOGUE, started
+
+RANKS = 3
+
+LOADER = """
+import time, belady
+data = belady.open(os.environ["DATA"])
+rank = int(os.environ["BELADY_RANK"])
+loader = belady.DataLoader(data, batch_size=2, shuffle=True, seed=0, cache="ram:400KB",
+                           metrics=os.environ.get("METRICS"))
+"""
+
+
+def ranks(folder: Path, script: str, *, fails: bool = False, **more: str) -> list[str]:
+    """What each of several processes says that meet in a directory."""
+    file = folder / "rank.py"
+    file.write_text(PROLOGUE + script)
+    meeting = {"BELADY_MEET": str(folder / "meeting"), "BELADY_RANKS": str(RANKS)}
+    processes = [
+        started([sys.executable, file], BELADY_RANK=str(rank), **meeting, **more)
+        for rank in range(RANKS)
+    ]
+    said = [process.communicate(timeout=LIMIT)[0] for process in processes]
+    assert [process.returncode != 0 for process in processes] == [fails] * RANKS, said
+    return said
+
+
+def test_ranks_that_leave_epochs_after_different_batches_go_on(photos: Path, tmp_path: Path) -> None:
+    """The third such epoch ended in "the order ... adds up to ..."."""
+    leave = """
+for epoch in range(6):
+    for number, batch in enumerate(loader):
+        assert (batch.epoch, batch.iteration) == (epoch, number)
+        if number == 2 + rank:
+            break
+print("done")
+"""
+    for said in ranks(tmp_path, LOADER + leave, DATA=str(photos)):
+        assert said.endswith("done\n"), said
+
+
+def test_ranks_that_begin_at_different_places_are_told_where(photos: Path, tmp_path: Path) -> None:
+    begin = """
+loader.set_epoch(3 if rank == 1 else 0)
+try:
+    next(iter(loader))
+except belady.BeladyError as error:
+    print(error)
+    sys.exit(1)
+"""
+    for said in ranks(tmp_path, LOADER + begin, fails=True, DATA=str(photos)):
+        assert "rank 0 with batch 0 of epoch 0 and rank 1 with batch 0 of epoch 3" in said, said
+        assert "peers=None" in said
+
+
+def test_ranks_that_are_done_leave_without_a_warning(photos: Path, tmp_path: Path) -> None:
+    """Those who went on took them for lost."""
+    read = """
+for epoch in range(2):
+    for batch in loader:
+        if rank == 2:
+            time.sleep(0.05)
+"""
+    assert ranks(tmp_path, LOADER + read, DATA=str(photos)) == [""] * RANKS
+
+
+def test_each_rank_has_a_port_for_metrics_and_one_that_is_taken_holds_up_nobody(
+    photos: Path, tmp_path: Path
+) -> None:
+    read = """
+sum(1 for batch in loader)
+print(loader.engine.metrics_address)
+"""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] - 1
+        token = {"BELADY_METRICS_TOKEN": "secret", "METRICS": f"127.0.0.1:{port}"}
+        said = ranks(tmp_path, LOADER + read, DATA=str(photos), **token)
+    assert said[0] == f"127.0.0.1:{port}\n"
+    assert f"127.0.0.1:{port + 1}" in said[1] and "rank 1 goes on without them" in said[1]
+    assert said[2] == f"127.0.0.1:{port + 2}\n"
+
+
+def test_ranks_of_a_node_share_the_staging_buffer_that_nobody_named(
+    data: belady.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight ranks took eight times as much."""
+
+    def staging(**more: object) -> int:
+        with belady.DataLoader(data, batch_size=8, peers=None, cache=[], **more) as loader:  # type: ignore[arg-type]
+            return loader._options.staging
+
+    monkeypatch.setattr(memory, "available", lambda: 1 << 40)
+    assert staging() == 512 << 20
+    assert staging(rank=3, world_size=8) == (512 << 20) // 8
+    assert staging(rank=3, world_size=8, staging="100MB") == 100_000_000, "of a rank, as named"
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    needed = data.native.staging_needed(8)
+    assert staging(rank=3, world_size=1 << 12) == needed, "two batches fit in any case"
+
+
+def test_warnings_of_one_kind_are_a_few_lines_and_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    few = Few()
+
+    def line(text: str, level: int = logging.WARNING) -> logging.LogRecord:
+        return logging.LogRecord("belady", level, __file__, 1, text, (), None)
+
+    assert sum(few.filter(line("left out: %s")) for _ in range(5316)) == 5
+    assert few.filter(line("another kind")) and few.filter(line("left out: %s", logging.INFO))
+    clock = 31.0
+    record = line("left out: %s")
+    assert few.filter(record)
+    assert record.msg == "left out: %s (and 5,311 more in the last 31 s)"
