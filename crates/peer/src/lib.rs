@@ -24,6 +24,7 @@ pub mod memory;
 pub mod mpi;
 pub mod protocol;
 pub mod tcp;
+mod threads;
 pub mod transport;
 
 pub use agree::{agree, common_seed};

@@ -105,6 +105,7 @@ impl Live {
 /// Memory that may be used at once.
 #[derive(Debug)]
 pub struct Budget {
+    all: usize,
     free: Mutex<usize>,
     freed: Condvar,
 }
@@ -115,11 +116,12 @@ pub struct Share<'a>(&'a Budget, usize);
 
 impl Budget {
     pub fn new(bytes: usize) -> Self {
-        Self { free: Mutex::new(bytes), freed: Condvar::new() }
+        Self { all: bytes, free: Mutex::new(bytes), freed: Condvar::new() }
     }
 
-    /// Waits for so much; `None` if it takes too long.
+    /// Waits for so much, or for all if that is less; `None` if it takes too long.
     pub fn take(&self, bytes: usize, limit: Duration) -> Option<Share<'_>> {
+        let bytes = bytes.min(self.all);
         let short = |free: &mut usize| *free < bytes;
         let waited = self.freed.wait_timeout_while(lock(&self.free), limit, short);
         let (mut free, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -172,6 +174,9 @@ mod tests {
             drop(first);
             assert!(waits.join().unwrap());
         });
+        let all = budget.take(11, Duration::ZERO).expect("more than there is has all to itself");
+        assert!(budget.take(1, Duration::ZERO).is_none());
+        drop(all);
         assert!(budget.take(10, Duration::ZERO).is_some());
     }
 }
