@@ -27,7 +27,7 @@ pub mod tcp;
 mod threads;
 pub mod transport;
 
-pub use agree::{agree, common_seed};
+pub use agree::{agree, agree_if_able, common_seed, share};
 pub use belady_control::policy::{NodeId, TierId};
 pub use belady_data::SampleId;
 pub use cluster::Cluster;
