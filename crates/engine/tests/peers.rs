@@ -426,3 +426,26 @@ fn a_run_of_which_nothing_was_left_waited_for_ranks_that_had_as_little_to_do() {
     }
     assert!(began.elapsed() < ANSWER, "{:?}", began.elapsed());
 }
+
+#[test]
+fn batches_that_waited_while_what_was_sealed_grew_too_old_were_never_sent() {
+    let (done, outcome) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for seed in 0..4 {
+            // Nodes that do not wait for each other, and caches without a byte to spare: there is
+            // often no room yet for what is given.
+            let mut world = World::new(2000, 1.0);
+            world.job.seed = seed;
+            world.job.batch = 4;
+            world.together = false;
+            world.patience = Duration::from_millis(5);
+            // Twice the largest batch; the outbox has room for two samples.
+            world.job.staging = Bytes(21 << 10);
+            for (rank, seen) in (0..).zip(world.run()) {
+                assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
+            }
+        }
+        done.send(()).unwrap();
+    });
+    outcome.recv_timeout(LIMIT).expect("it ends");
+}

@@ -130,10 +130,10 @@ pub fn send_all(run: &Arc<Run>) {
     if run.is_stopping() {
         return;
     }
-    let up: Vec<bool> = (0..peers.nodes).map(|node| peers.is_up(node)).collect();
+    // First, since it makes room for batches that wait, and what they leave has to be sent as well.
+    drop_expired(run, peers);
     let now = peers.now();
     let mut outgoing = lock(&peers.outgoing);
-    let dropped = outgoing.outbox.expire(now, |node| up[node as usize]).len();
     let calls: Vec<(NodeId, Vec<Sealed<Arc<Goods>>>)> = (0..peers.nodes)
         .filter_map(|node| Some((node, outgoing.outbox.begin(node, now, CALL)?)))
         .collect();
@@ -153,7 +153,6 @@ pub fn send_all(run: &Arc<Run>) {
         });
         run.lane.delay(due.saturating_sub(now), later);
     }
-    run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);
     for (node, call) in calls {
         let for_task = run.clone();
         let task = run.task(move |_| {
@@ -161,7 +160,14 @@ pub fn send_all(run: &Arc<Run>) {
         });
         run.lane.submit_first(vec![task]);
     }
+}
+
+/// Lets go of what has waited too long, or is for nodes that are not there.
+fn drop_expired(run: &Arc<Run>, peers: &Peers) {
+    let up: Vec<bool> = (0..peers.nodes).map(|node| peers.is_up(node)).collect();
+    let dropped = lock(&peers.outgoing).outbox.expire(peers.now(), |node| up[node as usize]).len();
     if dropped > 0 {
+        run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);
         made_room(run, peers);
     }
 }
