@@ -10,6 +10,7 @@
 
 mod agree;
 pub mod auth;
+mod bulk;
 mod cluster;
 pub mod conformance;
 pub mod desk;
@@ -30,6 +31,7 @@ pub mod transport;
 pub use agree::{agree, agree_if_able, common_seed, share};
 pub use belady_control::policy::{NodeId, TierId};
 pub use belady_data::SampleId;
+pub use bulk::Bulk;
 pub use cluster::Cluster;
 pub use desk::{Channel, Desk, Serve, Serving};
 pub use error::PeerError;
