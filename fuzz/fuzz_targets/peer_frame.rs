@@ -59,12 +59,13 @@ fn read(head: &Head, body: &[u8], bytes: &[u8]) {
     }
     if let Ok((coming, sum)) = frame::pushes(head, body) {
         assert!(coming.len() <= frame::PUSHES);
-        assert_eq!(sum, coming.iter().map(|push| push.length as u64).sum::<u64>());
+        assert_eq!(sum, coming.iter().map(|push| push.length).sum::<u64>());
         if head.kind == Kind::Put && sum < 1 << 20 {
             let zeros = vec![0; sum as usize];
             for push in &coming {
                 let (sample, tier, digest) = (push.sample, push.tier, push.digest);
-                writer.push(&Push { sample, tier, digest, bytes: &zeros[..push.length] });
+                let (epoch, bytes) = (head.epoch, &zeros[..push.length as usize]);
+                writer.push(&Push { sample, tier, epoch, digest, bytes });
             }
             again = Some(Kind::Put);
         }

@@ -60,6 +60,17 @@ pub struct Engine {
     _publisher: Option<Publisher>,
 }
 
+/// A job that can begin, as far as this rank is concerned.
+struct Prepared {
+    sizes: Arc<Sizes>,
+    ring: RingConfig,
+    slots: (Producer, Consumer, Option<SharedMemory>),
+    stream: AccessStream,
+    /// What all ranks must have in common.
+    facts: Vec<(&'static str, String)>,
+    recorder: Option<Recorder>,
+}
+
 /// What jobs have left of each tier's quota.
 #[derive(Debug)]
 struct Quotas(Mutex<Vec<u64>>);
@@ -121,14 +132,24 @@ impl Engine {
         &self.metrics
     }
 
-    /// Starts a job: from here on it loads ahead of whoever takes its batches.
+    /// Starts a job: from here on it loads ahead of whoever takes its batches. Where all ranks run it,
+    /// each of them starts it, and one that cannot tells the others.
     pub fn start(&self, job: &JobConfig) -> Result<Loader, EngineError> {
+        let cluster = self.config.peers.as_ref().filter(|cluster| shares(job, cluster));
+        let prepared = self.prepare(job, cluster.map_or(1, |cluster| cluster.world().size));
+        let prepared = prepared.inspect_err(|error| {
+            if let Some(cluster) = cluster {
+                peers::start::refuse(cluster, error);
+            }
+        })?;
+        self.begin(job, cluster, prepared)
+    }
+
+    /// Whatever of a job can fail on one rank alone.
+    fn prepare(&self, job: &JobConfig, ranks: u32) -> Result<Prepared, EngineError> {
         check_policy(&job.policy)?;
         let sizes = Arc::new(job.source.catalog().sizes());
-        let ring_config = ring_config(job, &sizes)?;
-        let staging = Bytes(ring_config.capacity as u64);
-        let cluster = self.config.peers.as_ref().filter(|cluster| shares(job, cluster));
-        let ranks = cluster.map_or(1, |cluster| cluster.world().size);
+        let ring = ring_config(job, &sizes)?;
         let too_large = SamplerError::HugeBatch { batch: job.batch, ranks };
         let stream = AccessStream::new(StreamConfig {
             samples: sizes.len(),
@@ -140,7 +161,20 @@ impl Engine {
             sampler_drop_last: false,
             drop_last: job.drop_last,
         })?;
+        let facts = if ranks > 1 { facts(job, &stream, self.config.tiers.len())? } else { vec![] };
         let recorder = job.trace.as_deref().map(Recorder::create).transpose()?;
+        Ok(Prepared { slots: make_ring(job.ring, &ring)?, ring, sizes, stream, facts, recorder })
+    }
+
+    fn begin(
+        &self,
+        job: &JobConfig,
+        cluster: Option<&Arc<Cluster>>,
+        prepared: Prepared,
+    ) -> Result<Loader, EngineError> {
+        let Prepared { sizes, ring: ring_config, slots, stream, facts, recorder } = prepared;
+        let staging = Bytes(ring_config.capacity as u64);
+        let ranks = cluster.map_or(1, |cluster| cluster.world().size);
         let ticket =
             Ticket { fingerprint: job.source.catalog().fingerprint(), share: job.cache_share };
         let (share, rams) = match self.parking.take(ticket) {
@@ -173,11 +207,7 @@ impl Engine {
                     capacities: cache.usable(&sizes),
                     warm: peers::start::warm(&cache, &*job.source),
                 };
-                Some(Gathering::new(
-                    cluster,
-                    &facts(job, &stream, self.config.tiers.len())?,
-                    &mine,
-                )?)
+                Some(Gathering::new(cluster, &facts, &mine)?)
             }
             None => None,
         };
@@ -202,7 +232,7 @@ impl Engine {
         });
         let rank = cluster.map_or(0, |cluster| cluster.world().rank);
         let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
-        let (producer, consumer, shared) = make_ring(job.ring, &ring_config)?;
+        let (producer, consumer, shared) = slots;
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes),
             cache,

@@ -25,7 +25,7 @@ use crate::pool::{Hung, Watched, Worker};
 use crate::run::Run;
 
 /// Makes a call of a tier; `None` if that hangs. Then `instead` is called elsewhere.
-fn watch<T>(
+pub fn watch<T>(
     worker: &Worker,
     run: &Arc<Run>,
     tier: TierId,

@@ -17,7 +17,7 @@ use belady_peer::memory::MemoryTransport;
 use belady_peer::{
     Channel, Cluster, Desk, NodeId, Notice, PeerError, Push, Receive, Request, Taken, Transport,
 };
-use common::policy;
+use common::{policy, tcp_network, told_digest};
 use tempfile::TempDir;
 
 const NODES: u32 = 4;
@@ -28,12 +28,16 @@ struct Seen {
     batches: Vec<Vec<SampleId>>,
     /// After each epoch.
     metrics: Vec<MetricsSnapshot>,
+    /// What plans count on in the cache tier of each node.
+    room: u64,
 }
 
 struct World {
     source: Arc<Synthetic>,
     job: JobConfig,
     ram: u64,
+    /// Over TCP, not in memory.
+    tcp: bool,
     /// A directory for each rank, with room for its part.
     disks: Option<TempDir>,
     /// Ranks take their batches together, as in training.
@@ -65,6 +69,7 @@ impl World {
             source,
             job,
             ram,
+            tcp: false,
             disks,
             together: true,
             patience: LIMIT,
@@ -113,12 +118,17 @@ impl World {
     fn run_on(&self, nodes: u32, job: impl Fn(u32) -> JobConfig) -> Vec<Result<Seen, EngineError>> {
         let hall = Hall::new(nodes, LIMIT);
         let barrier = Barrier::new(nodes as usize);
-        let nodes = MemoryTransport::network(nodes);
+        let in_memory = |it: Arc<MemoryTransport>| -> Arc<dyn Transport> { it };
+        let nodes: Vec<_> = if self.tcp {
+            tcp_network(nodes)
+        } else {
+            MemoryTransport::network(nodes).into_iter().map(in_memory).collect()
+        };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..)
                 .zip(nodes)
                 .map(|(rank, transport)| {
-                    let mut transport: Arc<dyn Transport> = transport;
+                    let mut transport = transport;
                     if let Some(faults) = &self.faults {
                         let faults = PeerFaults { seed: u64::from(rank), ..faults.clone() };
                         transport = FaultyTransport::new(transport, NODES, faults);
@@ -156,7 +166,8 @@ impl World {
             ..EngineConfig::default()
         })?;
         let mut loader = engine.start(job)?;
-        let mut seen = Seen { batches: vec![], metrics: vec![] };
+        let room = loader.job().system.tiers[1].capacity.0;
+        let mut seen = Seen { batches: vec![], metrics: vec![], room };
         let mut epoch = 0;
         while let Some(batch) = loader.next_batch()? {
             if batch.step().epoch > epoch {
@@ -251,6 +262,49 @@ fn what_fits_into_all_caches_together_is_read_from_the_source_once() {
     }
     let all: u64 = seen.iter().map(|seen| seen.metrics.last().unwrap().source.samples).sum();
     assert_eq!(all, 1000, "each sample once");
+}
+
+/// S > N·D: what an epoch reads from the source is what the caches do not hold, and what comes from
+/// other nodes is what they say they gave.
+#[test]
+fn an_epoch_reads_from_the_source_what_all_caches_together_do_not_hold() {
+    const EPOCHS: u32 = 6;
+    for (cached, in_memory) in [(0.25, true), (0.5, false), (0.8, false)] {
+        let mut world = World::new(1200, cached);
+        world.job.epochs = Some(EPOCHS);
+        world.tcp = !in_memory;
+        let sizes = belady_data::source::Source::catalog(&*world.source).sizes();
+        let all = sizes.total().0;
+        let largest = (0..sizes.len()).map(|sample| sizes.get(sample)).max().unwrap();
+        let seen: Vec<Seen> = world.run().into_iter().map(Result::unwrap).collect();
+        for (rank, seen) in (0..).zip(&seen) {
+            assert_eq!(seen.batches, world.expected(rank), "rank {rank}");
+            assert!(seen.room <= world.ram, "no more than there is");
+        }
+        let last: Vec<_> = seen.iter().map(|seen| seen.metrics.last().unwrap()).collect();
+        let sum = |of: fn(&MetricsSnapshot) -> u64| last.iter().map(|it| of(it)).sum::<u64>();
+        let held = u64::from(NODES) * seen[0].room;
+        let later = u64::from(EPOCHS - 1);
+        let read = sum(|it| it.source.bytes);
+        let bound = all + later * (all - u64::from(NODES) * world.ram);
+        let planned = all + later * (all - held);
+        assert!(read >= bound, "{read} is less than {bound}: nobody can");
+        // A node has no use for room that is smaller than a sample.
+        let slack = later * u64::from(NODES) * largest;
+        assert!(read <= planned + slack, "{read} of the source, {planned} + {slack} were planned");
+        // Each sample of each epoch came from one place.
+        let tiers = sum(|it| it.tiers.iter().map(belady_engine::metrics::TierSnapshot::hits).sum());
+        let came = sum(|it| it.source.samples)
+            + sum(|it| it.ring.samples)
+            + sum(|it| it.peers.read.samples)
+            + tiers;
+        assert_eq!(came, u64::from(EPOCHS) * 1200);
+        // What one node has given another has got.
+        assert_eq!(sum(|it| it.peers.read.bytes), sum(|it| it.peers.served.bytes));
+        assert_eq!(sum(|it| it.peers.pushed.bytes), sum(|it| it.peers.taken.bytes));
+        let moved = sum(|it| it.peers.read.samples) + sum(|it| it.peers.pushed.samples);
+        assert!(moved > 0);
+    }
 }
 
 #[test]
@@ -425,4 +479,91 @@ fn a_run_of_which_nothing_was_left_waited_for_ranks_that_had_as_little_to_do() {
         assert!(seen.unwrap().batches.is_empty());
     }
     assert!(began.elapsed() < ANSWER, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_rank_that_cannot_begin_a_job_tells_the_others_why() {
+    let world = World::new(100, 1.0);
+    let job = |rank| {
+        let staging = if rank == 2 { Bytes(10) } else { world.job.staging };
+        JobConfig { staging, ..world.job.clone() }
+    };
+    for (rank, result) in (0..).zip(world.run_on(NODES, job)) {
+        let error = result.err().unwrap().to_string();
+        if rank == 2 {
+            assert!(error.contains("staging buffer"), "{error}");
+        } else {
+            assert!(error.contains("rank 2 cannot take part: "), "{error}");
+            assert!(error.contains("staging buffer"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_push_whose_bytes_are_not_those_of_the_sample_is_refused() {
+    let world = World::new(40, 4.0);
+    let hall = Hall::new(2, LIMIT);
+    let clusters: Vec<_> = (0..)
+        .zip(MemoryTransport::network(2))
+        .map(|(rank, transport)| Arc::new(Cluster::new(hall.seat(rank), transport)))
+        .collect();
+    let start = |cluster: &Arc<Cluster>| {
+        let engine = Engine::new(EngineConfig {
+            tiers: vec![TierConfig::Ram { capacity: Bytes(world.ram) }],
+            peers: Some(cluster.clone()),
+            ..EngineConfig::default()
+        })
+        .unwrap();
+        let loader = engine.start(&world.job).unwrap();
+        (engine, loader)
+    };
+    let nodes: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            clusters.iter().map(|cluster| scope.spawn(|| start(cluster))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let catalog = belady_data::source::Source::catalog(&*world.source);
+    for sample in 0..40 {
+        let mut right = vec![0; catalog.size(sample) as usize];
+        let want = belady_data::source::Want { sample, into: &mut right };
+        belady_data::source::Source::read(&*world.source, &mut [want]).unwrap();
+        let digest = told_digest(&right);
+        let mut wrong = right.clone();
+        wrong[sample as usize] ^= 1;
+        let put = |sample, tier, bytes: &[u8]| {
+            let push = Push { sample, tier, epoch: 0, digest, bytes };
+            let until = Instant::now() + ANSWER;
+            clusters[1].transport.put(0, Channel(0), &[push], until).unwrap()
+        };
+        assert_eq!(put(sample, 1, &wrong), [Taken::Refused], "they do not add up");
+        assert_eq!(put(sample, 1, &right[1..]), [Taken::Refused], "too short");
+        assert_eq!(put(sample, 2, &right), [Taken::Refused], "there is no such tier");
+        assert_eq!(put(40, 1, &right), [Taken::Refused], "there is no such sample");
+        assert_ne!(put(sample, 1, &right), [Taken::Refused], "what is right");
+    }
+    let damaged = nodes[0].0.metrics().snapshot().peers.damaged;
+    assert_eq!(damaged, 40);
+}
+
+#[test]
+fn batches_that_waited_while_what_was_sealed_grew_too_old_were_never_sent() {
+    let (done, outcome) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for seed in 0..4 {
+            // Nodes that do not wait for each other, and caches without a byte to spare: there is
+            // often no room yet for what is given.
+            let mut world = World::new(2000, 1.0);
+            world.job.seed = seed;
+            world.job.batch = 4;
+            world.together = false;
+            world.patience = Duration::from_millis(5);
+            // Twice the largest batch; the outbox has room for two samples.
+            world.job.staging = Bytes(21 << 10);
+            for (rank, seen) in (0..).zip(world.run()) {
+                assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
+            }
+        }
+        done.send(()).unwrap();
+    });
+    outcome.recv_timeout(LIMIT).expect("it ends");
 }

@@ -1,24 +1,80 @@
 //! Whether all ranks run the same job. Each tells the facts that must be the same everywhere; all get
 //! the same sentence about what differs.
+//!
+//! A rank that cannot take part says why in the place of what it should give ([`share`]): the others
+//! are told at once, and do not wait for it until the time limit.
 
 use crate::key::random;
+use crate::meet::LONGEST_VALUE;
 use crate::{Meet, MeetError, NodeId};
+
+/// The first byte of what a rank shares: something follows, or a sentence about why nothing does.
+const GIVES: u8 = 0;
+const REFUSES: u8 = 1;
 
 /// Longer values are cut off in a sentence.
 const SHOWN: usize = 80;
+/// A sentence is no longer.
+const SENTENCE: usize = 4096;
 /// More values than this are counted, not shown.
 const GROUPS: usize = 4;
 
+/// Gives something and gets what all gave, by rank. If a rank refuses, since it cannot go on or has
+/// more to give than a meeting carries, all get the same sentence.
+pub fn share(
+    meet: &dyn Meet,
+    what: &str,
+    mine: Result<&[u8], &str>,
+) -> Result<Vec<Vec<u8>>, MeetError> {
+    let mine = match mine {
+        Ok(value) if value.len() < LONGEST_VALUE => [&[GIVES], value].concat(),
+        Ok(value) => refusal(&format!(
+            "what it has to give to {what} has {} bytes, of which a meeting carries {}",
+            value.len(),
+            LONGEST_VALUE - 1
+        )),
+        Err(why) => refusal(why),
+    };
+    let read = |(rank, given): (NodeId, Vec<u8>)| match given.split_first() {
+        Some((&GIVES, value)) => Ok(value.to_vec()),
+        Some((&REFUSES, why)) => {
+            let why = String::from_utf8_lossy(why).replace(char::is_control, "?");
+            Err(MeetError::Other(format!("rank {rank} cannot take part: {why}")))
+        }
+        _ => Err(MeetError::Other(format!(
+            "rank {rank} does not say what this one does: run the same version of belady everywhere"
+        ))),
+    };
+    (0..).zip(meet.exchange(what, &mine)?).map(read).collect()
+}
+
+fn refusal(why: &str) -> Vec<u8> {
+    let mut refusal = vec![REFUSES];
+    refusal.extend(why.chars().take(SENTENCE).collect::<String>().as_bytes());
+    refusal
+}
+
 /// Makes sure that all ranks have the same facts: names and values.
 pub fn agree(meet: &dyn Meet, what: &str, facts: &[(&str, String)]) -> Result<(), MeetError> {
-    let mut mine = vec![];
-    for (name, value) in facts {
-        for text in [*name, value] {
-            mine.extend((text.len() as u32).to_le_bytes());
+    agree_if_able(meet, what, Ok(facts))
+}
+
+/// As [`agree`], where this rank may have to say why it cannot take part.
+pub fn agree_if_able(
+    meet: &dyn Meet,
+    what: &str,
+    facts: Result<&[(&str, String)], &str>,
+) -> Result<(), MeetError> {
+    let mine = facts.map(|facts| {
+        let mut mine = vec![];
+        for text in facts.iter().flat_map(|(name, value)| [*name, value]) {
+            mine.extend((text.len() as u64).to_le_bytes());
             mine.extend(text.as_bytes());
         }
-    }
-    let all = meet.exchange(what, &mine)?;
+        mine
+    });
+    let mine = mine.as_deref().map_err(|why| *why);
+    let all = share(meet, what, mine)?;
     let all: Vec<Vec<(String, String)>> = all.iter().map(|facts| read(facts)).collect();
     match difference(&all) {
         None => Ok(()),
@@ -68,8 +124,9 @@ pub(crate) fn drawn(
 /// Facts of one rank. What cannot be read is no fact, which shows as a difference.
 fn read(mut bytes: &[u8]) -> Vec<(String, String)> {
     let mut next = || {
-        let (length, rest) = bytes.split_first_chunk::<4>()?;
-        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (length, rest) = bytes.split_first_chunk::<8>()?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        let (text, rest) = rest.split_at_checked(length)?;
         bytes = rest;
         Some(String::from_utf8_lossy(text).into_owned())
     };
@@ -255,6 +312,35 @@ mod tests {
         let first = on_ranks(&hall, 0..3, seed);
         assert_eq!(on_ranks(&hall, [0], seed), first[..1]);
         assert_eq!(on_ranks(&hall, [2], seed), first[..1], "and so does who comes after it");
+    }
+
+    #[test]
+    fn a_rank_that_cannot_take_part_tells_all_at_once() {
+        let outcomes = on_all(3, |meet| match meet.world().rank {
+            1 => share(meet, "caches", Err("its disk is\ngone")),
+            _ => share(meet, "caches", Ok(b"mine")),
+        });
+        for outcome in outcomes {
+            let sentence = outcome.unwrap_err().to_string();
+            assert_eq!(sentence, "rank 1 cannot take part: its disk is?gone");
+        }
+        let outcomes = on_all(2, |meet| share(meet, "empty", Ok(b"")).unwrap());
+        assert_eq!(outcomes, vec![vec![vec![]; 2]; 2]);
+    }
+
+    #[test]
+    fn what_a_meeting_cannot_carry_is_refused_on_all_ranks_at_once() {
+        let outcomes = on_all(3, |meet| {
+            let length = if meet.world().rank == 2 { LONGEST_VALUE } else { LONGEST_VALUE - 1 };
+            share(meet, "caches", Ok(&vec![0; length]))
+        });
+        for outcome in outcomes {
+            let sentence = outcome.unwrap_err().to_string();
+            assert!(
+                sentence.starts_with("rank 2 cannot take part: what it has to give to caches has"),
+                "{sentence}"
+            );
+        }
     }
 
     proptest! {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use belady_data::sync::{Arc, Mutex, lock};
 
-use crate::NodeId;
 use crate::transport::{Notice, Push, Reply, Request, Taken};
+use crate::{NodeId, SampleId};
 
 /// One job of the process, the same number on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,6 +18,11 @@ pub trait Serve: Send + Sync {
     /// Appends replies to a request, in its order: at least one, and no more once they have more
     /// than `limit` bytes together. The caller comes again with the rest.
     fn get(&self, from: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>);
+
+    /// Whether a push may be of such a sample, of so many bytes: memory is taken only for one that may.
+    fn wants(&self, _sample: SampleId, _length: u64) -> bool {
+        true
+    }
 
     /// Takes samples in.
     fn put(&self, from: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>);
@@ -73,6 +78,11 @@ impl Desk {
         let may_begin = self.may_begin(request.channel);
         let reply = || if may_begin { Reply::NotYet } else { Reply::NotHere };
         replies.extend(request.asks.iter().map(|_| reply()));
+    }
+
+    /// As [`Serve::wants`]. A job that is not there says so when it is given something.
+    pub fn wants(&self, channel: Channel, sample: SampleId, length: u64) -> bool {
+        self.job(channel).is_none_or(|job| job.wants(sample, length))
     }
 
     pub fn put(&self, from: NodeId, channel: Channel, pushes: &[Push<'_>]) -> Vec<Taken> {

@@ -24,3 +24,10 @@ pub enum PeerError {
     #[error("this process has left the job")]
     Left,
 }
+
+impl PeerError {
+    /// Whether the same call would end so again.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Left | Self::Refused { .. })
+    }
+}

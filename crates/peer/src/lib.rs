@@ -10,6 +10,7 @@
 
 mod agree;
 pub mod auth;
+mod bulk;
 mod cluster;
 pub mod conformance;
 pub mod desk;
@@ -24,11 +25,13 @@ pub mod memory;
 pub mod mpi;
 pub mod protocol;
 pub mod tcp;
+mod threads;
 pub mod transport;
 
-pub use agree::{agree, common_seed};
+pub use agree::{agree, agree_if_able, common_seed, share};
 pub use belady_control::policy::{NodeId, TierId};
 pub use belady_data::SampleId;
+pub use bulk::Bulk;
 pub use cluster::Cluster;
 pub use desk::{Channel, Desk, Serve, Serving};
 pub use error::PeerError;

@@ -208,3 +208,22 @@ fn a_forked_child_leaves_the_connections_of_its_parent_alone() {
     get_some(&*nodes[0], 1);
     get_some(&*nodes[0], 1);
 }
+
+#[test]
+fn a_node_whose_job_is_stuck_in_what_it_does_for_others_can_leave() {
+    let nodes = nodes(2, |config| config);
+    let (job, _serving) = Job::open(&nodes[1]);
+    job.set_shut(true);
+    let asking = nodes[0].clone();
+    let asks = std::thread::spawn(move || get(&*asking, 1, 1, LONG).1.is_err());
+    job.wait_for(1);
+    let (done, left) = std::sync::mpsc::channel();
+    let leaving = nodes[1].clone();
+    std::thread::spawn(move || {
+        leaving.close();
+        done.send(()).unwrap();
+    });
+    left.recv_timeout(LONG / 2).expect("it does not wait for what is stuck");
+    assert!(asks.join().unwrap(), "who asked is told that it has left");
+    job.set_shut(false);
+}

@@ -14,10 +14,11 @@ use belady_peer::protocol::outbox::{Outbox, Parcel as Sealed};
 use belady_peer::{NodeId, PeerError, Push, Taken, TierId};
 
 use super::{Peers, fetch, notify};
-use crate::keep;
 use crate::metrics::{Moved, PeerEvent};
 use crate::parcel::{Gift, Parcel};
+use crate::pool::Worker;
 use crate::run::Run;
+use crate::{hangs, keep};
 
 /// Sent in one call.
 const CALL: u64 = 4 << 20;
@@ -130,10 +131,10 @@ pub fn send_all(run: &Arc<Run>) {
     if run.is_stopping() {
         return;
     }
-    let up: Vec<bool> = (0..peers.nodes).map(|node| peers.is_up(node)).collect();
+    // First, since it makes room for batches that wait, and what they leave has to be sent as well.
+    drop_expired(run, peers);
     let now = peers.now();
     let mut outgoing = lock(&peers.outgoing);
-    let dropped = outgoing.outbox.expire(now, |node| up[node as usize]).len();
     let calls: Vec<(NodeId, Vec<Sealed<Arc<Goods>>>)> = (0..peers.nodes)
         .filter_map(|node| Some((node, outgoing.outbox.begin(node, now, CALL)?)))
         .collect();
@@ -153,23 +154,40 @@ pub fn send_all(run: &Arc<Run>) {
         });
         run.lane.delay(due.saturating_sub(now), later);
     }
-    run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);
     for (node, call) in calls {
         let for_task = run.clone();
-        let task = run.task(move |_| {
-            send(&for_task, node, &call);
-        });
+        let task = run.task(move |worker| send(worker, &for_task, node, &call.into()));
         run.lane.submit_first(vec![task]);
     }
+}
+
+/// Lets go of what has waited too long, or is for nodes that are not there.
+fn drop_expired(run: &Arc<Run>, peers: &Peers) {
+    let up: Vec<bool> = (0..peers.nodes).map(|node| peers.is_up(node)).collect();
+    let dropped = lock(&peers.outgoing).outbox.expire(peers.now(), |node| up[node as usize]).len();
     if dropped > 0 {
+        run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);
         made_room(run, peers);
     }
 }
 
-fn send(run: &Arc<Run>, to: NodeId, call: &[Sealed<Arc<Goods>>]) {
+fn send(worker: &Worker, run: &Arc<Run>, to: NodeId, call: &Arc<[Sealed<Arc<Goods>>]>) {
     let Some(peers) = &run.peers else { return };
-    let outcome =
-        if to == peers.me { Ok(put_here(run, peers, call)) } else { put_there(peers, to, call) };
+    if to == peers.me {
+        put_here(worker, run, call, vec![]);
+    } else {
+        ended(run, to, call, put_there(peers, to, call));
+    }
+}
+
+/// What came of a call.
+fn ended(
+    run: &Arc<Run>,
+    to: NodeId,
+    call: &[Sealed<Arc<Goods>>],
+    outcome: Result<Vec<Taken>, PeerError>,
+) {
+    let Some(peers) = &run.peers else { return };
     let mut outgoing = lock(&peers.outgoing);
     let dropped = if let Ok(taken) = &outcome {
         outgoing.outbox.taken(to, peers.now(), taken).len()
@@ -204,14 +222,40 @@ fn put_there(
         let (sample, tier, epoch, digest) = (*sample, *tier, *epoch, goods.digest);
         pushes.push(Push { sample, tier, epoch, digest, bytes: &goods.bytes });
     }
-    peers.cluster.transport.put(to, peers.channel, &pushes, peers.deadline())
+    let deadline = peers.deadline_of(call.iter().map(|sealed| sealed.size).sum());
+    peers.cluster.transport.put(to, peers.channel, &pushes, deadline)
 }
 
-fn put_here(run: &Run, peers: &Peers, call: &[Sealed<Arc<Goods>>]) -> Vec<Taken> {
-    let put = |sealed: &Sealed<Arc<Goods>>| {
-        peers.put(run, sealed.tier, sealed.sample, &sealed.bytes.bytes, sealed.epoch)
-    };
-    call.iter().map(put).collect()
+/// Puts what is left of a call into this node's own tiers. If one of them hangs, its sample is let go
+/// and somebody else goes on.
+fn put_here(
+    worker: &Worker,
+    run: &Arc<Run>,
+    call: &Arc<[Sealed<Arc<Goods>>]>,
+    mut taken: Vec<Taken>,
+) {
+    let Some(peers) = &run.peers else { return };
+    while let Some(sealed) = call.get(taken.len()) {
+        let put = || peers.put(run, sealed.tier, sealed.sample, &sealed.bytes.bytes, sealed.epoch);
+        if !run.cache.may_hang(sealed.tier) {
+            taken.push(put());
+            continue;
+        }
+        let instead = {
+            let (run, call, mut taken) = (run.clone(), call.clone(), taken.clone());
+            taken.push(Taken::Refused);
+            move || {
+                let for_task = run.clone();
+                let task = run.task(move |worker| put_here(worker, &for_task, &call, taken));
+                run.lane.submit_first(vec![task]);
+            }
+        };
+        match hangs::watch(worker, run, sealed.tier, instead, put) {
+            Some(outcome) => taken.push(outcome),
+            None => return,
+        }
+    }
+    ended(run, peers.me, call, Ok(taken));
 }
 
 /// The outbox has room again: batches that wait for it go on, in order.

@@ -5,9 +5,9 @@ use belady_data::memory::Memory;
 use belady_data::sync::{Arc, lock};
 use belady_data::tier::Get;
 use belady_peer::transport::Lent;
-use belady_peer::{NodeId, Notice, Payload, Push, Reply, Request, Serve, Taken, TierId};
+use belady_peer::{Ask, NodeId, Notice, Payload, Push, Reply, Request, Serve, Taken, TierId};
 
-use super::{Peers, fetch, pace};
+use super::{Peers, fetch, hands, pace};
 use crate::cache::Lender;
 use crate::keep;
 use crate::metrics::{Moved, PeerEvent};
@@ -22,38 +22,27 @@ impl Serve for Counter {
         let run = &self.0;
         let Some(peers) = &run.peers else { return };
         fetch::heard(run, peers, from);
-        let (mut samples, mut bytes) = (0, 0);
-        for ask in request.asks {
-            if ask.sample >= run.sizes.len() {
-                replies.push(Reply::NotHere);
-                continue;
-            }
-            let mut found = find(run, ask.sample);
-            if found.is_none() && !peers.may_come(request.epoch) {
-                // It may have come since it was looked for, and with it the word that all has.
-                found = find(run, ask.sample);
-            }
-            let reply = match found {
-                Some((tier, found)) => {
-                    if ask.last_use {
-                        peers.release_here(tier, ask.sample, request.epoch);
-                    } else {
-                        peers.stays(tier, ask.sample, request.epoch);
-                    }
-                    samples += 1;
-                    bytes += found.len();
-                    Reply::Here { digest: peers.digests.of(ask.sample, &found), bytes: found }
-                }
-                None => not_here(peers, request.epoch),
-            };
-            replies.push(reply);
-            if bytes > limit {
-                break;
-            }
-        }
+        let epoch = request.epoch;
+        // One disk at a time: if it hangs, it is known which.
+        let disk = request.asks.iter().find_map(|ask| disk_of(run, ask.sample));
+        let found = disk.and_then(|disk| {
+            let asks = request.asks.to_vec();
+            hands::call(run, disk, move |run| answer(run, epoch, &asks, limit, Some(disk)))
+        });
+        let found = found.unwrap_or_else(|| answer(run, epoch, request.asks, limit, None));
+        let here = found.iter().filter_map(|reply| match reply {
+            Reply::Here { bytes, .. } => Some(bytes.len() as u64),
+            _ => None,
+        });
+        let (samples, bytes) = here.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
         if samples > 0 {
-            run.metrics.peers().moved(Moved::Served, samples, bytes as u64);
+            run.metrics.peers().moved(Moved::Served, samples, bytes);
         }
+        replies.extend(found);
+    }
+
+    fn wants(&self, sample: SampleId, length: u64) -> bool {
+        sample < self.0.sizes.len() && self.0.size(sample) == length
     }
 
     fn put(&self, from: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
@@ -92,9 +81,52 @@ impl Serve for Counter {
     }
 }
 
+/// The tier that holds a sample, if a call of it may never return.
+fn disk_of(run: &Run, sample: SampleId) -> Option<TierId> {
+    let tier = run.cache.find(sample).filter(|_| sample < run.sizes.len())?;
+    run.cache.may_hang(tier).then_some(tier)
+}
+
+/// Replies to what is asked for, from memory and from one disk; what other disks hold is not here.
+fn answer(run: &Run, epoch: u32, asks: &[Ask], limit: usize, disk: Option<TierId>) -> Vec<Reply> {
+    let Some(peers) = &run.peers else { return vec![] };
+    let mut replies = Vec::with_capacity(asks.len());
+    let mut bytes = 0;
+    for ask in asks {
+        if ask.sample >= run.sizes.len() {
+            replies.push(Reply::NotHere);
+            continue;
+        }
+        let mut found = find(run, ask.sample, disk);
+        if found.is_none() && !peers.may_come(epoch) {
+            // It may have come since it was looked for, and with it the word that all has.
+            found = find(run, ask.sample, disk);
+        }
+        replies.push(match found {
+            Some((tier, found)) => {
+                if ask.last_use {
+                    peers.release_here(tier, ask.sample, epoch);
+                } else {
+                    peers.stays(tier, ask.sample, epoch);
+                }
+                bytes += found.len();
+                Reply::Here { digest: peers.digests.of(ask.sample, &found), bytes: found }
+            }
+            None => not_here(run, peers, ask.sample, epoch),
+        });
+        if bytes > limit {
+            break;
+        }
+    }
+    replies
+}
+
 /// A sample that this node holds, lent where that can be.
-fn find(run: &Run, sample: SampleId) -> Option<(TierId, Payload)> {
+fn find(run: &Run, sample: SampleId, disk: Option<TierId>) -> Option<(TierId, Payload)> {
     let tier = run.cache.find(sample)?;
+    if run.cache.may_hang(tier) && disk != Some(tier) {
+        return None;
+    }
     let station = run.cache.lender(tier)?.tier;
     if let Some(lent) = Lent::pin(&station, sample) {
         return Some((tier, Payload::Lent(lent)));
@@ -110,8 +142,14 @@ fn find(run: &Run, sample: SampleId) -> Option<(TierId, Payload)> {
     }
 }
 
-fn not_here(peers: &Peers, epoch: u32) -> Reply {
-    if peers.may_come(epoch) { Reply::NotYet } else { Reply::NotHere }
+fn not_here(run: &Run, peers: &Peers, sample: SampleId, epoch: u32) -> Reply {
+    match disk_of(run, sample) {
+        Some(disk) if peers.hands.is_late(disk) => Reply::NotHere,
+        // Of another disk than the one that was asked, or it has just come: the peer asks again.
+        Some(_) => Reply::Busy,
+        None if peers.may_come(epoch) => Reply::NotYet,
+        None => Reply::NotHere,
+    }
 }
 
 /// A copy that is here already, and is not what it should be, goes: what comes is right.
@@ -130,7 +168,25 @@ fn drop_if_wrong(run: &Run, push: &Push<'_>) {
     }
 }
 
-fn take(run: &Run, peers: &Peers, push: &Push<'_>) -> Taken {
+/// What a disk is given is copied: if it hangs, the peer's memory is needed for the next push.
+fn put(run: &Arc<Run>, peers: &Peers, push: &Push<'_>) -> Taken {
+    let &Push { sample, tier, epoch, bytes, .. } = push;
+    if !run.cache.may_hang(tier) {
+        return peers.put(run, tier, sample, bytes, epoch);
+    }
+    if peers.hands.is_late(tier) {
+        return Taken::NoRoom;
+    }
+    let Some(mut own) = Memory::try_zeroed(bytes.len()) else { return Taken::NoRoom };
+    own.copy_from_slice(bytes);
+    let put = hands::call(run, tier, move |run| match &run.peers {
+        Some(peers) => peers.put(run, tier, sample, &own, epoch),
+        None => Taken::Refused,
+    });
+    put.unwrap_or(Taken::NoRoom)
+}
+
+fn take(run: &Arc<Run>, peers: &Peers, push: &Push<'_>) -> Taken {
     let known = push.sample < run.sizes.len()
         && run.size(push.sample) == push.bytes.len() as u64
         && push.tier > 0
@@ -143,7 +199,7 @@ fn take(run: &Run, peers: &Peers, push: &Push<'_>) -> Taken {
         return Taken::Refused;
     }
     drop_if_wrong(run, push);
-    let taken = peers.put(run, push.tier, push.sample, push.bytes, push.epoch);
+    let taken = put(run, peers, push);
     if taken == Taken::Stored {
         run.metrics.peers().moved(Moved::Taken, 1, push.bytes.len() as u64);
     }

@@ -1,4 +1,8 @@
 //! How a job begins on all nodes: they make sure that it is the same one.
+//!
+//! What they have to agree on is told where they meet. What their caches hold is a bit a sample, and
+//! comes from each node itself: it is only a hint, and a node that does not say counts as cold. A node
+//! that cannot begin the job says why where the others wait for it ([`refuse`]).
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -6,16 +10,16 @@ use std::time::Instant;
 use belady_control::bits::Bits;
 use belady_data::source::Source;
 use belady_data::sync::{Arc, Condvar, Mutex};
-use belady_peer::agree;
 use belady_peer::protocol::claims::Claims;
 use belady_peer::protocol::health::Health;
 use belady_peer::protocol::ledger::Ledger;
 use belady_peer::protocol::pace::Pace;
-use belady_peer::{Channel, Cluster};
+use belady_peer::{Bulk, Channel, Cluster, MeetError, NodeId, agree_if_able, share};
 use serde::{Deserialize, Serialize};
 
 use super::digests::Digests;
 use super::give::Outgoing;
+use super::hands::Hands;
 use super::notify::Notices;
 use super::{Peers, Talk};
 use crate::EngineError;
@@ -23,12 +27,20 @@ use crate::cache::Cache;
 use crate::config::PeerPatience;
 
 /// What every node tells the others.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Introduction {
     /// Of each tier, in bytes: plans count on the smallest.
     pub capacities: Vec<u64>,
     /// What its caches hold already, a bit for each sample; empty for nothing.
     pub warm: Vec<u64>,
+}
+
+/// What of that is told where nodes meet.
+#[derive(Debug, Serialize, Deserialize)]
+struct Card {
+    capacities: Vec<u64>,
+    /// Words of the bits that the node holds ready for others.
+    warm: usize,
 }
 
 /// What all nodes told.
@@ -39,6 +51,8 @@ pub struct Gathering {
     pub all: Vec<Introduction>,
     /// Of each tier, as plans count on it.
     pub room: Vec<u64>,
+    /// Others may still be asking for it.
+    bulk: Bulk,
 }
 
 impl Gathering {
@@ -49,28 +63,34 @@ impl Gathering {
         mine: &Introduction,
     ) -> Result<Self, EngineError> {
         let channel = cluster.next_channel();
-        let name = format!("loader {}", channel.0);
-        agree(&*cluster.meet, &name, facts)?;
-        let name = format!("{name}, its caches");
-        let bytes =
-            serde_json::to_vec(mine).map_err(|error| EngineError::Peers(error.to_string()))?;
-        let given = cluster.meet.exchange(&name, &bytes)?;
-        let all: Vec<Introduction> = given
-            .iter()
-            .map(|bytes| serde_json::from_slice(bytes))
-            .collect::<Result<_, _>>()
-            .map_err(|_| EngineError::Peers("a rank runs another version of belady".into()))?;
-        let mut gathering = Self { cluster: cluster.clone(), channel, all, room: vec![] };
-        gathering.room = gathering.agreed_room(&format!("loader {}, its room", channel.0))?;
+        // Before the others know of it: whoever does is answered.
+        let words = mine.warm.iter().flat_map(|word| word.to_le_bytes());
+        let bulk = Bulk::offer(cluster, words.collect());
+        let gathered = agree_if_able(&*cluster.meet, &job(channel), Ok(facts))
+            .and_then(|()| share(&*cluster.meet, &caches(channel), Ok(&card(mine))));
+        let all = match gathered {
+            Ok(cards) => introductions(cluster, &bulk, mine, &cards)?,
+            // All others have ended this job long since: it is run alone, as if they were like this
+            // node, and none of them answers.
+            Err(MeetError::Over(_)) => {
+                let cold = Introduction { warm: vec![], ..mine.clone() };
+                let all = vec![cold; cluster.world().size as usize];
+                let room = mine.capacities.clone();
+                return Ok(Self { cluster: cluster.clone(), channel, all, room, bulk });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut gathering = Self { cluster: cluster.clone(), channel, all, room: vec![], bulk };
+        gathering.room = gathering.agreed_room()?;
         Ok(gathering)
     }
 
     /// The room that plans count on in each tier: the smallest over all nodes. A node that was started
     /// again, with another room than before, takes what the others count on.
-    fn agreed_room(&self, name: &str) -> Result<Vec<u64>, EngineError> {
+    fn agreed_room(&self) -> Result<Vec<u64>, EngineError> {
         let mine = self.smallest();
         let bytes: Vec<u8> = mine.iter().flat_map(|room| room.to_le_bytes()).collect();
-        let given = self.cluster.meet.exchange(name, &bytes)?;
+        let given = share(&*self.cluster.meet, &room(self.channel), Ok(&bytes))?;
         let me = self.cluster.world().rank as usize;
         let theirs = given.iter().enumerate().find(|(rank, _)| *rank != me).map(|(_, room)| room);
         let read = |room: &Vec<u8>| -> Vec<u64> {
@@ -93,6 +113,7 @@ impl Gathering {
     pub fn peers(self, samples: u32, outbox: u64, limits: PeerPatience, in_step: bool) -> Peers {
         let world = self.cluster.world();
         let nodes = world.size;
+        let hands = Hands::new(self.room.len());
         let bits = |one: &Introduction| Bits::from_words(samples, &one.warm);
         let any_warm = self.all.iter().any(|one| !one.warm.is_empty());
         Peers {
@@ -115,9 +136,80 @@ impl Gathering {
             claims: self.room.iter().map(|_| Mutex::new(Claims::new(samples))).collect(),
             digests: Digests::new(samples),
             warm: if any_warm { self.all.iter().map(bits).collect() } else { vec![] },
+            hands,
+            bulk: Mutex::new(Some(self.bulk)),
             cluster: self.cluster,
         }
     }
+}
+
+/// Names of the exchanges of a job.
+fn job(channel: Channel) -> String {
+    format!("loader {}", channel.0)
+}
+
+fn caches(channel: Channel) -> String {
+    format!("loader {}, its caches", channel.0)
+}
+
+fn room(channel: Channel) -> String {
+    format!("loader {}, its room", channel.0)
+}
+
+pub(super) fn serves(channel: Channel) -> String {
+    format!("loader {} serves", channel.0)
+}
+
+/// This node needs what was exchanged for a job no more.
+pub(super) fn release(cluster: &Cluster, channel: Channel) {
+    for name in [job(channel), caches(channel), room(channel), serves(channel)] {
+        cluster.meet.release(&name);
+    }
+}
+
+/// Tells the others why this node does not begin the job that they are about to begin. Waits for
+/// them, so the reason is in the log before.
+pub fn refuse(cluster: &Cluster, error: &EngineError) {
+    tracing::error!("this rank cannot begin a job, which is told to all others: {error}");
+    let channel = cluster.next_channel();
+    let _bulk = Bulk::offer(cluster, vec![]);
+    // Whatever comes of it, what the caller is told is why this node does not begin.
+    let _ = agree_if_able(&*cluster.meet, &job(channel), Err(&error.to_string()));
+    release(cluster, channel);
+}
+
+fn card(mine: &Introduction) -> Vec<u8> {
+    let card = Card { capacities: mine.capacities.clone(), warm: mine.warm.len() };
+    // Numbers and names can always be written down.
+    serde_json::to_vec(&card).unwrap_or_default()
+}
+
+/// What all nodes told on their cards, with what the caches of the warm ones hold.
+fn introductions(
+    cluster: &Cluster,
+    bulk: &Bulk,
+    mine: &Introduction,
+    cards: &[Vec<u8>],
+) -> Result<Vec<Introduction>, EngineError> {
+    let (me, size) = (cluster.world().rank as usize, cards.len());
+    let read = |card: &Vec<u8>| serde_json::from_slice::<Card>(card);
+    let cards: Vec<Card> = cards.iter().map(read).collect::<Result<_, _>>().map_err(|error| {
+        EngineError::Peers(format!("a rank says of its caches what is not understood: {error}"))
+    })?;
+    let warm_words = cards.iter().map(|card| card.warm).collect::<Vec<_>>();
+    let mut all: Vec<Introduction> = cards
+        .into_iter()
+        .map(|card| Introduction { capacities: card.capacities, warm: vec![] })
+        .collect();
+    // From the next rank on, so that not all ask the same one.
+    for peer in (me + 1..size).chain(0..me).filter(|&peer| warm_words[peer] > 0) {
+        let bytes = bulk.of(cluster, peer as NodeId, warm_words[peer].saturating_mul(8));
+        let words = bytes.unwrap_or_default();
+        let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        all[peer].warm = words.collect();
+    }
+    all[me].warm.clone_from(&mine.warm);
+    Ok(all)
 }
 
 /// What the caches hold at the start.
@@ -131,4 +223,121 @@ pub fn warm(cache: &Cache, source: &dyn Source) -> Vec<u64> {
         held.insert(sample);
     }
     held.words().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+    use std::time::Duration;
+
+    use belady_peer::meet::{Hall, Place, file, point};
+    use belady_peer::memory::MemoryTransport;
+    use belady_peer::{JoinOptions, Key, Meet, World, join};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_mins(1);
+    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// What `work` gives on every rank of a cluster that has met like this.
+    fn on_all<T: Send>(
+        size: u32,
+        meet: impl Fn(World) -> Arc<dyn Meet> + Sync,
+        work: impl Fn(&Arc<Cluster>) -> T + Sync,
+    ) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let (meet, work) = (&meet, &work);
+            let node = move |rank| {
+                let cluster = join(meet(World { rank, size }), JoinOptions::default()).unwrap();
+                work(&Arc::new(cluster))
+            };
+            let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || node(rank))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// Rank 0 is cold, rank 1 has some samples, rank 2 has all but one.
+    fn held(rank: u32, samples: u32) -> Vec<u64> {
+        let words = (0..u64::from(samples.div_ceil(64)))
+            .map(|at| if rank == 1 { at.wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { !at & !1 });
+        if rank == 0 { vec![] } else { words.collect() }
+    }
+
+    fn gathered_at(samples: u32, meet: impl Fn(World) -> Arc<dyn Meet> + Sync) {
+        let heard = on_all(3, meet, |cluster| {
+            let me = cluster.world().rank;
+            let mine = Introduction { capacities: vec![7], warm: held(me, samples) };
+            let gathering = Gathering::new(cluster, &[("a", "b".to_owned())], &mine).unwrap();
+            // Others may still ask.
+            cluster.meet.exchange("the end", &[]).unwrap();
+            gathering.all.iter().map(|one| one.warm.clone()).collect::<Vec<_>>()
+        });
+        for (me, heard) in heard.iter().enumerate() {
+            for (rank, heard) in (0..).zip(heard) {
+                assert!(*heard == held(rank, samples), "rank {rank} as rank {me} knows it");
+            }
+        }
+    }
+
+    #[test]
+    fn warm_caches_of_100_million_samples_are_told_at_every_meeting() {
+        for samples in [4_000_000, 100_000_000] {
+            let hall = Hall::new(3, LIMIT);
+            gathered_at(samples, |World { rank, .. }| hall.seat(rank));
+
+            let free = TcpListener::bind((LOOPBACK, 0)).unwrap().local_addr().unwrap();
+            let (place, key) = (free.to_string().parse::<Place>().unwrap(), Key::random().unwrap());
+            gathered_at(samples, |world| {
+                let (job, key, listen) = ("test".to_owned(), key.clone(), None);
+                point::meet(&place, point::Options { world, job, key, limit: LIMIT, listen })
+                    .unwrap()
+            });
+
+            let directory = tempfile::tempdir().unwrap();
+            gathered_at(samples, |world| {
+                let (job, key, listen) = ("test".to_owned(), None, Some(LOOPBACK));
+                file::meet(
+                    directory.path(),
+                    file::Options { world, job, key, limit: LIMIT, listen },
+                )
+                .unwrap()
+            });
+        }
+    }
+
+    #[test]
+    fn plans_count_on_the_smallest_room_of_all_nodes() {
+        let hall = Hall::new(3, LIMIT);
+        let rooms = on_all(
+            3,
+            |World { rank, .. }| hall.seat(rank),
+            |cluster| {
+                let capacities = [[5, 9], [7, 3], [6, 6]][cluster.world().rank as usize];
+                let mine = Introduction { capacities: capacities.into(), warm: vec![] };
+                Gathering::new(cluster, &[], &mine).unwrap().room
+            },
+        );
+        assert_eq!(rooms, [[5, 3]; 3]);
+    }
+
+    #[test]
+    fn a_node_that_was_started_again_runs_a_job_that_is_over_alone() {
+        let hall = Hall::new(2, LIMIT);
+        let transports = MemoryTransport::network(2);
+        let cluster =
+            |rank: u32| Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()));
+        let clusters = [cluster(0), cluster(1)];
+        let mine = |room| Introduction { capacities: vec![room], warm: vec![] };
+        let gather = |cluster: &Arc<Cluster>| {
+            let gathering = Gathering::new(cluster, &[], &mine(5)).unwrap();
+            release(cluster, gathering.channel);
+        };
+        std::thread::scope(|scope| {
+            for cluster in &clusters {
+                scope.spawn(|| gather(cluster));
+            }
+        });
+        let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
+        assert_eq!((again.room, again.all.len()), (vec![9], 2));
+    }
 }

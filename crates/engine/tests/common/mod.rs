@@ -1,10 +1,15 @@
 //! A consumer that checks every byte, and what it should have seen.
 #![allow(dead_code)]
 
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, SampleId, Scheme, StreamConfig};
 use belady_data::source::Synthetic;
 use belady_engine::{EngineError, JobConfig, Loader};
+use belady_peer::tcp::{TcpConfig, TcpTransport};
+use belady_peer::{Key, Transport, World};
 
 pub fn policy(name: &str) -> PolicyKind {
     PolicyKind::by_name(name).unwrap()
@@ -42,4 +47,27 @@ pub fn expected(config: &JobConfig) -> Vec<Vec<SampleId>> {
         batches.extend((0..order.iterations()).map(|at| order.batch(0, at).collect()));
     }
     batches
+}
+
+/// Nodes that know each other and talk over TCP on the loopback interface.
+pub fn tcp_network(size: u32) -> Vec<Arc<dyn Transport>> {
+    let key = Key::random().unwrap();
+    let start = |rank| {
+        let (world, loopback) = (World { rank, size }, IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let config = TcpConfig::new(world, key.clone(), loopback);
+        TcpTransport::start(TcpConfig { unix: false, ..config }).unwrap()
+    };
+    let nodes: Vec<_> = (0..size).map(start).collect();
+    for node in &nodes {
+        for (rank, other) in (0..).zip(&nodes) {
+            node.set_address(rank, other.address());
+        }
+    }
+    nodes.into_iter().map(|node| node as Arc<dyn Transport>).collect()
+}
+
+/// What a sample's bytes add up to, as an engine tells it.
+pub fn told_digest(bytes: &[u8]) -> u64 {
+    let digest = belady_peer::digest(bytes);
+    ((digest as u32) ^ (digest >> 32) as u32).max(1).into()
 }

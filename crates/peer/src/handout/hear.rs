@@ -8,7 +8,8 @@ use belady_data::sync::Arc;
 
 use super::HandoutError;
 use super::bill::{self, Bill};
-use super::shelf::{Block, PIECE, Shelf, piece_range};
+use super::shelf::{Block, Shelf};
+use crate::bulk::{PIECE, piece_range};
 use crate::desk::Channel;
 use crate::transport::{Answer, Ask, Receive, Request, Transport};
 use crate::{NodeId, PeerError, SampleId, digest};
@@ -173,8 +174,7 @@ impl Patience {
 
     fn fails(&mut self, error: PeerError) -> Result<(), HandoutError> {
         let since = *self.failing.get_or_insert_with(Instant::now);
-        let is_left = matches!(error, PeerError::Left | PeerError::Refused { .. });
-        if is_left || since.elapsed() >= RANK_0_PATIENCE {
+        if error.is_final() || since.elapsed() >= RANK_0_PATIENCE {
             return Err(HandoutError::Unreachable(error));
         }
         Ok(())

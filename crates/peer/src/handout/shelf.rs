@@ -4,17 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::{PoisonError, Weak};
 use std::time::Duration;
 
-use belady_data::memory::Memory;
 use belady_data::source::Source;
 use belady_data::sync::{Condvar, Mutex, lock};
 
 use super::bill::Bill;
+use crate::bulk::{here, piece_range};
 use crate::desk::Serve;
-use crate::transport::{Notice, Payload, Push, Reply, Request, Taken};
-use crate::{NodeId, SampleId, digest};
+use crate::transport::{Notice, Push, Reply, Request, Taken};
+use crate::{NodeId, SampleId};
 
-/// Bytes of a piece: large enough that requests cost nothing beside it.
-pub const PIECE: usize = 1 << 20;
 /// How long a rank 0 that cannot open the dataset waits until all others know.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -112,16 +110,6 @@ impl Shelf {
     }
 }
 
-fn here(bytes: &[u8]) -> Reply {
-    Reply::Here { digest: digest(bytes), bytes: Payload::Copied(Memory::from(bytes)) }
-}
-
-/// Where the `at`th piece of a block lies; empty if it has fewer.
-pub fn piece_range(at: u32, length: usize) -> std::ops::Range<usize> {
-    let start = (at as usize).saturating_mul(PIECE).min(length);
-    start..start.saturating_add(PIECE).min(length)
-}
-
 impl Serve for Shelf {
     fn get(&self, from: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
         let mut bytes = 0;
@@ -135,6 +123,10 @@ impl Serve for Shelf {
                 return;
             }
         }
+    }
+
+    fn wants(&self, _sample: SampleId, _length: u64) -> bool {
+        false
     }
 
     /// Nobody gives anything here.

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::NodeId;
+use crate::bulk::PIECE;
 use crate::desk::Desk;
 use crate::meet::Hall;
 use crate::memory::MemoryTransport;
@@ -58,7 +59,7 @@ fn open_all(
 fn the_storage_is_asked_as_much_by_many_ranks_as_by_one() {
     let (_directory, root) = dataset(3000);
     let alone = open_all(&clusters(1), &root, &options()).remove(0).unwrap();
-    assert!(alone.catalog().as_bytes().len() > shelf::PIECE, "several pieces");
+    assert!(alone.catalog().as_bytes().len() > PIECE, "several pieces");
     let clusters = clusters(6);
     let all: Vec<_> =
         open_all(&clusters, &root, &options()).into_iter().map(Result::unwrap).collect();
@@ -264,18 +265,18 @@ proptest! {
     /// Whatever is asked of a rank that has a part of the block: what it has, exactly, or "not yet",
     /// or "not here" for what there is none of.
     #[test]
-    fn pieces_are_cut_right(length in 1usize..(3 * shelf::PIECE + 9), came in 0usize..4, piece in 1u32..7) {
+    fn pieces_are_cut_right(length in 1usize..(3 * PIECE + 9), came in 0usize..4, piece in 1u32..7) {
         use crate::desk::Serve as _;
         let block: Vec<u8> = (0..length).map(|at| (at / 7) as u8).collect();
-        let have = (came * shelf::PIECE).min(length);
+        let have = (came * PIECE).min(length);
         let shelf = Shelf::default();
         shelf.offer(&Bill::Failed(String::new()), Block::Coming(block[..have].to_vec(), length));
         let asks = [crate::Ask { sample: piece, last_use: false }];
         let mut replies = vec![];
         let request = Request { channel: crate::Channel(0), epoch: 0, asks: &asks };
         shelf.get(1, &request, 1 << 30, &mut replies);
-        let start = (piece as usize - 1) * shelf::PIECE;
-        let end = (start + shelf::PIECE).min(length);
+        let start = (piece as usize - 1) * PIECE;
+        let end = (start + PIECE).min(length);
         match &replies[0] {
             Reply::NotHere => prop_assert!(start >= length),
             Reply::NotYet => prop_assert!(start < length && end > have),

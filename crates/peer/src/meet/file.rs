@@ -48,7 +48,7 @@ pub fn meet(directory: &Path, options: Options) -> Result<Arc<dyn Meet>, MeetErr
     let Options { world, job, key, limit, listen } = options;
     let own = of_job(directory, &job);
     let path = own.join(NOTE);
-    let job = Job { world, name: job, limit };
+    let job = Job::new(world, job, limit);
     if world.rank != 0 {
         let name = format!("the directory {}", directory.display());
         let ask = Box::new(move || follow(&own, &path, key.as_ref()));

@@ -1,6 +1,6 @@
 //! A meeting of threads in one process.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -14,9 +14,16 @@ use crate::NodeId;
 pub struct Hall {
     size: u32,
     limit: Duration,
-    /// What was given, by name and rank.
-    given: Mutex<HashMap<String, Vec<Option<Vec<u8>>>>>,
+    /// What was given, by name.
+    given: Mutex<HashMap<String, Exchange>>,
     changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Exchange {
+    /// By rank; empty once all have released it.
+    values: Vec<Option<Vec<u8>>>,
+    released: BTreeSet<NodeId>,
 }
 
 impl Hall {
@@ -45,15 +52,19 @@ impl Meet for Seat {
     fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
         let Hall { size, limit, given, changed } = &*self.hall;
         let mut all = lock(given);
-        let nobody = || vec![None; *size as usize];
-        all.entry(name.into()).or_insert_with(nobody)[self.rank as usize] = Some(mine.into());
+        let nobody = || Exchange { values: vec![None; *size as usize], ..Exchange::default() };
+        let exchange = all.entry(name.into()).or_insert_with(nobody);
+        let Some(place) = exchange.values.get_mut(self.rank as usize) else {
+            return Err(MeetError::Over(name.to_owned()));
+        };
+        *place = Some(mine.into());
         changed.notify_all();
-        let incomplete = |all: &mut HashMap<String, Vec<Option<Vec<u8>>>>| {
-            all.get(name).is_none_or(|given| given.iter().any(Option::is_none))
+        let incomplete = |all: &mut HashMap<String, Exchange>| {
+            all.get(name).is_none_or(|given| given.values.iter().any(Option::is_none))
         };
         let waited = changed.wait_timeout_while(all, *limit, incomplete);
         let (all, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let given = all.get(name).map(Vec::as_slice).unwrap_or_default();
+        let given = all.get(name).map(|it| it.values.as_slice()).unwrap_or_default();
         let missing: Vec<NodeId> =
             (0..).zip(given).filter(|(_, given)| given.is_none()).map(|(rank, _)| rank).collect();
         if missing.is_empty() {
@@ -61,6 +72,15 @@ impl Meet for Seat {
         }
         let (what, place) = (name.to_owned(), "this process".to_owned());
         Err(MeetError::Missing { missing, size: *size, what, place, limit: *limit })
+    }
+
+    fn release(&self, name: &str) {
+        let mut all = lock(&self.hall.given);
+        let Some(exchange) = all.get_mut(name) else { return };
+        exchange.released.insert(self.rank);
+        if exchange.released.len() == self.hall.size as usize {
+            *exchange = Exchange::default();
+        }
     }
 }
 

@@ -34,6 +34,10 @@ use belady_data::sync::Arc;
 
 use crate::{Key, NodeId};
 
+/// What one rank gives to one exchange is no longer than this: addresses and facts are far shorter.
+/// What grows with the dataset goes over the transport.
+pub const LONGEST_VALUE: usize = 1 << 20;
+
 /// This process's place among those of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct World {
@@ -65,6 +69,11 @@ pub trait Meet: Send + Sync + std::fmt::Debug {
     /// asked from outside need not keep it.
     fn post(&self, _name: &str, _word: &[u8]) {}
 
+    /// This process needs what was given to an exchange no more. What all have released may be
+    /// forgotten: a process that is started again, and comes to it, gets [`MeetError::Over`]. Meetings
+    /// that keep nothing beyond an exchange need not do anything.
+    fn release(&self, _name: &str) {}
+
     /// The job's key, where one was needed to come here.
     fn key(&self) -> Option<Key> {
         None
@@ -88,6 +97,11 @@ pub enum MeetError {
          whether the world is smaller", ranks(.missing)
     )]
     Missing { missing: Vec<NodeId>, size: u32, what: String, place: String, limit: Duration },
+    /// All ranks have ended it ([`Meet::release`]).
+    #[error(
+        "{0} was over on all ranks before this process came to it: it was started again too late"
+    )]
+    Over(String),
     /// One sentence.
     #[error("{0}")]
     Other(String),

@@ -43,6 +43,9 @@ use crate::desk::{Channel, Desk};
 use crate::transport::{Answer, Notice, Payload, Push, Receive, Request, Taken, Transport};
 use crate::{Meet, MeetError, NodeId, PeerError, World};
 
+/// Threads that serve are waited for so long once all ranks have left.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// How patient peers over MPI are.
 #[derive(Clone, Copy, Debug)]
 pub struct MpiConfig {
@@ -228,9 +231,9 @@ impl Transport for MpiTransport {
             );
             return;
         }
-        for thread in lock(&self.threads).drain(..) {
-            // One that has panicked has said so.
-            let _ = thread.join();
+        let left = crate::threads::join_within(lock(&self.threads).drain(..), GRACE);
+        if left > 0 {
+            tracing::warn!(threads = left, "left threads behind that serve others and do not end");
         }
     }
 }

@@ -94,16 +94,19 @@ impl Door {
         Ok(Self { wake, thread, inside })
     }
 
-    /// Waits for all threads, whose connections were ended before. One of them may be the one that
-    /// calls this, when it held the last of something.
+    /// Waits for all threads, whose connections were ended before; not for ever, since a job may be
+    /// stuck in what it does for others. One of them may be the one that calls this, when it held the
+    /// last of something.
     pub fn close(self) {
         // Cannot fail: it is the only number that was ever added.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         let own = std::thread::current().id();
         let _ = self.thread.join();
         let threads = std::mem::take(&mut lock(&self.inside.guests).threads);
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
-            let _ = thread.join();
+        let others = threads.into_iter().filter(|thread| thread.thread().id() != own);
+        let left = crate::threads::join_within(others, super::GRACE);
+        if left > 0 {
+            tracing::warn!(threads = left, "left threads behind that serve others and do not end");
         }
     }
 }

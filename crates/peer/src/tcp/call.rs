@@ -14,7 +14,7 @@ use crate::transport::{Answer, Notice, Push, Receive, Request, Taken};
 
 /// Read ahead: some dozens of small samples.
 const AHEAD: usize = 64 << 10;
-/// Bytes of pushes in one frame, after which none is added.
+/// Bytes of pushes in one frame, unless it has only one.
 const PUT_FRAME: usize = 1 << 20;
 
 /// A connection on which this node asks.
@@ -109,7 +109,10 @@ impl Connection {
                     let what = format!("{length} bytes instead of {}", slot.len());
                     return Err(TalkError::Other(what));
                 }
-                self.reader.read_exact(slot)?;
+                self.reader.stream.set_silence(Some(super::MIDST));
+                let read = self.reader.read_exact(slot);
+                self.reader.stream.set_silence(None);
+                read?;
             }
             into.answered(first + at, answer);
         }
@@ -124,11 +127,6 @@ impl Connection {
     ) -> Result<(), TalkError> {
         let mut rest = pushes;
         while let Some(first) = rest.first() {
-            if first.bytes.len() > super::LARGEST_PUSH {
-                outcomes.push(Taken::Refused);
-                rest = &rest[1..];
-                continue;
-            }
             let (now, later) = rest.split_at(in_one_frame(rest));
             self.writer.begin();
             for push in now {
@@ -171,17 +169,14 @@ impl Connection {
     }
 }
 
-/// How many pushes, of which the first can be taken, go together.
+/// How many pushes go together: those of one epoch, few or one that is large.
 fn in_one_frame(pushes: &[Push<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |push: &&Push<'_>| {
-        let fits = bytes <= PUT_FRAME
-            && bytes + push.bytes.len() <= super::LARGEST_PUSH
-            && push.epoch == pushes[0].epoch;
         bytes += push.bytes.len();
-        fits
+        bytes <= PUT_FRAME && push.epoch == pushes[0].epoch
     };
-    pushes.iter().take(frame::PUSHES).take_while(fits).count()
+    pushes.iter().take(frame::PUSHES).take_while(fits).count().max(1)
 }
 
 /// Ends it at both ends, also where a forked child has it too; but the child must not do that.
@@ -199,14 +194,13 @@ mod tests {
 
     #[test]
     fn pushes_go_together_until_they_are_too_many_or_too_large() {
-        let bytes = vec![0; super::super::LARGEST_PUSH];
+        let bytes = vec![0; 2 * PUT_FRAME];
         let push =
             |length| Push { sample: 1, tier: 0, epoch: 0, digest: 0, bytes: &bytes[..length] };
         assert_eq!(in_one_frame(&[push(0)]), 1);
         assert_eq!(in_one_frame(&vec![push(1); frame::PUSHES + 1]), frame::PUSHES);
-        let three = [push(PUT_FRAME), push(1), push(1)];
-        assert_eq!(in_one_frame(&three), 2);
-        assert_eq!(in_one_frame(&[push(1), push(super::super::LARGEST_PUSH), push(1)]), 1);
-        assert_eq!(in_one_frame(&[push(super::super::LARGEST_PUSH), push(1)]), 1);
+        assert_eq!(in_one_frame(&[push(PUT_FRAME - 1), push(1), push(1)]), 2);
+        assert_eq!(in_one_frame(&[push(1), push(2 * PUT_FRAME), push(1)]), 1);
+        assert_eq!(in_one_frame(&[push(2 * PUT_FRAME), push(1)]), 1);
     }
 }

@@ -18,8 +18,10 @@ pub const PUSHES: usize = 4 << 10;
 pub const NAMES: usize = 16 << 10;
 /// No body is longer: that of as many replies as a request has asks.
 pub const BODY: usize = ASKS * ENTRY;
-/// Bytes of an entry: of a reply and of a push.
+/// Bytes of an entry of a reply.
 const ENTRY: usize = 17;
+/// Bytes of an entry of pushes.
+const PUSH: usize = 21;
 /// Bytes of an entry of a request.
 const ASK: usize = 5;
 
@@ -149,7 +151,7 @@ impl Writer {
     pub fn push(&mut self, push: &Push<'_>) {
         self.frame.extend(push.sample.to_le_bytes());
         self.frame.push(push.tier);
-        self.frame.extend((push.bytes.len() as u32).to_le_bytes());
+        self.frame.extend((push.bytes.len() as u64).to_le_bytes());
         self.frame.extend(push.digest.to_le_bytes());
         self.count += 1;
     }
@@ -231,21 +233,22 @@ pub fn reply(body: &[u8], at: usize) -> Result<(u64, Answer), FrameError> {
 pub struct Coming {
     pub sample: u32,
     pub tier: u8,
-    pub length: usize,
+    pub length: u64,
     pub digest: u64,
 }
 
 /// The pushes of a frame, and how many bytes they have together.
 pub fn pushes(head: &Head, body: &[u8]) -> Result<(Vec<Coming>, u64), FrameError> {
-    head.entries(body, ENTRY, PUSHES)?;
-    let coming = body.chunks_exact(ENTRY).map(|entry| Coming {
+    head.entries(body, PUSH, PUSHES)?;
+    let coming = body.chunks_exact(PUSH).map(|entry| Coming {
         sample: word(entry, 0),
         tier: entry[4],
-        length: word(entry, 5) as usize,
-        digest: long(entry, 9),
+        length: long(entry, 5),
+        digest: long(entry, 13),
     });
     let coming: Vec<_> = coming.collect();
-    let bytes = coming.iter().map(|push| push.length as u64).sum();
+    let sum = |sum: u64, push: &Coming| sum.checked_add(push.length);
+    let bytes = coming.iter().try_fold(0, sum).ok_or(FrameError::Entry)?;
     Ok((coming, bytes))
 }
 
@@ -326,7 +329,7 @@ mod tests {
             numbers in any::<(u32, u32)>(),
             wanted in prop::collection::vec(any::<(u32, bool)>(), 1..50),
             answers in prop::collection::vec(any_answer(), 1..50),
-            pushed in prop::collection::vec((any::<u32>(), any::<u8>(), any::<u64>(), 0..99usize), 1..50),
+            pushed in prop::collection::vec((any::<u32>(), any::<u8>(), any::<u64>(), 0..99u64), 1..50),
             released in any::<bool>(),
         ) {
             let mut writer = Writer::default();
@@ -357,12 +360,12 @@ mod tests {
             writer.begin();
             for &(sample, tier, digest, length) in &pushed {
                 // The epoch is the frame's.
-                writer.push(&Push { sample, tier, epoch: 0, digest, bytes: &bytes[..length] });
+                writer.push(&Push { sample, tier, epoch: 0, digest, bytes: &bytes[..length as usize] });
             }
             let (head, body) = head_and_body(writer.end(Kind::Put, 0, numbers.1));
             prop_assert_eq!(head.epoch, numbers.1, "that of all pushes of a frame");
             let (coming, sum) = pushes(&head, body).unwrap();
-            prop_assert_eq!(sum, pushed.iter().map(|push| push.3 as u64).sum::<u64>());
+            prop_assert_eq!(sum, pushed.iter().map(|push| push.3).sum::<u64>());
             let seen: Vec<_> = coming.iter().map(|push| (push.sample, push.tier, push.digest, push.length)).collect();
             prop_assert_eq!(seen, pushed);
 
@@ -398,6 +401,28 @@ mod tests {
                 prop_assert_eq!(Head::decode(head).unwrap().check(body), Err(FrameError::Body));
             }
         }
+    }
+
+    /// A sample of 5 GiB, of which only the entry is made.
+    #[test]
+    fn lengths_above_4_gib_are_told_whole() {
+        let mut writer = Writer::default();
+        writer.begin();
+        let (length, digest) = (5u64 << 30, 9);
+        writer.reply(length, Answer::Here { digest });
+        let (head, body) = head_and_body(writer.end(Kind::Replies, 0, 0));
+        assert_eq!(replies(&head, body, 1), Ok(1));
+        assert_eq!(reply(body, 0), Ok((length, Answer::Here { digest })));
+        let entry = |length: u64| {
+            let (sample, tier) = (3u32.to_le_bytes(), [1]);
+            [&sample[..], &tier, &length.to_le_bytes(), &digest.to_le_bytes()].concat()
+        };
+        let head = Head { kind: Kind::Put, channel: 0, epoch: 0, count: 2, body: 42, checksum: 0 };
+        let body = [entry(length), entry(length)].concat();
+        let coming = Coming { sample: 3, tier: 1, length, digest };
+        assert_eq!(pushes(&head, &body), Ok((vec![coming; 2], 2 * length)));
+        let body = [entry(u64::MAX), entry(1)].concat();
+        assert_eq!(pushes(&head, &body), Err(FrameError::Entry), "more than there can be");
     }
 
     #[test]

@@ -49,12 +49,15 @@ use crate::meet::World;
 use crate::transport::{Notice, Push, Receive, Request, Taken, Transport};
 use crate::{NodeId, PeerError};
 
-/// A push that is larger is refused: its sample is read from the source.
-const LARGEST_PUSH: usize = 64 << 20;
-/// For large pushes of all peers, at once.
-const PUT_MEMORY: usize = 2 * LARGEST_PUSH;
+/// For large pushes of all peers, at once. One that is larger has all of it to itself.
+const PUT_MEMORY: usize = 128 << 20;
 /// A peer that takes nothing, or stops in the midst of a word, for so long is given up.
 const STALL: Duration = Duration::from_secs(30);
+/// Once a reply has begun all of it is ready: a network on which not a byte of it moves for so long is
+/// down, however large the sample and however late the deadline.
+const MIDST: Duration = Duration::from_secs(5);
+/// Threads that serve are waited for so long when the node leaves.
+const GRACE: Duration = Duration::from_secs(2);
 /// Visitors that have not proved themselves.
 const VISITORS: usize = 64;
 /// Connections of one peer that are served: more than it opens, since those that it has given up may

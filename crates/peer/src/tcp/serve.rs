@@ -5,10 +5,11 @@
 //! up after [`super::STALL`].
 
 use std::io::{IoSlice, Read, Write};
+use std::time::Duration;
 
 use belady_data::memory::Memory;
 
-use super::frame::{self, Head, Kind, Writer};
+use super::frame::{self, Coming, Head, Kind, Writer};
 use super::shared::Budget;
 use super::socket::write_all;
 use super::wire::{Reader, TalkError};
@@ -22,6 +23,8 @@ const CHUNK: usize = 1 << 20;
 const AHEAD: usize = 4 << 10;
 /// Pushes together no larger than this are received into memory that the connection keeps.
 const KEPT: usize = 2 << 20;
+/// Larger ones wait so long for memory, in which others are received; then there is no room.
+const WAIT: Duration = Duration::from_secs(2);
 
 /// What one connection needs to serve.
 #[derive(Debug)]
@@ -99,27 +102,32 @@ impl<'a, S: Read + Write> Conversation<'a, S> {
 
     fn put(&mut self, head: &Head) -> Result<(), TalkError> {
         let (coming, bytes) = frame::pushes(head, &self.body)?;
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if bytes > super::LARGEST_PUSH {
-            let what =
-                format!("{bytes} bytes to keep at once, of which {} may come", super::LARGEST_PUSH);
-            return Err(TalkError::Other(what));
+        let channel = Channel(head.channel);
+        let is_wanted = |push: &Coming| self.desk.wants(channel, push.sample, push.length);
+        if !coming.iter().all(is_wanted) {
+            return self.refuse(&coming, bytes, Taken::Refused);
         }
-        let (_share, mut large);
-        let room = if bytes <= KEPT {
-            let length = self.kept.len().max(bytes);
-            self.kept.resize(length, 0);
-            &mut self.kept[..bytes]
+        // Of samples that there are, so no more than the dataset has.
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let (share, mut large);
+        let room = if length <= KEPT {
+            let kept = self.kept.len().max(length);
+            self.kept.resize(kept, 0);
+            &mut self.kept[..length]
         } else {
-            let full = || TalkError::Other("more to keep than there is memory for".into());
-            _share = self.memory.take(bytes, super::STALL).ok_or_else(full)?;
-            large = Memory::try_zeroed(bytes).ok_or_else(full)?;
+            share = self.memory.take(length, WAIT);
+            let memory = share.as_ref().and_then(|_| Memory::try_zeroed(length));
+            let Some(memory) = memory else {
+                return self.refuse(&coming, bytes, Taken::NoRoom);
+            };
+            large = memory;
             &mut large[..]
         };
         self.reader.read_exact(room)?;
         let mut rest = &*room;
         let pushes = coming.iter().map(|push| {
-            let (bytes, later) = rest.split_at(push.length);
+            // They are as long as the room together.
+            let (bytes, later) = rest.split_at(push.length as usize);
             rest = later;
             Push {
                 sample: push.sample,
@@ -130,10 +138,20 @@ impl<'a, S: Read + Write> Conversation<'a, S> {
             }
         });
         let pushes: Vec<_> = pushes.collect();
-        let mut taken = self.desk.put(self.from, Channel(head.channel), &pushes);
+        let mut taken = self.desk.put(self.from, channel, &pushes);
         taken.resize(pushes.len(), Taken::Refused);
+        self.answer_pushes(&taken)
+    }
+
+    /// Passes over pushes that cannot be taken.
+    fn refuse(&mut self, coming: &[Coming], bytes: u64, taken: Taken) -> Result<(), TalkError> {
+        self.reader.skip(bytes)?;
+        self.answer_pushes(&vec![taken; coming.len()])
+    }
+
+    fn answer_pushes(&mut self, taken: &[Taken]) -> Result<(), TalkError> {
         self.writer.begin();
-        for taken in taken {
+        for &taken in taken {
             self.writer.taken(taken);
         }
         let frame = self.writer.end(Kind::Taken, 0, 0);

@@ -108,6 +108,7 @@ impl Live {
 /// Memory that may be used at once.
 #[derive(Debug)]
 pub struct Budget {
+    all: usize,
     free: Mutex<usize>,
     freed: Condvar,
 }
@@ -118,11 +119,12 @@ pub struct Share<'a>(&'a Budget, usize);
 
 impl Budget {
     pub fn new(bytes: usize) -> Self {
-        Self { free: Mutex::new(bytes), freed: Condvar::new() }
+        Self { all: bytes, free: Mutex::new(bytes), freed: Condvar::new() }
     }
 
-    /// Waits for so much; `None` if it takes too long.
+    /// Waits for so much, or for all if that is less; `None` if it takes too long.
     pub fn take(&self, bytes: usize, limit: Duration) -> Option<Share<'_>> {
+        let bytes = bytes.min(self.all);
         let short = |free: &mut usize| *free < bytes;
         let waited = self.freed.wait_timeout_while(lock(&self.free), limit, short);
         let (mut free, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -152,6 +154,9 @@ mod tests {
             drop(first);
             assert!(waits.join().unwrap());
         });
+        let all = budget.take(11, Duration::ZERO).expect("more than there is has all to itself");
+        assert!(budget.take(1, Duration::ZERO).is_none());
+        drop(all);
         assert!(budget.take(10, Duration::ZERO).is_some());
     }
 }

@@ -38,6 +38,8 @@ pub enum Limit {
 pub struct Socket {
     descriptor: Arc<OwnedFd>,
     limit: Limit,
+    /// A receive in which nothing came for so long has ended, whatever the limit is.
+    silence: Option<Duration>,
     /// What the kernel was told to wait at most, in a receive and in a send.
     told: [Duration; 2],
 }
@@ -50,7 +52,7 @@ pub fn open(family: AddressFamily) -> io::Result<OwnedFd> {
 
 impl Socket {
     pub fn new(descriptor: Arc<OwnedFd>, limit: Limit) -> Self {
-        Self { descriptor, limit, told: [Duration::ZERO; 2] }
+        Self { descriptor, limit, silence: None, told: [Duration::ZERO; 2] }
     }
 
     /// Connects a socket that is fresh.
@@ -107,12 +109,22 @@ impl Socket {
         self.limit = limit;
     }
 
+    pub fn set_silence(&mut self, silence: Option<Duration>) {
+        self.silence = silence;
+    }
+
+    fn silence(&self, which: Timeout) -> Duration {
+        let silence = self.silence.filter(|_| matches!(which, Timeout::Recv));
+        silence.unwrap_or(Duration::MAX)
+    }
+
     /// Makes the kernel wait about as long as is left.
     fn arm(&mut self, which: Timeout) -> io::Result<()> {
         let left = match self.limit {
             Limit::Until(until) => remaining(until)?,
             Limit::Each(each) => each,
         };
+        let left = left.min(self.silence(which));
         let told = &mut self.told[side(which)];
         // A little too long is fine, and too short is found out in time.
         let is_right = *told <= left + left / 16 + SHORTEST && *told >= left / 2;
@@ -128,8 +140,12 @@ impl Socket {
         match error {
             Errno::INTR => Ok(()),
             Errno::AGAIN => {
-                // What is left is told anew, or there is nothing left.
-                self.told[side(which)] = Duration::ZERO;
+                // What is left is told anew, or there is nothing left. Whatever has come would have
+                // been given, so in all of that time nothing has.
+                let waited = std::mem::take(&mut self.told[side(which)]);
+                if waited >= self.silence(which) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
                 match self.limit {
                     Limit::Until(until) => remaining(until).map(drop),
                     Limit::Each(_) => Err(io::ErrorKind::TimedOut.into()),

@@ -1,6 +1,7 @@
 //! A connection, with TLS or without, and what is read from it ahead.
 
 use std::io::{self, IoSlice, Read, Write};
+use std::time::Duration;
 
 use super::frame::{FrameError, HEAD, Head};
 use super::socket::{Limit, Socket};
@@ -18,6 +19,14 @@ impl Wire {
         match self {
             Self::Plain(socket) => socket.set_limit(limit),
             Self::Tls(session) => session.socket.set_limit(limit),
+        }
+    }
+
+    /// Ends a receive in which nothing came for so long, whatever the limit is.
+    pub fn set_silence(&mut self, silence: Option<Duration>) {
+        match self {
+            Self::Plain(socket) => socket.set_silence(silence),
+            Self::Tls(session) => session.socket.set_silence(silence),
         }
     }
 
@@ -137,6 +146,17 @@ impl<S: Read> Reader<S> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Passes over so many bytes.
+    pub fn skip(&mut self, mut bytes: u64) -> io::Result<()> {
+        let mut piece = vec![0; DIRECT];
+        while bytes > 0 {
+            let now = usize::try_from(bytes).unwrap_or(usize::MAX).min(piece.len());
+            self.read_exact(&mut piece[..now])?;
+            bytes -= now as u64;
+        }
+        Ok(())
     }
 
     /// Waits until there is something to read; false when the other side has ended.

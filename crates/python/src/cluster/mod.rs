@@ -7,8 +7,8 @@
 mod meeting;
 mod place;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use belady_peer::{self as peer, JoinError, Meet, MeetError, World};
 use pyo3::prelude::*;
@@ -33,6 +33,8 @@ struct Inner {
     python: Option<Arc<PythonMeeting>>,
     /// Jobs that have begun.
     begun: AtomicU32,
+    /// The last exchange.
+    last: Mutex<Option<String>>,
 }
 
 #[pymethods]
@@ -114,15 +116,16 @@ impl Cluster {
         name: String,
         mine: Vec<u8>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let all = self.at_meeting(py, move |meet| meet.exchange(&name, &mine))?;
+        let all =
+            self.at_meeting(py, name, move |meet, name| peer::share(meet, name, Ok(&mine)))?;
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
     /// Raises if a rank has other facts.
     fn agree(&self, py: Python<'_>, what: String, facts: Vec<(String, String)>) -> PyResult<()> {
-        self.at_meeting(py, move |meet| {
+        self.at_meeting(py, what, move |meet, what| {
             let facts: Vec<_> = facts.iter().map(|(name, it)| (&**name, it.clone())).collect();
-            peer::agree(meet, &what, &facts)
+            peer::agree(meet, what, &facts)
         })
     }
 
@@ -137,7 +140,8 @@ impl Cluster {
 impl Cluster {
     fn new(cluster: peer::Cluster, python: Option<Arc<PythonMeeting>>) -> Self {
         let cluster = Unhurried::new(Arc::new(cluster));
-        Self(Home::new(Inner { cluster, python, begun: AtomicU32::new(0) }))
+        let (begun, last) = (AtomicU32::new(0), Mutex::new(None));
+        Self(Home::new(Inner { cluster, python, begun, last }))
     }
 
     fn patiently(
@@ -160,21 +164,28 @@ impl Cluster {
         let inner = self.0.get("Cluster")?;
         let number = inner.begun.fetch_add(1, Ordering::Relaxed);
         let name = format!("the beginning of job {number}");
-        self.at_meeting(py, move |meet| meet.exchange(&name, &[])).map(drop)
+        self.at_meeting(py, name, |meet, name| peer::share(meet, name, Ok(&[]))).map(drop)
     }
 
     fn at_meeting<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        ask: impl FnOnce(&dyn Meet) -> Result<T, MeetError> + Send + 'static,
+        name: String,
+        ask: impl FnOnce(&dyn Meet, &str) -> Result<T, MeetError> + Send + 'static,
     ) -> PyResult<T> {
         let inner = self.0.get("Cluster")?;
-        let meet = inner.cluster.meet.clone();
+        let (meet, asked) = (inner.cluster.meet.clone(), name.clone());
         let answer = match &inner.python {
-            Some(_) => py.detach(|| ask(&*meet)),
-            None => patiently(py, move || ask(&*meet), |_| Ok(()))?,
+            Some(_) => py.detach(|| ask(&*meet, &asked)),
+            None => patiently(py, move || ask(&*meet, &asked), |_| Ok(()))?,
         };
-        answer.map_err(|error| told(inner.python.as_deref(), &error))
+        let answer = answer.map_err(|error| told(inner.python.as_deref(), &error))?;
+        // Ranks come to exchanges in the same order: who has come to this one has got the last.
+        let last = inner.last.lock().unwrap_or_else(PoisonError::into_inner).replace(name);
+        if let Some(last) = last {
+            inner.cluster.meet.release(&last);
+        }
+        Ok(answer)
     }
 
     /// Why ranks have not come together, as Python raises it.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::Arc;
 
-use super::wire::Message;
+use super::wire::{LENGTH, Message};
 
 /// Reads messages off a connection. Memory is taken as bytes come, not as somebody says they will.
 #[derive(Debug)]
@@ -15,11 +15,16 @@ pub struct Frames {
     longest: usize,
     /// Bytes that have come.
     came: Vec<u8>,
+    /// When the last of them came: a long message on a slow link is no silence.
+    heard: Instant,
 }
+
+/// Enough to take what has come already.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
 impl Frames {
     pub fn new(stream: impl Into<Arc<TcpStream>>, longest: usize) -> Self {
-        Self { stream: stream.into(), longest, came: vec![] }
+        Self { stream: stream.into(), longest, came: vec![], heard: Instant::now() }
     }
 
     pub fn stream(&self) -> &Arc<TcpStream> {
@@ -32,6 +37,22 @@ impl Frames {
 
     pub fn set_longest(&mut self, longest: usize) {
         self.longest = longest;
+    }
+
+    /// For how long not a byte has come.
+    pub fn silent_for(&self) -> Duration {
+        self.heard.elapsed()
+    }
+
+    /// The next message, however long it takes to come; `None` once the other side is silent.
+    pub fn next_unless_silent(&mut self, silence: Duration) -> io::Result<Option<Message>> {
+        loop {
+            let left = silence.saturating_sub(self.silent_for()).max(AT_ONCE);
+            match self.next(left)? {
+                None if self.silent_for() < silence => {}
+                heard => return Ok(heard),
+            }
+        }
     }
 
     /// The next message; `None` if it does not come within this time.
@@ -49,7 +70,10 @@ impl Frames {
             let mut piece = [0; 16 << 10];
             match (&*self.stream).read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => self.came.extend_from_slice(&piece[..read]),
+                Ok(read) => {
+                    self.heard = Instant::now();
+                    self.came.extend_from_slice(&piece[..read]);
+                }
                 Err(error) if is_time_over(&error) => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -59,15 +83,17 @@ impl Frames {
 
     /// A message that has come as a whole.
     fn complete(&mut self) -> io::Result<Option<Message>> {
-        let Some((length, rest)) = self.came.split_first_chunk::<4>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*length) as usize;
+        let Some((length, rest)) = self.came.split_first_chunk::<LENGTH>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
         let garbled = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         if length > self.longest {
             return Err(garbled("a message is longer than any may be"));
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
         let message = Message::from_body(body).ok_or_else(|| garbled("this is no message"))?;
-        self.came.drain(..4 + length);
+        self.came.drain(..LENGTH + length);
         Ok(Some(message))
     }
 }
@@ -154,7 +180,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut frames = Frames::new(listener.accept().unwrap().0, TO_HOST);
-        writer.write_all(&u32::MAX.to_le_bytes()).unwrap();
+        writer.write_all(&u64::MAX.to_le_bytes()).unwrap();
         let error = frames.next(Duration::from_mins(1)).unwrap_err();
         assert!(error.to_string().contains("longer than any may be"));
     }

@@ -3,7 +3,7 @@
 //! A thread holds the connection to rank 0. When that breaks, it comes again and gives again all that
 //! this process ever gave: a rank 0 that was started again then knows as much as the one before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::PoisonError;
@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use belady_data::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
 use super::frames::Frames;
+use super::table::trace_of;
 use super::way::{Trouble, visit};
-use super::wire::{Hello, Message, Who, to_guest};
-use super::{HANDSHAKE, Job, NAME_PATIENCE, SILENCE, WRITING, tell_missing};
+use super::wire::{Hello, LONGEST_VALUE, Message, Who, to_guest};
+use super::{HANDSHAKE, Job, NAME_PATIENCE, WRITING, tell_missing};
 use crate::meet::telling::Telling;
 use crate::meet::{Meet, MeetError, Place, Watcher, World};
 use crate::{Key, NodeId};
@@ -24,6 +25,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Says that it is there when it has said nothing for so long.
 const BEAT: Duration = Duration::from_secs(2);
+/// Traces that are told at once.
+const TRACES: usize = LONGEST_VALUE / 8;
 
 /// How to find rank 0.
 pub struct Directions {
@@ -51,14 +54,18 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Everything this process gave, and whether it still waits for what the others give.
+    /// What this process gave, and whether it still waits for what the others give.
     given: BTreeMap<String, (Vec<u8>, bool)>,
+    /// Exchanges that this process needs no more, until rank 0 says that nobody does.
+    released: BTreeSet<String>,
     /// What rank 0 told of exchanges.
     books: BTreeMap<String, Vec<Option<Vec<u8>>>>,
     /// Whom rank 0 misses at exchanges, as far as it was asked.
     missing: BTreeMap<String, Vec<NodeId>>,
     /// Exchanges that rank 0 has given up, and whom it missed.
     given_up: BTreeMap<String, Vec<NodeId>>,
+    /// Traces of exchanges that all ranks have released.
+    over: BTreeSet<u64>,
     watchers: Vec<(String, Watcher)>,
     /// While there is a connection.
     stream: Option<Arc<TcpStream>>,
@@ -148,10 +155,19 @@ impl Shared {
         let stream = frames.stream().clone();
         stream.set_write_timeout(Some(WRITING)).map_err(lost)?;
         let mut state = lock(&self.state);
+        let traces: Vec<u64> = state.over.iter().copied().collect();
+        for traces in traces.chunks(TRACES) {
+            let were_over = Message::WereOver { traces: traces.to_vec() };
+            (&*stream).write_all(&were_over.to_frame()).map_err(lost)?;
+        }
         for (name, (value, waits)) in &state.given {
             let (name, value) = (name.clone(), value.clone());
             let give = Message::Give { name, waits: *waits, value };
             (&*stream).write_all(&give.to_frame()).map_err(lost)?;
+        }
+        for name in &state.released {
+            let release = Message::Release { name: name.clone() };
+            (&*stream).write_all(&release.to_frame()).map_err(lost)?;
         }
         for (name, _) in &state.watchers {
             let watch = Message::Watch { name: name.clone() };
@@ -170,14 +186,13 @@ impl Shared {
 
     /// Hears what rank 0 says until the connection breaks; says why it did.
     fn stay(&self, frames: &mut Frames) -> String {
-        let (mut heard, mut said) = (Instant::now(), Instant::now());
+        let mut said = Instant::now();
         loop {
-            match frames.next(BEAT) {
-                Ok(Some(message)) => {
-                    heard = Instant::now();
-                    self.hear(message);
+            match frames.next(BEAT.min(self.job.silence)) {
+                Ok(Some(message)) => self.hear(message),
+                Ok(None) if frames.silent_for() >= self.job.silence => {
+                    return "rank 0 is silent".to_owned();
                 }
-                Ok(None) if heard.elapsed() >= SILENCE => return "rank 0 is silent".to_owned(),
                 Ok(None) => {}
                 Err(error) => return error.to_string(),
             }
@@ -202,6 +217,13 @@ impl Shared {
             }
             Message::Missing { name, missing } => {
                 lock(&self.state).missing.insert(name, missing);
+                return self.changed.notify_all();
+            }
+            Message::Over { name } => {
+                let mut state = lock(&self.state);
+                state.given.remove(&name);
+                state.released.remove(&name);
+                state.over.insert(trace_of(&name));
                 return self.changed.notify_all();
             }
             _ => return,
@@ -324,8 +346,11 @@ impl Meet for Guest {
         state.given_up.remove(name);
         state.given.insert(name.to_owned(), (mine.to_vec(), true));
         state.say(&Message::Give { name: name.to_owned(), waits: true, value: mine.to_vec() });
+        let is_over = |state: &State| state.over.contains(&trace_of(name));
         let is_decided = |state: &State| {
-            state.complete(name, rank).is_some() || state.given_up.contains_key(name)
+            state.complete(name, rank).is_some()
+                || state.given_up.contains_key(name)
+                || is_over(state)
         };
         state = shared.wait_for(state, name, is_decided);
         if let Some(all) = state.complete(name, rank) {
@@ -335,6 +360,10 @@ impl Meet for Guest {
                 *waits = false;
             }
             return Ok(all);
+        }
+        if is_over(&state) {
+            state.given.remove(name);
+            return Err(MeetError::Over(name.to_owned()));
         }
         Err(state.is_over.clone().unwrap_or_else(|| shared.in_vain(&mut state, name)))
     }
@@ -346,6 +375,12 @@ impl Meet for Guest {
         let mut state = lock(&self.shared.state);
         state.given.insert(name.to_owned(), (word.to_vec(), false));
         state.say(&Message::Give { name: name.to_owned(), waits: false, value: word.to_vec() });
+    }
+
+    fn release(&self, name: &str) {
+        let mut state = lock(&self.shared.state);
+        state.released.insert(name.to_owned());
+        state.say(&Message::Release { name: name.to_owned() });
     }
 
     fn key(&self) -> Option<Key> {

@@ -17,7 +17,7 @@ use belady_data::sync::{Arc, Condvar, Mutex, lock};
 use super::frames::{Frames, Hurried};
 use super::table::{Frame, Seat, Table};
 use super::wire::{Hello, Message, TO_HOST, Who};
-use super::{HANDSHAKE, Job, SILENCE, WRITING, tell_missing};
+use super::{HANDSHAKE, Job, WRITING, tell_missing};
 use crate::auth::{self, Role};
 use crate::meet::file::Note;
 use crate::meet::telling::Telling;
@@ -269,7 +269,7 @@ impl Shared {
 
     /// Takes what a rank says until it is gone.
     fn listen_to(&self, mut frames: Frames, rank: NodeId, connection: u64) {
-        while let Ok(Some(message)) = frames.next(SILENCE) {
+        while let Ok(Some(message)) = frames.next_unless_silent(self.job.silence) {
             match message {
                 Message::Give { name, waits, value } => self.give(rank, &name, value, waits),
                 Message::Ask { name } => {
@@ -288,6 +288,11 @@ impl Shared {
                     if let Some(seat) = seat.filter(|seat| seat.connection == connection) {
                         seat.watches.insert(name);
                     }
+                }
+                Message::Release { name } => lock(&self.table).release(rank, &name),
+                Message::WereOver { traces } => {
+                    lock(&self.table).were_over(&traces);
+                    self.given.notify_all();
                 }
                 Message::Here => {
                     lock(&self.table).send(rank, &Frame::from(Message::Here.to_frame()));
@@ -311,7 +316,8 @@ impl Shared {
         let mut out = &*stream.clone();
         let mut frames = Frames::new(stream, TO_HOST);
         let _ = out.write_all(&Message::Welcome.to_frame());
-        while let Ok(Some(Message::Ask { name })) = frames.next(SILENCE) {
+        let silence = self.job.silence;
+        while let Ok(Some(Message::Ask { name })) = frames.next_unless_silent(silence) {
             let book = lock(&self.table).book(&name);
             if out.write_all(&book).is_err() {
                 return;
@@ -327,9 +333,13 @@ impl Shared {
         let mut table = lock(&self.table);
         loop {
             let pause = telling.pause(Instant::now(), until);
-            let incomplete = |table: &mut Table| table.complete(name).is_none();
-            let waited = self.given.wait_timeout_while(table, pause, incomplete);
+            let undecided =
+                |table: &mut Table| table.complete(name).is_none() && !table.is_over(name);
+            let waited = self.given.wait_timeout_while(table, pause, undecided);
             table = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if table.is_over(name) {
+                return Err(MeetError::Over(name.to_owned()));
+            }
             if let Some(all) = table.complete(name) {
                 return Ok(all);
             }
@@ -382,6 +392,10 @@ impl Meet for Host {
         if super::check(name, word).is_ok() {
             self.shared.give(0, name, word.to_vec(), false);
         }
+    }
+
+    fn release(&self, name: &str) {
+        lock(&self.shared.table).release(0, name);
     }
 
     fn key(&self) -> Option<Key> {

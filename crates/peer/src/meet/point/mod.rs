@@ -2,9 +2,10 @@
 //!
 //! Every connection begins with both sides proving that they have the job's key ([`auth`]). Then ranks
 //! give what they have to say to exchanges by name; rank 0 keeps it and hands it out when all have
-//! given ([`table`]). It keeps it for good: a rank that was started again gives anew, gets what the
+//! given ([`table`]). It keeps it: a rank that was started again gives anew, gets what the
 //! others gave, and those who watch are told of the change. If rank 0 itself is started again, the
-//! others come again by themselves and give again what they gave ([`guest`]).
+//! others come again by themselves and give again what they gave ([`guest`]). What all ranks have
+//! released is kept no longer; a process that is started again later is told that it is over.
 //!
 //! Whoever has the key may also ask what has been given without being a rank ([`ask`]).
 //!
@@ -34,7 +35,7 @@ use crate::{Key, NodeId};
 
 /// Time to prove that one has the key; a busy machine needs a part of it.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Whoever says nothing for so long is gone.
+/// How long that is, in a job.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Whoever does not take what it is sent for so long is gone.
 const WRITING: Duration = Duration::from_secs(10);
@@ -63,11 +64,19 @@ pub(super) struct Job {
     pub world: World,
     pub name: String,
     pub limit: Duration,
+    /// Whoever says nothing for so long is gone.
+    pub silence: Duration,
+}
+
+impl Job {
+    pub fn new(world: World, name: String, limit: Duration) -> Self {
+        Self { world, name, limit, silence: SILENCE }
+    }
 }
 
 impl From<Options> for Job {
     fn from(Options { world, job, limit, .. }: Options) -> Self {
-        Self { world, name: job, limit }
+        Self::new(world, job, limit)
     }
 }
 

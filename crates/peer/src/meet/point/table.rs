@@ -1,6 +1,6 @@
 //! What has been given at a meeting point, and who is there. Kept by rank 0.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
@@ -32,12 +32,21 @@ struct Exchange {
     values: Vec<Option<Vec<u8>>>,
     /// Ranks that wait until all have given.
     waiting: BTreeSet<NodeId>,
+    /// Ranks that need it no more.
+    released: BTreeSet<NodeId>,
+}
+
+/// What is left of an exchange that all ranks have released: enough to know its name again.
+pub fn trace_of(name: &str) -> u64 {
+    crate::digest(name.as_bytes())
 }
 
 #[derive(Default)]
 pub struct Table {
     size: usize,
     exchanges: BTreeMap<String, Exchange>,
+    /// Traces of exchanges that all ranks have released.
+    over: HashSet<u64>,
     pub seats: BTreeMap<NodeId, Seat>,
     /// Those of rank 0 itself.
     pub watchers: Vec<(String, Watcher)>,
@@ -53,11 +62,21 @@ impl Table {
 
     /// Takes what a rank gives. Watchers of rank 0 itself, if it is new to them, are for the caller.
     pub fn give(&mut self, rank: NodeId, name: &str, value: Vec<u8>, waits: bool) -> Vec<Watcher> {
-        let empty = || Exchange { values: vec![None; self.size], waiting: BTreeSet::new() };
+        if self.is_over(name) {
+            self.send(rank, &over(name));
+            return vec![];
+        }
+        let empty = || Exchange {
+            values: vec![None; self.size],
+            waiting: BTreeSet::new(),
+            released: BTreeSet::new(),
+        };
         let exchange = self.exchanges.entry(name.to_owned()).or_insert_with(empty);
         let Some(place) = exchange.values.get_mut(rank as usize) else { return vec![] };
         let is_new = place.as_ref() != Some(&value);
         *place = Some(value);
+        // A process in the place of one that had released it.
+        exchange.released.remove(&rank);
         if waits {
             exchange.waiting.insert(rank);
         }
@@ -69,6 +88,36 @@ impl Table {
             }
         }
         if is_new { self.tell_watchers(rank, name) } else { vec![] }
+    }
+
+    pub fn is_over(&self, name: &str) -> bool {
+        self.over.contains(&trace_of(name))
+    }
+
+    /// Exchanges that were over before this process was started.
+    pub fn were_over(&mut self, traces: &[u64]) {
+        self.over.extend(traces);
+    }
+
+    /// A rank needs an exchange no more. When no rank does it goes: a trace of it is kept.
+    pub fn release(&mut self, rank: NodeId, name: &str) {
+        let Some(exchange) = self.exchanges.get_mut(name) else { return };
+        exchange.released.insert(rank);
+        let is_done = |rank: NodeId| {
+            exchange.released.contains(&rank)
+                // One that is gone, and has got what all gave.
+                || rank != 0 && !self.seats.contains_key(&rank) && !exchange.waiting.contains(&rank)
+        };
+        let is_complete = exchange.values.iter().all(Option::is_some);
+        if !is_complete || !(0..self.size as NodeId).all(is_done) {
+            return;
+        }
+        self.exchanges.remove(name);
+        self.over.insert(trace_of(name));
+        let frame = over(name);
+        for seat in self.seats.values() {
+            let _ = seat.out.send(frame.clone());
+        }
     }
 
     fn tell_watchers(&self, rank: NodeId, name: &str) -> Vec<Watcher> {
@@ -126,6 +175,10 @@ impl Table {
         let values = self.given(name).map_or_else(nobody, <[_]>::to_vec);
         Frame::from(Message::Book { name: name.to_owned(), values }.to_frame())
     }
+}
+
+fn over(name: &str) -> Frame {
+    Frame::from(Message::Over { name: name.to_owned() }.to_frame())
 }
 
 impl std::fmt::Debug for Table {

@@ -2,7 +2,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
+use super::frames::Frames;
 use super::*;
+use crate::auth::{Role, prove};
 use crate::meet::free;
 
 /// Longer than anything takes that works.
@@ -292,4 +294,143 @@ fn what_is_too_long_is_not_sent() {
     assert!(host.exchange(&"n".repeat(LONGEST_NAME + 1), &[]).is_err());
     let long = Options { job: "j".repeat(LONGEST_JOB + 1), ..options(0, 1, &key) };
     assert!(meet(&free(), long).is_err());
+}
+
+/// What counts as silence where that is tested.
+const SILENT: Duration = Duration::from_secs(2);
+
+/// Writes it over longer than `SILENT`, with pauses that are far shorter.
+fn drip(mut stream: &TcpStream, bytes: &[u8]) {
+    for piece in bytes.chunks(bytes.len().div_ceil(40)) {
+        stream.write_all(piece).unwrap();
+        std::thread::sleep(SILENT / 25);
+    }
+}
+
+/// With little patience for silence.
+fn impatient(rank: u32) -> Job {
+    Job { silence: SILENT, ..Job::new(World { rank, size: 2 }, "test".to_owned(), LONG) }
+}
+
+#[test]
+fn a_book_that_takes_long_to_come_is_no_silence() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (place, key) = (Place::Point { host: "127.0.0.1".into(), port }, Key::random().unwrap());
+    let host = std::thread::spawn({
+        let key = key.clone();
+        move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let who = Who::Rank { rank: 0, life: 1 };
+            let hello = Hello { job: "test".to_owned(), size: 2, who };
+            prove(&mut stream, &key, Role::Listens, &hello.to_bytes()).unwrap();
+            stream.write_all(&Message::Welcome.to_frame()).unwrap();
+            let mut frames = Frames::new(stream.try_clone().unwrap(), usize::MAX);
+            let Some(Message::Give { name, value, .. }) = frames.next(LONG).unwrap() else {
+                panic!("it gives something")
+            };
+            let values = vec![Some(vec![3; 9999]), Some(value)];
+            drip(&stream, &Message::Book { name, values }.to_frame());
+            // A guest that comes again finds nobody.
+        }
+    });
+    let to = (place.clone(), key);
+    let ask = Box::new(move || Ok(to.clone()));
+    let directions = Directions { ask, may_change: false, name: place.to_string() };
+    let guest = Guest::come(directions, Job { limit: 10 * SILENT, ..impatient(1) }).unwrap();
+    let all = guest.exchange("address", &[1]).unwrap();
+    assert_eq!(all, [vec![3; 9999], vec![1]]);
+    host.join().unwrap();
+}
+
+#[test]
+fn what_takes_long_to_be_given_is_no_silence() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let name = place.to_string();
+    let host = Host::listen(&[address(&place)], &name, key.clone(), impatient(0)).unwrap();
+    let who = Who::Rank { rank: 1, life: 1 };
+    let mut frames = visit(&place, &key, &Hello { job: "test".to_owned(), size: 2, who }).unwrap();
+    let give = Message::Give { name: "address".to_owned(), waits: true, value: vec![7; 9999] };
+    drip(frames.stream(), &give.to_frame());
+    assert_eq!(host.exchange("address", &[1]).unwrap(), [vec![1], vec![7; 9999]]);
+    assert!(matches!(frames.next(LONG).unwrap(), Some(Message::Book { .. })));
+}
+
+#[test]
+fn a_message_above_4_gib_is_awaited_whole() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut frames = Frames::new(listener.accept().unwrap().0, usize::MAX);
+    // Its lowest 32 bits are the length of a message.
+    let here = Message::Here.to_frame();
+    let length = (1u64 << 32) + (here.len() - wire::LENGTH) as u64;
+    writer.write_all(&length.to_le_bytes()).unwrap();
+    writer.write_all(&here[wire::LENGTH..]).unwrap();
+    assert_eq!(frames.next(SHORT).unwrap(), None);
+}
+
+/// Waits until a meeting point has forgotten an exchange.
+fn await_forgotten(place: &Place, key: &Key, name: &str) {
+    while ask(place, key, name, LONG).unwrap().iter().any(Option::is_some) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_all_ranks_have_released_is_kept_no_longer() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let come = |rank| meet(&place, options(rank, 3, &key)).unwrap();
+    let mut meets: Vec<_> = (0..3).map(come).collect();
+    for name in ["address", "loader 0", "loader 1"] {
+        together(3, |rank| meets[rank as usize].exchange(name, &[rank as u8]).unwrap());
+    }
+    for meet in &meets {
+        meet.release("loader 0");
+    }
+    for meet in &meets[..2] {
+        meet.release("loader 1");
+    }
+    await_forgotten(&place, &key, "loader 0");
+    // One that was started again is told so, and gets what somebody still needs.
+    meets.pop();
+    let again = come(2);
+    assert_eq!(again.exchange("address", &[7]).unwrap(), [[0], [1], [7]]);
+    let error = again.exchange("loader 0", &[7]).unwrap_err();
+    assert_eq!(error, MeetError::Over("loader 0".to_owned()));
+    assert_eq!(again.exchange("loader 1", &[7]).unwrap(), [[0], [1], [7]]);
+    again.release("loader 1");
+    await_forgotten(&place, &key, "loader 1");
+    // And so is rank 0, by those who have been there all the time.
+    drop(meets.remove(0));
+    let first = come(0);
+    assert_eq!(first.exchange("address", &[8]).unwrap(), [[8], [1], [7]]);
+    for name in ["loader 0", "loader 1"] {
+        assert_eq!(first.exchange(name, &[8]).unwrap_err(), MeetError::Over(name.to_owned()));
+    }
+    let others = [&meets[0], &again];
+    let next = together(3, |rank| match rank {
+        0 => first.exchange("loader 2", &[0]).unwrap(),
+        rank => others[rank as usize - 1].exchange("loader 2", &[rank as u8]).unwrap(),
+    });
+    assert_eq!(next, vec![vec![vec![0], vec![1], vec![2]]; 3]);
+}
+
+#[test]
+fn a_thousand_exchanges_leave_nothing_but_traces() {
+    let (place, key) = (free(), Key::random().unwrap());
+    let meets: Vec<_> = (0..2).map(|rank| meet(&place, options(rank, 2, &key)).unwrap()).collect();
+    for number in 0..1000 {
+        let name = format!("loader {number}");
+        together(2, |rank| {
+            let meet = &meets[rank as usize];
+            meet.exchange(&name, &[0; 1000]).unwrap();
+            meet.release(&name);
+        });
+    }
+    await_forgotten(&place, &key, "loader 999");
+    let left = (0..1000).filter(|number| {
+        let given = ask(&place, &key, &format!("loader {number}"), LONG).unwrap();
+        given.iter().any(Option::is_some)
+    });
+    assert_eq!(left.count(), 0);
 }

@@ -3,9 +3,10 @@
 
 use crate::NodeId;
 
-/// What one rank gives to one exchange is no longer than this: addresses and facts are far shorter.
-pub const LONGEST_VALUE: usize = 1 << 20;
+pub use crate::meet::LONGEST_VALUE;
 pub const LONGEST_NAME: usize = 256;
+/// Bytes of the length before a message. Eight: what many ranks gave together may exceed 4 GiB.
+pub const LENGTH: usize = 8;
 /// The longest message to rank 0: a name, a value, and what tells them apart.
 pub const TO_HOST: usize = LONGEST_VALUE + LONGEST_NAME + 64;
 
@@ -40,6 +41,12 @@ pub enum Message {
     Watch { name: String },
     /// Wants to know which ranks have not given to an exchange.
     AskMissing { name: String },
+    /// Needs what was given to an exchange no more; a process in its place after a restart does not
+    /// either.
+    Release { name: String },
+    /// Traces of exchanges that are over ([`super::table::trace_of`]), for a rank 0 that was started
+    /// again.
+    WereOver { traces: Vec<u64> },
     /// Is there.
     Here,
     /// May stay.
@@ -52,6 +59,8 @@ pub enum Message {
     Missing { name: String, missing: Vec<NodeId> },
     /// Rank 0 does not wait any longer for these.
     GivenUp { name: String, missing: Vec<NodeId> },
+    /// All ranks have released the exchange before this rank gave to it.
+    Over { name: String },
     /// What a rank has given anew.
     Changed { name: String, rank: NodeId, value: Vec<u8> },
 }
@@ -87,7 +96,7 @@ impl Hello {
 impl Message {
     /// With its length before it.
     pub fn to_frame(&self) -> Vec<u8> {
-        let mut out = vec![0; 4];
+        let mut out = vec![0; LENGTH];
         match self {
             Self::Give { name, waits, value } => {
                 out.extend([0, u8::from(*waits)]);
@@ -101,6 +110,18 @@ impl Message {
             Self::Watch { name } => {
                 out.push(2);
                 put(&mut out, name.as_bytes());
+            }
+            Self::Release { name } => {
+                out.push(11);
+                put(&mut out, name.as_bytes());
+            }
+            Self::Over { name } => {
+                out.push(12);
+                put(&mut out, name.as_bytes());
+            }
+            Self::WereOver { traces } => {
+                out.push(13);
+                put(&mut out, &traces.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>());
             }
             Self::Here => out.push(3),
             Self::Welcome => out.push(4),
@@ -138,8 +159,8 @@ impl Message {
                 put(&mut out, value);
             }
         }
-        let length = (out.len() - 4) as u32;
-        out[..4].copy_from_slice(&length.to_le_bytes());
+        let length = (out.len() - LENGTH) as u64;
+        out[..LENGTH].copy_from_slice(&length.to_le_bytes());
         out
     }
 
@@ -175,6 +196,13 @@ impl Message {
             8 => Self::GivenUp { name: rest.name()?, missing: rest.ranks()? },
             9 => Self::AskMissing { name: rest.name()? },
             10 => Self::Missing { name: rest.name()?, missing: rest.ranks()? },
+            11 => Self::Release { name: rest.name()? },
+            12 => Self::Over { name: rest.name()? },
+            13 => {
+                let traces = rest.value()?;
+                let (traces, []) = traces.as_chunks::<8>() else { return None };
+                Self::WereOver { traces: traces.iter().map(|it| u64::from_le_bytes(*it)).collect() }
+            }
             _ => return None,
         };
         rest.0.is_empty().then_some(message)
@@ -266,6 +294,10 @@ pub mod tests {
             name().prop_map(|name| Message::AskMissing { name }),
             (name(), ranks()).prop_map(|(name, missing)| Message::GivenUp { name, missing }),
             (name(), ranks()).prop_map(|(name, missing)| Message::Missing { name, missing }),
+            name().prop_map(|name| Message::Release { name }),
+            name().prop_map(|name| Message::Over { name }),
+            prop::collection::vec(any::<u64>(), 0..5)
+                .prop_map(|traces| Message::WereOver { traces }),
             Just(Message::Here),
             Just(Message::Welcome),
             (any::<bool>(), name())
@@ -284,9 +316,9 @@ pub mod tests {
         #[test]
         fn what_is_said_is_understood(message in message()) {
             let frame = message.to_frame();
-            prop_assert_eq!(Message::from_body(&frame[4..]), Some(message.clone()));
-            for cut in 4..frame.len() {
-                prop_assert_ne!(Message::from_body(&frame[4..cut]), Some(message.clone()));
+            prop_assert_eq!(Message::from_body(&frame[LENGTH..]), Some(message.clone()));
+            for cut in LENGTH..frame.len() {
+                prop_assert_ne!(Message::from_body(&frame[LENGTH..cut]), Some(message.clone()));
             }
         }
 

@@ -1,0 +1,126 @@
+//! Samples of any size travel: what limits them is the memory of those who want them.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use belady_data::memory::Memory;
+use belady_peer::tcp::{Address, TcpConfig, TcpTransport};
+use belady_peer::{
+    Answer, Ask, Key, NodeId, Notice, Payload, PeerError, Push, Receive, Reply, Request, SampleId,
+    Serve, Serving, Taken, Transport, digest,
+};
+use common::job::{CHANNEL, LONG};
+use common::proxy::{Mode, Proxy};
+use common::{config, nodes};
+
+const MIB: usize = 1 << 20;
+
+/// As many MiB as its number.
+fn bytes_of(sample: SampleId) -> Memory {
+    let mut memory = Memory::zeroed(sample as usize * MIB);
+    for (at, byte) in memory.iter_mut().enumerate().step_by(997) {
+        *byte = (at / 997) as u8;
+    }
+    memory
+}
+
+/// Has every sample, and takes all that it is given.
+#[derive(Default)]
+struct Job(Mutex<Vec<(SampleId, u64)>>);
+
+impl Job {
+    fn open(node: &Arc<TcpTransport>) -> (Arc<Self>, Serving) {
+        let job = Arc::new(Self::default());
+        let weak: std::sync::Weak<dyn Serve> = Arc::<Self>::downgrade(&job);
+        (job, node.desk().open(CHANNEL, weak))
+    }
+}
+
+impl Serve for Job {
+    fn get(&self, _: NodeId, request: &Request<'_>, _: usize, replies: &mut Vec<Reply>) {
+        let bytes = bytes_of(request.asks[0].sample);
+        replies.push(Reply::Here { digest: digest(&bytes), bytes: Payload::Copied(bytes) });
+    }
+
+    fn wants(&self, sample: SampleId, length: u64) -> bool {
+        length == (sample as usize * MIB) as u64
+    }
+
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
+        for push in pushes {
+            self.0.lock().unwrap().push((push.sample, digest(push.bytes)));
+            taken.push(Taken::Stored);
+        }
+    }
+
+    fn told(&self, _: NodeId, _: &Notice) {}
+}
+
+struct Slot {
+    bytes: Memory,
+    answers: Vec<Answer>,
+}
+
+impl Receive for Slot {
+    fn slot(&mut self, _: usize) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    fn answered(&mut self, _: usize, answer: Answer) {
+        self.answers.push(answer);
+    }
+}
+
+fn get(node: &TcpTransport, peer: NodeId, sample: SampleId) -> Result<Slot, PeerError> {
+    let mut slot = Slot { bytes: Memory::zeroed(sample as usize * MIB), answers: vec![] };
+    let asks = [Ask { sample, last_use: false }];
+    let request = Request { channel: CHANNEL, epoch: 0, asks: &asks };
+    node.get(peer, &request, Instant::now() + LONG, &mut slot)?;
+    Ok(slot)
+}
+
+fn put(node: &TcpTransport, sample: SampleId, bytes: &[u8]) -> Vec<Taken> {
+    let push = Push { sample, tier: 1, epoch: 0, digest: digest(bytes), bytes };
+    node.put(1, CHANNEL, &[push], Instant::now() + LONG).unwrap()
+}
+
+#[test]
+fn samples_of_80_and_150_mib_are_fetched_and_given() {
+    for unix in [true, false] {
+        let nodes = nodes(2, |config| TcpConfig { unix, ..config });
+        let (job, _serving) = Job::open(&nodes[1]);
+        for sample in [80, 150] {
+            let bytes = bytes_of(sample);
+            let right = digest(&bytes);
+            let got = get(&nodes[0], 1, sample).unwrap();
+            assert!(got.answers == [Answer::Here { digest: right }] && *got.bytes == *bytes);
+            assert_eq!(put(&nodes[0], sample, &bytes), [Taken::Stored]);
+            assert_eq!(job.0.lock().unwrap().pop(), Some((sample, right)));
+        }
+    }
+}
+
+#[test]
+fn a_push_that_nobody_wants_takes_no_memory_and_ends_no_connection() {
+    let nodes = nodes(2, |config| config);
+    let (job, _serving) = Job::open(&nodes[1]);
+    assert_eq!(put(&nodes[0], 9, &vec![1; 70 * MIB]), [Taken::Refused]);
+    assert_eq!(put(&nodes[0], 1, &bytes_of(1)), [Taken::Stored]);
+    assert_eq!(job.0.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_large_sample_that_stops_on_its_way_is_given_up_long_before_its_deadline() {
+    let key = Key::random().unwrap();
+    let start =
+        |rank| TcpTransport::start(TcpConfig { unix: false, ..config(rank, 2, &key) }).unwrap();
+    let nodes = [start(0), start(1)];
+    let (_job, _serving) = Job::open(&nodes[1]);
+    let proxy = Proxy::to(nodes[1].address().tcp, Mode::Stall(MIB));
+    nodes[0].set_address(1, Address { tcp: proxy.address, ..nodes[1].address() });
+    let began = Instant::now();
+    assert!(matches!(get(&nodes[0], 1, 40), Err(PeerError::TimedOut { peer: 1, .. })));
+    assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+}
