@@ -73,6 +73,25 @@ struct Talk {
     health: Health,
     ledger: Ledger,
     pace: Pace,
+    /// By node: the incarnation that was heard of last; 0 for none.
+    incarnations: Vec<u64>,
+}
+
+impl Talk {
+    /// Whether a node does its part of the plan: it is there, and in step.
+    fn takes_part(&self, node: NodeId) -> bool {
+        self.health.is_up(node) && self.pace.is_in_step(node)
+    }
+
+    /// A node is there as this incarnation: if that is a new one, it has begun with the first step.
+    fn heard_of(&mut self, node: NodeId, incarnation: u64) {
+        let known = &mut self.incarnations[node as usize];
+        if *known != 0 && *known < incarnation {
+            self.pace.restarted(node);
+            self.ledger.restarted(node);
+        }
+        *known = incarnation.max(*known);
+    }
 }
 
 impl Peers {
@@ -128,6 +147,11 @@ impl Peers {
 
     fn is_up(&self, peer: NodeId) -> bool {
         lock(&self.talk).health.is_up(peer)
+    }
+
+    /// Whether a node does its part of the plan, so that it is given samples and counted on.
+    fn takes_part(&self, node: NodeId) -> bool {
+        lock(&self.talk).takes_part(node)
     }
 
     fn claims(&self, tier: TierId) -> Option<MutexGuard<'_, Claims>> {
@@ -218,7 +242,7 @@ impl Peers {
     fn make_room(&self, run: &Run, tier: TierId, wanted: SampleId) -> bool {
         let done = {
             let talk = lock(&self.talk);
-            talk.ledger.all_done(|node| node == self.me || talk.health.is_up(node))
+            talk.ledger.all_done(|node| talk.takes_part(node))
         };
         let Some(mut claims) = self.claims(tier) else { return false };
         let Some(station) = run.cache.tier(tier) else { return false };
@@ -237,8 +261,12 @@ impl Peers {
     /// Whether something that an epoch uses may still be on its way.
     fn may_come(&self, epoch: u32) -> bool {
         let talk = lock(&self.talk);
-        self.in_step
-            && talk.ledger.may_come(epoch, |node| node == self.me || talk.health.is_up(node))
+        self.in_step && talk.ledger.may_come(epoch, |node| talk.takes_part(node))
+    }
+
+    /// Whether an epoch is over here, and with it the use of what waited for it.
+    fn is_over(&self, epoch: u32) -> bool {
+        lock(&self.talk).ledger.is_over(self.me, epoch)
     }
 
     /// Something was heard of a peer; whether it was down before.
@@ -268,7 +296,7 @@ impl Peers {
         others.min_by_key(|&peer| {
             let near = self.cluster.transport.is_near(peer);
             let errands = lock(&self.gates[peer as usize]).errands();
-            (!self.is_up(peer), !near, errands, self.turn(peer, sample))
+            (!self.takes_part(peer), !near, errands, self.turn(peer, sample))
         })
     }
 

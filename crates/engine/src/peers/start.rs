@@ -105,6 +105,7 @@ impl Gathering {
                 health: Health::new(nodes),
                 ledger: Ledger::new(nodes),
                 pace: Pace::new(world.rank, nodes, u64::MAX, limits.wait),
+                incarnations: vec![0; nodes as usize],
             }),
             changed: Condvar::new(),
             gates: (0..nodes).map(|_| Mutex::default()).collect(),

@@ -41,8 +41,15 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
     }
 }
 
-const ANYTHING: Trouble =
-    Trouble { lost: 100, doubled: 50, garbled: 50, bad_tier: 200, incidents: 10, epochs: u32::MAX };
+const ANYTHING: Trouble = Trouble {
+    lost: 100,
+    doubled: 50,
+    garbled: 50,
+    bad_tier: 200,
+    incidents: 10,
+    absences: 0,
+    epochs: u32::MAX,
+};
 
 #[test]
 fn with_room_for_all_nothing_is_read_twice_whatever_the_skew() {
@@ -58,7 +65,9 @@ fn with_room_for_all_nothing_is_read_twice_whatever_the_skew() {
 #[test]
 fn what_is_read_from_the_source_is_what_the_plan_says_whatever_the_room() {
     for seed in seeds(500) {
-        let scenario = Scenario::draw(seed, PolicyKind::Belady, false, Trouble::NONE);
+        let mut scenario = Scenario::draw(seed, PolicyKind::Belady, false, Trouble::NONE);
+        // Of a batch or more: what a node keeps itself goes that way too, and is let go if that is full.
+        scenario.outbox = scenario.outbox.max(2_000);
         let outcome = run(&scenario);
         assert_eq!(outcome.source_reads, outcome.planned_reads, "{seed}: {outcome:?}");
     }
@@ -85,6 +94,23 @@ fn a_plan_heals_when_trouble_is_over() {
         // A copy that was lost, and on which the plan counts again only now, is read once more.
         let few = u64::from(scenario.job.sizes.len()) / 100 + 1;
         assert!(outcome.source_reads[7] <= few, "{seed}: {outcome:?}");
+    }
+}
+
+#[test]
+fn nodes_that_disappear_and_return_hang_nobody() {
+    for seed in seeds(500) {
+        let absences = 1 + seed % 8;
+        let trouble = Trouble { absences, epochs: u32::MAX, ..Trouble::NONE };
+        let mut scenario = Scenario::draw(seed, PolicyKind::Belady, seed % 2 == 0, trouble);
+        scenario.extend_to(6);
+        if seed % 4 != 0 {
+            scenario.consumers = Consumers::Apart;
+        }
+        // A run is longer than what happens in it, and has an outbox that one call may fill.
+        scenario.compute.fill((20_000, 80_000));
+        scenario.outbox = [300, 500, 2_000][seed as usize % 3];
+        run(&scenario);
     }
 }
 

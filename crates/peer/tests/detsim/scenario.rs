@@ -33,13 +33,21 @@ pub struct Trouble {
     pub bad_tier: u64,
     /// Crashes, cut links, and times in which the source is slow, over the run.
     pub incidents: u64,
+    /// Times in which nodes disappear for 1 to 30 s, over the run: they are stopped, or their links are
+    /// cut, all or some, in both directions or one.
+    pub absences: u64,
     /// It is over when all consumers have come to this epoch.
     pub epochs: u32,
 }
 
 impl Trouble {
     pub const NONE: Self =
-        Self { lost: 0, doubled: 0, garbled: 0, bad_tier: 0, incidents: 0, epochs: 0 };
+        Self { lost: 0, doubled: 0, garbled: 0, bad_tier: 0, incidents: 0, absences: 0, epochs: 0 };
+
+    /// Whether links are cut at times.
+    pub fn can_cut(&self) -> bool {
+        self.incidents > 0 || self.absences > 0
+    }
 }
 
 /// Bytes of the largest sample.

@@ -40,7 +40,19 @@ pub enum Happening {
         node: NodeId,
         life: u32,
     },
+    /// It is time to look after the outbox.
+    LookAfter {
+        node: NodeId,
+        life: u32,
+    },
     Incident,
+    /// Nodes disappear for a while.
+    Absence,
+    /// A process that was stopped goes on.
+    Continue {
+        node: NodeId,
+        life: u32,
+    },
     Restart {
         node: NodeId,
         warm: bool,
@@ -56,6 +68,21 @@ struct Entry {
     at: Duration,
     number: u64,
     what: Happening,
+}
+
+impl Happening {
+    /// The node that does something then, which one that is stopped does later.
+    fn actor(&self) -> Option<NodeId> {
+        match *self {
+            Self::Arrives(Envelope { to, .. }) => Some(to),
+            Self::Fails { node, .. }
+            | Self::AskAgain { node, .. }
+            | Self::Computed { node, .. }
+            | Self::Wake { node, .. }
+            | Self::LookAfter { node, .. } => Some(node),
+            _ => None,
+        }
+    }
 }
 
 impl PartialEq for Entry {
@@ -165,6 +192,10 @@ impl World {
             let at = Duration::from_micros(self.dice.between(0, 3_000_000));
             self.schedule(at, Happening::Incident);
         }
+        for _ in 0..self.scenario.trouble.absences {
+            let at = Duration::from_micros(self.dice.between(0, 30_000_000));
+            self.schedule(at, Happening::Absence);
+        }
         let mut happened = 0u32;
         while !self.nodes.iter().all(|node| node.alive && node.consumer == Consumer::Done) {
             let Some(Entry { at, what, .. }) = self.queue.pop() else {
@@ -175,7 +206,11 @@ impl World {
             if at > Duration::from_hours(1) || happened > 10_000_000 {
                 self.fail("the run does not end");
             }
-            self.happen(what);
+            let stopped = what.actor().map(|node| self.nodes[node as usize].stopped_until);
+            match stopped {
+                Some(until) if until > at => self.schedule(until, what),
+                _ => self.happen(what),
+            }
         }
         self.outcome.ended_at = self.now;
         self.outcome
@@ -218,11 +253,21 @@ impl World {
             Happening::Computed { node, life } if self.lives(node, life) => self.computed(node),
             Happening::Wake { node, life }
                 if self.lives(node, life)
-                    && self.nodes[node as usize].wakes_at == Some(self.now) =>
+                    && self.nodes[node as usize].wakes_at.is_some_and(|at| at <= self.now) =>
             {
                 self.nodes[node as usize].wakes_at = None;
                 self.advance(node);
             }
+            Happening::LookAfter { node, life }
+                if self.lives(node, life)
+                    && self.nodes[node as usize].outbox_timer.is_some_and(|at| at <= self.now) =>
+            {
+                self.nodes[node as usize].outbox_timer = None;
+                self.look_after(node);
+                self.advance(node);
+            }
+            Happening::Continue { node, life } if self.lives(node, life) => self.advance(node),
+            Happening::Absence => self.absence(),
             Happening::Incident => self.incident(),
             Happening::Restart { node, warm } => self.restart(node, warm),
             Happening::Heal { from, to } => {
