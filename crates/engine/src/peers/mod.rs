@@ -317,3 +317,66 @@ impl Peers {
         holders.min_by_key(|&peer| (!near(peer), self.turn(peer, sample)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use belady_peer::meet::Hall;
+    use belady_peer::memory::MemoryTransport;
+
+    use super::start::{Gathering, Introduction};
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    /// Rank 0 of three. Both others held sample 0 when the job began.
+    fn peers() -> Peers {
+        let transport = MemoryTransport::network(3).swap_remove(0);
+        let cluster = Arc::new(Cluster::new(Hall::new(3, LONG).seat(0), transport));
+        let one = |warm| Introduction { capacities: vec![100], warm };
+        let all = vec![one(vec![]), one(vec![1]), one(vec![1])];
+        let limits = PeerPatience { answer: LONG, wait: LONG };
+        Gathering { cluster, channel: Channel(0), all, room: vec![100] }.peers(64, 100, limits, true)
+    }
+
+    fn goes_down(peers: &Peers, peer: NodeId) {
+        lock(&peers.talk).health.failed(peer, LONG);
+    }
+
+    #[test]
+    fn of_two_holders_the_one_that_is_there_is_asked() {
+        for (gone, there) in [(1, 2), (2, 1)] {
+            let peers = peers();
+            goes_down(&peers, gone);
+            for sample in 0..3 {
+                assert_eq!(peers.best_of(&[0, 1, 2], sample), Some(there));
+            }
+            assert_eq!(peers.warm_at(0), Some(there));
+            goes_down(&peers, there);
+            assert_eq!(peers.warm_at(0), None);
+        }
+        assert_eq!(peers().warm_at(1), None);
+    }
+
+    #[test]
+    fn of_two_holders_the_one_that_is_in_step_is_asked() {
+        let peers = peers();
+        lock(&peers.talk).pace.restarted(1);
+        assert_eq!((peers.best_of(&[1, 2], 0), peers.best_of(&[1, 2], 1)), (Some(2), Some(2)));
+        assert!(!peers.takes_part(1) && peers.takes_part(2) && peers.takes_part(0));
+    }
+
+    #[test]
+    fn a_peer_that_was_started_anew_is_known_by_its_incarnation() {
+        let peers = peers();
+        let mut talk = lock(&peers.talk);
+        talk.heard_of(1, 7);
+        talk.pace.told(1, 5, 0);
+        talk.ledger.done(1, 3);
+        // It connects once more, and a connection of the one before comes late.
+        talk.heard_of(1, 7);
+        talk.heard_of(1, 6);
+        assert!(talk.takes_part(1) && talk.ledger.is_over(1, 3));
+        talk.heard_of(1, 8);
+        assert!(!talk.takes_part(1) && !talk.ledger.is_over(1, 0));
+    }
+}
