@@ -335,7 +335,8 @@ mod tests {
         let one = |warm| Introduction { capacities: vec![100], warm };
         let all = vec![one(vec![]), one(vec![1]), one(vec![1])];
         let limits = PeerPatience { answer: LONG, wait: LONG };
-        Gathering { cluster, channel: Channel(0), all, room: vec![100] }.peers(64, 100, limits, true)
+        Gathering { cluster, channel: Channel(0), all, room: vec![100] }
+            .peers(64, 100, limits, true)
     }
 
     fn goes_down(peers: &Peers, peer: NodeId) {

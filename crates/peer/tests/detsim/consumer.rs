@@ -36,6 +36,7 @@ impl World {
             let together = self.scenario.consumers == Consumers::Together;
             if at == steps {
                 self.nodes[node as usize].consumer = Consumer::Done;
+                self.outcome.done_at[node as usize] = self.now;
             } else if !together || others.map(|(_, &finished)| finished).min() >= Some(at) {
                 self.nodes[node as usize].consumer = Consumer::Waiting { since: self.now };
                 self.end_steps(node);

@@ -24,9 +24,13 @@ mod talk;
 mod trouble;
 mod world;
 
+use std::time::Duration;
+
 use belady_control::policy::PolicyKind;
 
-use scenario::{Consumers, NOPFS, Scenario, Trouble};
+use network::DEADLINE;
+use node::PATIENCE;
+use scenario::{Away, Consumers, NOPFS, Scenario, Trouble};
 use world::{Outcome, World};
 
 fn run(scenario: &Scenario) -> Outcome {
@@ -111,6 +115,30 @@ fn nodes_that_disappear_and_return_hang_nobody() {
         scenario.compute.fill((20_000, 80_000));
         scenario.outbox = [300, 500, 2_000][seed as usize % 3];
         run(&scenario);
+    }
+}
+
+#[test]
+fn a_node_that_is_away_costs_the_others_no_more_than_waiting_for_it_once() {
+    for seed in seeds(150) {
+        let mut scenario = Scenario::draw(seed, PolicyKind::Belady, true, Trouble::NONE);
+        scenario.extend_to(6);
+        scenario.consumers = Consumers::Apart;
+        scenario.compute.fill((40_000, 40_000));
+        // Reading its samples from the source takes no time to speak of.
+        scenario.source = Duration::from_micros(20);
+        let without = run(&scenario).done_at;
+        let from = Duration::from_secs(1 + seed % 5);
+        let until = from + Duration::from_millis(500 + 700 * (seed % 30));
+        let node = (seed % u64::from(scenario.job.system.nodes)) as u32;
+        scenario.away = Some(Away { node, from, until, killed: seed % 3 == 0 });
+        let with = run(&scenario).done_at;
+        // Its silence is noticed, a batch is waited for, and what it was given is let go.
+        let bound = 2 * (PATIENCE + DEADLINE);
+        for rank in (0..without.len()).filter(|&rank| rank != node as usize) {
+            let (before, after) = (without[rank], with[rank]);
+            assert!(after <= before + bound, "{seed}: rank {rank} {before:?}, then {after:?}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belady_control::job::Packing;
 use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Source, System, Tier};
-use belady_control::policy::{Availability, PolicyKind};
+use belady_control::policy::{Availability, NodeId, PolicyKind};
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_control::{Job, Sizes};
 
@@ -53,6 +53,16 @@ impl Trouble {
 /// Bytes of the largest sample.
 pub const LARGEST: u64 = 140;
 
+/// One node is away, once.
+#[derive(Clone, Copy, Debug)]
+pub struct Away {
+    pub node: NodeId,
+    pub from: Duration,
+    pub until: Duration,
+    /// It was killed, and begins anew with the first step; else it was stopped.
+    pub killed: bool,
+}
+
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub seed: u64,
@@ -70,6 +80,7 @@ pub struct Scenario {
     pub source: Duration,
     pub outbox: u64,
     pub trouble: Trouble,
+    pub away: Option<Away>,
 }
 
 fn tier(capacity: u64) -> Tier {
@@ -177,6 +188,7 @@ impl Scenario {
             source,
             outbox,
             trouble,
+            away: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use belady_control::policy::NodeId;
 
 use crate::node::{Node, step_of};
-use crate::scenario::Trouble;
+use crate::scenario::{Away, Trouble};
 use crate::world::{Happening, World};
 
 impl World {
@@ -37,7 +37,7 @@ impl World {
                 self.outcome.crashes += 1;
                 let back = self.now + self.dice.micros(1_000, 3_000_000);
                 let warm = self.dice.once_in(2);
-                self.schedule(back, Happening::Restart { node, warm });
+                self.schedule(back, Happening::Restart { node, warm, from_start: false });
                 self.unblock();
             }
             1 | 2 => {
@@ -109,11 +109,21 @@ impl World {
         self.schedule(until, Happening::Heal { from, to });
     }
 
-    /// The node begins anew with the epoch that its consumer was in.
-    pub fn restart(&mut self, node: NodeId, warm: bool) {
+    pub fn goes_away(&mut self, away: Away) {
+        let Away { node, until, killed, .. } = away;
+        if !killed {
+            return self.stop(node, until);
+        }
+        self.nodes[node as usize].alive = false;
+        self.schedule(until, Happening::Restart { node, warm: false, from_start: true });
+    }
+
+    /// The node begins anew, with the epoch that its consumer was in or with the first.
+    pub fn restart(&mut self, node: NodeId, warm: bool, from_start: bool) {
         let old = &self.nodes[node as usize];
         let iterations = u64::from(self.scenario.job.stream.iterations());
         let first = old.consuming.min(self.steps() - 1) / iterations * iterations;
+        let first = if from_start { 0 } else { first };
         let life = old.life + 1;
         let samples = self.scenario.job.sizes.len();
         let mut shelves = self.empty_shelves();

@@ -8,7 +8,7 @@ use belady_control::policy::NodeId;
 use crate::dice::Dice;
 use crate::message::Envelope;
 use crate::node::{Batch, Consumer, Item, Node};
-use crate::scenario::Scenario;
+use crate::scenario::{Away, Scenario};
 use crate::shelf::Shelf;
 use crate::source::Read;
 
@@ -48,6 +48,8 @@ pub enum Happening {
     Incident,
     /// Nodes disappear for a while.
     Absence,
+    /// The node that the scenario names does.
+    GoesAway(Away),
     /// A process that was stopped goes on.
     Continue {
         node: NodeId,
@@ -56,6 +58,8 @@ pub enum Happening {
     Restart {
         node: NodeId,
         warm: bool,
+        /// With the first epoch, not with the one that its consumer was in.
+        from_start: bool,
     },
     Heal {
         from: NodeId,
@@ -117,6 +121,8 @@ pub struct Outcome {
     pub crashes: u64,
     pub longest_wait: Duration,
     pub ended_at: Duration,
+    /// By node: when its consumer had all its epochs.
+    pub done_at: Vec<Duration>,
     /// Steps that ended before all had loaded them.
     pub given_up: u64,
     pub largest_outbox: u64,
@@ -160,6 +166,7 @@ impl World {
         let epochs = world.scenario.epochs as usize;
         world.outcome.source_reads = vec![0; epochs];
         world.outcome.planned_reads = vec![0; epochs];
+        world.outcome.done_at = vec![Duration::ZERO; count as usize];
         for id in 0..count {
             let shelves = world.empty_shelves();
             world.nodes.push(Node::new(id, 1, &world.scenario, 0, shelves));
@@ -195,6 +202,9 @@ impl World {
         for _ in 0..self.scenario.trouble.absences {
             let at = Duration::from_micros(self.dice.between(0, 30_000_000));
             self.schedule(at, Happening::Absence);
+        }
+        if let Some(away) = self.scenario.away {
+            self.schedule(away.from, Happening::GoesAway(away));
         }
         let mut happened = 0u32;
         while !self.nodes.iter().all(|node| node.alive && node.consumer == Consumer::Done) {
@@ -269,7 +279,8 @@ impl World {
             Happening::Continue { node, life } if self.lives(node, life) => self.advance(node),
             Happening::Absence => self.absence(),
             Happening::Incident => self.incident(),
-            Happening::Restart { node, warm } => self.restart(node, warm),
+            Happening::GoesAway(away) => self.goes_away(away),
+            Happening::Restart { node, warm, from_start } => self.restart(node, warm, from_start),
             Happening::Heal { from, to } => {
                 let at = self.link(from, to);
                 self.cut[at] = false;
