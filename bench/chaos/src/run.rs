@@ -398,7 +398,7 @@ fn mount(directory: &Path) -> bool {
 
 /// Whether a process could be sent a signal.
 fn signal(child: &Child, signal: Signal) -> bool {
-    Pid::from_raw(child.id() as i32).is_some_and(|pid| kill_process(pid, signal).is_ok())
+    kill_process(Pid::from_child(child), signal).is_ok()
 }
 
 /// Whether a process is stopped, or is about to be.

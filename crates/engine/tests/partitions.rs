@@ -216,12 +216,38 @@ impl Transport for Exposed {
     }
 }
 
+/// The steps that ranks have finished, told by a network that does not fail.
+#[derive(Default)]
+struct Steps {
+    finished: Mutex<([usize; NODES as usize], bool)>,
+    changed: Condvar,
+}
+
+impl Steps {
+    /// A rank has finished so many steps; waits until all have, or one of them hangs.
+    fn finish(&self, rank: u32, steps: usize) {
+        let mut state = self.finished.lock().unwrap();
+        state.0[rank as usize] = steps;
+        self.changed.notify_all();
+        while !state.1 && state.0.iter().any(|&other| other < steps) {
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+
+    fn give_up(&self) {
+        self.finished.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+}
+
 struct World {
     source: Arc<Synthetic>,
     job: JobConfig,
     ram: u64,
     /// What training takes over a batch.
     compute: Duration,
+    /// Ranks begin each step together, as in training.
+    together: Option<Steps>,
 }
 
 impl World {
@@ -237,7 +263,7 @@ impl World {
         job.staging = Bytes([40 << 10, 80 << 10, 160 << 10][dice.below(3) as usize]);
         let cached = 80 + dice.below(40);
         let ram = bytes * cached / 100 / u64::from(NODES);
-        Self { source, job, ram, compute: dice.millis(1, 4) }
+        Self { source, job, ram, compute: dice.millis(1, 4), together: None }
     }
 
     fn expected(&self, rank: u32) -> Vec<Vec<SampleId>> {
@@ -290,6 +316,7 @@ impl World {
         let outlook = loader.outlook();
         for (number, expected) in self.expected(rank).into_iter().enumerate() {
             let Next::Batch(batch) = loader.next_batch_timeout(HANGS).unwrap() else {
+                self.together.as_ref().inspect(|steps| steps.give_up());
                 return Err(format!(
                     "rank {rank} hangs at batch {number}, and waits for {}",
                     outlook.waiting_for()
@@ -304,6 +331,9 @@ impl World {
             drop(batch);
             std::thread::sleep(self.compute);
             weather.while_stopped(rank);
+            if let Some(steps) = &self.together {
+                steps.finish(rank, number + 1);
+            }
         }
         Ok(engine.metrics().snapshot())
     }
@@ -321,9 +351,10 @@ fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
     }
 }
 
-fn every_rank_ends(seed: u64) {
+fn every_rank_ends(seed: u64, together: bool) {
     let mut dice = Dice(seed);
-    let world = World::draw(&mut dice);
+    let mut world = World::draw(&mut dice);
+    world.together = together.then(Steps::default);
     let weather = Arc::new(Weather::new());
     std::thread::scope(|scope| {
         let wind = scope.spawn(|| weather.blow(&mut dice));
@@ -339,6 +370,13 @@ fn every_rank_ends(seed: u64) {
 #[test]
 fn peers_that_disappear_and_return_hang_nobody() {
     for seed in seeds(13, 6) {
-        every_rank_ends(seed);
+        every_rank_ends(seed, false);
+    }
+}
+
+#[test]
+fn ranks_that_train_together_outlast_a_data_network_that_goes_down_and_up() {
+    for seed in seeds(40, 4) {
+        every_rank_ends(seed, true);
     }
 }
