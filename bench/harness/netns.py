@@ -72,6 +72,10 @@ class Network:
             # One that was never made is gone already.
             subprocess.run(["ip", "netns", "del", self.space(node)], capture_output=True, check=False)
 
+    def set_link(self, node, how):
+        """Takes the link of a node `"down"`, or `"up"` again."""
+        ip("-n", self.space("hub"), "link", "set", f"port{node}", how)
+
     def everywhere(self, commands, make, env=None):
         """Runs `make(node)` on all nodes at once; what each has printed, as JSON, by node."""
         return together(commands, [[*self.on(node), *make(node)] for node in range(self.nodes)], env)

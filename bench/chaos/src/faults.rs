@@ -25,32 +25,46 @@ pub enum Kind {
     /// A node is killed and comes back on a disk that is full for a while.
     FullDisk,
     Kill,
+    /// A node's process is stopped for a while.
+    Stop,
+    /// Nothing gets through to or from a node for a while, and no connection ends.
+    Isolate,
 }
 
 impl Kind {
-    pub const ALL: [Self; 6] =
-        [Self::Cut, Self::Delay, Self::Flip, Self::Damage, Self::FullDisk, Self::Kill];
+    pub const ALL: [Self; 8] = [
+        Self::Cut,
+        Self::Delay,
+        Self::Flip,
+        Self::Damage,
+        Self::FullDisk,
+        Self::Kill,
+        Self::Stop,
+        Self::Isolate,
+    ];
 
     /// Kills are rare: each takes a node out for long.
     pub fn draw(dice: &mut Dice) -> Self {
-        match dice.between(0, 24) {
+        match dice.between(0, 28) {
             0..=7 => Self::Cut,
             8..=12 => Self::Delay,
             13..=18 => Self::Flip,
             19..=21 => Self::Damage,
             22..=23 => Self::FullDisk,
+            24..=25 => Self::Stop,
+            26..=27 => Self::Isolate,
             _ => Self::Kill,
         }
     }
 
-    /// What the victim counts when it meets such a fault. Kills and delays are seen elsewhere.
+    /// What the victim counts when it meets such a fault. Kills, stops and delays are seen elsewhere.
     pub fn counter(self, vitals: &Vitals) -> u64 {
         match self {
-            Self::Cut => vitals.failures,
+            Self::Cut | Self::Isolate => vitals.failures,
             Self::Flip => vitals.failures + vitals.damaged,
             Self::Damage => vitals.tier_damaged,
             Self::FullDisk => vitals.puts_refused,
-            Self::Delay | Self::Kill => 0,
+            Self::Delay | Self::Kill | Self::Stop => 0,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RunArgs;
 use crate::dice::Dice;
@@ -23,6 +24,8 @@ const LIMIT: Duration = Duration::from_mins(5);
 const LOOK: Duration = Duration::from_millis(20);
 /// A fault that has not shown by then does not count.
 const SHOWS: Duration = Duration::from_secs(10);
+/// A node that disappears returns after this many milliseconds: less and more than a call may take.
+const ABSENCE: (u64, u64) = (300, 4000);
 /// Room of a node's disk: more than its tier may have.
 const DISK: &str = "8m";
 
@@ -48,6 +51,8 @@ enum Repair {
     Undelay(usize),
     Empty(u32),
     Start(u32),
+    Continue(u32),
+    Join(u32),
 }
 
 struct Run<'a> {
@@ -190,6 +195,9 @@ impl<'a> Run<'a> {
         let victim = self.dice.between(0, u64::from(NODES) - 1) as u32;
         let other = (victim + self.dice.between(1, u64::from(NODES) - 1) as u32) % NODES;
         let Some(vitals) = self.vitals(victim) else { return };
+        if matches!(kind, Kind::Stop | Kind::Isolate) && self.is_one_away() {
+            return;
+        }
         let link = (victim * NODES + other) as usize;
         let now = Instant::now();
         let mut pending = Pending {
@@ -241,6 +249,15 @@ impl<'a> Run<'a> {
                 self.kill(victim);
                 return;
             }
+            Kind::Stop => {
+                self.stop(victim);
+                return;
+            }
+            Kind::Isolate => {
+                self.hold(victim, true);
+                let until = now + self.dice.millis(ABSENCE.0, ABSENCE.1);
+                self.repairs.push((until, Repair::Join(victim)));
+            }
         }
         self.pending.push(pending);
     }
@@ -261,6 +278,30 @@ impl<'a> Run<'a> {
         true
     }
 
+    /// Whether a node is stopped or isolated. One at a time: a run has to come to its end.
+    fn is_one_away(&self) -> bool {
+        let away = |repair: &Repair| matches!(repair, Repair::Continue(_) | Repair::Join(_));
+        self.repairs.iter().any(|(_, repair)| away(repair))
+    }
+
+    /// Stops a node's process for a while.
+    fn stop(&mut self, victim: u32) {
+        let Some(node) = &self.nodes[victim as usize] else { return };
+        let seen = signal(&node.child, Signal::STOP) && is_stopped(&node.child);
+        *if seen { &mut self.seen } else { &mut self.unseen }.entry(Kind::Stop).or_default() += 1;
+        let until = Instant::now() + self.dice.millis(ABSENCE.0, ABSENCE.1);
+        self.repairs.push((until, Repair::Continue(victim)));
+    }
+
+    /// Holds what is said to a node and by it, or lets it through again.
+    fn hold(&mut self, victim: u32, held: bool) {
+        for other in 0..NODES {
+            for link in [victim * NODES + other, other * NODES + victim] {
+                self.links[link as usize].state.is_held.store(held, Ordering::SeqCst);
+            }
+        }
+    }
+
     fn repair(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let due: Vec<_> = self.repairs.extract_if(.., |(at, _)| *at <= now).collect();
@@ -270,6 +311,12 @@ impl<'a> Run<'a> {
                 Repair::Undelay(link) => self.links[link].state.delay.store(0, Ordering::SeqCst),
                 Repair::Empty(rank) => faults::empty(&self.disk(rank)),
                 Repair::Start(rank) => self.start(rank)?,
+                Repair::Join(rank) => self.hold(rank, false),
+                Repair::Continue(rank) => {
+                    if let Some(node) = &self.nodes[rank as usize] {
+                        signal(&node.child, Signal::CONT);
+                    }
+                }
             }
         }
         Ok(())
@@ -347,4 +394,19 @@ fn mount(directory: &Path) -> bool {
     let mut command = Command::new("mount");
     command.args(["-t", "tmpfs", "-o", &format!("size={DISK},mode=700"), "chaos"]).arg(directory);
     command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Whether a process could be sent a signal.
+fn signal(child: &Child, signal: Signal) -> bool {
+    kill_process(Pid::from_child(child), signal).is_ok()
+}
+
+/// Whether a process is stopped, or is about to be.
+fn is_stopped(child: &Child) -> bool {
+    (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", child.id()));
+        // Its state follows its name, which is in parentheses.
+        status.is_ok_and(|text| text.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T")))
+    })
 }

@@ -6,8 +6,9 @@
 //! tier and the flight ends. Nobody waits in a thread: a waiter is a piece of work that is set
 //! aside.
 //!
-//! A sample goes into its tier when all batches before the leader's are there. So nobody who
-//! belongs to an earlier batch may wait for that: he would wait for himself.
+//! A batch waits for flights of its own or earlier batches only, and for those of prefetchers. A later
+//! batch may put its sample aside for as long as its consumer does not starve for it, and puts it into a
+//! tier only when all earlier batches are there: an earlier batch would wait for itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,6 +26,8 @@ struct Flight<W> {
     waiters: Vec<W>,
     /// The leader's place in the sequence of batches.
     leader: u64,
+    /// A prefetcher leads it, which waits for nothing but the source.
+    is_fetch: bool,
     /// The bytes are there; what is left is to put them into a tier.
     arrived: bool,
     /// The sample is not to be kept there any more.
@@ -71,7 +74,7 @@ impl<W> Default for Flights<W> {
 impl<W> Flight<W> {
     /// Whether somebody of the batch `sequence` may wait for it.
     fn takes(&self, sequence: u64) -> bool {
-        !self.arrived || sequence > self.leader
+        sequence > self.leader || !self.arrived && (sequence == self.leader || self.is_fetch)
     }
 }
 
@@ -88,19 +91,38 @@ impl<W> Flights<W> {
         sequence: u64,
         waiter: impl FnOnce() -> W,
     ) -> Turn {
+        self.enter(sample, sequence, false, waiter)
+    }
+
+    /// The same for a prefetcher, when batches up to `planned` are on their way.
+    pub fn fetch_or_wait(
+        &self,
+        sample: SampleId,
+        planned: u64,
+        waiter: impl FnOnce() -> W,
+    ) -> Turn {
+        self.enter(sample, planned, true, waiter)
+    }
+
+    fn enter(
+        &self,
+        sample: SampleId,
+        leader: u64,
+        is_fetch: bool,
+        waiter: impl FnOnce() -> W,
+    ) -> Turn {
         let mut shard = self.shard(sample);
         if self.closed.load(Ordering::Acquire) {
             return Turn::Alone;
         }
         match shard.entry(sample) {
             Entry::Vacant(vacant) => {
-                let waiters = vec![];
-                let flight = Flight { waiters, leader: sequence, arrived: false, cancelled: None };
-                vacant.insert(flight);
+                let (waiters, arrived, cancelled) = (vec![], false, None);
+                vacant.insert(Flight { waiters, leader, is_fetch, arrived, cancelled });
                 self.open.fetch_add(1, Ordering::Relaxed);
                 Turn::Lead
             }
-            Entry::Occupied(mut flight) if flight.get().takes(sequence) => {
+            Entry::Occupied(mut flight) if flight.get().takes(leader) => {
                 flight.get_mut().waiters.push(waiter());
                 Turn::Wait
             }
@@ -138,9 +160,8 @@ impl<W> Flights<W> {
         }
         match shard.entry(sample) {
             Entry::Vacant(vacant) => {
-                let waiters = vec![];
-                let flight = Flight { waiters, leader: sequence, arrived: true, cancelled: None };
-                vacant.insert(flight);
+                let (waiters, leader, is_fetch, cancelled) = (vec![], sequence, false, None);
+                vacant.insert(Flight { waiters, leader, is_fetch, arrived: true, cancelled });
                 self.open.fetch_add(1, Ordering::Relaxed);
                 true
             }
@@ -204,7 +225,7 @@ mod tests {
         let flights = Flights::default();
         assert_eq!(flights.lead_or_wait(7, 5, || "first"), Turn::Lead);
         assert_eq!(flights.lead_or_wait(7, 6, || "second"), Turn::Wait);
-        assert!(flights.wait_if_open(7, 4, || "third") && !flights.wait_if_open(8, 6, || "nobody"));
+        assert!(flights.wait_if_open(7, 5, || "third") && !flights.wait_if_open(8, 6, || "nobody"));
         assert!(!flights.cancel(7, 1, 4) && flights.cancel(7, 1, 5) && !flights.cancel(8, 1, 5));
         let landed = flights.land(7);
         assert_eq!((landed.waiters, landed.cancelled), (vec!["second", "third"], Some(1)));
@@ -217,13 +238,17 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_batch_never_waits_for_a_later_one_to_be_kept() {
+    fn an_earlier_batch_never_waits_for_a_later_one() {
         let flights = Flights::default();
         assert_eq!(flights.lead_or_wait(7, 5, || 5), Turn::Lead);
-        assert_eq!(flights.lead_or_wait(7, 4, || 4), Turn::Wait);
-        assert_eq!(flights.arrive(7), [4]);
+        assert_eq!(flights.lead_or_wait(7, 4, || 4), Turn::Alone);
+        assert!(!flights.wait_if_open(7, 4, || 4));
+        assert_eq!(flights.lead_or_wait(7, 5, || 5), Turn::Wait, "twice in one batch");
+        assert_eq!(flights.arrive(7), [5]);
         assert_eq!(flights.lead_or_wait(7, 3, || 3), Turn::Alone);
         assert!(!flights.wait_if_open(7, 3, || 3) && flights.wait_if_open(7, 6, || 6));
         assert_eq!(flights.land(7).waiters, [6]);
+        assert_eq!(flights.fetch_or_wait(7, 5, || 0), Turn::Lead);
+        assert_eq!(flights.lead_or_wait(7, 4, || 4), Turn::Wait, "a prefetcher waits for nothing");
     }
 }

@@ -155,7 +155,8 @@ impl Planner {
 
     /// Another node's time has gone by without this one.
     fn skip(&self, epoch: u32) {
-        self.run.planned.fetch_add(1, Ordering::AcqRel);
+        let planned = self.run.planned.fetch_add(1, Ordering::AcqRel) + 1;
+        pace::skip(&self.run, planned);
         self.run.asked.skip();
         self.run.ended(epoch);
     }

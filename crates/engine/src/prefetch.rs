@@ -84,7 +84,7 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
         return done(run, tier, sample);
     }
     let planned = run.planned.load(Ordering::Acquire);
-    let turn = run.flights.lead_or_wait(sample, planned, || Waiter::Fetch(run.clone(), tier));
+    let turn = run.flights.fetch_or_wait(sample, planned, || Waiter::Fetch(run.clone(), tier));
     if turn != Turn::Lead {
         if turn == Turn::Alone {
             give_up(run, tier);

@@ -29,8 +29,9 @@ pub trait Serve: Send + Sync {
 
     fn told(&self, from: NodeId, notice: &Notice);
 
-    /// Something was heard of a peer: it is there.
-    fn heard_of(&self, _peer: NodeId) {}
+    /// Something was heard of a peer: it is there. A process that was started later has a greater
+    /// `incarnation`.
+    fn heard_of(&self, _peer: NodeId, _incarnation: u64) {}
 }
 
 /// The jobs of this process that serve.
@@ -103,10 +104,10 @@ impl Desk {
     }
 
     /// A peer has connected, or connected anew: tells all jobs.
-    pub fn heard_of(&self, peer: NodeId) {
+    pub fn heard_of(&self, peer: NodeId, incarnation: u64) {
         let jobs: Vec<_> = lock(&self.jobs).values().filter_map(Weak::upgrade).collect();
         for job in jobs {
-            job.heard_of(peer);
+            job.heard_of(peer, incarnation);
         }
     }
 }

@@ -129,6 +129,7 @@ fn ask(run: &Arc<Run>, peers: &Peers, errand: Errand) {
     let (mut loaded, mut bytes) = (0, 0);
     let (mut again, mut missing) = (vec![], items[came.len().min(items.len())..].to_vec());
     let starved = pace::starved(run, &parcel);
+    let takes_part = peers.takes_part(peer);
     let mut pause = None;
     for (&index, came) in items.iter().zip(&came) {
         match *came {
@@ -141,6 +142,8 @@ fn ask(run: &Arc<Run>, peers: &Peers, errand: Errand) {
                 run.metrics.peers().count(PeerEvent::Damaged, 1);
                 missing.push(index);
             }
+            // What it does not have, it will not have in time.
+            Came::Not(_) if !takes_part => missing.push(index),
             Came::Not(answer) => match peers.patience().after(answer, asked + 1, starved) {
                 Next::AskAgain(after) => {
                     pause = pause.max(Some(after));

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use belady_data::memory::Memory;
 use belady_data::sync::{Arc, lock};
-use belady_peer::protocol::outbox::{Outbox, Parcel as Sealed};
+use belady_peer::protocol::outbox::{Admitted, Due, Outbox, Parcel as Sealed};
 use belady_peer::{NodeId, PeerError, Push, Taken, TierId};
 
-use super::{Peers, fetch, notify};
+use super::{Peers, fetch, notify, pace};
 use crate::metrics::{Moved, PeerEvent};
 use crate::parcel::{Gift, Parcel};
 use crate::pool::Worker;
@@ -22,8 +22,6 @@ use crate::{hangs, keep};
 
 /// Sent in one call.
 const CALL: u64 = 4 << 20;
-/// However full the outbox is, its line is looked after as often as this.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Bytes that wait to be given away.
 #[derive(Debug)]
@@ -32,29 +30,51 @@ pub struct Goods {
     digest: u64,
 }
 
+/// What is sent to one node at once.
+type Call = (NodeId, Vec<Sealed<Arc<Goods>>>);
+
+/// A batch, and what is left to give of it.
+#[derive(Debug)]
+struct Offered {
+    parcel: Arc<Parcel>,
+    gifts: VecDeque<Gift>,
+}
+
 #[derive(Debug)]
 pub struct Outgoing {
-    outbox: Outbox<Arc<Goods>>,
-    /// Batches that wait for room in the outbox, with what is left to give of them.
-    waiting: VecDeque<(Arc<Parcel>, VecDeque<Gift>)>,
-    /// When somebody looks after it next.
+    outbox: Outbox<Arc<Goods>, Offered>,
+    /// When [`look_after`] is called next, if nothing happens before.
     timer: Option<Duration>,
 }
 
 impl Outgoing {
     pub fn new(nodes: u32, limit: u64, patience: Duration) -> Self {
-        let outbox = Outbox::new(nodes, limit, patience);
-        Self { outbox, waiting: VecDeque::new(), timer: None }
+        Self { outbox: Outbox::new(nodes, limit, patience), timer: None }
     }
 
     /// Whether nothing waits that this epoch leaves.
     pub fn is_done_with(&self, epoch: u32) -> bool {
+        let mut waiting = self.outbox.waiting();
         self.outbox.is_done_with(epoch)
-            && self.waiting.iter().all(|(parcel, _)| parcel.block.step().epoch > epoch)
+            && waiting.all(|batch| batch.parcel.block.step().epoch > epoch)
     }
 
     pub fn close(&mut self) {
-        self.waiting.clear();
+        self.outbox.clear_waiting();
+    }
+
+    /// The calls to make now, and when a timer is to be set for, if it is.
+    fn next(&mut self, now: Duration) -> (Vec<Call>, Option<Duration>) {
+        let Due { calls, again } = self.outbox.due(now, CALL);
+        let sooner = again.filter(|again| self.timer.is_none_or(|timer| *again < timer));
+        self.timer = sooner.or(self.timer);
+        (calls, sooner)
+    }
+
+    /// A timer that was set for then has gone off; false if one that was set for earlier has taken its
+    /// place.
+    fn is_time(&mut self, at: Duration) -> bool {
+        self.timer.take_if(|timer| *timer == at).is_some()
     }
 }
 
@@ -63,50 +83,39 @@ impl Outgoing {
 pub fn offer(parcel: &Arc<Parcel>, gifts: Vec<Gift>) {
     let run = &parcel.run;
     let Some(peers) = &run.peers else { return keep::end_piece(parcel) };
-    let mut outgoing = lock(&peers.outgoing);
-    if !outgoing.waiting.is_empty() {
-        outgoing.waiting.push_back((parcel.clone(), gifts.into()));
-        return;
-    }
-    drop(outgoing);
-    pack(run, peers, parcel, gifts.into());
-    send_all(run);
+    let batch = Offered { parcel: parcel.clone(), gifts: gifts.into() };
+    lock(&peers.outgoing).outbox.offer(batch);
+    look_after(run);
 }
 
-/// Keeps a sample here as soon as there is room.
+/// Keeps a sample here as soon as there is room. The batch does not wait for that: policies that do not
+/// go in step may have no room for it ever.
 pub fn keep_later(parcel: &Arc<Parcel>, index: u32, tier: TierId) {
     let Some(peers) = &parcel.run.peers else { return };
     if seal(peers, parcel, index, peers.me, tier) {
-        send_all(&parcel.run);
+        look_after(&parcel.run);
     } else {
         parcel.run.metrics.peers().count(PeerEvent::Dropped, 1);
     }
 }
 
-/// Puts gifts into the outbox as far as there is room; whether there was for all.
-fn pack(run: &Arc<Run>, peers: &Peers, parcel: &Arc<Parcel>, mut gifts: VecDeque<Gift>) -> bool {
-    while let Some(gift) = gifts.pop_front() {
-        if parcel.is_bad(gift.item) {
+/// Puts gifts of a batch into the outbox as far as there is room; the batch ends if there was for all.
+fn pack(run: &Run, peers: &Peers, mut batch: Offered) {
+    while let Some(gift) = batch.gifts.pop_front() {
+        if batch.parcel.is_bad(gift.item) {
             continue;
         }
-        if !peers.is_up(gift.to) {
+        if !peers.takes_part(gift.to) {
             run.metrics.peers().count(PeerEvent::Dropped, 1);
             continue;
         }
-        if !seal(peers, parcel, gift.item, gift.to, gift.tier) {
-            gifts.push_front(gift);
-            let mut outgoing = lock(&peers.outgoing);
-            let size = run.size(parcel.items[gift.item as usize].sample);
-            if outgoing.outbox.has_room(size) {
-                // It has come meanwhile, and whoever made it found nobody waiting.
-                continue;
-            }
-            outgoing.waiting.push_front((parcel.clone(), gifts));
-            return false;
+        if !seal(peers, &batch.parcel, gift.item, gift.to, gift.tier) {
+            batch.gifts.push_front(gift);
+            let size = run.size(batch.parcel.items[gift.item as usize].sample);
+            return lock(&peers.outgoing).outbox.lacks_room(batch, size);
         }
     }
-    keep::end_piece(parcel);
-    true
+    keep::end_piece(&batch.parcel);
 }
 
 /// Puts a copy of an item into the outbox; whether there was room.
@@ -125,50 +134,52 @@ fn seal(peers: &Peers, parcel: &Parcel, item: u32, to: NodeId, tier: TierId) -> 
     lock(&peers.outgoing).outbox.add(to, sealed, peers.now()).is_ok()
 }
 
-/// Sends what can be sent, lets go of what cannot, and comes again when there is something to do.
-pub fn send_all(run: &Arc<Run>) {
+/// Lets go of what cannot be sent, packs the batches that there is room for, sends what can be sent, and
+/// comes again when there is something to do. Called after everything that changes the outbox: an offer,
+/// the end of a call, its own timer. When the lock is let go of for the last time, what waits has a call
+/// under way or the timer ([`belady_peer::protocol::outbox`]).
+pub fn look_after(run: &Arc<Run>) {
     let Some(peers) = &run.peers else { return };
     if run.is_stopping() {
         return;
     }
-    // First, since it makes room for batches that wait, and what they leave has to be sent as well.
-    drop_expired(run, peers);
-    let now = peers.now();
-    let mut outgoing = lock(&peers.outgoing);
-    let calls: Vec<(NodeId, Vec<Sealed<Arc<Goods>>>)> = (0..peers.nodes)
-        .filter_map(|node| Some((node, outgoing.outbox.begin(node, now, CALL)?)))
-        .collect();
-    let due = outgoing.outbox.wakes_at().map(|at| at.max(now).min(now + TICK));
-    let due = due.filter(|due| outgoing.timer.is_none_or(|timer| *due < timer));
-    if due.is_some() {
-        outgoing.timer = due;
-    }
-    drop(outgoing);
-    if let Some(due) = due {
+    let mut dropped = 0;
+    let (calls, timer) = loop {
+        let takes_part: Vec<bool> = (0..peers.nodes).map(|node| peers.takes_part(node)).collect();
+        let now = peers.now();
+        let mut outgoing = lock(&peers.outgoing);
+        dropped += outgoing.outbox.expire(now, |node| takes_part[node as usize]).len();
+        match outgoing.outbox.admit(|batch| pace::starved(run, &batch.parcel)) {
+            Some(admitted) => {
+                drop(outgoing);
+                match admitted {
+                    Admitted::HasRoom(batch) => pack(run, peers, batch),
+                    Admitted::Starves(batch) => {
+                        dropped += batch.gifts.len();
+                        keep::end_piece(&batch.parcel);
+                    }
+                }
+            }
+            None => break outgoing.next(now),
+        }
+    };
+    if let Some(at) = timer {
         let for_later = run.clone();
         let later = run.task(move |_| {
-            if let Some(peers) = &for_later.peers {
-                lock(&peers.outgoing).timer = None;
+            let is_time = |peers: &Peers| lock(&peers.outgoing).is_time(at);
+            if for_later.peers.as_ref().is_some_and(is_time) {
+                look_after(&for_later);
             }
-            send_all(&for_later);
         });
-        run.lane.delay(due.saturating_sub(now), later);
+        run.lane.delay(at.saturating_sub(peers.now()), later);
     }
+    run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);
     for (node, call) in calls {
         let for_task = run.clone();
         let task = run.task(move |worker| send(worker, &for_task, node, &call.into()));
         run.lane.submit_first(vec![task]);
     }
-}
-
-/// Lets go of what has waited too long, or is for nodes that are not there.
-fn drop_expired(run: &Arc<Run>, peers: &Peers) {
-    let up: Vec<bool> = (0..peers.nodes).map(|node| peers.is_up(node)).collect();
-    let dropped = lock(&peers.outgoing).outbox.expire(peers.now(), |node| up[node as usize]).len();
-    if dropped > 0 {
-        run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);
-        made_room(run, peers);
-    }
+    notify::epochs_done(run);
 }
 
 fn send(worker: &Worker, run: &Arc<Run>, to: NodeId, call: &Arc<[Sealed<Arc<Goods>>]>) {
@@ -208,8 +219,7 @@ fn ended(
         Err(error) => peers.failed(to, &error, &run.metrics),
     }
     run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);
-    made_room(run, peers);
-    send_all(run);
+    look_after(run);
 }
 
 fn put_there(
@@ -256,15 +266,4 @@ fn put_here(
         }
     }
     ended(run, peers.me, call, Ok(taken));
-}
-
-/// The outbox has room again: batches that wait for it go on, in order.
-fn made_room(run: &Arc<Run>, peers: &Peers) {
-    loop {
-        let Some((parcel, gifts)) = lock(&peers.outgoing).waiting.pop_front() else { break };
-        if !pack(run, peers, &parcel, gifts) {
-            break;
-        }
-    }
-    notify::epochs_done(run);
 }

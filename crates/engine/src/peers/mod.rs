@@ -85,6 +85,25 @@ struct Talk {
     health: Health,
     ledger: Ledger,
     pace: Pace,
+    /// By node: the incarnation that was heard of last; 0 for none.
+    incarnations: Vec<u64>,
+}
+
+impl Talk {
+    /// Whether a node does its part of the plan: it is there, and in step.
+    fn takes_part(&self, node: NodeId) -> bool {
+        self.health.is_up(node) && self.pace.is_in_step(node)
+    }
+
+    /// A node is there as this incarnation: if that is a new one, it has begun with the first step.
+    fn heard_of(&mut self, node: NodeId, incarnation: u64) {
+        let known = &mut self.incarnations[node as usize];
+        if *known != 0 && *known < incarnation {
+            self.pace.restarted(node);
+            self.ledger.restarted(node);
+        }
+        *known = incarnation.max(*known);
+    }
 }
 
 impl Drop for Peers {
@@ -156,6 +175,11 @@ impl Peers {
 
     fn is_up(&self, peer: NodeId) -> bool {
         lock(&self.talk).health.is_up(peer)
+    }
+
+    /// Whether a node does its part of the plan, so that it is given samples and counted on.
+    fn takes_part(&self, node: NodeId) -> bool {
+        lock(&self.talk).takes_part(node)
     }
 
     fn claims(&self, tier: TierId) -> Option<MutexGuard<'_, Claims>> {
@@ -246,7 +270,7 @@ impl Peers {
     fn make_room(&self, run: &Run, tier: TierId, wanted: SampleId) -> bool {
         let done = {
             let talk = lock(&self.talk);
-            talk.ledger.all_done(|node| node == self.me || talk.health.is_up(node))
+            talk.ledger.all_done(|node| talk.takes_part(node))
         };
         let Some(mut claims) = self.claims(tier) else { return false };
         let Some(station) = run.cache.tier(tier) else { return false };
@@ -265,8 +289,12 @@ impl Peers {
     /// Whether something that an epoch uses may still be on its way.
     fn may_come(&self, epoch: u32) -> bool {
         let talk = lock(&self.talk);
-        self.in_step
-            && talk.ledger.may_come(epoch, |node| node == self.me || talk.health.is_up(node))
+        self.in_step && talk.ledger.may_come(epoch, |node| talk.takes_part(node))
+    }
+
+    /// Whether an epoch is over here, and with it the use of what waited for it.
+    fn is_over(&self, epoch: u32) -> bool {
+        lock(&self.talk).ledger.is_over(self.me, epoch)
     }
 
     /// Something was heard of a peer; whether it was down before.
@@ -304,7 +332,7 @@ impl Peers {
         others.min_by_key(|&peer| {
             let near = self.cluster.transport.is_near(peer);
             let errands = lock(&self.gates[peer as usize]).errands();
-            (!self.is_up(peer), !near, errands, self.turn(peer, sample))
+            (!self.takes_part(peer), !near, errands, self.turn(peer, sample))
         })
     }
 
@@ -323,5 +351,70 @@ impl Peers {
         let holders = self.others().filter(has);
         let near = |peer| self.cluster.transport.is_near(peer);
         holders.min_by_key(|&peer| (!near(peer), self.turn(peer, sample)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belady_peer::meet::Hall;
+    use belady_peer::memory::MemoryTransport;
+
+    use super::start::{Gathering, Introduction};
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    /// Rank 0 of three. Both others held sample 0 when the job began.
+    fn peers() -> Peers {
+        let transport = MemoryTransport::network(3).swap_remove(0);
+        let cluster = Arc::new(Cluster::new(Hall::new(3, LONG).seat(0), transport));
+        let one = |warm| Introduction { capacities: vec![100], warm };
+        let all = vec![one(vec![]), one(vec![1]), one(vec![1])];
+        let limits = PeerPatience { answer: LONG, wait: LONG };
+        let bulk = Bulk::offer(&cluster, vec![]);
+        Gathering { cluster, channel: Channel(0), all, room: vec![100], bulk }
+            .peers(64, 100, limits, true)
+    }
+
+    fn goes_down(peers: &Peers, peer: NodeId) {
+        lock(&peers.talk).health.failed(peer, LONG);
+    }
+
+    #[test]
+    fn of_two_holders_the_one_that_is_there_is_asked() {
+        for (gone, there) in [(1, 2), (2, 1)] {
+            let peers = peers();
+            goes_down(&peers, gone);
+            for sample in 0..3 {
+                assert_eq!(peers.best_of(&[0, 1, 2], sample), Some(there));
+            }
+            assert_eq!(peers.warm_at(0), Some(there));
+            goes_down(&peers, there);
+            assert_eq!(peers.warm_at(0), None);
+        }
+        assert_eq!(peers().warm_at(1), None);
+    }
+
+    #[test]
+    fn of_two_holders_the_one_that_is_in_step_is_asked() {
+        let peers = peers();
+        lock(&peers.talk).pace.restarted(1);
+        assert_eq!((peers.best_of(&[1, 2], 0), peers.best_of(&[1, 2], 1)), (Some(2), Some(2)));
+        assert!(!peers.takes_part(1) && peers.takes_part(2) && peers.takes_part(0));
+    }
+
+    #[test]
+    fn a_peer_that_was_started_anew_is_known_by_its_incarnation() {
+        let peers = peers();
+        let mut talk = lock(&peers.talk);
+        talk.heard_of(1, 7);
+        talk.pace.told(1, 5, 0);
+        talk.ledger.done(1, 3);
+        // It connects once more, and a connection of the one before comes late.
+        talk.heard_of(1, 7);
+        talk.heard_of(1, 6);
+        assert!(talk.takes_part(1) && talk.ledger.is_over(1, 3));
+        talk.heard_of(1, 8);
+        assert!(!talk.takes_part(1) && !talk.ledger.is_over(1, 0));
     }
 }

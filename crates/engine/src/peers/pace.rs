@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, lock};
 use belady_peer::NodeId;
+use belady_peer::protocol::pace::Turn;
 
 use super::notify;
 use crate::keep;
@@ -22,6 +23,13 @@ const TICK: Duration = Duration::from_millis(50);
 pub fn begin_epoch(run: &Run, steps: u32) {
     if let Some(peers) = &run.peers {
         lock(&peers.talk).pace.set_epoch(steps.into());
+    }
+}
+
+/// So many steps were over before the run began.
+pub fn skip(run: &Run, steps: u64) {
+    if let Some(peers) = &run.peers {
+        lock(&peers.talk).pace.skip(steps);
     }
 }
 
@@ -51,7 +59,7 @@ pub fn wait_to_begin(run: &Run) {
 /// A node has told how many steps it has loaded; whether that is new.
 pub fn told(run: &Run, node: NodeId, steps: u64) -> bool {
     let Some(peers) = &run.peers else { return false };
-    let new = lock(&peers.talk).pace.told(node, steps);
+    let new = lock(&peers.talk).pace.told(node, steps, run.asked.count());
     if new {
         peers.changed.notify_all();
     }
@@ -81,16 +89,15 @@ pub fn may_end(run: &Run, parcel: &Parcel) -> bool {
     let Some(peers) = run.peers.as_ref().filter(|peers| peers.in_step) else { return true };
     let starved = starved(run, parcel);
     let talk = &mut *lock(&peers.talk);
-    let had_given_up = talk.pace.has_given_up();
     let health = &talk.health;
-    let may = talk.pace.may_end(parcel.sequence - 1, starved, |node| health.is_up(node));
-    if talk.pace.has_given_up() && !had_given_up {
+    let turn = talk.pace.may_end(parcel.sequence - 1, starved, |node| health.is_up(node));
+    if turn == Turn::Hurry {
         run.metrics.peers().count(PeerEvent::Hurried, 1);
         tracing::warn!(
             "other ranks are behind for longer than they are waited for: going on without them"
         );
     }
-    may
+    turn != Turn::Wait
 }
 
 /// Goes on serving for a while if others have not staged all of the run yet, which they need us for.

@@ -49,7 +49,11 @@ impl Serve for Counter {
         let run = &self.0;
         let Some(peers) = &run.peers else { return };
         fetch::heard(run, peers, from);
-        taken.extend(pushes.iter().map(|push| take(run, peers, push)));
+        taken.extend(pushes.iter().map(|push| {
+            // Of one that is behind: the epoch that it brings it for is over here.
+            let over = peers.is_over(push.epoch.saturating_add(1));
+            if over { Taken::Refused } else { take(run, peers, push) }
+        }));
     }
 
     fn told(&self, from: NodeId, notice: &Notice) {
@@ -74,8 +78,9 @@ impl Serve for Counter {
         }
     }
 
-    fn heard_of(&self, peer: NodeId) {
+    fn heard_of(&self, peer: NodeId, incarnation: u64) {
         if let Some(peers) = &self.0.peers {
+            lock(&peers.talk).heard_of(peer, incarnation);
             fetch::heard(&self.0, peers, peer);
         }
     }

@@ -52,7 +52,7 @@ pub struct Gathering {
     /// Of each tier, as plans count on it.
     pub room: Vec<u64>,
     /// Others may still be asking for it.
-    bulk: Bulk,
+    pub bulk: Bulk,
 }
 
 impl Gathering {
@@ -128,6 +128,7 @@ impl Gathering {
                 health: Health::new(nodes),
                 ledger: Ledger::new(nodes),
                 pace: Pace::new(world.rank, nodes, u64::MAX, limits.wait),
+                incarnations: vec![0; nodes as usize],
             }),
             changed: Condvar::new(),
             gates: (0..nodes).map(|_| Mutex::default()).collect(),
@@ -288,9 +289,8 @@ mod tests {
             let free = TcpListener::bind((LOOPBACK, 0)).unwrap().local_addr().unwrap();
             let (place, key) = (free.to_string().parse::<Place>().unwrap(), Key::random().unwrap());
             gathered_at(samples, |world| {
-                let (job, key, listen) = ("test".to_owned(), key.clone(), None);
-                point::meet(&place, point::Options { world, job, key, limit: LIMIT, listen })
-                    .unwrap()
+                let (job, key) = ("test".to_owned(), key.clone());
+                point::meet(&place, point::Options { world, job, key, limit: LIMIT }).unwrap()
             });
 
             let directory = tempfile::tempdir().unwrap();

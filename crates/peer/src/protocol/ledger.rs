@@ -20,18 +20,27 @@ impl Ledger {
         *done = (*done).max(epoch.saturating_add(1));
     }
 
-    /// Whether something that this epoch uses may still be on its way, from a node that is there. One
-    /// that is further behind than the epoch before that has been restarted, or does not train with
-    /// us: nobody waits for it.
-    pub fn may_come(&self, epoch: u32, is_up: impl Fn(NodeId) -> bool) -> bool {
-        let behind = |done: u32| done < epoch && done.saturating_add(2) >= epoch;
-        (0..).zip(&self.done).any(|(node, &done)| behind(done) && is_up(node))
+    /// A node was started anew: it begins with the first epoch.
+    pub fn restarted(&mut self, node: NodeId) {
+        self.done[node as usize] = 0;
     }
 
-    /// So many epochs are behind all nodes that are there, but for those that nobody waits for.
-    pub fn all_done(&self, is_up: impl Fn(NodeId) -> bool) -> u32 {
+    /// Whether this epoch is over on a node, and with it the use of all that waited for it there.
+    pub fn is_over(&self, node: NodeId, epoch: u32) -> bool {
+        self.done[node as usize] > epoch
+    }
+
+    /// Whether something that this epoch uses may still be on its way, from a node that takes part. One
+    /// that is further behind than the epoch before that does not train with us: nobody waits for it.
+    pub fn may_come(&self, epoch: u32, takes_part: impl Fn(NodeId) -> bool) -> bool {
+        let behind = |done: u32| done < epoch && done.saturating_add(2) >= epoch;
+        (0..).zip(&self.done).any(|(node, &done)| behind(done) && takes_part(node))
+    }
+
+    /// So many epochs are behind all nodes that take part, but for those that nobody waits for.
+    pub fn all_done(&self, takes_part: impl Fn(NodeId) -> bool) -> u32 {
         let most = self.done.iter().copied().max().unwrap_or(0);
-        let with_us = |node: NodeId, done: u32| is_up(node) && done.saturating_add(2) >= most;
+        let with_us = |node: NodeId, done: u32| takes_part(node) && done.saturating_add(2) >= most;
         let living = (0..).zip(&self.done).filter(|&(node, &done)| with_us(node, done));
         living.map(|(_, &done)| done).min().unwrap_or(0)
     }
@@ -56,5 +65,8 @@ mod tests {
         ledger.done(1, 4);
         assert_eq!(ledger.all_done(all), 5, "the others are too far behind");
         assert!(ledger.may_come(3, |node| node == 0) && !ledger.may_come(4, |node| node == 0));
+        assert!(ledger.is_over(1, 4) && !ledger.is_over(1, 5));
+        ledger.restarted(1);
+        assert!(!ledger.is_over(1, 0) && ledger.may_come(2, |node| node == 1));
     }
 }

@@ -5,8 +5,15 @@
 //! room yet. Then the line pauses and begins again with the same parcel: earlier steps come first. One
 //! that has waited too long is dropped; its next user reads the sample from the source.
 //!
-//! Room is limited by bytes over all peers. What does not fit comes back to the caller, who waits with
-//! the end of the step, or lets the sample go.
+//! Room is limited by bytes over all peers. A batch that lacks room for what it leaves waits here, in
+//! order, and is *admitted* when there is room, or when its consumer has starved for longer than the
+//! patience: then what is left of it is let go.
+//!
+//! The owner of all this looks after it when a batch is offered, when a call ends, and at the time that
+//! [`Outbox::due`] names: it drops what has expired, packs the batches that are admitted until none is,
+//! and then makes the calls that are due. The invariant, which `whatever_waits_is_looked_after_again`
+//! tests: *after that, a parcel or a batch that waits has a call under way or a time to be looked at*.
+//! So a batch waits no longer than calls take to end and parcels to expire.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,6 +24,8 @@ use crate::{NodeId, SampleId, TierId};
 /// First pause of a line whose peer has no room; doubled each time.
 const FIRST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
+/// However full it is, what waits is looked at as often as this: a consumer may have begun to starve.
+const TICK: Duration = Duration::from_millis(100);
 
 /// A sample for another node. `T` is how its bytes are held: cloning it must be cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,20 +61,75 @@ impl<T> Line<T> {
     }
 }
 
+/// What an outbox needs next.
 #[derive(Clone, Debug)]
-pub struct Outbox<T> {
+pub struct Due<T> {
+    /// Calls to make, each with its peer. The end of each is told by [`Outbox::taken`] or
+    /// [`Outbox::failed`].
+    pub calls: Vec<(NodeId, Vec<Parcel<T>>)>,
+    /// When to look after it again, if nothing happens before; `None` if nothing waits.
+    pub again: Option<Duration>,
+}
+
+/// A batch that need not wait any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted<B> {
+    /// There is room for what it lacked room for.
+    HasRoom(B),
+    /// Its consumer has starved for it: what is left of it is let go.
+    Starves(B),
+}
+
+/// `T` is how a parcel's bytes are held, `B` a batch that waits for room.
+#[derive(Clone, Debug)]
+pub struct Outbox<T, B> {
     lines: Vec<Line<T>>,
     limit: u64,
     bytes: u64,
     patience: Duration,
+    /// Batches that wait for room, with the bytes of what they have none for.
+    waiting: VecDeque<(u64, B)>,
 }
 
-impl<T: Clone> Outbox<T> {
+impl<T: Clone, B> Outbox<T, B> {
     /// For so many nodes. It holds at most `limit` bytes, but one parcel always fits; a parcel that
     /// was not taken within `patience` is dropped.
     pub fn new(nodes: u32, limit: u64, patience: Duration) -> Self {
         let lines = (0..nodes).map(|_| Line::default()).collect();
-        Self { lines, limit, bytes: 0, patience }
+        Self { lines, limit, bytes: 0, patience, waiting: VecDeque::new() }
+    }
+
+    /// A batch has something to give. It waits behind those that were offered before.
+    pub fn offer(&mut self, batch: B) {
+        self.waiting.push_back((0, batch));
+    }
+
+    /// A batch that was admitted lacks room for so many bytes.
+    pub fn lacks_room(&mut self, batch: B, bytes: u64) {
+        self.waiting.push_front((bytes, batch));
+    }
+
+    /// The first of the batches that wait, if it need not do so any longer. `starved`: how long a
+    /// batch's consumer has had nothing else to do.
+    pub fn admit(&mut self, starved: impl FnOnce(&B) -> Duration) -> Option<Admitted<B>> {
+        let (bytes, batch) = self.waiting.front()?;
+        if self.has_room(*bytes) {
+            return self.waiting.pop_front().map(|(_, batch)| Admitted::HasRoom(batch));
+        }
+        if starved(batch) >= self.patience {
+            return self.waiting.pop_front().map(|(_, batch)| Admitted::Starves(batch));
+        }
+        None
+    }
+
+    /// The batches that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = &B> {
+        self.waiting.iter().map(|(_, batch)| batch)
+    }
+
+    /// Forgets the batches that wait.
+    pub fn clear_waiting(&mut self) {
+        self.waiting.clear();
     }
 
     /// Whether a parcel of that size would be taken in.
@@ -83,8 +147,17 @@ impl<T: Clone> Outbox<T> {
         Ok(())
     }
 
+    /// The calls to make now, of about `most` bytes each, and when to look again.
+    pub fn due(&mut self, now: Duration, most: u64) -> Due<T> {
+        let nodes = 0..self.lines.len() as NodeId;
+        let calls = nodes.filter_map(|node| Some((node, self.begin(node, now, most)?))).collect();
+        let rested = self.wakes_at().map(|at| at.max(now).min(now + TICK));
+        let tick = (!self.waiting.is_empty()).then_some(now + TICK);
+        Due { calls, again: rested.into_iter().chain(tick).min() }
+    }
+
     /// Whether there is something to send to a peer now.
-    pub fn is_due(&self, peer: NodeId, now: Duration) -> bool {
+    fn is_due(&self, peer: NodeId, now: Duration) -> bool {
         let line = &self.lines[peer as usize];
         line.under_way == 0 && !line.parcels.is_empty() && now >= line.rests_until
     }
@@ -92,7 +165,7 @@ impl<T: Clone> Outbox<T> {
     /// The parcels of the next call to a peer, about `most` bytes and at least one, if there is
     /// something to send. The call's end is told by [`Self::taken`] or [`Self::failed`]; until then
     /// there is no other.
-    pub fn begin(&mut self, peer: NodeId, now: Duration, most: u64) -> Option<Vec<Parcel<T>>> {
+    fn begin(&mut self, peer: NodeId, now: Duration, most: u64) -> Option<Vec<Parcel<T>>> {
         if !self.is_due(peer, now) {
             return None;
         }
@@ -152,11 +225,11 @@ impl<T: Clone> Outbox<T> {
         line.rest(now);
     }
 
-    /// Drops what has waited too long, and everything for peers that are not there.
-    pub fn expire(&mut self, now: Duration, is_up: impl Fn(NodeId) -> bool) -> Vec<Parcel<T>> {
+    /// Drops what has waited too long, and everything for peers that do not take part.
+    pub fn expire(&mut self, now: Duration, takes_part: impl Fn(NodeId) -> bool) -> Vec<Parcel<T>> {
         let mut dropped = vec![];
         for (peer, line) in (0..).zip(&mut self.lines) {
-            let up = is_up(peer);
+            let up = takes_part(peer);
             let mut at = line.under_way;
             while at < line.parcels.len() {
                 if up && now.saturating_sub(line.parcels[at].0) < self.patience {
@@ -171,7 +244,7 @@ impl<T: Clone> Outbox<T> {
     }
 
     /// When there is something to send next, or to drop, if nothing happens before.
-    pub fn wakes_at(&self) -> Option<Duration> {
+    fn wakes_at(&self) -> Option<Duration> {
         let waiting = self.lines.iter().filter(|line| line.under_way == 0);
         let due = |line: &Line<T>| line.parcels.front().map(|_| line.rests_until);
         waiting.filter_map(due).min()
@@ -205,13 +278,17 @@ mod tests {
         Parcel { sample, tier: 1, epoch: sample / 100, size, bytes: () }
     }
 
+    fn outbox(nodes: u32, limit: u64, patience: Duration) -> Outbox<(), u32> {
+        Outbox::new(nodes, limit, patience)
+    }
+
     fn samples(parcels: &[Parcel<()>]) -> Vec<SampleId> {
         parcels.iter().map(|parcel| parcel.sample).collect()
     }
 
     #[test]
     fn what_finds_no_room_is_sent_again_first_after_a_pause() {
-        let mut outbox = Outbox::new(2, 100, ms(1000));
+        let mut outbox = outbox(2, 100, ms(1000));
         for sample in 0..4 {
             outbox.add(1, parcel(sample, 10), ms(0)).unwrap();
         }
@@ -231,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_parcel_larger_than_the_outbox_still_goes() {
-        let mut outbox = Outbox::new(2, 5, ms(1));
+        let mut outbox = outbox(2, 5, ms(1));
         outbox.add(1, parcel(7, 10), ms(0)).unwrap();
         assert_eq!(outbox.add(1, parcel(8, 1), ms(0)), Err(parcel(8, 1)));
         assert_eq!(samples(&outbox.begin(1, ms(0), 1).unwrap()), [7]);
@@ -239,7 +316,7 @@ mod tests {
 
     #[test]
     fn what_is_for_a_peer_that_is_gone_is_dropped_unless_it_is_under_way() {
-        let mut outbox = Outbox::new(3, 100, ms(50));
+        let mut outbox = outbox(3, 100, ms(50));
         for (peer, sample) in [(1, 1), (1, 2), (2, 103)] {
             outbox.add(peer, parcel(sample, 10), ms(0)).unwrap();
         }
@@ -251,14 +328,127 @@ mod tests {
         assert!(outbox.is_done_with(0) && outbox.is_empty());
     }
 
+    #[test]
+    fn a_batch_is_admitted_when_there_is_room_or_its_consumer_starves() {
+        let mut outbox = outbox(2, 25, ms(50));
+        outbox.add(1, parcel(0, 20), ms(0)).unwrap();
+        outbox.lacks_room(7, 10);
+        outbox.offer(8);
+        assert_eq!(outbox.admit(|_| ms(49)), None);
+        assert_eq!(outbox.due(ms(0), 100).again, Some(TICK), "a consumer may begin to starve");
+        assert_eq!(outbox.admit(|_| ms(50)), Some(Admitted::Starves(7)));
+        assert_eq!(outbox.admit(|_| ms(0)), Some(Admitted::HasRoom(8)));
+        assert_eq!(outbox.admit(|_| ms(50)), None);
+        outbox.lacks_room(8, 10);
+        outbox.taken(1, ms(1), &[Taken::Stored]);
+        assert_eq!(outbox.admit(|_| ms(0)), Some(Admitted::HasRoom(8)));
+        assert_eq!(outbox.due(ms(1), 100).again, None);
+    }
+
+    /// The naive owner of an outbox: what the engine does with threads.
+    struct Owner {
+        outbox: Outbox<(), u32>,
+        /// By batch: peers and sizes of what is left to give.
+        batches: Vec<VecDeque<(NodeId, u64)>>,
+        up: [bool; 3],
+        calls: [usize; 3],
+        again: Option<Duration>,
+    }
+
+    impl Owner {
+        fn look_after(&mut self, now: Duration) {
+            let up = self.up;
+            self.outbox.expire(now, |peer| up[peer as usize]);
+            while let Some(admitted) = self.outbox.admit(|_| Duration::ZERO) {
+                let Admitted::HasRoom(batch) = admitted else { continue };
+                while let Some((peer, size)) = self.batches[batch as usize].pop_front() {
+                    if up[peer as usize] && self.outbox.add(peer, parcel(0, size), now).is_err() {
+                        self.batches[batch as usize].push_front((peer, size));
+                        self.outbox.lacks_room(batch, size);
+                        break;
+                    }
+                }
+            }
+            let Due { calls, again } = self.outbox.due(now, 50);
+            for (peer, call) in calls {
+                self.calls[peer as usize] = call.len();
+            }
+            self.again = again;
+        }
+
+        fn is_looked_after(&self) -> bool {
+            self.outbox.is_empty() && self.outbox.waiting.is_empty()
+                || self.again.is_some()
+                || self.calls.iter().any(|&call| call > 0)
+        }
+
+        fn call_ends(&mut self, peer: usize, now: Duration, taken: Option<Taken>) -> bool {
+            let call = std::mem::take(&mut self.calls[peer]);
+            match taken {
+                _ if call == 0 => return false,
+                Some(taken) => drop(self.outbox.taken(peer as NodeId, now, &vec![taken; call])),
+                None => self.outbox.failed(peer as NodeId, now),
+            }
+            true
+        }
+    }
+
     proptest! {
+        /// Peers disappear and return; the owner looks after the outbox only when a batch is offered, a
+        /// call ends, or it is time.
+        #[test]
+        fn whatever_waits_is_looked_after_again(
+            events in prop::collection::vec((0u8..6, 0u32..3, 1u64..60), 1..120)
+        ) {
+            let outbox = outbox(3, 100, ms(60));
+            let (batches, up, calls, again) = (vec![], [true; 3], [0; 3], None);
+            let mut owner = Owner { outbox, batches, up, calls, again };
+            let mut now = ms(0);
+            for (event, peer, number) in events {
+                now += ms(3);
+                let at = peer as usize;
+                let looks = match event {
+                    0 | 1 => {
+                        let gifts = (0..number % 6).map(|more| ((peer + more as u32) % 3, number));
+                        owner.batches.push(gifts.collect());
+                        owner.outbox.offer(owner.batches.len() as u32 - 1);
+                        true
+                    }
+                    2 => owner.call_ends(at, now, Some(Taken::Stored)),
+                    3 => owner.call_ends(at, now, Some(Taken::NoRoom)),
+                    4 => {
+                        owner.up[at] = false;
+                        owner.call_ends(at, now, None)
+                    }
+                    _ => {
+                        owner.up[at] = true;
+                        false
+                    }
+                };
+                if looks || owner.again.is_some_and(|again| again <= now) {
+                    owner.look_after(now);
+                }
+                prop_assert!(owner.is_looked_after());
+            }
+            // From here on no peer has room: parcels expire, and all batches get their turn.
+            for _ in 0..10_000 {
+                let Some(next) = owner.again.or((owner.calls != [0; 3]).then_some(now)) else { break };
+                now = now.max(next);
+                for peer in 0..3 {
+                    owner.call_ends(peer, now, Some(Taken::NoRoom));
+                }
+                owner.look_after(now);
+            }
+            prop_assert!(owner.outbox.is_empty() && owner.outbox.waiting.is_empty());
+        }
+
         /// Whatever happens, every parcel that was added is stored, dropped or there, once; bytes
         /// add up and stay within the limit.
         #[test]
         fn no_parcel_is_lost_or_doubled(
             events in prop::collection::vec((0u8..5, 0u32..3, 1u64..40), 1..200)
         ) {
-            let mut outbox = Outbox::new(3, 100, ms(300));
+            let mut outbox = outbox(3, 100, ms(300));
             let (mut added, mut ended) = (0u32, 0u32);
             let mut calls: Vec<Option<usize>> = vec![None; 3];
             for (at, (event, peer, number)) in events.into_iter().enumerate() {

@@ -7,9 +7,11 @@
 //! hands the batch out) when all others have loaded it too. Ranks that train together begin a step
 //! together, so this costs them nothing but the time of a notice; loading ahead goes on all the while.
 //!
-//! Nobody waits for one who is down, who is an epoch behind (he has been restarted, or does not train
-//! with us), or on whose account a consumer has waited for longer than the patience, until he is
-//! heard of again with a step that is new.
+//! A node is *in step* until a step ends here that it has not loaded: because it is down, or because a
+//! consumer has waited on its account for longer than the patience. From then on no step waits for it,
+//! nothing is given to it, and what it was to bring is not waited for. It is in step again when it has
+//! loaded all that the consumer here has asked for, so that waiting for it costs nothing. A node that is
+//! more than an epoch ahead is not in step either: it is this one that was away.
 
 use std::time::Duration;
 
@@ -20,7 +22,19 @@ use crate::protocol::seek::Patience;
 struct Other {
     /// Steps that it has loaded, as far as it has told.
     loaded: u64,
-    given_up: bool,
+    /// A step has ended here that it has not loaded, and it has not caught up since.
+    passed: bool,
+}
+
+/// Whether a step may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// A node in step has not loaded it.
+    Wait,
+    /// Every node that is there and in step has loaded it.
+    End,
+    /// The consumer has waited for too long: it ends without those that are behind.
+    Hurry,
 }
 
 /// How far the nodes are, in steps since the run's first.
@@ -28,8 +42,8 @@ struct Other {
 pub struct Pace {
     me: NodeId,
     nodes: Vec<Other>,
-    /// Who is further behind is not waited for.
-    furthest: u64,
+    /// Steps of an epoch: a node that is further ahead is not in step.
+    epoch: u64,
     patience: Duration,
 }
 
@@ -37,23 +51,37 @@ impl Pace {
     /// An epoch has so many steps. A consumer waits for others at most for `patience`.
     pub fn new(me: NodeId, nodes: u32, steps_per_epoch: u64, patience: Duration) -> Self {
         let nodes = vec![Other::default(); nodes as usize];
-        Self { me, nodes, furthest: steps_per_epoch.max(1), patience }
+        Self { me, nodes, epoch: steps_per_epoch.max(1), patience }
     }
 
     /// An epoch that begins has so many steps.
     pub fn set_epoch(&mut self, steps: u64) {
-        self.furthest = steps.max(1);
+        self.epoch = steps.max(1);
     }
 
     /// A node has loaded its first `steps` steps; this one is told of itself too. Notices may come late
-    /// or twice. Whether this is new: a step may be able to end now.
-    pub fn told(&mut self, node: NodeId, steps: u64) -> bool {
+    /// or twice. `asked`: so many steps the consumer here has asked for. Returns whether this is new: a
+    /// step may be able to end now.
+    pub fn told(&mut self, node: NodeId, steps: u64, asked: u64) -> bool {
         let other = &mut self.nodes[node as usize];
         let new = steps > other.loaded;
         if new {
-            *other = Other { loaded: steps, given_up: false };
+            let passed = other.passed && steps < asked;
+            *other = Other { loaded: steps, passed };
         }
         new
+    }
+
+    /// So many steps were over before the run began, on every node.
+    pub fn skip(&mut self, steps: u64) {
+        for other in &mut self.nodes {
+            other.loaded = other.loaded.max(steps);
+        }
+    }
+
+    /// A node was started anew: it begins with the first step.
+    pub fn restarted(&mut self, node: NodeId) {
+        self.nodes[node as usize] = Other { loaded: 0, passed: true };
     }
 
     /// Whether a step, counted from 0, that is loaded here may end. `starved`: how long the consumer
@@ -63,22 +91,19 @@ impl Pace {
         step: u64,
         starved: Duration,
         is_up: impl Fn(NodeId) -> bool,
-    ) -> bool {
-        let (me, furthest) = (self.me, self.furthest);
-        let behind = |node: NodeId, other: &Other| {
-            node != me
-                && other.loaded <= step
-                && other.loaded + furthest > step
-                && !other.given_up
-                && is_up(node)
-        };
-        if starved >= self.patience {
-            for (node, other) in (0..).zip(&mut self.nodes) {
-                other.given_up |= behind(node, other);
-            }
-            return true;
+    ) -> Turn {
+        let me = self.me;
+        let lacks = |node: NodeId, other: &Other| node != me && other.loaded <= step;
+        let waits =
+            |(node, other): (NodeId, &Other)| lacks(node, other) && !other.passed && is_up(node);
+        let waits = (0..).zip(&self.nodes).any(waits);
+        if waits && starved < self.patience {
+            return Turn::Wait;
         }
-        !(0..).zip(&self.nodes).any(|(node, other)| behind(node, other))
+        for (node, other) in (0..).zip(&mut self.nodes) {
+            other.passed |= lacks(node, other);
+        }
+        if waits { Turn::Hurry } else { Turn::End }
     }
 
     /// Whether what caches hold for an epoch may be asked for, whose first step is this one: when all
@@ -91,18 +116,22 @@ impl Pace {
         starved: Duration,
         is_up: impl Fn(NodeId) -> bool,
     ) -> bool {
-        first == 0 || self.loaded(self.me) >= first && self.may_end(first - 1, starved, is_up)
+        first == 0
+            || self.loaded(self.me) >= first
+                && self.may_end(first - 1, starved, is_up) != Turn::Wait
     }
 
-    /// Whether somebody is not waited for any more.
-    pub fn has_given_up(&self) -> bool {
-        self.nodes.iter().any(|other| other.given_up)
+    /// Whether a node is in step: it is waited for, given to, and counted on.
+    pub fn is_in_step(&self, node: NodeId) -> bool {
+        let furthest = self.loaded(self.me).saturating_add(self.epoch);
+        node == self.me || !self.nodes[node as usize].passed && self.loaded(node) <= furthest
     }
 
     /// How long a consumer waits for a sample that may still come: hardly at all if one who may be the
-    /// one to bring it is not waited for any more; what others bring is under way.
+    /// one to bring it is not in step; what others bring is under way.
     pub fn patience(&self) -> Patience {
-        Patience(if self.has_given_up() { self.patience / 20 } else { self.patience })
+        let all = (0..self.nodes.len() as NodeId).all(|node| self.is_in_step(node));
+        Patience(if all { self.patience } else { self.patience / 20 })
     }
 
     /// Steps that a node has loaded, as far as it has told.
@@ -119,39 +148,76 @@ mod tests {
     const LONG: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_step_ends_when_all_who_live_have_loaded_it() {
+    fn a_step_ends_when_all_who_are_there_have_loaded_it() {
         let mut pace = Pace::new(0, 3, 10, LONG);
-        assert!(!pace.may_end(0, NOT, |_| true));
-        assert!(pace.told(1, 1) && !pace.told(1, 1) && !pace.told(1, 0));
-        assert!(!pace.may_end(0, NOT, |_| true) && pace.may_end(0, NOT, |node| node != 2));
-        pace.told(2, 2);
-        assert!(pace.may_end(0, NOT, |_| true) && !pace.may_end(1, NOT, |_| true));
+        assert_eq!(pace.may_end(0, NOT, |_| true), Turn::Wait);
+        assert!(pace.told(1, 1, 0) && !pace.told(1, 1, 0) && !pace.told(1, 0, 0));
+        assert_eq!(pace.may_end(0, NOT, |_| true), Turn::Wait);
+        pace.told(2, 2, 0);
+        assert_eq!(pace.may_end(0, NOT, |_| true), Turn::End);
+        assert_eq!(pace.may_end(1, NOT, |_| true), Turn::Wait);
+        assert_eq!(pace.may_end(1, NOT, |node| node != 1), Turn::End);
     }
 
     #[test]
-    fn a_consumer_waits_for_one_who_stands_still_only_once() {
+    fn a_consumer_waits_for_a_node_that_stands_still_only_once() {
         let mut pace = Pace::new(0, 2, 10, LONG);
-        assert!(!pace.may_end(0, LONG / 2, |_| true) && pace.may_end(0, LONG, |_| true));
-        assert!(pace.has_given_up() && pace.may_end(1, NOT, |_| true));
-        pace.told(1, 1);
-        assert!(!pace.has_given_up() && !pace.may_end(1, NOT, |_| true));
+        assert_eq!(pace.may_end(0, LONG / 2, |_| true), Turn::Wait);
+        assert!(pace.is_in_step(1));
+        assert_eq!(pace.may_end(0, LONG, |_| true), Turn::Hurry);
+        assert_eq!(pace.may_end(1, NOT, |_| true), Turn::End);
+        assert!(!pace.is_in_step(1) && pace.is_in_step(0));
+        assert_eq!(pace.patience(), Patience(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn a_node_that_was_away_is_waited_for_again_when_it_has_what_the_consumer_asks_for() {
+        let mut pace = Pace::new(0, 2, 100, LONG);
+        for step in 0..20 {
+            assert_eq!(pace.may_end(step, NOT, |_| false), Turn::End);
+        }
+        // The consumer is at its twelfth batch; it is told of ever new steps, all of them too old.
+        for steps in 1..12 {
+            assert!(pace.told(1, steps, 12));
+            assert!(!pace.is_in_step(1), "{steps}");
+            assert_eq!(pace.may_end(20, NOT, |_| true), Turn::End);
+        }
+        pace.told(1, 12, 12);
+        assert!(pace.is_in_step(1));
+        assert_eq!(pace.may_end(20, NOT, |_| true), Turn::Wait);
+        assert_eq!(pace.patience(), Patience(LONG));
+    }
+
+    #[test]
+    fn a_node_that_was_started_anew_is_not_waited_for() {
+        let mut pace = Pace::new(0, 2, 10, LONG);
+        pace.told(1, 25, 20);
+        pace.restarted(1);
+        assert!(!pace.is_in_step(1) && pace.told(1, 3, 20));
+        assert_eq!(pace.may_end(24, NOT, |_| true), Turn::End);
+        assert!(!pace.is_in_step(1));
+    }
+
+    #[test]
+    fn a_node_that_is_more_than_an_epoch_ahead_is_not_in_step() {
+        let mut pace = Pace::new(0, 2, 10, LONG);
+        pace.told(1, 10, 0);
+        assert!(pace.is_in_step(1));
+        pace.told(1, 11, 0);
+        assert!(!pace.is_in_step(1));
+        pace.told(0, 1, 0);
+        assert!(pace.is_in_step(1));
     }
 
     #[test]
     fn an_epoch_begins_when_all_have_loaded_the_one_before() {
         let mut pace = Pace::new(0, 2, 10, LONG);
         assert!(pace.may_begin(0, NOT, |_| true) && !pace.may_begin(10, NOT, |_| true));
-        pace.told(0, 10);
-        assert!(!pace.may_begin(10, NOT, |_| true) && pace.may_begin(10, NOT, |_| false));
-        pace.told(1, 10);
+        pace.told(0, 10, 0);
+        assert!(!pace.may_begin(10, NOT, |_| true));
+        assert!(pace.clone().may_begin(10, NOT, |_| false));
+        pace.told(1, 10, 0);
         assert!(pace.may_begin(10, NOT, |_| true));
         assert!(!pace.may_begin(30, NOT, |_| true), "two epochs ahead of itself");
-    }
-
-    #[test]
-    fn one_who_is_an_epoch_behind_is_not_waited_for() {
-        let mut pace = Pace::new(0, 2, 10, LONG);
-        pace.told(1, 3);
-        assert!(!pace.may_end(12, NOT, |_| true) && pace.may_end(13, NOT, |_| true));
     }
 }

@@ -60,7 +60,7 @@ impl Shared {
     /// Something was heard of a node that has proved itself: it is there, and there.
     pub fn heard_of(&self, other: &Hello) {
         self.peers[other.world.rank as usize].learn(other.address.clone());
-        self.desk.heard_of(other.world.rank);
+        self.desk.heard_of(other.world.rank, other.address.incarnation);
     }
 }
 

@@ -69,7 +69,7 @@ impl Serve for Job {
 
     fn told(&self, _: NodeId, _: &Notice) {}
 
-    fn heard_of(&self, peer: NodeId) {
+    fn heard_of(&self, peer: NodeId, _incarnation: u64) {
         self.state.lock().unwrap().heard_of.push(peer);
     }
 }

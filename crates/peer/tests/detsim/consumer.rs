@@ -22,7 +22,6 @@ impl World {
         self.consume(node);
         self.stage(node);
         self.tell(node);
-        self.give(node);
         let outbox = self.nodes[node as usize].outbox.bytes();
         self.outcome.largest_outbox = self.outcome.largest_outbox.max(outbox);
         let limit = self.scenario.outbox.max(LARGEST);
@@ -37,6 +36,7 @@ impl World {
             let together = self.scenario.consumers == Consumers::Together;
             if at == steps {
                 self.nodes[node as usize].consumer = Consumer::Done;
+                self.outcome.done_at[node as usize] = self.now;
             } else if !together || others.map(|(_, &finished)| finished).min() >= Some(at) {
                 self.nodes[node as usize].consumer = Consumer::Waiting { since: self.now };
                 self.end_steps(node);
@@ -75,6 +75,7 @@ impl World {
         // Patience for the epoch to begin, for a sample that may come, for others to load the step, and
         // for room in the outbox; a question that was under way, and another one; then the source.
         let bound = 4 * PATIENCE + 2 * DEADLINE + MARGIN + self.longest_read;
+        let bound = bound + std::mem::take(&mut self.nodes[node as usize].stopped_for);
         if wait > bound {
             self.fail(&format!("rank {node} has waited {wait:?} for a batch, more than {bound:?}"));
         }

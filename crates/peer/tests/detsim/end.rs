@@ -1,10 +1,9 @@
 //! The end of a step: what it frees is let go, what it keeps goes into tiers here or to others.
 
-use std::time::Duration;
-
 use belady_control::policy::{Keep, NodeId, Place, PolicyKind};
 use belady_peer::Taken;
 use belady_peer::protocol::outbox::Parcel;
+use belady_peer::protocol::pace::Turn;
 
 use crate::node::{Batch, Consumer, PATIENCE, step_of};
 use crate::world::World;
@@ -14,9 +13,12 @@ impl World {
     /// have to wait for room in the outbox, and with it the batch.
     pub fn end_steps(&mut self, id: NodeId) {
         self.count_loaded(id);
+        let mut offered = false;
         while let Some(at) = self.may_end(id, self.nodes[id as usize].let_go) {
             let node = &mut self.nodes[id as usize];
+            node.outbox.offer(node.let_go);
             node.let_go += 1;
+            offered = true;
             let mut batch = node.ring[at].clone();
             batch.let_go_at = self.now;
             self.let_go(id, &batch);
@@ -25,17 +27,8 @@ impl World {
             }
             self.nodes[id as usize].ring[at] = batch;
         }
-        while self.nodes[id as usize].ended < self.nodes[id as usize].let_go {
-            let step = self.nodes[id as usize].ended;
-            let mut batch = self.batch(id, step).clone();
-            let starved = self.nodes[id as usize].starved(step, batch.let_go_at, self.now);
-            let ended = self.keep(id, &mut batch, starved);
-            *self.batch(id, step) = batch;
-            if !ended {
-                self.wake_when_starved(id);
-                break;
-            }
-            self.nodes[id as usize].ended += 1;
+        if offered {
+            self.look_after(id);
         }
         self.count_done(id);
     }
@@ -50,11 +43,14 @@ impl World {
         let loaded_at = *node.ring[at].loaded_at.get_or_insert(self.now);
         let starved = node.starved(step, loaded_at, self.now);
         let health = &node.health;
-        if !node.pace.may_end(step, starved, |other| health.is_up(other)) {
-            self.wake_when_starved(id);
-            return None;
+        match node.pace.may_end(step, starved, |other| health.is_up(other)) {
+            Turn::Wait => {
+                self.wake_when_starved(id);
+                return None;
+            }
+            Turn::End => {}
+            Turn::Hurry => self.outcome.given_up += 1,
         }
-        self.outcome.given_up += u64::from(starved >= PATIENCE);
         Some(at)
     }
 
@@ -70,7 +66,7 @@ impl World {
         let ahead = node.ring.iter().filter(|batch| batch.step >= let_go);
         let loaded = ahead.take_while(|batch| batch.is_loaded()).count() as u64;
         node.herald.loaded(let_go + loaded);
-        node.pace.told(id, let_go + loaded);
+        node.pace.told(id, let_go + loaded, 0);
     }
 
     /// Epochs are done when their last step has ended and nothing of them waits.
@@ -86,8 +82,22 @@ impl World {
         }
     }
 
-    /// Whether all that it leaves has found its place.
-    fn keep(&mut self, id: NodeId, batch: &mut Batch, starved: Duration) -> bool {
+    /// Puts what a step leaves where it belongs, as far as there is room. If there is for all, or it
+    /// `starves`, the step ends.
+    pub fn keep(&mut self, id: NodeId, step: u64, starves: bool) {
+        let mut batch = self.batch(id, step).clone();
+        let lacks = self.keep_all(id, &mut batch, starves);
+        *self.batch(id, step) = batch;
+        let node = &mut self.nodes[id as usize];
+        match lacks {
+            Some(bytes) => node.outbox.lacks_room(step, bytes),
+            None if node.ended == step => node.ended += 1,
+            None => self.fail("steps do not end in order"),
+        }
+    }
+
+    /// The bytes of the first that there is no room for.
+    fn keep_all(&mut self, id: NodeId, batch: &mut Batch, starves: bool) -> Option<u64> {
         let epoch = step_of(&self.scenario, batch.step).epoch;
         while let Some(&Keep { sample, node, tier }) = batch.keeps.get(batch.kept) {
             let size = self.scenario.job.sizes.get(sample);
@@ -98,7 +108,7 @@ impl World {
             let parcel = Parcel { sample, tier, epoch, size, bytes };
             let kept = if node == id {
                 self.put(id, &parcel)
-            } else if self.nodes[id as usize].health.is_up(node) {
+            } else if self.nodes[id as usize].takes_part(node) {
                 Taken::NoRoom
             } else {
                 self.outcome.dropped += 1;
@@ -107,15 +117,17 @@ impl World {
             if kept == Taken::NoRoom {
                 let outbox = &mut self.nodes[id as usize].outbox;
                 if outbox.add(node, parcel, self.now).is_err() {
-                    if starved < PATIENCE {
-                        return false;
+                    // What this node keeps itself is not waited for: policies that do not go in step
+                    // may have no room for it ever.
+                    if !starves && node != id {
+                        return Some(size);
                     }
                     self.outcome.dropped += 1;
                 }
             }
             batch.kept += 1;
         }
-        true
+        None
     }
 
     fn let_go(&mut self, id: NodeId, batch: &Batch) {

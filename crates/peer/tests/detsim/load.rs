@@ -78,7 +78,7 @@ impl World {
             }
         }
         let replies = local.iter().map(|&at| self.look_here(id, step, at)).collect();
-        self.answered(id, step, &local, replies);
+        self.answered(id, id, step, &local, replies);
         self.read_source(id, step, from_source);
     }
 
@@ -111,7 +111,6 @@ impl World {
     pub fn serve(&mut self, id: NodeId, epoch: u32, ask: Ask, waits: bool) -> Reply {
         let node = &mut self.nodes[id as usize];
         let bytes = node.held(ask.sample);
-        let is_up = |other| other == id || node.health.is_up(other);
         match bytes {
             Some(bytes) => {
                 for shelf in &mut node.shelves {
@@ -124,14 +123,22 @@ impl World {
                 }
                 Reply::Here(bytes)
             }
-            None if node.ledger.may_come(epoch, is_up) => Reply::NotYet,
+            None if node.ledger.may_come(epoch, |other| node.takes_part(other)) => Reply::NotYet,
             None => Reply::NotHere,
         }
     }
 
     /// Some items of a batch were answered, by a peer or by this node itself.
-    pub fn answered(&mut self, id: NodeId, step: u64, items: &[usize], replies: Vec<Reply>) {
+    pub fn answered(
+        &mut self,
+        id: NodeId,
+        peer: NodeId,
+        step: u64,
+        items: &[usize],
+        replies: Vec<Reply>,
+    ) {
         let patience = self.nodes[id as usize].pace.patience();
+        let takes_part = self.nodes[id as usize].takes_part(peer);
         let (mut missing, mut again, mut pause) = (vec![], vec![], None);
         for (&at, reply) in items.iter().zip(replies) {
             let now = self.now;
@@ -151,6 +158,8 @@ impl World {
                 }
                 // A peer that lies has nothing.
                 Reply::Here(_) | Reply::NotHere => Answer::NotHere,
+                // What it does not have, it will not have in time.
+                Reply::NotYet if !takes_part => Answer::NotHere,
                 Reply::NotYet => Answer::NotYet,
             };
             match patience.after(answer, asked, starved) {

@@ -24,9 +24,13 @@ mod talk;
 mod trouble;
 mod world;
 
+use std::time::Duration;
+
 use belady_control::policy::PolicyKind;
 
-use scenario::{Consumers, NOPFS, Scenario, Trouble};
+use network::DEADLINE;
+use node::PATIENCE;
+use scenario::{Away, Consumers, NOPFS, Scenario, Trouble};
 use world::{Outcome, World};
 
 fn run(scenario: &Scenario) -> Outcome {
@@ -41,8 +45,15 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
     }
 }
 
-const ANYTHING: Trouble =
-    Trouble { lost: 100, doubled: 50, garbled: 50, bad_tier: 200, incidents: 10, epochs: u32::MAX };
+const ANYTHING: Trouble = Trouble {
+    lost: 100,
+    doubled: 50,
+    garbled: 50,
+    bad_tier: 200,
+    incidents: 10,
+    absences: 0,
+    epochs: u32::MAX,
+};
 
 #[test]
 fn with_room_for_all_nothing_is_read_twice_whatever_the_skew() {
@@ -58,7 +69,9 @@ fn with_room_for_all_nothing_is_read_twice_whatever_the_skew() {
 #[test]
 fn what_is_read_from_the_source_is_what_the_plan_says_whatever_the_room() {
     for seed in seeds(500) {
-        let scenario = Scenario::draw(seed, PolicyKind::Belady, false, Trouble::NONE);
+        let mut scenario = Scenario::draw(seed, PolicyKind::Belady, false, Trouble::NONE);
+        // Of a batch or more: what a node keeps itself goes that way too, and is let go if that is full.
+        scenario.outbox = scenario.outbox.max(2_000);
         let outcome = run(&scenario);
         assert_eq!(outcome.source_reads, outcome.planned_reads, "{seed}: {outcome:?}");
     }
@@ -85,6 +98,47 @@ fn a_plan_heals_when_trouble_is_over() {
         // A copy that was lost, and on which the plan counts again only now, is read once more.
         let few = u64::from(scenario.job.sizes.len()) / 100 + 1;
         assert!(outcome.source_reads[7] <= few, "{seed}: {outcome:?}");
+    }
+}
+
+#[test]
+fn nodes_that_disappear_and_return_hang_nobody() {
+    for seed in seeds(500) {
+        let absences = 1 + seed % 8;
+        let trouble = Trouble { absences, epochs: u32::MAX, ..Trouble::NONE };
+        let mut scenario = Scenario::draw(seed, PolicyKind::Belady, seed % 2 == 0, trouble);
+        scenario.extend_to(6);
+        if seed % 4 != 0 {
+            scenario.consumers = Consumers::Apart;
+        }
+        // A run is longer than what happens in it, and has an outbox that one call may fill.
+        scenario.compute.fill((20_000, 80_000));
+        scenario.outbox = [300, 500, 2_000][seed as usize % 3];
+        run(&scenario);
+    }
+}
+
+#[test]
+fn a_node_that_is_away_costs_the_others_no_more_than_waiting_for_it_once() {
+    for seed in seeds(150) {
+        let mut scenario = Scenario::draw(seed, PolicyKind::Belady, true, Trouble::NONE);
+        scenario.extend_to(6);
+        scenario.consumers = Consumers::Apart;
+        scenario.compute.fill((40_000, 40_000));
+        // Reading its samples from the source takes no time to speak of.
+        scenario.source = Duration::from_micros(20);
+        let without = run(&scenario).done_at;
+        let from = Duration::from_secs(1 + seed % 5);
+        let until = from + Duration::from_millis(500 + 700 * (seed % 30));
+        let node = (seed % u64::from(scenario.job.system.nodes)) as u32;
+        scenario.away = Some(Away { node, from, until, killed: seed % 3 == 0 });
+        let with = run(&scenario).done_at;
+        // Its silence is noticed, a batch is waited for, and what it was given is let go.
+        let bound = 2 * (PATIENCE + DEADLINE);
+        for rank in (0..without.len()).filter(|&rank| rank != node as usize) {
+            let (before, after) = (without[rank], with[rank]);
+            assert!(after <= before + bound, "{seed}: rank {rank} {before:?}, then {after:?}");
+        }
     }
 }
 

@@ -28,7 +28,7 @@ impl World {
     pub fn send(&mut self, mut envelope: Envelope) {
         let trouble = self.trouble();
         let (low, high) = self.scenario.latency;
-        let cut = trouble.incidents > 0 && self.cut[self.link(envelope.from, envelope.to)];
+        let cut = trouble.can_cut() && self.cut[self.link(envelope.from, envelope.to)];
         if cut || self.dice.once_in(trouble.lost) {
             // Half of the time the connection's end is noticed at once, else nobody hears of it.
             if self.dice.once_in(2) {

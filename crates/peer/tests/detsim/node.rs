@@ -21,8 +21,6 @@ use crate::scenario::Scenario;
 use crate::shelf::Shelf;
 
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// A parcel that nobody takes is dropped after this.
-pub const OUTBOX_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One sample of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +82,10 @@ pub struct Node {
     pub ledger: Ledger,
     pub pace: Pace,
     pub herald: Herald,
-    pub outbox: Outbox<Bytes>,
+    /// Steps wait in it for room.
+    pub outbox: Outbox<Bytes, u64>,
+    /// When it is looked after next, if nothing happens before.
+    pub outbox_timer: Option<Duration>,
     pub ring: VecDeque<Batch>,
     /// Items by step that wait for their epoch to begin.
     pub not_begun: Vec<(u64, Vec<usize>)>,
@@ -100,6 +101,10 @@ pub struct Node {
     /// Which life of each peer has been heard of.
     pub lives: Vec<u32>,
     pub wakes_at: Option<Duration>,
+    /// It does nothing until then: its process is stopped.
+    pub stopped_until: Duration,
+    /// How long it was stopped while its consumer waited.
+    pub stopped_for: Duration,
 }
 
 impl Node {
@@ -117,7 +122,7 @@ impl Node {
         let mut herald = Herald::new(nodes);
         herald.loaded(first);
         let mut pace = Pace::new(id, nodes, iterations, PATIENCE);
-        pace.told(id, first);
+        pace.skip(first);
         let mut ledger = Ledger::new(nodes);
         let done = (first / iterations) as u32;
         if let Some(epoch) = done.checked_sub(1) {
@@ -137,7 +142,8 @@ impl Node {
             ledger,
             pace,
             herald,
-            outbox: Outbox::new(nodes, scenario.outbox, OUTBOX_PATIENCE),
+            outbox: Outbox::new(nodes, scenario.outbox, PATIENCE),
+            outbox_timer: None,
             ring: VecDeque::new(),
             not_begun: vec![],
             next: first,
@@ -149,6 +155,8 @@ impl Node {
             calls: BTreeMap::new(),
             lives: vec![0; nodes as usize],
             wakes_at: None,
+            stopped_until: Duration::ZERO,
+            stopped_for: Duration::ZERO,
         }
     }
 
@@ -161,9 +169,19 @@ impl Node {
         self.shelves.iter().find_map(|shelf| shelf.get(sample))
     }
 
-    /// So many epochs are behind all that are there.
+    /// Whether a node does its part of the plan: it is there, and in step.
+    pub fn takes_part(&self, node: NodeId) -> bool {
+        self.health.is_up(node) && self.pace.is_in_step(node)
+    }
+
+    /// So many epochs are behind all that take part.
     pub fn all_done(&self) -> u32 {
-        self.ledger.all_done(|node| node == self.id || self.health.is_up(node))
+        self.ledger.all_done(|node| self.takes_part(node))
+    }
+
+    /// Steps that the consumer has asked for.
+    pub fn asked(&self) -> u64 {
+        self.consuming + u64::from(matches!(self.consumer, Consumer::Waiting { .. }))
     }
 
     /// How long the consumer has been waiting for a step on account of something that has been the

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belady_control::job::Packing;
 use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Source, System, Tier};
-use belady_control::policy::{Availability, PolicyKind};
+use belady_control::policy::{Availability, NodeId, PolicyKind};
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_control::{Job, Sizes};
 
@@ -33,17 +33,35 @@ pub struct Trouble {
     pub bad_tier: u64,
     /// Crashes, cut links, and times in which the source is slow, over the run.
     pub incidents: u64,
+    /// Times in which nodes disappear for 1 to 30 s, over the run: they are stopped, or their links are
+    /// cut, all or some, in both directions or one.
+    pub absences: u64,
     /// It is over when all consumers have come to this epoch.
     pub epochs: u32,
 }
 
 impl Trouble {
     pub const NONE: Self =
-        Self { lost: 0, doubled: 0, garbled: 0, bad_tier: 0, incidents: 0, epochs: 0 };
+        Self { lost: 0, doubled: 0, garbled: 0, bad_tier: 0, incidents: 0, absences: 0, epochs: 0 };
+
+    /// Whether links are cut at times.
+    pub fn can_cut(&self) -> bool {
+        self.incidents > 0 || self.absences > 0
+    }
 }
 
 /// Bytes of the largest sample.
 pub const LARGEST: u64 = 140;
+
+/// One node is away, once.
+#[derive(Clone, Copy, Debug)]
+pub struct Away {
+    pub node: NodeId,
+    pub from: Duration,
+    pub until: Duration,
+    /// It was killed, and begins anew with the first step; else it was stopped.
+    pub killed: bool,
+}
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -62,6 +80,7 @@ pub struct Scenario {
     pub source: Duration,
     pub outbox: u64,
     pub trouble: Trouble,
+    pub away: Option<Away>,
 }
 
 fn tier(capacity: u64) -> Tier {
@@ -169,6 +188,7 @@ impl Scenario {
             source,
             outbox,
             trouble,
+            away: None,
         }
     }
 

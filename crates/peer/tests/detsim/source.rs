@@ -50,7 +50,9 @@ impl World {
             if self.lives(node, life) {
                 let item = self.item(node, step, item);
                 item.bytes = Some(Bytes::of(item.sample));
-                self.advance(node);
+                if self.nodes[node as usize].stopped_until <= self.now {
+                    self.advance(node);
+                }
             }
         }
         let count = self.nodes.len() as NodeId;

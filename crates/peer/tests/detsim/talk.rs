@@ -1,10 +1,11 @@
 //! What nodes say to each other.
 
 use belady_control::policy::NodeId;
+use belady_peer::protocol::outbox::{Admitted, Due};
 use belady_peer::{Notice, Taken};
 
 use crate::message::{Call, Envelope, Message};
-use crate::world::World;
+use crate::world::{Happening, World};
 
 /// Bytes of one call that gives samples away.
 const CALL: u64 = 500;
@@ -27,20 +28,29 @@ impl World {
         }
     }
 
-    /// Gives away what can be given away, and lets go of what cannot.
-    pub fn give(&mut self, id: NodeId) {
-        let node = &mut self.nodes[id as usize];
-        let health = &node.health;
-        let dropped = node.outbox.expire(self.now, |peer| peer == id || health.is_up(peer)).len();
-        self.outcome.dropped += dropped as u64;
-        for peer in 0..self.nodes.len() as NodeId {
+    /// Looks after the outbox of a node, as the engine does: when a batch is offered, a call has ended, or
+    /// it is time, and at no other time.
+    pub fn look_after(&mut self, id: NodeId) {
+        loop {
             let node = &mut self.nodes[id as usize];
-            if !node.outbox.is_due(peer, self.now)
-                || peer != id && !node.health.may_ask(peer, self.now)
-            {
-                continue;
+            let (health, pace) = (&node.health, &node.pace);
+            let takes_part = |peer| health.is_up(peer) && pace.is_in_step(peer);
+            let dropped = node.outbox.expire(self.now, takes_part).len();
+            self.outcome.dropped += dropped as u64;
+            match self.admit(id) {
+                Some(Admitted::HasRoom(step)) => self.keep(id, step, false),
+                Some(Admitted::Starves(step)) => self.keep(id, step, true),
+                None => break,
             }
-            let Some(parcels) = node.outbox.begin(peer, self.now, CALL) else { continue };
+        }
+        let Due { calls, again } = self.nodes[id as usize].outbox.due(self.now, CALL);
+        let timer = &mut self.nodes[id as usize].outbox_timer;
+        if let Some(at) = again.filter(|again| timer.is_none_or(|timer| *again < timer)) {
+            *timer = Some(at);
+            let life = self.nodes[id as usize].life;
+            self.schedule(at, Happening::LookAfter { node: id, life });
+        }
+        for (peer, parcels) in calls {
             if peer == id {
                 let taken: Vec<_> = parcels.iter().map(|parcel| self.put(id, parcel)).collect();
                 self.taken(id, peer, &taken);
@@ -49,9 +59,14 @@ impl World {
             }
         }
         self.count_done(id);
-        if let Some(at) = self.nodes[id as usize].outbox.wakes_at() {
-            self.wake(id, at);
-        }
+    }
+
+    fn admit(&mut self, id: NodeId) -> Option<Admitted<u64>> {
+        let node = &mut self.nodes[id as usize];
+        let step = *node.outbox.waiting().next()?;
+        let let_go_at = node.ring.iter().find(|batch| batch.step == step)?.let_go_at;
+        let starved = node.starved(step, let_go_at, self.now);
+        node.outbox.admit(|_| starved)
     }
 
     fn taken(&mut self, id: NodeId, peer: NodeId, taken: &[Taken]) {
@@ -61,6 +76,7 @@ impl World {
             let stored = taken.iter().filter(|&&taken| taken == Taken::Stored).count();
             self.outcome.pushed += stored as u64;
         }
+        self.look_after(id);
     }
 
     /// Something has come from a peer, so it is there; perhaps again.
@@ -68,6 +84,10 @@ impl World {
         let node = &mut self.nodes[envelope.to as usize];
         let was_down = node.health.is_there(envelope.from);
         let life = &mut node.lives[envelope.from as usize];
+        if *life != 0 && *life < envelope.life {
+            node.pace.restarted(envelope.from);
+            node.ledger.restarted(envelope.from);
+        }
         if was_down || *life < envelope.life {
             *life = envelope.life.max(*life);
             node.herald.forget(envelope.from);
@@ -82,8 +102,13 @@ impl World {
                 Message::Got { replies }
             }
             Message::Put { parcels } => {
-                let taken = parcels.iter().map(|parcel| self.put(id, parcel)).collect();
-                Message::Taken { taken }
+                let over = |epoch| self.nodes[id as usize].ledger.is_over(id, epoch);
+                let over: Vec<_> = parcels.iter().map(|parcel| over(parcel.epoch + 1)).collect();
+                let taken = parcels
+                    .iter()
+                    .zip(over)
+                    .map(|(parcel, over)| if over { Taken::Refused } else { self.put(id, parcel) });
+                Message::Taken { taken: taken.collect() }
             }
             Message::Tell { notice } => {
                 self.told(id, from, &notice);
@@ -99,7 +124,7 @@ impl World {
         let node = &mut self.nodes[id as usize];
         match *notice {
             Notice::Loaded { steps } => {
-                node.pace.told(from, steps);
+                node.pace.told(from, steps, node.asked());
             }
             Notice::EpochDone { epoch } => node.ledger.done(from, epoch),
             Notice::Released { .. } | Notice::Left => {}
@@ -110,8 +135,8 @@ impl World {
         // What was given up before, or comes twice, is no answer any more.
         let Some(call) = self.nodes[id as usize].calls.remove(&call) else { return };
         match (call, answer) {
-            (Call::Get { step, items, .. }, Message::Got { replies }) => {
-                self.answered(id, step, &items, replies);
+            (Call::Get { peer, step, items }, Message::Got { replies }) => {
+                self.answered(id, peer, step, &items, replies);
             }
             (Call::Put { peer }, Message::Taken { taken }) => self.taken(id, peer, &taken),
             (Call::Tell { peer }, Message::Heard) => {
@@ -127,7 +152,10 @@ impl World {
         self.nodes[id as usize].health.failed(call.peer(), self.now);
         match call {
             Call::Get { step, items, .. } => self.elsewhere(id, step, items),
-            Call::Put { peer } => self.nodes[id as usize].outbox.failed(peer, self.now),
+            Call::Put { peer } => {
+                self.nodes[id as usize].outbox.failed(peer, self.now);
+                self.look_after(id);
+            }
             Call::Tell { peer } => self.nodes[id as usize].herald.ended(peer, false),
         }
     }

@@ -1,9 +1,11 @@
 //! What goes wrong beside the network: crashes, cut links, a slow source.
 
+use std::time::Duration;
+
 use belady_control::policy::NodeId;
 
 use crate::node::{Node, step_of};
-use crate::scenario::Trouble;
+use crate::scenario::{Away, Trouble};
 use crate::world::{Happening, World};
 
 impl World {
@@ -35,7 +37,7 @@ impl World {
                 self.outcome.crashes += 1;
                 let back = self.now + self.dice.micros(1_000, 3_000_000);
                 let warm = self.dice.once_in(2);
-                self.schedule(back, Happening::Restart { node, warm });
+                self.schedule(back, Happening::Restart { node, warm, from_start: false });
                 self.unblock();
             }
             1 | 2 => {
@@ -59,11 +61,69 @@ impl World {
         }
     }
 
-    /// The node begins anew with the epoch that its consumer was in.
-    pub fn restart(&mut self, node: NodeId, warm: bool) {
+    /// Nodes disappear, and return after 1 to 30 s.
+    pub fn absence(&mut self) {
+        if self.trouble().absences == 0 {
+            return;
+        }
+        let count = self.nodes.len() as u64;
+        let node = self.dice.between(0, count - 1) as NodeId;
+        let until = self.now + self.dice.micros(1_000_000, 30_000_000);
+        match self.dice.between(0, 3) {
+            0 => self.stop(node, until),
+            1 => {
+                // Several at once, not all for equally long.
+                self.stop(node, until);
+                let other = self.dice.between(0, count - 1) as NodeId;
+                let until = self.now + self.dice.micros(1_000_000, 30_000_000);
+                self.stop(other, until);
+            }
+            2 => {
+                for other in 0..count as NodeId {
+                    self.cut_until(node, other, until);
+                    self.cut_until(other, node, until);
+                }
+            }
+            _ => {
+                let other = self.dice.between(0, count - 1) as NodeId;
+                self.cut_until(node, other, until);
+            }
+        }
+    }
+
+    /// Stops the process of a node: whatever happens to it waits.
+    fn stop(&mut self, node: NodeId, until: Duration) {
+        let stopped = &mut self.nodes[node as usize];
+        if !stopped.alive || stopped.stopped_until > self.now {
+            return;
+        }
+        stopped.stopped_until = until;
+        stopped.stopped_for += until.saturating_sub(self.now);
+        let life = stopped.life;
+        self.schedule(until, Happening::Continue { node, life });
+    }
+
+    fn cut_until(&mut self, from: NodeId, to: NodeId, until: Duration) {
+        let at = self.link(from, to);
+        self.cut[at] = true;
+        self.schedule(until, Happening::Heal { from, to });
+    }
+
+    pub fn goes_away(&mut self, away: Away) {
+        let Away { node, until, killed, .. } = away;
+        if !killed {
+            return self.stop(node, until);
+        }
+        self.nodes[node as usize].alive = false;
+        self.schedule(until, Happening::Restart { node, warm: false, from_start: true });
+    }
+
+    /// The node begins anew, with the epoch that its consumer was in or with the first.
+    pub fn restart(&mut self, node: NodeId, warm: bool, from_start: bool) {
         let old = &self.nodes[node as usize];
         let iterations = u64::from(self.scenario.job.stream.iterations());
         let first = old.consuming.min(self.steps() - 1) / iterations * iterations;
+        let first = if from_start { 0 } else { first };
         let life = old.life + 1;
         let samples = self.scenario.job.sizes.len();
         let mut shelves = self.empty_shelves();

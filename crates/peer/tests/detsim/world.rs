@@ -8,7 +8,7 @@ use belady_control::policy::NodeId;
 use crate::dice::Dice;
 use crate::message::Envelope;
 use crate::node::{Batch, Consumer, Item, Node};
-use crate::scenario::Scenario;
+use crate::scenario::{Away, Scenario};
 use crate::shelf::Shelf;
 use crate::source::Read;
 
@@ -40,10 +40,26 @@ pub enum Happening {
         node: NodeId,
         life: u32,
     },
+    /// It is time to look after the outbox.
+    LookAfter {
+        node: NodeId,
+        life: u32,
+    },
     Incident,
+    /// Nodes disappear for a while.
+    Absence,
+    /// The node that the scenario names does.
+    GoesAway(Away),
+    /// A process that was stopped goes on.
+    Continue {
+        node: NodeId,
+        life: u32,
+    },
     Restart {
         node: NodeId,
         warm: bool,
+        /// With the first epoch, not with the one that its consumer was in.
+        from_start: bool,
     },
     Heal {
         from: NodeId,
@@ -56,6 +72,21 @@ struct Entry {
     at: Duration,
     number: u64,
     what: Happening,
+}
+
+impl Happening {
+    /// The node that does something then, which one that is stopped does later.
+    fn actor(&self) -> Option<NodeId> {
+        match *self {
+            Self::Arrives(Envelope { to, .. }) => Some(to),
+            Self::Fails { node, .. }
+            | Self::AskAgain { node, .. }
+            | Self::Computed { node, .. }
+            | Self::Wake { node, .. }
+            | Self::LookAfter { node, .. } => Some(node),
+            _ => None,
+        }
+    }
 }
 
 impl PartialEq for Entry {
@@ -90,6 +121,8 @@ pub struct Outcome {
     pub crashes: u64,
     pub longest_wait: Duration,
     pub ended_at: Duration,
+    /// By node: when its consumer had all its epochs.
+    pub done_at: Vec<Duration>,
     /// Steps that ended before all had loaded them.
     pub given_up: u64,
     pub largest_outbox: u64,
@@ -133,6 +166,7 @@ impl World {
         let epochs = world.scenario.epochs as usize;
         world.outcome.source_reads = vec![0; epochs];
         world.outcome.planned_reads = vec![0; epochs];
+        world.outcome.done_at = vec![Duration::ZERO; count as usize];
         for id in 0..count {
             let shelves = world.empty_shelves();
             world.nodes.push(Node::new(id, 1, &world.scenario, 0, shelves));
@@ -165,6 +199,13 @@ impl World {
             let at = Duration::from_micros(self.dice.between(0, 3_000_000));
             self.schedule(at, Happening::Incident);
         }
+        for _ in 0..self.scenario.trouble.absences {
+            let at = Duration::from_micros(self.dice.between(0, 30_000_000));
+            self.schedule(at, Happening::Absence);
+        }
+        if let Some(away) = self.scenario.away {
+            self.schedule(away.from, Happening::GoesAway(away));
+        }
         let mut happened = 0u32;
         while !self.nodes.iter().all(|node| node.alive && node.consumer == Consumer::Done) {
             let Some(Entry { at, what, .. }) = self.queue.pop() else {
@@ -175,7 +216,11 @@ impl World {
             if at > Duration::from_hours(1) || happened > 10_000_000 {
                 self.fail("the run does not end");
             }
-            self.happen(what);
+            let stopped = what.actor().map(|node| self.nodes[node as usize].stopped_until);
+            match stopped {
+                Some(until) if until > at => self.schedule(until, what),
+                _ => self.happen(what),
+            }
         }
         self.outcome.ended_at = self.now;
         self.outcome
@@ -218,13 +263,24 @@ impl World {
             Happening::Computed { node, life } if self.lives(node, life) => self.computed(node),
             Happening::Wake { node, life }
                 if self.lives(node, life)
-                    && self.nodes[node as usize].wakes_at == Some(self.now) =>
+                    && self.nodes[node as usize].wakes_at.is_some_and(|at| at <= self.now) =>
             {
                 self.nodes[node as usize].wakes_at = None;
                 self.advance(node);
             }
+            Happening::LookAfter { node, life }
+                if self.lives(node, life)
+                    && self.nodes[node as usize].outbox_timer.is_some_and(|at| at <= self.now) =>
+            {
+                self.nodes[node as usize].outbox_timer = None;
+                self.look_after(node);
+                self.advance(node);
+            }
+            Happening::Continue { node, life } if self.lives(node, life) => self.advance(node),
+            Happening::Absence => self.absence(),
             Happening::Incident => self.incident(),
-            Happening::Restart { node, warm } => self.restart(node, warm),
+            Happening::GoesAway(away) => self.goes_away(away),
+            Happening::Restart { node, warm, from_start } => self.restart(node, warm, from_start),
             Happening::Heal { from, to } => {
                 let at = self.link(from, to);
                 self.cut[at] = false;
