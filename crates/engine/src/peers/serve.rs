@@ -1,4 +1,6 @@
-//! What this node does for others.
+//! What this node does for others. It gives nothing of a file that it has not compared itself.
+
+use std::time::{Duration, Instant};
 
 use belady_data::SampleId;
 use belady_data::memory::Memory;
@@ -13,6 +15,10 @@ use crate::keep;
 use crate::metrics::{Moved, PeerEvent};
 use crate::run::Run;
 
+/// How long a call may take over comparing files with their listing. Whoever asks waits for the answer
+/// to all that it has asked for, and takes a peer that is silent for seconds for a dead one.
+const COMPARING: Duration = Duration::from_millis(200);
+
 /// A job at the desk.
 #[derive(Debug)]
 pub struct Counter(pub Arc<Run>);
@@ -23,10 +29,21 @@ impl Serve for Counter {
         let Some(peers) = &run.peers else { return };
         fetch::heard(run, peers, from);
         let (mut samples, mut bytes) = (0, 0);
+        let began = Instant::now();
         for ask in request.asks {
             if ask.sample >= run.sizes.len() {
                 replies.push(Reply::NotHere);
                 continue;
+            }
+            if !run.source.is_compared(ask.sample) {
+                if began.elapsed() > COMPARING {
+                    replies.push(Reply::NotYet);
+                    continue;
+                }
+                if run.source.compare(ask.sample).is_err() {
+                    replies.push(Reply::NotHere);
+                    continue;
+                }
             }
             let mut found = find(run, ask.sample);
             if found.is_none() && !peers.may_come(request.epoch) {
@@ -93,7 +110,7 @@ impl Serve for Counter {
 
 /// A sample that this node holds, lent where that can be.
 fn find(run: &Run, sample: SampleId) -> Option<(TierId, Payload)> {
-    let tier = run.cache.find(sample)?;
+    let tier = run.cache.find(sample).filter(|&tier| run.cache.believes(tier, sample))?;
     let station = run.cache.lender(tier)?.tier;
     if let Some(lent) = Lent::pin(&station, sample) {
         return Some((tier, Payload::Lent(lent)));
