@@ -70,7 +70,7 @@ impl Place {
         self.data().join(name)
     }
 
-    /// Where in its file the changed sample lies, and what the file holds in a version of it.
+    /// What the file of the changed sample holds in a version of it.
     fn version(&self, version: u8) -> Vec<u8> {
         if self.format == Format::Flat {
             return content(CHANGED, version);
@@ -139,6 +139,13 @@ fn consume(engine: &Engine, job: &JobConfig) -> Vec<Result<u8, String>> {
     }
 }
 
+/// Fills a cache with all of the dataset: what is used again is kept.
+fn warm(engine: &Engine, source: &Arc<dyn Source>) {
+    assert_eq!(consume(engine, &job(source, 2)), [Ok(OLD), Ok(OLD)]);
+    let next = engine.start(&job(source, 1)).unwrap();
+    assert_eq!(next.tiers()[0].samples, u64::from(source.catalog().len()), "all of it was kept");
+}
+
 /// Ways to change a file, each with what it is called. None changes its size.
 type Change = fn(&Path, &[u8]);
 
@@ -190,10 +197,7 @@ fn a_changed_file_is_never_served_from_a_warm_disk_cache() {
     for files in [100, 5_000] {
         for (what, change) in CHANGES {
             let place = Place::of_files(files);
-            assert_eq!(
-                consume(&place.engine(place.disk("cache")), &job(&place.open(), 1)),
-                [Ok(OLD)]
-            );
+            warm(&place.engine(place.disk("cache")), &place.open());
             change(&place.file(), &place.version(NEW));
             let engine = place.engine(place.disk("cache"));
             let what = format!("{what}, {files} files");
@@ -212,7 +216,7 @@ fn a_changed_packed_file_is_never_served_from_a_warm_disk_cache() {
     for (what, change) in CHANGES {
         let place = Place::packed(200);
         let early = place.open();
-        assert_eq!(consume(&place.engine(place.disk("cache")), &job(&early, 1)), [Ok(OLD)]);
+        warm(&place.engine(place.disk("cache")), &early);
         change(&place.file(), &place.version(NEW));
         let engine = place.engine(place.disk("cache"));
         // As it was listed before the change, and anew.
@@ -228,7 +232,7 @@ fn a_changed_file_is_never_served_from_memory_that_a_job_left() {
     for (what, change) in CHANGES {
         let place = Place::of_files(100);
         let (engine, source) = (place.engine(ram()), place.open());
-        assert_eq!(consume(&engine, &job(&source, 1)), [Ok(OLD)]);
+        warm(&engine, &source);
         change(&place.file(), &place.version(NEW));
         assert_new(&consume(&engine, &job(&source, 2)), &place, what);
         assert_eq!(consume(&engine, &job(&place.open(), 1)), [Ok(NEW)], "{what}");
@@ -243,7 +247,7 @@ fn a_changed_part_of_a_joined_dataset_is_never_served_from_a_warm_cache() {
             Arc::new(Joined::new(vec![("a".into(), place.open())]).unwrap())
         };
         let early = joined();
-        assert_eq!(consume(&place.engine(place.disk("cache")), &job(&early, 1)), [Ok(OLD)]);
+        warm(&place.engine(place.disk("cache")), &early);
         change(&place.file(), &place.version(NEW));
         let engine = place.engine(place.disk("cache"));
         assert_new(&consume(&engine, &job(&early, 1)), &place, what);
@@ -319,7 +323,7 @@ fn a_warm_run_asks_for_each_file_once_and_never_if_told_so() {
     for (freshness, asked) in [(Freshness::Start, 1), (Freshness::Epoch, 3), (Freshness::Never, 0)]
     {
         let place = Place { freshness, ..Place::of_files(5_000) };
-        consume(&place.engine(place.disk("cache")), &job(&place.open(), 1));
+        warm(&place.engine(place.disk("cache")), &place.open());
         let source = place.open();
         let before = source.operations();
         consume(&place.engine(place.disk("cache")), &job(&source, 3));
@@ -334,7 +338,7 @@ fn a_warm_run_asks_for_each_file_once_and_never_if_told_so() {
 #[test]
 fn new_rights_cost_one_read_of_a_file_and_no_sample() {
     let place = Place::of_files(5_000);
-    consume(&place.engine(place.disk("cache")), &job(&place.open(), 1));
+    warm(&place.engine(place.disk("cache")), &place.open());
     for sample in 0..5_000 {
         let path = place.data().join(format!("{sample:05}"));
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -351,7 +355,7 @@ fn new_rights_cost_one_read_of_a_file_and_no_sample() {
 #[test]
 fn a_moved_dataset_keeps_its_copies() {
     let mut place = Place::of_files(100);
-    consume(&place.engine(place.disk("cache")), &job(&place.open(), 1));
+    warm(&place.engine(place.disk("cache")), &place.open());
     let other = tempfile::tempdir_in(place.folder.path().parent().unwrap()).unwrap();
     for name in ["data", "cache"] {
         fs::rename(place.folder.path().join(name), other.path().join(name)).unwrap();
