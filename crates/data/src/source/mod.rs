@@ -125,7 +125,7 @@ macro_rules! forward_versions {
         }
     };
 }
-pub(self) use forward_versions;
+use forward_versions;
 
 /// What owns a source is one.
 macro_rules! owner {

@@ -275,6 +275,7 @@ impl Files {
         number: u32,
     ) -> Result<Bytes, ReadError> {
         self.counters.stated(1);
+        let round = self.versions.round();
         let stat = rustix::fs::fstat(handle.file())
             .map_err(|error| self.failed(sample, number, error.into()))?;
         if let Handle::Kept { kept, fresh } = handle {
@@ -284,11 +285,17 @@ impl Files {
                 return Ok(Bytes::Doubtful);
             }
         }
-        self.judge(sample, number, &Stamp::from(&stat))
+        self.judge(sample, number, &Stamp::from(&stat), round)
     }
 
-    /// What the stamp of a file says about bytes that were read before it was asked for.
-    fn judge(&self, sample: u32, number: u32, found: &Stamp) -> Result<Bytes, ReadError> {
+    /// What the stamp of a file, asked for in some round, says about bytes that were read before.
+    fn judge(
+        &self,
+        sample: u32,
+        number: u32,
+        found: &Stamp,
+        round: u64,
+    ) -> Result<Bytes, ReadError> {
         let (size, time) = (self.catalog.file_size(number), self.catalog.file_modified(number));
         let listed = self.catalog.file_changed(number);
         let change = if !found.is_regular {
@@ -302,7 +309,7 @@ impl Files {
         {
             "its samples lie elsewhere in it".to_owned()
         } else {
-            let known = self.versions.saw(number, listed, found.changed);
+            let known = self.versions.saw(number, listed, found.changed, round);
             return Ok(if known { Bytes::Right } else { Bytes::Doubtful });
         };
         Err(self.changed(sample, number, change))
@@ -349,9 +356,10 @@ impl Files {
     /// Compares a file with the catalog, by its name: whatever is kept open may lie elsewhere by now.
     fn compare_file(&self, sample: u32, number: u32) -> Result<(), ReadError> {
         self.counters.stated(1);
+        let round = self.versions.round();
         let found = self.root().and_then(|root| stamp::look(root, self.catalog.path(number)));
         let found = found.map_err(|error| self.failed(sample, number, error.into()))?;
-        self.judge(sample, number, &found).map(drop)
+        self.judge(sample, number, &found, round).map(drop)
     }
 
     /// How many of the wants one call can read: those that follow each other closely.

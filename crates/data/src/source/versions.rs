@@ -73,6 +73,9 @@ pub(super) struct Versions {
     freshness: Freshness,
     /// A bit a file: it was compared in this round.
     compared: Box<[AtomicU64]>,
+    round: AtomicU64,
+    /// Held while bits are set or cleared, so that those of one round are not set in the next.
+    marking: Mutex<()>,
     /// Whether there are others: mostly there are none.
     any_others: AtomicBool,
     /// Files whose version is not the one that was listed.
@@ -85,6 +88,8 @@ impl Versions {
         Self {
             freshness,
             compared: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            round: AtomicU64::new(0),
+            marking: Mutex::default(),
             any_others: AtomicBool::new(false),
             others: Mutex::default(),
         }
@@ -112,8 +117,14 @@ impl Versions {
         self.freshness != Freshness::Never && self.of(file, listed).changed != found
     }
 
-    /// A file was found with a time of change; whether that is the version that was known.
-    pub fn saw(&self, file: u32, listed: i64, found: i64) -> bool {
+    /// The round in which a file is about to be looked at.
+    pub fn round(&self) -> u64 {
+        self.round.load(Ordering::Acquire)
+    }
+
+    /// A file was found with a time of change, by a look in some round; whether that is the version
+    /// that was known.
+    pub fn saw(&self, file: u32, listed: i64, found: i64, round: u64) -> bool {
         if self.freshness == Freshness::Never {
             return true;
         }
@@ -126,13 +137,21 @@ impl Versions {
             }
             self.any_others.store(true, Ordering::Release);
         }
-        self.compared[file as usize / 64].fetch_or(1 << (file % 64), Ordering::AcqRel);
+        if !self.is_compared(file) {
+            let _marking = lock(&self.marking);
+            // What was seen before a round began says nothing about it.
+            if self.round() == round {
+                self.compared[file as usize / 64].fetch_or(1 << (file % 64), Ordering::AcqRel);
+            }
+        }
         known
     }
 
     /// Begins another round, if one begins with this.
     pub fn begin(&self, what: Begin) {
         if what == Begin::Job || self.freshness == Freshness::Epoch {
+            let _marking = lock(&self.marking);
+            self.round.fetch_add(1, Ordering::AcqRel);
             for word in &self.compared {
                 word.store(0, Ordering::Release);
             }
@@ -148,14 +167,18 @@ mod tests {
     fn a_file_is_compared_once_a_round() {
         let versions = Versions::new(70, Freshness::Start);
         assert!(!versions.is_compared(65));
-        assert!(versions.saw(65, 10, 10));
+        assert!(versions.saw(65, 10, 10, 0));
         assert!(versions.is_compared(65) && !versions.is_compared(64));
         versions.begin(Begin::Epoch);
         assert!(versions.is_compared(65), "a round is a job");
         versions.begin(Begin::Job);
         assert!(!versions.is_compared(65));
+        assert!(versions.saw(65, 10, 10, 0));
+        assert!(!versions.is_compared(65), "it was looked at before the round began");
+        assert!(versions.saw(65, 10, 10, versions.round()));
+        assert!(versions.is_compared(65));
         let versions = Versions::new(70, Freshness::Epoch);
-        assert!(versions.saw(1, 10, 10));
+        assert!(versions.saw(1, 10, 10, 0));
         versions.begin(Begin::Epoch);
         assert!(!versions.is_compared(1));
     }
@@ -164,18 +187,18 @@ mod tests {
     fn a_new_version_has_a_number_and_stays_known() {
         let versions = Versions::new(3, Freshness::Start);
         let before = versions_noticed();
-        assert!(!versions.saw(1, 10, 11), "new");
-        assert!(versions.saw(1, 10, 11), "known by now");
+        assert!(!versions.saw(1, 10, 11, 0), "new");
+        assert!(versions.saw(1, 10, 11, 0), "known by now");
         let version = versions.of(1, 10);
         assert!(version.changed == 11 && version.notice > before);
-        assert!(!versions.saw(1, 10, 12) && versions.of(1, 10).notice > version.notice);
+        assert!(!versions.saw(1, 10, 12, 0) && versions.of(1, 10).notice > version.notice);
         assert_eq!(versions.of(2, 10), Version { changed: 10, notice: 0 });
     }
 
     #[test]
     fn what_never_changes_is_never_compared() {
         let versions = Versions::new(3, Freshness::Never);
-        assert!(versions.is_compared(2) && versions.saw(2, 10, 99));
+        assert!(versions.is_compared(2) && versions.saw(2, 10, 99, 0));
         assert_eq!(versions.of(2, 10), Version { changed: 10, notice: 0 });
     }
 }

@@ -214,7 +214,7 @@ impl Entry {
     fn encode(&self) -> [u8; ENTRY as usize] {
         let mut bytes = [0; ENTRY as usize];
         bytes[..8].copy_from_slice(&self.checksum.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.location.map_or(0, |at| at.encode()).to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.location.map_or(0, Location::encode).to_le_bytes());
         bytes[16..].copy_from_slice(&self.version.to_le_bytes());
         bytes
     }
