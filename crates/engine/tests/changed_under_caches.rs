@@ -331,9 +331,10 @@ fn a_warm_run_asks_for_each_file_once_and_never_if_told_so() {
         consume(&engine(place.disk("cache")), &job(&source, 3));
         let after = source.operations();
         assert_eq!(after.read, before.read, "all of it was there");
-        // The pass and a thread that loads may ask for one at the same time.
+        // The pass and a thread that loads may ask for one at the same time, and what is loaded when
+        // an epoch begins may be asked for once for both.
         let stats = after.stat - before.stat;
-        assert!((5_000 * asked..=7_500 * asked).contains(&stats), "{freshness:?}: {stats}");
+        assert!((4_500 * asked..=7_500 * asked).contains(&stats), "{freshness:?}: {stats}");
     }
 }
 
