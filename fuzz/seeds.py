@@ -152,7 +152,7 @@ def snapshot(shape: int, files, ranges, lengths, labels, classes, directories) -
     counts = [shape, int(bool(labels)), samples]
     for group in (names, classes, folders):
         counts += [len(group), sum(map(len, group))]
-    header = b"BeladyCt" + struct.pack("<13Q", 0, 1, 0, 0, *counts)
+    header = b"BeladyCt" + struct.pack("<13Q", 0, 2, 0, 0, *counts)
     return b"".join(
         [
             header.ljust(128, b"\0"),
@@ -166,6 +166,7 @@ def snapshot(shape: int, files, ranges, lengths, labels, classes, directories) -
             texts(classes),
             texts(folders),
             column("q", [time for _, time in directories]),
+            column("q", [6] * len(files)),
         ]
     )
 
@@ -192,11 +193,11 @@ def tier_indexes() -> None:
     """The header of crates/data/src/tier/disk/index.rs; the target adds checksum and pages."""
 
     def header(samples: int, equal: int, width: int, name: bytes) -> bytes:
-        numbers = struct.pack("<IIQQQQII", 1, 16, 7, samples, 1 << 20, equal, width, len(name))
+        numbers = struct.pack("<IIQQQQII", 2, 16, 7, samples, 1 << 20, equal, width, len(name))
         return (b"BELADYIX" + numbers).ljust(64, b"\0") + name.ljust(512, b"\0")
 
     def entries(count: int) -> bytes:
-        return b"".join(struct.pack("<QQ", at + 1, (at % 4) << 62 | at) for at in range(count))
+        return b"".join(struct.pack("<QQq", at + 1, (at % 4) << 62 | at, 5) for at in range(count))
 
     save("tier_index", "empty", 1, header(0, 0, 0, b""))
     save("tier_index", "equal", 1, header(3, 100, 0, b"dataset") + entries(3))

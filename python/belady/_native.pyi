@@ -132,12 +132,14 @@ class Dataset:
         snapshots: str | bool = True,
         progress: Callable[[str, int, int | None], None] | None = None,
         throttle: str | None = None,
+        freshness: str = "start",
     ) -> Dataset:
         """Lists a dataset, or takes the listing from its snapshot.
 
         `format` as on the command line ("folder", "records:114688", ...; None guesses).
         `snapshots` is a directory, True for the usual one, False for none. `progress` is
         called now and then with what is being done, how far it is and how far it goes.
+        `freshness` is when copies in caches are compared with files: "start", "epoch", "never".
         """
     def hand_out(self, cluster: Cluster, format: str | None = None) -> None:
         """Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one
@@ -150,6 +152,7 @@ class Dataset:
         format: str | None = None,
         snapshots: str | bool = True,
         throttle: str | None = None,
+        freshness: str = "start",
     ) -> Dataset:
         """The dataset that rank 0 has listed. This rank asks nothing of its storage."""
     @staticmethod

@@ -40,6 +40,9 @@ Recipe = dict[str, Any] | list["Recipe"]
 
 FORMATS = ("folder", "flat", "records", "tfrecord", "webdataset")
 
+#: When copies in caches are compared with files.
+FRESHNESS = ("start", "epoch", "never")
+
 
 def open(
     path: str | os.PathLike[str],
@@ -49,6 +52,7 @@ def open(
     progress: bool | None = None,
     throttle: str | None = None,
     peers: object = None,
+    freshness: str = "start",
     **unknown: Any,
 ) -> Dataset:
     """Lists a dataset. Without `format` the names of the files tell what it is.
@@ -58,16 +62,22 @@ def open(
     Long listings show a bar on a terminal; `progress=False` turns it off. `throttle` makes the
     dataset slow, for trials ("1:66MB/s,4:146MB/s,latency:2ms"). With `peers` (see
     `belady.cluster`) every rank of the job calls this: rank 0 lists, and the others get its list.
+    `freshness` says when a file is compared with the list before a copy of it comes from a cache:
+    "start" (once for each loader that starts), "epoch" (once an epoch) or "never" (for files that do
+    not change). A file that has changed is a bad sample, never old bytes.
 
     >>> data = belady.open(photos)
     >>> len(data), data.classes
     (60, ['cat', 'dog', 'owl'])
     """
-    arguments.no_unknown(unknown, "open", ("format", "snapshots", "progress", "throttle", "peers"))
+    known = ("format", "snapshots", "progress", "throttle", "peers", "freshness")
+    arguments.no_unknown(unknown, "open", known)
     if throttle is not None and not isinstance(throttle, str):
         raise TypeError(
             f'throttle has to be text such as "1:66MB/s,latency:2ms", not {type(throttle).__name__}'
         )
+    if freshness not in FRESHNESS:
+        raise ValueError(f"freshness has to be one of {', '.join(FRESHNESS)}, not {freshness!r}")
     if progress is not None:
         arguments.flag(progress, "progress")
     recipe = {
@@ -77,6 +87,7 @@ def open(
         if isinstance(snapshots, bool)
         else arguments.path(snapshots, "snapshots"),
         "throttle": throttle,
+        "freshness": freshness,
     }
     data = Dataset(None if _waits() else _build(recipe, progress), recipe)
     if peers is not None:

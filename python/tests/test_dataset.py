@@ -227,3 +227,33 @@ def test_labels_and_classes_are_listed_once(data: belady.Dataset) -> None:
     """`data.targets[i]` in a loop made a list of all labels each time."""
     assert data.targets is data.targets
     assert data.classes is data.classes
+
+
+def test_a_changed_file_is_never_served_from_what_a_loader_left(tmp_path: Path) -> None:
+    files = tmp_path / "data"
+    files.mkdir()
+    for number in range(20):
+        (files / f"{number:02}").write_bytes(b"old %02d" % number)
+    data = belady.flat(files, snapshots=False)
+    engine = belady.Engine(cache=["ram:1MB", f"{tmp_path}/cache:10MB"])
+
+    def seventh() -> bytes:
+        with make(data, batch_size=4, engine=engine, on_error="skip") as loader:
+            found = [bytes(one) for batch in loader for one in batch.samples if one.id == 7]
+        return found[0] if found else b"none"
+
+    assert seventh() == b"old 07"
+    before = (files / "07").stat()
+    (files / "07").write_bytes(b"new 07")
+    os.utime(files / "07", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert seventh() == b"new 07"
+    assert engine.view(data)[7][0] == b"new 07"
+    (files / "07").write_bytes(b"newer ")
+    assert seventh() == b"none", "a bad sample"
+
+
+def test_freshness_is_one_of_three(photos: Path) -> None:
+    for freshness in ("start", "epoch", "never"):
+        assert len(belady.open(photos, freshness=freshness)) > 0
+    with pytest.raises(ValueError, match="start, epoch, never"):
+        belady.open(photos, freshness="often")

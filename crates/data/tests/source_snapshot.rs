@@ -238,3 +238,28 @@ fn the_dataset_itself_is_never_written_to() {
     }
     assert_eq!(state(), before);
 }
+
+#[test]
+fn a_snapshot_cut_off_under_an_open_dataset_ended_the_process() {
+    let dataset = two_classes();
+    drop(dataset.open("folder"));
+    let source = dataset.open("folder");
+    assert_eq!(source.operations().list, 0, "from its snapshot");
+    for snapshot in dataset.snapshot_files() {
+        fs::File::options().write(true).open(snapshot).expect("opened").set_len(0).expect("cut");
+    }
+    assert_eq!(read(&*source, &[0, 1]).expect("read"), [b"one", b"two"]);
+}
+
+#[test]
+fn a_file_overwritten_with_its_time_set_back_is_found_at_the_start() {
+    let dataset = two_classes();
+    drop(dataset.open("folder"));
+    let path = dataset.root.join("a/1");
+    let time = fs::metadata(&path).expect("there").modified().expect("a time");
+    fs::write(&path, "uno").expect("written");
+    fs::File::options().write(true).open(&path).expect("opened").set_modified(time).expect("set");
+    let source = dataset.open("folder");
+    assert!(source.operations().list > 0);
+    assert_eq!(read(&*source, &[0]).expect("read"), [b"uno"]);
+}

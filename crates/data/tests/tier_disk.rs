@@ -194,7 +194,7 @@ fn two_entries_for_one_place_keep_one_sample() {
     let (directory, _) = filled(&sizes);
     let index = cache(directory.path()).join("index");
     let bytes = fs::read(&index).expect("read");
-    overwrite(&index, 4096 + 16 * 4, &bytes[4096 + 16 * 7..][..16]);
+    overwrite(&index, 4096 + 24 * 4, &bytes[4096 + 24 * 7..][..24]);
     let tier = open(directory.path(), QUOTA, &sizes);
     tier.recover();
     assert_eq!(tier.status().samples, 9);
@@ -457,4 +457,45 @@ fn an_index_of_another_version_is_named_before_its_checksum() {
     assert_eq!(check_index(&bytes).err(), Some(IndexError::Version { found: 7 }));
     overwrite(&cache(directory.path()).join("index"), 8, &[7]);
     assert!(!disk::list(directory.path()).expect("listed")[0].version_ok);
+}
+
+#[test]
+fn an_index_cut_off_under_an_open_tier_ended_the_process() {
+    let sizes = mixed_sizes(300);
+    for length in [0, 4096, 8192] {
+        let (directory, _) = filled(&sizes);
+        let writer = open(directory.path(), QUOTA, &sizes);
+        writer.recover();
+        let reader = open(directory.path(), QUOTA, &sizes);
+        assert_eq!((hits(&writer, &sizes), hits(&reader, &sizes)), (300, 300));
+        let index = cache(directory.path()).join("index");
+        fs::File::options().write(true).open(index).expect("opened").set_len(length).expect("cut");
+        // What it still says is right, and the rest is not there.
+        assert!(hits(&reader, &sizes) < 300 && hits(&writer, &sizes) < 300);
+        assert!(degraded(&writer).contains("cannot read"), "{}", degraded(&writer));
+        // It is made anew as samples come.
+        fill(&writer, &sizes);
+        assert_eq!(hits(&writer, &sizes), 300);
+        drop((reader, writer));
+        let tier = open(directory.path(), QUOTA, &sizes);
+        assert_ne!(tier.put(1, &payload(1, &sizes)), Put::Refused);
+    }
+}
+
+#[test]
+fn an_index_that_cannot_be_opened_emptied_the_cache() {
+    let sizes = mixed_sizes(300);
+    let (directory, _) = filled(&sizes);
+    let index = cache(directory.path()).join("index");
+    let aside = directory.path().join("aside");
+    fs::rename(&index, &aside).expect("renamed");
+    // We follow no link below a cache directory, so this is an error of the system.
+    std::os::unix::fs::symlink(&aside, &index).expect("linked");
+    let tier = open(directory.path(), QUOTA, &sizes);
+    assert!(degraded(&tier).contains("is off: its index cannot be opened"), "{}", degraded(&tier));
+    assert_eq!((tier.status().samples, tier.put(1, &payload(1, &sizes))), (0, Put::Refused));
+    drop(tier);
+    fs::rename(&aside, &index).expect("renamed");
+    let tier = open(directory.path(), QUOTA, &sizes);
+    assert_eq!((hits(&tier, &sizes), tier.status().degraded), (300, None));
 }

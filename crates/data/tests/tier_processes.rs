@@ -142,3 +142,48 @@ fn a_second_process_reads_right_bytes_while_the_first_churns() {
     let held = hits(&reader, &sizes);
     assert!(reader.status().samples.abs_diff(held) <= 1, "{held} and {:?}", reader.status());
 }
+
+const FEW_DESCRIPTORS: &str = "BELADY_TEST_FEW_DESCRIPTORS";
+
+/// Not a test of its own: what the child runs.
+#[test]
+fn open_with_few_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Ok(directory) = std::env::var(FEW_DESCRIPTORS) else { return };
+    let (directory, sizes) = (Path::new(&directory), mixed_sizes(SAMPLES));
+    let all = getrlimit(Resource::Nofile);
+    for descriptors in 3..30 {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors), ..all }).expect("set");
+        let tier = open(directory, 2 * QUOTA, &sizes);
+        tier.recover();
+        drop(tier);
+        setrlimit(Resource::Nofile, all).expect("set");
+    }
+}
+
+#[test]
+fn a_process_without_descriptors_emptied_the_cache_and_those_of_others() {
+    let directory = tempdir().expect("a directory");
+    let sizes = mixed_sizes(SAMPLES);
+    // In use by this process, and all of the quota taken.
+    let config = belady_data::tier::DiskConfig {
+        fingerprint: 99,
+        ..config(directory.path(), QUOTA, &sizes)
+    };
+    let other = DiskTier::open(config);
+    let held = fill(&other, &sizes);
+    let tier = open(directory.path(), 2 * QUOTA, &sizes);
+    let own = fill(&tier, &sizes);
+    drop(tier);
+    let status = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "open_with_few_descriptors", "--nocapture"])
+        .env(FEW_DESCRIPTORS, directory.path())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .expect("a child");
+    assert!(status.success());
+    assert_eq!(hits(&other, &sizes), held);
+    drop(other);
+    let tier = open(directory.path(), 2 * QUOTA, &sizes);
+    assert_eq!(hits(&tier, &sizes), own);
+}

@@ -5,11 +5,11 @@ use belady_control::job::{Job, Packing};
 use belady_control::model::{Bytes, System};
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Order, RankPlace, SamplerError, Scheme, StreamConfig};
-use belady_data::source::Source;
+use belady_data::source::{Begin, Source};
 use belady_data::stage::{Consumer, Producer, RingConfig, SharedMemory, readable_ring, ring};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Tier;
-use belady_data::tier::disk::{DiskConfig, DiskTier};
+use belady_data::tier::disk::{DiskConfig, DiskTier, FileVersions};
 use belady_data::tier::{FaultyTier, RamTier};
 
 use belady_peer::{Cluster, World};
@@ -175,8 +175,9 @@ impl Engine {
         let Prepared { sizes, ring: ring_config, slots, stream, facts, recorder } = prepared;
         let staging = Bytes(ring_config.capacity as u64);
         let ranks = cluster.map_or(1, |cluster| cluster.world().size);
-        let ticket =
-            Ticket { fingerprint: job.source.catalog().fingerprint(), share: job.cache_share };
+        // Whatever caches hold from before is compared with its files in this run.
+        job.source.begin(Begin::Job);
+        let ticket = Ticket { listing: job.source.catalog().listing(), share: job.cache_share };
         let (share, rams) = match self.parking.take(ticket) {
             Some(parked) => (parked.share, parked.tiers),
             None => (Arc::new(self.take_share(job.cache_share)), vec![]),
@@ -200,7 +201,7 @@ impl Engine {
         // A drill goes with its job.
         let keep = Keep { parking: self.parking.clone(), ticket };
         let keep = Some(keep).filter(|_| self.config.tier_faults.is_none());
-        let cache = Cache::new(shelves, sizes.len(), share, keep);
+        let cache = Cache::new(shelves, job.source.clone(), share, keep);
         let gathering = match cluster {
             Some(cluster) => {
                 let mine = Introduction {
@@ -309,6 +310,7 @@ impl Engine {
                     name: job.name.clone(),
                     sizes: sizes.clone(),
                     segment: None,
+                    versions: FileVersions(Some(job.source.clone())),
                 })),
             }
         };

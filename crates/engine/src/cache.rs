@@ -9,8 +9,12 @@
 //! all calls that hung have returned, and some time after that, it is used again. What it should
 //! have let go meanwhile is *overdue* and goes when the room is needed. Letting go never waits
 //! for a call that may hang, since all steps would wait with it; that makes samples overdue too.
+//!
+//! A copy counts only if it is of the version of its file that the source knows. Disk tiers keep the
+//! version with each copy. In memory all copies are of the versions that were listed, but for those
+//! of files of which a new version was noticed: for these it is written down here.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,6 +22,7 @@ use belady_control::Sizes;
 use belady_control::bits::Bits;
 use belady_control::policy::TierId;
 use belady_data::SampleId;
+use belady_data::source::Source;
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::{Evicted, Put, Tier, TierStatus};
 
@@ -38,6 +43,7 @@ const WAVERING: f64 = 6.0;
 pub struct Cache {
     /// Tier j at j − 1.
     shelves: Vec<Shelf>,
+    source: Arc<dyn Source>,
     samples: u32,
     share: Option<Arc<Share>>,
     keep: Option<Keep>,
@@ -69,6 +75,8 @@ struct Shelf {
     /// `None` where nothing was there at the start.
     guests: Option<Mutex<Guests>>,
     overdue: Overdue,
+    /// The versions of copies in memory that are not of a listed one, by their numbers.
+    noticed: Mutex<HashMap<SampleId, u64>>,
 }
 
 /// What is known of a tier that hangs or has hung.
@@ -175,20 +183,22 @@ impl Cache {
     /// Of tiers, each with its name and whether a call of it may never return.
     pub fn new(
         tiers: Vec<(Arc<dyn Tier>, String, bool)>,
-        samples: u32,
+        source: Arc<dyn Source>,
         share: Arc<Share>,
         keep: Option<Keep>,
     ) -> Self {
+        let samples = source.catalog().len();
         let shelf = |(tier, name, may_hang): (Arc<dyn Tier>, String, bool)| {
             let guests = (tier.status().samples > 0).then(|| {
                 let (own, used) = (Bits::new(samples), Used::new(samples));
                 Mutex::new(Guests { own, used, next: 0, samples })
             });
             let (given_up, outage) = (AtomicBool::new(false), Mutex::default());
-            Shelf { tier, name, may_hang, given_up, outage, guests, overdue: Overdue::new() }
+            let (overdue, noticed) = (Overdue::new(), Mutex::default());
+            Shelf { tier, name, may_hang, given_up, outage, guests, overdue, noticed }
         };
         let shelves = tiers.into_iter().map(shelf).collect();
-        Self { shelves, samples, share: Some(share), keep }
+        Self { shelves, source, samples, share: Some(share), keep }
     }
 
     pub fn tier(&self, id: TierId) -> Option<&dyn Tier> {
@@ -280,18 +290,46 @@ impl Cache {
         self.ids().find(|&id| self.tier(id).is_some_and(|tier| tier.holds(sample)))
     }
 
-    /// Puts a sample where the policy wants it, at the expense of guests if need be.
-    pub fn put(&self, id: TierId, sample: SampleId, bytes: &[u8]) -> Put {
+    /// Puts a sample where the policy wants it, at the expense of guests if need be. So many versions
+    /// were noticed when its bytes were not read yet (`as_of`): what may be of the version before one
+    /// that was noticed since is refused.
+    pub fn put(&self, id: TierId, sample: SampleId, bytes: &[u8], as_of: u64) -> Put {
         let Some(shelf) = self.shelf(id) else { return Put::Refused };
+        let notice = self.source.version(sample).notice;
+        if notice > as_of {
+            return Put::Refused;
+        }
+        if notice > 0 {
+            // A copy of an older version would be in the way.
+            self.believes(id, sample);
+        }
         // Not when it is done: by then the policy may have let go of it again, if it hung.
         shelf.claim(sample);
         loop {
             let put = shelf.tier.put(sample, bytes);
             match put {
                 Put::Full if shelf.evict_overdue(self.samples) || shelf.evict_guest() => {}
+                Put::Stored if notice > 0 && !shelf.may_hang => {
+                    lock(&shelf.noticed).insert(sample, notice);
+                    return put;
+                }
                 _ => return put,
             }
         }
+    }
+
+    /// Whether a copy in a tier is of the version of its file that the source knows. One in memory
+    /// that is not goes; disk tiers see to theirs.
+    pub fn believes(&self, id: TierId, sample: SampleId) -> bool {
+        let notice = self.source.version(sample).notice;
+        let Some(shelf) = self.any_shelf(id).filter(|shelf| notice > 0 && !shelf.may_hang) else {
+            return true;
+        };
+        let believed = lock(&shelf.noticed).get(&sample) == Some(&notice);
+        if !believed && shelf.tier.holds(sample) {
+            self.evict(id, sample);
+        }
+        believed
     }
 
     /// The policy knows from now on that a tier holds a sample.
@@ -407,6 +445,7 @@ mod tests {
     use std::sync::mpsc;
 
     use belady_control::model::Bytes;
+    use belady_data::source::Synthetic;
     use belady_data::tier::{Get, RamTier};
 
     use super::*;
@@ -414,21 +453,26 @@ mod tests {
     const AT_ONCE: Duration = Duration::ZERO;
     const NOT_SOON: Duration = Duration::from_mins(10);
 
+    fn source() -> Arc<dyn Source> {
+        Arc::new(Synthetic::of_sizes([16; 9], 0))
+    }
+
     /// One tier that may hang, with room for two samples.
     fn cache() -> Cache {
         let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
         let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(32), sizes));
-        Cache::new(vec![(tier, "slow".into(), true)], 9, Arc::new(Share::none()), None)
+        let tiers = vec![(tier, "slow".into(), true)];
+        Cache::new(tiers, source(), Arc::new(Share::none()), None)
     }
 
     #[test]
     fn a_tier_that_hangs_is_left_alone_until_all_calls_have_returned() {
         let cache = cache();
-        assert_eq!(cache.put(1, 3, &[3; 16]), Put::Stored);
+        assert_eq!(cache.put(1, 3, &[3; 16], 0), Put::Stored);
         cache.give_up(1, AT_ONCE);
         cache.give_up(1, AT_ONCE);
         assert!(cache.tier(1).is_none() && cache.find(3).is_none());
-        assert_eq!(cache.put(1, 4, &[4; 16]), Put::Refused);
+        assert_eq!(cache.put(1, 4, &[4; 16], 0), Put::Refused);
         assert!(cache.status()[0].degraded.as_ref().unwrap().contains("has not returned"));
         cache.came_back(1, AT_ONCE);
         assert!(cache.tier(1).is_none(), "one still hangs");
@@ -451,23 +495,23 @@ mod tests {
     fn what_was_to_go_while_a_tier_hung_goes_when_its_room_is_needed() {
         let cache = cache();
         for sample in [3, 4] {
-            assert_eq!(cache.put(1, sample, &[3; 16]), Put::Stored);
+            assert_eq!(cache.put(1, sample, &[3; 16], 0), Put::Stored);
         }
         cache.give_up(1, AT_ONCE);
         cache.evict(1, 3);
         cache.evict(1, 4);
         cache.came_back(1, AT_ONCE);
-        assert_eq!(cache.put(1, 4, &[3; 16]), Put::Present, "wanted again, so it stays");
-        assert_eq!(cache.put(1, 5, &[5; 16]), Put::Stored);
+        assert_eq!(cache.put(1, 4, &[3; 16], 0), Put::Present, "wanted again, so it stays");
+        assert_eq!(cache.put(1, 5, &[5; 16], 0), Put::Stored);
         assert_eq!((cache.find(3), cache.find(4), cache.find(5)), (None, Some(1), Some(1)));
-        assert_eq!(cache.put(1, 6, &[5; 16]), Put::Full);
+        assert_eq!(cache.put(1, 6, &[5; 16], 0), Put::Full);
     }
 
     #[test]
     fn a_write_that_hung_kept_what_was_let_go_meanwhile_for_good() {
         let (cache, back) = hanging(&[]);
         std::thread::scope(|scope| {
-            let hung = scope.spawn(|| cache.put(1, 3, &[3; 16]));
+            let hung = scope.spawn(|| cache.put(1, 3, &[3; 16], 0));
             back.begun.recv().unwrap();
             cache.give_up(1, AT_ONCE);
             cache.evict(1, 3);
@@ -476,7 +520,7 @@ mod tests {
         });
         cache.came_back(1, AT_ONCE);
         for sample in [4, 5] {
-            assert_eq!(cache.put(1, sample, &[4; 16]), Put::Stored, "3 has to make room");
+            assert_eq!(cache.put(1, sample, &[4; 16], 0), Put::Stored, "3 has to make room");
         }
         assert_eq!(cache.find(3), None);
     }
@@ -484,9 +528,9 @@ mod tests {
     #[test]
     fn a_guest_that_was_busy_once_stayed_for_ever() {
         let (cache, _back) = hanging(&[1, 2]);
-        assert_eq!(cache.put(1, 3, &[3; 16]), Put::Full, "both are busy");
+        assert_eq!(cache.put(1, 3, &[3; 16], 0), Put::Full, "both are busy");
         for sample in [3, 4] {
-            assert_eq!(cache.put(1, sample, &[3; 16]), Put::Stored);
+            assert_eq!(cache.put(1, sample, &[3; 16], 0), Put::Stored);
         }
         assert_eq!((cache.find(1), cache.find(2)), (None, None));
     }
@@ -509,10 +553,8 @@ mod tests {
         let hangs = guests.is_empty().then_some((begin, told));
         let tier = Hanging { inner, hangs: Mutex::new(hangs), busy: Mutex::new(guests.to_vec()) };
         let tier: Arc<dyn Tier> = Arc::new(tier);
-        (
-            Cache::new(vec![(tier, "slow".into(), true)], 9, Arc::new(Share::none()), None),
-            Back { begun, go_on },
-        )
+        let tiers = vec![(tier, "slow".into(), true)];
+        (Cache::new(tiers, source(), Arc::new(Share::none()), None), Back { begun, go_on })
     }
 
     #[derive(Debug)]

@@ -86,11 +86,12 @@ pub fn load_from_other(worker: &Worker, parcel: &Arc<Parcel>, index: u32, tier: 
         }
     };
     let get = || {
-        let station = run.cache.tier(tier)?;
+        let sample = parcel.items[index as usize].sample;
+        let station = run.cache.tier(tier).filter(|_| run.cache.believes(tier, sample))?;
         // SAFETY: each item is given to one loader at a time, and its batch is not published
         // before it is loaded; if this is given up, the slot is lost.
         let slot = unsafe { parcel.slot(index) };
-        let hit = station.get(parcel.items[index as usize].sample, slot) == Get::Hit;
+        let hit = station.get(sample, slot) == Get::Hit;
         hit.then_some(slot.len() as u64)
     };
     match watch(worker, run, tier, instead, get) {
@@ -111,16 +112,16 @@ fn lose_slots(parcel: &Parcel, items: &[u32]) {
 }
 
 /// Puts a sample into a tier, under watch if that may hang; `None` if it does, and `instead` is
-/// called elsewhere.
+/// called elsewhere. `as_of` as in [`crate::cache::Cache::put`].
 pub fn put(
     worker: &Worker,
     run: &Arc<Run>,
     tier: TierId,
-    sample: SampleId,
+    (sample, as_of): (SampleId, u64),
     with_bytes: impl FnOnce(&mut dyn FnMut(&[u8]) -> Put) -> Put,
     instead: impl FnOnce() + Send + 'static,
 ) -> Option<Put> {
-    let put = || with_bytes(&mut |bytes| run.cache.put(tier, sample, bytes));
+    let put = || with_bytes(&mut |bytes| run.cache.put(tier, sample, bytes, as_of));
     if !run.cache.may_hang(tier) {
         return Some(put());
     }

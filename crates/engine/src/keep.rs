@@ -116,7 +116,8 @@ fn keep_in_memory(parcel: &Arc<Parcel>, items: &[u32]) {
     for &index in items {
         let item = &parcel.items[index as usize];
         comes(parcel, index);
-        let put = |bytes: &[u8]| parcel.run.cache.put(item.keep(), item.sample, bytes);
+        let put =
+            |bytes: &[u8]| parcel.run.cache.put(item.keep(), item.sample, bytes, parcel.as_of);
         kept(parcel, index, parcel.with_bytes(index, put));
     }
     end_piece(parcel);
@@ -142,7 +143,14 @@ fn keep_items(worker: &Worker, parcel: &Arc<Parcel>, items: &Arc<[u32]>, first: 
         };
         comes(parcel, index);
         let bytes = |put: &mut dyn FnMut(&[u8]) -> Put| parcel.with_bytes(index, put);
-        let put = hangs::put(worker, &parcel.run, item.keep(), item.sample, bytes, instead);
+        let put = hangs::put(
+            worker,
+            &parcel.run,
+            item.keep(),
+            (item.sample, parcel.as_of),
+            bytes,
+            instead,
+        );
         // If it hangs, somebody else goes on.
         let Some(put) = put else { return };
         kept(parcel, index, put);

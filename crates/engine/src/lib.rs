@@ -14,6 +14,7 @@
 mod brain;
 mod build;
 mod cache;
+mod compare;
 mod config;
 mod epochs;
 mod error;

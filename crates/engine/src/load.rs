@@ -18,7 +18,7 @@ use crate::metrics::Served;
 use crate::parcel::{NOWHERE, Parcel, Problem, SOURCE};
 use crate::pool::{Hung, Task, Watched, Worker};
 use crate::run::Run;
-use crate::{EngineError, hangs, peers, prefetch};
+use crate::{EngineError, compare, hangs, peers, prefetch};
 
 /// Samples from tiers are loaded in pieces of about this size: large enough that handing a
 /// piece over costs nothing beside copying it, small enough that all threads get some.
@@ -44,7 +44,7 @@ pub enum Waiter {
 pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
     let run = &parcel.run;
     let (mut from_tiers, mut from_source, mut come) = (vec![], vec![], 0);
-    let mut from_peers = vec![];
+    let (mut from_peers, mut to_compare) = (vec![], vec![]);
     for index in items {
         let item = &parcel.items[index as usize];
         let waiter = || Waiter::Load(parcel.clone(), index);
@@ -58,7 +58,8 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
             continue;
         }
         if item.from != SOURCE {
-            from_tiers.push(index);
+            let compared = run.source.is_compared(item.sample);
+            if compared { &mut from_tiers } else { &mut to_compare }.push(index);
         } else if item.peer.is_some() {
             from_peers.push(index);
         } else if item.leads() && run.prefetchers.have_fetched() {
@@ -73,6 +74,7 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
     }
     let mut tasks = vec![];
     let at_once = tier_tasks(parcel, from_tiers, &mut tasks);
+    compare::tasks(parcel, &to_compare, &mut tasks);
     peers::fetch::tasks(parcel, from_peers, &mut tasks);
     source_tasks(parcel, from_source, &mut tasks);
     if !tasks.is_empty() {
@@ -99,6 +101,7 @@ pub enum Came {
 pub fn came_meanwhile(parcel: &Arc<Parcel>, index: u32) -> Came {
     let (run, item) = (&parcel.run, &parcel.items[index as usize]);
     let found = run.cache.find(item.sample).filter(|&tier| tier != item.from);
+    let found = found.filter(|_| run.source.is_compared(item.sample));
     let Some(tier) = found.filter(|_| !item.slot_is_lost()) else { return Came::No };
     if run.cache.may_hang(tier) {
         let for_task = parcel.clone();
@@ -222,7 +225,7 @@ pub fn requests<T>(sorted: &[T], location: impl Fn(&T) -> Location) -> impl Iter
 }
 
 /// With a worker unless all of the tiers are in memory.
-fn load_from_tiers(worker: Option<&Worker>, parcel: &Arc<Parcel>, items: &[u32]) {
+pub fn load_from_tiers(worker: Option<&Worker>, parcel: &Arc<Parcel>, items: &[u32]) {
     let run = &parcel.run;
     let mut rest = items;
     // Most of the time all come from one tier; one clock reading then serves all.
@@ -301,6 +304,9 @@ fn load_from_tier(parcel: &Parcel, index: u32, tier: TierId) -> Loaded {
     let run = &parcel.run;
     let item = &parcel.items[index as usize];
     let Some(station) = run.cache.tier(tier) else { return Loaded::Missing };
+    if !run.cache.believes(tier, item.sample) {
+        return Loaded::Missing;
+    }
     // What goes after this use has to be free when the step is over, so it is not lent.
     if run.may_lend()
         && !item.last_use
@@ -373,7 +379,9 @@ fn load_from_other(parcel: &Parcel, index: u32, tier: TierId) -> Option<u64> {
     // SAFETY: each item is given to one loader at a time, and its batch is not published
     // before it is loaded.
     let slot = unsafe { parcel.slot(index) };
-    let hit = parcel.run.cache.tier(tier)?.get(item.sample, slot) == Get::Hit;
+    let cache = &parcel.run.cache;
+    let station = cache.tier(tier).filter(|_| cache.believes(tier, item.sample))?;
+    let hit = station.get(item.sample, slot) == Get::Hit;
     hit.then_some(slot.len() as u64)
 }
 
@@ -476,7 +484,7 @@ fn read_into_slots(parcel: &Parcel, items: &[u32]) -> Result<Own, ReadError> {
     Ok(own)
 }
 
-fn timed_out(parcel: &Arc<Parcel>, items: &[u32], attempt: u32, hung: Hung) {
+pub fn timed_out(parcel: &Arc<Parcel>, items: &[u32], attempt: u32, hung: Hung) {
     let run = &parcel.run;
     run.metrics.timeout();
     let limit = run.retry.timeout;
@@ -498,7 +506,7 @@ fn timed_out(parcel: &Arc<Parcel>, items: &[u32], attempt: u32, hung: Hung) {
 }
 
 /// Tries again, later, or gives the sample up.
-fn failed(parcel: &Arc<Parcel>, index: u32, attempt: u32, error: ReadError) {
+pub fn failed(parcel: &Arc<Parcel>, index: u32, attempt: u32, error: ReadError) {
     let run = &parcel.run;
     if error.is_shortage() {
         // It passes when another thread closes a file, and is no fault of the sample.
@@ -555,14 +563,21 @@ fn serve(parcel: &Parcel, index: u32, waiters: Vec<Waiter>) {
     let sample = parcel.items[index as usize].sample;
     for waiter in waiters {
         parcel.with_bytes(index, |bytes| match waiter {
-            Waiter::Load(other, slot) => share(bytes, &other, slot),
-            Waiter::Fetch(run, tier) => prefetch::store_copy(&run, tier, sample, bytes),
+            Waiter::Load(other, slot) => share(bytes, parcel.as_of, &other, slot),
+            Waiter::Fetch(run, tier) => {
+                prefetch::store_copy(&run, tier, (sample, parcel.as_of), bytes);
+            }
         });
     }
 }
 
-/// Gives a sample to a batch that waits for it.
-pub fn share(bytes: &[u8], parcel: &Arc<Parcel>, index: u32) {
+/// Gives a sample to a batch that waits for it. It was read when so many versions of files were noticed.
+pub fn share(bytes: &[u8], as_of: u64, parcel: &Arc<Parcel>, index: u32) {
+    let item = &parcel.items[index as usize];
+    if parcel.run.source.version(item.sample).notice > as_of {
+        // The batch began later, and would take it for the version that was noticed since.
+        item.set_keep(NOWHERE);
+    }
     if parcel.items[index as usize].slot_is_lost() {
         parcel.own(index, Arc::new(bytes.into()));
     } else {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use belady_control::policy::{Evict, NodeId, TierId};
 use belady_data::SampleId;
 use belady_data::memory::Memory;
-use belady_data::source::ReadError;
+use belady_data::source::{ReadError, versions_noticed};
 use belady_data::stage::{Block, SlotState};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Pinned;
@@ -197,6 +197,8 @@ pub struct Parcel {
     gifts: Vec<Gift>,
     /// Place in the sequence of the job's batches, from 1.
     pub sequence: u64,
+    /// How many versions of files were noticed before any of it was read.
+    pub as_of: u64,
     planned: Instant,
     /// When all of it was there.
     loaded: OnceLock<Instant>,
@@ -225,6 +227,7 @@ impl Parcel {
             evictions,
             gifts,
             sequence,
+            as_of: versions_noticed(),
             planned: Instant::now(),
             loaded: OnceLock::new(),
             loading,

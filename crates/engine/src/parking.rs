@@ -15,7 +15,8 @@ pub struct Parking(Mutex<Vec<Parked>>);
 /// What tiers were for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ticket {
-    pub fingerprint: u64,
+    /// A listing in which any file's version is another one is another listing.
+    pub listing: u64,
     /// The part of the quotas that the job asked for.
     pub share: f64,
 }

@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use belady_control::model::Bytes;
 use belady_control::policy::{Actions, Event, Evict, Place, Plan, RankId, Staging, TierId};
 use belady_control::sampler::{EpochOrder, SampleId, Step};
+use belady_data::source::Begin;
 use belady_data::stage::{Block, Producer, RingConfig, Wait};
 use belady_data::sync::{Arc, lock};
 
 use crate::EngineError;
+use crate::compare;
 use crate::epochs::Epochs;
 use crate::load;
 use crate::parcel::{Gift, Item, NOWHERE, Parcel, SOURCE};
@@ -105,6 +107,12 @@ impl Planner {
                 return Ok(());
             };
             self.run.begin_epoch(order.iterations());
+            if epoch > 0 {
+                self.run.source.begin(Begin::Epoch);
+            }
+            if epoch >= self.begin.epoch {
+                compare::ahead(&self.run, &order, self.rank);
+            }
             empty = if order.iterations() == 0 { empty + 1 } else { 0 };
             if empty == EMPTY_EPOCHS && self.epochs.are_endless() {
                 return Err(EngineError::EmptyEpochs { epochs: empty });

@@ -2,7 +2,8 @@
 //!
 //! A sample is looked for in the tiers of jobs that run on the same dataset, then in the
 //! engine's cache directories, which earlier runs and other processes have filled, and then it
-//! is read from the source. Nothing is kept: what a cache holds is for policies to decide.
+//! is read from the source. Its file is compared with the listing before the first copy of it is
+//! taken. Nothing is kept: what a cache holds is for policies to decide.
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -10,9 +11,9 @@ use std::time::{Duration, Instant};
 use belady_control::Sizes;
 use belady_control::model::Bytes;
 use belady_data::SampleId;
-use belady_data::source::{Source, Want};
+use belady_data::source::{Begin, Source, Want};
 use belady_data::sync::{Arc, Mutex, lock};
-use belady_data::tier::disk::{DiskConfig, DiskTier};
+use belady_data::tier::disk::{DiskConfig, DiskTier, FileVersions};
 use belady_data::tier::{Get, Tier};
 
 use crate::config::{Retry, TierConfig};
@@ -64,11 +65,12 @@ struct Disks {
 impl Engine {
     /// Random access to a dataset; `name` is for people who look at its caches.
     pub fn view(&self, source: Arc<dyn Source>, name: &str) -> View {
+        source.begin(Begin::Job);
         let sizes = Arc::new(source.catalog().sizes());
         let disk = |tier: &TierConfig| match tier {
             TierConfig::Ram { .. } => None,
             TierConfig::Disk { directory, capacity } => {
-                Some(disk_config(directory, *capacity, &*source, name, &sizes))
+                Some(disk_config(directory, *capacity, &source, name, &sizes))
             }
         };
         let wanted = self.config.tiers.iter().filter_map(disk).collect();
@@ -86,7 +88,7 @@ impl Engine {
 fn disk_config(
     directory: &std::path::Path,
     quota: Bytes,
-    source: &dyn Source,
+    source: &Arc<dyn Source>,
     name: &str,
     sizes: &Arc<Sizes>,
 ) -> DiskConfig {
@@ -98,6 +100,7 @@ fn disk_config(
         name: name.to_owned(),
         sizes: sizes.clone(),
         segment: None,
+        versions: FileVersions(Some(source.clone())),
     }
 }
 
@@ -112,9 +115,16 @@ impl View {
     }
 
     fn read_from_caches(&self, sample: SampleId, into: &mut [u8]) -> bool {
+        // Why it cannot be had is said by a read of the source.
+        if self.source.compare(sample).is_err() {
+            return false;
+        }
+        let version = self.source.version(sample).changed;
         let fingerprint = self.source.catalog().fingerprint();
         for job in self.jobs.of(fingerprint) {
             if let Some(id) = job.cache.find(sample)
+                && job.source.version(sample).changed == version
+                && job.cache.believes(id, sample)
                 && let Some(tier) = job.cache.tier(id)
                 && tier.get(sample, into) == Get::Hit
             {

@@ -119,3 +119,37 @@ fn a_large_warm_disk_is_known_to_be_warm_at_once() {
     assert_eq!(loader.tiers()[0].samples, held, "known at once");
     assert_eq!(consume(loader, &source).unwrap(), expected(&job));
 }
+
+#[test]
+fn an_index_cut_off_in_mid_run_ended_the_process() {
+    for warm in [false, true] {
+        let directory = tempdir().unwrap();
+        let source = samples(1_000, 1);
+        let engine = engine(directory.path(), 100 << 20);
+        if warm {
+            run(&engine, &source);
+        }
+        let job = JobConfig { epochs: Some(4), staging: Bytes(64 << 10), ..job(&source) };
+        let mut loader = engine.start(&job).unwrap();
+        let mut seen = vec![];
+        while let Some(batch) = loader.next_batch().unwrap() {
+            for sample in batch.iter() {
+                assert!(source.verify(sample.id, sample.bytes()));
+            }
+            seen.push(batch.iter().map(|sample| sample.id).collect::<Vec<_>>());
+            if seen.len() % 17 == 3 {
+                cut_indexes(directory.path());
+            }
+        }
+        assert_eq!(seen, expected(&job));
+    }
+}
+
+fn cut_indexes(directory: &Path) {
+    for cache in std::fs::read_dir(directory.join("belady-cache-v1")).unwrap() {
+        let index = cache.unwrap().path().join("index");
+        if let Ok(index) = std::fs::File::options().write(true).open(index) {
+            index.set_len(0).unwrap();
+        }
+    }
+}

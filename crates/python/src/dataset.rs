@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use belady_data::SampleId;
 use belady_data::source::{
-    Format, Joined, Listed as Found, OpenError, OpenOptions, Progress, Seen, Snapshots, Source,
-    ThrottleSpec, Throttled, Want, open_for_others,
+    Format, Freshness, Joined, Listed as Found, OpenError, OpenOptions, Progress, Seen, Snapshots,
+    Source, ThrottleSpec, Throttled, Want, open_for_others,
 };
 use belady_peer::{HandoutError, hand_out};
 use pyo3::prelude::*;
@@ -46,8 +46,8 @@ impl Dataset {
     /// Lists a dataset, or takes the listing from its snapshot.
     #[staticmethod]
     #[pyo3(
-        signature = (path, *, format=None, snapshots=WhereSnapshots::Usual(true), progress=None, throttle=None),
-        text_signature = "(path, *, format=None, snapshots=True, progress=None, throttle=None)"
+        signature = (path, *, format=None, snapshots=WhereSnapshots::Usual(true), progress=None, throttle=None, freshness="start"),
+        text_signature = "(path, *, format=None, snapshots=True, progress=None, throttle=None, freshness='start')"
     )]
     fn open(
         py: Python<'_>,
@@ -56,12 +56,15 @@ impl Dataset {
         snapshots: WhereSnapshots,
         progress: Option<Bound<'_, PyAny>>,
         throttle: Option<&str>,
+        freshness: &str,
     ) -> PyResult<Self> {
         let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
         let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
         let snapshots = snapshots.into();
+        let freshness = freshness.parse().map_err(wrong)?;
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let listing = Listing { path: path.clone(), format, snapshots, seen: seen.clone() };
+        let listing =
+            Listing { path: path.clone(), format, snapshots, freshness, seen: seen.clone() };
         let mut told = Seen::default();
         let opened = patiently(
             py,
@@ -105,8 +108,8 @@ impl Dataset {
     /// The dataset that rank 0 has listed. This rank asks nothing of its storage.
     #[staticmethod]
     #[pyo3(
-        signature = (cluster, path, *, format=None, snapshots=WhereSnapshots::Usual(true), throttle=None),
-        text_signature = "(cluster, path, *, format=None, snapshots=True, throttle=None)"
+        signature = (cluster, path, *, format=None, snapshots=WhereSnapshots::Usual(true), throttle=None, freshness="start"),
+        text_signature = "(cluster, path, *, format=None, snapshots=True, throttle=None, freshness='start')"
     )]
     fn received(
         py: Python<'_>,
@@ -115,11 +118,13 @@ impl Dataset {
         format: Option<&str>,
         snapshots: WhereSnapshots,
         throttle: Option<&str>,
+        freshness: &str,
     ) -> PyResult<Self> {
         let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
         let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
         let snapshots = snapshots.into();
-        let options = OpenOptions { format, snapshots, ..OpenOptions::default() };
+        let freshness = freshness.parse().map_err(wrong)?;
+        let options = OpenOptions { format, snapshots, freshness, ..OpenOptions::default() };
         let cluster = cluster.get();
         let native = cluster.native()?;
         let received = py.detach(|| {
@@ -305,13 +310,14 @@ struct Listing {
     path: PathBuf,
     format: Option<Format>,
     snapshots: Snapshots,
+    freshness: Freshness,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Listing {
     fn run(self) -> Result<(Box<dyn Source>, Found), belady_data::source::OpenError> {
-        let Self { path, format, snapshots, seen } = self;
-        let options = OpenOptions { format, snapshots, ..OpenOptions::default() };
+        let Self { path, format, snapshots, freshness, seen } = self;
+        let options = OpenOptions { format, snapshots, freshness, ..OpenOptions::default() };
         let note = |now| *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
         open_for_others(&path, &options, &Progress::telling(&note))
     }

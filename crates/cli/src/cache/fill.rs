@@ -2,17 +2,17 @@
 //!
 //! Threads take stretches of neighbouring samples from one cursor, read each stretch with
 //! one request and put its samples into the tier, until all are there or the quota is
-//! reached. What is there already is not read again.
+//! reached. What is there already is not read again, if its file is still the one it was copied from.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use belady_control::model::Bytes;
 use belady_data::SampleId;
-use belady_data::source::{Catalog, Source, Want};
+use belady_data::source::{Catalog, Freshness, OpenOptions, Source, Want};
 use belady_data::sync::{Mutex, lock};
-use belady_data::tier::disk::{DiskConfig, DiskTier};
+use belady_data::tier::disk::{DiskConfig, DiskTier, FileVersions};
 use belady_data::tier::{Put, Tier};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -42,9 +42,17 @@ pub struct FillArgs {
     #[arg(long, value_name = "N", default_value = "8", value_parser = threads,
           allow_negative_numbers = true)]
     threads: u32,
+    /// Whether what is there already is compared with the dataset's files: `start`, or `never` for files
+    /// that do not change
+    #[arg(long, value_name = "WHEN", default_value = "start", value_parser = freshness)]
+    freshness: Freshness,
     /// Print one JSON object instead
     #[arg(long)]
     json: bool,
+}
+
+fn freshness(text: &str) -> Result<Freshness, String> {
+    text.parse()
 }
 
 fn threads(text: &str) -> Result<u32, String> {
@@ -55,7 +63,9 @@ pub fn run(args: &FillArgs) -> anyhow::Result<()> {
     if args.quota == Bytes::ZERO {
         return Err(UsageError::new("--quota 0 leaves no room for any sample").into());
     }
-    let source = args.dataset.open(&args.dataset.options(Some(true), None))?;
+    let options = args.dataset.options(Some(true), None);
+    let options = OpenOptions { freshness: args.freshness, ..options };
+    let source: Arc<dyn Source> = Arc::from(args.dataset.open(&options)?);
     let sizes = Arc::new(source.catalog().sizes());
     let tier = DiskTier::open(DiskConfig {
         directory: args.directory.clone(),
@@ -65,6 +75,7 @@ pub fn run(args: &FillArgs) -> anyhow::Result<()> {
         name: args.dataset.name(),
         sizes: Arc::clone(&sizes),
         segment: None,
+        versions: FileVersions(Some(Arc::clone(&source))),
     });
     // Until then a cache of an earlier run refuses what it is given.
     tier.recover();
@@ -74,11 +85,7 @@ pub fn run(args: &FillArgs) -> anyhow::Result<()> {
         bar.set_style(style);
     }
     let fill = Fill::new(&*source, &tier, &bar);
-    std::thread::scope(|scope| {
-        for _ in 0..args.threads {
-            scope.spawn(|| fill.work());
-        }
-    });
+    fill.run(args.threads);
     bar.finish_and_clear();
     fill.report(args, tier.status().samples, sizes.len().into())
 }
@@ -116,6 +123,34 @@ impl<'a> Fill<'a> {
         }
     }
 
+    fn run(&self, threads: u32) {
+        // Before the first stretch, since stretches are taken one after the other.
+        let next = AtomicU32::new(0);
+        on_threads(threads, || self.compare(&next));
+        on_threads(threads, || self.work());
+    }
+
+    /// Compares the files of what the tier holds already, from one cursor.
+    fn compare(&self, next: &AtomicU32) {
+        let samples = self.source.catalog().len();
+        loop {
+            let first = next.fetch_add(STRETCH_SAMPLES as u32, Relaxed);
+            if first >= samples {
+                return;
+            }
+            let held = |sample: &SampleId| self.tier.holds(*sample);
+            for sample in (first..samples.min(first + STRETCH_SAMPLES as u32)).filter(held) {
+                // What is wrong with a file is said when it is read.
+                let _ = self.source.compare(sample);
+            }
+        }
+    }
+
+    /// Whether the tier holds a sample, and its file is the one it was copied from.
+    fn is_there(&self, sample: SampleId) -> bool {
+        self.tier.is_current(sample) && self.source.is_compared(sample)
+    }
+
     fn work(&self) {
         let mut memory = vec![];
         while !self.full.load(Relaxed) && !self.refused.load(Relaxed) {
@@ -135,7 +170,7 @@ impl<'a> Fill<'a> {
         while *next < catalog.len() {
             let sample = *next;
             let size = catalog.size(sample);
-            let held = self.tier.holds(sample);
+            let held = self.is_there(sample);
             if !held && !stretch.last().is_none_or(|&last| may_follow(catalog, last, sample)) {
                 break;
             }
@@ -245,6 +280,14 @@ impl<'a> Fill<'a> {
     }
 }
 
+fn on_threads(threads: u32, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(&work);
+        }
+    });
+}
+
 /// Whether one request may ask for both: in one file, one behind the other.
 fn may_follow(catalog: &Catalog, one: SampleId, other: SampleId) -> bool {
     let (one, other) = (catalog.location(one), catalog.location(other));
@@ -261,11 +304,7 @@ mod tests {
 
     fn fill<'a>(source: &'a dyn Source, tier: &'a dyn Tier, bar: &'a ProgressBar) -> Fill<'a> {
         let fill = Fill::new(source, tier, bar);
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| fill.work());
-            }
-        });
+        fill.run(3);
         fill
     }
 

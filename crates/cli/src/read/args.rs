@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use belady_control::model::{Bytes, Rate, Seconds};
 use belady_control::policy::PolicyKind;
-use belady_data::source::ThrottleSpec;
+use belady_data::source::{Freshness, ThrottleSpec};
 use belady_engine::POLICIES;
 use clap::{Args, ValueEnum};
 
@@ -66,6 +66,10 @@ pub struct ReadArgs {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     pub direct: Option<bool>,
+    /// When what caches hold is compared with the dataset's files: at the `start` of a run, in every
+    /// `epoch`, or `never`, for files that do not change
+    #[arg(long, value_name = "WHEN", default_value = "start", value_parser = freshness)]
+    pub freshness: Freshness,
     /// What becomes of samples that cannot be read
     #[arg(long, value_enum, default_value_t = BadSamples::Raise)]
     pub bad_samples: BadSamples,
@@ -146,6 +150,10 @@ fn threads(text: &str) -> Result<Threads, String> {
     count(text, "the number of threads", 4096)
         .map(Threads::Exactly)
         .map_err(|sentence| format!("{sentence}, or `auto`"))
+}
+
+fn freshness(text: &str) -> Result<Freshness, String> {
+    text.parse()
 }
 
 fn retries(text: &str) -> Result<u32, String> {

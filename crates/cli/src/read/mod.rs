@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 pub use args::{Cache, ReadArgs, cache};
 use belady_control::sampler::Step;
-use belady_data::source::{Source, Throttled};
+use belady_data::source::{OpenOptions, Source, Throttled};
 use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, exposition};
 use belady_peer::{Cluster, World};
 
@@ -112,6 +112,7 @@ fn open(
     cluster: Option<&Cluster>,
 ) -> anyhow::Result<Arc<dyn Source>> {
     let options = args.dataset.options(args.direct, plan.snapshot.as_ref());
+    let options = OpenOptions { freshness: args.freshness, ..options };
     let source = match cluster {
         Some(cluster) => args.dataset.open_together(cluster, &options)?,
         None => Arc::from(args.dataset.open(&options)?),

@@ -1,5 +1,5 @@
 //! The bytes of a catalog: a header and columns, little-endian, each column aligned to
-//! eight bytes. The same in memory and in a snapshot file, which is mapped and used as is.
+//! eight bytes. The same in memory and in a snapshot file, which is read and used as is.
 //!
 //! ```text
 //! header
@@ -8,6 +8,7 @@
 //!          label u32                             (left out where there are none)
 //! classes: ends of names u64, names
 //! directories: ends of paths u64, paths, times i64
+//! versions: times of the last change of each file's inode i64
 //! ```
 //!
 //! A block from outside is checked once ([`Layout::check`]): the checksum of the whole, and
@@ -21,7 +22,7 @@ use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"BeladyCt";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const HEADER: usize = 128;
 /// The checksum covers everything behind itself.
 const CHECKED_FROM: usize = 16;
@@ -98,6 +99,7 @@ pub(super) struct Layout {
     pub classes: Texts,
     pub directories: Texts,
     pub directory_times: Range<usize>,
+    pub file_changes: Range<usize>,
     pub length: usize,
 }
 
@@ -134,6 +136,7 @@ impl Layout {
                 bytes: column(counts.directory_bytes, 1)?,
             },
             directory_times: column(counts.directories, 8)?,
+            file_changes: column(counts.files, 8)?,
             length: end,
         })
     }
@@ -213,7 +216,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The bytes that tell this dataset from others: all columns of files and samples.
+    /// The bytes that tell this dataset from others: all columns of files and samples. Times of
+    /// change are not among them: they differ between copies of a dataset on several machines.
     fn identity(&self) -> Range<usize> {
         HEADER..self.labels.end
     }
@@ -324,6 +328,10 @@ pub(super) fn length_of(start: &[u8]) -> Option<u64> {
 
 pub(super) fn fingerprint(block: &[u8]) -> u64 {
     u64_at(block, 32)
+}
+
+pub(super) fn checksum(block: &[u8]) -> u64 {
+    u64_at(block, 8)
 }
 
 #[inline]

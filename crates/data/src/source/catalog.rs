@@ -1,15 +1,13 @@
 //! What a dataset holds: its files, and where in them each sample lies.
 //!
 //! Columns in one block of bytes ([`block`](super::block)) that is the same in memory and
-//! in a snapshot file, so a snapshot is mapped and used as it is, and costs no anonymous
-//! memory.
+//! in a snapshot file, so a snapshot is read with one call and used as it is.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use belady_control::Sizes;
-use memmap2::Mmap;
 
 use super::block::{self, Counts, Layout, NO_LABEL, Shape, SnapshotError, Texts, u32_at, u64_at};
 use crate::SampleId;
@@ -28,8 +26,10 @@ pub struct FileEntry {
     /// Relative to the dataset.
     pub path: PathBuf,
     pub size: u64,
-    /// Nanoseconds since 1970.
+    /// When its content was last written, or was said to be: nanoseconds since 1970.
     pub modified: i64,
+    /// When anything of it was last changed (`ctime`), which no program can set back.
+    pub changed: i64,
 }
 
 /// A sample as it was listed.
@@ -52,16 +52,9 @@ pub struct CatalogBuilder {
 }
 
 /// What a dataset holds, read-only.
-#[derive(Debug)]
 pub struct Catalog {
-    block: Block,
+    block: Vec<u8>,
     layout: Layout,
-}
-
-enum Block {
-    Owned(Vec<u8>),
-    /// The start of a mapped snapshot.
-    Mapped(Mmap, usize),
 }
 
 impl CatalogBuilder {
@@ -96,8 +89,9 @@ impl CatalogBuilder {
             self.directories.iter().map(|(path, _)| path.as_os_str().as_bytes())
         });
         put_column(&mut block, self.directories.iter().map(|(_, time)| time.to_le_bytes()));
+        put_column(&mut block, self.files.iter().map(|file| file.changed.to_le_bytes()));
         block::complete(&mut block, &layout);
-        Catalog { block: Block::Owned(block), layout }
+        Catalog { block, layout }
     }
 
     fn counts(&self) -> Counts {
@@ -149,40 +143,26 @@ impl Catalog {
     /// As [`Self::of_sizes`], where the bytes follow from a seed: it tells this dataset from
     /// others of equal sizes.
     pub fn of_seed(sizes: impl IntoIterator<Item = u64>, seed: u64) -> Self {
-        let Self { mut block, layout } = Self::of_sizes(sizes);
-        if let Block::Owned(bytes) = &mut block {
-            block::add_to_fingerprint(bytes, seed);
-        }
-        Self { block, layout }
+        let mut catalog = Self::of_sizes(sizes);
+        block::add_to_fingerprint(&mut catalog.block, seed);
+        catalog
     }
 
     /// The same, told from others by the parts it was made of, wherever these lie.
-    pub(super) fn of_parts(self, fingerprints: impl Iterator<Item = u64>) -> Self {
-        let Self { mut block, layout } = self;
-        if let Block::Owned(bytes) = &mut block {
-            block::set_fingerprint(bytes, fingerprints);
-        }
-        Self { block, layout }
+    pub(super) fn of_parts(mut self, fingerprints: impl Iterator<Item = u64>) -> Self {
+        block::set_fingerprint(&mut self.block, fingerprints);
+        self
     }
 
     /// A catalog from the bytes of a snapshot, all of which are checked.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, SnapshotError> {
         let layout = Layout::check(&bytes)?;
-        Ok(Self { block: Block::Owned(bytes), layout })
-    }
-
-    /// As [`Self::from_bytes`], from the first `length` bytes of a mapped file.
-    pub(super) fn from_map(map: Mmap, length: usize) -> Result<Self, SnapshotError> {
-        let layout = Layout::check(&map[..length])?;
-        Ok(Self { block: Block::Mapped(map, length), layout })
+        Ok(Self { block: bytes, layout })
     }
 
     /// What [`Self::from_bytes`] reads.
     pub fn as_bytes(&self) -> &[u8] {
-        match &self.block {
-            Block::Owned(bytes) => bytes,
-            Block::Mapped(map, length) => &map[..*length],
-        }
+        &self.block
     }
 
     /// Makes the checksum of damaged bytes right, so that a fuzzer gets past it.
@@ -261,11 +241,18 @@ impl Catalog {
         u64_at(&self.as_bytes()[self.layout.file_times.clone()], file as usize * 8).cast_signed()
     }
 
+    /// When anything of a file was last changed, in nanoseconds since 1970.
+    #[inline]
+    pub fn file_changed(&self, file: u32) -> i64 {
+        u64_at(&self.as_bytes()[self.layout.file_changes.clone()], file as usize * 8).cast_signed()
+    }
+
     pub fn file(&self, file: u32) -> FileEntry {
         FileEntry {
             path: self.path(file).to_owned(),
             size: self.file_size(file),
             modified: self.file_modified(file),
+            changed: self.file_changed(file),
         }
     }
 
@@ -292,6 +279,12 @@ impl Catalog {
         block::fingerprint(self.as_bytes())
     }
 
+    /// Tells this listing from every other: as the fingerprint, but also from one in which only
+    /// times of change differ.
+    pub fn listing(&self) -> u64 {
+        block::checksum(self.as_bytes())
+    }
+
     #[inline]
     fn text(&self, texts: &Texts, at: usize) -> &[u8] {
         let block = self.as_bytes();
@@ -301,12 +294,10 @@ impl Catalog {
     }
 }
 
-impl std::fmt::Debug for Block {
+impl std::fmt::Debug for Catalog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Owned(bytes) => write!(f, "{} bytes", bytes.len()),
-            Self::Mapped(_, length) => write!(f, "{length} bytes, mapped"),
-        }
+        let (samples, bytes) = (self.len(), self.block.len());
+        write!(f, "Catalog of {samples} samples in {bytes} bytes")
     }
 }
 

@@ -183,6 +183,8 @@ impl<S: Source> Source for Faulty<S> {
     fn operations(&self) -> Operations {
         self.source.operations()
     }
+
+    super::forward_versions!(self, self.source);
 }
 
 fn damaged(sample: SampleId, damage: &str) -> ReadError {

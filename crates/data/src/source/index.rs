@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::counters::{Counters, Progress};
 use super::listing::{Directory, on_many_threads};
 use super::open::OpenError;
-use super::packed::{IndexError, Record};
+use super::packed::IndexFile;
 use super::{CatalogBuilder, FileEntry, Location, Operations, SampleEntry};
 
 /// Class folders: each file is a sample, labelled with the top-level folder it lies in.
@@ -73,7 +73,7 @@ pub(super) fn records(
 pub(super) fn packed(
     root: &Path,
     files: Vec<FileEntry>,
-    index_file: fn(&Path, &mut Operations) -> Result<Vec<Record>, IndexError>,
+    index_file: IndexFile,
     progress: &Progress<'_>,
     counters: &Counters,
 ) -> Result<CatalogBuilder, OpenError> {

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{
-    Catalog, CatalogBuilder, FileEntry, Location, Operations, ReadError, SampleEntry, Source, Want,
+    Begin, Catalog, CatalogBuilder, FileEntry, Location, Operations, ReadError, SampleEntry,
+    Source, Version, Want,
 };
 use crate::SampleId;
 
@@ -110,8 +111,8 @@ fn append(
         .collect();
     let first_file = if any_files { builder.files.len() } else { builder.samples.len() } as u32;
     for file in 0..part.files() {
-        let FileEntry { path, size, modified } = part.file(file);
-        builder.files.push(FileEntry { path: name.join(path), size, modified });
+        let entry = part.file(file);
+        builder.files.push(FileEntry { path: name.join(&entry.path), ..entry });
     }
     for sample in 0..part.len() {
         let Location { file, offset, length } = part.location(sample);
@@ -122,7 +123,7 @@ fn append(
         builder.samples.push(SampleEntry { location, label });
         if any_files && part.files() == 0 {
             let path = name.join(format!("sample {sample}"));
-            builder.files.push(FileEntry { path, size: length, modified: 0 });
+            builder.files.push(FileEntry { path, size: length, modified: 0, changed: 0 });
         }
     }
 }
@@ -141,6 +142,26 @@ impl Source for Joined {
     fn together(&self) -> usize {
         let filled = self.parts.iter().filter(|part| !part.source.catalog().is_empty());
         filled.map(|part| part.source.together()).min().unwrap_or(1)
+    }
+
+    fn compare(&self, sample: SampleId) -> Result<(), ReadError> {
+        let Part { source, first } = self.part(sample);
+        let compared = source.compare(sample - first);
+        compared.map_err(|error| error.renumbered(|sample| sample + first))
+    }
+
+    fn is_compared(&self, sample: SampleId) -> bool {
+        let Part { source, first } = self.part(sample);
+        source.is_compared(sample - first)
+    }
+
+    fn version(&self, sample: SampleId) -> Version {
+        let Part { source, first } = self.part(sample);
+        source.version(sample - first)
+    }
+
+    fn begin(&self, what: Begin) {
+        self.parts.iter().for_each(|part| part.source.begin(what));
     }
 
     fn operations(&self) -> Operations {

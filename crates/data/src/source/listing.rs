@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use super::FileEntry;
 use super::counters::{Counters, Progress};
 use super::open::OpenError;
+use super::stamp::{self, Stamp};
 use crate::sync::{Mutex, lock};
 
 /// Listing waits for the storage, not for the processor: threads beyond the cores help.
@@ -58,13 +59,13 @@ pub(super) fn on_many_threads<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     }
 }
 
-/// Nanoseconds since 1970.
-pub(super) fn modified(stat: &Stat) -> i64 {
-    stat.st_mtime.saturating_mul(1_000_000_000).saturating_add_unsigned(stat.st_mtime_nsec)
-}
-
-pub(super) fn is_regular(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+/// Waits until the versions that were listed are the last ones with their times
+/// ([`stamp::settle`](super::stamp::settle)).
+pub(super) fn settle(directories: &[Directory]) {
+    let files = directories.iter().flat_map(|directory| &directory.files);
+    if let Some(newest) = files.map(|file| file.changed).max() {
+        stamp::settle(newest);
+    }
 }
 
 fn order(directory: &Path) -> (Option<&[u8]>, &[u8]) {
@@ -132,7 +133,7 @@ impl Walk<'_> {
         let ancestors = Ancestors { identity, parent };
         let below: Result<Vec<_>, _> =
             below.into_par_iter().map(|path| self.directory(path, Some(&ancestors))).collect();
-        let mut all = vec![Directory { path, modified: modified(&stat), files }];
+        let mut all = vec![Directory { path, modified: Stamp::from(&stat).modified, files }];
         all.extend(below?.into_iter().flatten());
         Ok(all)
     }
@@ -207,11 +208,7 @@ impl Walk<'_> {
         let wanted = self.has_extension(path.as_os_str().as_bytes());
         match kind {
             FileType::Directory => Some(Found::Directory(path)),
-            FileType::RegularFile if wanted => Some(Found::File(FileEntry {
-                path,
-                size: stat.st_size as u64,
-                modified: modified(stat),
-            })),
+            FileType::RegularFile if wanted => Some(Found::File(entry(path, &stat.into()))),
             _ => None,
         }
     }
@@ -221,9 +218,15 @@ impl Walk<'_> {
 pub(super) fn single(path: &Path, counters: &Counters) -> Result<FileEntry, OpenError> {
     counters.stated(1);
     let stat = rustix::fs::stat(path).map_err(|error| OpenError::unreadable(path, error.into()))?;
-    let Some(name) = path.file_name().filter(|_| is_regular(&stat)) else {
+    let stamp = Stamp::from(&stat);
+    let Some(name) = path.file_name().filter(|_| stamp.is_regular) else {
         let error = io::Error::from(io::ErrorKind::InvalidInput);
         return Err(OpenError::unreadable(path, error));
     };
-    Ok(FileEntry { path: name.into(), size: stat.st_size as u64, modified: modified(&stat) })
+    Ok(entry(name.into(), &stamp))
+}
+
+fn entry(path: PathBuf, stamp: &Stamp) -> FileEntry {
+    let &Stamp { size, modified, changed, .. } = stamp;
+    FileEntry { path, size, modified, changed }
 }

@@ -1,7 +1,7 @@
 //! Sources: where a dataset rests. Read-only, shared with others, slow.
 //!
 //! A source is opened once ([`open`]): its files are listed and their samples found, or the
-//! snapshot of an earlier listing is mapped ([`Snapshots`]). What it holds is then fixed in
+//! snapshot of an earlier listing is read ([`Snapshots`]). What it holds is then fixed in
 //! a [`Catalog`], the same on every node, and [`Source::read`] fetches samples by their
 //! number. Wrappers make a source slow ([`Throttled`]) or unreliable ([`Faulty`]).
 //!
@@ -29,9 +29,11 @@ mod open;
 mod packed;
 mod reader;
 mod snapshot;
+mod stamp;
 mod synthetic;
 pub mod tfrecord;
 mod throttled;
+mod versions;
 mod waiting;
 pub mod webdataset;
 
@@ -51,6 +53,7 @@ pub use packed::{Flaw, IndexError, Record};
 pub use snapshot::Snapshots;
 pub use synthetic::Synthetic;
 pub use throttled::{ThrottleError, ThrottleSpec, Throttled};
+pub use versions::{Begin, Freshness, Version, versions_noticed};
 
 use crate::{SampleId, open_files};
 
@@ -79,7 +82,50 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// Calls made on the storage so far, listing included.
     fn operations(&self) -> Operations;
+
+    /// Makes sure that a sample's file is still the one that was listed, or one of which only the
+    /// time of change is new ([`Self::version`]). Asks the storage once for each file in a round
+    /// ([`Self::begin`]); sources whose bytes cannot change ask nothing.
+    fn compare(&self, _sample: SampleId) -> Result<(), ReadError> {
+        Ok(())
+    }
+
+    /// Whether [`compare`](Self::compare) would ask nothing.
+    fn is_compared(&self, _sample: SampleId) -> bool {
+        true
+    }
+
+    /// The version of the sample's file, as far as is known without asking. A copy of another one is
+    /// not the sample.
+    fn version(&self, _sample: SampleId) -> Version {
+        Version::default()
+    }
+
+    /// A job or an epoch begins: files are compared again, if the user wants it so ([`Freshness`]).
+    fn begin(&self, _what: Begin) {}
 }
+
+/// The versions of a wrapped source's files are those of the source.
+macro_rules! forward_versions {
+    ($self:ident, $source:expr) => {
+        fn compare(&$self, sample: $crate::SampleId) -> Result<(), $crate::source::ReadError> {
+            $source.compare(sample)
+        }
+
+        fn is_compared(&$self, sample: $crate::SampleId) -> bool {
+            $source.is_compared(sample)
+        }
+
+        fn version(&$self, sample: $crate::SampleId) -> $crate::source::Version {
+            $source.version(sample)
+        }
+
+        fn begin(&$self, what: $crate::source::Begin) {
+            $source.begin(what);
+        }
+    };
+}
+use forward_versions;
 
 /// What owns a source is one.
 macro_rules! owner {
@@ -100,6 +146,8 @@ macro_rules! owner {
             fn operations(&self) -> Operations {
                 (**self).operations()
             }
+
+            forward_versions!(self, **self);
         }
     };
 }

@@ -7,9 +7,10 @@ use belady_control::model::Bytes;
 
 use super::counters::{Counters, Progress};
 use super::listing::{self, Directory};
-use super::packed::IndexError;
+use super::packed::{IndexError, IndexFile};
 use super::reader::{Files, Opening, Trailer};
 use super::snapshot::{Place, Snapshots};
+use super::versions::Freshness;
 use super::{
     Catalog, CatalogBuilder, FileEntry, Format, Listed, Source, index, tfrecord, waiting,
     webdataset,
@@ -31,6 +32,8 @@ pub struct OpenOptions {
     /// Whether a file whose time of modification has changed counts as changed. Without it
     /// only its size does, for storage whose times mean nothing.
     pub verify_times: bool,
+    /// When copies of files in caches are compared with the files.
+    pub freshness: Freshness,
 }
 
 impl Default for OpenOptions {
@@ -41,6 +44,7 @@ impl Default for OpenOptions {
             snapshots: Snapshots::default(),
             direct: None,
             verify_times: true,
+            freshness: Freshness::default(),
         }
     }
 }
@@ -129,7 +133,9 @@ pub(super) fn opening(
         keep_open: format.is_packed(),
         direct: options.direct.unwrap_or_else(|| is_large(catalog)),
         verify_times: options.verify_times,
+        freshness: options.freshness,
         trailer: trailer(format),
+        index: index_file(format),
         snapshot,
     }
 }
@@ -151,7 +157,8 @@ fn look_at(
     let format = options.format.map_or_else(|| Format::guess_counted(path, counters), Ok)?;
     let dataset = Dataset::at(path, format)?;
     let place = options.snapshots.place(path, &key(format, &options.extensions));
-    let kept = place.as_ref().and_then(|place| place.load(&dataset.root, counters));
+    let kept =
+        place.as_ref().and_then(|place| place.load(&dataset.root, options.freshness, counters));
     let catalog = if let Some(catalog) = kept {
         catalog
     } else {
@@ -185,6 +192,15 @@ fn trailer(format: Format) -> Option<Trailer> {
         Err(_) => Some("its checksum is missing".to_owned()),
     };
     (format == Format::TfRecord).then_some(Trailer { length: tfrecord::FOOTER, damage })
+}
+
+/// How samples are found in a file, where that takes reading it.
+fn index_file(format: Format) -> Option<IndexFile> {
+    match format {
+        Format::TfRecord => Some(tfrecord::index_file),
+        Format::WebDataset => Some(webdataset::index_file),
+        Format::Folder | Format::Flat | Format::Records(_) => None,
+    }
 }
 
 /// What a snapshot holds besides the dataset's place.
@@ -242,8 +258,13 @@ impl Dataset {
         if u32::try_from(count).is_err() {
             return Err(OpenError::TooMany { path: self.path.clone(), what: "files" });
         }
+        if options.freshness != Freshness::Never {
+            listing::settle(&directories);
+        }
         let root = &self.root;
-        let packed = |files, index_file| index::packed(root, files, index_file, progress, counters);
+        let packed = |files, index_file: IndexFile| {
+            index::packed(root, files, index_file, progress, counters)
+        };
         match self.format {
             Format::Folder => Ok(index::folder(directories)),
             Format::Flat => Ok(index::flat(directories)),

@@ -24,6 +24,9 @@ pub struct Record {
     pub label: Option<u32>,
 }
 
+/// Finds the samples of a file, and counts the calls that takes.
+pub(super) type IndexFile = fn(&Path, &mut Operations) -> Result<Vec<Record>, IndexError>;
+
 /// Why a packed file could not be indexed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot index {}: {flaw}", path.display())]

@@ -3,9 +3,10 @@
 //! A request takes wants that lie in one file. The file is opened or found among the
 //! [`descriptors`](super::descriptors) kept open, and all wants are read with one call, what
 //! lies between them into memory that is thrown away. A format may have a [`Trailer`] behind
-//! each sample, which is read along and checked. Then the file's size and time are compared
-//! with the catalog: bytes count only if nobody had begun to write when the last of them was
-//! read. Several requests at once, of a local disk, are under way together.
+//! each sample, which is read along and checked. Then the file's stamp is compared with the
+//! catalog: bytes count only if nobody had begun to write when the last of them was read. If only
+//! the time of change is new, they are read once more, and count if it stays ([`Versions`]). Several
+//! requests at once, of a local disk, are under way together.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -20,9 +21,12 @@ use rustix::io::Errno;
 
 use super::counters::Counters;
 use super::descriptors::{Descriptors, Kept};
-use super::listing::{is_regular, modified};
 use super::open::OpenError;
+use super::packed::IndexFile;
+use super::stamp::{self, Stamp};
+use super::versions::{Begin, Freshness, Version, Versions};
 use super::{Catalog, Operations, ReadError, Source, Want, snapshot};
+use crate::SampleId;
 use crate::file::{self, Cold};
 use crate::open_files;
 use crate::sync::Arc;
@@ -30,6 +34,10 @@ use crate::sync::Arc;
 /// Wants further apart than this are not read together: reading a gap of this size takes
 /// about as long as another call.
 const LARGEST_GAP: u64 = 64 << 10;
+
+/// A file whose time of change is another one each time that it is read is read so often.
+const MOST_READS: u32 = 5;
+const KEEPS_CHANGING: &str = "its time of change is new each time that it is read";
 
 /// What lies right behind each sample and tells whether it is whole.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +54,20 @@ pub(super) struct Opening {
     pub keep_open: bool,
     pub direct: bool,
     pub verify_times: bool,
+    pub freshness: Freshness,
     pub trailer: Option<Trailer>,
+    /// How samples were found in files, where that took reading them.
+    pub index: Option<IndexFile>,
     /// Removed when the dataset turns out to have changed.
     pub snapshot: Option<PathBuf>,
+}
+
+impl Opening {
+    fn versions(&self, catalog: &Catalog) -> Versions {
+        let meaningless = !self.verify_times;
+        let freshness = if meaningless { Freshness::Never } else { self.freshness };
+        Versions::new(catalog.files(), freshness)
+    }
 }
 
 /// A dataset in files.
@@ -63,6 +82,7 @@ pub(super) struct Files {
     /// On a disk of this machine, whose times can be trusted.
     local: bool,
     kept: Descriptors,
+    versions: Versions,
 }
 
 /// An open file.
@@ -92,13 +112,12 @@ impl Handle {
     }
 }
 
-/// Where a file that has not changed is.
+/// Whether what was read of a file that is no changed one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Still {
-    There,
-    /// It was removed or moved, or another took its place, while we kept it open: as far as can
-    /// be told.
-    OnlyHere,
+enum Bytes {
+    Right,
+    /// The file was touched while it was read or kept open: it is opened and read once more.
+    Doubtful,
 }
 
 impl Files {
@@ -115,7 +134,8 @@ impl Files {
         let packed = opening.keep_open;
         opening.keep_open |= local;
         let kept = Descriptors::new(if opening.direct { 2 } else { 1 }, packed);
-        Ok(Self { path, root: root.into(), catalog, counters, opening, local, kept })
+        let versions = opening.versions(&catalog);
+        Ok(Self { path, root: root.into(), catalog, counters, opening, local, kept, versions })
     }
 
     /// On storage that is known to be shared: nothing is asked of it before the first read.
@@ -123,7 +143,8 @@ impl Files {
         let opening = Opening { direct: false, ..opening };
         let kept = Descriptors::new(1, opening.keep_open);
         let (root, counters) = (OnceLock::new(), Counters::default());
-        Self { path, root, catalog, counters, opening, local: false, kept }
+        let versions = opening.versions(&catalog);
+        Self { path, root, catalog, counters, opening, local: false, kept, versions }
     }
 
     pub fn is_local(&self) -> bool {
@@ -142,17 +163,29 @@ impl Files {
     fn read_file(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
         let first = wants[0].sample;
         let number = self.catalog.location(first).file;
-        let handle = self.handle(number).map_err(|error| self.failed(first, number, error))?;
-        let outcome = self.read_wants(handle.file(), number, wants, handle.cold());
-        // That the file changed also explains whatever went wrong.
-        match self.check_unchanged(&handle, first, number)? {
-            Still::There => outcome,
-            Still::OnlyHere => self.read_file(wants),
+        for _ in 0..MOST_READS {
+            let handle = self.handle(number).map_err(|error| self.failed(first, number, error))?;
+            let outcome = self.read_wants(handle.file(), number, wants, handle.cold());
+            // That the file changed also explains whatever went wrong.
+            if self.check_unchanged(&handle, first, number)? == Bytes::Right {
+                return outcome;
+            }
         }
+        Err(self.changed(first, number, KEEPS_CHANGING.to_owned()))
     }
 
     /// Reads wants that lie anywhere, what has to come from the disk all at once.
     fn read_at_once(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        for _ in 0..MOST_READS {
+            if self.try_at_once(wants)? == Bytes::Right {
+                return Ok(());
+            }
+        }
+        let first = wants[0].sample;
+        Err(self.changed(first, self.catalog.location(first).file, KEEPS_CHANGING.to_owned()))
+    }
+
+    fn try_at_once(&self, wants: &mut [Want<'_>]) -> Result<Bytes, ReadError> {
         let mut handles: Vec<(Handle, u32, u32)> = Vec::with_capacity(wants.len());
         for want in &*wants {
             let number = self.catalog.location(want.sample).file;
@@ -181,11 +214,16 @@ impl Files {
             let number = self.catalog.location(want.sample).file;
             self.check_whole(number, std::slice::from_ref(want), want.into.len(), came)
         });
-        let mut again = false;
+        let mut bytes = Bytes::Right;
         for (handle, number, first) in &handles {
-            again |= self.check_unchanged(handle, *first, *number)? == Still::OnlyHere;
+            if self.check_unchanged(handle, *first, *number)? == Bytes::Doubtful {
+                bytes = Bytes::Doubtful;
+            }
         }
-        if again { self.read_at_once(wants) } else { outcome }
+        if bytes == Bytes::Right {
+            outcome?;
+        }
+        Ok(bytes)
     }
 
     fn read_wants(
@@ -237,30 +275,93 @@ impl Files {
         handle: &Handle,
         sample: u32,
         number: u32,
-    ) -> Result<Still, ReadError> {
+    ) -> Result<Bytes, ReadError> {
         self.counters.stated(1);
+        let round = self.versions.round();
         let stat = rustix::fs::fstat(handle.file())
             .map_err(|error| self.failed(sample, number, error.into()))?;
         if let Handle::Kept { kept, fresh } = handle {
-            let moved = stat.st_nlink == 0 || self.local && kept.is_touched(&stat);
+            let moved = stat.st_nlink == 0 || self.opening.verify_times && kept.is_touched(&stat);
             if moved && !fresh {
                 self.kept.remove(number);
-                return Ok(Still::OnlyHere);
+                return Ok(Bytes::Doubtful);
             }
         }
+        self.judge(sample, number, &Stamp::from(&stat), round)
+    }
+
+    /// What the stamp of a file, asked for in some round, says about bytes that were read before.
+    fn judge(
+        &self,
+        sample: u32,
+        number: u32,
+        found: &Stamp,
+        round: u64,
+    ) -> Result<Bytes, ReadError> {
         let (size, time) = (self.catalog.file_size(number), self.catalog.file_modified(number));
-        let change = if !is_regular(&stat) {
+        let listed = self.catalog.file_changed(number);
+        let change = if !found.is_regular {
             "it is no regular file any more".to_owned()
-        } else if stat.st_size as u64 != size {
-            format!("it had {size} bytes and has {}", stat.st_size)
-        } else if self.opening.verify_times && modified(&stat) != time {
+        } else if found.size != size {
+            format!("it had {size} bytes and has {}", found.size)
+        } else if self.opening.verify_times && found.modified != time {
             "it was written to".to_owned()
+        } else if self.versions.is_new(number, listed, found.changed)
+            && !self.holds_what_was_listed(number, found)
+        {
+            "its samples lie elsewhere in it".to_owned()
         } else {
-            return Ok(Still::There);
+            let known = self.versions.saw(number, listed, found.changed, round);
+            return Ok(if known { Bytes::Right } else { Bytes::Doubtful });
         };
+        Err(self.changed(sample, number, change))
+    }
+
+    /// Whether samples lie where they did in a file that was touched: where they are found by
+    /// reading, it is read again.
+    fn holds_what_was_listed(&self, number: u32, found: &Stamp) -> bool {
+        stamp::settle(found.changed);
+        let Some(index) = self.opening.index else { return true };
+        let mut operations = Operations::default();
+        let found = index(&self.path_of(number), &mut operations);
+        self.counters.add(operations);
+        // Listed file by file.
+        let first = self.first_from(number);
+        let listed = (first..self.first_from(number + 1)).map(|sample| {
+            let place = self.catalog.location(sample);
+            (place.offset, place.length, self.catalog.label(sample))
+        });
+        let found = found.unwrap_or_default();
+        listed.eq(found.iter().map(|record| (record.offset, record.length, record.label)))
+    }
+
+    /// The first sample in a file or behind it.
+    fn first_from(&self, number: u32) -> u32 {
+        let (mut low, mut high) = (0, self.catalog.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.catalog.location(middle).file < number {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    fn changed(&self, sample: u32, number: u32, change: String) -> ReadError {
         self.kept.remove(number);
         self.forget_snapshot();
-        Err(ReadError::Changed { sample, path: self.path_of(number), change })
+        ReadError::Changed { sample, path: self.path_of(number), change }
+    }
+
+    /// Compares a file with the catalog, by its name: whatever is kept open may lie elsewhere by now.
+    fn compare_file(&self, sample: u32, number: u32) -> Result<(), ReadError> {
+        self.counters.stated(1);
+        let round = self.versions.round();
+        let found = self.root().and_then(|root| stamp::look(root, self.catalog.path(number)));
+        let found = found.map_err(|error| self.failed(sample, number, error.into()))?;
+        self.judge(sample, number, &found, round).map(drop)
     }
 
     /// How many of the wants one call can read: those that follow each other closely.
@@ -427,6 +528,27 @@ impl Source for Files {
     fn together(&self) -> usize {
         let alone = !self.opening.direct || self.opening.trailer.is_some();
         if alone { 1 } else { file::TOGETHER }
+    }
+
+    fn compare(&self, sample: SampleId) -> Result<(), ReadError> {
+        let number = self.catalog.location(sample).file;
+        if self.versions.is_compared(number) {
+            return Ok(());
+        }
+        self.compare_file(sample, number)
+    }
+
+    fn is_compared(&self, sample: SampleId) -> bool {
+        self.versions.is_compared(self.catalog.location(sample).file)
+    }
+
+    fn version(&self, sample: SampleId) -> Version {
+        let number = self.catalog.location(sample).file;
+        self.versions.of(number, self.catalog.file_changed(number))
+    }
+
+    fn begin(&self, what: Begin) {
+        self.versions.begin(what);
     }
 
     fn operations(&self) -> Operations {

@@ -5,25 +5,29 @@
 //! in the dataset, under a hash of that name; the name itself is compared, so two datasets
 //! never share one. It is written under another name and renamed, so it is whole or not
 //! there. Before it is used, the times of all listed directories are compared, and where
-//! files are few, those of the files as well. A file that is found changed later, when it is
-//! read, makes the snapshot go ([`forget`]), and the next start lists again.
+//! files are few, their stamps as well. A file that is found changed later, when it is
+//! read or compared, makes the snapshot go ([`forget`]), and the next start lists again.
+//!
+//! It is read into memory, not mapped: a page of a mapping that cannot be had (an error of the
+//! disk, a file that another node replaced or cut off) would end the process.
 //!
 //! Nothing here fails the opening of a dataset: without a snapshot it is listed.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-use memmap2::{Mmap, MmapOptions};
 use rayon::prelude::*;
 use rustix::fs::OFlags;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::counters::Counters;
-use super::listing::{modified, on_many_threads};
+use super::listing::on_many_threads;
+use super::stamp::{self, Stamp};
+use super::versions::Freshness;
 use super::{Catalog, block};
 
 /// Up to this many files are compared one by one before a snapshot is used: a few
@@ -92,9 +96,11 @@ impl Place {
     }
 
     /// The listing kept here, if the dataset is still as it was.
-    pub fn load(&self, root: &Path, counters: &Counters) -> Option<Catalog> {
+    pub fn load(&self, root: &Path, freshness: Freshness, counters: &Counters) -> Option<Catalog> {
         match self.read() {
-            Ok(Some(catalog)) => still_holds(root, &catalog, counters).then_some(catalog),
+            Ok(Some(catalog)) => {
+                still_holds(root, &catalog, freshness, counters).then_some(catalog)
+            }
             Ok(None) => None,
             Err(reason) => {
                 let snapshot = self.path.display();
@@ -105,30 +111,33 @@ impl Place {
     }
 
     fn read(&self) -> Result<Option<Catalog>, String> {
-        let map = match self.map() {
-            Ok(map) => map,
+        let mut bytes = match self.read_bytes() {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
-        let length = block::length_of(&map)
+        let length = block::length_of(&bytes)
             .and_then(|length| usize::try_from(length).ok())
-            .filter(|&length| length <= map.len())
+            .filter(|&length| length <= bytes.len())
             .ok_or("it is no whole snapshot")?;
-        if map[length..] != self.name {
+        if bytes[length..] != self.name {
             return Err("it belongs to another dataset".to_owned());
         }
-        Catalog::from_map(map, length).map(Some).map_err(|error| error.to_string())
+        bytes.truncate(length);
+        Catalog::from_bytes(bytes).map(Some).map_err(|error| error.to_string())
     }
 
-    fn map(&self) -> io::Result<Mmap> {
+    fn read_bytes(&self) -> io::Result<Vec<u8>> {
         let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(nofollow).open(&self.path)?;
-        if !is_ours(&file.metadata()?) {
+        let mut file = OpenOptions::new().read(true).custom_flags(nofollow).open(&self.path)?;
+        let metadata = file.metadata()?;
+        if !is_ours(&metadata) {
             return Err(io::Error::other("it is no file of ours"));
         }
-        // SAFETY: the file lies in our private directory, belongs to us, and nobody of us
-        // writes to a snapshot once it has its name, or cuts it off: it is replaced.
-        unsafe { MmapOptions::new().populate().map(&file) }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(usize::try_from(metadata.len()).unwrap_or(usize::MAX))?;
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Keeps a listing that was begun at the given time.
@@ -190,18 +199,19 @@ fn is_ours(metadata: &Metadata) -> bool {
     metadata.is_file() && metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Whether directories, and files where they are few, have the times they had.
-fn still_holds(root: &Path, catalog: &Catalog, counters: &Counters) -> bool {
+/// Whether directories, and files where they are few, are as they were.
+fn still_holds(root: &Path, catalog: &Catalog, freshness: Freshness, counters: &Counters) -> bool {
     let files = Some(catalog.files()).filter(|&files| files <= COMPARED_FILES).unwrap_or(0);
     counters.stated(u64::from(catalog.directories()) + u64::from(files));
+    let look = |path: &Path| stamp::look(rustix::fs::CWD, &root.join(path));
     let same_directory = |at| {
         let (path, time) = catalog.directory(at);
-        rustix::fs::stat(root.join(path)).is_ok_and(|stat| modified(&stat) == time)
+        look(path).is_ok_and(|stamp| stamp.modified == time)
     };
     let same_file = |file| {
-        rustix::fs::stat(root.join(catalog.path(file))).is_ok_and(|stat| {
-            modified(&stat) == catalog.file_modified(file)
-                && stat.st_size as u64 == catalog.file_size(file)
+        look(catalog.path(file)).is_ok_and(|Stamp { size, modified, changed, .. }| {
+            (size, modified) == (catalog.file_size(file), catalog.file_modified(file))
+                && (freshness == Freshness::Never || changed == catalog.file_changed(file))
         })
     };
     on_many_threads(|| {
@@ -213,12 +223,5 @@ fn still_holds(root: &Path, catalog: &Catalog, counters: &Counters) -> bool {
 /// Whether the directories had been left alone for a while when listing began. A change in
 /// the same tick of the file system's clock as the listing would not show in their times.
 fn is_settled(catalog: &Catalog, begun: SystemTime) -> bool {
-    let begun = begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    let begun = i64::try_from(begun).unwrap_or(i64::MAX);
-    (0..catalog.directories()).all(|at| {
-        let (_, time) = catalog.directory(at);
-        // Times in whole seconds are those of a clock that ticks every second or two.
-        let tick = if time % 1_000_000_000 == 0 { 2_000_000_000 } else { 20_000_000 };
-        time.saturating_add(tick) < begun
-    })
+    (0..catalog.directories()).all(|at| stamp::is_settled(catalog.directory(at).1, begun))
 }

@@ -125,6 +125,8 @@ impl<S: Source> Source for Throttled<S> {
     fn operations(&self) -> Operations {
         self.source.operations()
     }
+
+    super::forward_versions!(self, self.source);
 }
 
 /// As near as the type comes to it.

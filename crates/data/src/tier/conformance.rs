@@ -82,6 +82,7 @@ impl Maker for Disk {
             name: "conformance".to_owned(),
             sizes: Arc::clone(sizes),
             segment: Some(Bytes(16 << 10)),
+            versions: super::disk::FileVersions::default(),
         }))
     }
 

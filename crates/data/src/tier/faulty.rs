@@ -141,6 +141,10 @@ impl<T: Tier> Tier for FaultyTier<T> {
         self.inner.holds(sample)
     }
 
+    fn is_current(&self, sample: SampleId) -> bool {
+        self.inner.is_current(sample)
+    }
+
     fn footprint(&self, size: u64) -> u64 {
         self.inner.footprint(size)
     }

@@ -85,6 +85,12 @@ pub trait Tier: Send + Sync + fmt::Debug {
 
     fn holds(&self, sample: SampleId) -> bool;
 
+    /// Whether the copy that the tier holds is of the version of its file that the source has, as far
+    /// as that is known. A [`get`](Self::get) gives no other; a tier that outlives no run has none.
+    fn is_current(&self, sample: SampleId) -> bool {
+        self.holds(sample)
+    }
+
     fn status(&self) -> TierStatus;
 
     /// How much of the quota a sample of so many bytes takes.
@@ -124,6 +130,10 @@ impl Tier for std::sync::Arc<dyn Tier> {
 
     fn holds(&self, sample: SampleId) -> bool {
         self.as_ref().holds(sample)
+    }
+
+    fn is_current(&self, sample: SampleId) -> bool {
+        self.as_ref().is_current(sample)
     }
 
     fn status(&self) -> TierStatus {

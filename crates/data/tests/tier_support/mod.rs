@@ -34,6 +34,7 @@ pub fn config(directory: &Path, capacity: u64, sizes: &Arc<Sizes>) -> DiskConfig
         name: "a dataset".to_owned(),
         sizes: Arc::clone(sizes),
         segment: Some(Bytes(64 << 10)),
+        versions: belady_data::tier::disk::FileVersions::default(),
     }
 }
 

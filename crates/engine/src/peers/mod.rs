@@ -250,7 +250,8 @@ impl Peers {
     fn put(&self, run: &Run, tier: TierId, sample: SampleId, bytes: &[u8], epoch: u32) -> Taken {
         self.comes(tier, sample, epoch);
         loop {
-            let put = run.cache.put(tier, sample, bytes);
+            // Another node has read it: of which version, if there are several, is not known here.
+            let put = run.cache.put(tier, sample, bytes, 0);
             run.metrics.put(tier, put);
             match put {
                 Put::Stored | Put::Present => {

@@ -1,4 +1,6 @@
-//! What this node does for others.
+//! What this node does for others. It gives nothing of a file that it has not compared itself.
+
+use std::time::{Duration, Instant};
 
 use belady_data::SampleId;
 use belady_data::memory::Memory;
@@ -12,6 +14,10 @@ use crate::cache::Lender;
 use crate::keep;
 use crate::metrics::{Moved, PeerEvent};
 use crate::run::Run;
+
+/// How long a call may take over comparing files with their listing. Whoever asks waits for the answer
+/// to all that it has asked for, and takes a peer that is silent for seconds for a dead one.
+const COMPARING: Duration = Duration::from_millis(200);
 
 /// A job at the desk.
 #[derive(Debug)]
@@ -97,10 +103,21 @@ fn answer(run: &Run, epoch: u32, asks: &[Ask], limit: usize, disk: Option<TierId
     let Some(peers) = &run.peers else { return vec![] };
     let mut replies = Vec::with_capacity(asks.len());
     let mut bytes = 0;
+    let began = Instant::now();
     for ask in asks {
         if ask.sample >= run.sizes.len() {
             replies.push(Reply::NotHere);
             continue;
+        }
+        if !run.source.is_compared(ask.sample) {
+            if began.elapsed() > COMPARING {
+                replies.push(Reply::NotYet);
+                continue;
+            }
+            if run.source.compare(ask.sample).is_err() {
+                replies.push(Reply::NotHere);
+                continue;
+            }
         }
         let mut found = find(run, ask.sample, disk);
         if found.is_none() && !peers.may_come(epoch) {
@@ -128,7 +145,7 @@ fn answer(run: &Run, epoch: u32, asks: &[Ask], limit: usize, disk: Option<TierId
 
 /// A sample that this node holds, lent where that can be.
 fn find(run: &Run, sample: SampleId, disk: Option<TierId>) -> Option<(TierId, Payload)> {
-    let tier = run.cache.find(sample)?;
+    let tier = run.cache.find(sample).filter(|&tier| run.cache.believes(tier, sample))?;
     if run.cache.may_hang(tier) && disk != Some(tier) {
         return None;
     }

@@ -12,8 +12,13 @@ fn path() -> impl Strategy<Value = PathBuf> {
 }
 
 fn files() -> impl Strategy<Value = Vec<FileEntry>> {
-    let file = (path(), 0u64.., any::<i64>());
-    let file = file.prop_map(|(path, size, modified)| FileEntry { path, size, modified });
+    let file = (path(), 0u64.., any::<i64>(), any::<i64>());
+    let file = file.prop_map(|(path, size, modified, changed)| FileEntry {
+        path,
+        size,
+        modified,
+        changed,
+    });
     prop::collection::vec(file, 0..20)
 }
 
@@ -132,7 +137,7 @@ proptest! {
 }
 
 fn two_files() -> CatalogBuilder {
-    let file = |name: &str| FileEntry { path: name.into(), size: 10, modified: 5 };
+    let file = |name: &str| FileEntry { path: name.into(), size: 10, modified: 5, changed: 7 };
     let range =
         |file, offset| SampleEntry { location: Location { file, offset, length: 5 }, label: None };
     CatalogBuilder {
@@ -152,6 +157,7 @@ fn the_fingerprint_sees_all_that_identifies_a_dataset() {
     };
     assert_eq!(changed(|_| ()), original);
     assert_eq!(changed(|it| it.directories.push(("d".into(), 1))), original);
+    assert_eq!(changed(|it| it.files[0].changed = 8), original, "copies elsewhere have others");
     let others = [
         changed(|it| it.files[0].path = "c".into()),
         changed(|it| it.files[0].size = 11),
@@ -209,7 +215,12 @@ fn blocks_of_many_pieces_are_checked_to_the_end() {
         location: Location { file: sample % files, offset: u64::from(sample), length: 7 },
         label: None,
     };
-    let file = |at: u32| FileEntry { path: at.to_string().into(), size: 1_500_006, modified: 1 };
+    let file = |at: u32| FileEntry {
+        path: at.to_string().into(),
+        size: 1_500_006,
+        modified: 1,
+        changed: 1,
+    };
     let catalog = CatalogBuilder {
         files: (0..files).map(file).collect(),
         samples: (0..samples).map(range).collect(),

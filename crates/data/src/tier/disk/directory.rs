@@ -175,6 +175,7 @@ impl CacheDirectory {
         }
     }
 
+    /// What cannot be told counts as in use: an idle cache may be removed.
     pub fn usage(&self) -> Use {
         if is_locked(&self.path.join(LOCK)) {
             Use::Writer
@@ -199,12 +200,16 @@ impl CacheDirectory {
     }
 
     /// Bytes of our files here, in whole pages.
-    pub fn bytes(&self) -> u64 {
-        self.files()
-            .iter()
-            .filter_map(|path| fs::symlink_metadata(path).ok())
-            .map(|metadata| metadata.len().next_multiple_of(PAGE))
-            .sum()
+    pub fn bytes(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for path in self.files()? {
+            match fs::symlink_metadata(path) {
+                Ok(metadata) => bytes += metadata.len().next_multiple_of(PAGE),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
     }
 
     /// Bytes that its writer may come to use.
@@ -222,7 +227,7 @@ impl CacheDirectory {
     /// Removes the data, the index first: without it the rest means nothing.
     pub fn empty(&self) -> io::Result<()> {
         remove_if_there(&self.index())?;
-        for path in self.files() {
+        for path in self.files()? {
             if path.file_name().is_some_and(|name| name != LOCK) {
                 remove_if_there(&path)?;
             }
@@ -240,16 +245,18 @@ impl CacheDirectory {
         }
     }
 
-    fn files(&self) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
         let ours = |name: &str| {
             [LOCK, INDEX, UNFINISHED_INDEX].contains(&name) || segments::is_file_name(name)
         };
-        entries
-            .filter_map(Result::ok)
-            .filter(|entry| ours(&entry.file_name().to_string_lossy()))
-            .map(|entry| entry.path())
-            .collect()
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if ours(&entry.file_name().to_string_lossy()) {
+                files.push(entry.path());
+            }
+        }
+        Ok(files)
     }
 }
 
@@ -265,11 +272,10 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 fn is_locked(path: &Path) -> bool {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-        .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+        Ok(file) => file.try_lock().is_err(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

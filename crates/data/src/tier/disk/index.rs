@@ -3,13 +3,18 @@
 //! ```text
 //!   0      magic, version, granule, fingerprint, samples, segment size, width, name ...
 //!          samples held, bytes held, checksum of the page without these two
-//!   4096   entry 0: checksum u64, location u64; entry 1; ...
+//!   4096   entry 0: checksum u64, location u64, version i64; entry 1; ...
 //!          size 0; size 1; ...   (0, 4 or 8 bytes each, as the header's width says)
 //! ```
 //!
-//! The file is mapped, so its entries live in the page cache and outlive the process. A
-//! sample appears by its data, then its checksum, then its location, and goes by its
-//! location; whatever a crash leaves half done either has no location or fails its
+//! The file is read and written by calls, never mapped: what cannot be read (an error of the disk,
+//! a file that was cut off, a server that has forgotten it) is then an error of that call, and the
+//! sample is read elsewhere. Readers ask for an entry when they need it. The writer has all
+//! locations in memory, once they are read ([`Index::load`]), so that letting a sample go waits for
+//! no disk.
+//!
+//! A sample appears by its data, then its entry, and goes by its location, before its room is written
+//! to ([`Index::flush`]); whatever a crash leaves half done either has no location or fails its
 //! checksum. What is held is counted beside, so that nobody need walk over the entries to know
 //! it; a crash between an entry and the count leaves the count wrong by as much, until the
 //! next writer has read the entries. Sizes are there for those who look at a cache without its dataset.
@@ -18,22 +23,24 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-// The words lie in a file shared with other processes, which no schedule explorer can see.
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 
 use belady_control::Sizes;
-use memmap2::{MmapOptions, MmapRaw};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::granule::Granule;
 use super::io::reserve;
 use super::location::Location;
 use crate::SampleId;
+use crate::sync::plain::{AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
 
 const MAGIC: [u8; 8] = *b"BELADYIX";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 pub(super) const PAGE: u64 = 4096;
-const ENTRY: u64 = 16;
+const ENTRY: u64 = 24;
+/// Entries are read by so many at a time.
+const CHUNK: u32 = 1 << 15;
 const CHECKSUM_AT: usize = PAGE as usize - 8;
 const HELD_AT: usize = PAGE as usize - 24;
 const NAME_AT: usize = 64;
@@ -191,6 +198,26 @@ pub struct Entry {
     pub checksum: u64,
     /// `None` if the sample is not held.
     pub location: Option<Location>,
+    /// The version of its file that the copy was made of: the file's time of change.
+    pub version: i64,
+}
+
+impl Entry {
+    fn decode(bytes: &[u8]) -> Self {
+        Self {
+            checksum: u64_at(bytes, 0),
+            location: Location::decode(u64_at(bytes, 8)),
+            version: u64_at(bytes, 16).cast_signed(),
+        }
+    }
+
+    fn encode(&self) -> [u8; ENTRY as usize] {
+        let mut bytes = [0; ENTRY as usize];
+        bytes[..8].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.location.map_or(0, Location::encode).to_le_bytes());
+        bytes[16..].copy_from_slice(&self.version.to_le_bytes());
+        bytes
+    }
 }
 
 /// How much an index holds.
@@ -226,11 +253,7 @@ impl IndexView<'_> {
     }
 
     fn entry(&self, sample: SampleId) -> Entry {
-        let at = (PAGE + ENTRY * u64::from(sample)) as usize;
-        Entry {
-            checksum: u64_at(self.bytes, at),
-            location: Location::decode(u64_at(self.bytes, at + 8)),
-        }
+        Entry::decode(&self.bytes[entry_at(sample) as usize..])
     }
 
     fn size(&self, sample: SampleId) -> u64 {
@@ -250,13 +273,24 @@ pub(super) fn checksum(fingerprint: u64, sample: SampleId, payload: &[u8]) -> u6
     xxh3_64_with_seed(payload, fingerprint ^ spread)
 }
 
-/// A mapped index.
+fn entry_at(sample: SampleId) -> u64 {
+    PAGE + ENTRY * u64::from(sample)
+}
+
+/// An open index.
 #[derive(Debug)]
 pub(super) struct Index {
     pub header: Header,
-    map: MmapRaw,
-    /// Kept for its shared lock, which tells others that the cache is in use.
-    _file: File,
+    /// Also holds a shared lock, which tells others that the cache is in use.
+    file: File,
+    /// Samples and bytes held, as far as this process knows.
+    held: [AtomicU64; 2],
+    /// All locations as they are encoded, of a writer that has read them.
+    locations: OnceLock<Box<[AtomicU64]>>,
+    /// Samples that were let go, and may still have a location in the file.
+    let_go: Mutex<Vec<SampleId>>,
+    /// Held while the file is brought up to date.
+    flushing: Mutex<()>,
 }
 
 /// Why an index could not be opened.
@@ -279,7 +313,7 @@ impl Index {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&unfinished)?;
-        // A hole in a mapped file on a full disk would kill the process at a write.
+        // So that entries always find room, on a full disk too.
         reserve(&file, 0, header.file_bytes())?;
         file.write_all_at(&header.encode(), 0)?;
         write_sizes(&file, header.sizes_at(), sizes)?;
@@ -299,54 +333,140 @@ impl Index {
         header.check_length(bytes)?;
         // A cache that is being removed at this moment is as good as gone.
         file.try_lock_shared().map_err(io::Error::from)?;
-        let options = MmapOptions::new();
-        let map = if writable { options.map_raw(&file) } else { options.map_raw_read_only(&file) };
-        Ok(Self { header, map: map?, _file: file })
+        let held = [HELD_AT, HELD_AT + 8].map(|at| AtomicU64::new(u64_at(&page, at)));
+        let (let_go, flushing) = (Mutex::default(), Mutex::default());
+        Ok(Self { header, file, held, locations: OnceLock::new(), let_go, flushing })
     }
 
-    /// A sample's entry as it is now. `None` past the last sample.
-    pub fn entry(&self, sample: SampleId) -> Option<Entry> {
-        let [checksum, location] = self.words(sample)?;
-        let location = u64::from_le(location.load(Ordering::Acquire));
-        let checksum = u64::from_le(checksum.load(Ordering::Relaxed));
-        Some(Entry { checksum, location: Location::decode(location) })
+    /// Reads all locations into memory, for a writer. What cannot be read counts as not held, and
+    /// why is returned.
+    pub fn load(&self) -> Option<io::Error> {
+        let samples = self.header.samples;
+        let locations: Box<[AtomicU64]> = (0..samples).map(|_| AtomicU64::new(0)).collect();
+        let mut failure = None;
+        let mut bytes = vec![0; ENTRY as usize * samples.min(CHUNK) as usize];
+        for first in (0..samples).step_by(CHUNK as usize) {
+            let count = (samples - first).min(CHUNK) as usize;
+            let bytes = &mut bytes[..count * ENTRY as usize];
+            match self.file.read_exact_at(bytes, entry_at(first)) {
+                Ok(()) => {
+                    let entries = bytes.chunks_exact(ENTRY as usize);
+                    for (location, entry) in locations[first as usize..].iter().zip(entries) {
+                        location.store(u64_at(entry, 8), Ordering::Relaxed);
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        let _ = self.locations.set(locations);
+        failure
     }
 
-    pub fn location(&self, sample: SampleId) -> Option<Location> {
-        let [_, location] = self.words(sample)?;
-        Location::decode(u64::from_le(location.load(Ordering::Acquire)))
+    /// The locations of a new index, of which there are none.
+    pub fn load_empty(&self) {
+        let none = (0..self.header.samples).map(|_| AtomicU64::new(0)).collect();
+        let _ = self.locations.set(none);
     }
 
-    /// Shows a sample of `size` bytes whose data is written. Only for a writable index.
-    pub fn publish(&self, sample: SampleId, size: u64, checksum_of: u64, at: Location) {
-        if let Some([checksum, location]) = self.words(sample) {
-            checksum.store(checksum_of.to_le(), Ordering::Relaxed);
-            location.store(at.encode().to_le(), Ordering::Release);
-            self.count(u64::saturating_add, size, at);
+    /// A sample's entry as it is now; `None` if it is not held.
+    pub fn entry(&self, sample: SampleId) -> io::Result<Option<Entry>> {
+        if sample >= self.header.samples || !self.may_hold(sample) {
+            return Ok(None);
+        }
+        let mut bytes = [0; ENTRY as usize];
+        self.file.read_exact_at(&mut bytes, entry_at(sample))?;
+        Ok(Some(Entry::decode(&bytes)).filter(|entry| entry.location.is_some()))
+    }
+
+    /// Where a sample lies; for a writer that has read the locations without a call.
+    pub fn location(&self, sample: SampleId) -> io::Result<Option<Location>> {
+        match self.known(sample) {
+            Some(location) => Ok(Location::decode(location.load(Ordering::Acquire))),
+            None => Ok(self.entry(sample)?.and_then(|entry| entry.location)),
         }
     }
 
-    /// Lets a sample of `size` bytes go. Only for a writable index.
+    /// Shows a sample of `size` bytes whose data is written. Only for the writer.
+    pub fn publish(&self, sample: SampleId, size: u64, entry: Entry) -> io::Result<()> {
+        let Some(at) = entry.location.filter(|_| sample < self.header.samples) else {
+            return Ok(());
+        };
+        self.file.write_all_at(&entry.encode(), entry_at(sample))?;
+        if let Some(location) = self.known(sample) {
+            location.store(at.encode(), Ordering::Release);
+        }
+        self.count(u64::saturating_add, size, at);
+        self.write_held()
+    }
+
+    /// Lets a sample of `size` bytes go. Only for the writer. One that has read the locations makes no
+    /// call for it: the file is brought up to date by [`Self::flush`].
     pub fn clear(&self, sample: SampleId, size: u64) {
-        if let Some([_, location]) = self.words(sample)
-            && let Some(at) = Location::decode(u64::from_le(location.swap(0, Ordering::AcqRel)))
-        {
+        let Some(location) = self.known(sample) else { return self.clear_in_file(sample, size) };
+        if let Some(at) = Location::decode(location.swap(0, Ordering::AcqRel)) {
+            lock(&self.let_go).push(sample);
             self.count(u64::saturating_sub, size, at);
         }
     }
 
-    /// How much is held, as far as is known without looking at the entries.
+    fn clear_in_file(&self, sample: SampleId, size: u64) {
+        let Ok(Some(Entry { location: Some(at), .. })) = self.entry(sample) else { return };
+        if self.file.write_all_at(&[0; 8], entry_at(sample) + 8).is_ok() {
+            self.count(u64::saturating_sub, size, at);
+            let _ = self.write_held();
+        }
+    }
+
+    /// Takes the locations of what was let go out of the file: before anything is written where it
+    /// lay, so that no reader finds other bytes there.
+    pub fn flush(&self) -> io::Result<()> {
+        // One that is put anew meanwhile waits for this, and has its entry written after it.
+        let _one_at_a_time = lock(&self.flushing);
+        let mut gone = std::mem::take(&mut *lock(&self.let_go));
+        if gone.is_empty() {
+            return Ok(());
+        }
+        while let Some(&sample) = gone.last() {
+            if let Err(error) = self.file.write_all_at(&[0; 8], entry_at(sample) + 8) {
+                lock(&self.let_go).append(&mut gone);
+                return Err(error);
+            }
+            gone.pop();
+        }
+        self.write_held()
+    }
+
+    /// How much is held, as far as is known without looking at the entries. A reader asks the file:
+    /// another process writes it.
     pub fn held(&self) -> Held {
-        let [samples, bytes] =
-            self.held_words().map(|word| u64::from_le(word.load(Ordering::Relaxed)));
+        if self.locations.get().is_none() {
+            let mut words = [0; 16];
+            if self.file.read_exact_at(&mut words, HELD_AT as u64).is_ok() {
+                return self.believable(u64_at(&words, 0), u64_at(&words, 8));
+            }
+        }
+        let [samples, bytes] = self.held.each_ref().map(|word| word.load(Ordering::Relaxed));
+        self.believable(samples, bytes)
+    }
+
+    fn believable(&self, samples: u64, bytes: u64) -> Held {
         Held { samples: samples.min(u64::from(self.header.samples)), bytes }
     }
 
-    /// Puts the count right. Only for a writable index whose entries do not change meanwhile.
+    /// Puts the count right. Only for the writer, while entries do not change.
     pub fn set_held(&self, held: Held) {
-        let [samples, bytes] = self.held_words();
-        samples.store(held.samples.to_le(), Ordering::Relaxed);
-        bytes.store(held.bytes.to_le(), Ordering::Relaxed);
+        self.held[0].store(held.samples, Ordering::Relaxed);
+        self.held[1].store(held.bytes, Ordering::Relaxed);
+        // Of a count that is wrong in the file only an estimate depends.
+        let _ = self.write_held();
+    }
+
+    fn write_held(&self) -> io::Result<()> {
+        let mut words = [0; 16];
+        for (bytes, word) in words.chunks_exact_mut(8).zip(&self.held) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        self.file.write_all_at(&words, HELD_AT as u64)
     }
 
     fn count(&self, change: impl Fn(u64, u64) -> u64, size: u64, at: Location) {
@@ -354,30 +474,20 @@ impl Index {
         let pieces = at.pieces.map_or(1, u64::from);
         // The size may be one that a broken index made up.
         let room = granule.count_in_pieces(size, pieces).saturating_mul(granule.bytes());
-        for (word, by) in self.held_words().into_iter().zip([1, room]) {
-            let change = |held| Some(change(u64::from_le(held), by).to_le());
+        for (word, by) in self.held.iter().zip([1, room]) {
+            let change = |held| Some(change(held, by));
             let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         }
     }
 
-    fn held_words(&self) -> [&AtomicU64; 2] {
-        self.words_at(HELD_AT)
+    /// The location of a sample in memory, if locations are there.
+    fn known(&self, sample: SampleId) -> Option<&AtomicU64> {
+        self.locations.get()?.get(sample as usize)
     }
 
-    fn words(&self, sample: SampleId) -> Option<[&AtomicU64; 2]> {
-        (sample < self.header.samples)
-            .then(|| self.words_at((PAGE + ENTRY * u64::from(sample)) as usize))
-    }
-
-    /// Two words in the header or of an entry.
-    fn words_at(&self, at: usize) -> [&AtomicU64; 2] {
-        #[expect(clippy::cast_ptr_alignment, reason = "the mapping starts on a page")]
-        // SAFETY: the mapping was checked to hold the header and every entry, and starts on a
-        // page; the words are aligned, and only ever touched as atomic ones.
-        unsafe {
-            let first = self.map.as_mut_ptr().add(at).cast::<u64>();
-            [AtomicU64::from_ptr(first), AtomicU64::from_ptr(first.add(1))]
-        }
+    /// Whether a look at the file is worth it: it may not be up to date with what was let go.
+    fn may_hold(&self, sample: SampleId) -> bool {
+        self.known(sample).is_none_or(|location| location.load(Ordering::Acquire) != 0)
     }
 }
 

@@ -10,7 +10,7 @@ use belady_control::model::Bytes;
 use super::directory::{self, CacheDirectory, DirectoryError, Gate, Use};
 use super::index::{Index, IndexError, IndexView, OpenError, check_index};
 use super::segments::Segments;
-use super::store::Store;
+use super::store::{FileVersions, Store};
 
 /// Why caches could not be looked at or cleared.
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +143,7 @@ fn info(cache: &CacheDirectory) -> CacheInfo {
         name: view.as_ref().map_or_else(|_| String::new(), |view| view.header.name.clone()),
         samples,
         bytes: Bytes(payload),
-        on_disk: Bytes(cache.bytes()),
+        on_disk: Bytes(cache.bytes().unwrap_or(0)),
         last_used: cache.last_used(),
         in_use: cache.usage() != Use::Idle,
         version_ok: !matches!(view, Err(IndexError::Version { .. })),
@@ -187,7 +187,7 @@ fn verify_samples(
     found.name.clone_from(&view.header.name);
     found.dropped = lock.is_some();
     let segments = Segments::new(&cache.path, &index.header, false);
-    let store = Store { index, segments, cache, writer: None };
+    let store = Store { index, segments, cache, versions: FileVersions::default(), writer: None };
     let samples = view.held().count() as u64;
     let mut payload = Vec::new();
     for (checked, (sample, entry, size)) in view.held().enumerate() {
@@ -199,7 +199,7 @@ fn verify_samples(
         } else if lock.is_some() {
             found.damaged += 1;
             store.index.clear(sample, size);
-        } else if store.index.entry(sample) == Some(entry) {
+        } else if store.index.entry(sample).is_ok_and(|now| now == Some(entry)) {
             found.damaged += 1;
         }
     }

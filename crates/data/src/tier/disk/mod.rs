@@ -10,7 +10,7 @@
 //! | `directory` | which files there are, whose they are, who has them open |
 //! | `quota` | how much of the quota this dataset may use |
 //! | `open` | how these lead to an open cache |
-//! | `index`, `granule`, `location` | the format of the index and of samples in pieces |
+//! | `index`, `granule`, `location` | the index, its format and that of samples in pieces |
 //! | `space` | what is free |
 //! | `segments`, `io` | how bytes get to the disk and back |
 //! | `store` | put, get and evict |
@@ -45,6 +45,7 @@ pub use granule::Granule;
 pub use index::{Entry, Header, IndexError, IndexView, check_index};
 pub use location::Location;
 pub use manage::{CacheInfo, ManageError, Verified, VerifyProgress, Which, clear, list, verify};
+pub use store::FileVersions;
 use store::Store;
 use troubles::{Trouble, Troubles};
 
@@ -71,6 +72,8 @@ pub struct DiskConfig {
     /// Length of the segment files of a new cache, a multiple of 4096; by default 1 GiB, or
     /// more where that would be more than 128 files.
     pub segment: Option<Bytes>,
+    /// Which version of its file each sample is of: copies are made of that and compared with it.
+    pub versions: FileVersions,
 }
 
 /// Storage class of a local disk.
@@ -184,7 +187,11 @@ impl Tier for DiskTier {
     }
 
     fn holds(&self, sample: SampleId) -> bool {
-        self.store.as_ref().is_some_and(|store| store.index.location(sample).is_some())
+        self.store.as_ref().is_some_and(|store| store.holds(sample))
+    }
+
+    fn is_current(&self, sample: SampleId) -> bool {
+        self.store.as_ref().is_some_and(|store| store.is_current(sample))
     }
 
     fn footprint(&self, size: u64) -> u64 {
@@ -213,6 +220,8 @@ impl Drop for DiskTier {
             let _ = recovery.join();
         }
         if let Some(store) = &self.store {
+            // Else the next run finds what was let go, and what it finds is right.
+            let _ = store.index.flush();
             store.cache.touch();
         }
     }

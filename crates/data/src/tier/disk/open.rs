@@ -30,7 +30,7 @@ pub(super) enum Unusable {
     Directory(#[from] DirectoryError),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("its index cannot be read: {0}")]
+    #[error("its index cannot be opened: {0}")]
     Index(#[from] OpenError),
     #[error("its index is of a dataset with other samples")]
     Mismatch,
@@ -52,7 +52,12 @@ pub(super) fn open(config: &DiskConfig, troubles: &Troubles) -> Result<Store, Un
         }),
     };
     match locked {
-        Ok(Some(lock)) => open_as_writer(config, &root, cache, lock, troubles),
+        Ok(Some(lock)) => match open_as_writer(config, &root, cache.clone(), lock, troubles) {
+            Err(error @ Unusable::Index(OpenError::Io(_))) => {
+                open_to_read_only(config, cache, error, troubles)
+            }
+            opened => opened,
+        },
         Ok(None) => {
             let path = cache.path.display();
             let sentence = format!("another job or process writes {path}; what it holds is shared");
@@ -60,13 +65,23 @@ pub(super) fn open(config: &DiskConfig, troubles: &Troubles) -> Result<Store, Un
             open_as_reader(config, cache)
         }
         Err(error @ DirectoryError::Io { .. }) => {
-            let Ok(store) = open_as_reader(config, cache) else { return Err(error.into()) };
-            let sentence = format!("{error}; what is held there is read, nothing is added");
-            troubles.warn(Trouble::ReadOnly, sentence);
-            Ok(store)
+            open_to_read_only(config, cache, error.into(), troubles)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// For one that cannot write: what is there is read, if it can be.
+fn open_to_read_only(
+    config: &DiskConfig,
+    cache: CacheDirectory,
+    why: Unusable,
+    troubles: &Troubles,
+) -> Result<Store, Unusable> {
+    let Ok(store) = open_as_reader(config, cache) else { return Err(why) };
+    let sentence = format!("{why}; what is held there is read, nothing is added");
+    troubles.warn(Trouble::ReadOnly, sentence);
+    Ok(store)
 }
 
 /// Without making or changing anything.
@@ -82,7 +97,8 @@ fn open_as_reader(config: &DiskConfig, cache: CacheDirectory) -> Result<Store, U
     }
     let segments = Segments::new(&cache.path, &index.header, false);
     cache.touch();
-    Ok(Store { index, segments, cache, writer: None })
+    let versions = config.versions.clone();
+    Ok(Store { index, segments, cache, versions, writer: None })
 }
 
 fn open_as_writer(
@@ -115,11 +131,13 @@ fn open_as_writer(
     let segments = Segments::new(&cache.path, &index.header, true);
     let limit = room.min(ADDRESSABLE.saturating_mul(index.header.granule.bytes()));
     let writer = if is_new {
+        index.load_empty();
         Writer::of_empty(&segments, limit, lock)
     } else {
         Writer::new(segments.trim(limit)?, limit, lock)
     };
-    Ok(Store { index, segments, cache, writer: Some(writer) })
+    let versions = config.versions.clone();
+    Ok(Store { index, segments, cache, versions, writer: Some(writer) })
 }
 
 /// Bytes that the cache may use in all: of its share, what it needs, others leave of the
@@ -144,7 +162,7 @@ fn granted(
         troubles.warn(Trouble::LessRoom, sentence);
     }
     let disk = rustix::fs::statvfs(root).map_err(io::Error::from)?;
-    let available = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(cache.bytes());
+    let available = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(cache.bytes()?);
     if available < grant.bytes {
         let sentence = format!(
             "the disk of {} has room for {available} of the {} bytes asked for",
@@ -156,7 +174,9 @@ fn granted(
     Ok(grant.bytes.min(available))
 }
 
-/// The index that is there, or a new one; whether it is new.
+/// The index that is there, or a new one; whether it is new. The cache starts anew if what the index
+/// says is of no use. That it cannot be opened or read now says nothing about what it says: then the
+/// cache stays as it is, for a run that can.
 fn index(
     config: &DiskConfig,
     cache: &CacheDirectory,
@@ -170,7 +190,8 @@ fn index(
         }
         Ok(_) => Some(Unusable::Mismatch.to_string()),
         Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => Some(error.to_string()),
+        Err(error @ OpenError::Io(_)) => return Err(error.into()),
+        Err(OpenError::Index(error)) => Some(error.to_string()),
     };
     if let Some(why) = why {
         let sentence = format!("the cache {} starts anew: {why}", cache.path.display());

@@ -26,19 +26,19 @@ pub(super) fn grant(root: &Path, fingerprint: u64, quota: u64, wanted: u64) -> i
             continue;
         }
         match cache.usage() {
-            Use::Writer => others += cache.bytes().max(cache.granted()),
-            Use::Readers => others += cache.bytes(),
-            Use::Idle => idle.push(cache),
+            Use::Writer => others += cache.bytes()?.max(cache.granted()),
+            Use::Readers => others += cache.bytes()?,
+            Use::Idle => idle.push((cache.bytes()?, cache)),
         }
     }
     let bytes = wanted.min(quota.saturating_sub(others));
-    idle.sort_by_key(CacheDirectory::last_used);
-    let mut unused: u64 = idle.iter().map(CacheDirectory::bytes).sum();
-    for cache in idle {
+    idle.sort_by_key(|(_, cache)| cache.last_used());
+    let mut unused: u64 = idle.iter().map(|(bytes, _)| bytes).sum();
+    for (taken, cache) in idle {
         if others + unused + bytes <= quota {
             break;
         }
-        unused -= cache.bytes();
+        unused -= taken;
         tracing::info!("removing the idle cache {} to make room", cache.path.display());
         cache.remove()?;
     }

@@ -50,8 +50,12 @@ impl Space {
     ) -> Self {
         let granule = segments.granule();
         let mut found = Found::new(granule);
+        if let Some(error) = index.load() {
+            tracing::warn!("cannot read all of a cache's index: {error}; the rest is made anew");
+        }
+        let location = |sample| index.location(sample).ok().flatten();
         for sample in 0..index.header.samples {
-            let Some(location) = index.location(sample) else { continue };
+            let Some(location) = location(sample) else { continue };
             if found.add(sample, location, sizes.get(sample), segments, made).is_none() {
                 index.clear(sample, sizes.get(sample));
             }
@@ -65,7 +69,7 @@ impl Space {
         let mut extents = Extents::new(Some(segments.segment_granules()));
         let mut free_from = 0;
         for piece in &found.pieces {
-            if index.location(piece.sample).is_some() {
+            if location(piece.sample).is_some() {
                 extents.free(Extent { start: free_from, granules: piece.start - free_from });
                 free_from = piece.start + found.length(piece, sizes);
             }

@@ -4,10 +4,12 @@
 //! its checksum is right. Writing and evicting one sample exclude each other by a lock that
 //! it shares with few others. A reader whose checksum fails looks again under that lock,
 //! when nothing can move: then it is damage. A process without the writer's lock can only
-//! look whether the entry has changed meanwhile.
+//! look whether the entry has changed meanwhile. A copy of another version of its file than the
+//! source has is no copy of the sample, and goes.
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belady_control::Sizes;
@@ -19,6 +21,7 @@ use super::segments::Segments;
 use super::space::{Allocation, Space, is_full};
 use super::troubles::{Trouble, Troubles};
 use crate::SampleId;
+use crate::source::Source;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock, lock_within};
 use crate::tier::extents::Extent;
@@ -34,6 +37,7 @@ pub(super) struct Store {
     pub index: Index,
     pub segments: Segments,
     pub cache: CacheDirectory,
+    pub versions: FileVersions,
     /// `None` if another job or process writes this cache.
     pub writer: Option<Writer>,
 }
@@ -54,6 +58,16 @@ pub(super) struct Writer {
     stripes: Box<[Mutex<()>]>,
     /// Goes last, with the writer.
     _lock: File,
+}
+
+/// Says which version of its file a sample is of.
+#[derive(Clone, Debug, Default)]
+pub struct FileVersions(pub Option<Arc<dyn Source>>);
+
+impl FileVersions {
+    fn of(&self, sample: SampleId) -> i64 {
+        self.0.as_ref().map_or(0, |source| source.version(sample).changed)
+    }
 }
 
 /// How a copy out of the segments ended.
@@ -111,11 +125,14 @@ impl Store {
         troubles: &Troubles,
     ) -> Put {
         let _stripe = writer.stripe(sample);
-        if self.index.location(sample).is_some() {
+        if self.is_current(sample) {
             return Put::Present;
         }
         if !writer.is_ready() {
             return Put::Refused;
+        }
+        if self.holds(sample) {
+            self.drop_sample(writer, sample, bytes.len() as u64, Space::free);
         }
         let pieces = if bytes.is_empty() {
             Vec::new()
@@ -128,44 +145,73 @@ impl Store {
                 None => return Put::Full,
             }
         };
-        if let Err(error) = self.write(&pieces, bytes) {
-            self.with_space(writer, sizes, |space| space.retire(&pieces));
+        let failed = |error: &io::Error| {
             let path = self.cache.path.display();
             troubles.warn(Trouble::WriteFailed, format!("cannot write to {path}: {error}"));
-            return if is_full(&error) { Put::Full } else { Put::Refused };
-        }
-        let location = Location {
-            start: pieces.first().map_or(0, |piece| piece.start),
-            pieces: (pieces.len() > 1).then_some(pieces.len() as u32),
+            if is_full(error) { Put::Full } else { Put::Refused }
         };
+        if let Err(error) = self.index.flush() {
+            self.with_space(writer, sizes, |space| space.free(&pieces));
+            return failed(&error);
+        }
+        if let Err(error) = self.write(&pieces, bytes) {
+            self.with_space(writer, sizes, |space| space.retire(&pieces));
+            return failed(&error);
+        }
+        let entry = Entry {
+            checksum: checksum(self.index.header.fingerprint, sample, bytes),
+            location: Some(Location {
+                start: pieces.first().map_or(0, |piece| piece.start),
+                pieces: (pieces.len() > 1).then_some(pieces.len() as u32),
+            }),
+            version: self.versions.of(sample),
+        };
+        if let Err(error) = self.index.publish(sample, bytes.len() as u64, entry) {
+            self.with_space(writer, sizes, |space| space.free(&pieces));
+            return failed(&error);
+        }
         self.with_space(writer, sizes, |space| space.keep(sample, pieces));
-        let checksum = checksum(self.index.header.fingerprint, sample, bytes);
-        self.index.publish(sample, bytes.len() as u64, checksum, location);
         Put::Stored
     }
 
     pub fn get(&self, sample: SampleId, into: &mut [u8], troubles: &Troubles) -> Get {
-        let Some(entry) = self.held(sample) else { return Get::Miss };
-        if let Copied::Right = self.copy(sample, entry, into) {
+        let entry = match self.index.entry(sample) {
+            Ok(Some(entry)) => entry,
+            Ok(None) if !self.holds(sample) => return Get::Miss,
+            Ok(None) | Err(_) => return self.get_again(sample, into, troubles),
+        };
+        if entry.version == self.versions.of(sample)
+            && let Copied::Right = self.copy(sample, entry, into)
+        {
             return Get::Hit;
         }
-        match &self.writer {
-            Some(writer) => self.get_again(writer, sample, into, troubles),
-            None if self.held(sample) == Some(entry) => Get::Damaged,
-            None => Get::Miss,
-        }
+        self.get_again(sample, into, troubles)
+    }
+
+    /// Whether the tier holds a sample, of whatever version.
+    pub fn holds(&self, sample: SampleId) -> bool {
+        self.index.location(sample).is_ok_and(|location| location.is_some())
+    }
+
+    /// Whether it holds a sample as the source has it.
+    pub fn is_current(&self, sample: SampleId) -> bool {
+        let entry = self.index.entry(sample).ok().flatten();
+        entry.is_some_and(|entry| entry.version == self.versions.of(sample))
     }
 
     /// Lets a sample go; whether it was held.
     pub fn evict(&self, writer: &Writer, sample: SampleId, size: u64) -> bool {
         let _stripe = writer.stripe(sample);
-        self.drop_sample(writer, sample, size, Space::free)
+        let was_held = self.drop_sample(writer, sample, size, Space::free);
+        // What is not written here is before the next sample is.
+        let _ = self.index.flush();
+        was_held
     }
 
-    /// The same, without waiting for a write to its end.
+    /// The same, without waiting for a write to its end, nor for the disk at all.
     pub fn evict_now(&self, writer: &Writer, sample: SampleId, size: u64) -> Evicted {
         let evicted = |was_held| if was_held { Evicted::Gone } else { Evicted::NotHeld };
-        if self.index.location(sample).is_none() {
+        if writer.is_ready() && !self.holds(sample) {
             return Evicted::NotHeld;
         }
         if !writer.is_ready() {
@@ -213,15 +259,11 @@ impl Store {
         scratch: &mut Vec<u8>,
     ) -> bool {
         // A size from a broken index may be anything.
-        if size > self.cache.bytes() {
+        if !self.cache.bytes().is_ok_and(|all| size <= all) {
             return false;
         }
         scratch.resize(size as usize, 0);
         matches!(self.copy(sample, entry, scratch), Copied::Right)
-    }
-
-    fn held(&self, sample: SampleId) -> Option<Entry> {
-        self.index.entry(sample).filter(|entry| entry.location.is_some())
     }
 
     fn copy(&self, sample: SampleId, entry: Entry, into: &mut [u8]) -> Copied {
@@ -233,17 +275,26 @@ impl Store {
         if found == entry.checksum { Copied::Right } else { Copied::Wrong }
     }
 
-    /// The second look, while nobody can move the sample.
-    fn get_again(
-        &self,
-        writer: &Writer,
-        sample: SampleId,
-        into: &mut [u8],
-        troubles: &Troubles,
-    ) -> Get {
+    /// The second look, for a writer while nobody can move the sample. What is not right goes.
+    fn get_again(&self, sample: SampleId, into: &mut [u8], troubles: &Troubles) -> Get {
+        let Some(writer) = &self.writer else { return self.read_again(sample, into, troubles) };
         let _stripe = writer.stripe(sample);
-        let Some(entry) = self.held(sample) else { return Get::Miss };
         let size = into.len() as u64;
+        let entry = match self.index.entry(sample) {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.warn_of_index(&error, troubles);
+                None
+            }
+        };
+        let Some(entry) = entry else {
+            let was_held = self.drop_sample(writer, sample, size, Space::free);
+            return if was_held { Get::Damaged } else { Get::Miss };
+        };
+        if entry.version != self.versions.of(sample) {
+            self.drop_sample(writer, sample, size, Space::free);
+            return Get::Miss;
+        }
         match self.copy(sample, entry, into) {
             Copied::Right => return Get::Hit,
             Copied::Wrong => self.drop_sample(writer, sample, size, Space::free),
@@ -255,6 +306,31 @@ impl Store {
             }
         };
         Get::Damaged
+    }
+
+    /// The second look of a process that does not write: what is there may be moved meanwhile.
+    fn read_again(&self, sample: SampleId, into: &mut [u8], troubles: &Troubles) -> Get {
+        let entry = self.index.entry(sample);
+        match entry {
+            Ok(None) => Get::Miss,
+            Ok(Some(entry)) if entry.version != self.versions.of(sample) => Get::Miss,
+            Ok(Some(entry)) => match self.copy(sample, entry, into) {
+                Copied::Right => Get::Hit,
+                _ if self.index.entry(sample).is_ok_and(|now| now == Some(entry)) => Get::Damaged,
+                _ => Get::Miss,
+            },
+            Err(error) => {
+                self.warn_of_index(&error, troubles);
+                Get::Miss
+            }
+        }
+    }
+
+    pub fn warn_of_index(&self, error: &io::Error, troubles: &Troubles) {
+        let path = self.cache.index();
+        let sentence =
+            format!("cannot read {}: {error}; its samples are read elsewhere", path.display());
+        troubles.warn(Trouble::ReadFailed, sentence);
     }
 
     /// With the sample's stripe locked. The location goes first, then its room is given to
@@ -278,7 +354,7 @@ impl Store {
         size: u64,
         give: impl FnOnce(&mut Space, &[Extent]),
     ) -> bool {
-        let Some(location) = self.index.location(sample) else { return false };
+        let Ok(Some(location)) = self.index.location(sample) else { return false };
         self.index.clear(sample, size);
         if let Some(space) = space {
             let pieces = space.forget(sample, location, size);
@@ -329,8 +405,6 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use belady_control::model::Bytes;
 
     use super::*;
@@ -348,6 +422,7 @@ mod tests {
             name: "test".into(),
             sizes: Arc::new(Sizes::Equal { bytes: 10, samples: 1_000 }),
             segment: None,
+            versions: FileVersions::default(),
         });
         for sample in [3, 4, 3 + STRIPES as SampleId] {
             assert_eq!(tier.put(sample, &[1; 10]), Put::Stored);
