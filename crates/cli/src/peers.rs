@@ -84,7 +84,7 @@ impl PeerArgs {
         if found.world.size == 1 {
             return Ok(None);
         }
-        self.over_tcp(&variables, found).map(Some)
+        over_tcp(&variables, found).map(Some)
     }
 
     /// The environment, with what was typed instead of what is there.
@@ -108,29 +108,29 @@ impl PeerArgs {
         }
         variables
     }
+}
 
-    fn over_tcp(&self, variables: &Variables, found: Found) -> anyhow::Result<Arc<Cluster>> {
-        let bind = variables.get("BELADY_BIND").filter(|bind| !bind.is_empty());
-        let bind: Option<Bind> = bind.map(|bind| bind.parse()).transpose()?;
-        let listen = bind.as_ref().map(Bind::address).transpose()?;
-        let given = keys::given(variables)?;
-        let key = given.clone();
-        let place = found.place.context(UsageError::new(
-            "nobody says where the ranks meet: give --meet HOST:PORT with the host of rank 0",
-        ))?;
-        let (world, job, limit) = (found.world, found.job.unwrap_or_default(), LIMIT);
-        let meet = match &place {
-            Place::Directory(directory) => {
-                file::meet(directory, file::Options { world, job, key, limit, listen })?
-            }
-            Place::Point { .. } => {
-                let key = key.ok_or_else(|| keys::missing(&place))?;
-                point::meet(&place, point::Options { world, job, key, limit })?
-            }
-        };
-        let options = JoinOptions { key: given, bind, ..JoinOptions::default() };
-        Ok(Arc::new(join(meet, options)?))
-    }
+fn over_tcp(variables: &Variables, found: Found) -> anyhow::Result<Arc<Cluster>> {
+    let bind = variables.get("BELADY_BIND").filter(|bind| !bind.is_empty());
+    let bind: Option<Bind> = bind.map(|bind| bind.parse()).transpose()?;
+    let listen = bind.as_ref().map(Bind::address).transpose()?;
+    let given = keys::given(variables)?;
+    let key = given.clone();
+    let place = found.place.context(UsageError::new(
+        "nobody says where the ranks meet: give --meet HOST:PORT with the host of rank 0",
+    ))?;
+    let (world, job, limit) = (found.world, found.job.unwrap_or_default(), LIMIT);
+    let meet = match &place {
+        Place::Directory(directory) => {
+            file::meet(directory, file::Options { world, job, key, limit, listen })?
+        }
+        Place::Point { .. } => {
+            let key = key.ok_or_else(|| keys::missing(&place))?;
+            point::meet(&place, point::Options { world, job, key, limit })?
+        }
+    };
+    let options = JoinOptions { key: given, bind, ..JoinOptions::default() };
+    Ok(Arc::new(join(meet, options)?))
 }
 
 fn found(variables: &Variables, ranks: Ranks) -> anyhow::Result<Found> {
