@@ -238,7 +238,8 @@ impl Parcel {
     /// The slot of an item, to be filled.
     ///
     /// # Safety
-    /// The caller is the only one who loads this item, and its batch is not published.
+    /// The caller is the only one who loads this item, which is not loaded yet, and no read that was
+    /// given up has its slot.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn slot(&self, item: u32) -> &mut [u8] {
         // SAFETY: passed on to the caller.
@@ -251,8 +252,9 @@ impl Parcel {
         match extra.held(item as usize) {
             Held::Slot => {
                 drop(extra);
-                // SAFETY: it is loaded and not published, so nobody writes to it.
-                look(unsafe { self.slot(item) })
+                // SAFETY: it is loaded and not published, so nothing writes to it. Others may look at
+                // it too: a put that hangs, those who wait for the sample, peers.
+                look(unsafe { self.block.bytes(item as usize) })
             }
             Held::Own(bytes) => {
                 let bytes = bytes.clone();

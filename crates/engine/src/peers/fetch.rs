@@ -275,8 +275,11 @@ impl Receive for Slots<'_> {
         let own = self.own.take();
         let right = match &own {
             Some(bytes) => self.peers.digests.check(sample, bytes, digest),
-            // SAFETY: as above.
-            None => self.peers.digests.check(sample, unsafe { self.parcel.slot(index) }, digest),
+            None => {
+                // SAFETY: as above; the transport has written all of it.
+                let bytes = unsafe { self.parcel.block.bytes(index as usize) };
+                self.peers.digests.check(sample, bytes, digest)
+            }
         };
         if right && let Some(bytes) = own {
             self.parcel.own(index, Arc::new(bytes));
