@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use belady_control::policy::{Evict, NodeId, TierId};
 use belady_data::SampleId;
+use belady_data::fork::Loan;
 use belady_data::memory::Memory;
 use belady_data::source::ReadError;
-use belady_data::stage::{Block, SlotState};
+use belady_data::stage::{self, Block, SlotState};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Pinned;
 
@@ -150,11 +151,26 @@ pub struct Extra {
     pub problem: Option<Problem>,
     /// The tiers that have lent something.
     lenders: Vec<(TierId, Lender)>,
+    /// For what the consumer has been given.
+    loan: Option<Loan>,
 }
 
 impl Extra {
     pub fn held(&self, item: usize) -> &Held {
         self.held.get(item).unwrap_or(&Held::Slot)
+    }
+
+    /// Notes that the consumer has been given all of this, and the block: a process that it forks
+    /// inherits these bytes.
+    pub fn lend(&mut self, block: &stage::Batch) {
+        let elsewhere = self.held.iter().filter_map(|held| match held {
+            Held::Slot => None,
+            Held::Own(bytes) => Some((bytes.as_ptr(), bytes.len())),
+            Held::Substitute(_, bytes) => Some((bytes.as_ptr(), bytes.len())),
+            Held::Lent(_, _, pinned) => Some((pinned.start, pinned.length)),
+        });
+        self.loan =
+            Some(Loan::of([(block.as_ptr(), block.block_len())].into_iter().chain(elsewhere)));
     }
 
     fn put(&mut self, item: usize, of: usize, held: Held) {

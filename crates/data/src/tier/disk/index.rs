@@ -29,6 +29,7 @@ use super::granule::Granule;
 use super::io::reserve;
 use super::location::Location;
 use crate::SampleId;
+use crate::fork::FileLock;
 
 const MAGIC: [u8; 8] = *b"BELADYIX";
 pub(super) const VERSION: u32 = 1;
@@ -256,7 +257,7 @@ pub(super) struct Index {
     pub header: Header,
     map: MmapRaw,
     /// Kept for its shared lock, which tells others that the cache is in use.
-    _file: File,
+    _file: FileLock,
 }
 
 /// Why an index could not be opened.
@@ -287,20 +288,20 @@ impl Index {
     }
 
     pub fn open(path: &Path, writable: bool) -> Result<Self, OpenError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(writable)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)?;
+        let open = || {
+            OpenOptions::new().read(true).write(writable).custom_flags(libc::O_NOFOLLOW).open(path)
+        };
+        // A cache that is being removed at this moment is as good as gone.
+        let file = FileLock::try_shared(open)?
+            .ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock))?;
         let bytes = file.metadata()?.len();
         let mut page = vec![0; bytes.min(PAGE) as usize];
         file.read_exact_at(&mut page, 0)?;
         let header = Header::parse(&page)?;
         header.check_length(bytes)?;
-        // A cache that is being removed at this moment is as good as gone.
-        file.try_lock_shared().map_err(io::Error::from)?;
         let options = MmapOptions::new();
-        let map = if writable { options.map_raw(&file) } else { options.map_raw_read_only(&file) };
+        let map =
+            if writable { options.map_raw(&*file) } else { options.map_raw_read_only(&*file) };
         Ok(Self { header, map: map?, _file: file })
     }
 

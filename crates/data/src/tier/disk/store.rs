@@ -6,7 +6,6 @@
 //! when nothing can move: then it is damage. A process without the writer's lock can only
 //! look whether the entry has changed meanwhile.
 
-use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use super::segments::Segments;
 use super::space::{Allocation, Space, is_full};
 use super::troubles::{Trouble, Troubles};
 use crate::SampleId;
+use crate::fork::FileLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock, lock_within};
 use crate::tier::extents::Extent;
@@ -53,7 +53,7 @@ pub(super) struct Writer {
     limit: u64,
     stripes: Box<[Mutex<()>]>,
     /// Goes last, with the writer.
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// How a copy out of the segments ended.
@@ -65,7 +65,7 @@ enum Copied {
 
 impl Writer {
     /// For segments of `made` bytes that may have `limit`.
-    pub fn new(made: u64, limit: u64, lock: File) -> Self {
+    pub fn new(made: u64, limit: u64, lock: FileLock) -> Self {
         Self {
             space: Mutex::new(None),
             ready: AtomicBool::new(false),
@@ -79,7 +79,7 @@ impl Writer {
     }
 
     /// For a cache without samples.
-    pub fn of_empty(segments: &Segments, limit: u64, lock: File) -> Self {
+    pub fn of_empty(segments: &Segments, limit: u64, lock: FileLock) -> Self {
         let space = Mutex::new(Some(Space::empty(segments, limit)));
         Self { space, ready: AtomicBool::new(true), ..Self::new(0, limit, lock) }
     }
