@@ -141,9 +141,9 @@ fn a_child_may_drop_the_mappings_and_loans_of_its_parent() {
 fn a_forked_child_keeps_no_copy_of_ram_tier_ring_and_large_memory() {
     let sizes = Arc::new(Sizes::Equal { bytes: 64 << 10, samples: 16 });
     let tier = RamTier::new(Bytes(2 << 20), Arc::clone(&sizes));
-    assert_eq!(tier.put(3, &[3; 64 << 10]), Put::Stored);
+    assert_eq!(tier.put(3, &vec![3; 64 << 10]), Put::Stored);
     let pinned = tier.pin(3).unwrap();
-    let memory = Memory::from(&[1; MIB][..]);
+    let memory = Memory::from(&vec![1; MIB][..]);
     let config = RingConfig { capacity: 4 * MIB, batches: 4, align: 512 };
     let (mut producer, mut consumer) = ring(&config).unwrap();
     let step = Step { epoch: 0, iteration: 0 };
