@@ -52,6 +52,19 @@ def own_bytes() -> int:
     return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
 
 
+def staging_bytes() -> int:
+    """Memory of belady's staging buffer: the one mapping that wants large pages (hg) and that no forked child
+    inherits (dc)."""
+    total = resident = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "Anonymous":
+            resident = int(value.split()[0]) << 10
+        elif name == "VmFlags" and {"hg", "dc"} <= set(value.split()):
+            total += resident
+    return total
+
+
 def _stat(pid: int) -> list[str]:
     """What follows the name, which may have spaces: state, parent, ..."""
     try:

@@ -143,7 +143,7 @@ class _Worker:
             raise self._death()
         try:
             answer: _Answer = pickle.loads(self.tasks.recv_bytes())
-            descriptor = reduction.recv_handle(self.tasks) if answer.places else None
+            descriptor = _receive_descriptor(self.tasks) if answer.places else None
             return _unpack(answer, descriptor)
         except (EOFError, OSError):
             # Also where torch asks a worker for the memory of a tensor that it sent before.
@@ -304,8 +304,25 @@ def _serve(
         answer, descriptor = _packed(broken or _worked(work, ring, task))
         tasks.send_bytes(pickle.dumps(answer))
         if descriptor is not None:
-            reduction.send_handle(tasks, descriptor, None)
+            _send_descriptor(tasks, descriptor)
             os.close(descriptor)
+
+
+# Not by `multiprocessing.reduction`: from 3.14 on its sender waits for a byte of acknowledgement, in whose
+# place the next task may be there already.
+
+
+def _send_descriptor(line: connection.Connection, descriptor: int) -> None:
+    with socket.fromfd(line.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
+        socket.send_fds(end, [b"."], [descriptor])
+
+
+def _receive_descriptor(line: connection.Connection) -> int:
+    with socket.fromfd(line.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
+        _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
+    if not descriptors:
+        raise EOFError
+    return descriptors[0]
 
 
 def _worked(work: Work, ring: memoryview, task: Task) -> Outcome:

@@ -6,6 +6,9 @@ from typing import Any
 
 import belady
 
+#: For programs that fork with threads running, as tests do on purpose: from 3.12 on Python says so.
+MAY_FORK = ("-W", "ignore:This process (pid=:DeprecationWarning")
+
 
 def make(data: belady.Dataset | belady.Mixture, **arguments: Any) -> belady.DataLoader:
     """A loader with a small cache, buffer and number of threads."""

@@ -21,7 +21,7 @@ from task import BATCH, SIZE, Loader
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tree import cpu_seconds, own_bytes  # noqa: E402
+from tree import cpu_seconds, own_bytes, staging_bytes  # noqa: E402
 
 LOADERS = (
     "belady", "dali-fused", "dali-full", "ffcv-jpg", "ffcv-jpg-chw", "ffcv-raw", "ffcv-raw-chw",
@@ -71,12 +71,14 @@ class Look:
 def measure(loader: Loader, seconds: float, epochs: int) -> dict[str, Any]:
     """Whole epochs, until both are over; memory is looked at between them."""
     cpu, began, spent = cpu_seconds(), time.perf_counter(), 0.0
-    images, memory = 0, [own_bytes()]
+    images, memory, staging = 0, [own_bytes()], [staging_bytes()]
     while spent < seconds or len(memory) <= epochs:
         images += sum(len(batch) for batch in loader.epoch())
         spent = time.perf_counter() - began
         memory.append(own_bytes())
-    return {"images": images, "seconds": spent, "cpu_seconds": cpu_seconds() - cpu, "memory": memory}
+        staging.append(staging_bytes())
+    cpu = cpu_seconds() - cpu
+    return {"images": images, "seconds": spent, "cpu_seconds": cpu, "memory": memory, "staging": staging}
 
 
 def main() -> None:

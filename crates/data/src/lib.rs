@@ -11,6 +11,7 @@
 //! values; errors name what failed.
 
 mod file;
+pub mod fork;
 pub mod memory;
 pub mod open_files;
 pub mod source;

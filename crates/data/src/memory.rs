@@ -2,10 +2,12 @@
 //!
 //! An allocator keeps large blocks that were given back, in case somebody wants them again. With
 //! many threads and blocks of many sizes that adds up to more than a quota with a promise allows.
+//! Large pieces are not inherited by forked children, unless they are lent ([`Loan`](crate::fork::Loan)).
 
 use std::ops::{Deref, DerefMut};
+use std::slice;
 
-use memmap2::MmapMut;
+use crate::fork::Mapping;
 
 /// From here on memory comes from the system: where glibc's allocator begins to do so too, until
 /// it learns better.
@@ -18,12 +20,12 @@ pub struct Memory(Kind);
 #[derive(Debug)]
 enum Kind {
     Small(Box<[u8]>),
-    Large(MmapMut),
+    Large(Mapping),
 }
 
 impl Memory {
     pub fn zeroed(length: usize) -> Self {
-        let mapped = if length >= LARGE { MmapMut::map_anon(length).ok() } else { None };
+        let mapped = if length >= LARGE { Mapping::new(length).ok() } else { None };
         // Where the system has no more mappings, the allocator may still have memory.
         Self(mapped.map_or_else(|| Kind::Small(vec![0; length].into()), Kind::Large))
     }
@@ -31,7 +33,7 @@ impl Memory {
     /// `None` where there is no memory.
     pub fn try_zeroed(length: usize) -> Option<Self> {
         if length >= LARGE {
-            return MmapMut::map_anon(length).ok().map(|mapped| Self(Kind::Large(mapped)));
+            return Mapping::new(length).ok().map(|mapped| Self(Kind::Large(mapped)));
         }
         Some(Self::zeroed(length))
     }
@@ -51,7 +53,10 @@ impl Deref for Memory {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Kind::Small(bytes) => bytes,
-            Kind::Large(bytes) => bytes,
+            // SAFETY: so many bytes, zeroed at first, that only this has.
+            Kind::Large(mapped) => unsafe {
+                slice::from_raw_parts(mapped.start().as_ptr(), mapped.len())
+            },
         }
     }
 }
@@ -60,7 +65,10 @@ impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
             Kind::Small(bytes) => bytes,
-            Kind::Large(bytes) => bytes,
+            // SAFETY: as above, and borrowed for writing.
+            Kind::Large(mapped) => unsafe {
+                slice::from_raw_parts_mut(mapped.start().as_ptr(), mapped.len())
+            },
         }
     }
 }

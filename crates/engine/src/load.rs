@@ -315,7 +315,8 @@ fn load_from_tier(parcel: &Parcel, index: u32, tier: TierId) -> Loaded {
     {
         return Loaded::Lent(pinned);
     }
-    if run.rates.source_is_better_than(tier) {
+    // A read that was given up may write to a lost slot even after the tier has.
+    if run.rates.source_is_better_than(tier) || item.slot_is_lost() {
         return Loaded::Missing;
     }
     // SAFETY: each item is given to one loader at a time, and its batch is not published

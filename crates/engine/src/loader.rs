@@ -127,6 +127,9 @@ impl Loader {
             let crate::parcel::Problem { error, attempts } = problem;
             return Err(EngineError::BadSample { error, attempts });
         }
+        if !self.feeds_stage {
+            extra.lend(&block);
+        }
         let batch = Batch {
             block,
             extra: Arc::new(extra),

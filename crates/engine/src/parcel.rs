@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use belady_control::policy::{Evict, NodeId, TierId};
 use belady_data::SampleId;
+use belady_data::fork::Loan;
 use belady_data::memory::Memory;
 use belady_data::source::{ReadError, versions_noticed};
-use belady_data::stage::{Block, SlotState};
+use belady_data::stage::{self, Block, SlotState};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Pinned;
 
@@ -150,11 +151,26 @@ pub struct Extra {
     pub problem: Option<Problem>,
     /// The tiers that have lent something.
     lenders: Vec<(TierId, Lender)>,
+    /// For what the consumer has been given.
+    loan: Option<Loan>,
 }
 
 impl Extra {
     pub fn held(&self, item: usize) -> &Held {
         self.held.get(item).unwrap_or(&Held::Slot)
+    }
+
+    /// Notes that the consumer has been given all of this, and the block: a process that it forks
+    /// inherits these bytes.
+    pub fn lend(&mut self, block: &stage::Batch) {
+        let elsewhere = self.held.iter().filter_map(|held| match held {
+            Held::Slot => None,
+            Held::Own(bytes) => Some((bytes.as_ptr(), bytes.len())),
+            Held::Substitute(_, bytes) => Some((bytes.as_ptr(), bytes.len())),
+            Held::Lent(_, _, pinned) => Some((pinned.start, pinned.length)),
+        });
+        self.loan =
+            Some(Loan::of([(block.as_ptr(), block.block_len())].into_iter().chain(elsewhere)));
     }
 
     fn put(&mut self, item: usize, of: usize, held: Held) {
@@ -241,7 +257,8 @@ impl Parcel {
     /// The slot of an item, to be filled.
     ///
     /// # Safety
-    /// The caller is the only one who loads this item, and its batch is not published.
+    /// The caller is the only one who loads this item, which is not loaded yet, and no read that was
+    /// given up has its slot.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn slot(&self, item: u32) -> &mut [u8] {
         // SAFETY: passed on to the caller.
@@ -254,8 +271,9 @@ impl Parcel {
         match extra.held(item as usize) {
             Held::Slot => {
                 drop(extra);
-                // SAFETY: it is loaded and not published, so nobody writes to it.
-                look(unsafe { self.slot(item) })
+                // SAFETY: it is loaded and not published, so nothing writes to it. Others may look at
+                // it too: a put that hangs, those who wait for the sample, peers.
+                look(unsafe { self.block.bytes(item as usize) })
             }
             Held::Own(bytes) => {
                 let bytes = bytes.clone();

@@ -7,7 +7,7 @@
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
-use belady_data::stage::generation;
+use belady_data::fork::generation;
 use pyo3::prelude::*;
 
 use crate::errors::BeladyError;

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from support import MAY_FORK
+
 from .helpers import write_dataset
 
 START = """
@@ -31,7 +33,7 @@ def program(code: str) -> str:
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program(code), *arguments]
+    command = [sys.executable, *MAY_FORK, "-c", program(code), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -184,6 +186,80 @@ def test_a_forked_child_uses_nothing_of_its_parent(data: str) -> None:
         data,
     )
     assert printed == "child True 60\nparent True 116\n"
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_forked_child_has_what_was_lent_as_it_was_at_the_fork(data: str, writable: bool) -> None:
+    """From the staging buffer, and from the RAM tier itself in later epochs."""
+    printed = quiet(
+        f"""
+        loader = engine.start(data, orders, epochs=6, staging=1 << 16, writable={writable})
+        for _ in range(20):
+            batch = loader.next()
+        views = [memoryview(sample) for sample in batch.samples()]
+        before = [bytes(view) for view in views]
+        from_here, to_child = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(from_here, 1)
+            assert [bytes(view) for view in views] == before
+            if {writable}:
+                views[0][0] = 255 - before[0][0]
+            sys.exit(0)
+        # The parent uses this memory again, many times, before the child looks at it.
+        del batch, views
+        rest = sum(len(batch) for batch in iter(loader.next, None))
+        os.write(to_child, b".")
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), rest)
+        """,
+        data,
+    )
+    assert printed == "0 280\n"
+
+
+def test_a_forked_child_writes_to_its_own_copy_of_what_was_lent(data: str) -> None:
+    printed = quiet(
+        """
+        loader = engine.start(data, orders, epochs=2)
+        batch = loader.next()
+        view = memoryview(batch[0])
+        before = bytes(view)
+        child = os.fork()
+        if child == 0:
+            view[:] = bytes(len(view))
+            sys.exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), bytes(view) == before)
+        """,
+        data,
+    )
+    assert printed == "0 True\n"
+
+
+def test_a_forked_child_takes_no_memory_of_its_parents_caches(tmp_path: Path) -> None:
+    for sample in range(60):
+        (tmp_path / f"{sample:02}.bin").write_bytes(bytes([sample]) * (2 << 20))
+    printed = quiet(
+        """
+        def anonymous(process):
+            lines = open(f"/proc/{process}/status").read().splitlines()
+            return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("RssAnon"))
+
+        engine = _native.Engine(tiers=[(None, 128 << 20)], threads=2)
+        loader = engine.start(data, orders, epochs=3, staging=32 << 20)
+        for _ in range(16):
+            loader.next()
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        # All that is there is written to once more.
+        for _ in iter(loader.next, None):
+            pass
+        print(anonymous(os.getpid()) > 128, anonymous(child) < 80)
+        os.kill(child, signal.SIGKILL)
+        """,
+        str(tmp_path),
+    )
+    assert printed == "True True\n"
 
 
 def test_a_child_that_only_exits_leaves_its_parent_alone(data: str) -> None:

@@ -70,6 +70,29 @@ def test_a_forked_child_uses_no_transformer_of_its_parent(data: str) -> None:
     assert quiet(code, data) == "child 4 4 True\nparent 116\n"
 
 
+def test_a_forked_child_has_what_was_transformed_as_it_was_at_the_fork(data: str) -> None:
+    code = STAGE + """
+    large = _native.Chain('[{"op": "Raw", "dtype": "uint8", "shape": [500]}]')
+    orders = _native.Orders.python(lambda epoch: ([0] * 400, None), samples=len(data), batch=400)
+    transformer = transformed(epochs=6, field=large)
+    view = memoryview(transformer.next().field(0))
+    before = bytes(view)
+    assert len(before) == 400 * 500
+    from_here, to_child = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(from_here, 1)
+        assert bytes(view) == before
+        sys.exit(0)
+    # The parent uses this memory again before the child looks at it.
+    del view
+    rest = sum(1 for _ in iter(transformer.next, None))
+    os.write(to_child, b".")
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), rest)
+    """
+    assert quiet(code, data) == "0 5\n"
+
+
 def test_memory_of_blocks_survives_a_fork(data: str) -> None:
     code = STAGE + """
     transformer = transformed(epochs=3, field=fixed)

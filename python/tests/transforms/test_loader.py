@@ -16,7 +16,7 @@ import torch
 
 import belady
 from belady import transforms as T
-from support import make
+from support import MAY_FORK, make
 
 TRAIN = T.Compose(
     [T.Decode(), T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.3), T.ToTensor()]
@@ -324,8 +324,8 @@ loader.close()
 
 
 def test_a_forked_child_is_told_and_the_parent_goes_on(jpegs: Path) -> None:
-    code = FORKED.format(path=str(jpegs))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    command = [sys.executable, *MAY_FORK, "-c", FORKED.format(path=str(jpegs))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "made in another process" in done.stdout, done.stdout + done.stderr
     assert done.stderr == ""
 

@@ -34,7 +34,7 @@ const ALIGNMENT: usize = 4096;
 
 /// What they are multiples of on most: enough for reading straight into memory, if the disk
 /// agrees.
-const BLOCK: usize = 512;
+pub(crate) const BLOCK: usize = 512;
 
 const PAGE: u64 = 4096;
 

@@ -84,6 +84,11 @@ impl Batch {
         area + self.0.place.extent.start + self.0.entries[index].slot.start
     }
 
+    /// Length of the block that all slots lie in.
+    pub fn block_len(&self) -> usize {
+        self.0.place.extent.bytes
+    }
+
     /// First byte of the block that all slots lie in.
     pub fn as_ptr(&self) -> *const u8 {
         self.0.region.block(self.0.place.extent).as_ptr()

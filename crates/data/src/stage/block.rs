@@ -68,14 +68,29 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// One caller at a time for each slot, and none after [`Block::publish`].
+    /// As long as the answer lives, nothing else reads or writes the slot through another answer of
+    /// this or of [`Block::bytes`], and the batch is not published.
     #[allow(clippy::mut_from_ref, reason = "the caller promises to be alone")]
     pub unsafe fn slot(&self, index: usize) -> &mut [u8] {
-        let slot = &self.0.entries[index].slot;
+        // SAFETY: the slot lies within its block, whose space is not given away while this lives;
+        // the caller is alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start_of(index), self.length(index)) }
+    }
+
+    /// What a slot that was filled holds. Any number of callers may look at it at the same time.
+    ///
+    /// # Safety
+    ///
+    /// As long as the answer lives, nothing writes to the slot.
+    pub unsafe fn bytes(&self, index: usize) -> &[u8] {
+        // SAFETY: as above, and the caller promises that nothing writes to it.
+        unsafe { std::slice::from_raw_parts(self.start_of(index), self.length(index)) }
+    }
+
+    fn start_of(&self, index: usize) -> *mut u8 {
         let block = self.0.reserved.region.block(self.0.place.extent);
-        // SAFETY: `entries` was made for a block of this size, so the slot lies within it;
-        // the space is not given away while this block lives; the caller is alone.
-        unsafe { std::slice::from_raw_parts_mut(block.add(slot.start).as_ptr(), slot.len()) }
+        // SAFETY: `entries` was made for a block of this size, so the slot lies within it.
+        unsafe { block.add(self.0.entries[index].slot.start) }.as_ptr()
     }
 
     /// Says how a slot came out; slots are [`SlotState::Filled`] unless told otherwise.

@@ -119,7 +119,7 @@ impl Layout {
 
     /// What block starts are multiples of.
     pub fn block_align(&self) -> usize {
-        CACHE_LINE.max(self.align as usize)
+        block_align(self.align as usize)
     }
 
     /// Exact bytes of a block with these samples; `None` if no memory could hold it.
@@ -158,6 +158,12 @@ fn table_bytes(samples: usize) -> u64 {
     (samples * size_of::<TableEntry>()) as u64
 }
 
+/// Blocks whose slots disks write to straight share no page: the pages of a batch that is lent may be
+/// inherited by a forked child, and from then on a disk's writes to them might be lost on old kernels.
+fn block_align(align: usize) -> usize {
+    if align >= crate::file::BLOCK { PAGE } else { CACHE_LINE.max(align) }
+}
+
 /// Most bytes that a block of this many samples and bytes can need.
 pub fn largest_block(bytes: u64, samples: u32, align: usize) -> u64 {
     let samples = u64::from(samples);
@@ -167,7 +173,7 @@ pub fn largest_block(bytes: u64, samples: u32, align: usize) -> u64 {
         .saturating_mul(samples)
         .saturating_add(bytes)
         .max(1);
-    unaligned.checked_next_multiple_of(align.max(CACHE_LINE as u64)).unwrap_or(u64::MAX)
+    unaligned.checked_next_multiple_of(block_align(align as usize) as u64).unwrap_or(u64::MAX)
 }
 
 /// Start of the mapping. Lines that different sides write are kept apart.

@@ -1,12 +1,10 @@
-//! Whether the process on the other side still lives, and whether we are still the process
-//! we were.
+//! Whether the process on the other side still lives.
 //!
 //! A side that leaves in order says so in the header. A side that is killed cannot, so each
 //! signs the header with its process id and the time it was started (ids are used again),
 //! and the other looks once a second while it waits.
 
 use std::os::unix::fs::MetadataExt;
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -101,24 +99,6 @@ fn status(process: Pid) -> Option<Status> {
 /// Inode of our process namespace; 0 if unknown.
 fn namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
-}
-
-/// How often this process is the child of a fork since the first call. A forked copy of a
-/// ring's end must not speak for the original.
-pub fn generation() -> u32 {
-    static WATCHING: Once = Once::new();
-    WATCHING.call_once(|| {
-        // SAFETY: the handler only adds to an atomic, which is allowed after a fork. It can
-        // fail for want of memory; forks are then not noticed.
-        unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
-    });
-    FORKS.load(Relaxed)
-}
-
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn count_fork() {
-    FORKS.fetch_add(1, Relaxed);
 }
 
 #[cfg(test)]

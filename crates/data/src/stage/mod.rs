@@ -13,7 +13,7 @@
 //! One mapped `region` holds a header, one descriptor and one receipt for each batch that may
 //! be outstanding, and the area the blocks lie in (`layout`). `space` decides where in the
 //! area a block goes: the lowest gap. Both sides sleep at a `gate` each. `life` notices that the other
-//! side was killed, or that we are a forked copy of the process the ring belongs to.
+//! side was killed; [`fork`](crate::fork), that we are a forked copy of the process the ring belongs to.
 //!
 //! The two sides need not trust each other: the producer keeps its own record of what lies
 //! where and takes from the shared memory only whether a batch was released; the consumer
@@ -40,7 +40,6 @@ pub use batch::Batch;
 pub use block::Block;
 pub use consumer::{Consumer, Take};
 pub use layout::SlotState;
-pub use life::generation;
 pub use producer::{Producer, ProducerWaker, Wait};
 
 use layout::Layout;

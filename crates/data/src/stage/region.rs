@@ -7,11 +7,11 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::RingError;
 use super::layout::{Descriptor, Extent, Header, Layout, Receipt, TableEntry};
-use super::life;
+use crate::fork::{self, Loan, Mapping};
 
 /// What other processes do with a ring's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,17 @@ pub struct Region {
     total: usize,
     /// Forks before the mapping was made.
     generation: u32,
+    memory: Memory,
+}
+
+/// Whose the memory is.
+#[derive(Debug)]
+enum Memory {
+    /// Of this process. A forked child has a copy of what precedes the area for blocks, so that the
+    /// ends of the ring can say there that they are not its own.
+    Private { _mapping: Mapping, _head: Loan },
+    /// Mapped by others too, or to be: a forked child shares it.
+    Shared,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread. Everything reached through
@@ -42,15 +53,15 @@ impl Region {
     /// A fresh ring in memory of this process alone.
     pub fn private(layout: Layout) -> Result<Self, RingError> {
         let total = size(&layout)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
-        let base = unsafe { mmap_anonymous(ptr::null_mut(), total, access, MapFlags::PRIVATE) };
-        let base = base.map_err(|error| no_memory(total, error))?;
+        let mapping = Mapping::new(total)
+            .map_err(|error| RingError::Memory { bytes: total as u64, error })?;
         // The same memory is written again and again, by disks too: they pin one large page
-        // faster than many small ones. A wish only, so its outcome does not matter.
-        // SAFETY: the mapping is ours, and advice does not change what it holds.
-        let _ = unsafe { madvise(base, total, Advice::LinuxHugepage) };
-        let region = Self::over(base, layout, total)?;
+        // faster than many small ones.
+        mapping.wish_for_huge_pages();
+        let base = mapping.start();
+        let head = Loan::of([(base.as_ptr().cast_const(), layout.area_at())]);
+        let memory = Memory::Private { _mapping: mapping, _head: head };
+        let region = Self { base, layout, total, generation: fork::generation(), memory };
         region.initialise();
         Ok(region)
     }
@@ -108,7 +119,8 @@ impl Region {
     fn over(base: *mut std::ffi::c_void, layout: Layout, total: usize) -> Result<Self, RingError> {
         let base = NonNull::new(base.cast())
             .ok_or_else(|| unusable("it was mapped at address zero".into()))?;
-        Ok(Self { base, layout, total, generation: life::generation() })
+        let memory = Memory::Shared;
+        Ok(Self { base, layout, total, generation: fork::generation(), memory })
     }
 
     fn initialise(&self) {
@@ -135,7 +147,7 @@ impl Region {
 
     /// Whether this is the process that made the mapping, and not a fork of it.
     pub fn is_ours(&self) -> bool {
-        self.generation == life::generation()
+        self.generation == fork::generation()
     }
 
     pub fn layout(&self) -> &Layout {
@@ -198,9 +210,11 @@ impl Drop for Region {
                 self.base.cast::<Header>().drop_in_place();
             }
         }
-        // SAFETY: our own mapping; all who point into it hold a reference to this region.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.total) };
-        debug_assert!(unmapped.is_ok());
+        if let Memory::Shared = self.memory {
+            // SAFETY: our own mapping; all who point into it hold a reference to this region.
+            let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.total) };
+            debug_assert!(unmapped.is_ok());
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The RAM tier: one anonymous mapping, cut into extents.
+//! The RAM tier: one anonymous mapping, which forked children do not inherit, cut into extents.
 //!
 //! A reader takes a pin on the sample's word ([`leases`](super::leases)), copies or lends
 //! the bytes and gives the pin back, without a lock. Only writers and evictors meet at the
@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use memmap2::{MmapOptions, MmapRaw};
 
 use super::extents::{Extent, Extents, GRANULE, granules};
 use super::leases::{ADDRESSABLE, Claim, Doom, Leases, Place};
 use super::{Get, Pinned, Put, Tier, TierStatus};
 use crate::SampleId;
+use crate::fork::Mapping;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 
@@ -222,7 +222,7 @@ fn length(extent: Extent) -> usize {
 
 /// The mapping. Who may touch which granules is decided by the leases.
 struct Memory {
-    map: Option<MmapRaw>,
+    map: Option<Mapping>,
     granules: u64,
 }
 
@@ -232,8 +232,7 @@ impl Memory {
             return Ok(Self::none());
         }
         let length = (granules * GRANULE) as usize;
-        let map: MmapRaw = MmapOptions::new().len(length).no_reserve_swap().map_anon()?.into();
-        Ok(Self { map: Some(map), granules })
+        Ok(Self { map: Some(Mapping::unreserved(length)?), granules })
     }
 
     fn none() -> Self {
@@ -243,7 +242,7 @@ impl Memory {
     /// A granule's address; past the end only for samples of no bytes.
     fn at(&self, granule: u64) -> *mut u8 {
         match &self.map {
-            Some(map) => map.as_mut_ptr().wrapping_add((granule * GRANULE) as usize),
+            Some(map) => map.start().as_ptr().wrapping_add((granule * GRANULE) as usize),
             None => std::ptr::dangling_mut(),
         }
     }

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use belady_data::fork::Own;
 use belady_data::sync::Arc;
 use belady_data::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +29,7 @@ pub struct MetricsServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     /// The listening socket once more, to wake the thread that waits on it.
-    listening: TcpStream,
+    listening: Own<TcpStream>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -52,9 +53,9 @@ pub fn serve_text(
         let reason = "the metrics token must be printable ASCII without blanks, and not empty";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
-    let listener = TcpListener::bind(address)?;
+    let listener = Own::of(TcpListener::bind(address)?)?;
     let address = listener.local_addr()?;
-    let listening = TcpStream::from(OwnedFd::from(listener.try_clone()?));
+    let listening = Own::of(TcpStream::from(OwnedFd::from(listener.try_clone()?)))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, token) = (Arc::clone(&stop), token.to_owned());
     let thread = std::thread::Builder::new()

@@ -278,11 +278,12 @@ impl Receive for Slots<'_> {
         let index = self.items[at];
         let sample = self.parcel.items[index as usize].sample;
         let own = self.own.take();
-        let right = match &own {
-            Some(bytes) => self.peers.digests.check(sample, bytes, digest),
-            // SAFETY: as above.
-            None => self.peers.digests.check(sample, unsafe { self.parcel.slot(index) }, digest),
+        let bytes = match &own {
+            Some(bytes) => bytes,
+            // SAFETY: as above; the transport has written all of it.
+            None => unsafe { self.parcel.block.bytes(index as usize) },
         };
+        let right = self.peers.digests.check(sample, bytes, digest);
         if right && let Some(bytes) = own {
             self.parcel.own(index, Arc::new(bytes));
         }

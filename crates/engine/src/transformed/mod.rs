@@ -149,6 +149,7 @@ impl Transformed {
         }
         let waited = std::mem::take(&mut *waited);
         if let Ok(Next::Batch(made)) = &next {
+            made.block.iter().for_each(|block| block.lend());
             self.metrics.waited(waited, made.step.iteration == 0 && made.step.epoch > 0);
             self.metrics.delivered(made.samples.len() as u64, made.read_bytes);
         }

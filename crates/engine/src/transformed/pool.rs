@@ -9,7 +9,9 @@
 //! tells when it goes.
 
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
+use belady_data::fork::Loan;
 use belady_data::memory::Memory;
 use belady_data::sync::atomic::{AtomicBool, Ordering};
 use belady_data::sync::{Arc, Mutex, lock};
@@ -54,7 +56,7 @@ impl Pool {
             Some(area) => area,
             None => Area::new(largest)?,
         };
-        Some(Block { area: Some(area), pool: self.clone() })
+        Some(Block { area: Some(area), pool: self.clone(), loan: OnceLock::new() })
     }
 
     fn give_back(&self, area: Area) {
@@ -135,6 +137,8 @@ pub struct Block {
     /// There until it is dropped.
     area: Option<Area>,
     pool: Arc<Pool>,
+    /// For the consumer that it was given to.
+    loan: OnceLock<Loan>,
 }
 
 impl Block {
@@ -153,6 +157,12 @@ impl Block {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Notes that the consumer has it: a process that it forks inherits these bytes.
+    pub fn lend(&self) {
+        let area = self.area();
+        self.loan.get_or_init(|| Loan::of([(area.start.as_ptr().cast_const(), area.length)]));
     }
 
     /// Whether nobody was told of this memory before. From now on it is told when it goes.
@@ -177,6 +187,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        drop(self.loan.take());
         if let Some(area) = self.area.take() {
             self.pool.give_back(area);
         }

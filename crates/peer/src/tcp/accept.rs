@@ -9,6 +9,7 @@ use std::sync::{PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use belady_data::fork::Own;
 use belady_data::open_files::{self, Spare};
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -45,7 +46,7 @@ pub struct Limits {
 /// Sockets that others connect to.
 #[derive(Debug)]
 pub struct Listeners {
-    pub tcp: std::net::TcpListener,
+    pub tcp: Own<std::net::TcpListener>,
     pub unix: Option<UnixDoor>,
 }
 

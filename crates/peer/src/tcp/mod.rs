@@ -29,6 +29,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant, SystemTime};
 
+use belady_data::fork::Own;
 use belady_data::open_files::{self, Spare};
 use belady_data::sync::{Arc, Mutex, lock};
 
@@ -239,7 +240,7 @@ fn open_unix() -> Option<UnixDoor> {
     opened.inspect_err(told).ok()
 }
 
-fn bind(to: SocketAddr) -> Result<(TcpListener, SocketAddr), PeerError> {
+fn bind(to: SocketAddr) -> Result<(Own<TcpListener>, SocketAddr), PeerError> {
     if to.ip().is_unspecified() {
         let what = format!(
             "{} is every interface, and no address that others can connect to: give the address of the \
@@ -251,7 +252,7 @@ fn bind(to: SocketAddr) -> Result<(TcpListener, SocketAddr), PeerError> {
     let bound = TcpListener::bind(to).and_then(|listener| {
         listener.set_nonblocking(true)?;
         let local = listener.local_addr()?;
-        Ok((listener, local))
+        Ok((Own::of(listener)?, local))
     });
     bound.map_err(|error| cannot_listen(to, &error))
 }

@@ -10,6 +10,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use belady_data::fork::Own;
+
 use super::address::LONGEST_PATH;
 use crate::key::random;
 
@@ -19,7 +21,7 @@ const YOUNG: Duration = Duration::from_mins(1);
 /// A socket that others can connect to; the file goes when this is dropped.
 #[derive(Debug)]
 pub struct UnixDoor {
-    pub listener: UnixListener,
+    pub listener: Own<UnixListener>,
     path: PathBuf,
     process: u32,
 }
@@ -42,6 +44,7 @@ impl UnixDoor {
         }
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
+        let listener = Own::of(listener)?;
         Ok(Self { listener, path, process: std::process::id() })
     }
 

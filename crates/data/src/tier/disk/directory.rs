@@ -10,7 +10,7 @@
 //! We use only directories that belong to us, remove only files that we name, and never
 //! follow a symbolic link below DIR.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use super::index::PAGE;
 use super::segments;
+use crate::fork::FileLock;
 
 const ROOT: &str = "belady-cache-v1";
 const LOCK: &str = "lock";
@@ -97,21 +98,21 @@ fn make(path: &Path) -> io::Result<()> {
 /// Held while a cache is opened or removed, so that quotas and locks are looked at by one
 /// process at a time.
 #[derive(Debug)]
-pub(super) struct Gate(#[expect(dead_code, reason = "the lock goes with the file")] File);
+pub(super) struct Gate(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
 
 impl Gate {
     pub fn enter(root: &Path) -> io::Result<Self> {
-        let file = open_lock(&root.join(LOCK))?;
+        let path = root.join(LOCK);
         let step = Duration::from_millis(20);
         let mut waited = Duration::ZERO;
         loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Self(file)),
-                Err(TryLockError::WouldBlock) if waited < PATIENCE => {
+            match FileLock::try_exclusive(|| open_lock(&path))? {
+                Some(lock) => return Ok(Self(lock)),
+                None if waited < PATIENCE => {
                     std::thread::sleep(step);
                     waited += step;
                 }
-                Err(error) => return Err(error.into()),
+                None => return Err(io::ErrorKind::WouldBlock.into()),
             }
         }
     }
@@ -166,13 +167,9 @@ impl CacheDirectory {
     }
 
     /// The writer's lock, or `None` if another job or process has it.
-    pub fn lock(&self) -> io::Result<Option<File>> {
-        let file = open_lock(&self.path.join(LOCK))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+    pub fn lock(&self) -> io::Result<Option<FileLock>> {
+        let path = self.path.join(LOCK);
+        FileLock::try_exclusive(|| open_lock(&path))
     }
 
     /// What cannot be told counts as in use: an idle cache may be removed.
@@ -272,8 +269,9 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 fn is_locked(path: &Path) -> bool {
-    match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path) {
-        Ok(file) => file.try_lock().is_err(),
+    let open = || OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path);
+    match FileLock::try_exclusive(open) {
+        Ok(lock) => lock.is_none(),
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }

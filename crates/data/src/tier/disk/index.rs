@@ -32,6 +32,7 @@ use super::granule::Granule;
 use super::io::reserve;
 use super::location::Location;
 use crate::SampleId;
+use crate::fork::FileLock;
 use crate::sync::plain::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 
@@ -282,7 +283,7 @@ fn entry_at(sample: SampleId) -> u64 {
 pub(super) struct Index {
     pub header: Header,
     /// Also holds a shared lock, which tells others that the cache is in use.
-    file: File,
+    file: FileLock,
     /// Samples and bytes held, as far as this process knows.
     held: [AtomicU64; 2],
     /// All locations as they are encoded, of a writer that has read them.
@@ -321,18 +322,17 @@ impl Index {
     }
 
     pub fn open(path: &Path, writable: bool) -> Result<Self, OpenError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(writable)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)?;
+        let open = || {
+            OpenOptions::new().read(true).write(writable).custom_flags(libc::O_NOFOLLOW).open(path)
+        };
+        // A cache that is being removed at this moment is as good as gone.
+        let file = FileLock::try_shared(open)?
+            .ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock))?;
         let bytes = file.metadata()?.len();
         let mut page = vec![0; bytes.min(PAGE) as usize];
         file.read_exact_at(&mut page, 0)?;
         let header = Header::parse(&page)?;
         header.check_length(bytes)?;
-        // A cache that is being removed at this moment is as good as gone.
-        file.try_lock_shared().map_err(io::Error::from)?;
         let held = [HELD_AT, HELD_AT + 8].map(|at| AtomicU64::new(u64_at(&page, at)));
         let (let_go, flushing) = (Mutex::default(), Mutex::default());
         Ok(Self { header, file, held, locations: OnceLock::new(), let_go, flushing })

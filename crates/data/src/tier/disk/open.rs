@@ -3,7 +3,6 @@
 //! It must be quick, so nothing here looks at the entries of the index; what is free is
 //! worked out behind it.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -16,6 +15,7 @@ use super::quota;
 use super::segments::Segments;
 use super::store::{Store, Writer};
 use super::troubles::{Trouble, Troubles};
+use crate::fork::FileLock;
 use crate::tier::extents::GRANULE;
 
 const SEGMENT: u64 = 1 << 30;
@@ -58,12 +58,7 @@ pub(super) fn open(config: &DiskConfig, troubles: &Troubles) -> Result<Store, Un
             }
             opened => opened,
         },
-        Ok(None) => {
-            let path = cache.path.display();
-            let sentence = format!("another job or process writes {path}; what it holds is shared");
-            troubles.inform(Trouble::Shared, sentence);
-            open_as_reader(config, cache)
-        }
+        Ok(None) => open_as_reader(config, cache).inspect(|store| tell_shared(store, troubles)),
         Err(error @ DirectoryError::Io { .. }) => {
             open_to_read_only(config, cache, error.into(), troubles)
         }
@@ -82,6 +77,21 @@ fn open_to_read_only(
     let sentence = format!("{why}; what is held there is read, nothing is added");
     troubles.warn(Trouble::ReadOnly, sentence);
     Ok(store)
+}
+
+/// A cache that holds everything misses nothing without a writer. Else the user would find out by the
+/// time that epochs take.
+fn tell_shared(store: &Store, troubles: &Troubles) {
+    let path = store.cache.path.display();
+    if store.index.held().samples == u64::from(store.index.header.samples) {
+        let sentence = format!("another job or process writes {path}, which holds all samples");
+        return troubles.inform(Trouble::Shared, sentence);
+    }
+    let sentence = format!(
+        "another job or process writes {path}: what it holds is read, and nothing is added; end that \
+         one first, or give this one another directory, to cache what it reads"
+    );
+    troubles.warn(Trouble::Shared, sentence);
 }
 
 /// Without making or changing anything.
@@ -105,7 +115,7 @@ fn open_as_writer(
     config: &DiskConfig,
     root: &Path,
     cache: CacheDirectory,
-    lock: File,
+    lock: FileLock,
     troubles: &Troubles,
 ) -> Result<Store, Unusable> {
     let sizes = &config.sizes;

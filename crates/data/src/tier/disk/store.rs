@@ -7,7 +7,6 @@
 //! look whether the entry has changed meanwhile. A copy of another version of its file than the
 //! source has is no copy of the sample, and goes.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use super::segments::Segments;
 use super::space::{Allocation, Space, is_full};
 use super::troubles::{Trouble, Troubles};
 use crate::SampleId;
+use crate::fork::FileLock;
 use crate::source::Source;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock, lock_within};
@@ -57,7 +57,7 @@ pub(super) struct Writer {
     limit: u64,
     stripes: Box<[Mutex<()>]>,
     /// Goes last, with the writer.
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// Says which version of its file a sample is of.
@@ -79,7 +79,7 @@ enum Copied {
 
 impl Writer {
     /// For segments of `made` bytes that may have `limit`.
-    pub fn new(made: u64, limit: u64, lock: File) -> Self {
+    pub fn new(made: u64, limit: u64, lock: FileLock) -> Self {
         Self {
             space: Mutex::new(None),
             ready: AtomicBool::new(false),
@@ -93,7 +93,7 @@ impl Writer {
     }
 
     /// For a cache without samples.
-    pub fn of_empty(segments: &Segments, limit: u64, lock: File) -> Self {
+    pub fn of_empty(segments: &Segments, limit: u64, lock: FileLock) -> Self {
         let space = Mutex::new(Some(Space::empty(segments, limit)));
         Self { space, ready: AtomicBool::new(true), ..Self::new(0, limit, lock) }
     }

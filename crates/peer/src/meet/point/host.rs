@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use belady_data::fork::Own;
 use belady_data::open_files;
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
@@ -111,12 +112,12 @@ fn afford(size: u32, limit: u64) -> Result<(), MeetError> {
     )))
 }
 
-fn bind(addresses: &[SocketAddr], place: &str) -> Result<TcpListener, MeetError> {
+fn bind(addresses: &[SocketAddr], place: &str) -> Result<Own<TcpListener>, MeetError> {
     let until = Instant::now() + PORT_PATIENCE;
     loop {
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses {
-            match TcpListener::bind(address) {
+            match TcpListener::bind(address).and_then(Own::of) {
                 Ok(listener) => return Ok(listener),
                 // Of several, the one that says most.
                 Err(error) if failure.kind() == io::ErrorKind::AddrNotAvailable => failure = error,
