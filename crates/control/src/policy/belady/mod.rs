@@ -257,7 +257,7 @@ mod tests {
     use super::*;
     use crate::bits::Bits;
     use crate::policy::testing::job;
-    use crate::sampler::{AccessStream, Order, StreamConfig};
+    use crate::sampler::{AccessStream, Order, Step, StreamConfig};
     use proptest::prelude::*;
 
     fn shuffled(nodes: u32, capacities: &[u64], samples: u32, seed: u64) -> Arc<Job> {
@@ -321,6 +321,226 @@ mod tests {
             }
         }
         Ok(())
+    }
+
+    /// What each node holds, by spot, and nothing else: the naive world of the instances.
+    struct World {
+        job: Arc<Job>,
+        tiers: usize,
+        held: Vec<Bits>,
+        /// Distinct samples held when each epoch began, and loads from the source in it.
+        epochs: Vec<(usize, usize)>,
+    }
+
+    impl World {
+        fn spot(&self, node: NodeId, from: Place) -> Option<usize> {
+            let (node, tier) = match from {
+                Place::Source => return None,
+                Place::Local(tier) => (node, tier),
+                Place::Peer(peer, tier) => (peer, tier),
+            };
+            Some(node as usize * self.tiers + usize::from(tier))
+        }
+
+        /// Plays a run: every answer is carried out, and must be possible.
+        fn play(job: &Arc<Job>) -> Result<Self, TestCaseError> {
+            let tiers = job.system.tiers.len();
+            let held = vec![Bits::new(job.sizes.len()); job.system.nodes as usize * tiers];
+            let mut world = Self { job: job.clone(), tiers, held, epochs: vec![] };
+            let plan = plan(job).unwrap();
+            let mut nodes: Vec<_> = (0..job.system.nodes).map(|n| plan.clone().node(n)).collect();
+            let epochs = job.epochs.unwrap();
+            for epoch in 0..epochs {
+                let order = Arc::new(job.stream.epoch(epoch));
+                let next = (epoch + 1 < epochs).then(|| Arc::new(job.stream.epoch(epoch + 1)));
+                plan.begin_epoch(epoch, &order, next.as_ref());
+                let held = |k| world.held.iter().any(|spot| spot.contains(k));
+                let at_start = (0..job.sizes.len()).filter(|&k| held(k)).count();
+                world.epochs.push((at_start, 0));
+                for iteration in 0..order.iterations() {
+                    world.step(&mut nodes, &order, Step { epoch, iteration })?;
+                }
+            }
+            Ok(world)
+        }
+
+        fn step(
+            &mut self,
+            nodes: &mut [Box<dyn Policy>],
+            order: &EpochOrder,
+            step: Step,
+        ) -> Result<(), TestCaseError> {
+            let mut actions = Actions::default();
+            let mut going: Vec<(usize, SampleId)> = vec![];
+            let mut before: Vec<SampleId> = vec![];
+            for rank in 0..self.job.system.ranks() {
+                let node = self.job.system.node_of(rank);
+                let samples: Vec<SampleId> = order.batch(rank, step.iteration).collect();
+                actions.clear();
+                nodes[node as usize].on(
+                    Seconds::ZERO,
+                    Event::Stage { rank, step, samples: &samples },
+                    &mut actions,
+                );
+                let loaded: Vec<SampleId> = actions.loads.iter().map(|load| load.sample).collect();
+                prop_assert_eq!(&loaded, &samples, "rank {} at {:?}", rank, step);
+                for load in &actions.loads {
+                    self.load(node, load, rank, &before, &mut going)?;
+                }
+                before = samples;
+            }
+            for (spot, sample) in going {
+                self.held[spot].remove(sample);
+            }
+            for rank in 0..self.job.system.ranks() {
+                let node = self.job.system.node_of(rank);
+                let samples: Vec<SampleId> = order.batch(rank, step.iteration).collect();
+                actions.clear();
+                nodes[node as usize].on(
+                    Seconds::ZERO,
+                    Event::Consumed { rank, step, samples: &samples },
+                    &mut actions,
+                );
+                for evict in &actions.evictions {
+                    let spot = node as usize * self.tiers + usize::from(evict.tier);
+                    prop_assert!(self.held[spot].remove(evict.sample), "{:?} at {:?}", evict, step);
+                }
+                for keep in &actions.keeps {
+                    prop_assert!(samples.contains(&keep.sample) && keep.tier > 0);
+                    let spot = keep.node as usize * self.tiers + usize::from(keep.tier);
+                    // It may be a copy that is there already.
+                    self.held[spot].insert(keep.sample);
+                }
+            }
+            self.fits()
+        }
+
+        fn load(
+            &mut self,
+            node: NodeId,
+            load: &Load,
+            rank: RankId,
+            before: &[SampleId],
+            going: &mut Vec<(usize, SampleId)>,
+        ) -> Result<(), TestCaseError> {
+            prop_assert_eq!(load.keep, None);
+            prop_assert!(!matches!(load.from, Place::Peer(peer, _) if peer == node));
+            match self.spot(node, load.from) {
+                None => {
+                    self.epochs.last_mut().unwrap().1 += 1;
+                }
+                // The ring of the rank before, which has the same batch.
+                Some(spot) if spot % self.tiers == 0 => {
+                    prop_assert!(rank > 0 && before.contains(&load.sample));
+                    prop_assert_eq!(spot / self.tiers, self.job.system.node_of(rank - 1) as usize);
+                }
+                Some(spot) => {
+                    prop_assert!(self.held[spot].contains(load.sample), "{:?} is not there", load);
+                    if load.last_use {
+                        going.push((spot, load.sample));
+                    }
+                }
+            }
+            Ok(())
+        }
+
+        fn fits(&self) -> Result<(), TestCaseError> {
+            for (spot, held) in self.held.iter().enumerate() {
+                let used: u64 = held.iter().map(|sample| self.job.sizes.get(sample)).sum();
+                let room = self.job.system.tiers[spot % self.tiers].capacity.0;
+                prop_assert!(spot % self.tiers == 0 || used <= room, "{} of {}", used, room);
+            }
+            Ok(())
+        }
+    }
+
+    /// Samples of ten bytes on nodes of any number of ranks, in any order and scheme.
+    fn any_job() -> impl Strategy<Value = (Arc<Job>, bool)> {
+        let machine = (1u32..4, 1u32..3, 0u64..300, 0u64..300);
+        let schemes = vec![Scheme::Uniform, Scheme::Contiguous, Scheme::Whole];
+        (machine, 4u32..60, 1u32..5, prop::sample::select(schemes), any::<bool>(), any::<u64>())
+            .prop_map(|((nodes, per_node, ram, disk), samples, epochs, scheme, own, seed)| {
+                let mut job = job(samples, nodes, per_node, &[ram, disk]);
+                let mut config = job.stream.config().clone();
+                config.seed = seed;
+                config.scheme = scheme;
+                config.order = if own {
+                    // Some samples twice and more, others never.
+                    let pick = |epoch: u64, at: u32| {
+                        let drawn = (seed ^ (epoch << 32 | u64::from(at)))
+                            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                        (drawn >> 40) as u32 % samples
+                    };
+                    let epoch = |epoch| (0..2 * samples).map(|at| pick(epoch, at)).collect();
+                    Order::Given(Arc::new((0..u64::from(epochs)).map(epoch).collect()))
+                } else {
+                    Order::Torch
+                };
+                // Padding repeats samples as well.
+                let once = !own && samples.is_multiple_of(config.batch) && scheme != Scheme::Whole;
+                job.stream = AccessStream::new(config).unwrap();
+                job.epochs = Some(epochs);
+                (Arc::new(job), once)
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn every_answer_can_be_carried_out_and_nothing_held_is_read_again(
+            (job, once) in any_job(),
+        ) {
+            let world = World::play(&job)?;
+            for &(held, read) in world.epochs.iter().filter(|_| once) {
+                prop_assert_eq!(held + read, job.sizes.len() as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn with_room_for_everything_no_sample_is_read_twice() {
+        for (scheme, samples) in [(Scheme::Uniform, 96), (Scheme::Whole, 96), (Scheme::Uniform, 50)]
+        {
+            let mut job = job(samples, 3, 2, &[u64::from(samples) * 10, 200]);
+            let config =
+                StreamConfig { order: Order::Torch, scheme, ..job.stream.config().clone() };
+            job.stream = AccessStream::new(config).unwrap();
+            job.epochs = Some(4);
+            let world = World::play(&Arc::new(job)).unwrap();
+            let read: Vec<usize> = world.epochs.iter().map(|epoch| epoch.1).collect();
+            assert_eq!(read, [samples as usize, 0, 0, 0], "{scheme:?}, {samples}");
+        }
+    }
+
+    #[test]
+    fn a_sample_used_again_later_in_the_epoch_waits_where_there_is_room() {
+        // 0 comes in the first and in the last batch, on different ranks.
+        let mut job = job(8, 2, 1, &[20]);
+        let order = Order::Given(Arc::new(vec![vec![0, 1, 2, 3, 4, 5, 6, 7, 1, 0, 2, 3]]));
+        job.stream =
+            AccessStream::new(StreamConfig { order, ..job.stream.config().clone() }).unwrap();
+        job.epochs = Some(1);
+        let world = World::play(&Arc::new(job)).unwrap();
+        assert_eq!(world.epochs, [(0, 8)]);
+    }
+
+    #[test]
+    fn a_peer_that_has_lost_a_sample_is_replaced_by_the_source() {
+        let job = shuffled(2, &[1000], 40, 3);
+        let plan = plan(&job).unwrap();
+        let mut node = crate::policy::testing::Driver::new(&plan, 0);
+        let actions = node.on(Event::Missed { rank: 0, sample: 7, peer: 1 });
+        assert_eq!(actions.loads, [Load::from(7, Place::Source)]);
+        assert!(actions.keeps.is_empty() && actions.evictions.is_empty());
+    }
+
+    #[test]
+    fn more_spots_than_a_number_has_room_for_are_refused_with_the_limit() {
+        let job = |nodes| Arc::new(job(2 * nodes, nodes, 1, &[10, 10, 10]));
+        assert!(plan(&job(16_383)).is_ok());
+        let Err(refused) = plan(&job(16_384)) else { panic!("65,536 spots fit no number") };
+        assert_eq!(refused.0, "belady plans for at most 16383 nodes with 4 tiers");
     }
 
     proptest! {
