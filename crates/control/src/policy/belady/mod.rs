@@ -405,6 +405,8 @@ mod tests {
                     let spot = node as usize * self.tiers + usize::from(evict.tier);
                     prop_assert!(self.held[spot].remove(evict.sample), "{:?} at {:?}", evict, step);
                 }
+                let whole = self.job.stream.config().scheme == Scheme::Whole;
+                prop_assert!(!whole || rank == 0 || actions.keeps.is_empty(), "one keeps for all");
                 for keep in &actions.keeps {
                     prop_assert!(samples.contains(&keep.sample) && keep.tier > 0);
                     let spot = keep.node as usize * self.tiers + usize::from(keep.tier);
@@ -523,6 +525,20 @@ mod tests {
         job.epochs = Some(1);
         let world = World::play(&Arc::new(job)).unwrap();
         assert_eq!(world.epochs, [(0, 8)]);
+    }
+
+    #[test]
+    fn only_the_epochs_at_hand_are_remembered() {
+        let job = shuffled(2, &[100], 20, 3);
+        let belady =
+            Belady { job: job.clone(), epochs: Mutex::default(), copies: Mutex::default() };
+        for epoch in 0..=9 {
+            let (order, next) = (job.stream.epoch(epoch), job.stream.epoch(epoch + 1));
+            belady.begin_epoch(epoch, &Arc::new(order), Some(&Arc::new(next)));
+        }
+        let mut remembered: Vec<u32> = belady.lock().keys().copied().collect();
+        remembered.sort_unstable();
+        assert_eq!(remembered, [7, 8, 9, 10]);
     }
 
     #[test]
