@@ -31,6 +31,7 @@ import pathlib
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -60,6 +61,9 @@ pub mod mutant {{
     }}
 }}
 """
+
+
+QUICK = False
 
 
 def offset(starts, place):
@@ -190,10 +194,10 @@ def drop_unviable(tree, mutants, env):
 def build(tree, env):
     """The test binaries, by package and name."""
     found = {}
-    packages = [PACKAGE, *dict.fromkeys(package for package, _, _ in OTHERS)]
-    wanted = [["--lib", "--tests"], *[["--test", test] for _, test, _ in OTHERS]]
-    for package in packages:
-        arguments = wanted[0] if package == PACKAGE else sum(wanted[1:], [])
+    wanted = {PACKAGE: ["--lib"] if QUICK else ["--lib", "--tests"]}
+    for package, test, _ in () if QUICK else OTHERS:
+        wanted.setdefault(package, []).extend(["--test", test])
+    for package, arguments in wanted.items():
         done = cargo(
             tree, "test", "--no-run", "--package", package, "--profile", "mutants", *arguments,
             "--message-format", "json", env=env,
@@ -216,7 +220,8 @@ def module(file):
 def run(binary, arguments, number, directory):
     """'caught', 'timeout', or None if the tests pass."""
 
-    seconds = LIMIT if directory.name == CRATE.split("/")[-1] and "permutation" not in " ".join(arguments[:1]) else OTHERS_LIMIT
+    own = directory.name == pathlib.Path(CRATE).name
+    seconds = LIMIT if own and arguments and "permutation" not in arguments[0] else OTHERS_LIMIT
 
     def limit():
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -225,16 +230,17 @@ def run(binary, arguments, number, directory):
     # What fails need not be made small.
     quick = {"PROPTEST_CASES": "64", "PROPTEST_MAX_SHRINK_ITERS": "0", "RUST_BACKTRACE": "0"}
     env = os.environ | quick | {VARIABLE: str(number), "CARGO_MANIFEST_DIR": str(directory)}
-    done = subprocess.run(
-        [binary, *arguments], cwd=directory, env=env, preexec_fn=limit,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )
-    if done.returncode == 0:
+    with subprocess.Popen(
+        [binary, *arguments], cwd=directory, env=env, preexec_fn=limit, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as tests:
+        for line in tests.stdout:
+            if line.endswith("FAILED\n"):
+                tests.kill()
+                return "caught"
+    if tests.returncode == 0:
         return None
-    return "timeout" if done.returncode in (-24, -9) else "caught"
-
-
-QUICK = False
+    return "timeout" if tests.returncode in (-signal.SIGXCPU, -signal.SIGKILL) else "caught"
 
 
 def stages(binaries, tree, file):
@@ -248,9 +254,10 @@ def stages(binaries, tree, file):
         # Statistics of millions of orders.
         skip = [*skip, "--skip", "sampler::permutation::"]
     yield library, skip, at
-    for (package, name), binary in binaries.items():
+    for (package, _), binary in binaries.items():
         if package == PACKAGE and binary != library:
-            yield binary, skip, at
+            # Only these tests know torch's long permutations.
+            yield binary, [] if "torch" in file else skip, at
     for package, name, part in OTHERS:
         if part in file:
             # The suite has a test for each policy; what policies share is judged by all of them.
@@ -275,7 +282,11 @@ def main():
     parser.add_argument("--tree", default=str(ROOT / "out/mutants"), help="where the woven copy lies")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--numbers", default=str(ROOT / "out/mutants.json"), help="where outcomes are kept")
+    parser.add_argument("--table", action="store_true", help="write the notes from kept outcomes, and judge nothing")
     args = parser.parse_args()
+    if args.table:
+        write_notes(json.loads(pathlib.Path(args.numbers).read_text()))
+        return
     global QUICK
     QUICK = args.quick
     tree = pathlib.Path(args.tree)
@@ -317,21 +328,38 @@ def main():
             print("not judged", mutant["name"])
     known |= {mutant["name"]: mutant["outcome"] for mutant in mutants}
     numbers.write_text(json.dumps([{"name": name, "outcome": outcome} for name, outcome in known.items()], indent=1))
-    print_table(mutants)
+    print("\n".join(table(mutants)))
+    if not args.only and not args.quick:
+        write_notes(mutants)
 
 
-def print_table(mutants):
+def table(mutants):
     outcomes = ("caught", "timeout", "missed", "unviable", "not judged")
     counts = collections.defaultdict(collections.Counter)
     for mutant in mutants:
-        for file in (mutant["file"].removeprefix(f"{CRATE}/src/"), "all"):
-            counts[file][mutant["outcome"]] += 1
-    print("| file | " + " | ".join(outcomes) + " | of viable |")
-    print("|---|" + "---:|" * 6)
-    for file, of in counts.items():
-        viable = of["caught"] + of["timeout"] + of["missed"]
-        share = f"{100 * (of['caught'] + of['timeout']) / viable:.0f} %" if viable else ""
-        print(f"| {file} | " + " | ".join(str(of[outcome]) for outcome in outcomes) + f" | {share} |")
+        file = mutant["name"].split(":")[0].removeprefix(f"{CRATE}/src/")
+        counts[file][mutant["outcome"] or "not judged"] += 1
+        counts["all"][mutant["outcome"] or "not judged"] += 1
+    counts["all"] = counts.pop("all")
+    yield "| file | " + " | ".join(outcomes) + " | noticed, of viable |"
+    yield "|---|" + "---:|" * 6
+    for file, of in sorted(counts.items(), key=lambda row: (row[0] == "all", row[0])):
+        noticed = of["caught"] + of["timeout"]
+        viable = noticed + of["missed"]
+        share = f"{100 * noticed / viable:.0f} %" if viable else ""
+        yield f"| {file} | " + " | ".join(str(of[outcome]) for outcome in outcomes) + f" | {share} |"
+
+
+def write_notes(mutants):
+    """The figures and the names of what survived, between the comments of the notes."""
+    text = NOTES.read_text()
+    missed = [mutant["name"].removeprefix(f"{CRATE}/src/") for mutant in mutants if mutant["outcome"] == "missed"]
+    parts = {"table": table(mutants), "missed": [f"- `{name}`" for name in sorted(missed)]}
+    for name, lines in parts.items():
+        head, rest = text.split(f"<!-- {name} -->\n", 1)
+        tail = rest.split("<!-- end -->", 1)[1]
+        text = head + f"<!-- {name} -->\n\n" + "\n".join(lines) + "\n\n<!-- end -->" + tail
+    NOTES.write_text(text)
 
 
 if __name__ == "__main__":
