@@ -644,6 +644,9 @@ mod tests {
     fn more_spots_than_a_number_has_room_for_are_refused_with_the_limit() {
         let job = |nodes| Arc::new(job(2 * nodes, nodes, 1, &[10, 10, 10]));
         assert!(plan(&job(16_383)).is_ok());
+        // 21,845 times three tiers is the largest number.
+        let largest = crate::policy::testing::job(2 * 21_845, 21_845, 1, &[10, 10]);
+        assert!(plan(&Arc::new(largest)).is_ok());
         let Err(refused) = plan(&job(16_384)) else { panic!("65,536 spots fit no number") };
         assert_eq!(refused.0, "belady plans for at most 16383 nodes with 4 tiers");
     }
