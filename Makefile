@@ -22,7 +22,7 @@ SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test 
 BOARD_SHUTTLE := --package belady-board --features shuttle --lib
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-mpi-rust test-mpi-python test-python lint bench bench-cluster bench-environment fuzz picture clean
+.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-mpi-rust test-mpi-python test-python lint bench bench-cluster bench-environment fuzz mutants picture clean
 
 # The checkout's own environment, which sees the packages of the shared one.
 VENV := .venv
@@ -167,6 +167,13 @@ bench-environment: prerequisites
 	$(MATURIN) build --release --out dist/bench --interpreter $(VENV)/bin/python
 	$(BENCH_PACKAGES)/bin/python -m pip --python .venv-bench/bin/python install \
 		--disable-pip-version-check --quiet --no-deps --force-reinstall dist/bench/*.whl
+
+mutants: prerequisites ## Whether tests notice changes of the control path; needs cargo-mutants, writes out/mutants.json
+	@if ! $(CARGO) mutants --version >/dev/null 2>&1; then \
+		echo "make mutants needs cargo-mutants: cargo install --locked cargo-mutants" >&2; \
+		exit 1; \
+	fi
+	$(PYTHON) scripts/mutants.py
 
 fuzz: prerequisites ## Every fuzz target, RUNS=100000 executions each; needs nightly Rust and cargo-fuzz
 	@if ! $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \

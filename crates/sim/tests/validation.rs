@@ -70,6 +70,17 @@ impl Verdict {
         }
     }
 
+    /// A published value that is not met: `ours` is off by that many per cent, and by neither more nor
+    /// less, so that a change which brings it closer changes docs/validation.md too.
+    fn off_by(&mut self, what: &str, ours: f64, published: f64, per_cent: f64) {
+        let off = 100.0 * (ours / published - 1.0);
+        self.expect((off - per_cent).abs() <= 0.5, || {
+            format!(
+                "{what}: {ours:.3}, published {published:.3}: {off:+.1} %, not {per_cent:+.1} %"
+            )
+        });
+    }
+
     /// `ours` within `tolerance` of `published`.
     fn near(&mut self, what: &str, ours: f64, published: f64, tolerance: f64) {
         let off = ours / published - 1.0;
@@ -167,6 +178,9 @@ const ENVIRONMENT: [(&str, &str, f64); 6] = [
     ("storage", "81920 MB", 8_703.59),
 ];
 
+/// The one entry beyond 10 %.
+const FORTY_GB_OF_RAM: (&str, &str) = ("ram", "40960 MB");
+
 fn environment(network: &str, policy: &str, sets: &[&str]) -> f64 {
     let network = format!("cluster.network={network}");
     let mut all = vec!["cluster.tier.ram.capacity=0", &network];
@@ -185,10 +199,9 @@ fn hdmlp_environment() {
     }
     for (tier, capacity, published) in ENVIRONMENT {
         let set = format!("cluster.tier.{tier}.capacity={capacity}");
-        // With 40 GB of RAM and peers in reach, our run is bound by compute: the one entry
-        // beyond 10 %.
-        let tolerance = if capacity == "40960 MB" && tier == "ram" { 0.115 } else { 0.10 };
-        verdict.near(&set, environment("10000 MB/s", "nopfs", &[&set]), published, tolerance);
+        if (tier, capacity) != FORTY_GB_OF_RAM {
+            verdict.near(&set, environment("10000 MB/s", "nopfs", &[&set]), published, 0.10);
+        }
         // The published times are those of local hits alone.
         verdict.near(
             &format!("{set}, peers out of reach"),
@@ -197,6 +210,13 @@ fn hdmlp_environment() {
             0.02,
         );
     }
+}
+
+/// Peers in reach, our run is bound by compute; the published one is not.
+#[test]
+fn not_met_40_gb_of_ram_take_8613_s_ours_is_10_9_percent_faster() {
+    let ours = environment("10000 MB/s", "nopfs", &["cluster.tier.ram.capacity=40960 MB"]);
+    Verdict::default().off_by("40 GB of RAM", ours, 8_613.13, -10.9);
 }
 
 // ---------------------------------------------------------------------------
@@ -217,11 +237,6 @@ fn access_frequencies() {
 #[test]
 fn nopfs_figure_8() {
     let mut verdict = Verdict::default();
-    let mnist = simulate("nopfs-mnist", &[], &["perfect", "naive", "staging", "nopfs"]);
-    let best = mnist["nopfs"].seconds.min(mnist["staging"].seconds);
-    // "1.7 x slower than the best": the printed rates give 1/385 + 1/200 + 1/64 over 1/64,
-    // which is 1.49.
-    verdict.near("naive on MNIST", mnist["naive"].seconds / best, 1.7, 0.15);
     for name in [
         "nopfs-mnist",
         "nopfs-imagenet-1k",
@@ -253,8 +268,17 @@ fn nopfs_figure_8() {
     }
 }
 
+/// "1.7 x slower than the best": the printed rates give 1/385 + 1/200 + 1/64 over 1/64, which is
+/// 1.49.
 #[test]
-fn nopfs_environment() {
+fn not_met_naive_is_1_7_times_the_best_on_mnist_ours_is_1_49() {
+    let mnist = simulate("nopfs-mnist", &[], &["perfect", "naive", "staging", "nopfs"]);
+    let best = mnist["nopfs"].seconds.min(mnist["staging"].seconds);
+    Verdict::default().off_by("naive on MNIST", mnist["naive"].seconds / best, 1.7, -12.6);
+}
+
+/// Hours of `perfect` and of `nopfs` with a staging buffer alone.
+fn nopfs_environment() -> (f64, f64) {
     // The epochs are not printed; two of draws clipped at zero give the printed bound.
     let (mut scenario, factor) = load(
         "nopfs-environment",
@@ -269,11 +293,19 @@ fn nopfs_environment() {
     scenario.select(&["perfect", "nopfs"]).unwrap();
     let runs = outcomes(&scenario);
     let hours = |policy: &str| runs[policy].seconds * f64::from(factor) / 3600.0;
-    let mut verdict = Verdict::default();
-    verdict.near("lower bound in hours", hours("perfect"), 1.06, 0.02);
-    // Published: 1.64 h. A worker needs 320 MB/s and the printed t(4)/4 alone gives it 385
-    // MB/s, so by the printed model staging hides all of it. Not met; see the document.
-    verdict.near("staging alone in hours", hours("nopfs"), 1.06, 0.02);
+    (hours("perfect"), hours("nopfs"))
+}
+
+#[test]
+fn nopfs_environment_lower_bound() {
+    Verdict::default().near("lower bound in hours", nopfs_environment().0, 1.06, 0.02);
+}
+
+/// A worker needs 320 MB/s and the printed t(4)/4 alone gives it 385 MB/s, so by the printed model
+/// staging hides all of it.
+#[test]
+fn not_met_staging_alone_takes_1_64_h_ours_is_35_percent_faster() {
+    Verdict::default().off_by("staging alone in hours", nopfs_environment().1, 1.64, -35.1);
 }
 
 // ---------------------------------------------------------------------------
@@ -313,6 +345,39 @@ fn lobster_hit_ratios_and_ablation() {
     }
 }
 
+/// The share of the run in which the mean GPU computes.
+fn busy(name: &str, outcome: &Outcome) -> f64 {
+    let (scenario, _) = load(name, &[]);
+    let used: u64 = outcome.distinct_bytes_per_epoch.iter().sum();
+    let gpus = f64::from(scenario.system.nodes * scenario.system.ranks_per_node);
+    used as f64 / (gpus * scenario.system.compute.0) / outcome.seconds
+}
+
+/// PyTorch and NoPFS have fixed numbers of threads for loading and preprocessing in the paper, which
+/// it does not print; here their threads do either.
+#[test]
+fn not_met_lobsters_speed_ups_and_gpu_use() {
+    let mut verdict = Verdict::default();
+    let one = simulate("lobster-imagenet-1k-1node", &[], &[]);
+    let eight = simulate("lobster-imagenet-1k-8nodes", &[], &[]);
+    let factor = |runs: &Outcomes, policy: &str| runs[policy].seconds / runs["lobster"].seconds;
+    for (policy, published, off) in
+        [("pytorch", 1.6, -37.5), ("dali", 1.7, -33.0), ("nopfs", 1.2, -21.0)]
+    {
+        verdict.off_by(&format!("{policy} on one node"), factor(&one, policy), published, off);
+    }
+    verdict.off_by("pytorch on eight nodes", factor(&eight, "pytorch"), 1.4, -30.0);
+    for (policy, published, off) in [
+        ("pytorch", 0.523, 55.9),
+        ("dali", 0.575, 24.1),
+        ("nopfs", 0.724, 18.9),
+        ("lobster", 0.761, 6.8),
+    ] {
+        let ours = busy("lobster-imagenet-1k-1node", &one[policy]);
+        verdict.off_by(&format!("GPU use of {policy}"), ours, published, off);
+    }
+}
+
 // ---------------------------------------------------------------------------
 // MONARCH (seed 004, section IV)
 
@@ -345,10 +410,56 @@ fn fewer(scenario: &str) -> f64 {
 fn monarch_source_operations() {
     let mut verdict = Verdict::default();
     verdict.near("fewer reads with ResNet-50", fewer("monarch-200gib"), 0.56, 0.05);
-    // Published: 50 %. Bound by the source, our copies do not get ahead of the job in the
-    // first epoch; 38 % is what the later ones save. Not met; see the document.
-    verdict.near("fewer reads with LeNet", fewer("monarch-200gib-lenet"), 0.38, 0.05);
 }
+
+/// Bound by the source, our copies do not get ahead of the job in the first epoch; 38 % is what the
+/// later ones save.
+#[test]
+fn not_met_lenet_reads_50_percent_less_ours_38() {
+    Verdict::default().off_by("fewer reads with LeNet", fewer("monarch-200gib-lenet"), 0.5, -23.2);
+}
+
+/// Large reads of Lustre are faster than small ones; our source has one rate, so copying ahead of the job
+/// gains nothing in the first epoch. The rates are those of the published `lustre` and `local`.
+#[test]
+fn not_met_monarchs_times_with_its_models() {
+    let mut verdict = Verdict::default();
+    let minutes = |name: &str, sets: &[&str], policy: &str| {
+        let (mut scenario, factor) = load(name, sets);
+        scenario.select(&[policy]).unwrap();
+        outcomes(&scenario)[policy].seconds * f64::from(factor) / 60.0
+    };
+    for (what, name, sets, policy, published, off) in MONARCH_NOT_MET {
+        verdict.off_by(what, minutes(name, sets, policy), published, off);
+    }
+}
+
+type NotMet = (&'static str, &'static str, &'static [&'static str], &'static str, f64, f64);
+
+/// What, the scenario and its changes, the policy, published minutes and by how many per cent ours
+/// are off. scripts/validate.py works out the rates.
+const MONARCH_NOT_MET: [NotMet; 6] = [
+    ("LeNet, 100 GiB, cache", "monarch-100gib", &[], "cache", 14.4, -13.1),
+    ("LeNet, 100 GiB", "monarch-100gib", &[], "monarch", 11.8, 14.9),
+    ("LeNet, 200 GiB", "monarch-200gib-lenet", &[], "monarch", 33.4, 9.0),
+    ("AlexNet, 100 GiB", "monarch-100gib", &["cluster.compute=88.89 MB/s"], "monarch", 14.0, 29.8),
+    (
+        "PyTorch, LeNet, 100 GiB",
+        "monarch-100gib",
+        &["cluster.source.throughput=[[1, \"69.4 MB/s\"]]", "cluster.compute=76.70 MB/s"],
+        "monarch",
+        20.1,
+        111.9,
+    ),
+    (
+        "PyTorch, LeNet, 200 GiB",
+        "monarch-200gib-lenet",
+        &["cluster.source.throughput=[[1, \"64.8 MB/s\"]]", "cluster.compute=46.89 MB/s"],
+        "monarch",
+        107.7,
+        20.0,
+    ),
+];
 
 // ---------------------------------------------------------------------------
 // What `belady` promises

@@ -6,7 +6,7 @@ use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Sour
 use belady_control::policy::{PolicyKind, plan};
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_control::{Job, Sizes, job::Packing};
-use belady_sim::bound::bound;
+use belady_sim::bound::{Bound, bound};
 use belady_sim::outcome::Outcome;
 use belady_sim::world::simulate;
 use proptest::prelude::*;
@@ -137,91 +137,204 @@ fn the_link_limits_whoever_reads() {
     }
 }
 
-/// A random job of equal nodes.
-fn jobs() -> impl Strategy<Value = (Arc<Job>, u32)> {
-    (1u32..5, 1u32..3, 2u32..9, 20u32..60, 2u32..5, 0.05f64..1.4, 0u64..60, any::<u64>()).prop_map(
-        |(nodes, per_node, local, iterations, epochs, share, spread, seed)| {
-            let ranks = nodes * per_node;
-            let samples = ranks * local * iterations;
-            let sizes: Vec<u64> = (0..u64::from(samples))
-                .map(|k| 1000 + (k * 7919 + seed % 97) % (spread + 1) * 10)
-                .collect();
-            let total: u64 = sizes.iter().sum();
-            let room = (total as f64 * share) as u64 / u64::from(nodes);
-            let system = System {
-                nodes,
-                ranks_per_node: per_node,
-                compute: Rate(1e5),
-                preprocess: Rate(1e9),
-                network: Rate(1e9),
-                source: Source {
-                    throughput: Curve::flat(Rate(2e4 * f64::from(nodes))),
-                    link: Rate(1e9),
-                    sharing: Sharing::Aggregate,
-                    readers: Readers::Nodes,
-                },
-                tiers: vec![
-                    tier("staging", 8 * u64::from(local * per_node) * 1700, 4, 1e9),
-                    tier("ram", room / 3, 2, 1e9),
-                    tier("ssd", room - room / 3, 2, 1e8),
-                ],
-                pipeline: Pipeline::Overlapped,
-            };
-            let stream = AccessStream::new(StreamConfig {
-                samples,
-                ranks,
-                batch: ranks * local,
-                order: Order::Torch,
-                scheme: Scheme::Uniform,
-                seed,
-                sampler_drop_last: false,
-                drop_last: true,
-            })
-            .unwrap();
-            let packing = Packing { files: samples, read_size: None };
-            let sizes = Sizes::from_bytes(sizes);
-            (Arc::new(Job { system, stream, sizes, epochs: Some(epochs), packing }), epochs)
+/// What a random job is made of.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    nodes: u32,
+    ranks_per_node: u32,
+    /// Samples of a rank's batch.
+    local: u32,
+    iterations: u32,
+    epochs: u32,
+    /// N·D as a share of the dataset.
+    share: f64,
+    /// Sizes are 1,000 B to 1,000 B and ten times this.
+    spread: u64,
+    /// Batches that a rank's part of the ring holds.
+    ring: u32,
+    seed: u64,
+}
+
+impl Shape {
+    /// A job of equal nodes, each with two cache tiers, the source slower than compute.
+    fn job(&self) -> Arc<Job> {
+        let Self { nodes, ranks_per_node, local, seed, .. } = *self;
+        let ranks = nodes * ranks_per_node;
+        let samples = ranks * local * self.iterations;
+        let sizes: Vec<u64> = (0..u64::from(samples))
+            .map(|k| 1000 + (k * 7919 + seed % 97) % (self.spread + 1) * 10)
+            .collect();
+        let total: u64 = sizes.iter().sum();
+        let largest = 1000 + 10 * self.spread;
+        let room = (total as f64 * self.share) as u64 / u64::from(nodes);
+        let ring = u64::from(self.ring * local * ranks_per_node) * largest;
+        let system = System {
+            nodes,
+            ranks_per_node,
+            compute: Rate(1e5),
+            preprocess: Rate(1e9),
+            network: Rate(1e9),
+            source: Source {
+                throughput: Curve::flat(Rate(2e4 * f64::from(nodes))),
+                link: Rate(1e9),
+                sharing: Sharing::Aggregate,
+                readers: Readers::Nodes,
+            },
+            tiers: vec![
+                tier("staging", ring, 4, 1e9),
+                tier("ram", room / 3, 2, 1e9),
+                tier("ssd", room - room / 3, 2, 1e8),
+            ],
+            pipeline: Pipeline::Overlapped,
+        };
+        let stream = AccessStream::new(StreamConfig {
+            samples,
+            ranks,
+            batch: ranks * local,
+            order: Order::Torch,
+            scheme: Scheme::Uniform,
+            seed,
+            sampler_drop_last: false,
+            drop_last: true,
+        })
+        .unwrap();
+        let packing = Packing { files: samples, read_size: None };
+        let sizes = Sizes::from_bytes(sizes);
+        Arc::new(Job { system, stream, sizes, epochs: Some(self.epochs), packing })
+    }
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let machine = (1u32..5, 1u32..3, 2u32..9, 0.05f64..1.4);
+    (machine, 20u32..60, 2u32..5, 0u64..60, 2u32..9, any::<u64>()).prop_map(
+        |((nodes, ranks_per_node, local, share), iterations, epochs, spread, ring, seed)| Shape {
+            nodes,
+            ranks_per_node,
+            local,
+            iterations,
+            epochs,
+            share,
+            spread,
+            ring,
+            seed,
         },
     )
+}
+
+/// Bytes that a later epoch of `belady` may read from the source.
+///
+/// - Samples are not cut: each tier of each node may leave a rest that is smaller than a sample.
+/// - `belady` leaves 0.2 % of the room free, unless everything fits on one node.
+/// - What it holds is dealt over this epoch and the next so that any stretch of either has its
+///   share, off by one sample for each halving of the dataset down to 64 samples and by one
+///   more for the stride that deals those (`balance.rs`). A tier whose samples leave late and
+///   come early by that much has no room for as many.
+///
+/// The first is arithmetic, the others are what the policy gives away. Where the room exceeds the
+/// dataset by the first two, nothing is read.
+fn may_read(job: &Job, distinct: u64) -> u64 {
+    let room = u64::from(job.system.nodes) * job.system.cache_capacity().0;
+    let tiers = job.system.tiers.len() as u64 - 1;
+    let largest = job.sizes.largest().0;
+    let rests = u64::from(job.system.nodes) * tiers * (largest - 1);
+    let left_free = if job.system.nodes == 1 && room >= distinct { 0 } else { room / 500 };
+    let held = room.saturating_sub(rests + left_free);
+    if held >= distinct {
+        return 0;
+    }
+    let halvings = (f64::from(job.sizes.len()) / 64.0).log2().ceil().max(0.0) as u64;
+    let wavering = 2 * tiers * (halvings + 1) * largest;
+    (distinct - held + wavering).min(distinct)
+}
+
+/// Seconds that a run needs at the least if what the ring holds when an epoch begins is counted as
+/// held: N·(D + d_0). Nothing is in the ring before the first epoch.
+fn least_with_staging(job: &Job, bound: &Bound) -> f64 {
+    let ring = job.system.tiers[0].capacity.0 * u64::from(job.system.nodes);
+    let rate = job.system.source.throughput.at(1).0;
+    bound
+        .epochs
+        .iter()
+        .enumerate()
+        .map(|(epoch, least)| {
+            let carried = if epoch == 0 { 0 } else { ring };
+            let read = least.source_bytes.saturating_sub(carried) as f64;
+            f64::max(least.compute.0, read / rate)
+        })
+        .sum()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// `belady` on any job: the first epoch reads everything once, a later one no more than
-    /// what cannot be held. What a tier cannot use of its room (the rest that is smaller than
-    /// a sample, the slack) is a few samples a node and tier and 0.2 %.
+    /// what cannot be held and what [`may_read`] explains.
     #[test]
-    fn belady_reads_what_arithmetic_demands((job, epochs) in jobs()) {
+    fn belady_reads_what_arithmetic_demands(shape in shapes()) {
+        let job = shape.job();
         let outcome = run(&job, PolicyKind::Belady);
-        let bound = bound(&job, epochs);
+        let bound = bound(&job, shape.epochs);
         prop_assert_eq!(outcome.source_bytes_per_epoch[0], bound.epochs[0].distinct_bytes);
-        let largest = job.sizes.largest().0;
-        let spare = u64::from(job.system.nodes) * 3 * 4 * largest;
-        for epoch in 1..epochs as usize {
+        for epoch in 1..shape.epochs as usize {
             let least = bound.epochs[epoch].source_bytes;
-            let limit = least + spare + bound.epochs[epoch].distinct_bytes / 100;
-            prop_assert!(
-                outcome.source_bytes_per_epoch[epoch] <= limit,
-                "epoch {} read {} of at least {}", epoch, outcome.source_bytes_per_epoch[epoch], least
-            );
+            let limit = may_read(&job, bound.epochs[epoch].distinct_bytes);
+            let read = outcome.source_bytes_per_epoch[epoch];
+            prop_assert!(read <= limit, "epoch {epoch} read {read} of {least}, at most {limit}");
+            // Not even `belady` reads less, but for what the ring still holds.
+            let ring = job.system.tiers[0].capacity.0 * u64::from(shape.nodes);
+            prop_assert!(read + ring >= least, "epoch {epoch} read {read} of at least {least}");
         }
     }
 
-    /// No policy that keeps the order beats the bound by more than the ring carries from one
-    /// epoch to the next.
+    /// No policy that keeps the order takes less than arithmetic demands.
     #[test]
-    fn nobody_beats_the_bound((job, epochs) in jobs()) {
-        let least = bound(&job, epochs).seconds.0;
-        let ring = job.system.tiers[0].capacity.0 as f64 * f64::from(job.system.nodes);
-        let carried = f64::from(epochs) * ring / job.system.source.throughput.at(1).0;
+    fn nobody_beats_the_bound(shape in shapes()) {
+        let job = shape.job();
+        let bound = bound(&job, shape.epochs);
+        let least = least_with_staging(&job, &bound);
+        prop_assert!(least <= bound.seconds.0 * (1.0 + 1e-9));
         for kind in PolicyKind::ALL {
             let Ok(plan) = plan(&kind, &job) else { continue };
             if kind == PolicyKind::Perfect || !plan.keeps_order() {
                 continue;
             }
-            let seconds = simulate(&job, &plan, epochs, &mut |_, _| {}).outcome.seconds;
-            prop_assert!(seconds + carried >= least, "{}: {} < {}", kind.name(), seconds, least);
+            let seconds = simulate(&job, &plan, shape.epochs, &mut |_, _| {}).outcome.seconds;
+            prop_assert!(
+                seconds >= least * (1.0 - 1e-9),
+                "{} takes {seconds} s, at least {least} s are needed", kind.name()
+            );
         }
     }
+}
+
+/// The limit of one job is for the worst one. Over a fixed set of jobs that do not fit, what
+/// `belady` reads beyond S - N·D is an eighth of that; this fails when it becomes more or less.
+#[test]
+fn belady_gives_away_what_was_measured_over_jobs_that_do_not_fit() {
+    let (mut beyond, mut allowed, mut used) = (0u64, 0u64, 0u64);
+    for (at, share) in (0..24).zip([0.1, 0.3, 0.5, 0.7, 0.8, 0.95].into_iter().cycle()) {
+        let shape = Shape {
+            nodes: 1 + at % 4,
+            ranks_per_node: 1 + at % 2,
+            local: 2 + at % 7,
+            iterations: 20 + 5 * (at % 8),
+            epochs: 4,
+            share,
+            spread: u64::from(at % 3) * 30,
+            ring: 4,
+            seed: u64::from(at),
+        };
+        let job = shape.job();
+        let outcome = run(&job, PolicyKind::Belady);
+        let bound = bound(&job, shape.epochs);
+        for epoch in 1..shape.epochs as usize {
+            let epoch_bound = &bound.epochs[epoch];
+            beyond +=
+                outcome.source_bytes_per_epoch[epoch].saturating_sub(epoch_bound.source_bytes);
+            allowed += may_read(&job, epoch_bound.distinct_bytes) - epoch_bound.source_bytes;
+            used += epoch_bound.distinct_bytes;
+        }
+    }
+    let per_cent = |bytes: u64| (1000.0 * 100.0 * bytes as f64 / used as f64).round() / 1000.0;
+    assert_eq!((per_cent(beyond), per_cent(allowed)), (0.463, 3.561));
 }

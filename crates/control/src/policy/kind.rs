@@ -100,3 +100,30 @@ impl PolicyKind {
         Self::ALL.into_iter().chain(Self::ON_REQUEST).find(|kind| kind.name() == name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_found_by_its_own_name_and_by_no_other() {
+        let all: Vec<PolicyKind> =
+            PolicyKind::ALL.into_iter().chain(PolicyKind::ON_REQUEST).collect();
+        for kind in &all {
+            assert_eq!(PolicyKind::by_name(kind.name()).as_ref(), Some(kind));
+            assert_eq!(all.iter().filter(|other| other.name() == kind.name()).count(), 1);
+        }
+        assert_eq!(PolicyKind::by_name("beladi"), None);
+        assert_eq!(PolicyKind::Belady.name(), "belady");
+    }
+
+    #[test]
+    fn belady_alone_puts_samples_into_other_nodes_tiers() {
+        let movers: Vec<&str> = PolicyKind::ALL
+            .iter()
+            .filter(|kind| kind.moves_samples())
+            .map(PolicyKind::name)
+            .collect();
+        assert_eq!(movers, ["belady"]);
+    }
+}

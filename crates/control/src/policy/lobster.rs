@@ -190,3 +190,128 @@ impl Policy for Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{Driver, job};
+    use crate::sampler::{AccessStream, Order, StreamConfig};
+
+    const ALL: Options = Options { threads: true, eviction: true, tau: Seconds(0.001) };
+
+    fn shuffled(capacity: u64, epochs: u32) -> Arc<Job> {
+        let mut job = job(40, 2, 2, &[capacity]);
+        let config = StreamConfig { order: Order::Torch, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        job.epochs = Some(epochs);
+        Arc::new(job)
+    }
+
+    /// Plays a run with nothing but what each node holds; loads from the source by epoch.
+    fn play(job: &Arc<Job>, options: Options) -> Vec<usize> {
+        let plan: Arc<dyn Plan> = Arc::new(Lobster::new(job, options));
+        let mut nodes = [0, 1].map(|node| Driver::new(&plan, node));
+        let mut held = [Bits::new(40), Bits::new(40)];
+        let epochs = job.epochs.unwrap();
+        let mut read = vec![];
+        for epoch in 0..epochs {
+            let order = Arc::new(job.stream.epoch(epoch));
+            let next = (epoch + 1 < epochs).then(|| Arc::new(job.stream.epoch(epoch + 1)));
+            plan.begin_epoch(epoch, &order, next.as_ref());
+            let mut from_source = 0;
+            for iteration in 0..order.iterations() {
+                let batch = |rank| order.batch(rank, iteration).collect::<Vec<_>>();
+                for rank in 0..4 {
+                    let node = rank as usize / 2;
+                    for load in nodes[node].stage(rank, (epoch, iteration), &batch(rank)) {
+                        match load.from {
+                            Place::Source => from_source += 1,
+                            Place::Local(1) => assert!(held[node].contains(load.sample)),
+                            Place::Peer(peer, 1) => {
+                                assert!(peer as usize != node);
+                                assert!(held[peer as usize].contains(load.sample), "{load:?}");
+                            }
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                }
+                for rank in 0..4 {
+                    let node = rank as usize / 2;
+                    let actions = nodes[node].consumed(rank, (epoch, iteration), &batch(rank));
+                    for evict in &actions.evictions {
+                        assert!(held[node].remove(evict.sample), "{evict:?} is not there");
+                    }
+                    for keep in &actions.keeps {
+                        assert!(held[node].insert(keep.sample), "{keep:?} is there");
+                    }
+                    let room = job.system.tiers[1].capacity.0 as usize / 10;
+                    assert!(held[node].count() <= room);
+                }
+            }
+            read.push(from_source);
+        }
+        read
+    }
+
+    #[test]
+    fn with_room_for_everything_later_epochs_do_not_read_the_source() {
+        assert_eq!(play(&shuffled(400, 4), ALL), [40, 0, 0, 0]);
+    }
+
+    #[test]
+    fn with_less_room_every_answer_can_be_carried_out() {
+        for eviction in [true, false] {
+            let read = play(&shuffled(100, 5), Options { eviction, ..ALL });
+            assert_eq!(read[0], 40);
+            // Two nodes of ten: twenty of forty can be held.
+            assert!(read[1..].iter().all(|&later| (20..40).contains(&later)), "{read:?}");
+        }
+    }
+
+    #[test]
+    fn an_epoch_that_was_not_begun_is_read_from_the_source() {
+        let plan: Arc<dyn Plan> = Arc::new(Lobster::new(&shuffled(400, 2), ALL));
+        let mut node = Driver::new(&plan, 0);
+        assert_eq!(node.stage(0, (1, 0), &[7]), [Load::from(7, Place::Source)]);
+        assert!(node.consumed(0, (1, 0), &[7]).keeps.is_empty());
+        let missed = node.on(Event::Missed { rank: 0, sample: 7, peer: 1 });
+        assert_eq!(missed.loads, [Load::from(7, Place::Source)]);
+    }
+
+    #[test]
+    fn threads_are_dalis_unless_they_follow_the_load() {
+        let job = shuffled(400, 2);
+        let dali = Lobster::new(&job, Options { threads: false, ..ALL }).threads();
+        assert_eq!(dali, Threads::Split { loading: vec![3.0, 3.0], preprocessing: 2.0 });
+        assert_eq!(Lobster::new(&job, ALL).threads(), Threads::PerRank);
+    }
+
+    #[test]
+    fn threads_are_assigned_with_the_first_batch_of_a_step_and_when_they_change() {
+        let job = shuffled(400, 2);
+        let lobster = Lobster::new(&job, ALL);
+        let order = Arc::new(job.stream.epoch(0));
+        lobster.begin_epoch(0, &order, Some(&Arc::new(job.stream.epoch(1))));
+        let plan: Arc<dyn Plan> = Arc::new(lobster);
+        let mut node = Driver::new(&plan, 0);
+        let mut assigned = |rank, iteration| {
+            let batch: Vec<_> = order.batch(rank, iteration).collect();
+            node.stage(rank, (0, iteration), &batch);
+            node.actions.threads.is_some()
+        };
+        let steps = [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(rank, at)| assigned(rank, at));
+        assert_eq!(steps, [true, false, false, false]);
+    }
+
+    #[test]
+    fn three_epochs_are_remembered() {
+        let job = shuffled(400, 9);
+        let lobster = Lobster::new(&job, ALL);
+        for epoch in 0..6 {
+            let order = Arc::new(job.stream.epoch(epoch));
+            lobster.begin_epoch(epoch, &order, Some(&Arc::new(job.stream.epoch(epoch + 1))));
+        }
+        let there = [0, 1, 2, 3, 4, 5, 6].map(|epoch| lobster.epoch(epoch).is_some());
+        assert_eq!(there, [false, false, false, true, true, true, false]);
+    }
+}

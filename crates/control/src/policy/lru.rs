@@ -180,7 +180,94 @@ mod tests {
         assert_eq!((actions.keeps.len(), actions.evictions.len()), (2, 0));
     }
 
+    /// What a cache of `room` samples reads again, by a plain list of what it holds.
+    fn naive_lru(epochs: &[Vec<SampleId>], room: usize) -> Vec<usize> {
+        let mut held: Vec<SampleId> = vec![];
+        let mut read = |epoch: &Vec<SampleId>| {
+            let missed = |&sample: &SampleId| {
+                let at = held.iter().position(|&other| other == sample);
+                at.map(|at| held.remove(at));
+                held.push(sample);
+                held.drain(..held.len().saturating_sub(room));
+                usize::from(at.is_none())
+            };
+            epoch.iter().map(missed).sum()
+        };
+        epochs.iter().map(&mut read).collect()
+    }
+
+    /// The same by the policy, in batches of one.
+    fn policy_reads(epochs: &[Vec<SampleId>], room: usize) -> Vec<usize> {
+        let job = job(epochs[0].len() as u32, 1, 1, &[10 * room as u64]);
+        let plan: Arc<dyn Plan> = Arc::new(Lru::new(&Arc::new(job)));
+        let mut node = Driver::new(&plan, 0);
+        let mut read = |epoch: &Vec<SampleId>| {
+            let missed = |&sample: &SampleId| {
+                let from = node.stage(0, (0, 0), &[sample])[0].from;
+                node.consumed(0, (0, 0), &[sample]);
+                usize::from(from == Place::Source)
+            };
+            epoch.iter().map(missed).sum()
+        };
+        epochs.iter().map(&mut read).collect()
+    }
+
+    fn shuffled(samples: u32, seed: u64) -> Vec<Vec<SampleId>> {
+        let order = |epoch: u64| {
+            let mut samples: Vec<SampleId> = (0..samples).collect();
+            samples.sort_by_key(|&k| {
+                let drawn = (seed ^ epoch << 32 ^ u64::from(k)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                (drawn ^ drawn >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16
+            });
+            samples
+        };
+        (0..4).map(order).collect()
+    }
+
+    #[test]
+    fn a_cache_of_the_whole_dataset_reads_nothing_again() {
+        assert_eq!(policy_reads(&shuffled(500, 3), 500), [500, 0, 0, 0]);
+    }
+
+    /// Each sample comes once an epoch in another order, so LRU drops what comes soonest. Of a
+    /// cache that lacks a share x of the dataset, x·(1 - ln x) is read again: five times the
+    /// share where a hundredth is lacking.
+    #[test]
+    fn what_a_cache_lacks_is_read_again_several_times_over() {
+        let (samples, lacking) = (2000, 40);
+        let read = policy_reads(&shuffled(samples, 9), (samples - lacking) as usize);
+        let x = f64::from(lacking) / f64::from(samples);
+        let expected = f64::from(samples) * x * (1.0 - x.ln());
+        for epoch in &read[1..] {
+            assert!((*epoch as f64 / expected - 1.0).abs() < 0.15, "{read:?}, {expected}");
+        }
+    }
+
+    #[test]
+    fn the_queue_is_bounded_by_what_is_held_and_forgets_only_older_entries() {
+        let mut recency = Recency::default();
+        for at in 0..10_000u32 {
+            recency.touch(at % 3, 8);
+            assert!(recency.queue.len() <= 2 * recency.members + 65, "{}", recency.queue.len());
+        }
+        // One sample alone: as many entries as a byte counts.
+        for _ in 0..300 {
+            recency.touch(7, 8);
+        }
+        // The last of the three was touched last before that.
+        assert_eq!([(); 4].map(|()| recency.pop_oldest()), [Some(1), Some(2), Some(0), Some(7)]);
+        assert_eq!((recency.pop_oldest(), recency.members), (None, 0));
+    }
+
     proptest! {
+        #[test]
+        fn reads_what_a_naive_lru_reads(
+            samples in 1u32..60, room in 0usize..70, seed: u64,
+        ) {
+            let epochs = shuffled(samples, seed);
+            prop_assert_eq!(policy_reads(&epochs, room), naive_lru(&epochs, room));
+        }
+
         #[test]
         fn agrees_with_a_list(touches in prop::collection::vec(0u32..12, 1..600)) {
             let mut fast = Recency::default();

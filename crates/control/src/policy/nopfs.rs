@@ -556,6 +556,76 @@ mod tests {
         assert_eq!(*once.0.lock().unwrap(), [0, 1]);
     }
 
+    /// A sample that node 0 is not to hold and another one is, and that one.
+    fn held_elsewhere(plan: &Arc<dyn Plan>) -> (SampleId, NodeId) {
+        let found = (0..40).map(|sample| (sample, plan.holders(sample)));
+        let mut elsewhere = found.filter(|(_, holders)| holders.len() == 1 && holders[0] != 0);
+        let (sample, holders) = elsewhere.next().unwrap();
+        (sample, holders[0])
+    }
+
+    #[test]
+    fn a_peer_is_asked_once_it_is_believed_to_have_the_sample() {
+        let job = shuffled(40, 4, &[200], 3);
+        let known = plan(&job, Options { availability: Availability::Known, ..OPTIONS }).unwrap();
+        let (sample, holder) = held_elsewhere(&known);
+        let from = Driver::new(&known, 0).stage(0, (0, 0), &[sample])[0].from;
+        assert_eq!(from, Place::Peer(holder, 1));
+        // The holder itself reads it from the source, which is slower than no peer.
+        let from = Driver::new(&known, holder).stage(holder, (0, 0), &[sample])[0];
+        assert_eq!((from.from, from.keep), (Place::Source, Some(1)));
+
+        let guessed = plan(&job, OPTIONS).unwrap();
+        let mut node = Driver::new(&guessed, 0);
+        assert_eq!(node.stage(0, (0, 0), &[sample])[0].from, Place::Source);
+        let own = node.on(Event::Idle { tier: 1, limit: 100 }).fetches.clone();
+        for fetch in own {
+            node.on(Event::Fetched { tier: 1, sample: fetch.sample });
+        }
+        assert_eq!(node.stage(0, (0, 1), &[sample])[0].from, Place::Peer(holder, 1));
+    }
+
+    #[test]
+    fn a_network_slower_than_the_source_is_not_used() {
+        let mut job = (*shuffled(40, 4, &[200], 3)).clone();
+        job.system.network = crate::model::Rate(1.0);
+        let options = Options { availability: Availability::Known, ..OPTIONS };
+        let plan = plan(&Arc::new(job), options).unwrap();
+        let (sample, _) = held_elsewhere(&plan);
+        assert_eq!(Driver::new(&plan, 0).stage(0, (0, 0), &[sample])[0].from, Place::Source);
+    }
+
+    #[test]
+    fn a_sample_goes_after_its_last_read_and_is_not_fetched_again() {
+        let job = shuffled(4, 1, &[1000], 2);
+        let plan = plan(&job, Options { cleanup_read: true, ..OPTIONS }).unwrap();
+        let mut node = Driver::new(&plan, 0);
+        node.stage(0, (0, 0), &[3]);
+        assert!(node.consumed(0, (0, 0), &[3]).evictions.is_empty());
+        assert_eq!(node.stage(0, (1, 0), &[3])[0].from, Place::Local(1));
+        let last = node.consumed(0, (1, 0), &[3]).evictions.clone();
+        assert_eq!(last, [Evict { sample: 3, tier: 1 }]);
+        let fetches = node.on(Event::Idle { tier: 1, limit: 2 }).fetches.len();
+        assert_eq!(fetches, 2, "no more than asked for");
+        let rest = node.on(Event::Idle { tier: 1, limit: 9 }).fetches.clone();
+        assert_eq!(rest.len(), 1, "three are left to fetch in all");
+    }
+
+    #[test]
+    fn what_a_peer_has_lost_comes_from_the_own_tier_or_the_source() {
+        let job = shuffled(12, 1, &[1000], 2);
+        let plan = plan(&job, OPTIONS).unwrap();
+        let mut node = Driver::new(&plan, 0);
+        node.stage(0, (0, 0), &[3]);
+        let missed = |sample| Event::Missed { rank: 0, sample, peer: 1 };
+        // On its way into the tier: the load that is made again keeps it.
+        let again = node.on(missed(3)).loads[0];
+        assert_eq!((again.from, again.keep), (Place::Source, Some(1)));
+        node.on(Event::Fetched { tier: 1, sample: 5 });
+        let held = node.on(missed(5)).loads[0];
+        assert_eq!((held.from, held.keep), (Place::Local(1), None));
+    }
+
     #[test]
     fn all_who_are_to_hold_a_sample_are_known() {
         let (job, options) = (shuffled(40, 4, &[200], 3), OPTIONS);

@@ -69,7 +69,22 @@ impl Policy for FromSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::job;
+    use crate::policy::testing::{Driver, job};
+
+    #[test]
+    fn every_sample_comes_from_the_source_and_none_is_kept() {
+        let plan: Arc<dyn Plan> = Arc::new(Ahead::new(&job(8, 1, 1, &[100]), None).unwrap());
+        let mut node = Driver::new(&plan, 0);
+        let wanted = [3, 1].map(|sample| Load::from(sample, Place::Source));
+        assert_eq!(node.stage(0, (0, 0), &[3, 1]), wanted);
+        assert!(node.consumed(0, (0, 0), &[3, 1]).keeps.is_empty());
+        let again = node.on(Event::Missed { rank: 0, sample: 3, peer: 1 });
+        assert_eq!(again.loads, [Load::from(3, Place::Source)]);
+        // What a policy does not say otherwise.
+        assert_eq!((plan.staging(), plan.keeps_order()), (crate::policy::Staging::Ahead, true));
+        assert_eq!((plan.startup_ops(), plan.holders(0)), ((0, 0), vec![]));
+        assert!(plan.preload().nodes.is_empty());
+    }
 
     #[test]
     fn loading_threads_are_of_each_rank() {

@@ -121,6 +121,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn numbers_are_the_same_on_every_machine_and_spread_over_the_range() {
+        let mut dice = Dice::new(7, 3);
+        assert_eq!(
+            [(); 6].map(|()| dice.below(1_000_000)),
+            [967_204, 27_190, 24_532, 152_662, 121_367, 244_954]
+        );
+        let mut tenths = [0u32; 10];
+        for _ in 0..10_000 {
+            tenths[dice.below(1000) as usize / 100] += 1;
+        }
+        assert!(tenths.iter().all(|&count| count.abs_diff(1000) < 150), "{tenths:?}");
+        assert_eq!((dice.below(1), dice.below(0)), (0, 0));
+    }
+
     /// The element at which the sum of weights passes `drawn`.
     fn naive(weights: &[u64], mut drawn: u64) -> u32 {
         for (at, &weight) in weights.iter().enumerate() {

@@ -131,6 +131,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn the_first_position_of_each_sample_is_known() {
+        let list = EpochList::of_batches([[3, 1], [3, 0], [1, 1]]);
+        let order = EpochOrder::of_list(list, 0, 5).unwrap();
+        assert_eq!(order.positions(), [3, 1, u32::MAX, 0, u32::MAX]);
+    }
+
     proptest! {
         #[test]
         fn a_ragged_order_is_its_batches(

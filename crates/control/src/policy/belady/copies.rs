@@ -98,3 +98,43 @@ impl Copies {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::job;
+
+    #[test]
+    fn the_queue_is_as_long_as_what_is_held_and_the_oldest_copies_go_first() {
+        let job = job(20, 2, 1, &[1000]);
+        let mut copies = Copies::default();
+        assert!(!copies.any());
+        for round in 0..60 {
+            // Seven of eight are promoted again each time.
+            for sample in 0..8 {
+                copies.leave(&job, 1, sample);
+                let node = &copies.nodes[1];
+                assert!(
+                    node.oldest.len() <= 2 * node.count + 65,
+                    "{} in {round}",
+                    node.oldest.len()
+                );
+                assert_eq!((node.count, node.bytes), (node.held.count(), 10 * node.count as u64));
+            }
+            for sample in 0..7 {
+                copies.promote(&job, 1, sample);
+            }
+        }
+        assert!(copies.nodes[1].oldest.len() < 75, "{}", copies.nodes[1].oldest.len());
+        for sample in [13, 15, 14] {
+            copies.leave(&job, 1, sample);
+        }
+        copies.promote(&job, 1, 15);
+        copies.leave(&job, 1, 15);
+        assert_eq!((copies.any(), copies.bytes(0), copies.bytes(1)), (true, 0, 40));
+        let gone = [(); 5].map(|()| copies.drop_oldest(&job, 1));
+        // An entry of the first time still counts for 15.
+        assert_eq!(gone, [Some(7), Some(13), Some(15), Some(14), None]);
+        assert_eq!((copies.bytes(1), copies.nodes[1].count), (0, 0));
+    }
+}

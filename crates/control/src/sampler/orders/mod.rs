@@ -240,6 +240,28 @@ mod tests {
         assert!(list(&[1, 2], Cut::Ends(vec![0, 1, 1])).check(0, 7).is_ok());
     }
 
+    /// Says nothing but its epochs.
+    #[derive(Debug)]
+    struct Plain(Lists);
+
+    impl Orders for Plain {
+        fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
+            self.0.epoch(epoch)
+        }
+    }
+
+    #[test]
+    fn what_an_order_does_not_say_is_taken_for_unknown() {
+        let list = EpochList::of_batches([vec![0, 1, 2], vec![3]]);
+        let lists = Lists(vec![list.clone()]);
+        assert_eq!((lists.ahead(), lists.largest_batch()), (true, Some(3)));
+        let plain = Plain(lists);
+        assert_eq!((plain.ahead(), plain.largest_batch(), plain.place()), (false, None, None));
+        assert_eq!((plain.number(4), plain.everybody(0).unwrap()), (4, Some(vec![list.clone()])));
+        assert_eq!(plain.everybody(1).unwrap(), None);
+        assert!(!list.is_empty() && EpochList::of_batches([[0; 0]; 0]).is_empty());
+    }
+
     #[test]
     fn a_providers_own_error_can_be_had_back() {
         let error =
