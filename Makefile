@@ -64,8 +64,8 @@ demo: build environment ## Train from a slow source, with torch's DataLoader and
 test: export BELADY_TEST_NOT_RUN := $(CURDIR)/out/not-run.txt
 test: ## All tests, of Rust and of Python; its last lines say which did not run, and why
 	@$(PYTHON) scripts/not_run.py --begin
-	@$(MAKE) --no-print-directory test-rust test-mpi test-python
-	@$(PYTHON) scripts/not_run.py
+	@$(MAKE) --no-print-directory test-rust test-mpi test-python; status=$$?; \
+		$(PYTHON) scripts/not_run.py && exit $$status
 
 # The native module has no tests of its own in Rust: Python's load it.
 RUST_TESTS := --workspace --exclude belady-python

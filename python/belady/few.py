@@ -52,6 +52,8 @@ class Few(logging.Filter):
 
     def finish(self, log: logging.Logger) -> None:
         """Tells what is held back: the program ends."""
+        # The counts themselves are never too many.
+        log.removeFilter(self)
         for (level, text), kind in self._kinds.items():
             if kind.held_back:
                 log.log(level, "%d more were not shown of: %s", kind.held_back, text)

@@ -128,3 +128,20 @@ def test_warnings_of_one_kind_are_a_few_lines_and_a_count(monkeypatch: pytest.Mo
     record = line("left out: %s")
     assert few.filter(record)
     assert record.msg == "left out: %s (and 5,311 more in the last 31 s)"
+
+
+def test_what_was_held_back_is_counted_at_the_end() -> None:
+    log = logging.Logger("of a test")
+    shown: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: shown.append(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(handler)
+    few = Few()
+    log.addFilter(few)
+    # More kinds than lines of one kind are shown: their counts are one kind themselves.
+    for kind in range(8):
+        for _ in range(7):
+            log.warning(f"kind {kind}")
+    shown.clear()
+    few.finish(log)
+    assert shown == [f"2 more were not shown of: kind {kind}" for kind in range(8)]

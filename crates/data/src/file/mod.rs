@@ -23,6 +23,7 @@ use std::sync::OnceLock;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
+use crate::fork::generation;
 use crate::memory::Memory;
 
 /// Below this a plain read is as fast as a direct one: four pages.
@@ -242,14 +243,37 @@ fn read_plain(file: &File, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result
 }
 
 thread_local! {
-    static BUFFER: RefCell<Option<Memory>> = const { RefCell::new(None) };
+    static BUFFER: RefCell<Option<OfThisProcess<Memory>>> = const { RefCell::new(None) };
+}
+
+/// What a thread has made for its reads. The thread that forks goes on in the child with a copy of
+/// it, which the child cannot use: memory is not inherited, and a queue is the parent's.
+struct OfThisProcess<T> {
+    value: T,
+    generation: u32,
+}
+
+impl<T> OfThisProcess<T> {
+    fn new(value: T) -> Self {
+        Self { value, generation: generation() }
+    }
+
+    /// The value in a place, which is made if there is none of this process.
+    fn in_place(place: &mut Option<Self>, make: impl FnOnce() -> T) -> &mut T {
+        let inherited = place.as_ref().is_some_and(|there| there.generation != generation());
+        if inherited {
+            *place = None;
+        }
+        &mut place.get_or_insert_with(|| Self::new(make())).value
+    }
 }
 
 /// Reads the aligned bytes around the range and copies the range out. Ends early, without
 /// an error, where the file system turns out not to read directly.
 fn read_direct(file: BorrowedFd<'_>, offset: u64, into: &mut Pieces<'_, '_>) -> io::Result<usize> {
     BUFFER.with_borrow_mut(|buffer| {
-        let buffer = buffer.get_or_insert_with(|| Memory::zeroed(BOUNCE + ALIGNMENT));
+        let make = || Memory::zeroed(BOUNCE + ALIGNMENT);
+        let buffer = OfThisProcess::in_place(buffer, make);
         let start = buffer.as_ptr().align_offset(ALIGNMENT);
         let buffer = &mut buffer[start..start + BOUNCE];
         if let [piece] = &mut **into
@@ -352,6 +376,29 @@ mod tests {
 
     fn chill(file: &File) {
         rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
+    }
+
+    #[test]
+    fn a_forked_child_reads_directly_into_memory_of_its_own() {
+        let (file, bytes) = cold_file(40_000);
+        let read = || {
+            let mut memory = vec![0; bytes.len()];
+            let mut pieces = [IoSliceMut::new(&mut memory)];
+            let got = read_direct(file.as_file().as_fd(), 0, &mut &mut pieces[..]);
+            got.is_ok_and(|got| got == bytes.len()) && memory == bytes
+        };
+        assert!(read());
+        // SAFETY: the child reads, which takes no lock but the allocator's, and ends.
+        let child = match unsafe { libc::fork() } {
+            // SAFETY: ends the child without the parent's exit handlers.
+            0 => unsafe { libc::_exit(i32::from(!read())) },
+            child => child,
+        };
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child has read other bytes, or none");
+        assert!(read());
     }
 
     fn read_pieces(file: &File, offset: u64, lengths: &[usize], cold: Cold<'_>) -> Vec<u8> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
-use super::BLOCK;
+use super::{BLOCK, OfThisProcess};
 
 /// Requests that one thread has under way.
 pub(crate) const DEPTH: usize = 16;
@@ -31,14 +31,8 @@ pub(super) struct Straight<'a> {
 }
 
 thread_local! {
-    static QUEUE: RefCell<State> = const { RefCell::new(State::Untried) };
-}
-
-enum State {
-    Untried,
-    Ready(Box<Queue>),
-    /// The kernel has none for us.
-    None,
+    /// Has no queue where the kernel gives none.
+    static QUEUE: RefCell<Option<OfThisProcess<Option<Box<Queue>>>>> = const { RefCell::new(None) };
 }
 
 struct Queue {
@@ -122,15 +116,10 @@ fn take_end(into: &mut [u8], end: &[u8], came: usize) -> usize {
 
 /// Reads at most [`DEPTH`] requests at once; how many bytes each brought.
 pub(super) fn read(reads: &mut [Straight<'_>]) -> Vec<io::Result<usize>> {
-    QUEUE.with_borrow_mut(|state| {
-        if matches!(state, State::Untried) {
-            *state = Queue::new().map_or(State::None, |queue| State::Ready(Box::new(queue)));
-        }
-        match state {
-            State::Ready(queue) => queue.read(reads),
-            State::Untried | State::None => {
-                reads.iter().map(|_| Err(io::ErrorKind::Unsupported.into())).collect()
-            }
+    QUEUE.with_borrow_mut(|queue| {
+        match OfThisProcess::in_place(queue, || Queue::new().ok().map(Box::new)) {
+            Some(queue) => queue.read(reads),
+            None => reads.iter().map(|_| Err(io::ErrorKind::Unsupported.into())).collect(),
         }
     })
 }

@@ -136,7 +136,7 @@ fn bind(addresses: &[SocketAddr], place: &str) -> Result<Own<TcpListener>, MeetE
             ),
             io::ErrorKind::AddrNotAvailable => format!(
                 "rank 0 cannot listen at {place}, which is no address of this machine: start rank 0 \
-                 on that host, or give the address to listen at"
+                 on that host, or name an address of it as the place to meet"
             ),
             _ => format!("rank 0 cannot listen at {place}: {failure}"),
         }));
