@@ -73,6 +73,11 @@ impl Gathering {
             // All others have ended this job long since: it is run alone, as if they were like this
             // node, and none of them answers.
             Err(MeetError::Over(_)) => {
+                tracing::warn!(
+                    job = channel.0,
+                    "all other ranks have ended this job already: it is run without them, and reads \
+                     from the source what their caches would hold"
+                );
                 let cold = Introduction { warm: vec![], ..mine.clone() };
                 let all = vec![cold; cluster.world().size as usize];
                 let room = mine.capacities.clone();

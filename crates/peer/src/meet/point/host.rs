@@ -264,7 +264,7 @@ impl Shared {
         let writer = spawn("belady-guest-out", move || write_all(&writing, &frames));
         let writer = Some(writer.map_err(|_| None)?);
         let (from, watches) = (from.to_owned(), std::collections::BTreeSet::new());
-        table.seats.insert(rank, Seat { life, connection, from, out, writer, watches });
+        table.seat(rank, Seat { life, connection, from, out, writer, watches });
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl Shared {
                 }
                 Message::Release { name } => lock(&self.table).release(rank, &name),
                 Message::WereOver { traces } => {
-                    lock(&self.table).were_over(&traces);
+                    lock(&self.table).were_over(rank, &traces);
                     self.given.notify_all();
                 }
                 Message::Here => {

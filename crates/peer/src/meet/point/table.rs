@@ -47,6 +47,8 @@ pub struct Table {
     exchanges: BTreeMap<String, Exchange>,
     /// Traces of exchanges that all ranks have released.
     over: HashSet<u64>,
+    /// Traces of those that were over before rank 0 was started again, by the rank that has told them.
+    were_over: BTreeMap<NodeId, HashSet<u64>>,
     pub seats: BTreeMap<NodeId, Seat>,
     /// Those of rank 0 itself.
     pub watchers: Vec<(String, Watcher)>,
@@ -91,12 +93,28 @@ impl Table {
     }
 
     pub fn is_over(&self, name: &str) -> bool {
-        self.over.contains(&trace_of(name))
+        let trace = trace_of(name);
+        self.over.contains(&trace) || self.were_over.values().any(|told| told.contains(&trace))
     }
 
-    /// Exchanges that were over before this process was started.
-    pub fn were_over(&mut self, traces: &[u64]) {
-        self.over.extend(traces);
+    /// A rank takes its seat. What it has told in an earlier life or on an earlier connection counts no
+    /// more: a process that outlives its job for a while must not end the exchanges of the next one.
+    pub fn seat(&mut self, rank: NodeId, seat: Seat) {
+        self.were_over.remove(&rank);
+        self.seats.insert(rank, seat);
+    }
+
+    /// A rank tells of exchanges that were over before rank 0 was started again. Other ranks that were
+    /// started again may be waiting for them.
+    pub fn were_over(&mut self, rank: NodeId, traces: &[u64]) {
+        self.were_over.entry(rank).or_default().extend(traces);
+        let names = self.exchanges.keys().filter(|name| self.is_over(name)).cloned();
+        for name in names.collect::<Vec<_>>() {
+            let waiting = self.exchanges.remove(&name).map(|exchange| exchange.waiting);
+            for rank in waiting.unwrap_or_default() {
+                self.send(rank, &over(&name));
+            }
+        }
     }
 
     /// A rank needs an exchange no more. When no rank does it goes: a trace of it is kept.
@@ -185,5 +203,42 @@ impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let here: Vec<_> = self.seats.keys().collect();
         f.debug_struct("Table").field("here", &here).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    fn take_seat(table: &mut Table, rank: NodeId, life: u64) -> Receiver<Frame> {
+        let (out, frames) = channel();
+        let (from, watches) = (String::new(), BTreeSet::new());
+        table.seat(rank, Seat { life, connection: life, from, out, writer: None, watches });
+        frames
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_what_was_over_is_told_when_another_one_says_so() {
+        let mut table = Table::new(3);
+        let restarted = take_seat(&mut table, 1, 2);
+        table.give(1, "loader 0", vec![7], true);
+        table.give(1, "loader 1", vec![7], true);
+        take_seat(&mut table, 2, 1);
+        table.were_over(2, &[trace_of("loader 0")]);
+        assert_eq!(restarted.try_iter().collect::<Vec<_>>(), [over("loader 0")]);
+        assert!(table.is_over("loader 0") && table.given("loader 0").is_none());
+        assert!(!table.is_over("loader 1") && table.given("loader 1").is_some());
+    }
+
+    #[test]
+    fn what_a_process_of_an_earlier_job_has_told_goes_with_it() {
+        let mut table = Table::new(2);
+        take_seat(&mut table, 1, 1);
+        table.were_over(1, &[trace_of("loader 0")]);
+        assert!(table.is_over("loader 0"));
+        take_seat(&mut table, 1, 2);
+        assert!(!table.is_over("loader 0"));
     }
 }
