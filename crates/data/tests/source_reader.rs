@@ -5,7 +5,7 @@ mod source_support;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use belady_data::source::{OpenOptions, ReadError, Want};
+use belady_data::source::{Begin, OpenOptions, Progress, ReadError, Want};
 use proptest::prelude::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use source_support::{Dataset, noise, read, tfrecord_file};
@@ -33,6 +33,42 @@ fn what_lies_far_apart_is_read_with_a_call_each() {
     assert!(got == [&bytes[..2000], &bytes[300_000..302_000]].concat());
     let after = source.operations();
     assert_eq!((after.read - before.read, after.bytes - before.bytes), (2, 4000));
+}
+
+/// Nothing happens to the file that is kept open: its name leads to another one.
+#[test]
+fn a_file_is_found_by_its_name_in_every_round_whatever_is_kept_open() {
+    let (old, new) = (noise(1, 4000), noise(2, 4000));
+    for by_link in [false, true] {
+        let dataset = Dataset::with(&[("v1/a", &old), ("v2/a", &new)]);
+        let folder = dataset.root.join("classes/c");
+        fs::create_dir(dataset.root.join("classes")).expect("made");
+        let time =
+            fs::metadata(dataset.root.join("v1/a")).and_then(|a| a.modified()).expect("a time");
+        let other =
+            fs::File::options().write(true).open(dataset.root.join("v2/a")).expect("opened");
+        other.set_modified(time).expect("touched");
+        let put = |version: &str| {
+            let version = dataset.root.join(version);
+            if by_link {
+                let link = dataset.root.join("link");
+                std::os::unix::fs::symlink(version, &link).expect("linked");
+                fs::rename(link, &folder).expect("moved");
+            } else {
+                let _ = fs::rename(&folder, dataset.root.join("gone"));
+                fs::rename(version, &folder).expect("moved");
+            }
+        };
+        put("v1");
+        let options = dataset.options("folder");
+        let path = dataset.root.join("classes");
+        let source =
+            belady_data::source::open(&path, &options, &Progress::silent()).expect("opened");
+        assert!(read(&*source, &[0]).expect("read") == [old.clone()]);
+        put("v2");
+        source.begin(Begin::Job);
+        assert!(read(&*source, &[0]).expect("read") == [new.clone()], "by a link: {by_link}");
+    }
 }
 
 #[test]

@@ -142,13 +142,18 @@ impl Descriptors {
         Some(Arc::clone(&place.kept))
     }
 
-    /// Keeps a file if there is room; if another thread has kept it meanwhile, that one's counts.
-    pub fn insert(&self, number: u32, kept: Kept) -> Arc<Kept> {
+    /// Keeps a file if there is room, in the place of the one that was `before`; if another thread has
+    /// kept it meanwhile, that one's counts.
+    pub fn insert(&self, number: u32, kept: Kept, before: Option<&Arc<Kept>>) -> Arc<Kept> {
         let mut table = lock(&self.table);
-        if let Some(place) = table.kept.get(&number) {
+        let kept = Arc::new(kept);
+        if let Some(place) = table.kept.get_mut(&number) {
+            if before.is_some_and(|before| Arc::ptr_eq(before, &place.kept)) {
+                // The caller has it still, so nothing is closed under the lock.
+                place.kept = Arc::clone(&kept);
+            }
             return Arc::clone(&place.kept);
         }
-        let kept = Arc::new(kept);
         let place = Place { kept: Arc::clone(&kept), used: false };
         let gone = if self.budget.take(self.each, table.round.len()) {
             table.add(number, place)
@@ -229,12 +234,12 @@ mod tests {
     fn the_table_is_bounded_and_lets_go_of_what_was_not_used() {
         let descriptors = table_of(8);
         for number in 0..8 {
-            descriptors.insert(number, kept());
+            descriptors.insert(number, kept(), None);
         }
         for number in (0..8).filter(|&number| number != 5) {
             assert!(descriptors.get(number).is_some());
         }
-        descriptors.insert(1000, kept());
+        descriptors.insert(1000, kept(), None);
         assert!(descriptors.get(5).is_none() && descriptors.get(1000).is_some());
         assert!((0..8).filter(|&number| number != 5).all(|n| descriptors.get(n).is_some()));
         descriptors.remove(0);
@@ -254,7 +259,7 @@ mod tests {
                     descriptors.remove(number);
                     prop_assert!(descriptors.get(number).is_none());
                 } else if descriptors.get(number).is_none() {
-                    last.insert(number, descriptors.insert(number, kept()));
+                    last.insert(number, descriptors.insert(number, kept(), None));
                 }
                 let open = (0..10).filter_map(|number| Some((number, descriptors.get(number)?)));
                 let open: Vec<_> = open.collect();
@@ -268,7 +273,7 @@ mod tests {
     fn files_of_one_sample_stay_when_there_is_no_more_room() {
         let descriptors = Descriptors::of(budget(8), 1, false);
         for number in 0..100 {
-            descriptors.insert(number, kept());
+            descriptors.insert(number, kept(), None);
         }
         assert!((0..100).all(|number| descriptors.get(number).is_some() == (number < 8)));
     }
@@ -276,8 +281,8 @@ mod tests {
     #[test]
     fn two_threads_that_open_one_file_share_it() {
         let descriptors = table_of(2);
-        let first = descriptors.insert(7, kept());
-        let second = descriptors.insert(7, kept());
+        let first = descriptors.insert(7, kept(), None);
+        let second = descriptors.insert(7, kept(), None);
         assert!(Arc::ptr_eq(&first, &second));
     }
 
@@ -288,16 +293,16 @@ mod tests {
         let small = Descriptors::of(budget, 1, true);
         let open = |table: &Descriptors| (0..500).filter(|&n| table.get(n).is_some()).count();
         for number in 0..500 {
-            large.insert(number, kept());
+            large.insert(number, kept(), None);
         }
         assert_eq!(open(&large), 75, "the last quarter is for those who need few");
         for number in 0..500 {
-            small.insert(number, kept());
+            small.insert(number, kept(), None);
         }
         assert_eq!((open(&large), open(&small)), (75, FEW));
         let other = Descriptors::of(budget, 1, true);
         for number in 0..500 {
-            other.insert(number, kept());
+            other.insert(number, kept(), None);
         }
         assert_eq!(open(&other), 18, "two hundred together");
         drop(small);
@@ -311,7 +316,7 @@ mod tests {
     #[test]
     fn where_there_is_no_room_at_all_files_are_used_and_closed() {
         let descriptors = table_of(0);
-        let file = descriptors.insert(3, kept());
+        let file = descriptors.insert(3, kept(), None);
         assert!(descriptors.get(3).is_none());
         assert_eq!(Arc::strong_count(&file), 1);
     }

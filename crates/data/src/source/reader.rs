@@ -246,11 +246,15 @@ impl Files {
         if !self.opening.keep_open {
             return Ok(Handle::Own(self.open(number)?));
         }
-        if let Some(kept) = self.kept.get(number) {
-            return Ok(Handle::Kept { kept, fresh: false });
+        let before = self.kept.get(number);
+        // What is kept open may lie elsewhere by now, though nothing has happened to it: another folder
+        // was put in the place of its own, say. So it is opened anew, by its name, in every round.
+        if let Some(kept) = before.as_ref().filter(|_| self.versions.is_compared(number)) {
+            return Ok(Handle::Kept { kept: Arc::clone(kept), fresh: false });
         }
         let kept = Kept::new(self.open(number)?, self.opening.direct);
-        Ok(Handle::Kept { kept: self.kept.insert(number, kept), fresh: true })
+        let kept = self.kept.insert(number, kept, before.as_ref());
+        Ok(Handle::Kept { kept, fresh: true })
     }
 
     fn open(&self, number: u32) -> io::Result<File> {
@@ -282,7 +286,13 @@ impl Files {
             .map_err(|error| self.failed(sample, number, error.into()))?;
         if let Handle::Kept { kept, fresh } = handle {
             let moved = stat.st_nlink == 0 || self.opening.verify_times && kept.is_touched(&stat);
-            if moved && !fresh {
+            let other = self.versions.is_new(
+                number,
+                self.catalog.file_changed(number),
+                Stamp::from(&stat).changed,
+            );
+            // A look at its name may have found another file there.
+            if (moved || other) && !fresh {
                 self.kept.remove(number);
                 return Ok(Bytes::Doubtful);
             }
@@ -311,7 +321,12 @@ impl Files {
         {
             "its samples lie elsewhere in it".to_owned()
         } else {
+            let first = !self.versions.has_others();
             let known = self.versions.saw(number, listed, found.changed, round);
+            if !known && first {
+                // The next start lists anew, and copies are of the versions that are then listed.
+                self.forget_snapshot();
+            }
             return Ok(if known { Bytes::Right } else { Bytes::Doubtful });
         };
         Err(self.changed(sample, number, change))

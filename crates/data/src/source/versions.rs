@@ -112,6 +112,11 @@ impl Versions {
         lock(&self.others).get(&file).copied().unwrap_or(listed)
     }
 
+    /// Whether some file has another version than the one that was listed.
+    pub fn has_others(&self) -> bool {
+        self.any_others.load(Ordering::Acquire)
+    }
+
     /// Whether a time of change is that of a version that is not known yet.
     pub fn is_new(&self, file: u32, listed: i64, found: i64) -> bool {
         self.freshness != Freshness::Never && self.of(file, listed).changed != found
