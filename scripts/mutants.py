@@ -63,7 +63,12 @@ class Stage:
 
 
 # Long statistics of what is not mutated, or which take minutes without optimisation.
-LONG = ("frequency_placement_leaves_out_what_was_measured", "randperm_is_torchs", "sampler::permutation::")
+LONG = (
+    "frequency_placement_leaves_out_what_was_measured",
+    "randperm_is_torchs",
+    "sampler::permutation::",
+    "disk_of_blocks_agrees_with_the_model",
+)
 # What policies share is judged by the conformance tests of all policies.
 SHARED_BY_POLICIES = "policy/(mod|kind|holdings|shards)"
 
@@ -94,8 +99,8 @@ TARGETS = {
         Stage("belady-engine", "partitions", files="peers/|load"),
     ),
     "data": (
-        Stage("belady-data", filter="{module}::"),
-        Stage("belady-data", filter="tier::"),
+        Stage("belady-data", filter="{module}::", skip=LONG),
+        Stage("belady-data", filter="tier::", skip=LONG),
         Stage("belady-data", "tier_disk", files="disk/|mod|leases"),
         Stage("belady-data", "tier_quota", files="disk/|mod|leases"),
     ),

@@ -397,7 +397,7 @@ fn a_sample_that_cannot_be_read_is_given_to_no_peer() {
     let broken = spec.broken.clone();
     world.job.source = Arc::new(Faulty::new(same, spec));
     world.job.bad_samples = BadSamples::Skip;
-    world.job.epochs = Some(3);
+    world.job.epochs = Some(2);
     for (rank, seen) in (0..).zip(world.run()) {
         let mut expected = world.expected(rank);
         for batch in &mut expected {

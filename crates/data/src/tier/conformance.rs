@@ -48,7 +48,7 @@ impl Maker for FaultyWithoutFaults {
     const KEEPS: bool = false;
 
     fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier> {
-        let ram = RamTier::new(capacity, Arc::clone(sizes));
+        let ram: Arc<dyn Tier> = Arc::new(RamTier::new(capacity, Arc::clone(sizes)));
         Box::new(FaultyTier::new(ram, TierFaults::default(), 1))
     }
 
@@ -245,6 +245,9 @@ fn run<M: Maker>(
         prop_assert_eq!(status.samples, model.held.len() as u64);
         for sample in 0..sizes.len() {
             prop_assert_eq!(tier.holds(sample), model.held.contains(&sample));
+            prop_assert_eq!(tier.is_current(sample), model.held.contains(&sample));
+            let size = sizes.get(sample);
+            prop_assert!(tier.footprint(size) >= size, "a quota pays for every byte");
         }
     }
     Ok(())
