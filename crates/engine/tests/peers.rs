@@ -264,6 +264,9 @@ fn what_fits_into_all_caches_together_is_read_from_the_source_once() {
     }
     let all: u64 = seen.iter().map(|seen| seen.metrics.last().unwrap().source.samples).sum();
     assert_eq!(all, 1000, "each sample once");
+    for peers in seen.iter().map(|seen| &seen.metrics[0].peers) {
+        assert_eq!((peers.nodes, peers.down), (u64::from(NODES) - 1, 0));
+    }
 }
 
 /// S > N·D: what an epoch reads from the source is what the caches do not hold, and what comes from
