@@ -433,18 +433,16 @@ def table(outcomes):
 
 def write_notes(known):
     """The figures and the names of what survived, between the comments of the notes."""
-    parts = {"table": [], "missed": []}
-    for name, stages in TARGETS.items():
-        folder = crate(stages[0].package)
-        here = {m["name"]: known.get(m["name"]) for m in list_mutants(stages[0].package)}
-        parts["table"] += [f"`{folder}`:", "", *table(here), ""]
-        missed = sorted(mutant for mutant, outcome in here.items() if outcome == "missed")
-        parts["missed"] += [f"- `{mutant.removeprefix('crates/')}`" for mutant in missed]
     text = NOTES.read_text()
-    for name, lines in parts.items():
+    for name, stages in TARGETS.items():
+        here = {mutant["name"]: known.get(mutant["name"]) for mutant in list_mutants(stages[0].package)}
+        if not any(here.values()):
+            continue
+        missed = sorted(mutant.split("/src/")[1] for mutant, outcome in here.items() if outcome == "missed")
+        lines = [*table(here), "", "Missed:", "", *(f"- `{mutant}`" for mutant in missed)]
         head, rest = text.split(f"<!-- {name} -->\n", 1)
         tail = rest.split("<!-- end -->", 1)[1]
-        text = head + f"<!-- {name} -->\n\n" + "\n".join(lines).rstrip() + "\n\n<!-- end -->" + tail
+        text = head + f"<!-- {name} -->\n\n" + "\n".join(lines) + "\n\n<!-- end -->" + tail
     NOTES.write_text(text)
 
 
