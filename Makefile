@@ -168,7 +168,7 @@ bench-environment: prerequisites
 	$(BENCH_PACKAGES)/bin/python -m pip --python .venv-bench/bin/python install \
 		--disable-pip-version-check --quiet --no-deps --force-reinstall dist/bench/*.whl
 
-mutants: prerequisites ## Whether tests notice changes of the control path; needs cargo-mutants, writes out/mutants.json
+mutants: prerequisites ## Whether tests notice changes of what decides, loads and keeps; needs cargo-mutants, writes out/mutants.json
 	@if ! $(CARGO) mutants --version >/dev/null 2>&1; then \
 		echo "make mutants needs cargo-mutants: cargo install --locked cargo-mutants" >&2; \
 		exit 1; \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Judges the mutants that `cargo mutants` finds, all of them in one build.
+"""Judges the mutants that `cargo mutants` finds, all of a package in one build.
 
 `cargo mutants` builds the crate and its tests anew for each mutant, which takes hours where there
 are thousands. Here each function gets every mutated body beside its own, and a variable of the
@@ -15,16 +15,20 @@ Which mutants there are is asked of `cargo mutants --list`; its configuration is
 bodies cannot stand beside each other (it returns `impl Trait`, or is const) is left to
 `cargo mutants` itself, and is counted as not judged.
 
-The tests run in stages, and what one stage catches the next does not see: first those of the
-mutated module, then all of the package, then those of other packages that are named here.
+The tests run in the stages of `TARGETS`, and what one stage catches the next does not see. Every
+stage runs once without a mutant; a mutant that needs several times the processor time or the time
+of that run is a timeout.
 
-    scripts/mutants.py                       # writes docs/notes/mutants.md
-    scripts/mutants.py --only policy/belady  # prints what survives in some files
+    scripts/mutants.py                              # all, and writes docs/notes/mutants.md
+    scripts/mutants.py --target peer                # one package
+    scripts/mutants.py --only policy/belady         # what survives in some files
+    scripts/mutants.py --target engine --every 4    # a sample: every fourth mutant
 """
 
 import argparse
 import collections
 import concurrent.futures
+import dataclasses
 import json
 import os
 import pathlib
@@ -34,21 +38,77 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTES = ROOT / "docs/notes/mutants.md"
-CRATE = "crates/control"
-PACKAGE = "belady-control"
 VARIABLE = "BELADY_MUTANT"
-# Processor seconds of the package's own tests in one stage, and of those of others: five times what
-# they take, so a mutant that takes longer does not end.
-LIMIT, OTHERS_LIMIT = 10, 120
-# Long statistics of what is not mutated here, or which take minutes without optimisation.
-SKIP = ("frequency_placement_leaves_out_what_was_measured", "randperm_is_torchs")
-# Tests of other packages: package, test, and the part of the source they speak of.
-OTHERS = (("belady-sim", "conformance", "policy/"), ("belady-sim", "world", "policy/"))
+# Fewer cases of property tests and simulations, and what fails need not be made small.
+QUICK = {"PROPTEST_CASES": "64", "PROPTEST_MAX_SHRINK_ITERS": "0", "SEEDS": "20", "RUST_BACKTRACE": "0"}
+OUTCOMES = ("caught", "timeout", "missed", "unviable", "not judged", "left out")
 
-SHARED = ("mod", "kind", "holdings", "shards")
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Tests of one binary: of a library where `test` is empty."""
+
+    package: str
+    test: str = ""
+    # Which tests: {module} is the mutated module, {policy} the mutated policy.
+    filter: str = ""
+    skip: tuple = ()
+    # A regular expression of the files whose mutants this stage judges.
+    files: str = ""
+
+
+# Long statistics of what is not mutated, or which take minutes without optimisation.
+LONG = (
+    "frequency_placement_leaves_out_what_was_measured",
+    "randperm_is_torchs",
+    "sampler::permutation::",
+    "disk_of_blocks_agrees_with_the_model",
+)
+# What policies share is judged by the conformance tests of all policies.
+SHARED_BY_POLICIES = "policy/(mod|kind|holdings|shards)"
+
+TARGETS = {
+    "control": (
+        Stage("belady-control", filter="{module}::", skip=LONG),
+        Stage("belady-control", filter="sampler::permutation::", files="permutation"),
+        Stage("belady-control", skip=LONG),
+        Stage("belady-control", "access_stream", skip=LONG, files="sampler/"),
+        Stage("belady-control", "resume", skip=LONG, files="sampler/"),
+        Stage("belady-control", "torch_golden", files="sampler/"),
+        Stage("belady-sim", "conformance", filter="{policy}", files=f"^(?!.*{SHARED_BY_POLICIES}).*policy/"),
+        Stage("belady-sim", "conformance", files=SHARED_BY_POLICIES),
+        Stage("belady-sim", "world", files="policy/"),
+    ),
+    "peer": (
+        Stage("belady-peer", filter="protocol::"),
+        Stage("belady-peer", "detsim"),
+    ),
+    "engine": (
+        Stage("belady-engine", filter="{module}::"),
+        Stage("belady-engine", "delivery"),
+        Stage("belady-engine", "peers"),
+        Stage("belady-engine", "orders"),
+        Stage("belady-engine", "disk"),
+        Stage("belady-engine"),
+        Stage("belady-engine", "changed_files"),
+        Stage("belady-engine", "changed_under_caches"),
+        Stage("belady-engine", "hanging_tiers"),
+        Stage("belady-engine", "robustness"),
+        Stage("belady-engine", "hanging_peers", files="peers/|load"),
+        Stage("belady-engine", "partitions", files="peers/|load"),
+    ),
+    "data": (
+        Stage("belady-data", filter="{module}::", skip=LONG),
+        Stage("belady-data", filter="tier::", skip=LONG),
+        Stage("belady-data", "tier_disk", files="disk/|mod|leases"),
+        Stage("belady-data", "tier_quota", files="disk/|mod|leases"),
+    ),
+}
 
 MODULE = f"""
 #[doc(hidden)]
@@ -63,306 +123,354 @@ pub mod mutant {{
 """
 
 
-QUICK = False
+def crate(package):
+    return "crates/" + package.removeprefix("belady-")
 
 
-def offset(starts, place):
-    return starts[place["line"] - 1] + place["column"] - 1
-
-
-def put(path, text):
-    """Writes only what differs, so that cargo builds no more than it has to."""
-    if not path.exists() or path.read_text() != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
-def list_mutants(only, known):
-    """The mutants, numbered, with what an earlier call found out of those that do not compile."""
-    done = subprocess.run(
-        ["cargo", "mutants", "--list", "--json", "--package", PACKAGE], cwd=ROOT, check=True, capture_output=True
-    )
-    mutants = json.loads(done.stdout)
+def list_mutants(package):
+    """The package's mutants, numbered from one."""
+    command = ["cargo", "mutants", "--list", "--json", "--package", package]
+    mutants = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
     for number, mutant in enumerate(mutants, 1):
-        mutant["number"] = number
-        mutant["outcome"] = "unviable" if known.get(mutant["name"]) == "unviable" else None
+        mutant |= {"number": number, "outcome": None}
     return mutants
 
 
-class Function:
-    """The bodies that one function can have."""
+class Source:
+    """A file's text, and where its lines begin."""
 
-    def __init__(self, text, starts, span):
-        begin, end = offset(starts, span["start"]), offset(starts, span["end"])
-        self.body = text.index("{", begin)
-        self.end = end
-        signature = text[begin : self.body]
-        self.judged = not re.search(r"->\s*impl\b|\bconst fn\b", signature)
-        self.mutants = []
+    def __init__(self, text):
+        self.text = text
+        self.starts = [0]
+        for line in text.splitlines(keepends=True):
+            self.starts.append(self.starts[-1] + len(line))
+
+    def offset(self, place):
+        return self.starts[place["line"] - 1] + place["column"] - 1
+
+    def range(self, span):
+        return self.offset(span["start"]), self.offset(span["end"])
+
+
+def functions(source, mutants):
+    """The functions with their mutants, as (start of the body, end, mutants), in order."""
+    by_span = collections.defaultdict(list)
+    for mutant in mutants:
+        # A constant has no body to choose.
+        span = mutant["function"] and source.range(mutant["function"]["span"])
+        by_span[span or (0, 0)].append(mutant)
+    last_end = 0
+    for (begin, end), here in sorted(by_span.items(), key=lambda entry: entry[0]):
+        body = source.text.index("{", begin) if end else 0
+        # A function inside another one has no place of its own.
+        if body < last_end or not end or re.search(r"->\s*impl\b|\bconst fn\b", source.text[begin:body]):
+            for mutant in here:
+                mutant["outcome"] = "not judged"
+            continue
+        last_end = end
+        yield body, end, here
 
 
 def woven(text, mutants):
     """The file's text with all bodies, and the lines of each mutant's."""
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    functions = {}
-    for mutant in mutants:
-        if mutant["function"] is None:
-            # In a constant.
-            mutant["outcome"] = "not judged"
-            continue
-        span = mutant["function"]["span"]
-        key = offset(starts, span["start"])
-        function = functions.setdefault(key, Function(text, starts, span))
-        function.mutants.append(mutant)
-    edits, last_end = [], 0
-    for _, function in sorted(functions.items()):
-        # A function inside another one has no place of its own.
-        if not function.judged or function.body < last_end:
-            for mutant in function.mutants:
-                mutant["outcome"] = "not judged"
-            continue
-        last_end = function.end
-        edits.append(function)
-    out, lines, at = [], {}, 0
-    line = 1
+    source = Source(text)
+    out, lines, at, line = [], {}, 0, 1
 
     def write(part):
         nonlocal line
         out.append(part)
         line += part.count("\n")
 
-    for function in edits:
-        write(text[at : function.body])
-        write("{ match crate::mutant::chosen() {\n")
-        for mutant in function.mutants:
-            if mutant["outcome"] is not None:
+    for body, end, here in functions(source, mutants):
+        write(text[at:body] + "{ match crate::mutant::chosen() {\n")
+        for mutant in here:
+            if mutant["outcome"] == "unviable":
                 continue
-            begin, end = (offset(starts, mutant["span"][side]) for side in ("start", "end"))
             first = line
-            body = text[function.body : begin] + mutant["replacement"] + " " + text[end : function.end]
-            write(f"{mutant['number']}u32 => {body}\n")
-            lines[mutant["number"]] = (first, line)
-        write(f"_ => {text[function.body : function.end]}\n}} }}")
-        at = function.end
+            begin, rest = source.range(mutant["span"])
+            write(f"{mutant['number']}u32 => {text[body:begin]}{mutant['replacement']} {text[rest:end]}\n")
+            lines[mutant["number"]] = range(first, line)
+        write(f"_ => {text[body:end]}\n}} }}")
+        at = end
     write(text[at:])
     return "".join(out), lines
 
 
-def cargo(tree, *command, env):
-    return subprocess.run(["cargo", *command], cwd=tree, env=env, capture_output=True, text=True)
+class Tree:
+    """A copy of the repository whose one package is woven; its builds share the checkout's target."""
 
+    def __init__(self, folder, package):
+        self.folder = pathlib.Path(folder)
+        self.package = package
 
-def weave_tree(tree, mutants):
-    by_file = collections.defaultdict(list)
-    for mutant in mutants:
-        by_file[mutant["file"]].append(mutant)
-    where = {}
-    for file, here in by_file.items():
-        text, lines = woven((ROOT / file).read_text(), here)
-        put(tree / file, text)
-        where[file] = lines
-    put(tree / CRATE / "src/lib.rs", (ROOT / CRATE / "src/lib.rs").read_text() + MODULE)
-    return where
+    def put(self, name, content):
+        """Writes only what differs, so that cargo builds no more than it has to."""
+        path = self.folder / name
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
+    def copy(self):
+        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+        for name in filter(None, names.decode().split("\0")):
+            path = ROOT / name
+            if path.is_file() and not name.startswith(f"{crate(self.package)}/src/"):
+                self.put(name, path.read_bytes())
 
-def drop_unviable(tree, mutants, env):
-    """Leaves out what does not compile, until the rest does."""
-    by_number = {mutant["number"]: mutant for mutant in mutants}
-    while True:
-        where = weave_tree(tree, mutants)
-        done = cargo(tree, "check", "--package", PACKAGE, "--profile", "mutants", "--message-format", "json", env=env)
-        unviable = set()
-        for line in done.stdout.splitlines():
-            message = json.loads(line).get("message")
-            if not isinstance(message, dict) or message.get("level") != "error":
+    def weave(self, mutants):
+        """Writes the package's sources; the lines of the mutants by file."""
+        by_file = collections.defaultdict(list)
+        for mutant in mutants:
+            by_file[mutant["file"]].append(mutant)
+        where = {}
+        for path in (ROOT / crate(self.package) / "src").rglob("*"):
+            name = str(path.relative_to(ROOT))
+            if not path.is_file():
                 continue
-            for span in message["spans"]:
-                for number, (first, last) in where.get(span["file_name"], {}).items():
-                    if first <= span["line_start"] < last:
-                        unviable.add(number)
-        print(f"check: {done.returncode}, {len(unviable)} do not compile", flush=True)
-        if done.returncode == 0:
-            return
-        if not unviable:
-            sys.exit(done.stderr[-4000:])
-        for number in unviable:
-            by_number[number]["outcome"] = "unviable"
+            content = path.read_bytes()
+            if name in by_file:
+                text, where[name] = woven(content.decode(), by_file[name])
+                content = text.encode()
+            if name == f"{crate(self.package)}/src/lib.rs":
+                content += MODULE.encode()
+            self.put(name, content)
+        return where
+
+    def cargo(self, *command):
+        """Cargo's messages, and what it wrote to the user if it failed."""
+        done = subprocess.run(
+            ["cargo", *command, "--message-format", "json",
+             "--config", f"profile.dev.package.{self.package}.opt-level=0"],
+            cwd=self.folder, env=os.environ | {"CARGO_TARGET_DIR": str(ROOT / "target")},
+            capture_output=True, text=True,
+        )  # fmt: skip
+        return [json.loads(line) for line in done.stdout.splitlines()], done.returncode and done.stderr[-4000:]
+
+    def drop_unviable(self, mutants):
+        """Leaves out what does not compile, until the rest does."""
+        by_number = {mutant["number"]: mutant for mutant in mutants}
+        while True:
+            where = self.weave(mutants)
+            messages, failed = self.cargo("check", "--package", self.package)
+            unviable = set(blamed(messages, where))
+            print(f"check: {len(unviable)} do not compile", flush=True)
+            if not failed:
+                return
+            if not unviable:
+                sys.exit(failed)
+            for number in unviable:
+                by_number[number]["outcome"] = "unviable"
+
+    def build(self, stages):
+        """The test binaries of these stages, by package and test."""
+        found = {}
+        for package in {stage.package for stage in stages}:
+            tests = {stage.test for stage in stages if stage.package == package}
+            arguments = [word for test in sorted(tests) for word in (["--test", test] if test else ["--lib"])]
+            messages, failed = self.cargo("test", "--no-run", "--package", package, *arguments)
+            if failed:
+                sys.exit(failed)
+            for message in messages:
+                if message.get("profile", {}).get("test") and message.get("executable"):
+                    test = message["target"]["name"] if "test" in message["target"]["kind"] else ""
+                    found[package, test] = message["executable"]
+        return found
 
 
-def build(tree, env, files):
-    """The test binaries that speak of these files, by package and name."""
-    found = {}
-    wanted = {PACKAGE: ["--lib"] if QUICK else ["--lib", "--tests"]}
-    for package, test, part in () if QUICK else OTHERS:
-        if any(part in file for file in files):
-            wanted.setdefault(package, []).extend(["--test", test])
-    for package, arguments in wanted.items():
-        done = cargo(
-            tree, "test", "--no-run", "--package", package, "--profile", "mutants", *arguments,
-            "--message-format", "json", env=env,
-        )
-        if done.returncode != 0:
-            sys.exit(done.stderr[-4000:])
-        for line in done.stdout.splitlines():
-            entry = json.loads(line)
-            if entry.get("profile", {}).get("test") and entry.get("executable"):
-                found[package, entry["target"]["name"]] = entry["executable"]
-    return found
+def blamed(messages, where):
+    """The numbers of the mutants that the compiler's errors speak of."""
+    for message in messages:
+        error = message.get("message")
+        if not isinstance(error, dict) or error.get("level") != "error":
+            continue
+        for span in error["spans"]:
+            for number, lines in where.get(span["file_name"], {}).items():
+                if span["is_primary"] and span["line_start"] in lines:
+                    yield number
 
 
 def module(file):
     """The folder's module, whose tests are most likely to notice."""
-    parts = pathlib.Path(file).relative_to(f"{CRATE}/src").with_suffix("").parts
+    parts = pathlib.Path(file.split("/src/")[1]).with_suffix("").parts
     return "::".join(parts[:-1] if len(parts) > 2 or parts[-1] == "mod" else parts)
 
 
-def run(binary, arguments, number, directory):
-    """'caught', 'timeout', or None if the tests pass."""
+def policy(file):
+    return pathlib.Path(file.split("policy/")[-1]).parts[0].removesuffix(".rs")
 
-    own = pathlib.Path(binary).name.startswith(PACKAGE.replace("-", "_"))
-    seconds = LIMIT if own and "permutation" not in arguments[0] else OTHERS_LIMIT
+
+class Judge:
+    """Runs the stages on mutants, each within a few times what it takes without one."""
+
+    def __init__(self, tree, stages):
+        self.folder = tree.folder
+        self.stages = stages
+        self.binaries = tree.build(stages)
+        self.usual = {}
+
+    def tests(self, file):
+        """The commands of the stages that judge this file, and where they run."""
+        for stage in self.stages:
+            if re.search(stage.files, file):
+                chosen = stage.filter.format(module=module(file), policy=policy(file))
+                skip = [word for name in stage.skip for word in ("--skip", name)]
+                binary = self.binaries[stage.package, stage.test]
+                yield (binary, *filter(None, [chosen]), *skip), self.folder / crate(stage.package)
+
+    def measure(self, files):
+        """What every command takes without a mutant."""
+        for command, folder in sorted({test for file in files for test in self.tests(file)}):
+            outcome, *usual = run(command, folder, 0, 600, 600)
+            name = " ".join([pathlib.Path(command[0]).name, *command[1:]])
+            print(f"{name}: {usual[0]:.1f} s of processor, {usual[1]:.1f} s", flush=True)
+            if outcome:
+                sys.exit(f"{name} fails without any mutant")
+            self.usual[command] = usual
+
+    def outcome(self, mutant):
+        for command, folder in self.tests(mutant["file"]):
+            processor, wall = self.usual[command]
+            outcome, *_ = run(command, folder, mutant["number"], 5 + 5 * processor, 8 + 4 * wall)
+            if outcome:
+                return outcome
+        return "missed"
+
+
+def run(command, folder, number, processor, wall):
+    """'caught', 'timeout', or None if the tests pass; with the seconds of processor and of time."""
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(processor) + 1,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (16 << 30,) * 2)
 
-    # What fails need not be made small.
-    quick = {"PROPTEST_CASES": "64", "PROPTEST_MAX_SHRINK_ITERS": "0", "RUST_BACKTRACE": "0"}
-    env = os.environ | quick | {VARIABLE: str(number), "CARGO_MANIFEST_DIR": str(directory)}
-    with subprocess.Popen(
-        [binary, *arguments], cwd=directory, env=env, preexec_fn=limit, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    ) as tests:
-        for line in tests.stdout:
-            if line.endswith("FAILED\n"):
-                tests.kill()
-                return "caught"
-    if tests.returncode == 0:
-        return None
-    return "timeout" if tests.returncode in (-signal.SIGXCPU, -signal.SIGKILL) else "caught"
-
-
-def stages(binaries, tree, file):
-    skip = [word for name in SKIP for word in ("--skip", name)]
-    at = tree / CRATE
-    library = binaries[PACKAGE, PACKAGE.replace("-", "_")]
-    yield library, [module(file) + "::", *skip], at
-    if QUICK:
-        return
-    if "permutation" not in file:
-        # Statistics of millions of orders.
-        skip = [*skip, "--skip", "sampler::permutation::"]
-    yield library, skip, at
-    for (package, _), binary in binaries.items():
-        if package == PACKAGE and binary != library:
-            # Only these tests know torch's long permutations.
-            yield binary, [] if "torch" in file else skip, at
-    for package, name, part in OTHERS:
-        if part in file:
-            # The suite has a test for each policy; what policies share is judged by all of them.
-            policy = pathlib.Path(file.split(part)[1]).parts[0].removesuffix(".rs")
-            chosen = [policy] if name == "conformance" and policy not in SHARED else []
-            yield binaries[package, name], [*chosen, *skip], tree / "crates" / package.removeprefix("belady-")
+    env = os.environ | QUICK | {VARIABLE: str(number), "CARGO_MANIFEST_DIR": str(folder)}
+    began = time.monotonic()
+    tests = subprocess.Popen(
+        command, cwd=folder, env=env, preexec_fn=limit, start_new_session=True,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    clock = threading.Timer(wall, end, [tests.pid])
+    clock.start()
+    try:
+        failed = any(line.endswith("FAILED\n") for line in tests.stdout)
+    finally:
+        took = time.monotonic() - began
+        clock.cancel()
+        # What fails leaves threads that wait, and processes that it started.
+        end(tests.pid)
+    _, status, usage = os.wait4(tests.pid, 0)
+    tests.stdout.close()
+    tests.returncode = os.waitstatus_to_exitcode(status)
+    return verdict(failed, took > wall, tests.returncode), usage.ru_utime + usage.ru_stime, took
 
 
-def judge(mutant, binaries, tree):
-    for binary, arguments, at in stages(binaries, tree, mutant["file"]):
-        outcome = run(binary, arguments, mutant["number"], at)
-        if outcome:
-            return outcome
-    return "missed"
+def end(session):
+    try:
+        os.killpg(session, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", help="a regular expression of the names of mutants, which begin with their file")
-    parser.add_argument("--missed", action="store_true", help="judge what the last call missed, and nothing else")
-    parser.add_argument("--quick", action="store_true", help="with the tests of the mutated module alone")
-    parser.add_argument("--tree", default=str(ROOT / "out/mutants"), help="where the woven copy lies")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--numbers", default=str(ROOT / "out/mutants.json"), help="where outcomes are kept")
-    parser.add_argument("--table", action="store_true", help="write the notes from kept outcomes, and judge nothing")
-    args = parser.parse_args()
-    if args.table:
-        write_notes(json.loads(pathlib.Path(args.numbers).read_text()))
-        return
-    global QUICK
-    QUICK = args.quick
-    tree = pathlib.Path(args.tree)
-    env = os.environ | {"RUSTFLAGS": "--cap-lints warn -A warnings"}
-    numbers = pathlib.Path(args.numbers)
-    known = {}
-    if numbers.exists():
-        known = {mutant["name"]: mutant["outcome"] for mutant in json.loads(numbers.read_text())}
-    mutants = list_mutants(args.only, known)
-    woven_files = {mutant["file"] for mutant in mutants} | {f"{CRATE}/src/lib.rs"}
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
-    for name in filter(None, files.decode().split("\0")):
-        path = ROOT / name
-        if name in woven_files or not path.is_file():
-            continue
-        if not (tree / name).exists() or (tree / name).read_bytes() != path.read_bytes():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, tree / name)
-    print(len(mutants), "mutants", flush=True)
-    drop_unviable(tree, mutants, env)
-    chosen = [mutant for mutant in mutants if not args.only or re.search(args.only, mutant["name"])]
-    files = {mutant["file"] for mutant in chosen}
-    binaries = build(tree, env, files)
-    print("built", flush=True)
-    for binary, arguments, at in stages(binaries, tree, min(files)):
-        if run(binary, arguments, 0, at):
-            sys.exit(f"{binary} fails without any mutant")
-    mutants = chosen
-    open_ones = [mutant for mutant in mutants if mutant["outcome"] is None]
-    if args.missed:
-        for mutant in open_ones:
-            mutant["outcome"] = known.get(mutant["name"])
-        open_ones = [mutant for mutant in open_ones if mutant["outcome"] in (None, "missed")]
+def verdict(failed, late, code):
+    if failed:
+        return "caught"
+    if late or code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "timeout"
+    return "caught" if code else None
+
+
+def judge_target(stages, args, known):
+    """Judges one package's mutants, and writes what it finds into `known`."""
+    package = stages[0].package
+    chosen = [m for m in list_mutants(package) if not args.only or re.search(args.only, m["name"])]
+    for mutant in chosen:
+        before = known.get(mutant["name"])
+        if mutant["number"] % args.every:
+            mutant["outcome"] = "left out"
+        elif before == "unviable" or (args.missed and before not in (None, "missed", "left out")):
+            mutant["outcome"] = before
+    known |= {m["name"]: m["outcome"] for m in chosen if known.get(m["name"]) in (None, "left out")}
+    sample = [mutant for mutant in chosen if mutant["outcome"] in (None, "unviable")]
+    print(f"{package}: {len(chosen)} mutants, {len(sample)} to judge", flush=True)
+    if not sample:
+        return chosen
+    tree = Tree(args.tree, package)
+    tree.copy()
+    tree.drop_unviable(sample)
+    known |= {mutant["name"]: mutant["outcome"] for mutant in sample if mutant["outcome"]}
+    judge = Judge(tree, stages[: args.stages])
+    to_run = [mutant for mutant in sample if mutant["outcome"] is None]
+    judge.measure({mutant["file"] for mutant in to_run})
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for mutant, outcome in zip(open_ones, pool.map(lambda m: judge(m, binaries, tree), open_ones)):
-            mutant["outcome"] = outcome
+        for mutant, outcome in zip(to_run, pool.map(judge.outcome, to_run)):
+            mutant["outcome"] = known[mutant["name"]] = outcome
             if outcome in ("missed", "timeout"):
                 print(outcome, mutant["name"], flush=True)
-    for mutant in mutants:
-        if mutant["outcome"] == "not judged":
-            print("not judged", mutant["name"])
-    known |= {mutant["name"]: mutant["outcome"] for mutant in mutants}
-    numbers.write_text(json.dumps([{"name": name, "outcome": outcome} for name, outcome in known.items()], indent=1))
-    print("\n".join(table(mutants)))
-    if not args.only and not args.quick:
-        write_notes(mutants)
+            keep(args.numbers, known)
+    return chosen
 
 
-def table(mutants):
-    outcomes = ("caught", "timeout", "missed", "unviable", "not judged")
+def keep(path, known):
+    part = pathlib.Path(f"{path}.part")
+    part.write_text(json.dumps(known, indent=1))
+    part.replace(path)
+
+
+def table(outcomes):
+    """The lines of a table of {name: outcome}, a row for each file."""
     counts = collections.defaultdict(collections.Counter)
-    for mutant in mutants:
-        file = mutant["name"].split(":")[0].removeprefix(f"{CRATE}/src/")
-        counts[file][mutant["outcome"] or "not judged"] += 1
-        counts["all"][mutant["outcome"] or "not judged"] += 1
-    counts["all"] = counts.pop("all")
-    yield "| file | " + " | ".join(outcomes) + " | noticed, of viable |"
-    yield "|---|" + "---:|" * 6
-    for file, of in sorted(counts.items(), key=lambda row: (row[0] == "all", row[0])):
+    for name, outcome in sorted(outcomes.items()):
+        counts[name.split(":")[0].split("/src/")[1]][outcome or "left out"] += 1
+    counts["all"] = sum(counts.values(), collections.Counter())
+    yield "| file | " + " | ".join(OUTCOMES) + " | noticed, of viable |"
+    yield "|---|" + "---:|" * (len(OUTCOMES) + 1)
+    for file, of in counts.items():
         noticed = of["caught"] + of["timeout"]
         viable = noticed + of["missed"]
         share = f"{100 * noticed / viable:.0f} %" if viable else ""
-        yield f"| {file} | " + " | ".join(str(of[outcome]) for outcome in outcomes) + f" | {share} |"
+        yield f"| {file} | " + " | ".join(str(of[outcome]) for outcome in OUTCOMES) + f" | {share} |"
 
 
-def write_notes(mutants):
+def write_notes(known):
     """The figures and the names of what survived, between the comments of the notes."""
     text = NOTES.read_text()
-    missed = [mutant["name"].removeprefix(f"{CRATE}/src/") for mutant in mutants if mutant["outcome"] == "missed"]
-    parts = {"table": table(mutants), "missed": [f"- `{name}`" for name in sorted(missed)]}
-    for name, lines in parts.items():
+    for name, stages in TARGETS.items():
+        here = {mutant["name"]: known.get(mutant["name"]) for mutant in list_mutants(stages[0].package)}
+        if not any(here.values()):
+            continue
+        missed = sorted(mutant.split("/src/")[1] for mutant, outcome in here.items() if outcome == "missed")
+        lines = [*table(here), "", "Missed:", "", *(f"- `{mutant}`" for mutant in missed)]
         head, rest = text.split(f"<!-- {name} -->\n", 1)
         tail = rest.split("<!-- end -->", 1)[1]
         text = head + f"<!-- {name} -->\n\n" + "\n".join(lines) + "\n\n<!-- end -->" + tail
     NOTES.write_text(text)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--target", choices=TARGETS, action="append", help="one package; may be given repeatedly")
+    parser.add_argument("--only", help="a regular expression of the names of mutants, which begin with their file")
+    parser.add_argument("--every", type=int, default=1, metavar="K", help="a sample: every K-th mutant")
+    parser.add_argument("--missed", action="store_true", help="judge what earlier calls missed or left out")
+    parser.add_argument("--stages", type=int, metavar="N", help="with the first N stages of tests alone")
+    parser.add_argument("--tree", default=str(ROOT / "out/mutants"), help="where the woven copy lies")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--numbers", default=str(ROOT / "out/mutants.json"), help="where outcomes are kept")
+    parser.add_argument("--table", action="store_true", help="write the notes from kept outcomes, and judge nothing")
+    return parser.parse_args()
+
+
+def main():
+    args = arguments()
+    numbers = pathlib.Path(args.numbers)
+    numbers.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(numbers.read_text()) if numbers.exists() else {}
+    for name in [] if args.table else args.target or TARGETS:
+        chosen = judge_target(TARGETS[name], args, known)
+        keep(numbers, known)
+        print("\n".join(table({mutant["name"]: mutant["outcome"] for mutant in chosen})))
+    if args.table or not (args.only or args.target or args.stages):
+        write_notes(known)
 
 
 if __name__ == "__main__":

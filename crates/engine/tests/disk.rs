@@ -4,10 +4,11 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use belady_control::model::Bytes;
 use belady_data::source::{Source, Synthetic};
-use belady_data::tier::disk;
+use belady_data::tier::{TierFaults, disk};
 use belady_engine::{Engine, EngineConfig, JobConfig, Loader, TierConfig};
 use common::{consume, expected};
 use tempfile::tempdir;
@@ -152,4 +153,25 @@ fn cut_indexes(directory: &Path) {
             index.set_len(0).unwrap();
         }
     }
+}
+
+#[test]
+fn a_disk_that_is_much_slower_than_the_source_is_hardly_read() {
+    let folder = tempdir().unwrap();
+    let directory = folder.path().to_owned();
+    let tiers = vec![TierConfig::Disk { directory, capacity: Bytes(100 << 20) }];
+    let slow =
+        TierFaults { hung_get: 1.0, hang: Duration::from_millis(5), ..TierFaults::default() };
+    let engine = Engine::new(EngineConfig {
+        threads: Some(2),
+        tiers,
+        tier_faults: Some((slow, 1)),
+        ..EngineConfig::default()
+    })
+    .unwrap();
+    let source = samples(1_000, 1);
+    let config = JobConfig { epochs: Some(5), ..job(&source) };
+    assert_eq!(consume(engine.start(&config).unwrap(), &source).unwrap(), expected(&config));
+    let hits = engine.metrics().snapshot().tiers[0].hits();
+    assert!((1..400).contains(&hits), "{hits} of 800 that the disk holds");
 }

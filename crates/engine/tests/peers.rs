@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use belady_control::model::Bytes;
 use belady_control::sampler::orders::RankOrders;
 use belady_control::sampler::{AccessStream, Order, SampleId, Scheme, Step, StreamConfig};
-use belady_data::source::Synthetic;
+use belady_data::source::{FaultSpec, Faulty, Synthetic};
 use belady_engine::metrics::MetricsSnapshot;
-use belady_engine::{Engine, EngineConfig, EngineError, JobConfig, PeerPatience, TierConfig};
+use belady_engine::{
+    BadSamples, Engine, EngineConfig, EngineError, JobConfig, PeerPatience, TierConfig,
+};
 use belady_peer::faulty::{FaultyTransport, PeerFaults};
 use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
@@ -262,6 +264,9 @@ fn what_fits_into_all_caches_together_is_read_from_the_source_once() {
     }
     let all: u64 = seen.iter().map(|seen| seen.metrics.last().unwrap().source.samples).sum();
     assert_eq!(all, 1000, "each sample once");
+    for peers in seen.iter().map(|seen| &seen.metrics[0].peers) {
+        assert_eq!((peers.nodes, peers.down), (u64::from(NODES) - 1, 0));
+    }
 }
 
 /// S > N·D: what an epoch reads from the source is what the caches do not hold, and what comes from
@@ -383,6 +388,26 @@ fn bytes_that_change_on_their_way_are_not_delivered() {
             damaged += seen.metrics.last().unwrap().peers.damaged;
         }
         assert!(damaged > 0, "{name}: nothing was damaged");
+    }
+}
+
+#[test]
+fn a_sample_that_cannot_be_read_is_given_to_no_peer() {
+    let mut world = World::new(300, 1.1);
+    let sizes = belady_data::source::Source::catalog(&*world.source).sizes();
+    let same = Synthetic::of_sizes((0..300).map(|sample| sizes.get(sample)), 7);
+    let spec = FaultSpec { broken: (0..300).step_by(50).collect(), ..FaultSpec::default() };
+    let broken = spec.broken.clone();
+    world.job.source = Arc::new(Faulty::new(same, spec));
+    world.job.bad_samples = BadSamples::Skip;
+    world.job.epochs = Some(2);
+    for (rank, seen) in (0..).zip(world.run()) {
+        let mut expected = world.expected(rank);
+        for batch in &mut expected {
+            batch.retain(|sample| !broken.contains(sample));
+        }
+        // What a peer got in its place would come from there in the next epoch.
+        assert_eq!(seen.unwrap().batches, expected, "rank {rank}");
     }
 }
 

@@ -12,7 +12,9 @@ use belady_control::model::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use super::{DiskConfig, DiskTier, FaultyTier, Get, Pinned, Put, RamTier, Tier, TierFaults};
+use super::{
+    DiskConfig, DiskTier, Evicted, FaultyTier, Get, Pinned, Put, RamTier, Tier, TierFaults,
+};
 use crate::SampleId;
 
 const GRANULE: u64 = 16;
@@ -48,7 +50,7 @@ impl Maker for FaultyWithoutFaults {
     const KEEPS: bool = false;
 
     fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier> {
-        let ram = RamTier::new(capacity, Arc::clone(sizes));
+        let ram: Arc<dyn Tier> = Arc::new(RamTier::new(capacity, Arc::clone(sizes)));
         Box::new(FaultyTier::new(ram, TierFaults::default(), 1))
     }
 
@@ -245,6 +247,9 @@ fn run<M: Maker>(
         prop_assert_eq!(status.samples, model.held.len() as u64);
         for sample in 0..sizes.len() {
             prop_assert_eq!(tier.holds(sample), model.held.contains(&sample));
+            prop_assert_eq!(tier.is_current(sample), model.held.contains(&sample));
+            let size = sizes.get(sample);
+            prop_assert!(tier.footprint(size) >= size, "a quota pays for every byte");
         }
     }
     Ok(())
@@ -327,6 +332,29 @@ fn touch(tier: &dyn Tier, sample: SampleId, size: u64, what: u64) {
             tier.evict(sample);
         }
     }
+}
+
+/// What is no sample, or not as long as one, is neither taken nor found; what is let go is gone.
+fn keeps_samples_alone<M: Maker>(maker: &M) {
+    let sizes = Arc::new(Sizes::from_bytes(vec![100, 200]));
+    let tier = maker.make(Bytes(10_000), &sizes);
+    let bytes = payload(0, 100);
+    assert_eq!(tier.put(2, &bytes), Put::Refused, "there is no third sample");
+    assert_eq!(tier.put(1, &bytes), Put::Refused, "too short");
+    assert_eq!((tier.put(0, &bytes), tier.put(0, &bytes)), (Put::Stored, Put::Present));
+    let get = |sample, length| tier.get(sample, &mut vec![0; length]);
+    assert_eq!((get(0, 100), get(0, 99), get(1, 200)), (Get::Hit, Get::Miss, Get::Miss));
+    assert_eq!(get(2, 100), Get::Miss);
+    assert_eq!((tier.evict_now(0), tier.evict_now(0)), (Evicted::Gone, Evicted::NotHeld));
+    assert_eq!(tier.put(0, &bytes), Put::Stored);
+    assert_eq!((tier.evict(0), tier.evict(0), tier.evict(1)), (true, false, false));
+}
+
+#[test]
+fn tiers_keep_samples_alone() {
+    keeps_samples_alone(&Ram);
+    keeps_samples_alone(&FaultyWithoutFaults);
+    keeps_samples_alone(&Disk::new());
 }
 
 #[test]

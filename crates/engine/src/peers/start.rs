@@ -345,4 +345,13 @@ mod tests {
         let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
         assert_eq!((again.room, again.all.len()), (vec![9], 2));
     }
+
+    #[test]
+    fn exchanges_of_jobs_do_not_meet_each_other() {
+        let of = |channel| [job(channel), caches(channel), room(channel), serves(channel)];
+        let mut names: Vec<String> = [Channel(0), Channel(1)].into_iter().flat_map(of).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 8, "{names:?}");
+    }
 }

@@ -215,6 +215,68 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_that_stays_is_claimed_in_every_epoch() {
+        let mut claims = Claims::new(1);
+        for epoch in 0..3 * STAMPS {
+            claims.stays(0, epoch);
+            assert_eq!(claims.forgotten(epoch + 1, |_| true), None, "epoch {epoch}");
+        }
+    }
+
+    #[test]
+    fn a_sample_that_is_about_to_be_put_here_does_not_go() {
+        let mut claims = Claims::new(1);
+        claims.put(0, 0);
+        claims.comes(0, 1);
+        assert!(!claims.may_go(0, 1));
+        claims.release(0, 1);
+        assert_eq!((claims.released(|_| true), claims.forgotten(2, |_| true)), (None, None));
+    }
+
+    #[test]
+    fn samples_that_were_released_go_once_each_after_one_was_released_many_times() {
+        let mut claims = Claims::new(4);
+        for sample in 0..4 {
+            claims.put(sample, 0);
+        }
+        claims.release(1, 1);
+        claims.release(2, 1);
+        claims.release(3, 1);
+        claims.put(3, 1);
+        for epoch in 1..100 {
+            claims.release(0, epoch);
+            claims.put(0, epoch);
+        }
+        claims.release(0, 100);
+        let mut gone: Vec<_> = std::iter::from_fn(|| {
+            let sample = claims.released(|_| true)?;
+            claims.until[sample as usize] = stamp(101);
+            Some(sample)
+        })
+        .collect();
+        gone.sort_unstable();
+        assert_eq!(gone, [0, 1, 2], "3 was claimed again");
+    }
+
+    #[test]
+    fn refusals_are_forgotten_when_they_are_old_and_too_many() {
+        let soon = OLD.checked_sub(Duration::from_nanos(1)).unwrap();
+        let mut claims = Claims::new(1);
+        claims.lacks_room(0, Duration::ZERO);
+        assert!(claims.lacks_room(0, 2 * OLD), "one is not too many");
+        let many = MOST_REFUSED as u32 + 1;
+        let mut claims = Claims::new(many + 2);
+        for sample in 0..many {
+            claims.lacks_room(sample, Duration::ZERO);
+        }
+        claims.lacks_room(many, soon);
+        assert!(claims.lacks_room(0, soon), "it is not old yet");
+        claims.lacks_room(many + 1, OLD);
+        assert_eq!(claims.refused.len(), 2, "the two that were refused last");
+        assert!(!claims.lacks_room(0, OLD));
+    }
+
+    #[test]
     fn an_epoch_that_no_run_comes_to_is_no_panic() {
         let mut claims = Claims::new(1);
         claims.put(0, u32::MAX);

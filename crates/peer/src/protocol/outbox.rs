@@ -329,6 +329,27 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_is_done_with_when_nothing_of_it_or_before_it_waits() {
+        let mut outbox = outbox(2, 100, ms(50));
+        assert!(outbox.is_empty() && outbox.is_done_with(0));
+        outbox.add(1, parcel(203, 10), ms(0)).unwrap();
+        assert!(!outbox.is_empty());
+        assert_eq!(
+            [0, 1, 2, 3].map(|epoch| outbox.is_done_with(epoch)),
+            [true, true, false, false]
+        );
+    }
+
+    #[test]
+    fn batches_that_wait_are_forgotten_when_a_job_is_closed() {
+        let mut outbox = outbox(2, 25, ms(50));
+        outbox.offer(7);
+        outbox.clear_waiting();
+        assert_eq!(outbox.waiting().next(), None);
+        assert_eq!(outbox.admit(|_| LONGEST), None);
+    }
+
+    #[test]
     fn a_batch_is_admitted_when_there_is_room_or_its_consumer_starves() {
         let mut outbox = outbox(2, 25, ms(50));
         outbox.add(1, parcel(0, 20), ms(0)).unwrap();

@@ -210,6 +210,28 @@ mod tests {
     }
 
     #[test]
+    fn how_far_ahead_a_node_may_be_follows_the_length_of_the_epoch_that_begins() {
+        let mut pace = Pace::new(0, 2, 10, LONG);
+        pace.told(1, 15, 0);
+        assert!(!pace.is_in_step(1));
+        pace.set_epoch(15);
+        assert!(pace.is_in_step(1));
+        pace.set_epoch(14);
+        assert!(!pace.is_in_step(1));
+    }
+
+    #[test]
+    fn steps_that_were_over_before_the_run_are_waited_for_on_no_node() {
+        let mut pace = Pace::new(0, 2, 10, LONG);
+        pace.told(1, 7, 0);
+        pace.skip(5);
+        assert_eq!((pace.loaded(0), pace.loaded(1)), (5, 7), "nobody goes back");
+        pace.skip(9);
+        assert_eq!(pace.may_end(8, NOT, |_| true), Turn::End);
+        assert_eq!(pace.may_end(9, NOT, |_| true), Turn::Wait);
+    }
+
+    #[test]
     fn an_epoch_begins_when_all_have_loaded_the_one_before() {
         let mut pace = Pace::new(0, 2, 10, LONG);
         assert!(pace.may_begin(0, NOT, |_| true) && !pace.may_begin(10, NOT, |_| true));

@@ -9,6 +9,7 @@
 //! lies in tiers ([`shelf`]).
 //!
 //! A run that fails names its seed: `SEED=17 cargo nextest run -p belady-peer detsim` runs it alone.
+//! `SEEDS=20` runs no more than the first twenty of each test.
 
 mod consumer;
 mod dice;
@@ -39,9 +40,10 @@ fn run(scenario: &Scenario) -> Outcome {
 
 /// So many seeds, or the one that is to be looked at.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    match number("SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..count,
+        None => 0..number("SEEDS").map_or(count, |most| count.min(most)),
     }
 }
 

@@ -530,3 +530,51 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(name: &str, sizes: &Sizes) -> Header {
+        Header::new(7, name, 4 * PAGE, Granule::of_length(16).unwrap(), sizes)
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written_whatever_the_sizes() {
+        for sizes in [vec![5, 5, 5], vec![1, 2, 3], vec![1, 1 << 33, 3]] {
+            let sizes = Sizes::from_bytes(sizes);
+            for name in ["", "a dataset", &"é".repeat(NAME_BYTES)] {
+                let header = header(name, &sizes);
+                assert_eq!(Header::parse(&header.encode()).unwrap(), header);
+                assert!(header.is_of(7, &sizes) && !header.is_of(8, &sizes));
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_that_makes_no_sense_is_refused() {
+        let header = header("a dataset", &Sizes::from_bytes(vec![1, 2, 3]));
+        let with = |at: usize, value: u32| {
+            let mut page = header.encode();
+            page[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let checksum = xxh3_64(&page[..CHECKSUM_AT]);
+            page[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+            Header::parse(&page)
+        };
+        assert!(with(52, NAME_BYTES as u32).is_ok());
+        // Its version, granule, number of samples, segments, width of sizes and name.
+        let segments = [(32, 0), (32, PAGE as u32 + 1)];
+        for (at, value) in [(8, 99), (12, 17), (28, 1), (48, 5), (52, NAME_BYTES as u32 + 1)]
+            .into_iter()
+            .chain(segments)
+        {
+            assert!(with(at, value).is_err(), "{value} at {at}");
+        }
+    }
+
+    #[test]
+    fn a_checksum_is_of_one_sample_of_one_dataset() {
+        let of = |fingerprint, sample| checksum(fingerprint, sample, b"the same bytes");
+        assert!(of(1, 0) != of(1, 1) && of(1, 0) != of(2, 0));
+    }
+}

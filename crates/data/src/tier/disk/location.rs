@@ -103,3 +103,58 @@ pub(super) fn payload_runs(pieces: &[Extent], size: u64, granule: Granule) -> Ve
     }
     runs
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granule() -> Granule {
+        Granule::of_length(16).unwrap()
+    }
+
+    #[test]
+    fn a_location_is_read_as_it_was_written() {
+        for start in [0, 1, START] {
+            for pieces in [None, Some(2), Some(MOST_PIECES as u32)] {
+                let location = Location { start, pieces };
+                assert_eq!(Location::decode(location.encode()), Some(location));
+            }
+        }
+        assert_eq!(Location::decode(0), None);
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_of_its_sample_is_refused() {
+        let (start, size) = (10, 1000);
+        let first = granule().count_table(2) + 5;
+        let all = granule().count_in_pieces(size, 2);
+        let decode = |pieces: &[Extent], start, size| {
+            decode_table(&encode_table(pieces), start, size, granule())
+        };
+        let two = |first, all| {
+            [Extent { start, granules: first }, Extent { start: 200, granules: all - first }]
+        };
+        assert_eq!(decode(&two(first, all), start, size), Some(two(first, all).to_vec()));
+        assert_eq!(decode(&two(first, all), start + 1, size), None, "it begins elsewhere");
+        assert_eq!(decode(&two(first, all + 1), start, size), None, "too large");
+        assert_eq!(decode(&two(granule().count_table(2) - 1, all), start, size), None, "no table");
+        assert_eq!(decode(&two(all, all), start, size), None, "a piece of nothing");
+        let one = Extent { start, granules: granule().count_in_pieces(size, 1) };
+        assert_eq!(decode(&[one], start, size), None, "one piece has no table");
+        assert_eq!(decode(&[], start, size), None);
+        for granules in [ADDRESSABLE, u64::MAX] {
+            let far = Extent { start: 1, granules };
+            assert_eq!(decode(&[far, far], 1, size), None, "beyond all segments");
+        }
+    }
+
+    #[test]
+    fn payload_follows_the_table_and_fills_the_pieces_in_turn() {
+        let table = granule().count_table(2);
+        let pieces =
+            [Extent { start: 10, granules: table + 2 }, Extent { start: 100, granules: 3 }];
+        let at = |start: u64, length| (start * 16, length);
+        assert_eq!(payload_runs(&pieces, 70, granule()), [at(10 + table, 32), at(100, 38)]);
+        assert_eq!(payload_runs(&pieces, 20, granule()), [at(10 + table, 20)]);
+    }
+}
