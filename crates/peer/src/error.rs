@@ -30,4 +30,15 @@ impl PeerError {
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Left | Self::Refused { .. })
     }
+
+    /// Whether a peer that ends its job looks like this to a call that is under way then. One that
+    /// does not answer in time looks different.
+    pub fn can_be_a_farewell(&self) -> bool {
+        match self {
+            Self::Unreachable { error, .. } | Self::Closed { error, .. } => {
+                error.kind() != io::ErrorKind::TimedOut
+            }
+            _ => false,
+        }
+    }
 }

@@ -321,10 +321,11 @@ impl Peers {
         metrics.peers().count(PeerEvent::Failed, 1);
         let now = self.now();
         let mut talk = lock(&self.talk);
-        if talk.health.failed(peer, now) && !self.is_leaving.load(Ordering::Relaxed) {
+        let is_news = talk.health.failed(peer, now, !error.can_be_a_farewell());
+        if is_news && !self.is_leaving.load(Ordering::Relaxed) {
             tracing::warn!(peer, %error, "a peer is not used until it is back; its samples are read elsewhere");
-            metrics.peers().nodes(u64::from(self.nodes) - 1, talk.health.down().count() as u64);
         }
+        metrics.peers().nodes(u64::from(self.nodes) - 1, talk.health.down().count() as u64);
     }
 
     /// Of several peers who hold the same, the one to ask: who is there, near, and has least to do for us.
@@ -378,7 +379,7 @@ mod tests {
     }
 
     fn goes_down(peers: &Peers, peer: NodeId) {
-        lock(&peers.talk).health.failed(peer, LONG);
+        lock(&peers.talk).health.failed(peer, LONG, true);
     }
 
     #[test]

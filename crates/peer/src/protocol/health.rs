@@ -15,9 +15,18 @@ enum State {
     #[default]
     Up,
     /// Not asked before `until`.
-    Down { until: Duration, pause: Duration },
+    Down { until: Duration, pause: Duration, outage: Outage },
     /// It has said that its job is done.
     Left,
+}
+
+/// An outage is reported once, and not before a retry has failed: a peer that has ended its job closes
+/// its connections, which can be seen before its notice about that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outage {
+    Suspected,
+    Retried,
+    Reported,
 }
 
 #[derive(Clone, Debug)]
@@ -37,9 +46,12 @@ impl Health {
             State::Up => true,
             State::Left => false,
             State::Down { until, .. } if now < *until => false,
-            State::Down { until, pause } => {
+            State::Down { until, pause, outage } => {
                 *pause = (*pause * 2).min(LONGEST);
                 *until = now + *pause;
+                if *outage == Outage::Suspected {
+                    *outage = Outage::Retried;
+                }
                 true
             }
         }
@@ -54,14 +66,20 @@ impl Health {
         std::mem::take(&mut self.peers[peer as usize]) != State::Up
     }
 
-    /// A peer could not be reached, or has not answered in time; whether it was up. Of one that is
-    /// down this says nothing new.
-    pub fn failed(&mut self, peer: NodeId, now: Duration) -> bool {
-        let was_up = self.is_up(peer);
-        if was_up {
-            self.peers[peer as usize] = State::Down { until: now + SHORTEST, pause: SHORTEST };
+    /// A peer could not be reached, or has not answered; whether this is to be reported, which an
+    /// outage is once: at once if it `is_certain`, otherwise when a retry has failed too.
+    pub fn failed(&mut self, peer: NodeId, now: Duration, is_certain: bool) -> bool {
+        let state = &mut self.peers[peer as usize];
+        if *state == State::Up {
+            let outage = Outage::Suspected;
+            *state = State::Down { until: now + SHORTEST, pause: SHORTEST, outage };
         }
-        was_up
+        let State::Down { outage, .. } = state else { return false };
+        let is_news = *outage == Outage::Retried || (is_certain && *outage == Outage::Suspected);
+        if is_news {
+            *outage = Outage::Reported;
+        }
+        is_news
     }
 
     /// A peer has said that its job is done.
@@ -87,11 +105,11 @@ mod tests {
     #[test]
     fn a_dead_peer_is_tried_once_in_a_while_and_less_and_less() {
         let mut health = Health::new(3);
-        assert!(health.may_ask(1, ms(0)) && health.failed(1, ms(0)));
-        assert!(!health.failed(1, ms(1)), "another request that was under way");
+        assert!(health.may_ask(1, ms(0)) && health.failed(1, ms(0), true));
+        assert!(!health.failed(1, ms(1), true), "another request that was under way");
         assert!(!health.may_ask(1, ms(249)) && health.may_ask(2, ms(249)));
         assert!(health.may_ask(1, ms(250)) && !health.may_ask(1, ms(250)), "one at a time");
-        assert!(!health.failed(1, ms(260)));
+        assert!(!health.failed(1, ms(260), true), "it was reported");
         assert!(!health.may_ask(1, ms(749)) && health.may_ask(1, ms(750)));
         assert_eq!(health.down().collect::<Vec<_>>(), [1]);
         assert!(health.is_there(1) && health.may_ask(1, ms(761)) && health.may_ask(1, ms(761)));
@@ -101,7 +119,7 @@ mod tests {
     #[test]
     fn a_request_of_which_nothing_is_heard_does_not_keep_a_peer_down_for_ever() {
         let mut health = Health::new(2);
-        health.failed(1, ms(0));
+        health.failed(1, ms(0), true);
         assert!(health.may_ask(1, ms(250)) && !health.may_ask(1, ms(251)));
         assert!(health.may_ask(1, ms(750)));
     }
@@ -112,8 +130,27 @@ mod tests {
         health.left(1);
         assert!(!health.is_up(1) && health.down().next().is_none());
         assert!(!health.may_ask(1, LONGEST * 100), "it is not asked any more");
-        assert!(!health.failed(1, ms(0)), "a request that was under way says nothing new");
+        assert!(!health.failed(1, ms(0), true), "a request that was under way says nothing new");
         assert!(health.is_there(1) && health.may_ask(1, ms(0)));
+    }
+
+    #[test]
+    fn a_closed_connection_is_reported_when_a_retry_has_failed_too() {
+        let mut health = Health::new(2);
+        assert!(!health.failed(1, ms(0), false) && !health.is_up(1));
+        assert!(!health.failed(1, ms(1), false), "another request that was under way");
+        assert!(health.may_ask(1, ms(250)) && health.failed(1, ms(251), false));
+        assert!(health.may_ask(1, ms(750)) && !health.failed(1, ms(751), false), "once");
+        assert!(health.is_there(1) && !health.failed(1, ms(800), false), "a new outage");
+        assert!(health.failed(1, ms(801), true), "which is certain now");
+    }
+
+    #[test]
+    fn a_peer_that_closes_and_then_says_that_it_leaves_is_never_reported() {
+        let mut health = Health::new(2);
+        assert!(!health.failed(1, ms(0), false));
+        health.left(1);
+        assert!(!health.may_ask(1, ms(250)) && !health.failed(1, ms(251), false));
     }
 
     #[test]
@@ -124,7 +161,7 @@ mod tests {
             while !health.may_ask(1, now) {
                 now += ms(50);
             }
-            health.failed(1, now);
+            health.failed(1, now, true);
         }
         assert!(!health.may_ask(1, now + ms(7999)) && health.may_ask(1, now + LONGEST));
     }

@@ -149,7 +149,7 @@ impl World {
     /// A call has not been answered.
     pub fn call_failed(&mut self, id: NodeId, call: u64) {
         let Some(call) = self.nodes[id as usize].calls.remove(&call) else { return };
-        self.nodes[id as usize].health.failed(call.peer(), self.now);
+        self.nodes[id as usize].health.failed(call.peer(), self.now, true);
         match call {
             Call::Get { step, items, .. } => self.elsewhere(id, step, items),
             Call::Put { peer } => {
