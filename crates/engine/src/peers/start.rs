@@ -208,11 +208,13 @@ fn introductions(
         .map(|card| Introduction { capacities: card.capacities, warm: vec![] })
         .collect();
     // From the next rank on, so that not all ask the same one.
-    for peer in (me + 1..size).chain(0..me).filter(|&peer| warm_words[peer] > 0) {
-        let bytes = bulk.of(cluster, peer as NodeId, warm_words[peer].saturating_mul(8));
+    let others = (me + 1..size).chain(0..me).filter(|&peer| warm_words[peer] > 0);
+    let wanted: Vec<(NodeId, usize)> =
+        others.map(|peer| (peer as NodeId, warm_words[peer].saturating_mul(8))).collect();
+    for (&(peer, _), bytes) in wanted.iter().zip(bulk.of_all(cluster, &wanted)) {
         let words = bytes.unwrap_or_default();
         let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-        all[peer].warm = words.collect();
+        all[peer as usize].warm = words.collect();
     }
     all[me].warm.clone_from(&mine.warm);
     Ok(all)
