@@ -14,8 +14,6 @@ use crate::transport::{Answer, Notice, Push, Receive, Request, Taken};
 
 /// Read ahead: some dozens of small samples.
 const AHEAD: usize = 64 << 10;
-/// Bytes of pushes in one frame, unless it has only one.
-const PUT_FRAME: usize = 1 << 20;
 
 /// A connection on which this node asks.
 #[derive(Debug)]
@@ -174,7 +172,7 @@ fn in_one_frame(pushes: &[Push<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |push: &&Push<'_>| {
         bytes += push.bytes.len();
-        bytes <= PUT_FRAME && push.epoch == pushes[0].epoch
+        bytes <= frame::TOGETHER && push.epoch == pushes[0].epoch
     };
     pushes.iter().take(frame::PUSHES).take_while(fits).count().max(1)
 }
@@ -190,17 +188,18 @@ impl Drop for Connection {
 
 #[cfg(test)]
 mod tests {
+    use super::frame::TOGETHER;
     use super::*;
 
     #[test]
     fn pushes_go_together_until_they_are_too_many_or_too_large() {
-        let bytes = vec![0; 2 * PUT_FRAME];
+        let bytes = vec![0; 2 * TOGETHER];
         let push =
             |length| Push { sample: 1, tier: 0, epoch: 0, digest: 0, bytes: &bytes[..length] };
         assert_eq!(in_one_frame(&[push(0)]), 1);
         assert_eq!(in_one_frame(&vec![push(1); frame::PUSHES + 1]), frame::PUSHES);
-        assert_eq!(in_one_frame(&[push(PUT_FRAME - 1), push(1), push(1)]), 2);
-        assert_eq!(in_one_frame(&[push(1), push(2 * PUT_FRAME), push(1)]), 1);
-        assert_eq!(in_one_frame(&[push(2 * PUT_FRAME), push(1)]), 1);
+        assert_eq!(in_one_frame(&[push(TOGETHER - 1), push(1), push(1)]), 2);
+        assert_eq!(in_one_frame(&[push(1), push(2 * TOGETHER), push(1)]), 1);
+        assert_eq!(in_one_frame(&[push(2 * TOGETHER), push(1)]), 1);
     }
 }
