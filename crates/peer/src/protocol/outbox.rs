@@ -27,6 +27,16 @@ const LONGEST: Duration = Duration::from_millis(50);
 /// However full it is, what waits is looked at as often as this: a consumer may have begun to starve.
 const TICK: Duration = Duration::from_millis(100);
 
+/// What waits takes at most this part of the staging buffer's size, or a batch.
+const PART: u64 = 4;
+
+/// Bytes that an outbox may hold beside a staging buffer of so many, whose largest batch has so many:
+/// all of one batch always fits, however many ranks a machine's staging is divided among. What a node
+/// keeps itself is let go if it does not fit.
+pub fn room(staging: u64, largest_batch: u64) -> u64 {
+    (staging / PART).max(largest_batch)
+}
+
 /// A sample for another node. `T` is how its bytes are held: cloning it must be cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcel<T> {
