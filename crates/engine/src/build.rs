@@ -105,7 +105,7 @@ impl Engine {
         let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
         let quotas = config.tiers.iter().map(|tier| tier.capacity().0).collect();
         let metrics = Arc::new(Metrics::new(&names));
-        let publisher = config.peers.as_ref().and_then(|cluster| tell(cluster, &metrics));
+        let publisher = config.peers.as_ref().map(|cluster| tell(cluster, &metrics));
         Ok(Self {
             pool: Arc::new(pool),
             metrics,
@@ -370,11 +370,15 @@ fn facts(
 }
 
 /// Leaves word of how this node is doing where the nodes have met. Of several engines of a process the
-/// first one does.
-fn tell(cluster: &Arc<Cluster>, metrics: &Arc<Metrics>) -> Option<std::io::Result<Publisher>> {
-    let meet = cluster.meet.clone();
-    let tell = move |vitals: &[u8]| meet.post(VITALS, vitals);
-    cluster.speaks_first().then(|| publish(metrics.clone(), tell))
+/// oldest that is there does, and the last one says that it has ended.
+fn tell(cluster: &Arc<Cluster>, metrics: &Arc<Metrics>) -> std::io::Result<Publisher> {
+    let (meet, speaker) = (cluster.meet.clone(), cluster.speaker());
+    publish(metrics.clone(), move |vitals| {
+        let speaks = if vitals.ended { speaker.is_alone() } else { speaker.is_first() };
+        if speaks {
+            meet.post(VITALS, &vitals.to_bytes());
+        }
+    })
 }
 
 fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes) -> Lending {
@@ -471,4 +475,48 @@ fn largest_batch(order: &Order, sizes: &Sizes, batch: u32) -> u64 {
         }
     }
     largest.into_iter().map(|size| size.0).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use belady_peer::memory::MemoryTransport;
+    use belady_peer::{Meet, MeetError};
+
+    use super::*;
+    use crate::metrics::Vitals;
+
+    /// Keeps the last word.
+    #[derive(Debug, Default)]
+    struct Board(Mutex<Option<Vitals>>);
+
+    impl Meet for Board {
+        fn world(&self) -> World {
+            World { rank: 0, size: 1 }
+        }
+
+        fn exchange(&self, _: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
+            Ok(vec![mine.to_vec()])
+        }
+
+        fn post(&self, _: &str, word: &[u8]) {
+            *lock(&self.0) = Vitals::from_bytes(word);
+        }
+    }
+
+    #[test]
+    fn a_process_has_ended_for_those_who_watch_when_its_last_engine_has() {
+        let board = Arc::new(Board::default());
+        let network = MemoryTransport::network(1).remove(0);
+        let cluster = Arc::new(Cluster::new(board.clone(), network));
+        let engine = || {
+            let peers = Some(cluster.clone());
+            Engine::new(EngineConfig { peers, threads: Some(1), ..EngineConfig::default() })
+        };
+        let has_ended = || lock(&board.0).as_ref().map(|vitals| vitals.ended);
+        let (first, second) = (engine().unwrap(), engine().unwrap());
+        drop(first);
+        assert_eq!(has_ended(), Some(false), "the second one still runs");
+        drop(second);
+        assert_eq!(has_ended(), Some(true));
+    }
 }

@@ -32,7 +32,7 @@ pub use agree::{agree, agree_if_able, common_seed, share};
 pub use belady_control::policy::{NodeId, TierId};
 pub use belady_data::SampleId;
 pub use bulk::Bulk;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Speaker};
 pub use desk::{Channel, Desk, Serve, Serving};
 pub use error::PeerError;
 pub use handout::{HandoutError, hand_out, open_together};
