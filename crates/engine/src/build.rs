@@ -235,7 +235,13 @@ impl Engine {
             packing: Packing { files, read_size: None },
         });
         let rank = cluster.map_or(0, |cluster| cluster.world().rank);
-        let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
+        let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(|error| {
+            let error = EngineError::Threads(error);
+            match &gathering {
+                Some(gathering) => gathering.give_up(error),
+                None => error,
+            }
+        })?;
         let (producer, consumer, shared) = slots;
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes),
