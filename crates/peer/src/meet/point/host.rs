@@ -4,7 +4,7 @@
 //! slow. A connection has a few seconds to prove that it has the key; only a few may try at once.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -125,6 +125,16 @@ fn bind(addresses: &[SocketAddr], place: &str) -> Result<Own<TcpListener>, MeetE
             }
         }
         let kind = failure.kind();
+        if kind == io::ErrorKind::AddrNotAvailable
+            && let Some(everywhere) = everywhere(addresses)
+        {
+            tracing::warn!(
+                "{place} is no address of this machine: rank 0 listens at {everywhere}, as is right for \
+                 a virtual address or a service that leads here; if it is the address of another \
+                 machine, start rank 0 there"
+            );
+            return bind(&[everywhere], place);
+        }
         if kind == io::ErrorKind::AddrInUse && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(100));
             continue;
@@ -134,13 +144,19 @@ fn bind(addresses: &[SocketAddr], place: &str) -> Result<Own<TcpListener>, MeetE
                 "another program listens at {place} already, perhaps another job: give this job \
                  another port (BELADY_MEET)"
             ),
-            io::ErrorKind::AddrNotAvailable => format!(
-                "rank 0 cannot listen at {place}, which is no address of this machine: start rank 0 \
-                 on that host, or name an address of it as the place to meet"
-            ),
             _ => format!("rank 0 cannot listen at {place}: {failure}"),
         }));
     }
+}
+
+/// All interfaces at the port of addresses that this machine does not have; none if they are that already,
+/// or the system picks the port, which then leads nowhere.
+fn everywhere(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let first = addresses.first().filter(|first| first.port() != 0)?;
+    let all_v6 = addresses.iter().all(SocketAddr::is_ipv6);
+    let all: IpAddr =
+        if all_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    (!first.ip().is_unspecified()).then_some((all, first.port()).into())
 }
 
 impl Shared {
@@ -431,8 +447,8 @@ impl Drop for Host {
         // Wakes the acceptor, which then sees that it is over.
         let here = match self.address {
             at if !at.ip().is_unspecified() => at,
-            SocketAddr::V4(at) => (std::net::Ipv4Addr::LOCALHOST, at.port()).into(),
-            SocketAddr::V6(at) => (std::net::Ipv6Addr::LOCALHOST, at.port()).into(),
+            SocketAddr::V4(at) => (Ipv4Addr::LOCALHOST, at.port()).into(),
+            SocketAddr::V6(at) => (Ipv6Addr::LOCALHOST, at.port()).into(),
         };
         let woken = TcpStream::connect_timeout(&here, HANDSHAKE);
         if let (Ok(_), Some(acceptor)) = (woken, self.acceptor.take()) {
