@@ -19,7 +19,7 @@ use super::frame::Kind;
 use super::hello::{Hello, greet};
 use super::serve::Conversation;
 use super::shared::Shared;
-use super::socket::{Limit, Socket, hang_up};
+use super::socket::{Descriptor, Limit, Socket, hang_up};
 use super::unix::UnixDoor;
 use super::wire::{TalkError, Wire};
 use crate::NodeId;
@@ -70,7 +70,7 @@ struct Inside {
 #[derive(Debug, Default)]
 struct Guests {
     /// The oldest first.
-    visitors: VecDeque<(Instant, Weak<OwnedFd>)>,
+    visitors: VecDeque<(Instant, Weak<Descriptor>)>,
     /// Connections of each rank that are served.
     serving: Vec<usize>,
     threads: Vec<JoinHandle<()>>,
@@ -172,11 +172,11 @@ fn accept_unix(
 }
 
 /// A connection that reads of samples can do without: those that nobody uses go first.
-fn spared(shared: &Shared, socket: OwnedFd) -> std::io::Result<OwnedFd> {
+fn spared(shared: &Shared, socket: OwnedFd) -> std::io::Result<Descriptor> {
     if open_files::is_for_reads(&socket) {
         shared.let_go();
     }
-    open_files::moved_down(socket)
+    open_files::moved_down(socket).and_then(Own::of)
 }
 
 /// Somebody who has connected.
@@ -232,7 +232,7 @@ impl Inside {
     }
 
     /// What the thread of a connection does.
-    fn receive(&self, shared: &Shared, socket: &Arc<OwnedFd>, visitor: &Visitor) {
+    fn receive(&self, shared: &Shared, socket: &Arc<Descriptor>, visitor: &Visitor) {
         let greeted = greeted(shared, socket, visitor);
         self.is_through(socket);
         if let Some((wire, other)) = greeted {
@@ -241,7 +241,7 @@ impl Inside {
         hang_up(socket);
     }
 
-    fn is_through(&self, socket: &Arc<OwnedFd>) {
+    fn is_through(&self, socket: &Arc<Descriptor>) {
         let this = Arc::downgrade(socket);
         lock(&self.guests).visitors.retain(|(_, visitor)| !visitor.ptr_eq(&this));
         self.changed.notify_all();
@@ -292,7 +292,7 @@ impl Drop for Seat<'_> {
 }
 
 /// One who has proved himself; others are complained of.
-fn greeted(shared: &Shared, socket: &Arc<OwnedFd>, visitor: &Visitor) -> Option<(Wire, Hello)> {
+fn greeted(shared: &Shared, socket: &Arc<Descriptor>, visitor: &Visitor) -> Option<(Wire, Hello)> {
     let greeted = welcome(shared, socket, visitor.is_near);
     if shared.live.is_closed() {
         return None;
@@ -306,7 +306,7 @@ fn refuse(from: &str, why: &dyn std::fmt::Display) {
 
 fn welcome(
     shared: &Shared,
-    socket: &Arc<OwnedFd>,
+    socket: &Arc<Descriptor>,
     is_near: bool,
 ) -> Result<(Wire, Hello), super::hello::Unwelcome> {
     let plain = Socket::new(socket.clone(), Limit::Until(Instant::now() + KNOCK));

@@ -1,13 +1,12 @@
 //! The side of a connection that asks.
 
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use belady_data::sync::Arc;
 
 use super::frame::{self, Kind, Writer};
-use super::socket::{Limit, hang_up, write_all};
+use super::socket::{Descriptor, Limit, hang_up, write_all};
 use super::wire::{Reader, TalkError, Wire};
 use crate::desk::Channel;
 use crate::transport::{Answer, Notice, Push, Receive, Request, Taken};
@@ -24,14 +23,14 @@ pub struct Connection {
     body: Vec<u8>,
     /// Of the peer.
     pub incarnation: u64,
-    descriptor: Arc<OwnedFd>,
+    descriptor: Arc<Descriptor>,
     process: u32,
     /// Something was answered in this conversation.
     pub answered: bool,
 }
 
 impl Connection {
-    pub fn new(wire: Wire, descriptor: Arc<OwnedFd>) -> Self {
+    pub fn new(wire: Wire, descriptor: Arc<Descriptor>) -> Self {
         Self {
             reader: Reader::new(wire, AHEAD),
             writer: Writer::default(),

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use belady_data::fork::Own;
 use belady_data::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -33,10 +34,14 @@ pub enum Limit {
     Each(Duration),
 }
 
+/// The descriptor of a connection. A forked child does not get it: the other end would not see that this
+/// process has ended for as long as the child runs.
+pub type Descriptor = Own<OwnedFd>;
+
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Socket {
-    descriptor: Arc<OwnedFd>,
+    descriptor: Arc<Descriptor>,
     limit: Limit,
     /// A receive in which nothing came for so long has ended, whatever the limit is.
     silence: Option<Duration>,
@@ -51,7 +56,7 @@ pub fn open(family: AddressFamily) -> io::Result<OwnedFd> {
 }
 
 impl Socket {
-    pub fn new(descriptor: Arc<OwnedFd>, limit: Limit) -> Self {
+    pub fn new(descriptor: Arc<Descriptor>, limit: Limit) -> Self {
         Self { descriptor, limit, silence: None, told: [Duration::ZERO; 2] }
     }
 
@@ -219,7 +224,7 @@ impl Write for Socket {
 }
 
 /// Ends a connection at both ends, whoever waits for it and whoever else has the descriptor.
-pub fn hang_up(descriptor: &OwnedFd) {
+pub fn hang_up(descriptor: &Descriptor) {
     // One that is not connected cannot be ended, and need not be.
     let _ = rustix::net::shutdown(descriptor, Shutdown::Both);
 }

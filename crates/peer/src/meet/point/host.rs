@@ -15,7 +15,7 @@ use belady_data::fork::Own;
 use belady_data::open_files;
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
-use super::frames::{Frames, Hurried};
+use super::frames::{Connection, Frames, Hurried, own};
 use super::table::{Frame, Seat, Table};
 use super::wire::{Hello, Message, TO_HOST, Who};
 use super::{HANDSHAKE, Job, WRITING, tell_missing};
@@ -165,7 +165,7 @@ impl Shared {
             if lock(&self.table).is_closed {
                 return;
             }
-            let Ok(stream) = stream else {
+            let Ok(stream) = stream.and_then(own) else {
                 // No descriptors left, most likely; somebody will close some.
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
@@ -182,7 +182,7 @@ impl Shared {
     }
 
     /// All of a connection's life.
-    fn serve(self: &Arc<Self>, stream: TcpStream) {
+    fn serve(self: &Arc<Self>, stream: Connection) {
         let stream = Arc::new(stream);
         let from = stream.peer_addr().map_or_else(|_| "nowhere".into(), |it| it.to_string());
         let _ = stream.set_nodelay(true);
@@ -237,7 +237,7 @@ impl Shared {
     }
 
     /// A rank that stays.
-    fn host(self: &Arc<Self>, stream: &Arc<TcpStream>, from: &str, rank: NodeId, life: u64) {
+    fn host(self: &Arc<Self>, stream: &Arc<Connection>, from: &str, rank: NodeId, life: u64) {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
         match self.seat(stream, from, rank, life, connection) {
             Ok(()) => {}
@@ -257,7 +257,7 @@ impl Shared {
     /// earlier connection, if it comes again, ends.
     fn seat(
         &self,
-        stream: &Arc<TcpStream>,
+        stream: &Arc<Connection>,
         from: &str,
         rank: NodeId,
         life: u64,
@@ -329,8 +329,8 @@ impl Shared {
     }
 
     /// Answers somebody who only asks.
-    fn inform(&self, stream: Arc<TcpStream>) {
-        let mut out = &*stream.clone();
+    fn inform(&self, stream: Arc<Connection>) {
+        let mut out = &**stream.clone();
         let mut frames = Frames::new(stream, TO_HOST);
         let _ = out.write_all(&Message::Welcome.to_frame());
         let silence = self.job.silence;

@@ -2,7 +2,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use super::frames::Frames;
+use super::frames::{Frames, own};
 use super::*;
 use crate::auth::{Role, prove};
 use crate::meet::free;
@@ -335,7 +335,7 @@ fn a_book_that_takes_long_to_come_is_no_silence() {
             let hello = Hello { job: "test".to_owned(), size: 2, who };
             prove(&mut stream, &key, Role::Listens, &hello.to_bytes()).unwrap();
             stream.write_all(&Message::Welcome.to_frame()).unwrap();
-            let mut frames = Frames::new(stream.try_clone().unwrap(), usize::MAX);
+            let mut frames = Frames::new(own(stream.try_clone().unwrap()).unwrap(), usize::MAX);
             let Some(Message::Give { name, value, .. }) = frames.next(LONG).unwrap() else {
                 panic!("it gives something")
             };
@@ -370,7 +370,7 @@ fn what_takes_long_to_be_given_is_no_silence() {
 fn a_message_above_4_gib_is_awaited_whole() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let mut frames = Frames::new(listener.accept().unwrap().0, usize::MAX);
+    let mut frames = Frames::new(own(listener.accept().unwrap().0).unwrap(), usize::MAX);
     // Its lowest 32 bits are the length of a message.
     let here = Message::Here.to_frame();
     let length = (1u64 << 32) + (here.len() - wire::LENGTH) as u64;
