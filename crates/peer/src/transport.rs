@@ -145,6 +145,10 @@ impl Deref for Payload {
 
 /// Carries requests to other nodes, and brings theirs to this node's [`Desk`].
 ///
+/// A call whose deadline passes has failed. While the bytes of a call move, its time begins anew, as far as
+/// the transport can see that they do: a large sample on a slow network takes what it takes, and a peer
+/// that is silent is given up however much it was asked for.
+///
 /// After an error nobody knows whether the peer has heard of it. Each call may be made again.
 pub trait Transport: Send + Sync + std::fmt::Debug {
     /// Asks a peer for samples. On `Ok` all were answered.

@@ -232,8 +232,7 @@ fn put_there(
         let (sample, tier, epoch, digest) = (*sample, *tier, *epoch, goods.digest);
         pushes.push(Push { sample, tier, epoch, digest, bytes: &goods.bytes });
     }
-    let deadline = peers.deadline_of(call.iter().map(|sealed| sealed.size).sum());
-    peers.cluster.transport.put(to, peers.channel, &pushes, deadline)
+    peers.cluster.transport.put(to, peers.channel, &pushes, peers.deadline())
 }
 
 /// Puts what is left of a call into this node's own tiers. If one of them hangs, its sample is let go

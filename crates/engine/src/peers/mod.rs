@@ -44,10 +44,6 @@ use crate::metrics::{Metrics, PeerEvent};
 use crate::parcel::{Parcel, SOURCE};
 use crate::run::Run;
 
-/// A call that moves large samples may be this slow, in bytes a second: a network of 1 Gbit/s that a
-/// hundred calls share.
-const SLOWEST: f64 = 1e6;
-
 /// What a job knows of the other nodes. None of its locks is taken while another one is held, but for
 /// `outgoing` within `notices`.
 #[derive(Debug)]
@@ -118,13 +114,7 @@ impl Peers {
     }
 
     fn deadline(&self) -> Instant {
-        self.deadline_of(0)
-    }
-
-    /// Of a call that moves so many bytes.
-    fn deadline_of(&self, bytes: u64) -> Instant {
-        let moving = Duration::from_secs_f64(bytes as f64 / SLOWEST);
-        Instant::now() + self.limits.answer + moving
+        Instant::now() + self.limits.answer
     }
 
     fn patience(&self) -> Patience {

@@ -1,12 +1,12 @@
 //! The side of a connection that asks.
 
 use std::io::IoSlice;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use belady_data::sync::Arc;
 
 use super::frame::{self, Kind, Writer};
-use super::socket::{Descriptor, Limit, hang_up, write_all};
+use super::socket::{Descriptor, Limit, Moving, hang_up, write_all};
 use super::wire::{Reader, TalkError, Wire};
 use crate::desk::Channel;
 use crate::transport::{Answer, Notice, Push, Receive, Request, Taken};
@@ -46,10 +46,10 @@ impl Connection {
         &mut self.reader.stream
     }
 
-    /// All of what follows ends until then.
-    pub fn begin(&mut self, deadline: Instant) {
+    /// What follows has failed when nothing has moved for so long, or since it began.
+    pub fn begin(&mut self, began: Instant, patience: Duration) {
         self.answered = false;
-        self.wire().set_limit(Limit::Until(deadline));
+        self.wire().set_limit(Limit::Moving(Moving::since(began, patience)));
     }
 
     fn receive(&mut self, kind: Kind) -> Result<frame::Head, TalkError> {
@@ -106,10 +106,7 @@ impl Connection {
                     let what = format!("{length} bytes instead of {}", slot.len());
                     return Err(TalkError::Other(what));
                 }
-                self.reader.stream.set_silence(Some(super::MIDST));
-                let read = self.reader.read_exact(slot);
-                self.reader.stream.set_silence(None);
-                read?;
+                self.reader.read_exact(slot)?;
             }
             into.answered(first + at, answer);
         }
