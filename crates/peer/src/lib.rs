@@ -12,6 +12,7 @@ mod agree;
 pub mod auth;
 mod bulk;
 mod cluster;
+mod complaints;
 pub mod conformance;
 pub mod desk;
 mod error;

@@ -24,6 +24,7 @@ use super::unix::UnixDoor;
 use super::wire::{TalkError, Wire};
 use crate::NodeId;
 use crate::auth::Role;
+use crate::complaints::Complaints;
 
 /// Time to prove oneself.
 const KNOCK: Duration = Duration::from_secs(5);
@@ -65,6 +66,7 @@ struct Inside {
     guests: Mutex<Guests>,
     /// One is through or gone.
     changed: Condvar,
+    complaints: Complaints,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +88,8 @@ impl Door {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let serving = vec![0; shared.peers.len()];
         let guests = Mutex::new(Guests { serving, ..Guests::default() });
-        let inside = Arc::new(Inside { limits, guests, changed: Condvar::new() });
+        let (changed, complaints) = (Condvar::new(), Complaints::default());
+        let inside = Arc::new(Inside { limits, guests, changed, complaints });
         let thread = {
             let (wake, inside) = (wake.clone(), inside.clone());
             let thread = std::thread::Builder::new().name("belady-accept".into());
@@ -190,7 +193,7 @@ impl Inside {
     fn let_in(self: &Arc<Self>, shared: &Arc<Shared>, socket: OwnedFd, visitor: Visitor) {
         let socket = match spared(shared, socket) {
             Ok(socket) => Arc::new(socket),
-            Err(error) => return refuse(&visitor.name, &error),
+            Err(error) => return self.complaints.refused(&visitor.name, &error),
         };
         if shared.live.enter(&socket).is_err() {
             return;
@@ -233,12 +236,26 @@ impl Inside {
 
     /// What the thread of a connection does.
     fn receive(&self, shared: &Shared, socket: &Arc<Descriptor>, visitor: &Visitor) {
-        let greeted = greeted(shared, socket, visitor);
+        let greeted = self.greeted(shared, socket, visitor);
         self.is_through(socket);
         if let Some((wire, other)) = greeted {
             self.serve(shared, wire, &other);
         }
         hang_up(socket);
+    }
+
+    /// One who has proved himself; others are complained of.
+    fn greeted(
+        &self,
+        shared: &Shared,
+        socket: &Arc<Descriptor>,
+        visitor: &Visitor,
+    ) -> Option<(Wire, Hello)> {
+        let greeted = welcome(shared, socket, visitor.is_near);
+        if shared.live.is_closed() {
+            return None;
+        }
+        greeted.map_err(|why| self.complaints.refused(&visitor.name, &why)).ok()
     }
 
     fn is_through(&self, socket: &Arc<Descriptor>) {
@@ -289,19 +306,6 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         lock(&self.inside.guests).serving[self.rank as usize] -= 1;
     }
-}
-
-/// One who has proved himself; others are complained of.
-fn greeted(shared: &Shared, socket: &Arc<Descriptor>, visitor: &Visitor) -> Option<(Wire, Hello)> {
-    let greeted = welcome(shared, socket, visitor.is_near);
-    if shared.live.is_closed() {
-        return None;
-    }
-    greeted.map_err(|why| refuse(&visitor.name, &why)).ok()
-}
-
-fn refuse(from: &str, why: &dyn std::fmt::Display) {
-    tracing::warn!("connection from {from} was refused: {why}");
 }
 
 fn welcome(

@@ -20,6 +20,7 @@ use super::table::{Frame, Seat, Table};
 use super::wire::{Hello, Message, TO_HOST, Who};
 use super::{HANDSHAKE, Job, WRITING, tell_missing};
 use crate::auth::{self, Role};
+use crate::complaints::Complaints;
 use crate::meet::file::Note;
 use crate::meet::telling::Telling;
 use crate::meet::{Meet, MeetError, Watcher, World};
@@ -51,6 +52,7 @@ struct Shared {
     table: Mutex<Table>,
     given: Condvar,
     strangers: AtomicUsize,
+    complaints: Complaints,
     connections: AtomicU64,
 }
 
@@ -79,6 +81,7 @@ impl Host {
             table: Mutex::new(Table::new(size)),
             given: Condvar::new(),
             strangers: AtomicUsize::new(0),
+            complaints: Complaints::default(),
             connections: AtomicU64::new(0),
         });
         let accepting = shared.clone();
@@ -210,7 +213,7 @@ impl Shared {
         let refused = &mut lock(&self.table).refused;
         let count = refused.as_ref().map_or(0, |(count, _)| *count) + 1;
         *refused = Some((count, format!("{from}: {why}")));
-        tracing::warn!("refused a connection from {from}: {why}");
+        self.complaints.refused(from, &why);
     }
 
     fn refuse(&self, stream: &TcpStream, from: &str, again: bool, sentence: String) {
