@@ -145,6 +145,27 @@ def test_warnings_of_one_kind_are_a_few_lines_and_a_count(monkeypatch: pytest.Mo
     assert record.msg == "left out: %s (and 5,311 more in the last 31 s)"
 
 
+#: A pipeline that has much to say when the program ends.
+LAST_WORDS = """
+import logging, belady
+from belady import pipeline
+class Talkative:
+    def close(self):
+        for _ in range(100):
+            logging.getLogger("belady").warning("late")
+last = Talkative()
+pipeline._LIVE.add(last)
+"""
+
+
+def test_warnings_of_what_ends_with_the_program_are_few_too(tmp_path: Path) -> None:
+    """They were told after the count, all of them."""
+    file = tmp_path / "last.py"
+    file.write_text(PROLOGUE + LAST_WORDS)
+    said = started([sys.executable, file]).communicate(timeout=LIMIT)[0]
+    assert said.count("late\n") == 5 + 1 and "95 more were not shown of: late" in said, said
+
+
 def test_what_was_held_back_is_counted_at_the_end() -> None:
     log = logging.Logger("of a test")
     shown: list[str] = []
