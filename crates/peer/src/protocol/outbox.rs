@@ -10,8 +10,8 @@
 //! patience: then what is left of it is let go.
 //!
 //! A peer that does not answer must not keep the room from the others. A call that takes longer than half of
-//! the patience is *late*: its parcels do not count any more and are sent once, those behind it are dropped,
-//! and none is added until it has ended.
+//! the patience, and than its bytes take on a slow network, is *late*: its parcels do not count any more and
+//! are sent once, those behind it are dropped, and none is added until it has ended.
 //!
 //! The owner of all this looks after it when a batch is offered, when a call ends, and at the time that
 //! [`Outbox::due`] names: it drops what has expired, packs the batches that are admitted until none is,
@@ -30,6 +30,9 @@ const FIRST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
 /// However full it is, what waits is looked at as often as this: a consumer may have begun to starve.
 const TICK: Duration = Duration::from_millis(100);
+
+/// A call with large samples is given a second more for each of these bytes.
+const SLOW: u64 = 16 << 20;
 
 /// What waits takes at most this part of the staging buffer's size, or a batch.
 const PART: u64 = 4;
@@ -263,10 +266,11 @@ impl<T: Clone, B> Outbox<T, B> {
     pub fn expire(&mut self, now: Duration, takes_part: impl Fn(NodeId) -> bool) -> Vec<Parcel<T>> {
         let mut dropped = vec![];
         for (peer, line) in (0..).zip(&mut self.lines) {
-            let takes_long = now.saturating_sub(line.called) >= self.patience / 2;
-            if line.under_way > 0 && !line.is_late && takes_long {
+            let bytes = line.called_bytes();
+            let in_time = self.patience / 2 + Duration::from_secs(bytes / SLOW);
+            if bytes > 0 && !line.is_late && now.saturating_sub(line.called) >= in_time {
                 line.is_late = true;
-                self.bytes -= line.called_bytes();
+                self.bytes -= bytes;
             }
             let up = takes_part(peer) && !line.is_late;
             let mut at = line.under_way;
