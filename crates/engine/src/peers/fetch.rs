@@ -116,7 +116,9 @@ fn ask(run: &Arc<Run>, peers: &Peers, errand: Errand) {
     let epoch = parcel.block.step().epoch;
     let request = Request { channel: peers.channel, epoch, asks: &asks };
     let mut slots = Slots { run, peers, parcel: &parcel, items: &items, own: None, came: vec![] };
-    let outcome = peers.cluster.transport.get(peer, &request, peers.deadline(), &mut slots);
+    let bytes = items.iter().map(|&index| run.size(parcel.items[index as usize].sample)).sum();
+    let deadline = peers.deadline_of(bytes);
+    let outcome = peers.cluster.transport.get(peer, &request, deadline, &mut slots);
     let came = slots.came;
     if outcome.is_ok() || !came.is_empty() {
         heard(run, peers, peer);

@@ -230,7 +230,8 @@ fn put_there(
         let (sample, tier, epoch, digest) = (*sample, *tier, *epoch, goods.digest);
         pushes.push(Push { sample, tier, epoch, digest, bytes: &goods.bytes });
     }
-    peers.cluster.transport.put(to, peers.channel, &pushes, peers.deadline())
+    let deadline = peers.deadline_of(call.iter().map(|sealed| sealed.size).sum());
+    peers.cluster.transport.put(to, peers.channel, &pushes, deadline)
 }
 
 /// Puts what is left of a call into this node's own tiers. If one of them hangs, its sample is let go

@@ -44,6 +44,10 @@ use crate::metrics::{Metrics, PeerEvent};
 use crate::parcel::{Parcel, SOURCE};
 use crate::run::Run;
 
+/// A call whose progress is not seen may be this slow, in bytes a second: a network of 1 Gbit/s that a
+/// hundred calls share.
+const SLOWEST: f64 = 1e6;
+
 /// What a job knows of the other nodes. None of its locks is taken while another one is held, but for
 /// `outgoing` within `notices`.
 #[derive(Debug)]
@@ -114,7 +118,14 @@ impl Peers {
     }
 
     fn deadline(&self) -> Instant {
-        Instant::now() + self.limits.answer
+        self.deadline_of(0)
+    }
+
+    /// Of a call that moves so many bytes.
+    fn deadline_of(&self, bytes: u64) -> Instant {
+        let unseen = if self.cluster.transport.sees_progress() { 0 } else { bytes };
+        let moving = Duration::from_secs_f64(unseen as f64 / SLOWEST);
+        Instant::now() + self.limits.answer + moving
     }
 
     fn patience(&self) -> Patience {

@@ -45,8 +45,6 @@ use crate::{Meet, MeetError, NodeId, PeerError, World};
 
 /// Threads that serve are waited for so long once all ranks have left.
 const GRACE: Duration = Duration::from_secs(2);
-/// A message may be this slow, in bytes a second: a network of 1 Gbit/s that a hundred calls share.
-const SLOWEST: f64 = 1e6;
 
 /// How patient peers over MPI are.
 #[derive(Clone, Copy, Debug)]
@@ -149,12 +147,11 @@ impl Transport for MpiTransport {
         deadline: Instant,
         into: &mut dyn Receive,
     ) -> Result<(), PeerError> {
-        let (mut at, begun) = (0, Instant::now());
+        let mut at = 0;
         while at < request.asks.len() {
             let asks = &request.asks[at..request.asks.len().min(at + wire::ASKS)];
             let part = Request { asks, ..*request };
-            let until = patient(deadline, begun, into.slot(at).len());
-            let answer = self.call(peer, Tag::Ask, until, |call| wire::get(call, &part))?;
+            let answer = self.call(peer, Tag::Ask, deadline, |call| wire::get(call, &part))?;
             let answers = wire::read_got(&answer.reply, &answer.large).unwrap_or_default();
             if answers.is_empty() || answers.len() > asks.len() {
                 let what = format!("{} answers to {} asks", answers.len(), asks.len());
@@ -183,7 +180,7 @@ impl Transport for MpiTransport {
         pushes: &[Push<'_>],
         deadline: Instant,
     ) -> Result<Vec<Taken>, PeerError> {
-        let (mut taken, begun) = (Vec::with_capacity(pushes.len()), Instant::now());
+        let mut taken = Vec::with_capacity(pushes.len());
         while taken.len() < pushes.len() {
             let rest = &pushes[taken.len()..];
             if rest[0].bytes.len() > wire::SAMPLE {
@@ -191,10 +188,8 @@ impl Transport for MpiTransport {
                 continue;
             }
             let part = &rest[..fitting(rest)];
-            let bytes = part.iter().map(|push| push.bytes.len()).sum();
-            let until = patient(deadline, begun, bytes);
             let answer =
-                self.call(peer, Tag::Push, until, |call| wire::put(call, channel, part))?;
+                self.call(peer, Tag::Push, deadline, |call| wire::put(call, channel, part))?;
             match wire::read_taken(&answer.reply) {
                 Some(outcomes) if outcomes.len() == part.len() => taken.extend(outcomes),
                 _ => {
@@ -218,6 +213,11 @@ impl Transport for MpiTransport {
 
     fn desk(&self) -> &Arc<Desk> {
         &self.shared.desk
+    }
+
+    /// MPI does not say how much of a message has come.
+    fn sees_progress(&self) -> bool {
+        false
     }
 
     fn is_near(&self, peer: NodeId) -> bool {
@@ -247,13 +247,6 @@ impl Drop for MpiTransport {
     fn drop(&mut self) {
         self.shared.leave();
     }
-}
-
-/// Until when the next message of a call is waited for, which has a sample of so many bytes, or more small
-/// ones. MPI does not say how much of a message has come.
-fn patient(deadline: Instant, begun: Instant, bytes: usize) -> Instant {
-    let moving = Duration::from_secs_f64(bytes as f64 / SLOWEST);
-    Instant::now() + deadline.saturating_duration_since(begun) + moving
 }
 
 /// As many of the first pushes as go into one message.
