@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._native import __version__
+from . import few  # first: what it holds back is told when all others have ended
 from .batch import Batch, Sample
 from .dataset import Dataset, flat, folder, join, open, records, tfrecord, webdataset
 from .engine import Engine
@@ -26,7 +27,7 @@ from .loader import DataLoader
 from .mixing import Mixture, Weighted
 from .peers import Cluster, cluster
 from .stats import Stats
-from . import few, transforms
+from . import transforms
 
 __all__ = [
     "Batch",

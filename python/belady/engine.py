@@ -176,12 +176,12 @@ def serve(native: _native.Engine, address: object, world: distributed.World) -> 
     if not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise ValueError(f'metrics has to be an address such as "127.0.0.1:9464", not {address!r}')
     own = 0 if int(port) == 0 else int(port) + world.local_rank
-    if own > _LARGEST_PORT:
-        raise ValueError(
-            f"metrics={address!r} leaves no port for process {world.local_rank} of this node; take "
-            "a lower one"
-        )
     try:
+        if own > _LARGEST_PORT:
+            raise OSError(
+                f"metrics={address!r} leaves no port for process {world.local_rank} of this node, "
+                "take a lower one"
+            )
         return native.serve_metrics(f"{host}:{own}")
     except OSError as error:
         if world.size == 1:

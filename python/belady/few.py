@@ -65,5 +65,15 @@ def install(name: str) -> None:
     few = Few()
     log = logging.getLogger(name)
     log.addFilter(few)
-    atexit.register(_native.finish_log)
-    atexit.register(few.finish, log)
+    _INSTALLED.append((few, log))
+
+
+_INSTALLED: list[tuple[Few, logging.Logger]] = []
+
+
+# Registered when this module is imported, before those that have something to end: it runs after them.
+@atexit.register
+def _finish() -> None:
+    for few, log in _INSTALLED:
+        few.finish(log)
+    _native.finish_log()

@@ -65,8 +65,10 @@ def test_operations_of_all_epochs_count_the_first_and_what_is_copied_after_it() 
 
 def test_a_page_cache_in_a_memory_cgroup_stays_within_its_limit() -> None:
     limit = 48 << 20
-    # In the build folder, which is on a disk; /tmp may be memory.
-    with tempfile.NamedTemporaryFile(dir=ROOT / "target") as file:
+    # In the build folder, which is on a disk; /tmp may be memory. It is not there where cargo builds elsewhere.
+    folder = ROOT / "target"
+    folder.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
         for _ in range(96):
             file.write(bytes(1 << 20))
         file.flush()

@@ -27,6 +27,15 @@ assert meeting.exchange("empty", b"", 60.0) == [b""] * meeting.size
 print(f"rank {meeting.rank} of {meeting.size} at {meeting.place}")
 """
 
+#: What all ranks have released is let go of, and nothing else.
+RELEASE = """
+meeting.release(["first", "large"])
+meeting.exchange("released", b"", 60.0)
+assert meeting.has_all([f"second/{rank}" for rank in range(meeting.size)])
+gone = ["first/0", "large/0", "large/0/0", "large/1/2", "first/released"]
+assert not any(meeting.has_all([key]) for key in gone)
+"""
+
 AGENT = """
 import os, torch
 from belady.peers import torch_store
@@ -59,7 +68,7 @@ assert world()[:2] == (int(os.environ["NUMBER"]), 2)
 
 @pytest.mark.parametrize("made", [AGENT, PROCESS_GROUP])
 def test_torch(made: str, tmp_path: Path) -> None:
-    said = torchrun(tmp_path, PROLOGUE + made + EXCHANGE, ranks=4)
+    said = torchrun(tmp_path, PROLOGUE + made + EXCHANGE + RELEASE, ranks=4)
     assert [f"rank {rank} of 4" in said for rank in range(4)] == [True] * 4
 
 
@@ -123,7 +132,7 @@ def test_ranks_that_come_to_different_exchanges_by_mpi_are_all_told(tmp_path: Pa
 def test_jax(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     script = tmp_path / "rank.py"
-    script.write_text(PROLOGUE + JAX.replace("{port}", str(free_port())) + EXCHANGE)
+    script.write_text(PROLOGUE + JAX.replace("{port}", str(free_port())) + EXCHANGE + RELEASE)
     processes = [
         started([sys.executable, script], NUMBER=str(number), JAX_PLATFORMS="cpu")
         for number in range(2)
@@ -151,6 +160,26 @@ class Dictionary(Store):
 
     def get(self, keys: object) -> list[bytes]:
         return [self._values[key] for key in keys]  # type: ignore[attr-defined]
+
+    def add_one(self, key: str) -> int:
+        self._values[key] = b"%d" % (int(self._values.get(key, b"0")) + 1)
+        return int(self._values[key])
+
+    def delete(self, key: str) -> None:
+        self._values.pop(key, None)
+
+
+def test_a_store_keeps_nothing_that_all_ranks_have_released() -> None:
+    """Each loader left its keys there for ever."""
+    values: dict[str, bytes] = {}
+    seats = [Dictionary(rank, 2, values) for rank in range(2)]
+    for name in ("small", "large", "kept"):
+        seats[0]._give(f"{name}/0", b"x" * (3 << 20 if name == "large" else 1))
+        seats[1]._give(f"{name}/1", b"y")
+    seats[0].release(["small", "large", "kept", "never come to"])
+    assert "small/0" in values
+    seats[1].release(["small", "large", "never come to"])
+    assert sorted(values) == ["kept/0", "kept/1", "kept/released"]
 
 
 def test_who_has_not_come_is_named() -> None:

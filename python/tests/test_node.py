@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 import belady
 from belady import memory
+from belady.distributed import World
+from belady.engine import serve
 from belady.few import Few
 from starting import LIMIT, PROLOGUE, started
 
@@ -85,15 +88,27 @@ def test_each_rank_has_a_port_for_metrics_and_one_that_is_taken_holds_up_nobody(
 sum(1 for batch in loader)
 print(loader.engine.metrics_address)
 """
+    # An address of the loopback that this process has to itself, at ports that the system gives to none.
+    high, middle, low = os.getpid().to_bytes(3, "big")
+    host, port = f"127.{128 | high}.{middle}.{low}", 19464
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind((host, port + 1))
         taken.listen()
-        port = taken.getsockname()[1] - 1
-        token = {"BELADY_METRICS_TOKEN": "secret", "METRICS": f"127.0.0.1:{port}"}
+        token = {"BELADY_METRICS_TOKEN": "secret", "METRICS": f"{host}:{port}"}
         said = ranks(tmp_path, LOADER + read, DATA=str(photos), **token)
-    assert said[0] == f"127.0.0.1:{port}\n"
-    assert f"127.0.0.1:{port + 1}" in said[1] and "rank 1 goes on without them" in said[1]
-    assert said[2] == f"127.0.0.1:{port + 2}\n"
+    assert said[0] == f"{host}:{port}\n"
+    assert f"{host}:{port + 1}" in said[1] and "rank 1 goes on without them" in said[1]
+    assert said[2] == f"{host}:{port + 2}\n"
+
+
+def test_a_rank_for_which_there_is_no_port_for_metrics_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(rank=3, size=8, local_rank=3, local_size=8)
+    with belady.Engine(cache=[], peers=None) as engine, caplog.at_level(logging.WARNING, "belady"):
+        assert serve(engine.native, "127.0.0.1:65533", world) is None
+    assert "leaves no port for process 3" in caplog.text
+    assert "rank 3 goes on without them" in caplog.text
 
 
 def test_ranks_of_a_node_share_the_staging_buffer_that_nobody_named(
@@ -128,6 +143,27 @@ def test_warnings_of_one_kind_are_a_few_lines_and_a_count(monkeypatch: pytest.Mo
     record = line("left out: %s")
     assert few.filter(record)
     assert record.msg == "left out: %s (and 5,311 more in the last 31 s)"
+
+
+#: A pipeline that has much to say when the program ends.
+LAST_WORDS = """
+import logging, belady
+from belady import pipeline
+class Talkative:
+    def close(self):
+        for _ in range(100):
+            logging.getLogger("belady").warning("late")
+last = Talkative()
+pipeline._LIVE.add(last)
+"""
+
+
+def test_warnings_of_what_ends_with_the_program_are_few_too(tmp_path: Path) -> None:
+    """They were told after the count, all of them."""
+    file = tmp_path / "last.py"
+    file.write_text(PROLOGUE + LAST_WORDS)
+    said = started([sys.executable, file]).communicate(timeout=LIMIT)[0]
+    assert said.count("late\n") == 5 + 1 and "95 more were not shown of: late" in said, said
 
 
 def test_what_was_held_back_is_counted_at_the_end() -> None:

@@ -27,29 +27,29 @@ impl MetricsPort {
 
     /// That of the process which is number `place` of those of one job on a machine: each has a port of its
     /// own, from the one that was given on.
-    pub fn of_process(self, place: usize) -> Result<Self, UsageError> {
+    fn of_process(self, place: usize) -> anyhow::Result<Self> {
         let Some((host, port)) = self.address.rsplit_once(':') else { return Ok(self) };
         // Whatever is no port, and port 0, is as the system takes it.
         let Some(port) = port.parse::<u16>().ok().filter(|&port| port > 0) else {
             return Ok(self);
         };
         let own = usize::from(port) + place;
-        if own > usize::from(u16::MAX) {
-            return Err(UsageError::new(format!(
-                "--metrics {} leaves no port for process {place} of this machine: take a lower one",
-                self.address
-            )));
-        }
+        anyhow::ensure!(
+            own <= usize::from(u16::MAX),
+            "--metrics {} leaves no port for process {place} of this machine, take a lower one",
+            self.address
+        );
         Ok(Self { address: format!("{host}:{own}"), token: self.token })
     }
 
-    /// As `offer`. One that cannot be had is told, and nothing else stops: other processes count on this
-    /// one.
+    /// As `offer`, of the process which is number `place` on this machine. A port that cannot be had is
+    /// told, and nothing else stops: other processes count on this one.
     pub fn try_offer(
         &self,
+        place: usize,
         figures: impl Fn() -> String + Send + 'static,
     ) -> Option<MetricsServer> {
-        let offered = self.offer(figures);
+        let offered = self.clone().of_process(place).and_then(|own| own.offer(figures));
         offered.inspect_err(|error| eprintln!("{error:#}; this process goes on without them")).ok()
     }
 

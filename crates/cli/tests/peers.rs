@@ -4,10 +4,11 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use common::Folder;
 use serde_json::Value;
@@ -65,10 +66,10 @@ impl Job {
     }
 }
 
-/// One that nobody has now. Somebody may take it before we do, but hardly within a test.
+/// Each time another one.
 fn free_place() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").to_string()
+    static NEXT: AtomicU16 = AtomicU16::new(20_464);
+    format!("{}:{}", own_loopback(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn report(output: &Output) -> Value {
@@ -184,8 +185,9 @@ fn a_missing_rank_is_named_while_it_is_waited_for() {
 fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
     let job = Job::new();
     // One that is taken is told by its own rank, and holds up nobody.
-    let (port, taken) = free_ports(RANKS as u16);
-    let address = format!("127.0.0.1:{port}");
+    let host = own_loopback();
+    let taken = TcpListener::bind((host, METRICS + 1)).expect("no other program has this address");
+    let address = format!("{host}:{METRICS}");
     let ranks = (0..RANKS).map(|rank| {
         let mut command = job.command();
         command.env("BELADY_METRICS_TOKEN", "secret");
@@ -196,28 +198,41 @@ fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
         let output = process.wait_with_output().expect("it ends");
         report(&output);
         let told = String::from_utf8_lossy(&output.stderr);
-        let own = port + rank as u16;
+        let own = METRICS + rank as u16;
         if rank == 1 {
-            assert!(told.contains(&format!("cannot offer metrics at 127.0.0.1:{own}")), "{told}");
+            assert!(told.contains(&format!("cannot offer metrics at {host}:{own}")), "{told}");
             assert!(told.contains("goes on without"), "{told}");
         } else {
-            assert!(told.contains(&format!("metrics at http://127.0.0.1:{own}/")), "{told}");
+            assert!(told.contains(&format!("metrics at http://{host}:{own}/")), "{told}");
         }
     }
     drop(taken);
 }
 
-/// Ports one after the other that nobody has now; the second of them is taken here.
-fn free_ports(count: u16) -> (u16, TcpListener) {
-    loop {
-        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = first.local_addr().expect("an address").port();
-        let listen = |port: u16| TcpListener::bind(("127.0.0.1", port)).ok();
-        let others: Option<Vec<TcpListener>> =
-            (1..count).map(|at| port.checked_add(at).and_then(listen)).collect();
-        if let Some(others) = others {
-            return (port, others.into_iter().next().expect("a second one"));
-        }
+/// The first of several ports that the system gives to no program by itself.
+const METRICS: u16 = 19_464;
+
+/// An address of the loopback interface that this test process has to itself: its ports are free.
+fn own_loopback() -> Ipv4Addr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 128 | high, middle, low)
+}
+
+#[test]
+fn a_rank_for_which_there_is_no_port_for_metrics_goes_on() {
+    let job = Job::new();
+    let address = format!("{}:65534", own_loopback());
+    let ranks = (0..RANKS).map(|rank| {
+        let mut command = job.command();
+        command.env("BELADY_METRICS_TOKEN", "secret");
+        job.rank_by(command, rank, &["--metrics", &address])
+    });
+    let ranks: Vec<Child> = ranks.collect();
+    for (rank, process) in ranks.into_iter().enumerate() {
+        let output = process.wait_with_output().expect("it ends");
+        report(&output);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(rank == 2, told.contains("leaves no port for process 2"), "{told}");
     }
 }
 

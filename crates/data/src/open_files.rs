@@ -50,6 +50,16 @@ pub fn moved_down(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     if is_for_reads(&lowest) { Err(shortage()) } else { Ok(lowest) }
 }
 
+/// As [`moved_down`], for a connection without which nothing goes on: where no descriptor below the last
+/// quarter is free, it stays at its own.
+pub fn moved_down_or_kept(descriptor: OwnedFd) -> OwnedFd {
+    if !is_for_reads(&descriptor) {
+        return descriptor;
+    }
+    let lower = descriptor.try_clone().ok().filter(|lower| !is_for_reads(lower));
+    lower.unwrap_or(descriptor)
+}
+
 /// Whether something failed since the process, or the machine, has no descriptor left.
 pub fn is_shortage(error: &io::Error) -> bool {
     let none = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);

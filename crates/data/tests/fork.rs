@@ -183,6 +183,26 @@ fn lock_file(path: &Path) -> std::io::Result<File> {
 }
 
 #[test]
+fn a_lock_that_is_taken_only_to_see_whether_there_is_one_is_waited_out() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("lock");
+    for exclusive in [true, false] {
+        let probe = FileLock::try_exclusive(|| lock_file(&path)).unwrap();
+        let (mut probe, mut tries) = (Some(probe.expect("free")), 0);
+        let open = || {
+            tries += 1;
+            // It has found the file locked once.
+            drop(if tries == 2 { probe.take() } else { None });
+            lock_file(&path)
+        };
+        let taken = if exclusive { FileLock::exclusive(open) } else { FileLock::shared(open) };
+        assert!(taken.unwrap().is_some());
+    }
+    let _kept = FileLock::try_exclusive(|| lock_file(&path)).unwrap().expect("free");
+    assert!(FileLock::exclusive(|| lock_file(&path)).unwrap().is_none());
+}
+
+#[test]
 fn a_lock_ends_with_its_owner_while_a_forked_child_lives_on() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("lock");

@@ -93,4 +93,9 @@ fn sockets_leave_the_last_quarter_of_the_descriptors_to_reads() {
     others.remove(low);
     let moved = open_files::moved_down(socket()).expect("one is free now");
     assert!(moved.as_raw_fd() < 75);
+    drop(moved);
+    let moved = open_files::moved_down_or_kept(socket());
+    assert!(moved.as_raw_fd() < 75);
+    let kept = open_files::moved_down_or_kept(socket());
+    assert!(kept.as_raw_fd() >= 75, "what cannot be done without stays where it is");
 }

@@ -12,6 +12,7 @@ use belady_data::tier::Tier;
 use belady_data::tier::disk::{DiskConfig, DiskTier, FileVersions};
 use belady_data::tier::{FaultyTier, RamTier};
 
+use belady_peer::protocol::outbox;
 use belady_peer::{Cluster, World};
 
 use crate::EngineError;
@@ -44,9 +45,6 @@ const LARGE_ALIGN: usize = 512;
 /// From here on the space lost to that is less than 2 %.
 const LARGE: u64 = 16 << 10;
 
-/// What waits to be kept by other nodes takes at most this part of the staging buffer's size.
-const OUTBOX: u64 = 4;
-
 /// Threads and cache tiers for any number of jobs.
 #[derive(Debug)]
 pub struct Engine {
@@ -64,6 +62,8 @@ pub struct Engine {
 struct Prepared {
     sizes: Arc<Sizes>,
     ring: RingConfig,
+    /// Bytes that may wait to be kept by other nodes.
+    outbox: u64,
     slots: (Producer, Consumer, Option<SharedMemory>),
     stream: AccessStream,
     /// What all ranks must have in common.
@@ -105,7 +105,7 @@ impl Engine {
         let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
         let quotas = config.tiers.iter().map(|tier| tier.capacity().0).collect();
         let metrics = Arc::new(Metrics::new(&names));
-        let publisher = config.peers.as_ref().and_then(|cluster| tell(cluster, &metrics));
+        let publisher = config.peers.as_ref().map(|cluster| tell(cluster, &metrics));
         Ok(Self {
             pool: Arc::new(pool),
             metrics,
@@ -149,7 +149,8 @@ impl Engine {
     fn prepare(&self, job: &JobConfig, ranks: u32) -> Result<Prepared, EngineError> {
         check_policy(&job.policy)?;
         let sizes = Arc::new(job.source.catalog().sizes());
-        let ring = ring_config(job, &sizes)?;
+        let (ring, largest) = ring_config(job, &sizes)?;
+        let outbox = outbox::room(ring.capacity as u64, largest);
         let too_large = SamplerError::HugeBatch { batch: job.batch, ranks };
         let stream = AccessStream::new(StreamConfig {
             samples: sizes.len(),
@@ -163,7 +164,8 @@ impl Engine {
         })?;
         let facts = if ranks > 1 { facts(job, &stream, self.config.tiers.len())? } else { vec![] };
         let recorder = job.trace.as_deref().map(Recorder::create).transpose()?;
-        Ok(Prepared { slots: make_ring(job.ring, &ring)?, ring, sizes, stream, facts, recorder })
+        let slots = make_ring(job.ring, &ring)?;
+        Ok(Prepared { slots, ring, outbox, sizes, stream, facts, recorder })
     }
 
     fn begin(
@@ -172,7 +174,8 @@ impl Engine {
         cluster: Option<&Arc<Cluster>>,
         prepared: Prepared,
     ) -> Result<Loader, EngineError> {
-        let Prepared { sizes, ring: ring_config, slots, stream, facts, recorder } = prepared;
+        let Prepared { sizes, ring: ring_config, outbox, slots, stream, facts, recorder } =
+            prepared;
         let staging = Bytes(ring_config.capacity as u64);
         let ranks = cluster.map_or(1, |cluster| cluster.world().size);
         // Whatever caches hold from before is compared with its files in this run.
@@ -232,14 +235,19 @@ impl Engine {
             packing: Packing { files, read_size: None },
         });
         let rank = cluster.map_or(0, |cluster| cluster.world().rank);
-        let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(EngineError::Threads)?;
+        let epochs = Epochs::new(&job_of_plan, &job.policy).map_err(|error| {
+            let error = EngineError::Threads(error);
+            match &gathering {
+                Some(gathering) => gathering.give_up(error),
+                None => error,
+            }
+        })?;
         let (producer, consumer, shared) = slots;
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes),
             cache,
             source: job.source.clone(),
             peers: gathering.map(|gathering| {
-                let outbox = staging.0 / OUTBOX;
                 let in_step = job.policy.moves_samples();
                 gathering.peers(sizes.len(), outbox, self.config.peer_patience, in_step)
             }),
@@ -368,11 +376,15 @@ fn facts(
 }
 
 /// Leaves word of how this node is doing where the nodes have met. Of several engines of a process the
-/// first one does.
-fn tell(cluster: &Arc<Cluster>, metrics: &Arc<Metrics>) -> Option<std::io::Result<Publisher>> {
-    let meet = cluster.meet.clone();
-    let tell = move |vitals: &[u8]| meet.post(VITALS, vitals);
-    cluster.speaks_first().then(|| publish(metrics.clone(), tell))
+/// oldest that is there does, and the last one says that it has ended.
+fn tell(cluster: &Arc<Cluster>, metrics: &Arc<Metrics>) -> std::io::Result<Publisher> {
+    let (meet, speaker) = (cluster.meet.clone(), cluster.speaker());
+    publish(metrics.clone(), move |vitals| {
+        let speaks = if vitals.ended { speaker.is_alone() } else { speaker.is_first() };
+        if speaks {
+            meet.post(VITALS, &vitals.to_bytes());
+        }
+    })
 }
 
 fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes) -> Lending {
@@ -414,19 +426,22 @@ fn default_threads(config: &EngineConfig) -> u32 {
 }
 
 /// The ring, if the staging buffer has room for two of the largest batches, as far as these
-/// are known.
-fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<RingConfig, EngineError> {
+/// are known, and the bytes of one of them; of batches that are not known, half of the ring's.
+fn ring_config(job: &JobConfig, sizes: &Sizes) -> Result<(RingConfig, u64), EngineError> {
     let batch = match &job.order {
         Order::Given(lists) => job.batch.min(lists.iter().map(Vec::len).max().unwrap_or(0) as u32),
         Order::Provided(orders) => orders.largest_batch().unwrap_or(0),
         Order::Torch | Order::Permutation | Order::Sequential => job.batch.min(sizes.len()),
     };
     let align = alignment(sizes);
-    let needed = Bytes(RingConfig::needed(largest_batch(&job.order, sizes, batch), batch, align));
+    let largest = largest_batch(&job.order, sizes, batch);
+    let needed = Bytes(RingConfig::needed(largest, batch, align));
     if job.staging < needed && !job.staging_grows {
         return Err(EngineError::StagingTooSmall { given: job.staging, needed, batch });
     }
-    Ok(RingConfig { capacity: job.staging.max(needed).0 as usize, batches: BATCHES, align })
+    let ring = RingConfig { capacity: job.staging.max(needed).0 as usize, batches: BATCHES, align };
+    let largest = if batch > 0 { largest } else { ring.capacity as u64 / 2 };
+    Ok((ring, largest))
 }
 
 /// The smallest staging buffer for batches of so many samples, of which none comes twice in a
@@ -466,4 +481,48 @@ fn largest_batch(order: &Order, sizes: &Sizes, batch: u32) -> u64 {
         }
     }
     largest.into_iter().map(|size| size.0).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use belady_peer::memory::MemoryTransport;
+    use belady_peer::{Meet, MeetError};
+
+    use super::*;
+    use crate::metrics::Vitals;
+
+    /// Keeps the last word.
+    #[derive(Debug, Default)]
+    struct Board(Mutex<Option<Vitals>>);
+
+    impl Meet for Board {
+        fn world(&self) -> World {
+            World { rank: 0, size: 1 }
+        }
+
+        fn exchange(&self, _: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
+            Ok(vec![mine.to_vec()])
+        }
+
+        fn post(&self, _: &str, word: &[u8]) {
+            *lock(&self.0) = Vitals::from_bytes(word);
+        }
+    }
+
+    #[test]
+    fn a_process_has_ended_for_those_who_watch_when_its_last_engine_has() {
+        let board = Arc::new(Board::default());
+        let network = MemoryTransport::network(1).remove(0);
+        let cluster = Arc::new(Cluster::new(board.clone(), network));
+        let engine = || {
+            let peers = Some(cluster.clone());
+            Engine::new(EngineConfig { peers, threads: Some(1), ..EngineConfig::default() })
+        };
+        let has_ended = || lock(&board.0).as_ref().map(|vitals| vitals.ended);
+        let (first, second) = (engine().unwrap(), engine().unwrap());
+        drop(first);
+        assert_eq!(has_ended(), Some(false), "the second one still runs");
+        drop(second);
+        assert_eq!(has_ended(), Some(true));
+    }
 }

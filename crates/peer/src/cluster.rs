@@ -1,6 +1,7 @@
 //! The processes of a job, once they have met and can talk.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use belady_data::sync::{Arc, Mutex, lock};
 
@@ -19,14 +20,14 @@ pub struct Cluster {
     jobs: AtomicU32,
     /// Listings that others may still ask for.
     handouts: Mutex<Vec<Kept>>,
-    /// Somebody tells those who watch how this process is doing.
-    is_told_of: AtomicBool,
+    /// Who tells those who watch how this process is doing.
+    speakers: Arc<Speakers>,
 }
 
 impl Cluster {
     pub fn new(meet: Arc<dyn Meet>, transport: Arc<dyn Transport>) -> Self {
-        let (jobs, is_told_of) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { meet, transport, jobs, handouts: Mutex::default(), is_told_of }
+        let jobs = AtomicU32::new(0);
+        Self { meet, transport, jobs, handouts: Mutex::default(), speakers: Arc::default() }
     }
 
     pub fn world(&self) -> World {
@@ -44,16 +45,50 @@ impl Cluster {
         Channel(self.jobs.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether the caller is the first who wants to tell how this process is doing ([`Meet::post`]):
-    /// the last word counts, so only one may speak.
-    pub fn speaks_first(&self) -> bool {
-        !self.is_told_of.swap(true, Ordering::Relaxed)
+    /// One who can tell how this process is doing ([`Meet::post`]): the last word counts, so of several
+    /// only the oldest speaks.
+    pub fn speaker(&self) -> Speaker {
+        let number = self.speakers.begun.fetch_add(1, Ordering::Relaxed);
+        lock(&self.speakers.there).insert(number);
+        Speaker { speakers: self.speakers.clone(), number }
     }
 
     pub(crate) fn keep(&self, handout: Kept) {
         let mut handouts = lock(&self.handouts);
         handouts.retain(Kept::is_in_use);
         handouts.push(handout);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Speakers {
+    begun: AtomicU32,
+    there: Mutex<BTreeSet<u32>>,
+}
+
+/// One of those who can tell how this process is doing, as long as this is there.
+#[derive(Debug)]
+pub struct Speaker {
+    speakers: Arc<Speakers>,
+    number: u32,
+}
+
+impl Speaker {
+    /// Whether this one is to speak.
+    pub fn is_first(&self) -> bool {
+        lock(&self.speakers.there).first() == Some(&self.number)
+    }
+
+    /// Whether there is no other: its end is that of the process, as far as those who watch are concerned.
+    pub fn is_alone(&self) -> bool {
+        let there = lock(&self.speakers.there);
+        there.len() == 1 && there.contains(&self.number)
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        lock(&self.speakers.there).remove(&self.number);
     }
 }
 

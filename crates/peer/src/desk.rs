@@ -81,9 +81,13 @@ impl Desk {
         replies.extend(request.asks.iter().map(|_| reply()));
     }
 
-    /// As [`Serve::wants`]. A job that is not there says so when it is given something.
-    pub fn wants(&self, channel: Channel, sample: SampleId, length: u64) -> bool {
-        self.job(channel).is_none_or(|job| job.wants(sample, length))
+    /// What a push of such a sample, of so many bytes, is told before memory is taken for it; `None`
+    /// if the job may want it ([`Serve::wants`]).
+    pub fn declines(&self, channel: Channel, sample: SampleId, length: u64) -> Option<Taken> {
+        match self.job(channel) {
+            Some(job) => (!job.wants(sample, length)).then_some(Taken::Refused),
+            None => Some(self.without_job(channel)),
+        }
     }
 
     pub fn put(&self, from: NodeId, channel: Channel, pushes: &[Push<'_>]) -> Vec<Taken> {
@@ -91,10 +95,14 @@ impl Desk {
         if let Some(job) = self.job(channel) {
             job.put(from, pushes, &mut taken);
         } else {
-            let reply = if self.may_begin(channel) { Taken::NoRoom } else { Taken::Refused };
-            taken.extend(pushes.iter().map(|_| reply));
+            taken.resize(pushes.len(), self.without_job(channel));
         }
         taken
+    }
+
+    /// What a push to a job that is not there is told.
+    fn without_job(&self, channel: Channel) -> Taken {
+        if self.may_begin(channel) { Taken::NoRoom } else { Taken::Refused }
     }
 
     pub fn told(&self, from: NodeId, channel: Channel, notice: &Notice) {

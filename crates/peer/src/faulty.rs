@@ -227,6 +227,10 @@ impl Transport for FaultyTransport {
         self.inner.desk()
     }
 
+    fn sees_progress(&self) -> bool {
+        self.inner.sees_progress()
+    }
+
     fn is_near(&self, peer: NodeId) -> bool {
         self.inner.is_near(peer)
     }

@@ -145,6 +145,10 @@ impl Deref for Payload {
 
 /// Carries requests to other nodes, and brings theirs to this node's [`Desk`].
 ///
+/// A call whose deadline passes has failed. Where the transport sees progress, the time of a call begins anew
+/// while its bytes move: a large sample on a slow network takes what it takes, and a peer that is silent is
+/// given up however much it was asked for.
+///
 /// After an error nobody knows whether the peer has heard of it. Each call may be made again.
 pub trait Transport: Send + Sync + std::fmt::Debug {
     /// Asks a peer for samples. On `Ok` all were answered.
@@ -176,6 +180,12 @@ pub trait Transport: Send + Sync + std::fmt::Debug {
 
     /// Where requests of others arrive.
     fn desk(&self) -> &Arc<Desk>;
+
+    /// Whether the time of a call begins anew while its bytes move. If not, the caller has to give a call
+    /// the time that its bytes may take.
+    fn sees_progress(&self) -> bool {
+        true
+    }
 
     /// Whether a peer runs on this machine.
     fn is_near(&self, _peer: NodeId) -> bool {

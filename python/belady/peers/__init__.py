@@ -61,7 +61,7 @@ class Cluster:
         return self.world.size
 
     def exchange(self, what: str, mine: bytes) -> list[bytes]:
-        """What all ranks gave, by rank. All of them call this, in the same order."""
+        """What all ranks gave, by rank: at most 1 MiB each. All of them call this, in the same order."""
         return self.native.exchange(self._name(what), mine)
 
     def _name(self, what: str) -> str:

@@ -17,7 +17,7 @@ class JaxStore(Store):
         self.place = "the store of jax.distributed"
         self._client = client
         self._host = host
-        #: Keys that were there; nobody takes them away.
+        #: Keys that were there, of exchanges that this rank has not released.
         self._seen: set[str] = set()
 
     def set(self, key: str, value: bytes) -> None:
@@ -38,6 +38,19 @@ class JaxStore(Store):
 
     def get(self, keys: Sequence[str]) -> list[bytes]:
         return [bytes(self._client.key_value_try_get_bytes(f"belady/{key}")) for key in keys]
+
+    def add_one(self, key: str) -> int:
+        return int(self._client.key_value_increment(f"belady/{key}", 1))
+
+    def delete(self, key: str) -> None:
+        self._client.key_value_delete(f"belady/{key}")
+        self._seen.discard(key)
+
+    def release(self, names: Sequence[str]) -> None:
+        self._seen -= {f"{name}/{rank}" for name in names for rank in range(self.size)}
+        # Clients of older versions cannot count: what was given stays until the job ends.
+        if hasattr(self._client, "key_value_increment"):
+            super().release(names)
 
     def reached_by(self) -> str | None:
         return self._host

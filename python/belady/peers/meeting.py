@@ -43,6 +43,10 @@ class Meeting(ABC):
     def exchange(self, name: str, mine: bytes, limit: float) -> list[bytes]:
         """What all ranks gave under this name, by rank, once all have; within `limit` seconds."""
 
+    def release(self, names: Sequence[str]) -> None:
+        """This rank needs what was given to these exchanges no more. A place that keeps it may let go of
+        what all ranks have released."""
+
     def reached_by(self) -> str | None:
         """A host that is reached through the network that the job uses, if one is known."""
         return None
@@ -116,6 +120,23 @@ class Store(Meeting):
         heads = self.get(keys)
         return [self._whole(key, head) for key, head in zip(keys, heads, strict=True)]
 
+    def release(self, names: Sequence[str]) -> None:
+        for name in names:
+            counter = f"{name}/released"
+            if self.add_one(counter) < self.size:
+                continue
+            for rank in range(self.size):
+                self._delete_whole(f"{name}/{rank}")
+            self.delete(counter)
+
+    def _delete_whole(self, key: str) -> None:
+        if not self.has_all([key]):
+            return  # the rank has failed before it came to this exchange
+        head = self.get([key])[0]
+        for number in range(int(head[1:]) if head[:1] == b"#" else 0):
+            self.delete(f"{key}/{number}")
+        self.delete(key)
+
     def _give(self, key: str, value: bytes) -> None:
         pieces = [value[start : start + _PIECE] for start in range(0, len(value), _PIECE)]
         if len(pieces) <= 1:
@@ -145,3 +166,11 @@ class Store(Meeting):
     @abstractmethod
     def get(self, keys: Sequence[str]) -> list[bytes]:
         """The values of keys that are there."""
+
+    @abstractmethod
+    def add_one(self, key: str) -> int:
+        """Counts up from 0; what it has come to."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Lets go of a key that may be there."""

@@ -6,6 +6,7 @@ agent, which is there before any process of the job and outlives them.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -38,6 +39,14 @@ class TorchStore(Store):
         if len(keys) > 1 and self._store.has_extended_api():
             return [bytes(value) for value in self._store.multi_get(list(keys))]
         return [bytes(self._store.get(key)) for key in keys]
+
+    def add_one(self, key: str) -> int:
+        return int(self._store.add(key, 1))
+
+    def delete(self, key: str) -> None:
+        # Stores of the user's own may not know how; what was given stays then until the job ends.
+        with contextlib.suppress(RuntimeError):
+            self._store.delete_key(key)
 
     def reached_by(self) -> str | None:
         return self._host

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::hash::Hash;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use belady_data::fork;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -79,8 +80,20 @@ static FEW: LazyLock<Mutex<Few<Identifier>>> = LazyLock::new(|| Mutex::new(Few(H
 /// The process whose thread tells what was held back; a forked child needs one of its own.
 static TELLER: Mutex<Option<u32>> = Mutex::new(None);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    locked_in(fork::generation(), mutex)
+}
+
+/// `None` in a forked child where it is taken: perhaps by a thread that only the parent has, for ever.
+fn locked_in<T>(generation: u32, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    if generation == 0 {
+        return Some(mutex.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Holds warnings and errors back that are too many. Who asks for more than these wants all of it.
@@ -98,7 +111,9 @@ impl<S: Subscriber> Layer<S> for FewOfAKind {
             event.record(&mut line);
             line.0
         };
-        let shows = locked(&FEW).shows(metadata.callsite(), Instant::now(), line);
+        let Some(mut few) = locked(&FEW) else { return true };
+        let shows = few.shows(metadata.callsite(), Instant::now(), line);
+        drop(few);
         if !shows {
             start_teller();
         }
@@ -109,7 +124,7 @@ impl<S: Subscriber> Layer<S> for FewOfAKind {
 /// A thread that is there as long as lines are held back.
 fn start_teller() {
     let this = std::process::id();
-    let mut teller = locked(&TELLER);
+    let Some(mut teller) = locked(&TELLER) else { return };
     if *teller == Some(this) {
         return;
     }
@@ -117,8 +132,8 @@ fn start_teller() {
         loop {
             std::thread::sleep(EVERY);
             tell(false);
-            let mut teller = locked(&TELLER);
-            if locked(&FEW).0.is_empty() {
+            let Some(mut teller) = locked(&TELLER) else { continue };
+            if locked(&FEW).is_some_and(|few| few.0.is_empty()) {
                 *teller = None;
                 return;
             }
@@ -130,8 +145,8 @@ fn start_teller() {
 }
 
 fn tell(all: bool) {
-    let told = locked(&FEW).told(Instant::now(), all);
-    for line in told {
+    let told = locked(&FEW).map(|mut few| few.told(Instant::now(), all));
+    for line in told.unwrap_or_default() {
         tracing::warn!(target: OWN, "{line}");
     }
 }
@@ -182,5 +197,14 @@ mod tests {
         assert!(few.0.is_empty(), "and nothing is remembered");
         assert_eq!(shown(&mut few, 0, 91_000, 7), 5);
         assert!(few.told(at(91_100), true)[0].starts_with("and 2 more"), "at the end, all");
+    }
+
+    #[test]
+    fn a_forked_child_waits_for_no_lock_that_a_thread_of_its_parent_held() {
+        let mutex = Mutex::new(());
+        let held = locked_in(0, &mutex);
+        assert!(locked_in(1, &mutex).is_none());
+        drop(held);
+        assert!(locked_in(1, &mutex).is_some());
     }
 }

@@ -36,6 +36,8 @@ pub fn progress(bar: ProgressBar) -> ProgressBar {
 /// Prints what the libraries have to say, from warnings on unless asked for more. Only the first
 /// call counts.
 pub fn start() {
+    // From now on forks are noticed, in whose children locks may be taken for ever.
+    belady_data::fork::generation();
     let wanted = environment::LOG.value().and_then(|value| value.into_string().ok());
     let filter = EnvFilter::new(wanted.as_deref().unwrap_or("warn"));
     let colour = io::stderr().is_terminal() && environment::NO_COLOR.value().is_none();

@@ -102,7 +102,7 @@ fn serve(
     let Some(cluster) = cluster else { return port.offer(figures).map(Some) };
     let (near, me) = (cluster.near(), cluster.world().rank);
     let place = near.iter().position(|&rank| rank == me).unwrap_or(0);
-    Ok(port.clone().of_process(place)?.try_offer(figures))
+    Ok(port.try_offer(place, figures))
 }
 
 /// The dataset, made slow if that was asked for.

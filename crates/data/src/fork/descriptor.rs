@@ -9,6 +9,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -17,6 +18,11 @@ use super::{Registry, generation, registry};
 /// How often something is opened anew because this process has forked meanwhile. More would be
 /// a process that does nothing else.
 const TRIES: u32 = 16;
+
+/// A lock that is taken only to see whether there is one is gone within far less, on a busy machine too.
+const MOMENT: Duration = Duration::from_millis(50);
+/// Between two looks meanwhile.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Something with a descriptor that only this process has.
 #[derive(Debug)]
@@ -91,9 +97,26 @@ impl FileLock {
         Self::try_with(open, File::try_lock)
     }
 
-    /// `None` if the file is locked exclusively elsewhere.
-    pub fn try_shared(open: impl FnMut() -> io::Result<File>) -> io::Result<Option<Self>> {
-        Self::try_with(open, File::try_lock_shared)
+    /// As [`FileLock::try_exclusive`], to keep it: a lock that is gone in a moment is waited for. Others
+    /// take one only to see whether there is one.
+    pub fn exclusive(mut open: impl FnMut() -> io::Result<File>) -> io::Result<Option<Self>> {
+        Self::in_a_moment(|| Self::try_exclusive(&mut open))
+    }
+
+    /// As [`FileLock::exclusive`], beside others that do the same; `None` if the file is locked exclusively
+    /// elsewhere.
+    pub fn shared(mut open: impl FnMut() -> io::Result<File>) -> io::Result<Option<Self>> {
+        Self::in_a_moment(|| Self::try_with(&mut open, File::try_lock_shared))
+    }
+
+    fn in_a_moment(mut take: impl FnMut() -> io::Result<Option<Self>>) -> io::Result<Option<Self>> {
+        let until = Instant::now() + MOMENT;
+        loop {
+            match take()? {
+                None if Instant::now() < until => std::thread::sleep(LOOK),
+                taken => return Ok(taken),
+            }
+        }
     }
 
     fn try_with(

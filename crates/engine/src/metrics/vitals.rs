@@ -111,18 +111,18 @@ pub struct Publisher {
 /// Tells `tell` how the node is doing, now, each second, and once more at the end.
 pub fn publish(
     metrics: Arc<Metrics>,
-    tell: impl Fn(&[u8]) + Send + 'static,
+    tell: impl Fn(&Vitals) + Send + 'static,
 ) -> io::Result<Publisher> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let (stop, stopped) = channel::<()>();
     let thread = std::thread::Builder::new().name("belady-vitals".into()).spawn(move || {
         let start = Instant::now();
         let now = || Vitals::new(&metrics.snapshot(), &host, start.elapsed());
-        tell(&now().to_bytes());
+        tell(&now());
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            tell(&now().to_bytes());
+            tell(&now());
         }
-        tell(&now().last().to_bytes());
+        tell(&now().last());
     })?;
     Ok(Publisher { stop: Some(stop), thread: Some(thread) })
 }
@@ -160,8 +160,8 @@ mod tests {
         metrics.delivered(2, 4196);
         metrics.waited(Duration::from_millis(30), false);
         let (told, hear) = mpsc::channel();
-        let publisher = publish(metrics.clone(), move |bytes| {
-            told.send(Vitals::from_bytes(bytes)).unwrap();
+        let publisher = publish(metrics.clone(), move |vitals| {
+            told.send(Vitals::from_bytes(&vitals.to_bytes())).unwrap();
         });
         let first = hear.recv().unwrap().expect("JSON");
         metrics.delivered(1, 1000);

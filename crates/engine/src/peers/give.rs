@@ -105,7 +105,7 @@ fn pack(run: &Run, peers: &Peers, mut batch: Offered) {
         if batch.parcel.is_bad(gift.item) {
             continue;
         }
-        if !peers.takes_part(gift.to) {
+        if !peers.takes_part(gift.to) || lock(&peers.outgoing).outbox.is_late(gift.to) {
             run.metrics.peers().count(PeerEvent::Dropped, 1);
             continue;
         }
@@ -200,11 +200,9 @@ fn ended(
 ) {
     let Some(peers) = &run.peers else { return };
     let mut outgoing = lock(&peers.outgoing);
-    let dropped = if let Ok(taken) = &outcome {
-        outgoing.outbox.taken(to, peers.now(), taken).len()
-    } else {
-        outgoing.outbox.failed(to, peers.now());
-        0
+    let dropped = match &outcome {
+        Ok(taken) => outgoing.outbox.taken(to, peers.now(), taken),
+        Err(_) => outgoing.outbox.failed(to, peers.now()),
     };
     drop(outgoing);
     match outcome {
@@ -218,7 +216,7 @@ fn ended(
         }
         Err(error) => peers.failed(to, &error, &run.metrics),
     }
-    run.metrics.peers().count(PeerEvent::Dropped, dropped as u64);
+    run.metrics.peers().count(PeerEvent::Dropped, dropped.len() as u64);
     look_after(run);
 }
 

@@ -67,50 +67,31 @@ impl Gathering {
         let words = mine.warm.iter().flat_map(|word| word.to_le_bytes());
         let bulk = Bulk::offer(cluster, words.collect());
         let gathered = agree_if_able(&*cluster.meet, &job(channel), Ok(facts))
-            .and_then(|()| share(&*cluster.meet, &caches(channel), Ok(&card(mine))));
-        let all = match gathered {
-            Ok(cards) => introductions(cluster, &bulk, mine, &cards)?,
-            // All others have ended this job long since: it is run alone, as if they were like this
-            // node, and none of them answers.
-            Err(MeetError::Over(_)) => {
-                tracing::warn!(
-                    job = channel.0,
-                    "all other ranks have ended this job already: it is run without them, and reads \
-                     from the source what their caches would hold"
-                );
-                let cold = Introduction { warm: vec![], ..mine.clone() };
-                let all = vec![cold; cluster.world().size as usize];
-                let room = mine.capacities.clone();
-                return Ok(Self { cluster: cluster.clone(), channel, all, room, bulk });
+            .and_then(|()| share(&*cluster.meet, &caches(channel), Ok(&card(mine))))
+            .map_err(EngineError::from)
+            .and_then(|cards| introductions(cluster, &bulk, mine, &cards));
+        let is_over = |error: &EngineError| matches!(error, EngineError::Meet(MeetError::Over(_)));
+        let agreed = match gathered {
+            Ok(all) => agreed_room(cluster, channel, &all).map(|room| (all, room)),
+            Err(error) if is_over(&error) => Err(error),
+            Err(error) => Err(cannot_take_part(cluster, &room(channel), error)),
+        };
+        let (all, room) = match agreed {
+            Ok(agreed) => agreed,
+            Err(error) if is_over(&error) => alone(cluster, channel, mine),
+            Err(error) => {
+                release(cluster, channel);
+                return Err(error);
             }
-            Err(error) => return Err(error.into()),
         };
-        let mut gathering = Self { cluster: cluster.clone(), channel, all, room: vec![], bulk };
-        gathering.room = gathering.agreed_room()?;
-        Ok(gathering)
+        Ok(Self { cluster: cluster.clone(), channel, all, room, bulk })
     }
 
-    /// The room that plans count on in each tier: the smallest over all nodes. A node that was started
-    /// again, with another room than before, takes what the others count on.
-    fn agreed_room(&self) -> Result<Vec<u64>, EngineError> {
-        let mine = self.smallest();
-        let bytes: Vec<u8> = mine.iter().flat_map(|room| room.to_le_bytes()).collect();
-        let given = share(&*self.cluster.meet, &room(self.channel), Ok(&bytes))?;
-        let me = self.cluster.world().rank as usize;
-        let theirs = given.iter().enumerate().find(|(rank, _)| *rank != me).map(|(_, room)| room);
-        let read = |room: &Vec<u8>| -> Vec<u64> {
-            room.chunks_exact(8)
-                .map(|room| u64::from_le_bytes(room.try_into().unwrap_or_default()))
-                .collect()
-        };
-        Ok(theirs.map(read).filter(|theirs| theirs.len() == mine.len()).unwrap_or(mine))
-    }
-
-    fn smallest(&self) -> Vec<u64> {
-        let tiers = self.all.iter().map(|one| one.capacities.len()).min().unwrap_or(0);
-        let least =
-            |tier: usize| self.all.iter().map(|one| one.capacities[tier]).min().unwrap_or(0);
-        (0..tiers).map(least).collect()
+    /// Tells the others, who wait for this node to serve, why it does not go on with the job.
+    pub fn give_up(&self, error: EngineError) -> EngineError {
+        let error = cannot_take_part(&self.cluster, &serves(self.channel), error);
+        release(&self.cluster, self.channel);
+        error
     }
 
     /// `outbox`: bytes that may wait for others to take them. `in_step`: nodes put samples into each
@@ -149,6 +130,48 @@ impl Gathering {
     }
 }
 
+/// What is known of a job that all others have ended long since: it is run alone, as if they were like
+/// this node, and none of them answers.
+fn alone(
+    cluster: &Cluster,
+    channel: Channel,
+    mine: &Introduction,
+) -> (Vec<Introduction>, Vec<u64>) {
+    tracing::warn!(
+        job = channel.0,
+        "all other ranks have ended this job already: it is run without them, and reads from the source \
+         what their caches would hold"
+    );
+    let cold = Introduction { warm: vec![], ..mine.clone() };
+    (vec![cold; cluster.world().size as usize], mine.capacities.clone())
+}
+
+/// The room that plans count on in each tier: the smallest over all nodes. A node that was started again,
+/// with another room than before, takes what the others count on.
+fn agreed_room(
+    cluster: &Cluster,
+    channel: Channel,
+    all: &[Introduction],
+) -> Result<Vec<u64>, EngineError> {
+    let mine = smallest(all);
+    let bytes: Vec<u8> = mine.iter().flat_map(|room| room.to_le_bytes()).collect();
+    let given = share(&*cluster.meet, &room(channel), Ok(&bytes))?;
+    let me = cluster.world().rank as usize;
+    let theirs = given.iter().enumerate().find(|(rank, _)| *rank != me).map(|(_, room)| room);
+    let read = |room: &Vec<u8>| -> Vec<u64> {
+        room.chunks_exact(8)
+            .map(|room| u64::from_le_bytes(room.try_into().unwrap_or_default()))
+            .collect()
+    };
+    Ok(theirs.map(read).filter(|theirs| theirs.len() == mine.len()).unwrap_or(mine))
+}
+
+fn smallest(all: &[Introduction]) -> Vec<u64> {
+    let tiers = all.iter().map(|one| one.capacities.len()).min().unwrap_or(0);
+    let least = |tier: usize| all.iter().map(|one| one.capacities[tier]).min().unwrap_or(0);
+    (0..tiers).map(least).collect()
+}
+
 /// Names of the exchanges of a job.
 fn job(channel: Channel) -> String {
     format!("loader {}", channel.0)
@@ -184,6 +207,17 @@ pub fn refuse(cluster: &Cluster, error: &EngineError) {
     release(cluster, channel);
 }
 
+/// Tells the others at the exchange that they come to next why this node does not go on with the job.
+fn cannot_take_part(cluster: &Cluster, next: &str, error: EngineError) -> EngineError {
+    // What came from the others they know already.
+    if !matches!(error, EngineError::Meet(_)) {
+        tracing::error!("this rank gives a job up, which is told to all others: {error}");
+        // Whatever comes of it, what the caller is told is why this node does not go on.
+        let _ = share(&*cluster.meet, next, Err(&error.to_string()));
+    }
+    error
+}
+
 fn card(mine: &Introduction) -> Vec<u8> {
     let card = Card { capacities: mine.capacities.clone(), warm: mine.warm.len() };
     // Numbers and names can always be written down.
@@ -208,11 +242,13 @@ fn introductions(
         .map(|card| Introduction { capacities: card.capacities, warm: vec![] })
         .collect();
     // From the next rank on, so that not all ask the same one.
-    for peer in (me + 1..size).chain(0..me).filter(|&peer| warm_words[peer] > 0) {
-        let bytes = bulk.of(cluster, peer as NodeId, warm_words[peer].saturating_mul(8));
+    let others = (me + 1..size).chain(0..me).filter(|&peer| warm_words[peer] > 0);
+    let wanted: Vec<(NodeId, usize)> =
+        others.map(|peer| (peer as NodeId, warm_words[peer].saturating_mul(8))).collect();
+    for (&(peer, _), bytes) in wanted.iter().zip(bulk.of_all(cluster, &wanted)) {
         let words = bytes.unwrap_or_default();
         let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-        all[peer].warm = words.collect();
+        all[peer as usize].warm = words.collect();
     }
     all[me].warm.clone_from(&mine.warm);
     Ok(all)
@@ -344,6 +380,48 @@ mod tests {
         });
         let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
         assert_eq!((again.room, again.all.len()), (vec![9], 2));
+    }
+
+    /// It has learnt who takes part, and then the others have ended the job.
+    #[test]
+    fn a_job_that_ends_elsewhere_while_a_node_begins_it_again_is_run_alone() {
+        let hall = Hall::new(2, LIMIT);
+        let transports = MemoryTransport::network(2);
+        let cluster =
+            |rank: u32| Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()));
+        let clusters = [cluster(0), cluster(1)];
+        let mine = |room| Introduction { capacities: vec![room], warm: vec![] };
+        std::thread::scope(|scope| {
+            for cluster in &clusters {
+                scope.spawn(|| {
+                    let gathering = Gathering::new(cluster, &[], &mine(5)).unwrap();
+                    cluster.meet.release(&room(gathering.channel));
+                });
+            }
+        });
+        let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
+        assert_eq!((again.room, again.all.len()), (vec![9], 2));
+    }
+
+    #[test]
+    fn a_node_that_fails_before_it_serves_tells_all_others_why() {
+        let hall = Hall::new(2, LIMIT);
+        let told = on_all(
+            2,
+            |World { rank, .. }| hall.seat(rank),
+            |cluster| {
+                let mine = Introduction { capacities: vec![], warm: vec![] };
+                let gathering = Gathering::new(cluster, &[], &mine).unwrap();
+                if cluster.world().rank == 1 {
+                    let none = std::io::Error::other("none is left");
+                    return gathering.give_up(EngineError::Threads(none)).to_string();
+                }
+                let others = share(&*cluster.meet, &serves(gathering.channel), Ok(&[]));
+                others.unwrap_err().to_string()
+            },
+        );
+        assert!(told[1].contains("none is left"), "{told:?}");
+        assert_eq!(told[0], format!("rank 1 cannot take part: {}", told[1]));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::Key;
 const NOTE: &str = "meeting";
 /// How the names of jobs' own directories begin.
 const OF_JOB: &str = "belady-";
-const FIRST_LINE: &str = "belady meeting 1";
+const FIRST_LINE: &str = "belady meeting 2";
 /// A note is far shorter.
 const LONGEST: u64 = 4096;
 /// Whoever lives answers within this.
@@ -48,6 +48,7 @@ pub fn meet(directory: &Path, options: Options) -> Result<Arc<dyn Meet>, MeetErr
     let Options { world, job, key, limit, listen } = options;
     let own = of_job(directory, &job);
     let path = own.join(NOTE);
+    let name_of_job = job.clone();
     let job = Job::new(world, job, limit);
     if world.rank != 0 {
         let name = format!("the directory {}", directory.display());
@@ -62,7 +63,7 @@ pub fn meet(directory: &Path, options: Options) -> Result<Arc<dyn Meet>, MeetErr
     // Everywhere is no place to come to.
     let reached = if address.is_unspecified() { interface::usual() } else { address };
     let place = Place::Point { host: reached.to_string(), port: host.address().port() };
-    host.keep(Note::leave(path, &place, &key)?);
+    host.keep(Note::leave(path, &Left { place, key, job: one_line(&name_of_job) })?);
     Ok(Arc::new(host))
 }
 
@@ -71,16 +72,31 @@ fn of_job(directory: &Path, job: &str) -> PathBuf {
     directory.join(format!("{OF_JOB}{:016x}", xxhash_rust::xxh3::xxh3_64(job.as_bytes())))
 }
 
+/// What rank 0 leaves in a note.
+#[derive(Clone, Debug)]
+struct Left {
+    place: Place,
+    key: Key,
+    /// What the job is called, to be shown.
+    job: String,
+}
+
+/// A job's name as one line, not too long.
+fn one_line(job: &str) -> String {
+    job.chars().map(|it| if it.is_control() { '?' } else { it }).take(80).collect()
+}
+
 /// Where a job meets by a directory, and its key, for who asks from outside. Which job need not be said
-/// where there is one.
+/// where one runs, or for one that has no name. Notes of killed processes do not count.
 pub fn find(directory: &Path, job: Option<&str>) -> Result<(Place, Key), MeetError> {
     let shown = directory.display();
     let cannot =
         |error: io::Error| MeetError::Other(format!("cannot look for jobs in {shown}: {error}"));
     if let Some(job) = job {
-        return read(&of_job(directory, job).join(NOTE)).map_err(|error| {
+        let left = read(&of_job(directory, job).join(NOTE)).map_err(|error| {
             MeetError::Other(format!("job `{job}` does not meet in {shown}: {error}"))
-        });
+        })?;
+        return Ok((left.place, left.key));
     }
     let mut notes = vec![];
     for entry in std::fs::read_dir(directory).map_err(cannot)? {
@@ -89,31 +105,45 @@ pub fn find(directory: &Path, job: Option<&str>) -> Result<(Place, Key), MeetErr
             notes.extend(read(&path.join(NOTE)).ok());
         }
     }
-    match notes.len() {
-        1 => Ok(notes.swap_remove(0)),
-        0 => Err(MeetError::Other(format!(
+    if notes.len() > 1 {
+        notes.retain(is_alive);
+    }
+    if let Some(unnamed) = notes.iter().position(|note| note.job.is_empty()) {
+        notes = vec![notes.swap_remove(unnamed)];
+    }
+    match &notes[..] {
+        [one] => Ok((one.place.clone(), one.key.clone())),
+        [] => Err(MeetError::Other(format!(
             "no job of yours meets in {shown}: give the directory that its processes were told"
         ))),
-        jobs => Err(MeetError::Other(format!(
-            "{jobs} jobs meet in {shown}: set BELADY_JOB to the name of one of them"
-        ))),
+        jobs => {
+            let mut names: Vec<_> = jobs.iter().map(|note| format!("`{}`", note.job)).collect();
+            names.sort();
+            Err(MeetError::Other(format!(
+                "{} jobs meet in {shown}, {}: set BELADY_JOB to the name of one of them",
+                names.len(),
+                names.join(", ")
+            )))
+        }
     }
+}
+
+fn is_alive(Left { place, key, .. }: &Left) -> bool {
+    point::ask(place, key, "", ALIVE).is_ok()
 }
 
 /// The key that is given; else that of a rank 0 before this one, which the others may still have; else
 /// a new one.
 fn key_of_job(path: &Path, job: &str, given: Option<Key>) -> Result<Key, MeetError> {
     let left = read(path).ok();
-    if let Some((place, key)) = &left
-        && point::ask(place, key, "", ALIVE).is_ok()
-    {
+    if let Some(left) = left.as_ref().filter(|left| is_alive(left)) {
         return Err(MeetError::Other(format!(
-            "job `{job}` meets at {place} already, as {} says: give this one another name \
-             (BELADY_JOB)",
+            "job `{job}` meets at {} already, as {} says: give this one another name (BELADY_JOB)",
+            left.place,
             path.display()
         )));
     }
-    match given.or(left.map(|(_, key)| key)) {
+    match given.or(left.map(|left| left.key)) {
         Some(key) => Ok(key),
         None => Key::random().map_err(|error| MeetError::Other(error.to_string())),
     }
@@ -123,14 +153,14 @@ fn key_of_job(path: &Path, job: &str, given: Option<Key>) -> Result<Key, MeetErr
 fn follow(own: &Path, path: &Path, given: Option<&Key>) -> Result<(Place, Key), Trouble> {
     // Clients of file servers remember for a while what was not there, until they list it.
     let _ = std::fs::read_dir(own).map(Iterator::count);
-    let (place, key) = read(path).map_err(|error| {
+    let left = read(path).map_err(|error| {
         Trouble::ForNow(format!(
             "cannot read the note of rank 0 {}: {error}; all ranks must see this directory, else set \
              BELADY_MEET and BELADY_KEY",
             path.display()
         ))
     })?;
-    Ok((place, given.cloned().unwrap_or(key)))
+    Ok((left.place, given.cloned().unwrap_or(left.key)))
 }
 
 /// Makes a directory that only this user may enter, or sees that it is one.
@@ -152,7 +182,7 @@ fn is_ours_alone(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode().trailing_zeros() >= 6
 }
 
-fn read(path: &Path) -> io::Result<(Place, Key)> {
+fn read(path: &Path) -> io::Result<Left> {
     let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nofollow).open(path)?;
     let metadata = file.metadata()?;
@@ -164,12 +194,13 @@ fn read(path: &Path) -> io::Result<(Place, Key)> {
     parse(&text).ok_or_else(|| io::Error::other("it is no note of a meeting"))
 }
 
-fn parse(text: &str) -> Option<(Place, Key)> {
+fn parse(text: &str) -> Option<Left> {
     let mut lines = text.lines();
     let first = lines.next()?;
     let place = lines.next()?.strip_prefix("place ")?.parse().ok()?;
     let key = Key::from_text(lines.next()?.strip_prefix("key ")?).ok()?;
-    (first == FIRST_LINE && lines.next() == Some("end")).then_some((place, key))
+    let job = lines.next()?.strip_prefix("job ")?.to_owned();
+    (first == FIRST_LINE && lines.next() == Some("end")).then_some(Left { place, key, job })
 }
 
 /// A note, which goes when this is dropped.
@@ -180,8 +211,9 @@ pub(super) struct Note {
 }
 
 impl Note {
-    fn leave(path: PathBuf, place: &Place, key: &Key) -> Result<Self, MeetError> {
-        let text = format!("{FIRST_LINE}\nplace {place}\nkey {}\nend\n", key.to_text());
+    fn leave(path: PathBuf, left: &Left) -> Result<Self, MeetError> {
+        let Left { place, key, job } = left;
+        let text = format!("{FIRST_LINE}\nplace {place}\nkey {}\njob {job}\nend\n", key.to_text());
         let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
         let written = write(&unfinished, &text).and_then(|()| std::fs::rename(&unfinished, &path));
         if let Err(error) = written {
@@ -204,7 +236,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 impl Drop for Note {
     fn drop(&mut self) {
         // Not that of another process that has come since.
-        if read(&self.path).is_ok_and(|(place, _)| place == self.place) {
+        if read(&self.path).is_ok_and(|left| left.place == self.place) {
             let _ = std::fs::remove_file(&self.path);
             let _ = self.path.parent().map(std::fs::remove_dir);
         }

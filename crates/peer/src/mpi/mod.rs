@@ -215,6 +215,11 @@ impl Transport for MpiTransport {
         &self.shared.desk
     }
 
+    /// MPI does not say how much of a message has come.
+    fn sees_progress(&self) -> bool {
+        false
+    }
+
     fn is_near(&self, peer: NodeId) -> bool {
         self.near.get(peer as usize).copied().unwrap_or(false)
     }

@@ -9,6 +9,10 @@
 //! order, and is *admitted* when there is room, or when its consumer has starved for longer than the
 //! patience: then what is left of it is let go.
 //!
+//! A peer that does not answer must not keep the room from the others. A call that takes longer than half of
+//! the patience, and than its bytes take on a slow network, is *late*: its parcels do not count any more and
+//! are sent once, those behind it are dropped, and none is added until it has ended.
+//!
 //! The owner of all this looks after it when a batch is offered, when a call ends, and at the time that
 //! [`Outbox::due`] names: it drops what has expired, packs the batches that are admitted until none is,
 //! and then makes the calls that are due. The invariant, which `whatever_waits_is_looked_after_again`
@@ -27,6 +31,19 @@ const LONGEST: Duration = Duration::from_millis(50);
 /// However full it is, what waits is looked at as often as this: a consumer may have begun to starve.
 const TICK: Duration = Duration::from_millis(100);
 
+/// A call with large samples is given a second more for each of these bytes.
+const SLOW: u64 = 16 << 20;
+
+/// What waits takes at most this part of the staging buffer's size, or a batch.
+const PART: u64 = 4;
+
+/// Bytes that an outbox may hold beside a staging buffer of so many, whose largest batch has so many:
+/// all of one batch always fits, however many ranks a machine's staging is divided among. What a node
+/// keeps itself is let go if it does not fit.
+pub fn room(staging: u64, largest_batch: u64) -> u64 {
+    (staging / PART).max(largest_batch)
+}
+
 /// A sample for another node. `T` is how its bytes are held: cloning it must be cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcel<T> {
@@ -43,6 +60,10 @@ struct Line<T> {
     parcels: VecDeque<(Duration, Parcel<T>)>,
     /// So many at the front are in a call.
     under_way: usize,
+    /// When that began.
+    called: Duration,
+    /// It takes too long.
+    is_late: bool,
     rests_until: Duration,
     pause: Duration,
 }
@@ -50,11 +71,17 @@ struct Line<T> {
 impl<T> Default for Line<T> {
     fn default() -> Self {
         let rests_until = Duration::ZERO;
-        Self { parcels: VecDeque::new(), under_way: 0, rests_until, pause: FIRST }
+        let (called, is_late) = (Duration::ZERO, false);
+        Self { parcels: VecDeque::new(), under_way: 0, called, is_late, rests_until, pause: FIRST }
     }
 }
 
 impl<T> Line<T> {
+    /// Bytes of the call that is under way.
+    fn called_bytes(&self) -> u64 {
+        self.parcels.iter().take(self.under_way).map(|(_, parcel)| parcel.size).sum()
+    }
+
     fn rest(&mut self, now: Duration) {
         self.rests_until = now + self.pause;
         self.pause = (self.pause * 2).min(LONGEST);
@@ -139,12 +166,17 @@ impl<T: Clone, B> Outbox<T, B> {
 
     /// Puts a parcel into the line of its peer, or gives it back if there is no room.
     pub fn add(&mut self, peer: NodeId, parcel: Parcel<T>, now: Duration) -> Result<(), Parcel<T>> {
-        if !self.has_room(parcel.size) {
+        if !self.has_room(parcel.size) || self.is_late(peer) {
             return Err(parcel);
         }
         self.bytes += parcel.size;
         self.lines[peer as usize].parcels.push_back((now, parcel));
         Ok(())
+    }
+
+    /// Whether a peer does not answer, and is given nothing until it does.
+    pub fn is_late(&self, peer: NodeId) -> bool {
+        self.lines[peer as usize].is_late
     }
 
     /// The calls to make now, of about `most` bytes each, and when to look again.
@@ -180,6 +212,7 @@ impl<T: Clone, B> Outbox<T, B> {
             call.push(parcel.clone());
         }
         line.under_way = call.len();
+        line.called = now;
         Some(call)
     }
 
@@ -187,6 +220,7 @@ impl<T: Clone, B> Outbox<T, B> {
     pub fn taken(&mut self, peer: NodeId, now: Duration, outcomes: &[Taken]) -> Vec<Parcel<T>> {
         let patience = self.patience;
         let line = &mut self.lines[peer as usize];
+        let was_late = std::mem::take(&mut line.is_late);
         let called = line.parcels.drain(..line.under_way).collect::<Vec<_>>();
         line.under_way = 0;
         let (mut dropped, mut again) = (vec![], vec![]);
@@ -196,14 +230,14 @@ impl<T: Clone, B> Outbox<T, B> {
         for ((since, parcel), outcome) in called.into_iter().zip(outcomes) {
             let size = parcel.size;
             match outcome {
-                Taken::NoRoom if now.saturating_sub(since) < patience => {
+                Taken::NoRoom if now.saturating_sub(since) < patience && !was_late => {
                     again.push((since, parcel));
                     continue;
                 }
                 Taken::NoRoom | Taken::Refused => dropped.push(parcel),
                 Taken::Stored => stored = true,
             }
-            gone += size;
+            gone += if was_late { 0 } else { size };
         }
         if stored {
             line.pause = FIRST;
@@ -218,18 +252,27 @@ impl<T: Clone, B> Outbox<T, B> {
         dropped
     }
 
-    /// A call has failed: nobody knows what the peer has heard, so all of it is sent again.
-    pub fn failed(&mut self, peer: NodeId, now: Duration) {
+    /// A call has failed: nobody knows what the peer has heard, so all of it is sent again, unless it was
+    /// late; gives back what is dropped.
+    pub fn failed(&mut self, peer: NodeId, now: Duration) -> Vec<Parcel<T>> {
         let line = &mut self.lines[peer as usize];
-        line.under_way = 0;
+        let called = std::mem::take(&mut line.under_way);
         line.rest(now);
+        let again = if std::mem::take(&mut line.is_late) { 0 } else { called };
+        line.parcels.drain(again..called).map(|(_, parcel)| parcel).collect()
     }
 
-    /// Drops what has waited too long, and everything for peers that do not take part.
+    /// Drops what has waited too long, and everything for peers that do not take part or do not answer.
     pub fn expire(&mut self, now: Duration, takes_part: impl Fn(NodeId) -> bool) -> Vec<Parcel<T>> {
         let mut dropped = vec![];
         for (peer, line) in (0..).zip(&mut self.lines) {
-            let up = takes_part(peer);
+            let bytes = line.called_bytes();
+            let in_time = self.patience / 2 + Duration::from_secs(bytes / SLOW);
+            if bytes > 0 && !line.is_late && now.saturating_sub(line.called) >= in_time {
+                line.is_late = true;
+                self.bytes -= bytes;
+            }
+            let up = takes_part(peer) && !line.is_late;
             let mut at = line.under_way;
             while at < line.parcels.len() {
                 if up && now.saturating_sub(line.parcels[at].0) < self.patience {
@@ -329,6 +372,30 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_does_not_answer_keeps_no_room_from_others() {
+        let mut outbox = outbox(3, 50, ms(100));
+        for sample in 0..5 {
+            outbox.add(1, parcel(sample, 10), ms(0)).unwrap();
+        }
+        assert_eq!(outbox.begin(1, ms(0), 40).unwrap().len(), 4);
+        outbox.lacks_room(7, 10);
+        assert!(outbox.expire(ms(49), |_| true).is_empty());
+        assert_eq!(outbox.admit(|_| ms(0)), None);
+        assert_eq!(samples(&outbox.expire(ms(50), |_| true)), [4], "those behind the call");
+        assert_eq!(outbox.admit(|_| ms(0)), Some(Admitted::HasRoom(7)));
+        assert!(outbox.is_late(1) && !outbox.is_late(2));
+        assert_eq!(outbox.add(1, parcel(8, 1), ms(50)), Err(parcel(8, 1)));
+        outbox.add(2, parcel(9, 50), ms(50)).unwrap();
+        // It has answered after all.
+        assert_eq!(samples(&outbox.taken(1, ms(60), &[Taken::Stored, Taken::NoRoom])), [1, 2, 3]);
+        assert!(!outbox.is_late(1) && outbox.bytes() == 50);
+        outbox.begin(2, ms(60), 50);
+        outbox.expire(ms(110), |_| true);
+        assert_eq!(samples(&outbox.failed(2, ms(120))), [9]);
+        assert!(outbox.is_empty() && outbox.bytes() == 0);
+    }
+
+    #[test]
     fn an_epoch_is_done_with_when_nothing_of_it_or_before_it_waits() {
         let mut outbox = outbox(2, 100, ms(50));
         assert!(outbox.is_empty() && outbox.is_done_with(0));
@@ -383,7 +450,8 @@ mod tests {
             while let Some(admitted) = self.outbox.admit(|_| Duration::ZERO) {
                 let Admitted::HasRoom(batch) = admitted else { continue };
                 while let Some((peer, size)) = self.batches[batch as usize].pop_front() {
-                    if up[peer as usize] && self.outbox.add(peer, parcel(0, size), now).is_err() {
+                    let given = up[peer as usize] && !self.outbox.is_late(peer);
+                    if given && self.outbox.add(peer, parcel(0, size), now).is_err() {
                         self.batches[batch as usize].push_front((peer, size));
                         self.outbox.lacks_room(batch, size);
                         break;
@@ -408,7 +476,7 @@ mod tests {
             match taken {
                 _ if call == 0 => return false,
                 Some(taken) => drop(self.outbox.taken(peer as NodeId, now, &vec![taken; call])),
-                None => self.outbox.failed(peer as NodeId, now),
+                None => drop(self.outbox.failed(peer as NodeId, now)),
             }
             true
         }
@@ -490,11 +558,15 @@ mod tests {
                         ended += stored.count() as u32;
                         ended += outbox.taken(peer, now, &outcomes).len() as u32;
                     }
-                    3 => if calls[peer as usize].take().is_some() { outbox.failed(peer, now) },
+                    3 => if calls[peer as usize].take().is_some() {
+                        ended += outbox.failed(peer, now).len() as u32;
+                    },
                     _ => ended += outbox.expire(now, |other| other != peer).len() as u32,
                 }
                 let there = outbox.lines.iter().flat_map(|line| &line.parcels);
-                prop_assert_eq!(there.clone().count() as u32, added - ended);
+                prop_assert_eq!(there.count() as u32, added - ended);
+                let in_time = outbox.lines.iter().filter(|line| !line.is_late);
+                let there = in_time.flat_map(|line| &line.parcels);
                 let bytes: u64 = there.map(|(_, parcel)| parcel.size).sum();
                 prop_assert_eq!(bytes, outbox.bytes());
                 prop_assert!(bytes <= 100);

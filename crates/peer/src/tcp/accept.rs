@@ -19,11 +19,12 @@ use super::frame::Kind;
 use super::hello::{Hello, greet};
 use super::serve::Conversation;
 use super::shared::Shared;
-use super::socket::{Limit, Socket, hang_up};
+use super::socket::{Descriptor, Limit, Socket, hang_up};
 use super::unix::UnixDoor;
 use super::wire::{TalkError, Wire};
 use crate::NodeId;
 use crate::auth::Role;
+use crate::complaints::Complaints;
 
 /// Time to prove oneself.
 const KNOCK: Duration = Duration::from_secs(5);
@@ -65,12 +66,13 @@ struct Inside {
     guests: Mutex<Guests>,
     /// One is through or gone.
     changed: Condvar,
+    complaints: Complaints,
 }
 
 #[derive(Debug, Default)]
 struct Guests {
     /// The oldest first.
-    visitors: VecDeque<(Instant, Weak<OwnedFd>)>,
+    visitors: VecDeque<(Instant, Weak<Descriptor>)>,
     /// Connections of each rank that are served.
     serving: Vec<usize>,
     threads: Vec<JoinHandle<()>>,
@@ -86,7 +88,8 @@ impl Door {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let serving = vec![0; shared.peers.len()];
         let guests = Mutex::new(Guests { serving, ..Guests::default() });
-        let inside = Arc::new(Inside { limits, guests, changed: Condvar::new() });
+        let (changed, complaints) = (Condvar::new(), Complaints::default());
+        let inside = Arc::new(Inside { limits, guests, changed, complaints });
         let thread = {
             let (wake, inside) = (wake.clone(), inside.clone());
             let thread = std::thread::Builder::new().name("belady-accept".into());
@@ -172,11 +175,11 @@ fn accept_unix(
 }
 
 /// A connection that reads of samples can do without: those that nobody uses go first.
-fn spared(shared: &Shared, socket: OwnedFd) -> std::io::Result<OwnedFd> {
+fn spared(shared: &Shared, socket: OwnedFd) -> std::io::Result<Descriptor> {
     if open_files::is_for_reads(&socket) {
         shared.let_go();
     }
-    open_files::moved_down(socket)
+    open_files::moved_down(socket).and_then(Own::of)
 }
 
 /// Somebody who has connected.
@@ -190,7 +193,7 @@ impl Inside {
     fn let_in(self: &Arc<Self>, shared: &Arc<Shared>, socket: OwnedFd, visitor: Visitor) {
         let socket = match spared(shared, socket) {
             Ok(socket) => Arc::new(socket),
-            Err(error) => return refuse(&visitor.name, &error),
+            Err(error) => return self.complaints.refused(&visitor.name, &error),
         };
         if shared.live.enter(&socket).is_err() {
             return;
@@ -232,8 +235,8 @@ impl Inside {
     }
 
     /// What the thread of a connection does.
-    fn receive(&self, shared: &Shared, socket: &Arc<OwnedFd>, visitor: &Visitor) {
-        let greeted = greeted(shared, socket, visitor);
+    fn receive(&self, shared: &Shared, socket: &Arc<Descriptor>, visitor: &Visitor) {
+        let greeted = self.greeted(shared, socket, visitor);
         self.is_through(socket);
         if let Some((wire, other)) = greeted {
             self.serve(shared, wire, &other);
@@ -241,7 +244,21 @@ impl Inside {
         hang_up(socket);
     }
 
-    fn is_through(&self, socket: &Arc<OwnedFd>) {
+    /// One who has proved himself; others are complained of.
+    fn greeted(
+        &self,
+        shared: &Shared,
+        socket: &Arc<Descriptor>,
+        visitor: &Visitor,
+    ) -> Option<(Wire, Hello)> {
+        let greeted = welcome(shared, socket, visitor.is_near);
+        if shared.live.is_closed() {
+            return None;
+        }
+        greeted.map_err(|why| self.complaints.refused(&visitor.name, &why)).ok()
+    }
+
+    fn is_through(&self, socket: &Arc<Descriptor>) {
         let this = Arc::downgrade(socket);
         lock(&self.guests).visitors.retain(|(_, visitor)| !visitor.ptr_eq(&this));
         self.changed.notify_all();
@@ -291,22 +308,9 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// One who has proved himself; others are complained of.
-fn greeted(shared: &Shared, socket: &Arc<OwnedFd>, visitor: &Visitor) -> Option<(Wire, Hello)> {
-    let greeted = welcome(shared, socket, visitor.is_near);
-    if shared.live.is_closed() {
-        return None;
-    }
-    greeted.map_err(|why| refuse(&visitor.name, &why)).ok()
-}
-
-fn refuse(from: &str, why: &dyn std::fmt::Display) {
-    tracing::warn!("connection from {from} was refused: {why}");
-}
-
 fn welcome(
     shared: &Shared,
-    socket: &Arc<OwnedFd>,
+    socket: &Arc<Descriptor>,
     is_near: bool,
 ) -> Result<(Wire, Hello), super::hello::Unwelcome> {
     let plain = Socket::new(socket.clone(), Limit::Until(Instant::now() + KNOCK));

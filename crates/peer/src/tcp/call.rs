@@ -1,21 +1,18 @@
 //! The side of a connection that asks.
 
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use belady_data::sync::Arc;
 
 use super::frame::{self, Kind, Writer};
-use super::socket::{Limit, hang_up, write_all};
+use super::socket::{Descriptor, Limit, Moving, hang_up, write_all};
 use super::wire::{Reader, TalkError, Wire};
 use crate::desk::Channel;
 use crate::transport::{Answer, Notice, Push, Receive, Request, Taken};
 
 /// Read ahead: some dozens of small samples.
 const AHEAD: usize = 64 << 10;
-/// Bytes of pushes in one frame, unless it has only one.
-const PUT_FRAME: usize = 1 << 20;
 
 /// A connection on which this node asks.
 #[derive(Debug)]
@@ -26,14 +23,14 @@ pub struct Connection {
     body: Vec<u8>,
     /// Of the peer.
     pub incarnation: u64,
-    descriptor: Arc<OwnedFd>,
+    descriptor: Arc<Descriptor>,
     process: u32,
     /// Something was answered in this conversation.
     pub answered: bool,
 }
 
 impl Connection {
-    pub fn new(wire: Wire, descriptor: Arc<OwnedFd>) -> Self {
+    pub fn new(wire: Wire, descriptor: Arc<Descriptor>) -> Self {
         Self {
             reader: Reader::new(wire, AHEAD),
             writer: Writer::default(),
@@ -49,10 +46,10 @@ impl Connection {
         &mut self.reader.stream
     }
 
-    /// All of what follows ends until then.
-    pub fn begin(&mut self, deadline: Instant) {
+    /// What follows has failed when nothing has moved for so long, or since it began.
+    pub fn begin(&mut self, began: Instant, patience: Duration) {
         self.answered = false;
-        self.wire().set_limit(Limit::Until(deadline));
+        self.wire().set_limit(Limit::Moving(Moving::since(began, patience)));
     }
 
     fn receive(&mut self, kind: Kind) -> Result<frame::Head, TalkError> {
@@ -109,10 +106,7 @@ impl Connection {
                     let what = format!("{length} bytes instead of {}", slot.len());
                     return Err(TalkError::Other(what));
                 }
-                self.reader.stream.set_silence(Some(super::MIDST));
-                let read = self.reader.read_exact(slot);
-                self.reader.stream.set_silence(None);
-                read?;
+                self.reader.read_exact(slot)?;
             }
             into.answered(first + at, answer);
         }
@@ -174,7 +168,7 @@ fn in_one_frame(pushes: &[Push<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |push: &&Push<'_>| {
         bytes += push.bytes.len();
-        bytes <= PUT_FRAME && push.epoch == pushes[0].epoch
+        bytes <= frame::TOGETHER && push.epoch == pushes[0].epoch
     };
     pushes.iter().take(frame::PUSHES).take_while(fits).count().max(1)
 }
@@ -190,17 +184,18 @@ impl Drop for Connection {
 
 #[cfg(test)]
 mod tests {
+    use super::frame::TOGETHER;
     use super::*;
 
     #[test]
     fn pushes_go_together_until_they_are_too_many_or_too_large() {
-        let bytes = vec![0; 2 * PUT_FRAME];
+        let bytes = vec![0; 2 * TOGETHER];
         let push =
             |length| Push { sample: 1, tier: 0, epoch: 0, digest: 0, bytes: &bytes[..length] };
         assert_eq!(in_one_frame(&[push(0)]), 1);
         assert_eq!(in_one_frame(&vec![push(1); frame::PUSHES + 1]), frame::PUSHES);
-        assert_eq!(in_one_frame(&[push(PUT_FRAME - 1), push(1), push(1)]), 2);
-        assert_eq!(in_one_frame(&[push(1), push(2 * PUT_FRAME), push(1)]), 1);
-        assert_eq!(in_one_frame(&[push(2 * PUT_FRAME), push(1)]), 1);
+        assert_eq!(in_one_frame(&[push(TOGETHER - 1), push(1), push(1)]), 2);
+        assert_eq!(in_one_frame(&[push(1), push(2 * TOGETHER), push(1)]), 1);
+        assert_eq!(in_one_frame(&[push(2 * TOGETHER), push(1)]), 1);
     }
 }

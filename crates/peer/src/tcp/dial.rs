@@ -1,9 +1,9 @@
 //! Opening a connection to a peer.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use belady_data::fork::Own;
 use belady_data::open_files::{self, Spare};
 use belady_data::sync::Arc;
 use rustix::net::AddressFamily;
@@ -12,7 +12,7 @@ use super::address::Address;
 use super::call::Connection;
 use super::hello::{Unwelcome, greet};
 use super::shared::Shared;
-use super::socket::{Limit, Socket, hang_up, open};
+use super::socket::{Descriptor, Limit, Socket, hang_up, open};
 use super::wire::{TalkError, Wire};
 use crate::auth::{AuthError, Role};
 use crate::{NodeId, PeerError};
@@ -38,7 +38,7 @@ pub fn dial(
     talked
 }
 
-type Connected = (Arc<OwnedFd>, Wire);
+type Connected = (Arc<Descriptor>, Wire);
 
 /// Without TLS: nothing leaves the machine. `None` where the socket cannot be reached after all,
 /// from a container with files of its own for one.
@@ -55,8 +55,8 @@ fn connect_unix(
 }
 
 /// A socket that reads of samples can do without: connections that nobody uses go first.
-fn spared(shared: &Shared, family: AddressFamily) -> io::Result<Arc<OwnedFd>> {
-    let opened = || open(family).and_then(open_files::moved_down);
+fn spared(shared: &Shared, family: AddressFamily) -> io::Result<Arc<Descriptor>> {
+    let opened = || open(family).and_then(open_files::moved_down).and_then(Own::of);
     let socket = opened().or_else(|error| {
         if !open_files::is_shortage(&error) {
             return Err(error);
@@ -94,7 +94,7 @@ fn talk(
     peer: NodeId,
     to: &Address,
     mut wire: Wire,
-    socket: &Arc<OwnedFd>,
+    socket: &Arc<Descriptor>,
 ) -> Result<Connection, PeerError> {
     let refused =
         |why: &dyn std::fmt::Display| PeerError::Refused { peer, reason: why.to_string() };

@@ -14,6 +14,8 @@ pub const HEAD: usize = 28;
 pub const ASKS: usize = 8 << 10;
 /// Samples that one frame of pushes has.
 pub const PUSHES: usize = 4 << 10;
+/// Bytes of the pushes of one frame together; a larger one has a frame of its own.
+pub const TOGETHER: usize = 1 << 20;
 /// Samples that one notice names.
 pub const NAMES: usize = 16 << 10;
 /// No body is longer: that of as many replies as a request has asks.
@@ -66,6 +68,8 @@ pub enum FrameError {
     TooLong(usize),
     #[error("a frame whose {0} entries do not fill its {1} bytes, or are too many")]
     Count(usize, usize),
+    #[error("{0} pushes of {1} bytes in one frame, which together may have {TOGETHER}")]
+    Together(usize, u64),
     #[error("an entry that means nothing")]
     Entry,
 }
@@ -249,6 +253,9 @@ pub fn pushes(head: &Head, body: &[u8]) -> Result<(Vec<Coming>, u64), FrameError
     let coming: Vec<_> = coming.collect();
     let sum = |sum: u64, push: &Coming| sum.checked_add(push.length);
     let bytes = coming.iter().try_fold(0, sum).ok_or(FrameError::Entry)?;
+    if coming.len() > 1 && bytes > TOGETHER as u64 {
+        return Err(FrameError::Together(coming.len(), bytes));
+    }
     Ok((coming, bytes))
 }
 
@@ -417,10 +424,12 @@ mod tests {
             let (sample, tier) = (3u32.to_le_bytes(), [1]);
             [&sample[..], &tier, &length.to_le_bytes(), &digest.to_le_bytes()].concat()
         };
-        let head = Head { kind: Kind::Put, channel: 0, epoch: 0, count: 2, body: 42, checksum: 0 };
-        let body = [entry(length), entry(length)].concat();
+        let head = Head { kind: Kind::Put, channel: 0, epoch: 0, count: 1, body: 21, checksum: 0 };
         let coming = Coming { sample: 3, tier: 1, length, digest };
-        assert_eq!(pushes(&head, &body), Ok((vec![coming; 2], 2 * length)));
+        assert_eq!(pushes(&head, &entry(length)), Ok((vec![coming], length)));
+        let head = Head { count: 2, body: 42, ..head };
+        let body = [entry(length), entry(length)].concat();
+        assert_eq!(pushes(&head, &body), Err(FrameError::Together(2, 2 * length)));
         let body = [entry(u64::MAX), entry(1)].concat();
         assert_eq!(pushes(&head, &body), Err(FrameError::Entry), "more than there can be");
     }

@@ -54,9 +54,6 @@ use crate::{NodeId, PeerError};
 const PUT_MEMORY: usize = 128 << 20;
 /// A peer that takes nothing, or stops in the midst of a word, for so long is given up.
 const STALL: Duration = Duration::from_secs(30);
-/// Once a reply has begun all of it is ready: a network on which not a byte of it moves for so long is
-/// down, however large the sample and however late the deadline.
-const MIDST: Duration = Duration::from_secs(5);
 /// Threads that serve are waited for so long when the node leaves.
 const GRACE: Duration = Duration::from_secs(2);
 /// Visitors that have not proved themselves.
@@ -148,7 +145,8 @@ impl TcpTransport {
     ) -> Result<T, PeerError> {
         let shared = &*self.shared;
         shared.check()?;
-        let limit = deadline.saturating_duration_since(Instant::now());
+        let began = Instant::now();
+        let limit = deadline.saturating_duration_since(began);
         let told = |error: PeerError| match error {
             _ if shared.live.is_closed() => PeerError::Left,
             PeerError::Unreachable { error, .. } | PeerError::Closed { error, .. }
@@ -166,7 +164,7 @@ impl TcpTransport {
                 Found::Free(connection) => connection,
                 Found::To(address) => dial::dial(shared, peer, &address, deadline).map_err(told)?,
             };
-            connection.begin(deadline);
+            connection.begin(began, limit);
             let error = match say(&mut connection) {
                 Ok(outcome) => {
                     lease.give_back(connection);

@@ -103,11 +103,11 @@ impl<'a, S: Read + Write> Conversation<'a, S> {
     fn put(&mut self, head: &Head) -> Result<(), TalkError> {
         let (coming, bytes) = frame::pushes(head, &self.body)?;
         let channel = Channel(head.channel);
-        let is_wanted = |push: &Coming| self.desk.wants(channel, push.sample, push.length);
-        if !coming.iter().all(is_wanted) {
-            return self.refuse(&coming, bytes, Taken::Refused);
+        let declined = |push: &Coming| self.desk.declines(channel, push.sample, push.length);
+        if let Some(taken) = coming.iter().find_map(declined) {
+            return self.refuse(&coming, bytes, taken);
         }
-        // Of samples that there are, so no more than the dataset has.
+        // Of one sample that there is, or of few small ones.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let (share, mut large);
         let room = if length <= KEPT {
@@ -183,4 +183,67 @@ fn reply<S: Write>(
         _ => None,
     }));
     Ok(write_all(stream, &mut pieces)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Weak;
+
+    use belady_data::sync::Arc;
+
+    use super::*;
+    use crate::desk::Serve;
+    use crate::transport::Notice;
+
+    /// What a peer has said, and what it is answered.
+    struct Peer(io::Cursor<Vec<u8>>, Vec<u8>);
+
+    impl Read for Peer {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.0.read(into)
+        }
+    }
+
+    impl Write for Peer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Nothing;
+
+    impl Serve for Nothing {
+        fn get(&self, _: NodeId, _: &Request<'_>, _: usize, _: &mut Vec<Reply>) {}
+
+        fn put(&self, _: NodeId, _: &[Push<'_>], _: &mut Vec<Taken>) {}
+
+        fn told(&self, _: NodeId, _: &Notice) {}
+    }
+
+    #[test]
+    fn a_push_to_a_job_that_is_not_there_takes_no_memory() {
+        let bytes = vec![1; KEPT + 1];
+        let mut writer = Writer::default();
+        writer.begin();
+        writer.push(&Push { sample: 3, tier: 1, epoch: 0, digest: 0, bytes: &bytes });
+        let said = [writer.end(Kind::Put, 7, 0), &bytes].concat();
+        let desk: Arc<Desk> = Arc::default();
+        // The last job of this process has ended.
+        drop(desk.open(Channel(7), Weak::<Nothing>::new()));
+        let memory = Budget::new(1);
+        let _none_is_left = memory.take(1, Duration::ZERO).unwrap();
+        let peer = Peer(io::Cursor::new(said), vec![]);
+        let mut conversation = Conversation::new(peer, 0, &desk, &memory);
+        conversation.serve().unwrap();
+        let mut answer = Reader::new(&conversation.reader.stream.1[..], AHEAD);
+        let (mut body, mut taken) = (vec![], vec![]);
+        let head = answer.read_frame(&mut body).unwrap();
+        frame::taken(&head, &body, 1, &mut taken).unwrap();
+        assert_eq!(taken, [Taken::Refused], "it is not looked whether there is memory");
+    }
 }

@@ -1,7 +1,7 @@
 //! What calls and serving threads of one node share.
 
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
 use super::hello::Hello;
 use super::pool::Pool;
-use super::socket::hang_up;
+use super::socket::{Descriptor, hang_up};
 use super::tls::Credentials;
 use crate::PeerError;
 use crate::desk::Desk;
@@ -75,7 +75,7 @@ impl Spare for Shared {
 #[derive(Debug, Default)]
 pub struct Live {
     closed: AtomicBool,
-    sockets: Mutex<HashMap<RawFd, Weak<OwnedFd>>>,
+    sockets: Mutex<HashMap<RawFd, Weak<Descriptor>>>,
 }
 
 impl Live {
@@ -84,7 +84,7 @@ impl Live {
     }
 
     /// From now on a socket is ended with all others; it is ended already if they are.
-    pub fn enter(&self, socket: &Arc<OwnedFd>) -> Result<(), PeerError> {
+    pub fn enter(&self, socket: &Arc<Descriptor>) -> Result<(), PeerError> {
         let mut sockets = lock(&self.sockets);
         if self.is_closed() {
             return Err(PeerError::Left);

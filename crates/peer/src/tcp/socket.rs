@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use belady_data::fork::Own;
 use belady_data::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -31,15 +32,45 @@ pub enum Limit {
     Until(Instant),
     /// For each single call.
     Each(Duration),
+    /// For everything, as long as bytes move.
+    Moving(Moving),
 }
+
+/// Bytes a second that count as moving. A network on which a call is slower is down: what is wanted comes
+/// sooner from the source.
+const SLOWEST: f64 = 64e3;
+
+/// How a call is getting on.
+#[derive(Clone, Copy, Debug)]
+pub struct Moving {
+    began: Instant,
+    /// It has failed when nothing has moved for so long.
+    patience: Duration,
+    /// When something moved last.
+    last: Instant,
+    bytes: u64,
+}
+
+impl Moving {
+    pub fn since(began: Instant, patience: Duration) -> Self {
+        Self { began, patience, last: began, bytes: 0 }
+    }
+
+    fn until(&self) -> Instant {
+        let earned = Duration::from_secs_f64(self.bytes as f64 / SLOWEST);
+        (self.last + self.patience).min(self.began + self.patience + earned)
+    }
+}
+
+/// The descriptor of a connection. A forked child does not get it: the other end would not see that this
+/// process has ended for as long as the child runs.
+pub type Descriptor = Own<OwnedFd>;
 
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Socket {
-    descriptor: Arc<OwnedFd>,
+    descriptor: Arc<Descriptor>,
     limit: Limit,
-    /// A receive in which nothing came for so long has ended, whatever the limit is.
-    silence: Option<Duration>,
     /// What the kernel was told to wait at most, in a receive and in a send.
     told: [Duration; 2],
 }
@@ -51,8 +82,8 @@ pub fn open(family: AddressFamily) -> io::Result<OwnedFd> {
 }
 
 impl Socket {
-    pub fn new(descriptor: Arc<OwnedFd>, limit: Limit) -> Self {
-        Self { descriptor, limit, silence: None, told: [Duration::ZERO; 2] }
+    pub fn new(descriptor: Arc<Descriptor>, limit: Limit) -> Self {
+        Self { descriptor, limit, told: [Duration::ZERO; 2] }
     }
 
     /// Connects a socket that is fresh.
@@ -109,22 +140,24 @@ impl Socket {
         self.limit = limit;
     }
 
-    pub fn set_silence(&mut self, silence: Option<Duration>) {
-        self.silence = silence;
+    fn left(&self) -> io::Result<Duration> {
+        match self.limit {
+            Limit::Until(until) => remaining(until),
+            Limit::Each(each) => Ok(each),
+            Limit::Moving(moving) => remaining(moving.until()),
+        }
     }
 
-    fn silence(&self, which: Timeout) -> Duration {
-        let silence = self.silence.filter(|_| matches!(which, Timeout::Recv));
-        silence.unwrap_or(Duration::MAX)
+    fn moved(&mut self, bytes: usize) {
+        if let Limit::Moving(moving) = &mut self.limit {
+            moving.last = Instant::now();
+            moving.bytes += bytes as u64;
+        }
     }
 
     /// Makes the kernel wait about as long as is left.
     fn arm(&mut self, which: Timeout) -> io::Result<()> {
-        let left = match self.limit {
-            Limit::Until(until) => remaining(until)?,
-            Limit::Each(each) => each,
-        };
-        let left = left.min(self.silence(which));
+        let left = self.left()?;
         let told = &mut self.told[side(which)];
         // A little too long is fine, and too short is found out in time.
         let is_right = *told <= left + left / 16 + SHORTEST && *told >= left / 2;
@@ -140,15 +173,11 @@ impl Socket {
         match error {
             Errno::INTR => Ok(()),
             Errno::AGAIN => {
-                // What is left is told anew, or there is nothing left. Whatever has come would have
-                // been given, so in all of that time nothing has.
-                let waited = std::mem::take(&mut self.told[side(which)]);
-                if waited >= self.silence(which) {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
+                // What is left is told anew, or there is nothing left.
+                self.told[side(which)] = Duration::ZERO;
                 match self.limit {
-                    Limit::Until(until) => remaining(until).map(drop),
                     Limit::Each(_) => Err(io::ErrorKind::TimedOut.into()),
+                    Limit::Until(_) | Limit::Moving(_) => self.left().map(drop),
                 }
             }
             error => Err(error.into()),
@@ -159,7 +188,10 @@ impl Socket {
         loop {
             self.arm(Timeout::Recv)?;
             match rustix::net::recv(&self.descriptor, &mut *into, flags) {
-                Ok((received, _)) => return Ok(received),
+                Ok((received, _)) => {
+                    self.moved(received);
+                    return Ok(received);
+                }
                 Err(error) => self.missed(Timeout::Recv, error)?,
             }
         }
@@ -207,7 +239,10 @@ impl Write for Socket {
             let mut nothing = SendAncillaryBuffer::default();
             let flags = SendFlags::NOSIGNAL;
             match rustix::net::sendmsg(&self.descriptor, pieces, &mut nothing, flags) {
-                Ok(sent) => return Ok(sent),
+                Ok(sent) => {
+                    self.moved(sent);
+                    return Ok(sent);
+                }
                 Err(error) => self.missed(Timeout::Send, error)?,
             }
         }
@@ -219,7 +254,7 @@ impl Write for Socket {
 }
 
 /// Ends a connection at both ends, whoever waits for it and whoever else has the descriptor.
-pub fn hang_up(descriptor: &OwnedFd) {
+pub fn hang_up(descriptor: &Descriptor) {
     // One that is not connected cannot be ended, and need not be.
     let _ = rustix::net::shutdown(descriptor, Shutdown::Both);
 }

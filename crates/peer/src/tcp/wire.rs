@@ -1,7 +1,6 @@
 //! A connection, with TLS or without, and what is read from it ahead.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::time::Duration;
 
 use super::frame::{FrameError, HEAD, Head};
 use super::socket::{Limit, Socket};
@@ -19,14 +18,6 @@ impl Wire {
         match self {
             Self::Plain(socket) => socket.set_limit(limit),
             Self::Tls(session) => session.socket.set_limit(limit),
-        }
-    }
-
-    /// Ends a receive in which nothing came for so long, whatever the limit is.
-    pub fn set_silence(&mut self, silence: Option<Duration>) {
-        match self {
-            Self::Plain(socket) => socket.set_silence(silence),
-            Self::Tls(session) => session.socket.set_silence(silence),
         }
     }
 

@@ -18,6 +18,8 @@ pub enum Mode {
     Stall(usize),
     /// Bytes after so many come one by one.
     Trickle(usize),
+    /// Pieces of 64 KiB come after so many milliseconds each.
+    Slow(u64),
     /// A bit is flipped in the byte after so many.
     Flip(usize),
 }
@@ -72,6 +74,9 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mode: Mode) {
         }
         if matches!(mode, Mode::Trickle(at) if done >= at) {
             std::thread::sleep(Duration::from_millis(5));
+        }
+        if let Mode::Slow(pause) = mode {
+            std::thread::sleep(Duration::from_millis(pause));
         }
         if to.write_all(&buffer[..count]).is_err() {
             break;

@@ -108,7 +108,9 @@ impl World {
             let parcel = Parcel { sample, tier, epoch, size, bytes };
             let kept = if node == id {
                 self.put(id, &parcel)
-            } else if self.nodes[id as usize].takes_part(node) {
+            } else if self.nodes[id as usize].takes_part(node)
+                && !self.nodes[id as usize].outbox.is_late(node)
+            {
                 Taken::NoRoom
             } else {
                 self.outcome.dropped += 1;

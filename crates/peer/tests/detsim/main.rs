@@ -71,9 +71,7 @@ fn with_room_for_all_nothing_is_read_twice_whatever_the_skew() {
 #[test]
 fn what_is_read_from_the_source_is_what_the_plan_says_whatever_the_room() {
     for seed in seeds(500) {
-        let mut scenario = Scenario::draw(seed, PolicyKind::Belady, false, Trouble::NONE);
-        // Of a batch or more: what a node keeps itself goes that way too, and is let go if that is full.
-        scenario.outbox = scenario.outbox.max(2_000);
+        let scenario = Scenario::draw(seed, PolicyKind::Belady, false, Trouble::NONE);
         let outcome = run(&scenario);
         assert_eq!(outcome.source_reads, outcome.planned_reads, "{seed}: {outcome:?}");
     }

@@ -8,6 +8,7 @@ use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Sour
 use belady_control::policy::{Availability, NodeId, PolicyKind};
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_control::{Job, Sizes};
+use belady_peer::protocol::outbox;
 
 use crate::dice::Dice;
 
@@ -175,7 +176,8 @@ impl Scenario {
         let latency = dice.one_of(&[(20, 60), (50, 2_000), (1_000, 30_000)]);
         let source = Duration::from_micros(dice.one_of(&[100, 1_000, 5_000]));
         let consumers = dice.one_of(&[Consumers::Together, Consumers::Apart]);
-        let outbox = dice.one_of(&[300, 2_000, 50_000]);
+        let staging = dice.one_of(&[1_200, 8_000, 200_000]);
+        let outbox = outbox::room(staging, u64::from(batch) * LARGEST);
         Self {
             seed,
             job,

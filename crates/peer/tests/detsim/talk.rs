@@ -153,7 +153,8 @@ impl World {
         match call {
             Call::Get { step, items, .. } => self.elsewhere(id, step, items),
             Call::Put { peer } => {
-                self.nodes[id as usize].outbox.failed(peer, self.now);
+                let dropped = self.nodes[id as usize].outbox.failed(peer, self.now).len();
+                self.outcome.dropped += dropped as u64;
                 self.look_after(id);
             }
             Call::Tell { peer } => self.nodes[id as usize].herald.ended(peer, false),

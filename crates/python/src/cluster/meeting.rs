@@ -22,6 +22,9 @@ pub struct PythonMeeting {
     limit: Duration,
     interface: Option<IpAddr>,
     raised: Mutex<Option<PyErr>>,
+    /// Exchanges that this process needs no more, and that Python was not told of yet: where they are
+    /// released, Python must not be waited for.
+    released: Mutex<Vec<String>>,
 }
 
 impl PythonMeeting {
@@ -34,6 +37,7 @@ impl PythonMeeting {
             limit,
             interface: None,
             raised: Mutex::default(),
+            released: Mutex::default(),
         };
         let host: Option<String> = meeting.call_method0("reached_by")?.extract()?;
         let py = meeting.py();
@@ -52,6 +56,11 @@ impl PythonMeeting {
     }
 
     fn ask(&self, py: Python<'_>, name: &str, mine: &[u8]) -> PyResult<Vec<Vec<u8>>> {
+        let released =
+            std::mem::take(&mut *self.released.lock().unwrap_or_else(PoisonError::into_inner));
+        if !released.is_empty() {
+            self.meeting.call_method1(py, "release", (released,))?;
+        }
         let arguments = (name, PyBytes::new(py, mine), self.limit.as_secs_f64());
         let given = self.meeting.call_method1(py, "exchange", arguments)?;
         let given: Vec<PyBackedBytes> = given.extract(py)?;
@@ -82,6 +91,10 @@ impl Meet for PythonMeeting {
             Some(Err(text)) => Err(MeetError::Other(text)),
             None => Err(MeetError::Other(format!("Python ends, so there is no {name}"))),
         }
+    }
+
+    fn release(&self, name: &str) {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
     }
 
     fn interface(&self) -> Option<IpAddr> {

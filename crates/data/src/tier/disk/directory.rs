@@ -169,7 +169,7 @@ impl CacheDirectory {
     /// The writer's lock, or `None` if another job or process has it.
     pub fn lock(&self) -> io::Result<Option<FileLock>> {
         let path = self.path.join(LOCK);
-        FileLock::try_exclusive(|| open_lock(&path))
+        FileLock::exclusive(|| open_lock(&path))
     }
 
     /// What cannot be told counts as in use: an idle cache may be removed.

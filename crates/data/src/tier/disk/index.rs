@@ -326,8 +326,8 @@ impl Index {
             OpenOptions::new().read(true).write(writable).custom_flags(libc::O_NOFOLLOW).open(path)
         };
         // A cache that is being removed at this moment is as good as gone.
-        let file = FileLock::try_shared(open)?
-            .ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock))?;
+        let file =
+            FileLock::shared(open)?.ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock))?;
         let bytes = file.metadata()?.len();
         let mut page = vec![0; bytes.min(PAGE) as usize];
         file.read_exact_at(&mut page, 0)?;

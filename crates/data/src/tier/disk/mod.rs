@@ -35,7 +35,9 @@ mod troubles;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use belady_control::Sizes;
 use belady_control::model::Bytes;
@@ -55,6 +57,8 @@ use crate::SampleId;
 /// The room in a cache of so many samples is worked out while it is opened: that takes no
 /// more than some milliseconds.
 const FEW: u32 = 1 << 14;
+/// How long a tier that is dropped waits for its disk: one that is only slow has written its index by then.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where and for what a disk tier is.
 #[derive(Clone, Debug)]
@@ -213,16 +217,58 @@ impl Tier for DiskTier {
     }
 }
 
+/// A disk that does not answer is left as it is: what was let go may be found again, and what is found is
+/// right.
 impl Drop for DiskTier {
     fn drop(&mut self) {
-        // The writer's lock is ours until it has ended.
-        if let Some(recovery) = self.recovery.take() {
-            let _ = recovery.join();
+        let (recovery, store) = (self.recovery.take(), self.store.take());
+        let path = store.as_ref().map(|store| store.cache.path.clone());
+        let finish = move || {
+            // The writer's lock is ours until it has ended.
+            if let Some(recovery) = recovery {
+                let _ = recovery.join();
+            }
+            if let Some(store) = store {
+                let _ = store.index.flush();
+                store.cache.touch();
+            }
+        };
+        if let Some(path) = path
+            && !ends_within(PATIENCE, finish)
+        {
+            tracing::warn!(
+                "the cache disk of {} does not answer: its cache is left as it is, and locked until this \
+                 process ends",
+                path.display()
+            );
         }
-        if let Some(store) = &self.store {
-            // Else the next run finds what was let go, and what it finds is right.
-            let _ = store.index.flush();
-            store.cache.touch();
-        }
+    }
+}
+
+/// Does something on a thread of its own; whether it has ended within this time.
+fn ends_within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let spawned = Builder::new().name("belady-close".into()).spawn(move || {
+        work();
+        // Nobody may wait any more.
+        let _ = done.send(());
+    });
+    // Without a thread nothing is done, which need not be waited for either.
+    spawned.is_err() || is_done.recv_timeout(limit) != Err(RecvTimeoutError::Timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_hangs_does_not_keep_a_process_from_ending() {
+        let (answers, hangs) = std::sync::mpsc::channel::<()>();
+        let hanging = move || {
+            let _ = hangs.recv();
+        };
+        assert!(!ends_within(Duration::from_millis(10), hanging));
+        drop(answers);
+        assert!(ends_within(Duration::from_mins(1), || ()));
     }
 }

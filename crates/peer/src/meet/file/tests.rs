@@ -48,7 +48,7 @@ fn a_note_of_an_earlier_run_is_not_taken_for_this_one() {
     let stale = std::fs::read(&path).unwrap();
     drop(first);
     // As a killed process leaves it; somebody else may listen there by now.
-    let (place, key) = parse(std::str::from_utf8(&stale).unwrap()).unwrap();
+    let Left { place, key, .. } = parse(std::str::from_utf8(&stale).unwrap()).unwrap();
     let stranger = point::Options {
         world: World { rank: 0, size: 2 },
         job: "other".into(),
@@ -121,4 +121,26 @@ fn a_directory_without_a_note_is_named() {
     let guest = meet(directory.path(), options(1, Duration::from_millis(300))).unwrap();
     let error = guest.exchange("a", &[]).unwrap_err().to_string();
     assert!(error.contains("all ranks must see this directory"), "{error}");
+}
+
+#[test]
+fn a_job_is_found_beside_notes_that_killed_ones_have_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let named = |job: &str| Options { job: job.into(), ..options(0, LONG) };
+    let killed = meet(directory.path(), named("killed")).unwrap();
+    let path = note(directory.path()).unwrap();
+    let left = std::fs::read_to_string(&path).unwrap();
+    drop(killed);
+    make_private(path.parent().unwrap()).unwrap();
+    write(&path, &left).unwrap();
+    let runs = meet(directory.path(), named("runs")).unwrap();
+    let (_, key) = find(directory.path(), None).unwrap();
+    assert!(key == runs.key().unwrap());
+
+    let _second = meet(directory.path(), named("second")).unwrap();
+    let error = find(directory.path(), None).unwrap_err().to_string();
+    assert!(error.contains("2 jobs meet in") && error.contains("`runs`, `second`"), "{error}");
+    let unnamed = meet(directory.path(), named("")).unwrap();
+    let (_, key) = find(directory.path(), None).unwrap();
+    assert!(key == unnamed.key().unwrap(), "as processes find it without BELADY_JOB");
 }

@@ -2,16 +2,33 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use belady_data::fork::Own;
+use belady_data::open_files;
 use belady_data::sync::Arc;
 
 use super::wire::{LENGTH, Message};
 
+/// A connection that a forked child does not get: the other end would not see that this process has ended
+/// for as long as the child runs.
+pub type Connection = Own<TcpStream>;
+
+/// Makes it one, at a descriptor that reads can do without if there is one. Connections that nobody uses go
+/// first; without this one there is no job.
+pub fn own(stream: TcpStream) -> io::Result<Connection> {
+    let descriptor = OwnedFd::from(stream);
+    if open_files::is_for_reads(&descriptor) {
+        open_files::let_go();
+    }
+    Own::of(TcpStream::from(open_files::moved_down_or_kept(descriptor)))
+}
+
 /// Reads messages off a connection. Memory is taken as bytes come, not as somebody says they will.
 #[derive(Debug)]
 pub struct Frames {
-    stream: Arc<TcpStream>,
+    stream: Arc<Connection>,
     longest: usize,
     /// Bytes that have come.
     came: Vec<u8>,
@@ -23,16 +40,16 @@ pub struct Frames {
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 impl Frames {
-    pub fn new(stream: impl Into<Arc<TcpStream>>, longest: usize) -> Self {
+    pub fn new(stream: impl Into<Arc<Connection>>, longest: usize) -> Self {
         Self { stream: stream.into(), longest, came: vec![], heard: Instant::now() }
     }
 
-    pub fn stream(&self) -> &Arc<TcpStream> {
+    pub fn stream(&self) -> &Arc<Connection> {
         &self.stream
     }
 
     pub fn say(&mut self, message: &Message) -> io::Result<()> {
-        (&*self.stream).write_all(&message.to_frame())
+        (&**self.stream).write_all(&message.to_frame())
     }
 
     pub fn set_longest(&mut self, longest: usize) {
@@ -68,7 +85,7 @@ impl Frames {
             }
             self.stream.set_read_timeout(Some(left))?;
             let mut piece = [0; 16 << 10];
-            match (&*self.stream).read(&mut piece) {
+            match (&**self.stream).read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => {
                     self.heard = Instant::now();
@@ -152,7 +169,7 @@ mod tests {
         ) {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let mut frames = Frames::new(listener.accept().unwrap().0, 4096);
+            let mut frames = Frames::new(own(listener.accept().unwrap().0).unwrap(), 4096);
             let bytes: Vec<u8> = messages.iter().flat_map(Message::to_frame).collect();
             let (mut at, mut got) = (0, vec![]);
             for cut in cuts.iter().cycle() {
@@ -179,7 +196,7 @@ mod tests {
     fn a_message_that_says_it_is_huge_is_refused_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut frames = Frames::new(listener.accept().unwrap().0, TO_HOST);
+        let mut frames = Frames::new(own(listener.accept().unwrap().0).unwrap(), TO_HOST);
         writer.write_all(&u64::MAX.to_le_bytes()).unwrap();
         let error = frames.next(Duration::from_mins(1)).unwrap_err();
         assert!(error.to_string().contains("longer than any may be"));

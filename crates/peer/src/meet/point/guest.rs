@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::net::{IpAddr, Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use belady_data::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
-use super::frames::Frames;
+use super::frames::{Connection, Frames};
 use super::table::trace_of;
 use super::way::{Trouble, visit};
 use super::wire::{Hello, LONGEST_VALUE, Message, Who, to_guest};
@@ -68,7 +68,7 @@ struct State {
     over: BTreeSet<u64>,
     watchers: Vec<(String, Watcher)>,
     /// While there is a connection.
-    stream: Option<Arc<TcpStream>>,
+    stream: Option<Arc<Connection>>,
     /// The place and key that led there.
     came_by: Option<(Place, Key)>,
     interface: Option<IpAddr>,
@@ -158,20 +158,20 @@ impl Shared {
         let traces: Vec<u64> = state.over.iter().copied().collect();
         for traces in traces.chunks(TRACES) {
             let were_over = Message::WereOver { traces: traces.to_vec() };
-            (&*stream).write_all(&were_over.to_frame()).map_err(lost)?;
+            (&**stream).write_all(&were_over.to_frame()).map_err(lost)?;
         }
         for (name, (value, waits)) in &state.given {
             let (name, value) = (name.clone(), value.clone());
             let give = Message::Give { name, waits: *waits, value };
-            (&*stream).write_all(&give.to_frame()).map_err(lost)?;
+            (&**stream).write_all(&give.to_frame()).map_err(lost)?;
         }
         for name in &state.released {
             let release = Message::Release { name: name.clone() };
-            (&*stream).write_all(&release.to_frame()).map_err(lost)?;
+            (&**stream).write_all(&release.to_frame()).map_err(lost)?;
         }
         for (name, _) in &state.watchers {
             let watch = Message::Watch { name: name.clone() };
-            (&*stream).write_all(&watch.to_frame()).map_err(lost)?;
+            (&**stream).write_all(&watch.to_frame()).map_err(lost)?;
         }
         state.interface = stream.local_addr().ok().map(|it| it.ip());
         state.came_by = Some((place, key));
@@ -314,7 +314,7 @@ impl State {
     /// Says something if there is a connection. If that breaks, all is said again on the next.
     fn say(&mut self, message: &Message) {
         if let Some(stream) = &self.stream
-            && (&**stream).write_all(&message.to_frame()).is_err()
+            && (&***stream).write_all(&message.to_frame()).is_err()
         {
             let _ = stream.shutdown(Shutdown::Both);
             self.stream = None;

@@ -4,7 +4,7 @@
 //! slow. A connection has a few seconds to prove that it has the key; only a few may try at once.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -15,11 +15,12 @@ use belady_data::fork::Own;
 use belady_data::open_files;
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
-use super::frames::{Frames, Hurried};
+use super::frames::{Connection, Frames, Hurried, own};
 use super::table::{Frame, Seat, Table};
 use super::wire::{Hello, Message, TO_HOST, Who};
 use super::{HANDSHAKE, Job, WRITING, tell_missing};
 use crate::auth::{self, Role};
+use crate::complaints::Complaints;
 use crate::meet::file::Note;
 use crate::meet::telling::Telling;
 use crate::meet::{Meet, MeetError, Watcher, World};
@@ -51,6 +52,7 @@ struct Shared {
     table: Mutex<Table>,
     given: Condvar,
     strangers: AtomicUsize,
+    complaints: Complaints,
     connections: AtomicU64,
 }
 
@@ -79,6 +81,7 @@ impl Host {
             table: Mutex::new(Table::new(size)),
             given: Condvar::new(),
             strangers: AtomicUsize::new(0),
+            complaints: Complaints::default(),
             connections: AtomicU64::new(0),
         });
         let accepting = shared.clone();
@@ -125,6 +128,16 @@ fn bind(addresses: &[SocketAddr], place: &str) -> Result<Own<TcpListener>, MeetE
             }
         }
         let kind = failure.kind();
+        if kind == io::ErrorKind::AddrNotAvailable
+            && let Some(everywhere) = everywhere(addresses)
+        {
+            tracing::warn!(
+                "{place} is no address of this machine: rank 0 listens at {everywhere}, as is right for \
+                 a virtual address or a service that leads here; if it is the address of another \
+                 machine, start rank 0 there"
+            );
+            return bind(&[everywhere], place);
+        }
         if kind == io::ErrorKind::AddrInUse && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(100));
             continue;
@@ -134,13 +147,19 @@ fn bind(addresses: &[SocketAddr], place: &str) -> Result<Own<TcpListener>, MeetE
                 "another program listens at {place} already, perhaps another job: give this job \
                  another port (BELADY_MEET)"
             ),
-            io::ErrorKind::AddrNotAvailable => format!(
-                "rank 0 cannot listen at {place}, which is no address of this machine: start rank 0 \
-                 on that host, or name an address of it as the place to meet"
-            ),
             _ => format!("rank 0 cannot listen at {place}: {failure}"),
         }));
     }
+}
+
+/// All interfaces at the port of addresses that this machine does not have; none if they are that already,
+/// or the system picks the port, which then leads nowhere.
+fn everywhere(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let first = addresses.first().filter(|first| first.port() != 0)?;
+    let all_v6 = addresses.iter().all(SocketAddr::is_ipv6);
+    let all: IpAddr =
+        if all_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    (!first.ip().is_unspecified()).then_some((all, first.port()).into())
 }
 
 impl Shared {
@@ -149,7 +168,7 @@ impl Shared {
             if lock(&self.table).is_closed {
                 return;
             }
-            let Ok(stream) = stream else {
+            let Ok(stream) = stream.and_then(own) else {
                 // No descriptors left, most likely; somebody will close some.
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
@@ -166,7 +185,7 @@ impl Shared {
     }
 
     /// All of a connection's life.
-    fn serve(self: &Arc<Self>, stream: TcpStream) {
+    fn serve(self: &Arc<Self>, stream: Connection) {
         let stream = Arc::new(stream);
         let from = stream.peer_addr().map_or_else(|_| "nowhere".into(), |it| it.to_string());
         let _ = stream.set_nodelay(true);
@@ -194,7 +213,7 @@ impl Shared {
         let refused = &mut lock(&self.table).refused;
         let count = refused.as_ref().map_or(0, |(count, _)| *count) + 1;
         *refused = Some((count, format!("{from}: {why}")));
-        tracing::warn!("refused a connection from {from}: {why}");
+        self.complaints.refused(from, &why);
     }
 
     fn refuse(&self, stream: &TcpStream, from: &str, again: bool, sentence: String) {
@@ -221,7 +240,7 @@ impl Shared {
     }
 
     /// A rank that stays.
-    fn host(self: &Arc<Self>, stream: &Arc<TcpStream>, from: &str, rank: NodeId, life: u64) {
+    fn host(self: &Arc<Self>, stream: &Arc<Connection>, from: &str, rank: NodeId, life: u64) {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
         match self.seat(stream, from, rank, life, connection) {
             Ok(()) => {}
@@ -241,7 +260,7 @@ impl Shared {
     /// earlier connection, if it comes again, ends.
     fn seat(
         &self,
-        stream: &Arc<TcpStream>,
+        stream: &Arc<Connection>,
         from: &str,
         rank: NodeId,
         life: u64,
@@ -313,8 +332,8 @@ impl Shared {
     }
 
     /// Answers somebody who only asks.
-    fn inform(&self, stream: Arc<TcpStream>) {
-        let mut out = &*stream.clone();
+    fn inform(&self, stream: Arc<Connection>) {
+        let mut out = &**stream.clone();
         let mut frames = Frames::new(stream, TO_HOST);
         let _ = out.write_all(&Message::Welcome.to_frame());
         let silence = self.job.silence;
@@ -431,8 +450,8 @@ impl Drop for Host {
         // Wakes the acceptor, which then sees that it is over.
         let here = match self.address {
             at if !at.ip().is_unspecified() => at,
-            SocketAddr::V4(at) => (std::net::Ipv4Addr::LOCALHOST, at.port()).into(),
-            SocketAddr::V6(at) => (std::net::Ipv6Addr::LOCALHOST, at.port()).into(),
+            SocketAddr::V4(at) => (Ipv4Addr::LOCALHOST, at.port()).into(),
+            SocketAddr::V6(at) => (Ipv6Addr::LOCALHOST, at.port()).into(),
         };
         let woken = TcpStream::connect_timeout(&here, HANDSHAKE);
         if let (Ok(_), Some(acceptor)) = (woken, self.acceptor.take()) {

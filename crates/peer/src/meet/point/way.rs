@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::frames::{Frames, Hurried};
+use super::frames::{Connection, Frames, Hurried, own};
 use super::wire::{Hello, LONGEST_NAME, Message, Who, to_guest};
 use super::{HANDSHAKE, other_job};
 use crate::Key;
@@ -65,7 +65,7 @@ pub fn visit(place: &Place, key: &Key, hello: &Hello) -> Result<Frames, Trouble>
     }
 }
 
-fn connect(place: &Place) -> Result<TcpStream, Trouble> {
+fn connect(place: &Place) -> Result<Connection, Trouble> {
     let addresses = resolve(place)?;
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
@@ -73,7 +73,10 @@ fn connect(place: &Place) -> Result<TcpStream, Trouble> {
             // A port that nobody listens at may connect to itself, if it is one of those that the
             // system hands out.
             Ok(stream) if stream.local_addr().ok() == Some(address) => {}
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => match own(stream) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = error,
+            },
             Err(error) => failure = error,
         }
     }
