@@ -53,6 +53,52 @@ def test_the_readme_and_the_list_of_missed_targets_say_what_the_tables_say() -> 
     assert checked.returncode == 0, checked.stderr
 
 
+NOW = "`python3 bench/engine.py --only {} --runs 3` at commit abc1234, 3 runs, 2026-11-16, on 2 cores:"
+OLDER = (
+    "`python3 bench/engine.py --only {}` in a table of commit ff539e0, the best of 3 runs, 2026-11-15, on 2 cores:",
+    "`python3 bench/engine.py --only {}` at commit abc1234, 3 runs, by an older method (without huge pages), 2026-11-15, on 2 cores:",
+    "`python3 bench/cluster.py --only {}` in a table of commit e0a5343, 1 run, torch without page cache only, 2026-11-15, on 2 cores:",
+    "Not measured since it became a table.",
+)
+
+
+def warm_and_cold(warm: str, cold: str) -> dict[str, str]:
+    """All tables that the summary reads, empty but for two of them, with these headings."""
+    import summary  # type: ignore[import-not-found]
+
+    tables = {line.table: "Not measured." for line in summary.LINES}
+    rows = "\n\n| reader | threads | of the pool |  |\n|---|---|---|---|\n| belady | {} | {} % | {} |"
+    tables["warm"] = warm.format("warm") + rows.format(2, 95, "ok (at least 90%), **missed** (at least 99%)")
+    tables["cold"] = cold.format("cold") + rows.format(4, 85, "ok (at least 80%), **missed** (at least 90%)")
+    return tables
+
+
+def test_the_summary_says_of_how_many_runs_each_figure_is() -> None:
+    import summary
+
+    text = summary.summary(warm_and_cold(NOW, NOW))
+    assert "| files in the page cache, beside a bare pread pool | 95 % (2 threads) | the same | 3 |" in text
+    assert "Of their targets 2 are met and 2 are [missed]" in text
+    listed = summary.missed(warm_and_cold(NOW, NOW))
+    assert "| warm | belady, 2, 95 % | at least 99% | 3 |" in listed
+
+
+@pytest.mark.parametrize("older", OLDER)
+def test_verdicts_and_figures_of_an_older_method_do_not_count(older: str) -> None:
+    import summary
+
+    text = summary.summary(warm_and_cold(older, NOW))
+    assert "Of their targets 1 are met and 1 are [missed]" in text
+    assert "95 %" not in text and "files in the page cache" in text.partition("Not measured since")[2]
+    assert "| warm | belady, 2, 95 % | at least 99% | an older method |" in summary.missed(warm_and_cold(older, NOW))
+
+
+def test_the_heading_of_every_table_that_is_made_now_counts() -> None:
+    for commit in ("commit abc1234", "commit abc1234, changed since", "a commit that is not known"):
+        assert table.runs_of(table.heading("python3 bench/x.py", 1, commit=commit)) == 1
+    assert table.runs_of(table.heading("python3 bench/x.py", 12)) == 12
+
+
 def test_operations_of_all_epochs_count_the_first_and_what_is_copied_after_it() -> None:
     def counters(reads: int) -> dict[str, int]:
         return {name: 0 for name in transparent_slow.OPERATIONS} | {"read": reads}
