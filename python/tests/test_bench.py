@@ -109,6 +109,56 @@ def test_operations_of_all_epochs_count_the_first_and_what_is_copied_after_it() 
     assert transparent_slow.all_operations(run) == 248
 
 
+#: A rank that reports its epochs, slower in the second job than in the first, or fails there.
+RANK = """#!{python}
+import json, os, pathlib, sys, time
+rank = sys.argv[sys.argv.index("--rank") + 1]
+mark = pathlib.Path(__file__).with_name("started-" + rank)
+second = mark.exists()
+mark.touch()
+time.sleep(0.5)
+if second and rank == "{fails}":
+    sys.exit("no space left")
+seconds = 6.0 if second else 2.0
+epochs = [{{"seconds": seconds, "source_reads": 5}}] * 3
+print(json.dumps({{"epochs": epochs, "peers": {{"retries": 7}}}}))
+"""
+
+
+def absence(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: str = "none") -> int:
+    """The exit status of a stopped rank's benchmark, with ranks that only pretend."""
+    import absence as script  # type: ignore[import-not-found]
+
+    belady = folder / "belady"
+    belady.write_text(RANK.format(python=sys.executable, fails=fails))
+    belady.chmod(0o755)
+    monkeypatch.setattr(script, "FILES", 4)
+    options = ["--belady", str(belady), "--fault", "stop", "--after", "0", "--away", "0.1"]
+    monkeypatch.setattr(sys, "argv", ["absence.py", *options])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    return ended.value.code  # type: ignore[return-value]
+
+
+def test_epochs_with_a_fault_are_compared_with_those_of_a_run_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert absence(tmp_path, monkeypatch) == 0
+    none, stop, _ = capsys.readouterr().out.splitlines()
+    assert none.startswith("none     epochs 1.0 1.0 1.0 times")
+    assert stop.startswith("stop     epochs 3.0 3.0 3.0 times those without a fault (2.00 s); retries 21, source reads")
+
+
+def test_the_benchmark_of_a_fault_fails_when_a_rank_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for fails in ("1", "2"):
+        folder = tmp_path / fails
+        folder.mkdir()
+        assert absence(folder, monkeypatch, fails) == 1
+        assert f"rank {fails} failed with status 1: no space left" in capsys.readouterr().out
+
+
 def test_a_page_cache_in_a_memory_cgroup_stays_within_its_limit() -> None:
     limit = 48 << 20
     # In the build folder, which is on a disk; /tmp may be memory.
