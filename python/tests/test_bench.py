@@ -159,6 +159,39 @@ def test_the_benchmark_of_a_fault_fails_when_a_rank_fails(
         assert f"rank {fails} failed with status 1: no space left" in capsys.readouterr().out
 
 
+def version_2(root: Path, controllers: str = "cpu io memory pids", children: str = "cpu") -> Path:
+    """The root of cgroups of version 2, as the kernel shows it."""
+    (root / "cgroup.controllers").write_text(f"{controllers}\n")
+    (root / "cgroup.subtree_control").write_text(f"{children}\n")
+    return root
+
+
+def test_a_memory_cgroup_of_either_version_says_what_its_processes_hold(tmp_path: Path) -> None:
+    found = cgroup.hierarchy(version_2(tmp_path))
+    assert found.groups == tmp_path and found.limit == "memory.max"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory", "groups below it can limit memory"
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "memory.stat").write_text("anon 5000\nfile 9000\nshmem 2000\n")
+    (group / "memory.current").write_text("15000\n")
+    assert found.held(group) == (7000, 15000)
+
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.stat").write_text("cache 9000\nrss 5000\nshmem 2000\n")
+    (tmp_path / "memory" / "memory.usage_in_bytes").write_text("15000\n")
+    found = cgroup.hierarchy(tmp_path)
+    assert found.limit == "memory.limit_in_bytes"
+    assert found.held(tmp_path / "memory") == (7000, 15000)
+
+
+def test_without_a_memory_controller_a_page_cache_is_left_out_and_the_reason_is_told(tmp_path: Path) -> None:
+    with pytest.raises(cgroup.NoCgroup, match="cgroup.controllers does not name the memory controller"):
+        cgroup.hierarchy(version_2(tmp_path, controllers="hugetlb"))
+    (tmp_path / "cgroup.controllers").unlink()
+    with pytest.raises(cgroup.NoCgroup, match="memory cannot be limited with a cgroup: .*cgroup.controllers"):
+        cgroup.hierarchy(tmp_path)
+
+
 def test_a_page_cache_in_a_memory_cgroup_stays_within_its_limit() -> None:
     limit = 48 << 20
     # In the build folder, which is on a disk; /tmp may be memory.
