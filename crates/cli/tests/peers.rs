@@ -157,7 +157,7 @@ fn says(mut process: Child, parts: &[&str]) {
     assert!(found, "it never said {parts:?}");
 }
 
-/// Rank 0 listened there instead of where the others came, who waited without a word.
+/// Rank 0 listened there instead of where the other ranks connect, and these waited without a message.
 #[test]
 fn an_address_to_bind_to_does_not_move_the_meeting_point() {
     let job = Job::new();
@@ -183,7 +183,7 @@ fn a_missing_rank_is_named_while_it_is_waited_for() {
 #[test]
 fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
     let job = Job::new();
-    // One that is taken is told by its own rank, and holds up nobody.
+    // One that is taken is reported by its own rank, and blocks no other.
     let (port, taken) = free_ports(RANKS as u16);
     let address = format!("127.0.0.1:{port}");
     let ranks = (0..RANKS).map(|rank| {
@@ -207,7 +207,7 @@ fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
     drop(taken);
 }
 
-/// Ports one after the other that nobody has now; the second of them is taken here.
+/// Ports one after the other that are free now; the second of them is taken here.
 fn free_ports(count: u16) -> (u16, TcpListener) {
     loop {
         let first = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -83,7 +83,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Holds warnings and errors back that are too many. Who asks for more than these wants all of it.
+/// Holds warnings and errors back that are too many. With a filter that lets more than these through, all lines are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct FewOfAKind;
 
