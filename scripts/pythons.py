@@ -30,7 +30,7 @@ ASK = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 def main() -> None:
     wheel, wanted, options = arguments()
-    told, failed = [], False
+    told, outcomes = [], []
     for one in wanted:
         python = find(one)
         if python is None:
@@ -38,9 +38,9 @@ def main() -> None:
             continue
         passed, text = test(python, wheel, options)
         told.append(f"{one} ({python}): {text}")
-        failed |= not passed
+        outcomes.append(passed)
     print("\n" + "\n".join(told))
-    if failed or not any(map(find, wanted)):
+    if not outcomes or not all(outcomes):
         sys.exit(1)
 
 
