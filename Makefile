@@ -22,7 +22,7 @@ SHUTTLE := --package belady-data --features shuttle --test stage_shuttle --test 
 BOARD_SHUTTLE := --package belady-board --features shuttle --lib
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-mpi-rust test-mpi-python test-python lint bench bench-cluster bench-environment fuzz mutants picture clean
+.PHONY: help prerequisites build wheel environment develop demo test test-rust test-mpi test-mpi-rust test-mpi-python test-python test-pythons lint bench bench-cluster bench-environment fuzz mutants picture clean
 
 # The checkout's own environment, which sees the packages of the shared one.
 VENV := .venv
@@ -114,6 +114,14 @@ test-mpi-python: environment
 test-python: develop ## The Python package, with a real torch, JAX and TensorFlow
 	$(PYTEST) python/tests
 
+# Versions or executables, in place of all of 3.11 to 3.14 that are found.
+PYTHONS ?=
+
+test-pythons: develop ## The Python tests with every Python of 3.11 to 3.14 that is found; PYTHONS=3.13 for some of them
+	rm -rf dist/pythons
+	$(MATURIN) build --profile dev --out dist/pythons --interpreter $(VENV)/bin/python
+	$(PYTHON) scripts/pythons.py dist/pythons/*.whl $(addprefix --python ,$(PYTHONS))
+
 lint: prerequisites environment ## Format, clippy, mypy, a free-threaded build, and cargo-deny where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -192,4 +200,4 @@ picture: build ## Draw the README's picture anew
 
 clean: ## Remove what was built and written
 	$(CARGO) clean
-	rm -rf out dist $(VENV) .venv-bench .venv-mpi
+	rm -rf out dist $(VENV) .venv-bench .venv-mpi .venv-3.*

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a rank that is away for a while costs the ranks that are not: the time of each of their epochs
-beside an epoch without faults, retries, and samples read from the source.
+beside the same epoch of a run without a fault, retries, and samples read from the source.
 
     cargo build --release -p belady
     python3 bench/absence.py                          # every fault once
@@ -9,10 +9,12 @@ beside an epoch without faults, retries, and samples read from the source.
 
 Four `belady read` processes meet in a directory and read 128 MB in files of 32 KiB, each at 10 MB/s and
 at its own speed. Rank 2 is stopped (SIGSTOP), killed and started again, or loses its link, once or again
-and again. A rank that has not ended in time hangs: then the exit status is 1.
+and again. Before that they run once without a fault, over links of the same kind. The exit status is 1 if
+a rank fails, if it has not ended in time and so hangs, or if all have ended before the fault.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -35,6 +37,7 @@ FILES, SIZE = 3906, 32 << 10
 RATE = "10MB/s"
 # Bytes a second of a link, where ranks have links.
 LINK = 200e6
+# `none` is a second run without a fault beside the first: what two of them differ by.
 FAULTS = ("none", "stop", "stops", "restart", "link", "links")
 
 
@@ -78,36 +81,46 @@ class Job:
         return subprocess.Popen([str(part) for part in command], stdout=out, stderr=err)
 
     def break_something(self, fault):
-        """Blocks until it is whole again."""
-        victim = self.ranks[VICTIM]
+        """Blocks until it is whole again; whether ranks were still running when it broke first."""
         times = 4 if fault in ("stops", "links") else 1
-        for _ in range(times):
+        for time_of_it in range(times):
             if any(rank.poll() is not None for rank in self.ranks):
-                return
-            if fault in ("stop", "stops"):
-                victim.send_signal(signal.SIGSTOP)
-                time.sleep(self.arguments.away)
-                victim.send_signal(signal.SIGCONT)
-            elif fault == "restart":
-                victim.kill()
-                victim.wait()
-                self.ranks[VICTIM] = self.start(VICTIM, 1)
-            elif fault in ("link", "links"):
-                self.network.set_link(VICTIM, "down")
-                time.sleep(self.arguments.away)
-                self.network.set_link(VICTIM, "up")
-            time.sleep(2)
+                return time_of_it > 0
+            if time_of_it:
+                time.sleep(self.arguments.between)
+            self.break_once(fault)
+        return True
+
+    def break_once(self, fault):
+        victim = self.ranks[VICTIM]
+        if fault in ("stop", "stops"):
+            victim.send_signal(signal.SIGSTOP)
+            time.sleep(self.arguments.away)
+            victim.send_signal(signal.SIGCONT)
+        elif fault == "restart":
+            victim.kill()
+            victim.wait()
+            self.ranks[VICTIM] = self.start(VICTIM, 1)
+        elif fault in ("link", "links"):
+            self.network.set_link(VICTIM, "down")
+            time.sleep(self.arguments.away)
+            self.network.set_link(VICTIM, "up")
 
     def wait(self, limit):
-        """The ranks that have not ended by then."""
+        """What is wrong with the ranks, one sentence each: those that have failed, and those that hang."""
         until = time.monotonic() + limit
-        hang = []
+        wrong = []
         for number, rank in enumerate(self.ranks):
             try:
-                rank.wait(max(0.1, until - time.monotonic()))
+                if rank.wait(max(0.1, until - time.monotonic())) != 0:
+                    wrong.append(f"rank {number} failed with status {rank.returncode}: {self.last_words(number)}")
             except subprocess.TimeoutExpired:
-                hang.append(number)
-        return hang
+                wrong.append(f"rank {number} hangs")
+        return wrong
+
+    def last_words(self, rank):
+        said = max(self.folder.glob(f"{rank}.*.err")).read_text(errors="replace").strip().splitlines()
+        return said[-1] if said else "it said nothing"
 
     def end(self):
         for rank in self.ranks:
@@ -120,10 +133,21 @@ class Job:
         return [json.loads((self.folder / f"{rank}.0.json").read_text()) for rank in healthy]
 
 
-def one(arguments, data, fault):
-    """What the healthy ranks report, or the ranks that hang."""
+@dataclasses.dataclass
+class Outcome:
+    """What the healthy ranks report, or what is wrong."""
+
+    reports: list
+    wrong: list
+
+    def seconds(self):
+        """The seconds of every epoch, one number a rank."""
+        return list(zip(*[[epoch["seconds"] for epoch in report["epochs"]] for report in self.reports], strict=True))
+
+
+def one(arguments, data, fault, links):
     with tempfile.TemporaryDirectory() as folder:
-        if fault.startswith("link"):
+        if links:
             with netns.Network(Names(), RANKS, LINK) as network:
                 return run(arguments, data, pathlib.Path(folder), fault, network)
         return run(arguments, data, pathlib.Path(folder), fault, None)
@@ -133,24 +157,44 @@ def run(arguments, data, folder, fault, network):
     job = Job(arguments, data, folder, network)
     try:
         time.sleep(arguments.after)
-        if fault != "none":
-            job.break_something(fault)
+        in_time = fault == "none" or job.break_something(fault)
         # The one that was started anew has all of its epochs before it.
-        hang = job.wait(arguments.limit)
-        return job.reports() if not hang else hang
+        wrong = job.wait(arguments.limit)
+        if not in_time and not wrong:
+            wrong = ["the ranks ended before the fault: give more --epochs, or less --after"]
+        return Outcome([] if wrong else job.reports(), wrong)
     finally:
         job.end()
 
 
-def tell(fault, reports):
-    plain = statistics.median(epoch["seconds"] for report in reports for epoch in report["epochs"])
-    each = zip(*[[epoch["seconds"] for epoch in report["epochs"]] for report in reports], strict=True)
-    slowest = [max(epoch) / plain for epoch in each]
-    reads = sum(epoch["source_reads"] for report in reports for epoch in report["epochs"][1:])
-    retries = sum(report["peers"]["retries"] for report in reports)
+def tell(fault, outcome, plain):
+    if outcome.wrong:
+        print(f"{fault:8} {'; '.join(outcome.wrong)}", flush=True)
+        return
+    usual = [statistics.median(epoch) for epoch in plain.seconds()]
+    slowest = [max(epoch) / without for epoch, without in zip(outcome.seconds(), usual, strict=True)]
+    reads = sum(epoch["source_reads"] for report in outcome.reports for epoch in report["epochs"][1:])
+    retries = sum(report["peers"]["retries"] for report in outcome.reports)
     ratios = " ".join(f"{ratio:.1f}" for ratio in slowest)
-    print(f"{fault:8} epochs {ratios} of {plain:.2f} s; "
+    print(f"{fault:8} epochs {ratios} times those without a fault ({statistics.median(usual):.2f} s); "
           f"retries {retries}, source reads after the first epoch {reads}", flush=True)
+
+
+def measure(arguments, data):
+    """How many runs went wrong. Without a run without a fault there is nothing to compare with."""
+    wrong, plain = 0, {}
+    for fault in arguments.fault or [fault for fault in FAULTS if not fault.startswith("link")]:
+        links = fault.startswith("link")
+        if links not in plain:
+            plain[links] = one(arguments, data, "none", links)
+            tell("none", plain[links], plain[links])
+        if plain[links].wrong:
+            return wrong + 1
+        for _ in range(arguments.runs):
+            outcome = one(arguments, data, fault, links)
+            tell(fault, outcome, plain[links])
+            wrong += bool(outcome.wrong)
+    return wrong
 
 
 def main():
@@ -161,22 +205,14 @@ def main():
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--after", type=float, default=6, help="seconds until the fault")
     parser.add_argument("--away", type=float, default=10, help="seconds that rank 2 is away")
+    parser.add_argument("--between", type=float, default=2, help="seconds until the next fault, of several")
     parser.add_argument("--limit", type=float, default=120, help="seconds after which a rank hangs")
     parser.add_argument("--barrier", action="store_true", help="end every step together, as training")
     arguments = parser.parse_args()
-    hung = 0
     with tempfile.TemporaryDirectory() as folder:
-        data = dataset(pathlib.Path(folder) / "data")
-        for fault in arguments.fault or [fault for fault in FAULTS if not fault.startswith("link")]:
-            for _ in range(arguments.runs):
-                ended = one(arguments, data, fault)
-                if isinstance(ended[0], int):
-                    hung += 1
-                    print(f"{fault:8} ranks {ended} hang", flush=True)
-                else:
-                    tell(fault, ended)
-    print(f"{hung} runs hang")
-    sys.exit(1 if hung else 0)
+        wrong = measure(arguments, dataset(pathlib.Path(folder) / "data"))
+    print(f"{wrong} runs went wrong")
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

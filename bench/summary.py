@@ -7,7 +7,7 @@
 
 It measures nothing: every figure is one that a table shows, and comes with the name of its row there. Best
 and worst are of all rows of belady in a table, or of all that stand beside it. A table that was made by an
-older method is named, and its figures are left out.
+older method is named; its figures are left out, and its verdicts are not counted.
 """
 
 import argparse
@@ -20,10 +20,8 @@ from collections.abc import Callable
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from harness.process import ROOT  # noqa: E402
-from harness.table import MISS, MET, insert  # noqa: E402
+from harness.table import MISS, MET, insert, runs_of  # noqa: E402
 
-# In the line above a table.
-OLDER = "by an older method"
 README, DOCUMENT = ROOT / "README.md", ROOT / "docs" / "performance.md"
 
 
@@ -101,29 +99,32 @@ def sections(document: str) -> dict[str, str]:
 
 
 def summary(tables: dict[str, str]) -> str:
-    lines, older = ["| what | best | worst |", "|---|---|---|"], []
+    lines, older = [], []
     for line in LINES:
-        found = figures(line, tables[line.table])
-        if OLDER in tables[line.table].partition("\n")[0] or not found:
+        found, runs = figures(line, tables[line.table]), runs_of(tables[line.table])
+        if runs is None or not found:
             older.append(line.what)
             continue
-        lines.append(f"| {line.what} | {found[0]} | {found[-1] if len(found) > 1 else 'the same'} |")
-    met = sum(text.count(MET) for text in tables.values())
-    not_met = sum(len(MISS.findall(text)) for text in tables.values())
-    lines += ["", f"Of the targets of all tables {met} are met and {not_met} are "
-              "[missed](docs/performance.md#what-falls-short)."]  # fmt: skip
+        lines.append(f"| {line.what} | {found[0]} | {found[-1] if len(found) > 1 else 'the same'} | {runs} |")
+    if lines:
+        lines = ["| what | best | worst | runs |", "|---|---|---|---|", *lines, ""]
+    counted = [text for text in tables.values() if runs_of(text) is not None]
+    met = sum(text.count(MET) for text in counted)
+    not_met = sum(len(MISS.findall(text)) for text in counted)
+    lines += [f"{len(counted)} of {len(tables)} tables were made by the present method. Of their targets {met} are met and "
+              f"{not_met} are [missed](docs/performance.md#what-falls-short)."]  # fmt: skip
     if older:
         lines += ["", f"Not measured since their method changed: {'; '.join(older)}."]
     return "\n".join(lines)
 
 
 def missed(tables: dict[str, str]) -> str:
-    lines = ["| table | row | missed |", "|---|---|---|"]
+    lines = ["| table | row | missed | runs |", "|---|---|---|---|"]
     for name, text in tables.items():
         for line in text.splitlines():
             for target in MISS.findall(line):
                 row = ", ".join(cells(line)[:3]) if line.startswith("|") else line.partition(":")[0]
-                lines.append(f"| {name} | {row} | {target} |")
+                lines.append(f"| {name} | {row} | {target} | {runs_of(text) or 'an older method'} |")
     return "\n".join(dict.fromkeys(lines))
 
 

@@ -8,6 +8,7 @@ packages through a .pth file and that belady is installed into.
     python3 scripts/python_env.py            # make both, or do nothing if they are there
     python3 scripts/python_env.py --where    # only say where the shared one is or would be
     python3 scripts/python_env.py --mpi      # and .venv-mpi, for a build of belady with MPI
+    python3.13 scripts/python_env.py --own   # .venv-3.13 instead of .venv, and packages for this Python
     python3 scripts/python_env.py --bench    # those of `make bench`: .venv-bench
 
 The benchmarks have loaders of others beside the packages of the tests, some of them with older
@@ -22,6 +23,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -48,10 +50,10 @@ class Environment:
 
     @property
     def key(self) -> bytes:
-        """What the packages follow from: the lists, and the kind of Python."""
+        """What the packages follow from: the lines of the lists for this Python, and its kind."""
         kind = f"{sys.implementation.cache_tag} {platform.machine()} {sys.base_prefix}"
         below = self.over.key if self.over else kind.encode()
-        return below + self.requirements.read_bytes()
+        return below + applicable(self.requirements.read_text()).encode()
 
     @property
     def shared(self) -> Path:
@@ -68,6 +70,10 @@ class Environment:
 TEST = Environment("python", ROOT / "python" / "requirements-test.txt", ROOT / ".venv")
 # The same packages; only belady is another.
 MPI = Environment(TEST.name, TEST.requirements, ROOT / ".venv-mpi")
+# The same list, for a Python that may be another than that of .venv.
+OWN = Environment(
+    TEST.name, TEST.requirements, ROOT / f".venv-{sys.version_info.major}.{sys.version_info.minor}"
+)
 BENCH = Environment(
     "bench", ROOT / "python" / "requirements-bench.txt", ROOT / ".venv-bench", over=TEST
 )
@@ -77,17 +83,34 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--where", action="store_true", help="only say where the packages are")
     arguments.add_argument("--mpi", action="store_true", help="also one for a build with MPI")
+    arguments.add_argument("--own", action="store_true", help="one that is named after this Python's version")
     arguments.add_argument("--bench", action="store_true", help="the environment of the benchmarks")
     wanted = arguments.parse_args()
     check_python()
     if wanted.where:
         print((BENCH if wanted.bench else TEST).shared)
         return
-    make(TEST)
+    make(OWN if wanted.own else TEST)
     if wanted.mpi:
         make(MPI)
     if wanted.bench:
         make(BENCH)
+
+
+# The two markers that lists may have.
+MARKED = re.compile(r'(.*); python_version (<|>=) "3\.(\d+)"\n')
+
+
+def applicable(requirements: str, minor: int = sys.version_info.minor) -> str:
+    """The lines that hold for a Python 3, without their markers. A line for another one changes nothing."""
+    lines = []
+    for line in requirements.splitlines(keepends=True):
+        if marked := MARKED.fullmatch(line):
+            line, than, bound = f"{marked[1]}\n", marked[2], int(marked[3])
+            if (minor < bound) != (than == "<"):
+                continue
+        lines.append(line)
+    return "".join(lines)
 
 
 def make(environment: Environment) -> None:
@@ -131,7 +154,7 @@ def make_shared(environment: Environment) -> None:
     say(f"done in {time.monotonic() - began:.0f} s")
     for other in shared.parent.glob(f"{environment.name}-*/"):
         if other != shared:
-            say(f"{other} is of another list; remove it if no checkout needs it")
+            say(f"{other} is of another list or Python; remove it if no checkout needs it")
 
 
 def is_linked(environment: Environment) -> bool:

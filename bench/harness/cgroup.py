@@ -1,4 +1,4 @@
-"""A limit on memory, page cache included, for a program that is measured (cgroups, version 1; root).
+"""A limit on memory, page cache included, for a program that is measured (cgroups of version 1 or 2; root).
 
 A loader that keeps nothing itself is kept for by the kernel, in whatever memory the machine has left.
 Beside a loader with a RAM cache it gets as much: what its own processes hold, and the other's quotas.
@@ -7,6 +7,7 @@ What was really held is looked at while it runs, and printed.
 
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
 import threading
@@ -14,7 +15,7 @@ import time
 
 from .process import CommandFailed
 
-GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
 # Seconds between two looks.
 INTERVAL = 0.1
 # Seconds in which processes of a group that has done its work end.
@@ -39,13 +40,47 @@ class Held:
         self.pages, self.own, self.used = max(self.pages, pages), max(self.own, used - pages), max(self.used, used)
 
 
+@dataclasses.dataclass(frozen=True)
+class Hierarchy:
+    """Where groups are made, and what the kernel calls a group's files and the pages in `memory.stat`."""
+
+    groups: pathlib.Path
+    limit: str
+    used: str
+    pages: str
+
+    def held(self, group):
+        """Pages of files, and all that is used, in bytes."""
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        # Memory that processes share is kept as pages of files that have no name.
+        return int(stat[self.pages]) - int(stat["shmem"]), int((group / self.used).read_text())
+
+
+def hierarchy(root=CGROUPS):
+    """That of this machine. Raises `NoCgroup` where there is none that could limit memory."""
+    if (root / "memory" / "memory.stat").exists():
+        return Hierarchy(root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "cache")
+    controllers, children = root / "cgroup.controllers", root / "cgroup.subtree_control"
+    try:
+        if "memory" not in controllers.read_text().split():
+            raise NoCgroup(f"memory cannot be limited: {controllers} does not name the memory controller")
+        if "memory" not in children.read_text().split():
+            children.write_text("+memory")
+    except OSError as error:
+        why = "; in a container its own processes are in that group, and have to be moved to one below it first"
+        told = f"memory cannot be limited with a cgroup: {error}{why if error.errno == errno.EBUSY else ''}"
+        raise NoCgroup(told) from error
+    return Hierarchy(root, "memory.max", "memory.current", "file")
+
+
 class MemoryGroup:
     """`with MemoryGroup(commands, limit) as group:` a command after `group.inside`, and what it starts, hold
     at most `limit` bytes, or any number without one. `group.held` says what they did hold."""
 
     def __init__(self, commands, limit=None, name=""):
         self.limit, self.held, self.over = limit, Held(), threading.Event()
-        self.path = GROUPS / f"belady-bench-{os.getpid()}{name}"
+        self.hierarchy = hierarchy()
+        self.path = self.hierarchy.groups / f"belady-bench-{os.getpid()}{name}"
         commands.name(self.path, "CGROUP")
         self.inside = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', self.path]
         self.thread = threading.Thread(target=self._look, daemon=True)
@@ -54,7 +89,7 @@ class MemoryGroup:
         try:
             self.path.mkdir()
             if self.limit is not None:
-                (self.path / "memory.limit_in_bytes").write_text(str(self.limit))
+                (self.path / self.hierarchy.limit).write_text(str(self.limit))
         except OSError as error:
             with contextlib.suppress(OSError):
                 self.path.rmdir()
@@ -79,8 +114,4 @@ class MemoryGroup:
 
     def _look(self):
         while not self.over.wait(INTERVAL):
-            stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
-            shared = int(stat["shmem"])
-            pages = int(stat["cache"]) - shared
-            used = int((self.path / "memory.usage_in_bytes").read_text())
-            self.held.add(pages, used)
+            self.held.add(*self.hierarchy.held(self.path))

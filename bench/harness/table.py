@@ -22,6 +22,16 @@ def heading(command, runs, machine=None, commit=None, date=None):
     return f"`{command}` at {commit}, {runs} {'run' if runs == 1 else 'runs'}, {date}, on {machine}:"
 
 
+# The runs of a table that `heading` is above. Headings of older methods were marked by hand, each in its way.
+HEADING = re.compile(r"`[^`]+` at (?:commit \w+(?:, changed since)?|a commit that is not known), (\d+) runs?, \d{4}-\d\d-\d\d, on ")
+
+
+def runs_of(text):
+    """Of how many runs a table is, or none if it was made by an older method or was not measured."""
+    match = HEADING.match(text)
+    return int(match[1]) if match else None
+
+
 @dataclasses.dataclass
 class Section:
     """What a section of the harness found."""

@@ -84,7 +84,7 @@ class DataLoader:
       key: see `belady.cluster`. "auto" finds them; None caches alone. Every rank makes the same
       loaders in the same order.
     - `staging`: the buffer that this rank's batches are made in; None is its part of 512 MiB for all
-      ranks of the node, or what two batches need. `policy`: who decides what is kept.
+      ranks of the node, or what two batches need. `policy`: what decides which samples are kept.
     - `on_error`: "raise", "skip" or "replace" samples that cannot be read or decoded;
       `max_failures`: more than so many of these are an error.
     - `writable`: whether you may write to the memory of samples. Then each is copied into the

@@ -225,7 +225,7 @@ def _trace(value: object) -> str | None:
 
 def with_room(options: Options, data: Dataset, batch: int | None) -> Options:
     """The options, with a staging buffer that has room for two batches; one that was named and has not is
-    refused. Looking through the sizes of a large dataset takes a while, so one that nobody has named is
+    refused. Looking through the sizes of a large dataset takes a while, so a default size is
     left to the engine there."""
     if batch is None or (options.staging_grows and len(data) >= _SOON_LOOKED_THROUGH):
         return options

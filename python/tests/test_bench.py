@@ -53,6 +53,52 @@ def test_the_readme_and_the_list_of_missed_targets_say_what_the_tables_say() -> 
     assert checked.returncode == 0, checked.stderr
 
 
+NOW = "`python3 bench/engine.py --only {} --runs 3` at commit abc1234, 3 runs, 2026-11-16, on 2 cores:"
+OLDER = (
+    "`python3 bench/engine.py --only {}` in a table of commit ff539e0, the best of 3 runs, 2026-11-15, on 2 cores:",
+    "`python3 bench/engine.py --only {}` at commit abc1234, 3 runs, by an older method (without huge pages), 2026-11-15, on 2 cores:",
+    "`python3 bench/cluster.py --only {}` in a table of commit e0a5343, 1 run, torch without page cache only, 2026-11-15, on 2 cores:",
+    "Not measured since it became a table.",
+)
+
+
+def warm_and_cold(warm: str, cold: str) -> dict[str, str]:
+    """All tables that the summary reads, empty but for two of them, with these headings."""
+    import summary  # type: ignore[import-not-found]
+
+    tables = {line.table: "Not measured." for line in summary.LINES}
+    rows = "\n\n| reader | threads | of the pool |  |\n|---|---|---|---|\n| belady | {} | {} % | {} |"
+    tables["warm"] = warm.format("warm") + rows.format(2, 95, "ok (at least 90%), **missed** (at least 99%)")
+    tables["cold"] = cold.format("cold") + rows.format(4, 85, "ok (at least 80%), **missed** (at least 90%)")
+    return tables
+
+
+def test_the_summary_says_of_how_many_runs_each_figure_is() -> None:
+    import summary
+
+    text = summary.summary(warm_and_cold(NOW, NOW))
+    assert "| files in the page cache, beside a bare pread pool | 95 % (2 threads) | the same | 3 |" in text
+    assert "Of their targets 2 are met and 2 are [missed]" in text
+    listed = summary.missed(warm_and_cold(NOW, NOW))
+    assert "| warm | belady, 2, 95 % | at least 99% | 3 |" in listed
+
+
+@pytest.mark.parametrize("older", OLDER)
+def test_verdicts_and_figures_of_an_older_method_do_not_count(older: str) -> None:
+    import summary
+
+    text = summary.summary(warm_and_cold(older, NOW))
+    assert "Of their targets 1 are met and 1 are [missed]" in text
+    assert "95 %" not in text and "files in the page cache" in text.partition("Not measured since")[2]
+    assert "| warm | belady, 2, 95 % | at least 99% | an older method |" in summary.missed(warm_and_cold(older, NOW))
+
+
+def test_the_heading_of_every_table_that_is_made_now_counts() -> None:
+    for commit in ("commit abc1234", "commit abc1234, changed since", "a commit that is not known"):
+        assert table.runs_of(table.heading("python3 bench/x.py", 1, commit=commit)) == 1
+    assert table.runs_of(table.heading("python3 bench/x.py", 12)) == 12
+
+
 def test_operations_of_all_epochs_count_the_first_and_what_is_copied_after_it() -> None:
     def counters(reads: int) -> dict[str, int]:
         return {name: 0 for name in transparent_slow.OPERATIONS} | {"read": reads}
@@ -61,6 +107,89 @@ def test_operations_of_all_epochs_count_the_first_and_what_is_copied_after_it() 
     run = {"epochs": [{"counters": [counters(before), counters(after)]} for before, after in epochs]}
     assert transparent_slow.operations(run) == 44
     assert transparent_slow.all_operations(run) == 248
+
+
+#: A rank that reports its epochs, slower in the second job than in the first, or fails there.
+RANK = """#!{python}
+import json, os, pathlib, sys, time
+rank = sys.argv[sys.argv.index("--rank") + 1]
+mark = pathlib.Path(__file__).with_name("started-" + rank)
+second = mark.exists()
+mark.touch()
+time.sleep(0.5)
+if second and rank == "{fails}":
+    sys.exit("no space left")
+seconds = 6.0 if second else 2.0
+epochs = [{{"seconds": seconds, "source_reads": 5}}] * 3
+print(json.dumps({{"epochs": epochs, "peers": {{"retries": 7}}}}))
+"""
+
+
+def absence(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: str = "none") -> int:
+    """The exit status of a stopped rank's benchmark, with ranks that only pretend."""
+    import absence as script  # type: ignore[import-not-found]
+
+    belady = folder / "belady"
+    belady.write_text(RANK.format(python=sys.executable, fails=fails))
+    belady.chmod(0o755)
+    monkeypatch.setattr(script, "FILES", 4)
+    options = ["--belady", str(belady), "--fault", "stop", "--after", "0", "--away", "0.1"]
+    monkeypatch.setattr(sys, "argv", ["absence.py", *options])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    return ended.value.code  # type: ignore[return-value]
+
+
+def test_epochs_with_a_fault_are_compared_with_those_of_a_run_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert absence(tmp_path, monkeypatch) == 0
+    none, stop, _ = capsys.readouterr().out.splitlines()
+    assert none.startswith("none     epochs 1.0 1.0 1.0 times")
+    assert stop.startswith("stop     epochs 3.0 3.0 3.0 times those without a fault (2.00 s); retries 21, source reads")
+
+
+def test_the_benchmark_of_a_fault_fails_when_a_rank_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for fails in ("1", "2"):
+        folder = tmp_path / fails
+        folder.mkdir()
+        assert absence(folder, monkeypatch, fails) == 1
+        assert f"rank {fails} failed with status 1: no space left" in capsys.readouterr().out
+
+
+def version_2(root: Path, controllers: str = "cpu io memory pids", children: str = "cpu") -> Path:
+    """The root of cgroups of version 2, as the kernel shows it."""
+    (root / "cgroup.controllers").write_text(f"{controllers}\n")
+    (root / "cgroup.subtree_control").write_text(f"{children}\n")
+    return root
+
+
+def test_a_memory_cgroup_of_either_version_says_what_its_processes_hold(tmp_path: Path) -> None:
+    found = cgroup.hierarchy(version_2(tmp_path))
+    assert found.groups == tmp_path and found.limit == "memory.max"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory", "groups below it can limit memory"
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "memory.stat").write_text("anon 5000\nfile 9000\nshmem 2000\n")
+    (group / "memory.current").write_text("15000\n")
+    assert found.held(group) == (7000, 15000)
+
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.stat").write_text("cache 9000\nrss 5000\nshmem 2000\n")
+    (tmp_path / "memory" / "memory.usage_in_bytes").write_text("15000\n")
+    found = cgroup.hierarchy(tmp_path)
+    assert found.limit == "memory.limit_in_bytes"
+    assert found.held(tmp_path / "memory") == (7000, 15000)
+
+
+def test_without_a_memory_controller_a_page_cache_is_left_out_and_the_reason_is_told(tmp_path: Path) -> None:
+    with pytest.raises(cgroup.NoCgroup, match="cgroup.controllers does not name the memory controller"):
+        cgroup.hierarchy(version_2(tmp_path, controllers="hugetlb"))
+    (tmp_path / "cgroup.controllers").unlink()
+    with pytest.raises(cgroup.NoCgroup, match="memory cannot be limited with a cgroup: .*cgroup.controllers"):
+        cgroup.hierarchy(tmp_path)
 
 
 def test_a_page_cache_in_a_memory_cgroup_stays_within_its_limit() -> None:

@@ -195,7 +195,7 @@ def test_who_has_not_come_is_named() -> None:
     assert Dictionary(2, 4, values).exchange("names", b"y", 1) == [b"", b"x", b"y", b"x"]
 
 
-def test_who_has_not_come_is_named_while_it_is_waited_for(
+def test_a_missing_rank_is_named_while_it_is_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was told once, after 15 seconds."""

@@ -71,7 +71,7 @@ except belady.BeladyError as error:
 
 
 def test_ranks_that_are_done_leave_without_a_warning(photos: Path, tmp_path: Path) -> None:
-    """Those who went on took them for lost."""
+    """Ranks that went on took them for lost."""
     read = """
 for epoch in range(2):
     for batch in loader:
@@ -81,7 +81,7 @@ for epoch in range(2):
     assert ranks(tmp_path, LOADER + read, DATA=str(photos)) == [""] * RANKS
 
 
-def test_each_rank_has_a_port_for_metrics_and_one_that_is_taken_holds_up_nobody(
+def test_each_rank_has_a_port_for_metrics_and_one_that_is_taken_blocks_no_rank(
     photos: Path, tmp_path: Path
 ) -> None:
     read = """
@@ -111,7 +111,7 @@ def test_a_rank_for_which_there_is_no_port_for_metrics_goes_on(
     assert "rank 3 goes on without them" in caplog.text
 
 
-def test_ranks_of_a_node_share_the_staging_buffer_that_nobody_named(
+def test_ranks_of_a_node_share_the_staging_buffer_of_default_size(
     data: belady.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight ranks took eight times as much."""

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 pub struct State {
     pub is_cut: AtomicBool,
-    /// What comes waits: nobody notices but by the time it takes.
+    /// What comes waits: peers notice only by the time it takes.
     pub is_held: AtomicBool,
     /// Milliseconds.
     pub delay: AtomicU64,

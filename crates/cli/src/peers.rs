@@ -117,7 +117,7 @@ fn over_tcp(variables: &Variables, found: Found) -> anyhow::Result<Arc<Cluster>>
     let given = keys::given(variables)?;
     let key = given.clone();
     let place = found.place.context(UsageError::new(
-        "nobody says where the ranks meet: give --meet HOST:PORT with the host of rank 0",
+        "the ranks have no place to meet: give --meet HOST:PORT with the host of rank 0",
     ))?;
     let (world, job, limit) = (found.world, found.job.unwrap_or_default(), LIMIT);
     let meet = match &place {

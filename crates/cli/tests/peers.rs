@@ -158,7 +158,7 @@ fn says(mut process: Child, parts: &[&str]) {
     assert!(found, "it never said {parts:?}");
 }
 
-/// Rank 0 listened there instead of where the others came, who waited without a word.
+/// Rank 0 listened there instead of where the other ranks connect, and these waited without a message.
 #[test]
 fn an_address_to_bind_to_does_not_move_the_meeting_point() {
     let job = Job::new();
@@ -184,7 +184,7 @@ fn a_missing_rank_is_named_while_it_is_waited_for() {
 #[test]
 fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
     let job = Job::new();
-    // One that is taken is told by its own rank, and holds up nobody.
+    // One that is taken is reported by its own rank, and blocks no other.
     let host = own_loopback();
     let taken = TcpListener::bind((host, METRICS + 1)).expect("no other program has this address");
     let address = format!("{host}:{METRICS}");

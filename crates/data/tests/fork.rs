@@ -93,7 +93,7 @@ const MIB: usize = 1 << 20;
 fn a_child_inherits_what_is_lent_and_nothing_else_of_a_mapping() {
     let mapping = Mapping::new(4 * MIB).unwrap();
     let start = mapping.start().as_ptr();
-    // SAFETY: our own memory, which no one else knows of.
+    // SAFETY: our own memory, which nothing else points to.
     unsafe { start.write_bytes(7, 4 * MIB) };
     // SAFETY: as above.
     let lent = unsafe { start.add(MIB + 100) };
@@ -114,11 +114,81 @@ fn a_child_inherits_what_is_lent_and_nothing_else_of_a_mapping() {
         i32::from(!right)
     });
     assert_eq!(seen, 0, "the bytes as they were at the fork");
-    // SAFETY: no one writes to it now.
+    // SAFETY: nothing writes to it now.
     let bytes = unsafe { std::slice::from_raw_parts(lent, 5000) };
     assert!(bytes.iter().all(|&byte| byte == 7), "what the child writes is its own");
     drop(loan);
     assert!(!Child::that_sleeps().has(lent as usize));
+}
+
+#[test]
+fn what_is_lent_is_the_childs_though_the_process_has_all_the_mappings_it_may_have() {
+    let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    if limit.trim().parse::<usize>().unwrap() > 2_000_000 {
+        return belady_testing::not_run("vm.max_map_count is too large to be reached");
+    }
+    // In a child, since a process at this limit is of no use for anything else.
+    let seen = Child::run(|| {
+        let mapping = Mapping::new(4 * MIB).unwrap();
+        let start = mapping.start().as_ptr();
+        // SAFETY: our own memory.
+        let lent = unsafe { start.add(MIB) };
+        // SAFETY: as above.
+        unsafe { lent.write_bytes(7, 5000) };
+        let _loan = Loan::of([(lent.cast_const(), 5000)]);
+        take_all_mappings();
+        let child = Child::fork(|| {
+            // SAFETY: what is lent is there.
+            i32::from(unsafe { lent.read() } != 7)
+        });
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status.
+        unsafe { libc::waitpid(child.0, &raw mut status, 0) };
+        std::mem::forget(child);
+        i32::from(status != 0)
+    });
+    assert_eq!(seen, 0, "the child reads what it was lent");
+}
+
+/// Maps single pages, each other than its neighbours, until the kernel has no room for one more.
+fn take_all_mappings() {
+    for page in 0.. {
+        let access = if page % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, which is never used.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), 4096, access, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return;
+        }
+    }
+}
+
+thread_local! {
+    static FORKS_WHEN_IT_ENDS: ForksWhenDropped = const { ForksWhenDropped };
+}
+
+struct ForksWhenDropped;
+
+impl Drop for ForksWhenDropped {
+    fn drop(&mut self) {
+        assert_eq!(Child::run(|| 0), 0);
+    }
+}
+
+#[test]
+fn a_thread_that_forks_while_it_ends_takes_its_loans_back() {
+    let mapping = Mapping::new(MIB).unwrap();
+    let start = mapping.start().as_ptr();
+    let loan = Loan::of([(start.cast_const(), 5000)]);
+    std::thread::spawn(|| {
+        FORKS_WHEN_IT_ENDS.with(|_| ());
+        // After the variable above, so that what a fork needs would be dropped before it.
+        assert_eq!(Child::run(|| 0), 0);
+    })
+    .join()
+    .unwrap();
+    drop(loan);
+    assert!(!Child::that_sleeps().has(start as usize));
 }
 
 #[test]
@@ -285,7 +355,7 @@ fn a_port_is_free_when_its_owner_is_gone_though_a_forked_child_lives() {
     let address = listener.local_addr().unwrap();
     let _child = Child::that_sleeps();
     drop(listener);
-    soon("no one listens", || std::net::TcpStream::connect(address).is_err());
+    soon("nothing listens", || std::net::TcpStream::connect(address).is_err());
     assert!(std::net::TcpListener::bind(address).is_ok());
 }
 

@@ -240,7 +240,7 @@ fn the_dataset_itself_is_never_written_to() {
 }
 
 #[test]
-fn a_snapshot_cut_off_under_an_open_dataset_ended_the_process() {
+fn a_snapshot_cut_off_under_an_open_dataset_changes_no_read_of_it() {
     let dataset = two_classes();
     drop(dataset.open("folder"));
     let source = dataset.open("folder");

@@ -460,7 +460,7 @@ fn an_index_of_another_version_is_named_before_its_checksum() {
 }
 
 #[test]
-fn an_index_cut_off_under_an_open_tier_ended_the_process() {
+fn an_index_cut_off_under_an_open_tier_is_a_miss_and_no_signal() {
     let sizes = mixed_sizes(300);
     for length in [0, 4096, 8192] {
         let (directory, _) = filled(&sizes);
@@ -483,7 +483,7 @@ fn an_index_cut_off_under_an_open_tier_ended_the_process() {
 }
 
 #[test]
-fn an_index_that_cannot_be_opened_emptied_the_cache() {
+fn an_index_that_cannot_be_opened_leaves_the_cache_as_it_is() {
     let sizes = mixed_sizes(300);
     let (directory, _) = filled(&sizes);
     let index = cache(directory.path()).join("index");

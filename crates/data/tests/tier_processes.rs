@@ -162,7 +162,7 @@ fn open_with_few_descriptors() {
 }
 
 #[test]
-fn a_process_without_descriptors_emptied_the_cache_and_those_of_others() {
+fn a_process_without_descriptors_leaves_all_caches_as_they_are() {
     let directory = tempdir().expect("a directory");
     let sizes = mixed_sizes(SAMPLES);
     // In use by this process, and all of the quota taken.

@@ -132,7 +132,7 @@ impl Engine {
         &self.metrics
     }
 
-    /// Starts a job: from here on it loads ahead of whoever takes its batches. Where all ranks run it,
+    /// Starts a job: from here on it loads ahead of its consumer. Where all ranks run it,
     /// each of them starts it, and one that cannot tells the others.
     pub fn start(&self, job: &JobConfig) -> Result<Loader, EngineError> {
         let cluster = self.config.peers.as_ref().filter(|cluster| shares(job, cluster));

@@ -60,7 +60,7 @@ fn compare_and_load(worker: &Worker, parcel: &Arc<Parcel>, items: &[u32]) {
     load::load_from_tiers(Some(worker), parcel, &right);
 }
 
-/// Goes over an epoch ahead of those who load it.
+/// Goes over an epoch ahead of the loading threads.
 pub fn ahead(run: &Arc<Run>, order: &Arc<EpochOrder>, rank: RankId) {
     if run.cache.status().iter().all(|tier| tier.samples == 0) {
         return;
@@ -81,12 +81,12 @@ fn pass(run: &Arc<Run>, order: &Arc<EpochOrder>, rank: RankId, iteration: u32) -
             for sample in order.batch(rank, iteration) {
                 let asks = !run.source.is_compared(sample) && run.cache.find(sample).is_some();
                 if asks && run.source.compare(sample).is_err() {
-                    // Whoever loads it finds out, and says so.
+                    // The thread that loads it finds the same, and reports it.
                     return;
                 }
             }
         };
-        // If it hangs, those who load do without the pass.
+        // If it hangs, the loading threads do without the pass.
         if let Watched::InTime(()) = worker.watch(|_| (), compare) {
             run.lane.submit_background([pass(run, &order, rank, iteration + AHEAD)]);
         }

@@ -121,10 +121,10 @@ pub enum Ring {
     Shared,
 }
 
-/// What the staging buffers of a node's processes take together, unless somebody chooses.
+/// What the staging buffers of a node's processes take together, by default.
 pub const NODE_STAGING: Bytes = Bytes(512 << 20);
 
-/// The staging buffer of each of so many processes on a node, if nobody chooses: their batches may need
+/// The staging buffer of each of so many processes on a node, by default: their batches may need
 /// more ([`JobConfig::staging_grows`]).
 pub fn share_of_staging(processes: usize) -> Bytes {
     Bytes(NODE_STAGING.0 / processes.max(1) as u64)
@@ -147,8 +147,8 @@ pub struct JobConfig {
     pub epochs: Option<u32>,
     /// The staging buffer of this process.
     pub staging: Bytes,
-    /// Whether it may become as large as two of the largest batches need, if it is smaller: nobody has
-    /// chosen its size.
+    /// Whether it may become as large as two of the largest batches need, if it is smaller: its
+    /// size is the default.
     pub staging_grows: bool,
     pub policy: PolicyKind,
     pub bad_samples: BadSamples,

@@ -225,7 +225,7 @@ mod tests {
         let flights = Flights::default();
         assert_eq!(flights.lead_or_wait(7, 5, || "first"), Turn::Lead);
         assert_eq!(flights.lead_or_wait(7, 6, || "second"), Turn::Wait);
-        assert!(flights.wait_if_open(7, 5, || "third") && !flights.wait_if_open(8, 6, || "nobody"));
+        assert!(flights.wait_if_open(7, 5, || "third") && !flights.wait_if_open(8, 6, || "none"));
         assert!(!flights.cancel(7, 1, 4) && flights.cancel(7, 1, 5) && !flights.cancel(8, 1, 5));
         let landed = flights.land(7);
         assert_eq!((landed.waiters, landed.cancelled), (vec!["second", "third"], Some(1)));

@@ -257,7 +257,7 @@ impl Parcel {
     /// The slot of an item, to be filled.
     ///
     /// # Safety
-    /// The caller is the only one who loads this item, which is not loaded yet, and no read that was
+    /// The caller is the only one that loads this item, which is not loaded yet, and no read that was
     /// given up has its slot.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn slot(&self, item: u32) -> &mut [u8] {
@@ -272,7 +272,7 @@ impl Parcel {
             Held::Slot => {
                 drop(extra);
                 // SAFETY: it is loaded and not published, so nothing writes to it. Others may look at
-                // it too: a put that hangs, those who wait for the sample, peers.
+                // it too: a put that hangs, loads that wait for the sample, peers.
                 look(unsafe { self.block.bytes(item as usize) })
             }
             Held::Own(bytes) => {

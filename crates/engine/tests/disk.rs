@@ -122,7 +122,7 @@ fn a_large_warm_disk_is_known_to_be_warm_at_once() {
 }
 
 #[test]
-fn an_index_cut_off_in_mid_run_ended_the_process() {
+fn an_index_cut_off_in_mid_run_changes_no_batch() {
     for warm in [false, true] {
         let directory = tempdir().unwrap();
         let source = samples(1_000, 1);

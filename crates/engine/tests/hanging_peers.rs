@@ -1,4 +1,4 @@
-//! A cache disk that hangs does not keep other nodes waiting, nor those who want to leave.
+//! A cache disk that hangs neither blocks other nodes nor a node that leaves.
 
 mod common;
 
@@ -164,7 +164,7 @@ fn ask(node: &Node, sample: SampleId) -> Vec<Answer> {
 }
 
 #[test]
-fn a_peer_that_asks_a_disk_that_hangs_is_told_a_miss_and_nobody_waits_for_it() {
+fn a_peer_that_asks_a_disk_that_hangs_is_told_a_miss() {
     let disks = TempDir::new().unwrap();
     let source: Arc<dyn Source> = Arc::new(dataset());
     // What the disk holds is known from an earlier run.
@@ -186,7 +186,7 @@ fn a_peer_that_asks_a_disk_that_hangs_is_told_a_miss_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_push_to_a_disk_that_hangs_finds_no_room_and_nobody_waits_for_it() {
+fn a_push_to_a_disk_that_hangs_finds_no_room_and_blocks_no_node() {
     let disks = TempDir::new().unwrap();
     within_limit(move || {
         // Slower than the push.

@@ -11,10 +11,8 @@ use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{Engine, EngineConfig, JobConfig, TierConfig};
 use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
-use belady_peer::{
-    Ask, Channel, Cluster, Desk, NodeId, Notice, PeerError, Push, Receive, Request, Taken,
-    Transport,
-};
+use belady_peer::{Ask, Cluster, NodeId, PeerError, Transport};
+use common::intercept::{Call, Intercept, Intercepted};
 use common::{consume, tcp_network};
 
 const MIB: u64 = 1 << 20;
@@ -25,59 +23,21 @@ const SIZES: [u64; 4] = [66 * MIB, 80 * MIB, 70 * MIB, 75 * MIB];
 /// A network so slow that no sample comes within the time of a small answer, without the waiting.
 #[derive(Debug)]
 struct Slow {
-    inner: Arc<dyn Transport>,
     /// Bytes a second.
     rate: f64,
 }
 
-impl Slow {
-    fn moves(&self, peer: NodeId, bytes: u64, deadline: Instant) -> Result<(), PeerError> {
+impl Intercept for Slow {
+    fn before(&self, peer: NodeId, call: Call<'_>, deadline: Instant) -> Result<(), PeerError> {
+        let size = |ask: &Ask| SIZES.get(ask.sample as usize).copied().unwrap_or(0);
+        let bytes: u64 = match call {
+            Call::Get(request) => request.asks.iter().map(size).sum(),
+            Call::Put(pushes) => pushes.iter().map(|push| push.bytes.len() as u64).sum(),
+            Call::Tell => 0,
+        };
         let limit = deadline.saturating_duration_since(Instant::now());
         let is_in_time = bytes as f64 / self.rate <= limit.as_secs_f64();
         if is_in_time { Ok(()) } else { Err(PeerError::TimedOut { peer, limit }) }
-    }
-}
-
-impl Transport for Slow {
-    fn get(
-        &self,
-        peer: NodeId,
-        request: &Request<'_>,
-        deadline: Instant,
-        into: &mut dyn Receive,
-    ) -> Result<(), PeerError> {
-        let size = |ask: &Ask| SIZES.get(ask.sample as usize).copied().unwrap_or(0);
-        self.moves(peer, request.asks.iter().map(size).sum(), deadline)?;
-        self.inner.get(peer, request, deadline, into)
-    }
-
-    fn put(
-        &self,
-        peer: NodeId,
-        channel: Channel,
-        pushes: &[Push<'_>],
-        deadline: Instant,
-    ) -> Result<Vec<Taken>, PeerError> {
-        self.moves(peer, pushes.iter().map(|push| push.bytes.len() as u64).sum(), deadline)?;
-        self.inner.put(peer, channel, pushes, deadline)
-    }
-
-    fn tell(
-        &self,
-        peer: NodeId,
-        channel: Channel,
-        notice: &Notice,
-        deadline: Instant,
-    ) -> Result<(), PeerError> {
-        self.inner.tell(peer, channel, notice, deadline)
-    }
-
-    fn desk(&self) -> &Arc<Desk> {
-        self.inner.desk()
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }
 
@@ -128,7 +88,8 @@ fn samples_of_more_than_64_mib_are_read_from_the_source_once() {
 
 #[test]
 fn a_call_that_moves_large_samples_has_more_time() {
-    let slow =
-        |inner: Arc<MemoryTransport>| -> Arc<dyn Transport> { Arc::new(Slow { inner, rate: 2e6 }) };
+    let slow = |inner: Arc<MemoryTransport>| -> Arc<dyn Transport> {
+        Arc::new(Intercepted { inner, by: Slow { rate: 2e6 } })
+    };
     run(MemoryTransport::network(NODES).into_iter().map(slow).collect());
 }

@@ -5,6 +5,8 @@
 //! error, for a time that a seed decides. `SEED=17 cargo nextest run -p belady-engine --test partitions`
 //! runs one seed alone.
 
+mod common;
+
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,9 +17,8 @@ use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{Engine, EngineConfig, JobConfig, Next, PeerPatience, TierConfig};
 use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
-use belady_peer::{
-    Channel, Cluster, Desk, NodeId, Notice, PeerError, Push, Receive, Request, Taken, Transport,
-};
+use belady_peer::{Cluster, NodeId, PeerError};
+use common::intercept::{Call, Intercept, Intercepted};
 
 const NODES: u32 = 4;
 /// How long a call waits for its answer, and a consumer for what may still come.
@@ -151,68 +152,23 @@ impl Weather {
     }
 }
 
-/// A node's way to the others.
+/// A node's way to the others: a question, what the peer does, and its answer.
 #[derive(Debug)]
 struct Exposed {
-    inner: Arc<dyn Transport>,
     me: NodeId,
     weather: Arc<Weather>,
 }
 
-impl Exposed {
-    /// A question, what the peer does, and its answer.
-    fn call<T>(
-        &self,
-        peer: NodeId,
-        until: Instant,
-        ask: impl FnOnce() -> Result<T, PeerError>,
-    ) -> Result<T, PeerError> {
+impl Intercept for Exposed {
+    fn before(&self, peer: NodeId, _call: Call<'_>, deadline: Instant) -> Result<(), PeerError> {
         self.weather.while_stopped(self.me);
-        self.weather.carry(self.me, self.me, peer, until)?;
-        let answer = ask();
-        self.weather.carry(self.me, peer, self.me, until)?;
+        self.weather.carry(self.me, self.me, peer, deadline)
+    }
+
+    fn after(&self, peer: NodeId, deadline: Instant) -> Result<(), PeerError> {
+        self.weather.carry(self.me, peer, self.me, deadline)?;
         self.weather.while_stopped(self.me);
-        answer
-    }
-}
-
-impl Transport for Exposed {
-    fn get(
-        &self,
-        peer: NodeId,
-        request: &Request<'_>,
-        deadline: Instant,
-        into: &mut dyn Receive,
-    ) -> Result<(), PeerError> {
-        self.call(peer, deadline, || self.inner.get(peer, request, deadline, into))
-    }
-
-    fn put(
-        &self,
-        peer: NodeId,
-        channel: Channel,
-        pushes: &[Push<'_>],
-        deadline: Instant,
-    ) -> Result<Vec<Taken>, PeerError> {
-        self.call(peer, deadline, || self.inner.put(peer, channel, pushes, deadline))
-    }
-
-    fn tell(
-        &self,
-        peer: NodeId,
-        channel: Channel,
-        notice: &Notice,
-        deadline: Instant,
-    ) -> Result<(), PeerError> {
-        self.call(peer, deadline, || self.inner.tell(peer, channel, notice, deadline))
-    }
-
-    fn desk(&self) -> &Arc<Desk> {
-        self.inner.desk()
-    }
-
-    fn close(&self) {
-        self.inner.close();
+        Ok(())
     }
 }
 
@@ -289,7 +245,8 @@ impl World {
             let nodes: Vec<_> = (0..)
                 .zip(MemoryTransport::network(NODES))
                 .map(|(rank, inner)| {
-                    let exposed = Exposed { inner, me: rank, weather: weather.clone() };
+                    let by = Exposed { me: rank, weather: weather.clone() };
+                    let exposed = Intercepted { inner, by };
                     let cluster = Arc::new(Cluster::new(hall.seat(rank), Arc::new(exposed)));
                     scope.spawn(move || self.node(rank, &cluster, weather))
                 })
@@ -368,7 +325,7 @@ fn every_rank_ends(seed: u64, together: bool) {
 }
 
 #[test]
-fn peers_that_disappear_and_return_hang_nobody() {
+fn every_node_ends_when_peers_disappear_and_return() {
     for seed in seeds(13, 6) {
         every_rank_ends(seed, false);
     }

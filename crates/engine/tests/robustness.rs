@@ -142,7 +142,7 @@ fn a_shortage_of_descriptors_is_waited_out_and_fails_no_sample() {
 }
 
 #[test]
-fn a_staging_buffer_that_nobody_has_chosen_has_room_for_the_batches() {
+fn a_staging_buffer_of_default_size_has_room_for_the_batches() {
     let job = JobConfig { staging: Bytes(1), ..one_epoch(Synthetic::of_sizes(vec![1000; 50], 1)) };
     let refused = impatient(2, vec![]).start(&job);
     assert!(matches!(refused, Err(EngineError::StagingTooSmall { .. })));

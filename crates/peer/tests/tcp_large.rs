@@ -1,4 +1,4 @@
-//! Samples of any size travel: what limits them is the memory of those who want them.
+//! Samples of any size travel: what limits them is the memory of the node that asks.
 
 mod common;
 
@@ -108,7 +108,7 @@ fn samples_of_80_and_150_mib_are_fetched_and_given() {
 }
 
 #[test]
-fn a_push_that_nobody_wants_takes_no_memory_and_ends_no_connection() {
+fn a_push_that_is_refused_takes_no_memory_and_ends_no_connection() {
     let nodes = nodes(2, |config| config);
     let (job, _serving) = Job::open(&nodes[1]);
     assert_eq!(put(&nodes[0], 9, &vec![1; 70 * MIB]), [Taken::Refused]);

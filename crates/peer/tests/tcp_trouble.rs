@@ -224,6 +224,6 @@ fn a_node_whose_job_is_stuck_in_what_it_does_for_others_can_leave() {
         done.send(()).unwrap();
     });
     left.recv_timeout(LONG / 2).expect("it does not wait for what is stuck");
-    assert!(asks.join().unwrap(), "who asked is told that it has left");
+    assert!(asks.join().unwrap(), "the caller is told that it has left");
     job.set_shut(false);
 }

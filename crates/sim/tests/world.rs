@@ -288,7 +288,7 @@ proptest! {
 
     /// No policy that keeps the order takes less than arithmetic demands.
     #[test]
-    fn nobody_beats_the_bound(shape in shapes()) {
+    fn no_policy_beats_the_bound(shape in shapes()) {
         let job = shape.job();
         let bound = bound(&job, shape.epochs);
         let least = least_with_staging(&job, &bound);

@@ -19,7 +19,7 @@ from ..errors import BeladyError
 
 log = logging.getLogger("belady")
 
-#: Who is missing is told after so many seconds, then at pauses that double up to the longest; as the
+#: Missing ranks are named after so many seconds, then at pauses that double up to the longest; as the
 #: native meetings do (`telling.rs`).
 _TELL_AFTER = 5.0
 _TELL_AT_LEAST_EVERY = 300.0
@@ -53,7 +53,7 @@ class Meeting(ABC):
 
 
 class Patience:
-    """Waits with pauses that become longer, says less and less often whom it waits for, and ends with an
+    """Waits with pauses that become longer, names the missing ranks less and less often, and ends with an
     error."""
 
     def __init__(self, meeting: Meeting, name: str, limit: float) -> None:

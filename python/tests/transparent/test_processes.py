@@ -30,7 +30,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 SOMEBODY = 65534
 
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no MPI")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not root, who alone can become another user")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not root, which alone can become another user")
 
 
 def contents(root: Path) -> bytes:

@@ -96,7 +96,7 @@ fn locked_in<T>(generation: u32, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> 
     }
 }
 
-/// Holds warnings and errors back that are too many. Who asks for more than these wants all of it.
+/// Holds warnings and errors back that are too many. With a filter that lets more than these through, all lines are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct FewOfAKind;
 

@@ -46,7 +46,7 @@ pub fn start() {
         .with_target(false)
         .without_time()
         .with_writer(|| BesideBars);
-    // It fails where somebody listens already.
+    // It fails where a subscriber is installed already.
     let _ = tracing_subscriber::registry().with(filter).with(lines).with(FewOfAKind).try_init();
 }
 

@@ -82,7 +82,7 @@ pub struct ReadArgs {
     /// Record what the policy was told and answered
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Offer metrics at http://ADDRESS:PORT/metrics to who sends the token in BELADY_METRICS_TOKEN; the
+    /// Offer metrics at http://ADDRESS:PORT/metrics to clients that send the token in BELADY_METRICS_TOKEN; the
     /// k-th of several processes on a machine at PORT + k
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<String>,

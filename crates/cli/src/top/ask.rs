@@ -1,4 +1,4 @@
-//! What nodes have left word of at the meeting point, for who has the job's key. Where a job meets by a
+//! What nodes have published at the meeting point, for clients with the job's key. Where a job meets by a
 //! directory, the key lies there, for the user alone.
 
 use std::path::Path;

@@ -246,7 +246,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_node_that_was_killed_before_anybody_looked_is_silent_and_one_that_has_ended_is_not() {
+    fn a_node_that_was_killed_before_the_first_look_is_silent_and_one_that_has_ended_is_not() {
         let began = 1_700_000_000_000;
         let mut watch = Watch::new(began);
         let killed = Vitals { unix_ms: began - 20_000, ..told(3, 10) };

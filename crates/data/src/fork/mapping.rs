@@ -19,7 +19,7 @@ pub struct Mapping {
 
 // SAFETY: it belongs to the process, not to a thread, and is only reached by address.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; who may touch which bytes is between those who have the address.
+// SAFETY: as above; which thread may touch which bytes is up to the holders of the address.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -75,7 +75,7 @@ impl Drop for Mapping {
         }
         // First: a fork must not give advice on what the kernel puts there next.
         registry().mappings.remove(&(self.start.as_ptr() as usize));
-        // SAFETY: our own mapping; all who point into it hold a reference to this.
+        // SAFETY: our own mapping; all that point into it hold a reference to this.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok());
     }
@@ -108,37 +108,46 @@ impl Drop for Loan {
 
 impl Registry {
     /// Before a fork: whole pages, so that a little more is inherited than was lent.
+    ///
+    /// A part of a mapping counts as a mapping of its own, and a process may have so many only
+    /// (`vm.max_map_count`). At that limit the child inherits the whole mapping: it may then take
+    /// more memory, but does not end at the first byte of a batch. If even that fails, it does.
     pub(super) fn hand_on_loans(&self) {
-        for pages in self.loans.values().flatten().filter_map(|part| self.pages_of(part)) {
+        for part in self.loans.values().flatten() {
+            let Some((mapping, pages)) = self.pages_of(part) else { continue };
             // SAFETY: within a mapping that is there, since it is registered.
-            unsafe { advise(pages, Advice::LinuxDoFork) };
+            unsafe {
+                if advise(pages, Advice::LinuxDoFork).is_err() {
+                    let _ = advise(mapping, Advice::LinuxDoFork);
+                }
+            }
         }
     }
 
-    /// After a fork, in the parent.
+    /// After a fork, in the parent. Where it fails, children of later forks inherit more than is lent.
     pub(super) fn withdraw_loans(&self) {
         if self.loans.is_empty() {
             return;
         }
         for (&start, &length) in &self.mappings {
             // SAFETY: a mapping that is there, since it is registered.
-            unsafe { advise(start..start + length, Advice::LinuxDontFork) };
+            let _ = unsafe { advise(start..start + length, Advice::LinuxDontFork) };
         }
     }
 
-    /// The pages of a part, if it lies in a mapping.
-    fn pages_of(&self, part: &Range<usize>) -> Option<Range<usize>> {
-        let (start, length) = self.mappings.range(..=part.start).next_back()?;
+    /// The mapping that a part lies in, if it lies in one, and the part's pages.
+    fn pages_of(&self, part: &Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
+        let (&start, length) = self.mappings.range(..=part.start).next_back()?;
         let page = page_size();
         let pages = part.start / page * page..part.end.next_multiple_of(page);
-        (part.end <= start + length).then_some(pages)
+        (part.end <= start + length).then_some((start..start + length, pages))
     }
 }
 
 /// # Safety
 /// The pages belong to one mapping of ours.
-unsafe fn advise(pages: Range<usize>, advice: Advice) {
+unsafe fn advise(pages: Range<usize>, advice: Advice) -> rustix::io::Result<()> {
     let start = ptr::with_exposed_provenance_mut(pages.start);
     // SAFETY: as the caller promises; whether children inherit them changes nothing here.
-    let _ = unsafe { madvise(start, pages.len(), advice) };
+    unsafe { madvise(start, pages.len(), advice) }
 }

@@ -18,8 +18,9 @@
 mod descriptor;
 mod mapping;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -70,17 +71,19 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 thread_local! {
-    /// The lock on the registry, while this thread forks.
-    static FORKING: RefCell<Option<MutexGuard<'static, Registry>>> = const { RefCell::new(None) };
+    /// The lock on the registry, while this thread forks. Nothing is dropped with the thread, so that
+    /// it is there until the very end of it: destructors of other variables may fork as well.
+    static FORKING: Cell<Option<ManuallyDrop<MutexGuard<'static, Registry>>>> =
+        const { Cell::new(None) };
 }
 
-/// Runs in the parent, where everything is allowed. Those who hold the lock do not wait for anything.
+/// Runs in the parent, where locks and memory may be taken as usual. It waits for threads that hold
+/// the registry's lock; these take memory and change maps, and wait for no other lock of ours.
 extern "C" fn before_fork() {
     let mut registry = registry();
     registry.forks += 1;
     registry.hand_on_loans();
-    // In a thread that is ending the lock is let go of now, and the child may miss a loan.
-    let _ = FORKING.try_with(|forking| forking.replace(Some(registry)));
+    FORKING.set(Some(ManuallyDrop::new(registry)));
 }
 
 extern "C" fn in_parent() {
@@ -101,5 +104,5 @@ extern "C" fn in_child() {
 }
 
 fn forking() -> Option<MutexGuard<'static, Registry>> {
-    FORKING.try_with(RefCell::take).ok().flatten()
+    FORKING.take().map(ManuallyDrop::into_inner)
 }

@@ -4,7 +4,7 @@
 //! [`descriptors`](super::descriptors) kept open, and all wants are read with one call, what
 //! lies between them into memory that is thrown away. A format may have a [`Trailer`] behind
 //! each sample, which is read along and checked. Then the file's stamp is compared with the
-//! catalog: bytes count only if nobody had begun to write when the last of them was read. If only
+//! catalog: bytes count only if no write had begun when the last of them was read. If only
 //! the time of change is new, they are read once more, and count if it stays ([`Versions`]). Several
 //! requests at once, of a local disk, are under way together.
 

@@ -72,8 +72,8 @@ pub(super) fn is_settled(time: i64, then: SystemTime) -> bool {
     time.saturating_add(tick(time)) < since_1970(then)
 }
 
-/// Waits until every further change of a file with this time of change would show in it: whoever
-/// reads the file after that reads the last of all versions that have this time.
+/// Waits until every further change of a file with this time of change would show in it: a read
+/// of the file after that gets the last of all versions that have this time.
 pub(super) fn settle(changed: i64) {
     let rest = changed.saturating_add(tick(changed)).saturating_sub(since_1970(SystemTime::now()));
     // A time in the future is that of another clock, and tells nothing about this one.

@@ -211,7 +211,7 @@ impl Drop for Region {
             }
         }
         if let Memory::Shared = self.memory {
-            // SAFETY: our own mapping; all who point into it hold a reference to this region.
+            // SAFETY: our own mapping; all that point into it hold a reference to this region.
             let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.total) };
             debug_assert!(unmapped.is_ok());
         }

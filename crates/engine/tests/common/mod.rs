@@ -1,6 +1,8 @@
 //! A consumer that checks every byte, and what it should have seen.
 #![allow(dead_code)]
 
+pub mod intercept;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 

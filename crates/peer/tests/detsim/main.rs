@@ -102,7 +102,7 @@ fn a_plan_heals_when_trouble_is_over() {
 }
 
 #[test]
-fn nodes_that_disappear_and_return_hang_nobody() {
+fn every_node_ends_when_nodes_disappear_and_return() {
     for seed in seeds(500) {
         let absences = 1 + seed % 8;
         let trouble = Trouble { absences, epochs: u32::MAX, ..Trouble::NONE };

@@ -180,7 +180,7 @@ impl Cluster {
             None => patiently(py, move || ask(&*meet, &asked), |_| Ok(()))?,
         };
         let answer = answer.map_err(|error| told(inner.python.as_deref(), &error))?;
-        // Ranks come to exchanges in the same order: who has come to this one has got the last.
+        // Ranks come to exchanges in the same order: a rank that is at this one has got the last.
         let last = inner.last.lock().unwrap_or_else(PoisonError::into_inner).replace(name);
         if let Some(last) = last {
             inner.cluster.meet.release(&last);

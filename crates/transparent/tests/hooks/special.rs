@@ -65,7 +65,7 @@ fn a_signal_handler_needs_no_large_stack() {
 #[test]
 fn who_gives_up_his_rights_reads_what_he_may() {
     if !rustix::process::geteuid().is_root() {
-        not_run("not root, who alone can become another user");
+        not_run("not root, which alone can become another user");
         return;
     }
     let stage = stage();

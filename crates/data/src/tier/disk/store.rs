@@ -275,7 +275,7 @@ impl Store {
         if found == entry.checksum { Copied::Right } else { Copied::Wrong }
     }
 
-    /// The second look, for a writer while nobody can move the sample. What is not right goes.
+    /// The second look, for a writer while no other thread can move the sample. What is not right goes.
     fn get_again(&self, sample: SampleId, into: &mut [u8], troubles: &Troubles) -> Get {
         let Some(writer) = &self.writer else { return self.read_again(sample, into, troubles) };
         let _stripe = writer.stripe(sample);
