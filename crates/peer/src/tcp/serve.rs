@@ -134,6 +134,7 @@ impl<'a, S: Read + Write> Conversation<'a, S> {
                 tier: push.tier,
                 epoch: head.epoch,
                 digest: push.digest,
+                version: push.version,
                 bytes,
             }
         });
@@ -168,8 +169,8 @@ fn reply<S: Write>(
     writer.begin();
     for reply in replies {
         match reply {
-            Reply::Here { bytes, digest } => {
-                writer.reply(bytes.len() as u64, Answer::Here { digest: *digest });
+            &Reply::Here { ref bytes, digest, version } => {
+                writer.reply(bytes.len() as u64, Answer::Here { digest, version });
             }
             Reply::NotHere => writer.reply(0, Answer::NotHere),
             Reply::NotYet => writer.reply(0, Answer::NotYet),
