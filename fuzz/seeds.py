@@ -249,10 +249,10 @@ def peers() -> None:
 
     bodies = {
         "get": (1, 2, struct.pack("<IBIB", 5, 0, 8, 1)),
-        "put": (2, 1, struct.pack("<IBQQ", 5, 1, 4, 99)),
+        "put": (2, 1, struct.pack("<IBQQq", 5, 1, 4, 99, -8)),
         "epoch-done": (3, 1, struct.pack("<BI", 0, 3)),
         "released": (3, 2, struct.pack("<BII", 1, 3, 4)),
-        "replies": (4, 2, struct.pack("<BQQBQQ", 0, 100, 7, 2, 0, 0)),
+        "replies": (4, 2, struct.pack("<BQQqBQQq", 0, 100, 7, -8, 2, 0, 0, 0)),
         "taken": (5, 3, bytes([0, 1, 2])),
     }
     for name, (kind, count, body) in bodies.items():
@@ -261,7 +261,7 @@ def peers() -> None:
         save("peer_conversation", name, 2, bytes([kind, count, 4]) + body)
     asks = bytes([1, 12, 0]) + b"".join(struct.pack("<IB", sample, 0) for sample in range(12))
     save("peer_conversation", "many", 2, asks)
-    first_words = b"belady\r\n\2\0" + bytes(32)
+    first_words = b"belady\r\n\3\0" + bytes(32)
     save("peer_conversation", "handshake", 0, first_words + b"\2\0hi" + bytes(32))
     save("peer_conversation", "other-version", 0, b"belady\r\n\7\0" + bytes(32))
 

@@ -52,7 +52,10 @@ impl Serve for Job {
                 0 => Reply::NotHere,
                 1 => Reply::NotYet,
                 2 => Reply::Busy,
-                _ => Reply::Here { bytes: Payload::Copied(Memory::zeroed(length)), digest: 7 },
+                _ => {
+                    let bytes = Payload::Copied(Memory::zeroed(length));
+                    Reply::Here { bytes, digest: 7, version: 8 }
+                }
             });
         }
     }

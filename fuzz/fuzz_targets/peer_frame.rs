@@ -63,9 +63,9 @@ fn read(head: &Head, body: &[u8], bytes: &[u8]) {
         if head.kind == Kind::Put && sum < 1 << 20 {
             let zeros = vec![0; sum as usize];
             for push in &coming {
-                let (sample, tier, digest) = (push.sample, push.tier, push.digest);
+                let frame::Coming { sample, tier, digest, version, .. } = *push;
                 let (epoch, bytes) = (head.epoch, &zeros[..push.length as usize]);
-                writer.push(&Push { sample, tier, epoch, digest, bytes });
+                writer.push(&Push { sample, tier, epoch, digest, version, bytes });
             }
             again = Some(Kind::Put);
         }
@@ -75,7 +75,7 @@ fn read(head: &Head, body: &[u8], bytes: &[u8]) {
         again = Some(Kind::Taken);
     }
     if let Ok(notice) = frame::notice(head, body) {
-        if let Notice::Released { samples } = &notice {
+        if let Notice::Released { samples, .. } = &notice {
             assert!(samples.len() <= frame::NAMES);
         }
         if head.kind == Kind::Tell {

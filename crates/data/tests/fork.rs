@@ -211,7 +211,7 @@ fn a_child_may_drop_the_mappings_and_loans_of_its_parent() {
 fn a_forked_child_keeps_no_copy_of_ram_tier_ring_and_large_memory() {
     let sizes = Arc::new(Sizes::Equal { bytes: 64 << 10, samples: 16 });
     let tier = RamTier::new(Bytes(2 << 20), Arc::clone(&sizes));
-    assert_eq!(tier.put(3, &vec![3; 64 << 10]), Put::Stored);
+    assert_eq!(tier.put(3, &vec![3; 64 << 10], 0), Put::Stored);
     let pinned = tier.pin(3).unwrap();
     let memory = Memory::from(&vec![1; MIB][..]);
     let config = RingConfig { capacity: 4 * MIB, batches: 4, align: 512 };
@@ -364,12 +364,12 @@ fn a_disk_cache_has_a_writer_again_while_a_forked_child_of_the_last_one_lives() 
     let sizes = mixed_sizes(20);
     let directory = tempdir().unwrap();
     let first = open(directory.path(), 1 << 20, &sizes);
-    assert_eq!(first.put(1, &payload(1, &sizes)), Put::Stored);
+    assert_eq!(first.put(1, &payload(1, &sizes), 0), Put::Stored);
     let _child = Child::that_sleeps();
     drop(first);
     let second = open(directory.path(), 1 << 20, &sizes);
     assert_eq!(second.status().degraded, None);
-    assert_eq!(second.put(2, &payload(2, &sizes)), Put::Stored);
+    assert_eq!(second.put(2, &payload(2, &sizes), 0), Put::Stored);
     drop(second);
     let cleared =
         belady_data::tier::disk::clear(directory.path(), belady_data::tier::disk::Which::All);

@@ -25,7 +25,7 @@ fn many_files(salt: u32) -> Dataset {
 fn read_all(source: &dyn Source, salt: u32) {
     for sample in 0..FILES {
         let mut bytes = [0; 4];
-        source.read(&mut [Want { sample, into: &mut bytes }]).expect("read");
+        source.read(&mut [Want::new(sample, &mut bytes)]).expect("read");
         assert_eq!(u32::from_le_bytes(bytes), salt + sample);
     }
 }

@@ -27,7 +27,7 @@ fn contents(source: &dyn Source) -> Vec<(Vec<u8>, Option<String>)> {
     let classes = catalog.classes();
     let one = |sample| {
         let mut bytes = vec![0; catalog.size(sample) as usize];
-        source.read(&mut [Want { sample, into: &mut bytes }]).expect("read");
+        source.read(&mut [Want::new(sample, &mut bytes)]).expect("read");
         (bytes, catalog.label(sample).map(|label| classes[label as usize].clone()))
     };
     (0..catalog.len()).map(one).collect()
@@ -132,7 +132,7 @@ fn parts_on_a_local_disk_were_read_one_sample_at_a_time_once_joined() {
         // Wants of several files and parts in one call.
         let all = contents(&joined);
         let mut memory: Vec<Vec<u8>> = all.iter().map(|(bytes, _)| vec![0; bytes.len()]).collect();
-        let wants = (0..).zip(&mut memory).map(|(sample, into)| Want { sample, into });
+        let wants = (0..).zip(&mut memory).map(|(sample, into)| Want::new(sample, into));
         joined.read(&mut wants.collect::<Vec<_>>()).expect("read");
         assert!(all.iter().map(|(bytes, _)| bytes).eq(&memory));
     }

@@ -3,6 +3,9 @@
 mod source_support;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Barrier;
 use std::time::{Duration, SystemTime};
 
 use belady_data::source::{Begin, OpenOptions, Progress, ReadError, Want};
@@ -33,6 +36,94 @@ fn what_lies_far_apart_is_read_with_a_call_each() {
     assert!(got == [&bytes[..2000], &bytes[300_000..302_000]].concat());
     let after = source.operations();
     assert_eq!((after.read - before.read, after.bytes - before.bytes), (2, 4000));
+}
+
+fn touch(path: &Path) {
+    let rights = fs::metadata(path).expect("there").permissions().mode() ^ 0o020;
+    fs::set_permissions(path, fs::Permissions::from_mode(rights)).expect("touched");
+}
+
+/// The time of change of a file, as versions are told.
+fn changed(path: &Path) -> i64 {
+    let metadata = fs::metadata(path).expect("there");
+    metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec()
+}
+
+#[test]
+fn a_file_that_was_touched_since_it_was_listed_is_read_once() {
+    let dataset = Dataset::with(&[("a", &noise(1, 4000)), ("b", &noise(2, 4000))]);
+    let (files, packed) = (dataset.open("flat"), dataset.open("records:100"));
+    for name in ["a", "b"] {
+        touch(&dataset.root.join(name));
+    }
+    for (source, samples) in [(files, [0, 1]), (packed, [3, 55])] {
+        let before = source.operations();
+        read(&*source, &samples).expect("read");
+        let after = source.operations();
+        assert_eq!((after.read - before.read, after.stat - before.stat), (2, 2));
+    }
+}
+
+#[test]
+fn what_is_read_is_of_the_version_that_it_says() {
+    let bytes = noise(1, 4000);
+    for direct in [false, true] {
+        let dataset = Dataset::with(&[("a", &bytes), ("b", &bytes)]);
+        let source = if direct { dataset.open_direct("flat") } else { dataset.open("flat") };
+        let paths = ["a", "b"].map(|name| dataset.root.join(name));
+        for round in 0..3 {
+            if round > 0 {
+                touch(&paths[1]);
+            }
+            let (mut first, mut second) = (vec![0; 4000], vec![0; 4000]);
+            let mut wants = [Want::new(0, &mut first), Want::new(1, &mut second)];
+            source.read(&mut wants).expect("read");
+            let versions = wants.map(|want| want.version);
+            assert_eq!(versions, [changed(&paths[0]), changed(&paths[1])], "round {round}");
+            assert_eq!(versions, [0, 1].map(|sample| source.version(sample).changed));
+        }
+    }
+}
+
+#[test]
+fn a_touched_shard_is_indexed_once_however_many_threads_come_upon_it() {
+    let payloads: Vec<Vec<u8>> = (0..64).map(|seed| noise(seed, 100)).collect();
+    let moved: Vec<Vec<u8>> = (0..64).map(|seed| noise(seed, 36 + 2 * seed)).collect();
+    for (after_touch, is_right) in [(&payloads, true), (&moved, false)] {
+        let shard = tfrecord_file(&payloads);
+        let dataset = Dataset::with(&[("shard", &shard)]);
+        let (source, path) = (dataset.open("tfrecord"), dataset.root.join("shard"));
+        let time = fs::metadata(&path).and_then(|shard| shard.modified()).expect("a time");
+        let mut other = tfrecord_file(after_touch);
+        other.resize(shard.len(), 0);
+        fs::write(&path, other).expect("written");
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_modified(time))
+            .expect("touched");
+        let before = source.operations();
+        let together = Barrier::new(8);
+        std::thread::scope(|scope| {
+            for sample in 0..8 {
+                let (source, together, payloads) = (&source, &together, &payloads);
+                scope.spawn(move || {
+                    together.wait();
+                    let outcome = read(&**source, &[sample * 8]);
+                    match outcome {
+                        Ok(bytes) => assert!(is_right && bytes[0] == payloads[sample as usize * 8]),
+                        Err(error) => {
+                            assert!(!is_right && matches!(error, ReadError::Changed { .. }))
+                        }
+                    }
+                });
+            }
+        });
+        // One to index it, the others to read it.
+        let opened = source.operations().open - before.open;
+        let indexed = source.operations().read - before.read - if is_right { 8 } else { 0 };
+        assert!(opened >= 2 && indexed <= 2, "opened {opened} times, {indexed} reads to index it");
+    }
 }
 
 /// Nothing happens to the file that is kept open: its name leads to another one.
@@ -248,7 +339,7 @@ fn memory_of_another_size_is_refused() {
     let source = dataset.open("flat");
     for size in [4, 6] {
         let mut memory = vec![0; size];
-        let error = source.read(&mut [Want { sample: 0, into: &mut memory }]).expect_err("refused");
+        let error = source.read(&mut [Want::new(0, &mut memory)]).expect_err("refused");
         assert!(!error.is_transient(), "{error}");
     }
 }

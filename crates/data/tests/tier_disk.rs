@@ -86,7 +86,7 @@ fn a_flipped_byte_is_damage_once_and_the_sample_can_come_back() {
     assert_eq!(tier.get(0, &mut into), Get::Damaged);
     assert!(!tier.holds(0));
     assert_eq!(tier.get(0, &mut into), Get::Miss);
-    assert_eq!(tier.put(0, &payload(0, &sizes)), Put::Stored);
+    assert_eq!(tier.put(0, &payload(0, &sizes), 0), Put::Stored);
     assert_eq!(hits(&tier, &sizes), 3);
 }
 
@@ -135,7 +135,7 @@ proptest! {
         // Holes, so that some samples lie in pieces.
         (0..300).step_by(3).for_each(|sample| { tier.evict(sample); });
         for sample in (0..300).rev() {
-            tier.put(sample, &payload(sample, &sizes));
+            tier.put(sample, &payload(sample, &sizes), 0);
         }
         drop(tier);
         for (file, at, bytes, length) in flips {
@@ -228,7 +228,7 @@ fn a_second_opener_shares_what_the_first_writes() {
     assert_eq!(fill(&writer, &sizes), 300);
     assert_eq!(hits(&reader, &sizes), 300);
     assert_eq!(reader.status().samples, 300);
-    assert_eq!(reader.put(1, &payload(1, &sizes)), Put::Refused);
+    assert_eq!(reader.put(1, &payload(1, &sizes), 0), Put::Refused);
     assert!(!reader.evict(1) && reader.holds(1));
     assert!(degraded(&reader).contains("another job or process"));
     assert!(writer.evict(1) && !reader.holds(1));
@@ -255,11 +255,11 @@ fn a_large_cache_is_of_use_before_its_room_is_worked_out() {
         let tier = open(directory.path(), quota, &sizes);
         assert_eq!(tier.status(), status, "at once");
         assert!(tier.holds(100) && !tier.holds(99));
-        let put = tier.put(1, &payload(1, &sizes));
+        let put = tier.put(1, &payload(1, &sizes), 0);
         assert!(matches!(put, Put::Stored | Put::Refused), "{put:?}");
         assert!(tier.evict(1) == (put == Put::Stored), "evicting waits");
         tier.recover();
-        assert_eq!(tier.put(1, &payload(1, &sizes)), Put::Stored);
+        assert_eq!(tier.put(1, &payload(1, &sizes), 0), Put::Stored);
         assert!(tier.evict(1));
         // Closed and opened again at any moment of the recovery: still the writer.
         for _ in 0..3 {
@@ -338,7 +338,7 @@ fn a_directory_that_cannot_be_written_is_read() {
     let tier = open(directory.path(), QUOTA, &sizes);
     assert!(degraded(&tier).contains("nothing is added"), "{}", degraded(&tier));
     assert_eq!(hits(&tier, &sizes), stored);
-    assert_eq!(tier.put(1, &payload(1, &sizes)), Put::Refused);
+    assert_eq!(tier.put(1, &payload(1, &sizes), 0), Put::Refused);
 
     fs::remove_dir_all(cache(directory.path())).expect("removed");
     let tier = open(directory.path(), QUOTA, &sizes);
@@ -350,7 +350,7 @@ fn a_directory_that_vanishes_costs_no_call() {
     let sizes = mixed_sizes(2_000);
     let directory = tempdir().expect("a directory");
     let tier = open(directory.path(), QUOTA, &sizes);
-    assert_eq!(tier.put(1, &payload(1, &sizes)), Put::Stored);
+    assert_eq!(tier.put(1, &payload(1, &sizes), 0), Put::Stored);
     fs::remove_dir_all(root(directory.path())).expect("removed");
     let stored = fill(&tier, &sizes);
     assert_eq!(hits(&tier, &sizes), stored + 1, "what is open stays");
@@ -478,7 +478,7 @@ fn an_index_cut_off_under_an_open_tier_is_a_miss_and_no_signal() {
         assert_eq!(hits(&writer, &sizes), 300);
         drop((reader, writer));
         let tier = open(directory.path(), QUOTA, &sizes);
-        assert_ne!(tier.put(1, &payload(1, &sizes)), Put::Refused);
+        assert_ne!(tier.put(1, &payload(1, &sizes), 0), Put::Refused);
     }
 }
 
@@ -493,7 +493,7 @@ fn an_index_that_cannot_be_opened_leaves_the_cache_as_it_is() {
     std::os::unix::fs::symlink(&aside, &index).expect("linked");
     let tier = open(directory.path(), QUOTA, &sizes);
     assert!(degraded(&tier).contains("is off: its index cannot be opened"), "{}", degraded(&tier));
-    assert_eq!((tier.status().samples, tier.put(1, &payload(1, &sizes))), (0, Put::Refused));
+    assert_eq!((tier.status().samples, tier.put(1, &payload(1, &sizes), 0)), (0, Put::Refused));
     drop(tier);
     fs::rename(&aside, &index).expect("renamed");
     let tier = open(directory.path(), QUOTA, &sizes);

@@ -41,7 +41,7 @@ fn churn(tier: &DiskTier, seed: u64, rounds: u64) {
         random ^= random >> 7;
         random ^= random << 17;
         let sample = (random >> 8) as u32 % SAMPLES;
-        if tier.put(sample, &payload(sample, &sizes)) == Put::Full {
+        if tier.put(sample, &payload(sample, &sizes), 0) == Put::Full {
             (0..4).for_each(|next| {
                 tier.evict((sample + next * 7) % SAMPLES);
             });
@@ -133,7 +133,7 @@ fn a_second_process_reads_right_bytes_while_the_first_churns() {
     let mut read = 0;
     for _ in 0..100 {
         read += hits(&reader, &sizes);
-        assert_eq!(reader.put(3, &payload(3, &sizes)), Put::Refused);
+        assert_eq!(reader.put(3, &payload(3, &sizes), 0), Put::Refused);
     }
     assert!(read > 1_000, "{read}");
     assert!(child.0.try_wait().expect("asked").is_none(), "the child churns on");

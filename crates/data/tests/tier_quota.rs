@@ -50,7 +50,7 @@ fn caches_in_use_keep_their_part_of_the_quota() {
     assert!(second.status().capacity.0 <= 100_000);
     let (third, _) = dataset(directory.path(), 3, QUOTA);
     assert!(degraded(&third).contains("is off"), "{}", degraded(&third));
-    assert_eq!(third.put(0, &payload(0, &sizes)), Put::Refused);
+    assert_eq!(third.put(0, &payload(0, &sizes), 0), Put::Refused);
     fill(&first, &sizes);
     fill(&second, &sizes);
     assert!(disk_usage(&root(directory.path())) <= QUOTA + 100_000);
@@ -89,7 +89,7 @@ fn a_share_of_nothing_opens_nothing_and_removes_nothing() {
     let config = config(directory.path(), 10_000, &sizes);
     let tier = DiskTier::open(DiskConfig { fingerprint: 1, share: Bytes(0), ..config });
     assert_eq!(fingerprints(directory.path()), [FINGERPRINT]);
-    assert_eq!(tier.put(1, &payload(1, &sizes)), Put::Refused);
+    assert_eq!(tier.put(1, &payload(1, &sizes), 0), Put::Refused);
     assert_eq!(tier.status().capacity, Bytes(0));
     assert!(degraded(&tier).contains("left for this job"), "{}", degraded(&tier));
 }
@@ -130,6 +130,6 @@ fn a_quota_below_the_index_turns_the_tier_off_with_a_word() {
     let tier = open(directory.path(), 10_000, &sizes);
     assert!(degraded(&tier).contains("no room beside its index"), "{}", degraded(&tier));
     assert_eq!(tier.status().capacity, Bytes(0));
-    assert_eq!(tier.put(1, &payload(1, &sizes)), Put::Refused);
+    assert_eq!(tier.put(1, &payload(1, &sizes), 0), Put::Refused);
     assert_eq!(hits(&tier, &sizes), 0);
 }

@@ -73,7 +73,7 @@ fn get_gives_its_own_bytes(tier: &RamTier, sample: SampleId, size: u64) {
 /// One sample's room, which another wants.
 fn room_for_one() -> Arc<RamTier> {
     let tier = ram(16, &[16, 16]);
-    assert_eq!(tier.put(0, &payload(0, 16)), Put::Stored);
+    assert_eq!(tier.put(0, &payload(0, 16), 0), Put::Stored);
     tier
 }
 
@@ -85,7 +85,7 @@ fn a_pinned_sample_is_not_written_over() {
             |tier| pinned_bytes_stay(tier, 0),
             |tier| {
                 tier.evict(0);
-                tier.put(1, &payload(1, 16));
+                tier.put(1, &payload(1, 16), 0);
             },
             |tier| pinned_bytes_stay(tier, 1),
         ],
@@ -105,7 +105,7 @@ fn the_last_of_several_pins_frees_an_evicted_sample_once() {
             },
             |tier| {
                 tier.evict(0);
-                tier.put(0, &payload(0, 16));
+                tier.put(0, &payload(0, 16), 0);
             },
         ],
         2,
@@ -118,10 +118,10 @@ fn two_puts_of_one_sample_store_it_once() {
         || ram(64, &[16, 16]),
         &[
             |tier| {
-                tier.put(0, &payload(0, 16));
+                tier.put(0, &payload(0, 16), 0);
             },
             |tier| {
-                tier.put(0, &payload(0, 16));
+                tier.put(0, &payload(0, 16), 0);
                 tier.evict(0);
             },
             |tier| get_gives_its_own_bytes(tier, 0, 16),
@@ -133,10 +133,10 @@ fn two_puts_of_one_sample_store_it_once() {
 /// Sample 2 lies in two pieces around sample 1.
 fn in_pieces() -> Arc<RamTier> {
     let tier = ram(48, &[16, 16, 32]);
-    assert_eq!(tier.put(0, &payload(0, 16)), Put::Stored);
-    assert_eq!(tier.put(1, &payload(1, 16)), Put::Stored);
+    assert_eq!(tier.put(0, &payload(0, 16), 0), Put::Stored);
+    assert_eq!(tier.put(1, &payload(1, 16), 0), Put::Stored);
     assert!(tier.evict(0));
-    assert_eq!(tier.put(2, &payload(2, 32)), Put::Stored);
+    assert_eq!(tier.put(2, &payload(2, 32), 0), Put::Stored);
     assert!(tier.pin(2).is_none(), "in pieces");
     tier
 }
@@ -149,11 +149,11 @@ fn a_sample_in_pieces_is_copied_whole_or_missed() {
             |tier| get_gives_its_own_bytes(tier, 2, 32),
             |tier| {
                 tier.evict(2);
-                tier.put(0, &payload(0, 16));
+                tier.put(0, &payload(0, 16), 0);
             },
             |tier| {
                 tier.evict(1);
-                tier.put(2, &payload(2, 32));
+                tier.put(2, &payload(2, 32), 0);
             },
         ],
         3,
@@ -164,12 +164,12 @@ fn a_sample_in_pieces_is_copied_whole_or_missed() {
 fn in_pieces_with_room_for_a_second_copy() -> Arc<RamTier> {
     let tier = ram(7 * 16, &[16, 16, 16, 16, 16, 16, 16, 32]);
     for sample in 0..7 {
-        assert_eq!(tier.put(sample, &payload(sample, 16)), Put::Stored);
+        assert_eq!(tier.put(sample, &payload(sample, 16), 0), Put::Stored);
     }
     for sample in [0, 2, 4, 6] {
         assert!(tier.evict(sample));
     }
-    assert_eq!(tier.put(7, &payload(7, 32)), Put::Stored);
+    assert_eq!(tier.put(7, &payload(7, 32), 0), Put::Stored);
     assert!(tier.pin(7).is_none(), "in pieces");
     tier
 }
@@ -183,11 +183,11 @@ fn a_sample_put_again_keeps_its_new_pieces() {
                 tier.evict(7);
             },
             |tier| {
-                tier.put(7, &payload(7, 32));
+                tier.put(7, &payload(7, 32), 0);
                 get_gives_its_own_bytes(tier, 7, 32);
             },
             |tier| {
-                tier.put(0, &payload(0, 16));
+                tier.put(0, &payload(0, 16), 0);
                 get_gives_its_own_bytes(tier, 7, 32);
             },
         ],

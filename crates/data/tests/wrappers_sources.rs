@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 fn read(source: &impl Source, sample: SampleId) -> Result<Vec<u8>, ReadError> {
     let mut bytes = vec![0; source.catalog().size(sample) as usize];
-    source.read(&mut [Want { sample, into: &mut bytes }]).map(|()| bytes)
+    source.read(&mut [Want::new(sample, &mut bytes)]).map(|()| bytes)
 }
 
 proptest! {
@@ -157,7 +157,7 @@ fn a_request_of_several_fails_with_the_first_and_counts_only_up_to_it() {
     let together = faulty([0.2, 0.0, 0.0, 0.0, 0.0], true);
     let mut memory = [[0; 100]; 3];
     let mut wants: Vec<Want<'_>> =
-        (bad as u32 - 1..).zip(&mut memory).map(|(sample, into)| Want { sample, into }).collect();
+        (bad as u32 - 1..).zip(&mut memory).map(|(sample, into)| Want::new(sample, into)).collect();
     assert_eq!(together.read(&mut wants).unwrap_err().sample(), bad as u32);
     assert_eq!(together.count(Fault::Error), 1);
     assert_eq!(read(&together, bad as u32 + 1).is_ok(), first_outcomes[bad + 1]);

@@ -12,9 +12,10 @@
 //!
 //! A copy counts only if it is of the version of its file that the source knows. Disk tiers keep the
 //! version with each copy. In memory all copies are of the versions that were listed, but for those
-//! of files of which a new version was noticed: for these it is written down here.
+//! of files of which a new version was noticed: for these it is written down here, and read without a
+//! lock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ use belady_control::bits::Bits;
 use belady_control::policy::TierId;
 use belady_data::SampleId;
 use belady_data::source::Source;
-use belady_data::sync::{Arc, Mutex, lock};
+use belady_data::sparse::Sparse;
+use belady_data::sync::{Arc, Mutex, MutexGuard, lock};
 use belady_data::tier::{Evicted, Put, Tier, TierStatus};
 
 use crate::build::Share;
@@ -32,6 +34,8 @@ use crate::parking::{Parked, Parking, Ticket};
 /// A tier that has hung again and again pauses for this many timeouts: it then costs less than
 /// two hundredths of the time.
 const LONGEST_PAUSE: u32 = 64;
+/// Locks for putting into memory: more than threads that put at once.
+const STRIPES: usize = 64;
 /// Guests that cannot go for the moment are passed over up to so many at a time.
 const MOST_BUSY: usize = 8;
 
@@ -75,8 +79,11 @@ struct Shelf {
     /// `None` where nothing was there at the start.
     guests: Option<Mutex<Guests>>,
     overdue: Overdue,
-    /// The versions of copies in memory that are not of a listed one, by their numbers.
-    noticed: Mutex<HashMap<SampleId, u64>>,
+    /// By sample, the version of a copy in memory that is not of the listed one.
+    noticed: Sparse,
+    /// Held while a sample is put into memory or taken out for its version, so that what is written down
+    /// is of the copy that lies there.
+    putting: [Mutex<()>; STRIPES],
 }
 
 /// What is known of a tier that hangs or has hung.
@@ -194,8 +201,9 @@ impl Cache {
                 Mutex::new(Guests { own, used, next: 0, samples })
             });
             let (given_up, outage) = (AtomicBool::new(false), Mutex::default());
-            let (overdue, noticed) = (Overdue::new(), Mutex::default());
-            Shelf { tier, name, may_hang, given_up, outage, guests, overdue, noticed }
+            let (overdue, noticed) = (Overdue::new(), Sparse::new(samples));
+            let putting = std::array::from_fn(|_| Mutex::default());
+            Shelf { tier, name, may_hang, given_up, outage, guests, overdue, noticed, putting }
         };
         let shelves = tiers.into_iter().map(shelf).collect();
         Self { shelves, source, samples, share: Some(share), keep }
@@ -290,27 +298,27 @@ impl Cache {
         self.ids().find(|&id| self.tier(id).is_some_and(|tier| tier.holds(sample)))
     }
 
-    /// Puts a sample where the policy wants it, at the expense of guests if need be. So many versions
-    /// were noticed when its bytes were not read yet (`as_of`): what may be of the version before one
-    /// that was noticed since is refused.
-    pub fn put(&self, id: TierId, sample: SampleId, bytes: &[u8], as_of: u64) -> Put {
+    /// Puts a sample where the policy wants it, at the expense of guests if need be. Its bytes are of
+    /// this version of its file; if the source knows another one by now, they are refused.
+    pub fn put(&self, id: TierId, sample: SampleId, bytes: &[u8], version: i64) -> Put {
         let Some(shelf) = self.shelf(id) else { return Put::Refused };
-        let notice = self.source.version(sample).notice;
-        if notice > as_of {
+        let _putting = (!shelf.may_hang).then(|| shelf.putting(sample));
+        let known = self.source.version(sample);
+        if known.changed != version {
             return Put::Refused;
         }
-        if notice > 0 {
+        if known.noticed && !shelf.may_hang {
             // A copy of an older version would be in the way.
-            self.believes(id, sample);
+            self.drop_other_version(id, shelf, sample, version);
         }
         // Not when it is done: by then the policy may have let go of it again, if it hung.
         shelf.claim(sample);
         loop {
-            let put = shelf.tier.put(sample, bytes);
+            let put = shelf.tier.put(sample, bytes, version);
             match put {
                 Put::Full if shelf.evict_overdue(self.samples) || shelf.evict_guest() => {}
-                Put::Stored if notice > 0 && !shelf.may_hang => {
-                    lock(&shelf.noticed).insert(sample, notice);
+                Put::Stored if known.noticed && !shelf.may_hang => {
+                    shelf.noticed.set(sample, version);
                     return put;
                 }
                 _ => return put,
@@ -318,18 +326,25 @@ impl Cache {
         }
     }
 
-    /// Whether a copy in a tier is of the version of its file that the source knows. One in memory
-    /// that is not goes; disk tiers see to theirs.
-    pub fn believes(&self, id: TierId, sample: SampleId) -> bool {
-        let notice = self.source.version(sample).notice;
-        let Some(shelf) = self.any_shelf(id).filter(|shelf| notice > 0 && !shelf.may_hang) else {
-            return true;
-        };
-        let believed = lock(&shelf.noticed).get(&sample) == Some(&notice);
-        if !believed && shelf.tier.holds(sample) {
+    /// The version of a copy in a tier, if it is the one that the source knows. A copy in memory that is
+    /// of another one goes; disk tiers see to theirs.
+    pub fn believed(&self, id: TierId, sample: SampleId) -> Option<i64> {
+        let known = self.source.version(sample);
+        if let Some(shelf) = self.any_shelf(id).filter(|shelf| known.noticed && !shelf.may_hang)
+            && shelf.noticed.get(sample) != Some(known.changed)
+        {
+            let _putting = shelf.putting(sample);
+            self.drop_other_version(id, shelf, sample, known.changed);
+            return None;
+        }
+        Some(known.changed)
+    }
+
+    /// Lets go of a copy in memory unless it is of this version. With the sample's lock held.
+    fn drop_other_version(&self, id: TierId, shelf: &Shelf, sample: SampleId, version: i64) {
+        if shelf.noticed.get(sample) != Some(version) && shelf.tier.holds(sample) {
             self.evict(id, sample);
         }
-        believed
     }
 
     /// The policy knows from now on that a tier holds a sample.
@@ -372,6 +387,10 @@ impl Drop for Cache {
 }
 
 impl Shelf {
+    fn putting(&self, sample: SampleId) -> MutexGuard<'_, ()> {
+        lock(&self.putting[sample as usize % STRIPES])
+    }
+
     fn is_in_use(&self) -> bool {
         !self.given_up.load(Ordering::Acquire) || self.is_used_again()
     }
@@ -442,10 +461,11 @@ impl Shelf {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicI64;
     use std::sync::mpsc;
 
     use belady_control::model::Bytes;
-    use belady_data::source::Synthetic;
+    use belady_data::source::{Catalog, Operations, ReadError, Synthetic, Version, Want};
     use belady_data::tier::{Get, RamTier};
 
     use super::*;
@@ -546,7 +566,7 @@ mod tests {
         let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
         let inner = RamTier::new(Bytes(32), sizes);
         for &guest in guests {
-            assert_eq!(inner.put(guest, &[0; 16]), Put::Stored);
+            assert_eq!(inner.put(guest, &[0; 16], 0), Put::Stored);
         }
         let (begin, begun) = mpsc::channel();
         let (go_on, told) = mpsc::channel();
@@ -565,12 +585,12 @@ mod tests {
     }
 
     impl Tier for Hanging {
-        fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
+        fn put(&self, sample: SampleId, bytes: &[u8], version: i64) -> Put {
             if let Some((begin, told)) = lock(&self.hangs).take() {
                 begin.send(()).unwrap();
                 told.recv().unwrap();
             }
-            self.inner.put(sample, bytes)
+            self.inner.put(sample, bytes, version)
         }
 
         fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {
@@ -597,5 +617,49 @@ mod tests {
         fn status(&self) -> TierStatus {
             self.inner.status()
         }
+    }
+
+    /// A source in which the version of all files is a number that is set from outside.
+    #[derive(Debug)]
+    struct Touched(Synthetic, AtomicI64);
+
+    impl Source for Touched {
+        fn catalog(&self) -> &Catalog {
+            self.0.catalog()
+        }
+
+        fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+            self.0.read(wants)
+        }
+
+        fn operations(&self) -> Operations {
+            self.0.operations()
+        }
+
+        fn version(&self, _: SampleId) -> Version {
+            let changed = self.1.load(Ordering::Acquire);
+            Version { changed, noticed: changed > 0 }
+        }
+    }
+
+    #[test]
+    fn what_was_read_before_a_new_version_was_noticed_is_not_kept_as_that() {
+        let source = Arc::new(Touched(Synthetic::of_sizes([16; 9], 0), 0.into()));
+        let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
+        let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(64), sizes));
+        let tiers = vec![(tier, "memory".into(), false)];
+        let cache = Cache::new(tiers, source.clone(), Arc::new(Share::none()), None);
+        assert_eq!(cache.put(1, 3, &[0; 16], 0), Put::Stored);
+        assert_eq!(cache.believed(1, 3), Some(0));
+        for version in [1, 2] {
+            source.1.store(version, Ordering::Release);
+            assert_eq!(cache.put(1, 3, &[0; 16], version - 1), Put::Refused, "read before");
+            assert_eq!((cache.believed(1, 3), cache.find(3)), (None, None));
+            assert_eq!(cache.put(1, 3, &[1; 16], version), Put::Stored);
+            assert_eq!(cache.believed(1, 3), Some(version));
+            assert_eq!(cache.put(1, 3, &[1; 16], version), Put::Present);
+            assert_eq!(cache.put(1, 4, &[1; 16], version), Put::Stored);
+        }
+        assert_eq!((cache.believed(1, 3), cache.believed(1, 4)), (Some(2), Some(2)));
     }
 }

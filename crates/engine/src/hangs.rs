@@ -87,7 +87,8 @@ pub fn load_from_other(worker: &Worker, parcel: &Arc<Parcel>, index: u32, tier: 
     };
     let get = || {
         let sample = parcel.items[index as usize].sample;
-        let station = run.cache.tier(tier).filter(|_| run.cache.believes(tier, sample))?;
+        let station = run.cache.tier(tier)?;
+        parcel.items[index as usize].set_version(run.cache.believed(tier, sample)?);
         // SAFETY: each item is given to one loader at a time, and its batch is not published
         // before it is loaded; if this is given up, the slot is lost.
         let slot = unsafe { parcel.slot(index) };
@@ -112,16 +113,16 @@ fn lose_slots(parcel: &Parcel, items: &[u32]) {
 }
 
 /// Puts a sample into a tier, under watch if that may hang; `None` if it does, and `instead` is
-/// called elsewhere. `as_of` as in [`crate::cache::Cache::put`].
+/// called elsewhere. The version is that of its file.
 pub fn put(
     worker: &Worker,
     run: &Arc<Run>,
     tier: TierId,
-    (sample, as_of): (SampleId, u64),
+    (sample, version): (SampleId, i64),
     with_bytes: impl FnOnce(&mut dyn FnMut(&[u8]) -> Put) -> Put,
     instead: impl FnOnce() + Send + 'static,
 ) -> Option<Put> {
-    let put = || with_bytes(&mut |bytes| run.cache.put(tier, sample, bytes, as_of));
+    let put = || with_bytes(&mut |bytes| run.cache.put(tier, sample, bytes, version));
     if !run.cache.may_hang(tier) {
         return Some(put());
     }

@@ -117,7 +117,7 @@ fn keep_in_memory(parcel: &Arc<Parcel>, items: &[u32]) {
         let item = &parcel.items[index as usize];
         comes(parcel, index);
         let put =
-            |bytes: &[u8]| parcel.run.cache.put(item.keep(), item.sample, bytes, parcel.as_of);
+            |bytes: &[u8]| parcel.run.cache.put(item.keep(), item.sample, bytes, item.version());
         kept(parcel, index, parcel.with_bytes(index, put));
     }
     end_piece(parcel);
@@ -147,7 +147,7 @@ fn keep_items(worker: &Worker, parcel: &Arc<Parcel>, items: &Arc<[u32]>, first: 
             worker,
             &parcel.run,
             item.keep(),
-            (item.sample, parcel.as_of),
+            (item.sample, item.version()),
             bytes,
             instead,
         );

@@ -304,9 +304,8 @@ fn load_from_tier(parcel: &Parcel, index: u32, tier: TierId) -> Loaded {
     let run = &parcel.run;
     let item = &parcel.items[index as usize];
     let Some(station) = run.cache.tier(tier) else { return Loaded::Missing };
-    if !run.cache.believes(tier, item.sample) {
-        return Loaded::Missing;
-    }
+    let Some(version) = run.cache.believed(tier, item.sample) else { return Loaded::Missing };
+    item.set_version(version);
     // What goes after this use has to be free when the step is over, so it is not lent.
     if run.may_lend()
         && !item.last_use
@@ -381,7 +380,8 @@ fn load_from_other(parcel: &Parcel, index: u32, tier: TierId) -> Option<u64> {
     // before it is loaded.
     let slot = unsafe { parcel.slot(index) };
     let cache = &parcel.run.cache;
-    let station = cache.tier(tier).filter(|_| cache.believes(tier, item.sample))?;
+    let station = cache.tier(tier)?;
+    item.set_version(cache.believed(tier, item.sample)?);
     let hit = station.get(item.sample, slot) == Get::Hit;
     hit.then_some(slot.len() as u64)
 }
@@ -478,9 +478,12 @@ fn read_into_slots(parcel: &Parcel, items: &[u32]) -> Result<Own, ReadError> {
                 // has lost the slot for good, and its batch is not published before it is loaded.
                 None => unsafe { parcel.slot(index) },
             };
-            wants.push(Want { sample: item.sample, into });
+            wants.push(Want::new(item.sample, into));
         }
         run.source.read(&mut wants)?;
+        for (&index, want) in items.iter().zip(&wants) {
+            parcel.items[index as usize].set_version(want.version);
+        }
     }
     Ok(own)
 }
@@ -561,25 +564,35 @@ pub fn land(parcel: &Parcel, index: u32) -> Option<TierId> {
 }
 
 fn serve(parcel: &Parcel, index: u32, waiters: Vec<Waiter>) {
-    let sample = parcel.items[index as usize].sample;
+    let item = &parcel.items[index as usize];
+    let (sample, version) = (item.sample, item.version());
     for waiter in waiters {
-        parcel.with_bytes(index, |bytes| match waiter {
-            Waiter::Load(other, slot) => share(bytes, parcel.as_of, &other, slot),
-            Waiter::Fetch(run, tier) => {
-                prefetch::store_copy(&run, tier, (sample, parcel.as_of), bytes);
+        match waiter {
+            Waiter::Load(other, slot) if !still_counts(&other, slot, version) => {
+                dispatch(&other, [slot]);
             }
-        });
+            Waiter::Load(other, slot) => {
+                parcel.with_bytes(index, |bytes| share(bytes, version, &other, slot));
+            }
+            Waiter::Fetch(run, tier) => parcel.with_bytes(index, |bytes| {
+                prefetch::store_copy(&run, tier, (sample, version), bytes);
+            }),
+        }
     }
 }
 
-/// Gives a sample to a batch that waits for it. It was read when so many versions of files were noticed.
-pub fn share(bytes: &[u8], as_of: u64, parcel: &Arc<Parcel>, index: u32) {
+/// Whether a batch may be given what was read for an earlier one: not if its file was noticed to be
+/// another one since, or is to be compared anew for this batch's epoch.
+pub fn still_counts(parcel: &Parcel, index: u32, version: i64) -> bool {
+    let (source, sample) = (&parcel.run.source, parcel.items[index as usize].sample);
+    source.version(sample).changed == version && source.is_compared(sample)
+}
+
+/// Gives a sample, of this version of its file, to a batch that waits for it.
+pub fn share(bytes: &[u8], version: i64, parcel: &Arc<Parcel>, index: u32) {
     let item = &parcel.items[index as usize];
-    if parcel.run.source.version(item.sample).notice > as_of {
-        // The batch began later, and would take it for the version that was noticed since.
-        item.set_keep(NOWHERE);
-    }
-    if parcel.items[index as usize].slot_is_lost() {
+    item.set_version(version);
+    if item.slot_is_lost() {
         parcel.own(index, Arc::new(bytes.into()));
     } else {
         // SAFETY: the item waits, so nobody else loads it.
@@ -589,11 +602,13 @@ pub fn share(bytes: &[u8], as_of: u64, parcel: &Arc<Parcel>, index: u32) {
     parcel.run.loaded(parcel, 1);
 }
 
-/// Reads a sample that is not part of a batch.
-pub fn read_alone(run: &Run, sample: SampleId) -> Result<Memory, ReadError> {
+/// Reads a sample that is not part of a batch, and says of which version of its file it is.
+pub fn read_alone(run: &Run, sample: SampleId) -> Result<(Memory, i64), ReadError> {
     let mut bytes = Memory::zeroed(run.size(sample) as usize);
-    run.source.read(&mut [Want { sample, into: &mut bytes }])?;
-    Ok(bytes)
+    let mut wants = [Want::new(sample, &mut bytes)];
+    run.source.read(&mut wants)?;
+    let [Want { version, .. }] = wants;
+    Ok((bytes, version))
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@
 //! 4. It is published.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use belady_control::policy::{Evict, NodeId, TierId};
 use belady_data::SampleId;
 use belady_data::fork::Loan;
 use belady_data::memory::Memory;
-use belady_data::source::{ReadError, versions_noticed};
+use belady_data::source::ReadError;
 use belady_data::stage::{self, Block, SlotState};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::Pinned;
@@ -46,6 +46,8 @@ pub struct Item {
     /// The tier of that node in which the policy believes it to be, and to stay; else nowhere.
     pub peer_tier: TierId,
     keep: AtomicU8,
+    /// Of the file that its bytes are of, once they are there.
+    version: AtomicI64,
     /// How often it was looked for where another node was to put it.
     looked_for: AtomicU32,
     late: AtomicBool,
@@ -65,6 +67,7 @@ impl Item {
             peer: None,
             peer_tier: NOWHERE,
             keep: AtomicU8::new(keep),
+            version: AtomicI64::new(0),
             looked_for: AtomicU32::new(0),
             late: AtomicBool::new(false),
             leads: AtomicBool::new(false),
@@ -93,6 +96,14 @@ impl Item {
 
     pub fn set_keep(&self, tier: TierId) {
         self.keep.store(tier, Ordering::Release);
+    }
+
+    pub fn version(&self) -> i64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub fn set_version(&self, version: i64) {
+        self.version.store(version, Ordering::Release);
     }
 
     /// How often it was looked for, this time included.
@@ -213,8 +224,6 @@ pub struct Parcel {
     gifts: Vec<Gift>,
     /// Place in the sequence of the job's batches, from 1.
     pub sequence: u64,
-    /// How many versions of files were noticed before any of it was read.
-    pub as_of: u64,
     planned: Instant,
     /// When all of it was there.
     loaded: OnceLock<Instant>,
@@ -243,7 +252,6 @@ impl Parcel {
             evictions,
             gifts,
             sequence,
-            as_of: versions_noticed(),
             planned: Instant::now(),
             loaded: OnceLock::new(),
             loading,

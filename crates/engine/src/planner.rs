@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use belady_control::model::Bytes;
 use belady_control::policy::{Actions, Event, Evict, Place, Plan, RankId, Staging, TierId};
 use belady_control::sampler::{EpochOrder, SampleId, Step};
-use belady_data::source::Begin;
 use belady_data::stage::{Block, Producer, RingConfig, Wait};
 use belady_data::sync::{Arc, lock};
 
@@ -107,9 +106,7 @@ impl Planner {
                 return Ok(());
             };
             self.run.begin_epoch(order.iterations());
-            if epoch > 0 {
-                self.run.source.begin(Begin::Epoch);
-            }
+            self.run.compare_for(epoch);
             if epoch >= self.begin.epoch {
                 compare::ahead(&self.run, &order, self.rank);
             }

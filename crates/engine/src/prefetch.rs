@@ -7,7 +7,6 @@ use std::time::Instant;
 use belady_control::policy::{Event, TierId};
 use belady_data::SampleId;
 use belady_data::memory::Memory;
-use belady_data::source::versions_noticed;
 use belady_data::sync::Arc;
 use belady_data::tier::Put;
 
@@ -98,7 +97,7 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
         run.cache.claim(tier, sample);
         return done(run, tier, sample);
     }
-    let (began, as_of) = (Instant::now(), versions_noticed());
+    let began = Instant::now();
     let on_timeout = {
         let run = run.clone();
         move |hung: Hung| {
@@ -119,7 +118,7 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
             release(run, sample);
             give_up(run, tier);
         }
-        Watched::InTime(Ok(bytes)) => {
+        Watched::InTime(Ok((bytes, version))) => {
             let took = began.elapsed();
             run.rates.source(bytes.len() as u64, took);
             run.metrics.source_read(took);
@@ -127,13 +126,16 @@ fn fetch(worker: &Worker, run: &Arc<Run>, tier: TierId, sample: SampleId) {
                 let run = run.clone();
                 move || release(&run, sample)
             };
-            if !store(worker, run, tier, (sample, as_of), &bytes, land) {
+            if !store(worker, run, tier, (sample, version), &bytes, land) {
                 return;
             }
             for waiter in run.flights.land(sample).waiters {
                 match waiter {
-                    Waiter::Load(parcel, item) => load::share(&bytes, as_of, &parcel, item),
-                    Waiter::Fetch(run, tier) => store_copy(&run, tier, (sample, as_of), &bytes),
+                    Waiter::Load(parcel, item) if !load::still_counts(&parcel, item, version) => {
+                        load::dispatch(&parcel, [item]);
+                    }
+                    Waiter::Load(parcel, item) => load::share(&bytes, version, &parcel, item),
+                    Waiter::Fetch(run, tier) => store_copy(&run, tier, (sample, version), &bytes),
                 }
             }
         }
@@ -151,13 +153,13 @@ fn release(run: &Arc<Run>, sample: SampleId) {
 }
 
 /// Puts what somebody else has read into a tier that was to fetch it.
-pub fn store_copy(run: &Arc<Run>, tier: TierId, (sample, as_of): (SampleId, u64), bytes: &[u8]) {
+pub fn store_copy(run: &Arc<Run>, tier: TierId, (sample, version): (SampleId, i64), bytes: &[u8]) {
     if !run.cache.may_hang(tier) {
-        return stored(run, tier, sample, run.cache.put(tier, sample, bytes, as_of));
+        return stored(run, tier, sample, run.cache.put(tier, sample, bytes, version));
     }
     let (for_task, bytes) = (run.clone(), Memory::from(bytes));
     let task = run.task(move |worker| {
-        store(worker, &for_task, tier, (sample, as_of), &bytes, || {});
+        store(worker, &for_task, tier, (sample, version), &bytes, || {});
     });
     run.lane.submit_background([task]);
 }
@@ -168,7 +170,7 @@ fn store(
     worker: &Worker,
     run: &Arc<Run>,
     tier: TierId,
-    (sample, as_of): (SampleId, u64),
+    (sample, version): (SampleId, i64),
     bytes: &[u8],
     instead: impl FnOnce() + Send + 'static,
 ) -> bool {
@@ -179,7 +181,7 @@ fn store(
             give_up(&run, tier);
         }
     };
-    let put = hangs::put(worker, run, tier, (sample, as_of), |put| put(bytes), on_timeout);
+    let put = hangs::put(worker, run, tier, (sample, version), |put| put(bytes), on_timeout);
     if let Some(put) = put {
         stored(run, tier, sample, put);
     }

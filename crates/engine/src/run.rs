@@ -1,13 +1,13 @@
 //! A job that runs: what the planner, the loading threads and the consumer share.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use belady_control::Sizes;
 use belady_control::sampler::Step;
 use belady_data::SampleId;
-use belady_data::source::Source;
+use belady_data::source::{Begin, Source};
 use belady_data::sync::{Arc, Condvar, Mutex, lock};
 
 use crate::brain::Brain;
@@ -49,6 +49,8 @@ pub struct Run {
     pub asked: Asked,
     /// Batches that were planned.
     pub planned: AtomicU64,
+    /// The last epoch for which files are compared again.
+    compared_for: AtomicU32,
     /// How many batches each epoch has that has begun to be staged.
     epochs: Mutex<Vec<u32>>,
     /// How many of them have ended.
@@ -105,6 +107,7 @@ impl Run {
             extras: Extras::new(),
             asked: Asked::default(),
             planned: AtomicU64::new(0),
+            compared_for: AtomicU32::new(0),
             epochs: Mutex::default(),
             ended: Mutex::default(),
             lend_ahead: AtomicU64::new(0),
@@ -222,6 +225,14 @@ impl Run {
         pace::begin_epoch(self, batches);
         let ahead = if self.lending.all_stay { u64::MAX } else { u64::from(batches / 4) };
         self.lend_ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// An epoch begins to be staged, here or at a node that is a little ahead and asks for what it needs:
+    /// files are compared again, if the user wants it so.
+    pub fn compare_for(&self, epoch: u32) {
+        if self.compared_for.fetch_max(epoch, Ordering::AcqRel) < epoch {
+            self.source.begin(Begin::Epoch);
+        }
     }
 
     /// Epochs that have begun to be staged.

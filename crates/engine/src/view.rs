@@ -123,8 +123,7 @@ impl View {
         let fingerprint = self.source.catalog().fingerprint();
         for job in self.jobs.of(fingerprint) {
             if let Some(id) = job.cache.find(sample)
-                && job.source.version(sample).changed == version
-                && job.cache.believes(id, sample)
+                && job.cache.believed(id, sample) == Some(version)
                 && let Some(tier) = job.cache.tier(id)
                 && tier.get(sample, into) == Get::Hit
             {
@@ -141,7 +140,7 @@ impl View {
         let mut attempt = 1;
         loop {
             let began = Instant::now();
-            match self.source.read(&mut [Want { sample, into: &mut *into }]) {
+            match self.source.read(&mut [Want::new(sample, &mut *into)]) {
                 Ok(()) => {
                     self.metrics.source_read(began.elapsed());
                     self.metrics.loaded(Served::Source, 1, into.len() as u64);

@@ -5,12 +5,16 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
 use belady_control::model::Bytes;
+use belady_control::sampler::Order;
+use belady_control::sampler::orders::{Cut, EpochList, Lists};
 use belady_data::source::{
-    Format, Freshness, Joined, OpenOptions, Progress, Snapshots, Source, open,
+    Begin, Catalog, Format, Freshness, Joined, OpenOptions, Operations, Progress, ReadError,
+    Snapshots, Source, Version, Want, open,
 };
 use belady_engine::{BadSamples, Engine, EngineConfig, EngineError, JobConfig, TierConfig};
 use belady_peer::Cluster;
@@ -318,6 +322,173 @@ fn a_node_gives_no_copy_of_a_changed_file_to_another() {
         change(&place.file(), &place.version(NEW));
         assert_new(&run(), &place, what);
     }
+}
+
+/// All batches of two ranks: which samples came in which epoch, and of which version. Between two epochs
+/// both wait until `between` is done.
+fn two_ranks(
+    sources: &[Arc<dyn Source>],
+    job: &JobConfig,
+    between: &(dyn Fn(u32) + Sync),
+) -> Vec<Vec<(u32, u32, u8)>> {
+    let (hall, nodes) = (Hall::new(2, Duration::from_mins(1)), MemoryTransport::network(2));
+    let together = Barrier::new(2);
+    let rank = |rank: u32, transport, source: &Arc<dyn Source>| {
+        let config = EngineConfig {
+            threads: Some(3),
+            // Less than all of it: each has what the other one lacks.
+            tiers: vec![TierConfig::Ram { capacity: Bytes(u64::from(FILES * 2 / 3) * 64) }],
+            peers: Some(Arc::new(Cluster::new(hall.seat(rank), transport))),
+            ..EngineConfig::default()
+        };
+        let job = JobConfig { source: source.clone(), ..job.clone() };
+        let mut loader = Engine::new(config).unwrap().start(&job).unwrap();
+        let (mut seen, mut epoch) = (vec![], 0);
+        while let Some(batch) = loader.next_batch().unwrap() {
+            if batch.step().epoch > epoch {
+                epoch = batch.step().epoch;
+                if together.wait().is_leader() {
+                    between(epoch);
+                }
+                together.wait();
+            }
+            for sample in batch.iter() {
+                let version = sample.bytes()[0] & 128;
+                assert_eq!(sample.bytes(), content(sample.id, version), "sample {}", sample.id);
+                seen.push((epoch, sample.id, version));
+            }
+        }
+        seen
+    };
+    std::thread::scope(|scope| {
+        let nodes = (0..).zip(nodes).zip(sources);
+        let threads: Vec<_> = nodes
+            .map(|((number, transport), source)| {
+                let rank = &rank;
+                scope.spawn(move || rank(number, transport, source))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+const FILES: u32 = 1_600;
+
+fn two_rank_job(source: &Arc<dyn Source>, epochs: u32) -> JobConfig {
+    JobConfig { staging: Bytes(16 << 10), ..job(source, epochs) }
+}
+
+#[test]
+fn a_rank_takes_no_old_bytes_from_one_that_has_not_seen_the_new_version() {
+    let place = Place::of_files(FILES);
+    let sources = [place.open(), place.open()];
+    let change_all = |epoch| {
+        if epoch != 2 {
+            return;
+        }
+        for sample in 0..FILES {
+            let path = place.data().join(format!("{sample:05}"));
+            setting_the_time_back(&path, || overwrite(&path, &content(sample, NEW)));
+        }
+        // One of the two sees it.
+        sources[1].begin(Begin::Job);
+        for sample in 0..FILES {
+            sources[1].compare(sample).unwrap();
+        }
+    };
+    let seen = two_ranks(&sources, &two_rank_job(&sources[0], 5), &change_all);
+    // Some batches of the epoch after the change were staged before it.
+    let late: Vec<_> = seen[1].iter().filter(|(epoch, ..)| *epoch > 2).collect();
+    assert_eq!(late.len(), FILES as usize);
+    let old = late.iter().filter(|(.., version)| *version == OLD).count();
+    assert_eq!(old, 0, "of {} samples", late.len());
+}
+
+#[test]
+fn a_touched_file_is_cached_by_all_ranks_again() {
+    let place = Place::of_files(FILES);
+    let sources = [place.open(), place.open()];
+    for sample in 0..FILES {
+        let path = place.data().join(format!("{sample:05}"));
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let reads = || sources.iter().map(|source| source.operations().read).sum::<u64>();
+    let before = reads();
+    let seen = two_ranks(&sources, &two_rank_job(&sources[0], 5), &|_| ());
+    assert!(seen.iter().flatten().all(|(.., version)| *version == OLD));
+    // Each once, and a few more that did not come in time.
+    let read = reads() - before;
+    assert!(read < u64::from(FILES) * 3 / 2, "{read} reads of {FILES} files in 5 epochs");
+}
+
+/// A source that changes a file after it was read for the first time, when the next epoch has begun.
+#[derive(Debug)]
+struct ChangesOnTheWay {
+    inner: Arc<dyn Source>,
+    path: PathBuf,
+    begun: Mutex<mpsc::Receiver<()>>,
+    begin: mpsc::Sender<()>,
+    has_changed: AtomicBool,
+}
+
+impl Source for ChangesOnTheWay {
+    fn catalog(&self) -> &Catalog {
+        self.inner.catalog()
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        self.inner.read(wants)?;
+        let is_wanted = wants.iter().any(|want| want.sample == CHANGED);
+        if is_wanted && !self.has_changed.swap(true, Ordering::AcqRel) {
+            self.begun.lock().unwrap().recv().unwrap();
+            // So that the batch of the next epoch waits for this read.
+            std::thread::sleep(Duration::from_millis(100));
+            setting_the_time_back(&self.path, || overwrite(&self.path, &content(CHANGED, NEW)));
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> Operations {
+        self.inner.operations()
+    }
+
+    fn compare(&self, sample: u32) -> Result<(), ReadError> {
+        self.inner.compare(sample)
+    }
+
+    fn is_compared(&self, sample: u32) -> bool {
+        self.inner.is_compared(sample)
+    }
+
+    fn version(&self, sample: u32) -> Version {
+        self.inner.version(sample)
+    }
+
+    fn begin(&self, what: Begin) {
+        self.inner.begin(what);
+        if what == Begin::Epoch {
+            let _ = self.begin.send(());
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_the_next_epoch_that_waits_for_a_read_of_this_one_gets_the_new_version() {
+    let place = Place { freshness: Freshness::Epoch, ..Place::of_files(100) };
+    let (begin, begun) = mpsc::channel();
+    let source: Arc<dyn Source> = Arc::new(ChangesOnTheWay {
+        inner: place.open(),
+        path: place.file(),
+        begun: Mutex::new(begun),
+        begin,
+        has_changed: AtomicBool::new(false),
+    });
+    let batches = Cut::Every { batch: 4, drop_last: false };
+    let list = |samples: Vec<u32>| EpochList { samples, batches: batches.clone() };
+    let epochs = vec![list(vec![1, 2, 3, CHANGED]), list(vec![CHANGED, 4, 5, 6])];
+    let order = Order::Provided(Arc::new(Lists(epochs)));
+    let config = JobConfig { order, epochs: None, ..job(&source, 2) };
+    assert_eq!(consume(&engine(ram()), &config), [Ok(OLD), Ok(NEW)]);
 }
 
 #[test]

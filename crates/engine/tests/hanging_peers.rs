@@ -1,4 +1,5 @@
-//! A cache disk that hangs neither blocks other nodes nor a node that leaves.
+//! A cache disk that hangs blocks neither other nodes nor a node that leaves; nor does a source that hangs
+//! when files are compared with it.
 
 mod common;
 
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use belady_control::model::Bytes;
 use belady_control::sampler::{AccessStream, SampleId, Scheme, StreamConfig};
-use belady_data::source::{Source, Synthetic, ThrottleSpec, Throttled, Want};
+use belady_data::source::{
+    Catalog, Operations, ReadError, Source, Synthetic, ThrottleSpec, Throttled, Want,
+};
 use belady_data::tier::TierFaults;
 use belady_engine::{Engine, EngineConfig, JobConfig, Loader, PeerPatience, Retry, TierConfig};
 use belady_peer::meet::Hall;
@@ -196,12 +199,72 @@ fn a_push_to_a_disk_that_hangs_finds_no_room_and_blocks_no_node() {
         let nodes = start(disks.path(), faults, Retry::default(), &source);
         for sample in 0..5 {
             let mut bytes = vec![0; dataset().catalog().size(sample) as usize];
-            dataset().read(&mut [Want { sample, into: &mut bytes }]).unwrap();
-            let push =
-                Push { sample, tier: 1, epoch: 0, digest: told_digest(&bytes), bytes: &bytes };
+            dataset().read(&mut [Want::new(sample, &mut bytes)]).unwrap();
+            let push = Push {
+                sample,
+                tier: 1,
+                epoch: 0,
+                digest: told_digest(&bytes),
+                version: 0,
+                bytes: &bytes,
+            };
             let put = nodes[1].cluster.transport.put(0, Channel(0), &[push], Instant::now() + LONG);
             assert_eq!(put.unwrap(), [Taken::NoRoom], "sample {sample}");
         }
+        drop(nodes);
+    });
+}
+
+/// A source that never says whether the files of even samples have changed.
+#[derive(Debug)]
+struct Silent(Synthetic);
+
+impl Source for Silent {
+    fn catalog(&self) -> &Catalog {
+        self.0.catalog()
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        self.0.read(wants)
+    }
+
+    fn operations(&self) -> Operations {
+        self.0.operations()
+    }
+
+    fn is_compared(&self, sample: SampleId) -> bool {
+        !sample.is_multiple_of(2)
+    }
+
+    fn compare(&self, sample: SampleId) -> Result<(), ReadError> {
+        if !self.is_compared(sample) {
+            std::thread::sleep(NEVER);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_source_that_hangs_is_not_blamed_on_the_disk_and_keeps_no_peer_waiting() {
+    let disks = TempDir::new().unwrap();
+    let path = disks.path().to_owned();
+    within_limit(move || run(&path, TierFaults::default(), Retry::default()));
+    let path = disks.path().to_owned();
+    within_limit(move || {
+        let source: Arc<dyn Source> = Arc::new(Silent(dataset()));
+        let nodes = start(&path, TierFaults::default(), Retry::default(), &source);
+        let mut here = 0;
+        // Both kinds in turn: an answer that comes after one that could not is as good.
+        for sample in 0..40 {
+            let answers = ask(&nodes[1], sample);
+            let is_here = matches!(answers[..], [Answer::Here { .. }]);
+            here += u32::from(is_here);
+            assert!(!is_here || source.is_compared(sample), "sample {sample}");
+            let put_off = matches!(answers[..], [Answer::NotYet | Answer::NotHere | Answer::Busy]);
+            assert!(is_here || put_off, "sample {sample}: {answers:?}");
+        }
+        assert!(here > 0, "the disk serves what was compared");
+        assert_eq!(nodes[0].loader.tiers()[0].degraded, None);
         drop(nodes);
     });
 }

@@ -514,13 +514,13 @@ fn a_push_whose_bytes_are_not_those_of_the_sample_is_refused() {
     let catalog = belady_data::source::Source::catalog(&*world.source);
     for sample in 0..40 {
         let mut right = vec![0; catalog.size(sample) as usize];
-        let want = belady_data::source::Want { sample, into: &mut right };
+        let want = belady_data::source::Want::new(sample, &mut right);
         belady_data::source::Source::read(&*world.source, &mut [want]).unwrap();
         let digest = told_digest(&right);
         let mut wrong = right.clone();
         wrong[sample as usize] ^= 1;
         let put = |sample, tier, bytes: &[u8]| {
-            let push = Push { sample, tier, epoch: 0, digest, bytes };
+            let push = Push { sample, tier, epoch: 0, digest, version: 0, bytes };
             let until = Instant::now() + ANSWER;
             clusters[1].transport.put(0, Channel(0), &[push], until).unwrap()
         };

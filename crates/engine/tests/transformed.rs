@@ -168,7 +168,7 @@ fn naive(
     let (fixed, loose, on_error) = config;
     let bytes = |id: u32| {
         let mut bytes = vec![0; source.catalog().size(id) as usize];
-        source.read(&mut [belady_data::source::Want { sample: id, into: &mut bytes }]).unwrap();
+        source.read(&mut [belady_data::source::Want::new(id, &mut bytes)]).unwrap();
         bytes
     };
     let bad =

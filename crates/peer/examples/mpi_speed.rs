@@ -36,7 +36,7 @@ impl Serve for Holder {
             };
             let lent = Payload::Lent(lent);
             bytes += lent.len();
-            replies.push(Reply::Here { bytes: lent, digest: 0 });
+            replies.push(Reply::Here { bytes: lent, digest: 0, version: 0 });
             if bytes > limit {
                 return;
             }
@@ -99,7 +99,7 @@ fn tier(size: usize) -> Arc<dyn Tier> {
     let sizes = Sizes::Equal { bytes: size as u64, samples: SAMPLES };
     let tier = RamTier::new(Bytes(2 * u64::from(SAMPLES) * (size as u64 + 4096)), Arc::new(sizes));
     for sample in 0..SAMPLES {
-        tier.put(sample, &vec![sample as u8; size]);
+        tier.put(sample, &vec![sample as u8; size], 0);
     }
     Arc::new(tier)
 }

@@ -38,7 +38,7 @@ impl Shelf {
         let mut digests = vec![];
         for sample in 0..samples {
             let bytes = vec![sample as u8 ^ 0x5a; size];
-            if tier.put(sample, &bytes) != Put::Stored {
+            if tier.put(sample, &bytes, 0) != Put::Stored {
                 return Err("there is no room for the samples".into());
             }
             digests.push(digest(&bytes));
@@ -49,7 +49,7 @@ impl Shelf {
     fn reply(&self, sample: SampleId) -> Reply {
         let digest = self.digests.get(sample as usize);
         match Lent::pin(&self.tier, sample).zip(digest) {
-            Some((lent, &digest)) => Reply::Here { bytes: Payload::Lent(lent), digest },
+            Some((lent, &digest)) => Reply::Here { bytes: Payload::Lent(lent), digest, version: 0 },
             None => Reply::NotHere,
         }
     }

@@ -23,7 +23,7 @@ use crate::key::{Key, KeyError, random};
 
 const MAGIC: &[u8; 8] = b"belady\r\n";
 /// Of everything that is said on a connection. To be raised with every change of it.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// A hello is no longer than this.
 pub const HELLO: usize = 4 << 10;
 const PROOF: usize = 32;

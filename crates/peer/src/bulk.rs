@@ -135,8 +135,7 @@ impl Receive for Row {
     }
 
     fn answered(&mut self, at: usize, answer: Answer) {
-        let is_right =
-            matches!(answer, Answer::Here { digest: right } if digest(&self.pieces[at]) == right);
+        let is_right = matches!(answer, Answer::Here { digest: right, .. } if digest(&self.pieces[at]) == right);
         self.came += usize::from(is_right && at == self.came);
     }
 }
@@ -166,7 +165,8 @@ impl Serve for Held {
 }
 
 pub fn here(bytes: &[u8]) -> Reply {
-    Reply::Here { digest: digest(bytes), bytes: Payload::Copied(Memory::from(bytes)) }
+    let digest = digest(bytes);
+    Reply::Here { bytes: Payload::Copied(Memory::from(bytes)), digest, version: 0 }
 }
 
 #[cfg(test)]

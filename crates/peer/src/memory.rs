@@ -64,14 +64,14 @@ impl Transport for MemoryTransport {
             self.peer(peer)?.get(self.rank, &rest, ANSWER, &mut replies);
             for reply in replies.drain(..) {
                 let answer = match reply {
-                    Reply::Here { bytes, digest } => {
+                    Reply::Here { bytes, digest, version } => {
                         let slot = into.slot(at);
                         if slot.len() != bytes.len() {
                             let what = format!("{} bytes instead of {}", bytes.len(), slot.len());
                             return Err(PeerError::Garbled { peer, what });
                         }
                         slot.copy_from_slice(&bytes);
-                        Answer::Here { digest }
+                        Answer::Here { digest, version }
                     }
                     Reply::NotHere => Answer::NotHere,
                     Reply::NotYet => Answer::NotYet,

@@ -35,8 +35,9 @@ pub struct Request<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The bytes are in their slot. Whether they are the right ones is for the asker to see:
-    /// this is what they should add up to ([`crate::digest`]).
-    Here { digest: u64 },
+    /// this is what they should add up to ([`crate::digest`]), and the version of the file that they
+    /// are of ([`belady_data::source::Version::changed`]).
+    Here { digest: u64, version: i64 },
     /// It does not have it and does not expect it.
     NotHere,
     /// It does not have it, and it may still come.
@@ -63,6 +64,8 @@ pub struct Push<'a> {
     /// The epoch that leaves it: it waits for the next one.
     pub epoch: u32,
     pub digest: u64,
+    /// Of the file that the bytes are of.
+    pub version: i64,
     pub bytes: &'a [u8],
 }
 
@@ -73,7 +76,8 @@ pub enum Taken {
     Stored,
     /// There is no room for it yet; try again.
     NoRoom,
-    /// It cannot be taken: the tier is gone, or the bytes did not add up.
+    /// It cannot be taken: the tier is gone, the bytes did not add up, or they are of another version
+    /// of the file than the receiver has.
     Refused,
 }
 
@@ -94,7 +98,7 @@ pub enum Notice {
 /// What became of one sample of a request, as the one who serves it says it.
 #[derive(Debug)]
 pub enum Reply {
-    Here { bytes: Payload, digest: u64 },
+    Here { bytes: Payload, digest: u64, version: i64 },
     NotHere,
     NotYet,
     Busy,

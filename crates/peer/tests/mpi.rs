@@ -107,7 +107,8 @@ impl Serve for Gate {
         replies.extend(request.asks.iter().map(|ask| {
             let mut bytes = Memory::zeroed(BEHIND);
             bytes.fill(ask.sample as u8);
-            Reply::Here { digest: belady_peer::digest(&bytes), bytes: Payload::Copied(bytes) }
+            let digest = belady_peer::digest(&bytes);
+            Reply::Here { bytes: Payload::Copied(bytes), digest, version: -7 }
         }));
     }
 
@@ -124,7 +125,7 @@ impl Receive for Slot {
     }
 
     fn answered(&mut self, _: usize, answer: Answer) {
-        assert_eq!(answer, Answer::Here { digest: belady_peer::digest(&self.0) });
+        assert_eq!(answer, Answer::Here { digest: belady_peer::digest(&self.0), version: -7 });
     }
 }
 

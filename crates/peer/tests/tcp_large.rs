@@ -41,7 +41,8 @@ impl Job {
 impl Serve for Job {
     fn get(&self, _: NodeId, request: &Request<'_>, _: usize, replies: &mut Vec<Reply>) {
         let bytes = bytes_of(request.asks[0].sample);
-        replies.push(Reply::Here { digest: digest(&bytes), bytes: Payload::Copied(bytes) });
+        let digest = digest(&bytes);
+        replies.push(Reply::Here { bytes: Payload::Copied(bytes), digest, version: 0 });
     }
 
     fn wants(&self, sample: SampleId, length: u64) -> bool {
@@ -87,7 +88,7 @@ fn get(
 }
 
 fn put(node: &TcpTransport, sample: SampleId, bytes: &[u8]) -> Vec<Taken> {
-    let push = Push { sample, tier: 1, epoch: 0, digest: digest(bytes), bytes };
+    let push = Push { sample, tier: 1, epoch: 0, digest: digest(bytes), version: 0, bytes };
     node.put(1, CHANNEL, &[push], Instant::now() + LONG).unwrap()
 }
 
@@ -100,7 +101,8 @@ fn samples_of_80_and_150_mib_are_fetched_and_given() {
             let bytes = bytes_of(sample);
             let right = digest(&bytes);
             let got = get(&nodes[0], 1, sample, LONG).unwrap();
-            assert!(got.answers == [Answer::Here { digest: right }] && *got.bytes == *bytes);
+            let here = Answer::Here { digest: right, version: 0 };
+            assert!(got.answers == [here] && *got.bytes == *bytes);
             assert_eq!(put(&nodes[0], sample, &bytes), [Taken::Stored]);
             assert_eq!(job.0.lock().unwrap().pop(), Some((sample, right)));
         }

@@ -218,7 +218,7 @@ impl Dataset {
         for sample in samples {
             let sample = self.0.id(sample)?;
             let mut bytes = vec![0; source.catalog().size(sample) as usize];
-            py.detach(|| source.read(&mut [Want { sample, into: &mut bytes }]))
+            py.detach(|| source.read(&mut [Want::new(sample, &mut bytes)]))
                 .map_err(|error| reading(py, &error))?;
             read.append(PyBytes::new(py, &bytes))?;
             py.check_signals()?;

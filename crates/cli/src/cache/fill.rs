@@ -215,29 +215,35 @@ impl<'a> Fill<'a> {
         let mut wants = Vec::with_capacity(stretch.len());
         for (&sample, &size) in stretch.iter().zip(&sizes) {
             let (into, after) = rest.split_at_mut(size);
-            wants.push(Want { sample, into });
+            wants.push(Want::new(sample, into));
             rest = after;
         }
         self.source.read(&mut wants).map_err(|error| error.to_string())?;
-        for want in wants {
-            self.put(want.sample, want.into);
-        }
-        Ok(())
+        wants.iter().try_for_each(|want| self.put(want))
     }
 
-    fn put(&self, sample: SampleId, content: &[u8]) {
-        match self.tier.put(sample, content) {
+    /// An error says that the sample is to be read again.
+    fn put(&self, want: &Want<'_>) -> Result<(), String> {
+        let length = want.into.len() as u64;
+        match self.tier.put(want.sample, want.into, want.version) {
             Put::Stored => {
                 self.stored.fetch_add(1, Relaxed);
-                self.stored_bytes.fetch_add(content.len() as u64, Relaxed);
+                self.stored_bytes.fetch_add(length, Relaxed);
             }
             Put::Present => {
                 self.present.fetch_add(1, Relaxed);
             }
             Put::Full => self.full.store(true, Relaxed),
+            Put::Refused if self.source.version(want.sample).changed != want.version => {
+                return Err(format!(
+                    "the file of sample {} changed while it was copied",
+                    want.sample
+                ));
+            }
             Put::Refused => self.refused.store(true, Relaxed),
         }
-        self.bar.inc(content.len() as u64);
+        self.bar.inc(length);
+        Ok(())
     }
 
     fn report(self, args: &FillArgs, held: u64, samples: u64) -> anyhow::Result<()> {

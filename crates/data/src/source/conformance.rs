@@ -60,7 +60,7 @@ fn read(source: &dyn Source, samples: &[SampleId]) -> Result<Vec<Vec<u8>>, ReadE
     let size = |&sample: &SampleId| source.catalog().size(sample) as usize;
     let mut memory: Vec<Vec<u8>> = samples.iter().map(|sample| vec![0xA5; size(sample)]).collect();
     let wants = samples.iter().zip(&mut memory);
-    let mut wants: Vec<_> = wants.map(|(&sample, into)| Want { sample, into }).collect();
+    let mut wants: Vec<_> = wants.map(|(&sample, into)| Want::new(sample, into)).collect();
     source.read(&mut wants)?;
     Ok(memory)
 }

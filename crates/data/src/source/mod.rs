@@ -28,6 +28,7 @@ mod listing;
 mod open;
 mod packed;
 mod reader;
+mod reindex;
 mod snapshot;
 mod stamp;
 mod synthetic;
@@ -53,7 +54,7 @@ pub use packed::{Flaw, IndexError, Record};
 pub use snapshot::Snapshots;
 pub use synthetic::Synthetic;
 pub use throttled::{ThrottleError, ThrottleSpec, Throttled};
-pub use versions::{Begin, Freshness, Version, versions_noticed};
+pub use versions::{Begin, Freshness, Version};
 
 use crate::{SampleId, open_files};
 
@@ -62,6 +63,14 @@ use crate::{SampleId, open_files};
 pub struct Want<'a> {
     pub sample: SampleId,
     pub into: &'a mut [u8],
+    /// The version of the file that was read ([`Version::changed`]), once it was.
+    pub version: i64,
+}
+
+impl<'a> Want<'a> {
+    pub fn new(sample: SampleId, into: &'a mut [u8]) -> Self {
+        Self { sample, into, version: Version::default().changed }
+    }
 }
 
 /// Where the dataset rests.
@@ -70,7 +79,8 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn catalog(&self) -> &Catalog;
 
     /// Reads samples that lie in one file, in the order in which they lie there, with one
-    /// request as far as the operating system allows. All of them or none: after an error
+    /// request as far as the operating system allows, and says which version of the file they are of
+    /// ([`Want::version`]). All of them or none: after an error
     /// nothing may be assumed of the memory, and the caller may try again, also one by one.
     fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError>;
 

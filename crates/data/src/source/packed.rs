@@ -12,6 +12,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::Operations;
+use crate::signs;
 
 /// A sample found in a packed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +139,10 @@ impl<R: Read + Seek> Window<R> {
             self.reads += 1;
             match self.reader.read(&mut self.memory[self.held..span]) {
                 Ok(0) => break,
-                Ok(count) => self.held += count,
+                Ok(count) => {
+                    self.held += count;
+                    signs::give();
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

@@ -5,8 +5,9 @@
 //! lies between them into memory that is thrown away. A format may have a [`Trailer`] behind
 //! each sample, which is read along and checked. Then the file's stamp is compared with the
 //! catalog: bytes count only if no write had begun when the last of them was read. If only
-//! the time of change is new, they are read once more, and count if it stays ([`Versions`]). Several
-//! requests at once, of a local disk, are under way together.
+//! the time of change is new, they are read once more, and count if it stays ([`Versions`]). Of a file
+//! that was just opened the stamp is looked at before it is read as well, so that one that was touched
+//! since it was listed is read once. Several requests at once, of a local disk, are under way together.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -22,7 +23,8 @@ use rustix::io::Errno;
 use super::counters::Counters;
 use super::descriptors::{Descriptors, Kept};
 use super::open::OpenError;
-use super::packed::IndexFile;
+use super::packed::{Flaw, IndexFile};
+use super::reindex::Reindexed;
 use super::stamp::{self, Stamp};
 use super::versions::{Begin, Freshness, Version, Versions};
 use super::{Catalog, Operations, ReadError, Source, Want, snapshot};
@@ -83,10 +85,12 @@ pub(super) struct Files {
     local: bool,
     kept: Descriptors,
     versions: Versions,
+    reindexed: Reindexed,
 }
 
 /// An open file.
 enum Handle {
+    /// Opened for this one read.
     Own(File),
     Kept {
         kept: Arc<Kept>,
@@ -103,6 +107,11 @@ impl Handle {
         }
     }
 
+    /// Whether it was opened just now.
+    fn is_fresh(&self) -> bool {
+        matches!(self, Self::Own(_) | Self::Kept { fresh: true, .. })
+    }
+
     /// How to read what is cold of it; direct reads need two descriptors, so files are kept then.
     fn cold(&self) -> Cold<'_> {
         match self {
@@ -115,7 +124,8 @@ impl Handle {
 /// Whether what was read of a file that is no changed one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bytes {
-    Right,
+    /// They are of this version.
+    Of(i64),
     /// The file was touched while it was read or kept open: it is opened and read once more.
     Doubtful,
 }
@@ -135,7 +145,8 @@ impl Files {
         opening.keep_open |= local;
         let kept = Descriptors::new(if opening.direct { 2 } else { 1 }, packed);
         let versions = opening.versions(&catalog);
-        Ok(Self { path, root: root.into(), catalog, counters, opening, local, kept, versions })
+        let (root, reindexed) = (root.into(), Reindexed::default());
+        Ok(Self { path, root, catalog, counters, opening, local, kept, versions, reindexed })
     }
 
     /// On storage that is known to be shared: nothing is asked of it before the first read.
@@ -144,7 +155,8 @@ impl Files {
         let kept = Descriptors::new(1, opening.keep_open);
         let (root, counters) = (OnceLock::new(), Counters::default());
         let versions = opening.versions(&catalog);
-        Self { path, root, catalog, counters, opening, local: false, kept, versions }
+        let (local, reindexed) = (false, Reindexed::default());
+        Self { path, root, catalog, counters, opening, local, kept, versions, reindexed }
     }
 
     pub fn is_local(&self) -> bool {
@@ -164,10 +176,11 @@ impl Files {
         let first = wants[0].sample;
         let number = self.catalog.location(first).file;
         for _ in 0..MOST_READS {
-            let handle = self.handle(number).map_err(|error| self.failed(first, number, error))?;
+            let handle = self.handle(first, number)?;
             let outcome = self.read_wants(handle.file(), number, wants, handle.cold());
             // That the file changed also explains whatever went wrong.
-            if self.check_unchanged(&handle, first, number)? == Bytes::Right {
+            if let Bytes::Of(version) = self.check_unchanged(&handle, first, number)? {
+                wants.iter_mut().for_each(|want| want.version = version);
                 return outcome;
             }
         }
@@ -177,7 +190,7 @@ impl Files {
     /// Reads wants that lie anywhere, what has to come from the disk all at once.
     fn read_at_once(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
         for _ in 0..MOST_READS {
-            if self.try_at_once(wants)? == Bytes::Right {
+            if self.try_at_once(wants)? {
                 return Ok(());
             }
         }
@@ -185,14 +198,13 @@ impl Files {
         Err(self.changed(first, self.catalog.location(first).file, KEEPS_CHANGING.to_owned()))
     }
 
-    fn try_at_once(&self, wants: &mut [Want<'_>]) -> Result<Bytes, ReadError> {
+    /// Whether what came counts.
+    fn try_at_once(&self, wants: &mut [Want<'_>]) -> Result<bool, ReadError> {
         let mut handles: Vec<(Handle, u32, u32)> = Vec::with_capacity(wants.len());
         for want in &*wants {
             let number = self.catalog.location(want.sample).file;
             if handles.last().is_none_or(|(_, last, _)| *last != number) {
-                let handle =
-                    self.handle(number).map_err(|error| self.failed(want.sample, number, error))?;
-                handles.push((handle, number, want.sample));
+                handles.push((self.handle(want.sample, number)?, number, want.sample));
             }
         }
         let mut at = 0;
@@ -214,16 +226,22 @@ impl Files {
             let number = self.catalog.location(want.sample).file;
             self.check_whole(number, std::slice::from_ref(want), want.into.len(), came)
         });
-        let mut bytes = Bytes::Right;
+        let mut right = true;
+        let mut rest = wants;
         for (handle, number, first) in &handles {
-            if self.check_unchanged(handle, *first, *number)? == Bytes::Doubtful {
-                bytes = Bytes::Doubtful;
+            let in_file = |want: &Want<'_>| self.catalog.location(want.sample).file == *number;
+            let others = rest.iter().position(|want| !in_file(want)).unwrap_or(rest.len());
+            let (of_file, after) = rest.split_at_mut(others);
+            rest = after;
+            match self.check_unchanged(handle, *first, *number)? {
+                Bytes::Of(version) => of_file.iter_mut().for_each(|want| want.version = version),
+                Bytes::Doubtful => right = false,
             }
         }
-        if bytes == Bytes::Right {
+        if right {
             outcome?;
         }
-        Ok(bytes)
+        Ok(right)
     }
 
     fn read_wants(
@@ -242,7 +260,19 @@ impl Files {
         Ok(())
     }
 
-    fn handle(&self, number: u32) -> io::Result<Handle> {
+    /// The file of a sample, open. One that was opened just now is what was listed, or its version is
+    /// noticed before any of it is read.
+    fn handle(&self, sample: u32, number: u32) -> Result<Handle, ReadError> {
+        let handle =
+            self.find_or_open(number).map_err(|error| self.failed(sample, number, error))?;
+        if handle.is_fresh() {
+            // Opening the file has brought its stamp: this is no call on the storage of its own.
+            self.look_at(&handle, sample, number)?;
+        }
+        Ok(handle)
+    }
+
+    fn find_or_open(&self, number: u32) -> io::Result<Handle> {
         if !self.opening.keep_open {
             return Ok(Handle::Own(self.open(number)?));
         }
@@ -281,6 +311,11 @@ impl Files {
         number: u32,
     ) -> Result<Bytes, ReadError> {
         self.counters.stated(1);
+        self.look_at(handle, sample, number)
+    }
+
+    /// What the stamp of an open file says about bytes that were read before.
+    fn look_at(&self, handle: &Handle, sample: u32, number: u32) -> Result<Bytes, ReadError> {
         let round = self.versions.round();
         let stat = rustix::fs::fstat(handle.file())
             .map_err(|error| self.failed(sample, number, error.into()))?;
@@ -317,28 +352,42 @@ impl Files {
         } else if self.opening.verify_times && found.modified != time {
             "it was written to".to_owned()
         } else if self.versions.is_new(number, listed, found.changed)
-            && !self.holds_what_was_listed(number, found)
+            && !self.holds_what_was_listed(sample, number, found)?
         {
             "its samples lie elsewhere in it".to_owned()
         } else {
-            let first = !self.versions.has_others();
+            let first = !self.versions.has_noticed();
             let known = self.versions.saw(number, listed, found.changed, round);
-            if !known && first {
+            if known.is_none() && first {
                 // The next start lists anew, and copies are of the versions that are then listed.
                 self.forget_snapshot();
             }
-            return Ok(if known { Bytes::Right } else { Bytes::Doubtful });
+            return Ok(known.map_or(Bytes::Doubtful, Bytes::Of));
         };
         Err(self.changed(sample, number, change))
     }
 
     /// Whether samples lie where they did in a file that was touched: where they are found by
-    /// reading, it is read again.
-    fn holds_what_was_listed(&self, number: u32, found: &Stamp) -> bool {
+    /// reading, it is read again, by one thread.
+    fn holds_what_was_listed(
+        &self,
+        sample: u32,
+        number: u32,
+        found: &Stamp,
+    ) -> Result<bool, ReadError> {
         stamp::settle(found.changed);
-        let Some(index) = self.opening.index else { return true };
+        let Some(index) = self.opening.index else { return Ok(true) };
+        let look = || match self.lie_where_they_did(number, index) {
+            Err(Flaw::Io(error)) => Err(self.failed(sample, number, error)),
+            looked => Ok(looked.unwrap_or(false)),
+        };
+        self.reindexed.holds(number, found.changed, look)
+    }
+
+    /// Whether samples lie in a file as they were listed.
+    fn lie_where_they_did(&self, number: u32, index: IndexFile) -> Result<bool, Flaw> {
         let mut operations = Operations::default();
-        let found = index(&self.path_of(number), &mut operations);
+        let found = index(&self.path_of(number), &mut operations).map_err(|error| error.flaw);
         self.counters.add(operations);
         // Listed file by file.
         let first = self.first_from(number);
@@ -346,8 +395,7 @@ impl Files {
             let place = self.catalog.location(sample);
             (place.offset, place.length, self.catalog.label(sample))
         });
-        let found = found.unwrap_or_default();
-        listed.eq(found.iter().map(|record| (record.offset, record.length, record.label)))
+        Ok(listed.eq(found?.iter().map(|record| (record.offset, record.length, record.label))))
     }
 
     /// The first sample in a file or behind it.

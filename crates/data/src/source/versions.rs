@@ -8,13 +8,14 @@
 //! A file of another size or time of modification is a changed file, and none of its samples can be
 //! had. A file of which only the time of change is new may be another one or may not: it was
 //! overwritten and its time set back, or only its rights were changed. It is read as it is now, and
-//! copies that were made of it before are not believed. That is *noticed* here, by a number that
-//! counts all that the process has noticed so far.
+//! copies that were made of it before are not believed. The new version is *noticed* here. Bytes that
+//! are read are of one version ([`Want::version`](super::Want::version)), and go with it wherever they
+//! go: into a cache, to another node.
 
-use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::sparse::Sparse;
 use crate::sync::{Mutex, lock};
 
 /// When copies in caches are compared with their files again.
@@ -54,17 +55,8 @@ pub enum Begin {
 pub struct Version {
     /// When it came to be: the file's time of change; 0 for what cannot change.
     pub changed: i64,
-    /// The number under which it was noticed; 0 if it is the one that was listed.
-    pub notice: u64,
-}
-
-/// How many new versions were noticed in this process.
-static NOTICES: AtomicU64 = AtomicU64::new(0);
-
-/// How many new versions of files this process has noticed so far. What was read when there were so
-/// many is of a version with at most this number.
-pub fn versions_noticed() -> u64 {
-    NOTICES.load(Ordering::Acquire)
+    /// It was noticed after the file was listed. Once one was, all later ones of the file are.
+    pub noticed: bool,
 }
 
 /// The versions of a dataset's files.
@@ -76,10 +68,11 @@ pub(super) struct Versions {
     round: AtomicU64,
     /// Held while bits are set or cleared, so that those of one round are not set in the next.
     marking: Mutex<()>,
-    /// Whether there are others: mostly there are none.
-    any_others: AtomicBool,
-    /// Files whose version is not the one that was listed.
-    others: Mutex<HashMap<u32, Version>>,
+    /// Whether any version was noticed: mostly none was.
+    any: AtomicBool,
+    /// By file, the version that was noticed last. Every sample that is served asks for one, so it is
+    /// read without a lock.
+    noticed: Sparse,
 }
 
 impl Versions {
@@ -90,8 +83,8 @@ impl Versions {
             compared: (0..words).map(|_| AtomicU64::new(0)).collect(),
             round: AtomicU64::new(0),
             marking: Mutex::default(),
-            any_others: AtomicBool::new(false),
-            others: Mutex::default(),
+            any: AtomicBool::new(false),
+            noticed: Sparse::new(files),
         }
     }
 
@@ -105,16 +98,15 @@ impl Versions {
 
     /// The version of a file that was listed with this time of change, as far as is known.
     pub fn of(&self, file: u32, listed: i64) -> Version {
-        let listed = Version { changed: listed, notice: 0 };
-        if !self.any_others.load(Ordering::Acquire) {
-            return listed;
+        match self.noticed.get(file) {
+            Some(changed) => Version { changed, noticed: true },
+            None => Version { changed: listed, noticed: false },
         }
-        lock(&self.others).get(&file).copied().unwrap_or(listed)
     }
 
-    /// Whether some file has another version than the one that was listed.
-    pub fn has_others(&self) -> bool {
-        self.any_others.load(Ordering::Acquire)
+    /// Whether a new version of any file was noticed.
+    pub fn has_noticed(&self) -> bool {
+        self.any.load(Ordering::Acquire)
     }
 
     /// Whether a time of change is that of a version that is not known yet.
@@ -127,20 +119,16 @@ impl Versions {
         self.round.load(Ordering::Acquire)
     }
 
-    /// A file was found with a time of change, by a look in some round; whether that is the version
-    /// that was known.
-    pub fn saw(&self, file: u32, listed: i64, found: i64, round: u64) -> bool {
+    /// A file was found with a time of change, by a look in some round: its version, if that was known
+    /// already, and nothing if it is new.
+    pub fn saw(&self, file: u32, listed: i64, found: i64, round: u64) -> Option<i64> {
         if self.freshness == Freshness::Never {
-            return true;
+            return Some(listed);
         }
         let known = !self.is_new(file, listed, found);
         if !known {
-            let mut others = lock(&self.others);
-            if others.get(&file).is_none_or(|version| version.changed != found) {
-                let notice = NOTICES.fetch_add(1, Ordering::AcqRel) + 1;
-                others.insert(file, Version { changed: found, notice });
-            }
-            self.any_others.store(true, Ordering::Release);
+            self.noticed.set(file, found);
+            self.any.store(true, Ordering::Release);
         }
         if !self.is_compared(file) {
             let _marking = lock(&self.marking);
@@ -149,7 +137,7 @@ impl Versions {
                 self.compared[file as usize / 64].fetch_or(1 << (file % 64), Ordering::AcqRel);
             }
         }
-        known
+        known.then_some(found)
     }
 
     /// Begins another round, if one begins with this.
@@ -172,38 +160,38 @@ mod tests {
     fn a_file_is_compared_once_a_round() {
         let versions = Versions::new(70, Freshness::Start);
         assert!(!versions.is_compared(65));
-        assert!(versions.saw(65, 10, 10, 0));
+        assert_eq!(versions.saw(65, 10, 10, 0), Some(10));
         assert!(versions.is_compared(65) && !versions.is_compared(64));
         versions.begin(Begin::Epoch);
         assert!(versions.is_compared(65), "a round is a job");
         versions.begin(Begin::Job);
         assert!(!versions.is_compared(65));
-        assert!(versions.saw(65, 10, 10, 0));
+        assert_eq!(versions.saw(65, 10, 10, 0), Some(10));
         assert!(!versions.is_compared(65), "it was looked at before the round began");
-        assert!(versions.saw(65, 10, 10, versions.round()));
+        assert_eq!(versions.saw(65, 10, 10, versions.round()), Some(10));
         assert!(versions.is_compared(65));
         let versions = Versions::new(70, Freshness::Epoch);
-        assert!(versions.saw(1, 10, 10, 0));
+        assert_eq!(versions.saw(1, 10, 10, 0), Some(10));
         versions.begin(Begin::Epoch);
         assert!(!versions.is_compared(1));
     }
 
     #[test]
-    fn a_new_version_has_a_number_and_stays_known() {
+    fn a_new_version_is_noticed_and_stays_known() {
         let versions = Versions::new(3, Freshness::Start);
-        let before = versions_noticed();
-        assert!(!versions.saw(1, 10, 11, 0), "new");
-        assert!(versions.saw(1, 10, 11, 0), "known by now");
-        let version = versions.of(1, 10);
-        assert!(version.changed == 11 && version.notice > before);
-        assert!(!versions.saw(1, 10, 12, 0) && versions.of(1, 10).notice > version.notice);
-        assert_eq!(versions.of(2, 10), Version { changed: 10, notice: 0 });
+        assert_eq!(versions.saw(1, 10, 11, 0), None, "new");
+        assert_eq!(versions.saw(1, 10, 11, 0), Some(11), "known by now");
+        assert_eq!(versions.of(1, 10), Version { changed: 11, noticed: true });
+        assert_eq!(versions.saw(1, 10, 10, 0), None, "the listed one once more");
+        assert_eq!(versions.of(1, 10), Version { changed: 10, noticed: true });
+        assert_eq!(versions.of(2, 10), Version { changed: 10, noticed: false });
     }
 
     #[test]
     fn what_never_changes_is_never_compared() {
         let versions = Versions::new(3, Freshness::Never);
-        assert!(versions.is_compared(2) && versions.saw(2, 10, 99, 0));
-        assert_eq!(versions.of(2, 10), Version { changed: 10, notice: 0 });
+        assert!(versions.is_compared(2));
+        assert_eq!(versions.saw(2, 10, 99, 0), Some(10), "as it was listed");
+        assert_eq!(versions.of(2, 10), Version { changed: 10, noticed: false });
     }
 }

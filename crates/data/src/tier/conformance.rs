@@ -188,7 +188,7 @@ fn run<M: Maker>(
         match step {
             Step::Put(sample) => {
                 let size = sizes.get(sample);
-                let got = tier.put(sample, &payload(sample, size));
+                let got = tier.put(sample, &payload(sample, size), 0);
                 if model.held.contains(&sample) {
                     prop_assert_eq!(got, Put::Present);
                 } else if model.lent.contains(&sample) {
@@ -311,7 +311,7 @@ fn withstands_threads<M: Maker>(maker: &M, rounds: u64) {
 fn touch(tier: &dyn Tier, sample: SampleId, size: u64, what: u64) {
     match what {
         0 | 1 => {
-            tier.put(sample, &payload(sample, size));
+            tier.put(sample, &payload(sample, size), 0);
         }
         2 => {
             let mut into = vec![0; size as usize];
@@ -339,14 +339,14 @@ fn keeps_samples_alone<M: Maker>(maker: &M) {
     let sizes = Arc::new(Sizes::from_bytes(vec![100, 200]));
     let tier = maker.make(Bytes(10_000), &sizes);
     let bytes = payload(0, 100);
-    assert_eq!(tier.put(2, &bytes), Put::Refused, "there is no third sample");
-    assert_eq!(tier.put(1, &bytes), Put::Refused, "too short");
-    assert_eq!((tier.put(0, &bytes), tier.put(0, &bytes)), (Put::Stored, Put::Present));
+    assert_eq!(tier.put(2, &bytes, 0), Put::Refused, "there is no third sample");
+    assert_eq!(tier.put(1, &bytes, 0), Put::Refused, "too short");
+    assert_eq!((tier.put(0, &bytes, 0), tier.put(0, &bytes, 0)), (Put::Stored, Put::Present));
     let get = |sample, length| tier.get(sample, &mut vec![0; length]);
     assert_eq!((get(0, 100), get(0, 99), get(1, 200)), (Get::Hit, Get::Miss, Get::Miss));
     assert_eq!(get(2, 100), Get::Miss);
     assert_eq!((tier.evict_now(0), tier.evict_now(0)), (Evicted::Gone, Evicted::NotHeld));
-    assert_eq!(tier.put(0, &bytes), Put::Stored);
+    assert_eq!(tier.put(0, &bytes, 0), Put::Stored);
     assert_eq!((tier.evict(0), tier.evict(0), tier.evict(1)), (true, false, false));
 }
 

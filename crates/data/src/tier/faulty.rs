@@ -99,7 +99,7 @@ fn count(counter: &AtomicU64) {
 }
 
 impl<T: Tier> Tier for FaultyTier<T> {
-    fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
+    fn put(&self, sample: SampleId, bytes: &[u8], version: i64) -> Put {
         self.hang(self.faults.hung_put);
         let draw = self.draw();
         if draw < self.faults.full {
@@ -110,7 +110,7 @@ impl<T: Tier> Tier for FaultyTier<T> {
             count(&self.refused);
             return Put::Refused;
         }
-        self.inner.put(sample, bytes)
+        self.inner.put(sample, bytes, version)
     }
 
     fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {
@@ -190,7 +190,7 @@ mod tests {
             .map(|round| {
                 let sample = round % 10;
                 let mut into = [0; 8];
-                let put = tier.put(sample, &[sample as u8; 8]);
+                let put = tier.put(sample, &[sample as u8; 8], 0);
                 let held = tier.holds(sample);
                 let got = tier.get(sample, &mut into);
                 match got {
@@ -225,7 +225,7 @@ mod tests {
         let tier = FaultyTier::new(RamTier::new(Bytes(1_000), sizes), faults, 1);
         let began = std::time::Instant::now();
         let mut into = [0; 8];
-        assert_eq!((tier.put(3, &[7; 8]), tier.get(3, &mut into)), (Put::Stored, Get::Hit));
+        assert_eq!((tier.put(3, &[7; 8], 0), tier.get(3, &mut into)), (Put::Stored, Get::Hit));
         assert_eq!((into, tier.counts().hung), ([7; 8], 2));
         assert!(began.elapsed() >= 2 * hang);
     }

@@ -69,8 +69,11 @@ pub struct TierStatus {
 
 /// Storage class j ≥ 1 of this node, for one dataset.
 pub trait Tier: Send + Sync + fmt::Debug {
-    /// Takes in a copy of a sample.
-    fn put(&self, sample: SampleId, bytes: &[u8]) -> Put;
+    /// Takes in a copy of a sample, read from this version of its file
+    /// ([`Version::changed`](crate::source::Version::changed); 0 for what cannot change). A tier that
+    /// outlives a run keeps the version with the copy, and refuses one that the source does not have
+    /// any more; in one that does not, its user knows the versions.
+    fn put(&self, sample: SampleId, bytes: &[u8], version: i64) -> Put;
 
     /// Copies a sample out; `into` is exactly as long as the sample.
     fn get(&self, sample: SampleId, into: &mut [u8]) -> Get;
@@ -112,8 +115,8 @@ pub trait Tier: Send + Sync + fmt::Debug {
 
 /// So that wrappers can be put around a tier of any kind.
 impl Tier for std::sync::Arc<dyn Tier> {
-    fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
-        self.as_ref().put(sample, bytes)
+    fn put(&self, sample: SampleId, bytes: &[u8], version: i64) -> Put {
+        self.as_ref().put(sample, bytes, version)
     }
 
     fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {

@@ -136,7 +136,7 @@ impl RamTier {
 }
 
 impl Tier for RamTier {
-    fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
+    fn put(&self, sample: SampleId, bytes: &[u8], _version: i64) -> Put {
         if !self.is_sample(sample, bytes.len()) {
             return Put::Refused;
         }

@@ -95,7 +95,7 @@ pub fn read(source: &dyn Source, samples: &[SampleId]) -> Result<Vec<Vec<u8>>, R
     let size = |&sample: &SampleId| source.catalog().size(sample) as usize;
     let mut memory: Vec<Vec<u8>> = samples.iter().map(|sample| vec![0xEE; size(sample)]).collect();
     let wants = samples.iter().zip(&mut memory);
-    let mut wants: Vec<_> = wants.map(|(&sample, into)| Want { sample, into }).collect();
+    let mut wants: Vec<_> = wants.map(|(&sample, into)| Want::new(sample, into)).collect();
     source.read(&mut wants)?;
     Ok(memory)
 }

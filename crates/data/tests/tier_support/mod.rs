@@ -79,7 +79,7 @@ pub fn hits(tier: &dyn Tier, sizes: &Sizes) -> u64 {
 
 /// Puts every sample that there is room for.
 pub fn fill(tier: &DiskTier, sizes: &Sizes) -> u64 {
-    let put = |&sample: &u32| tier.put(sample, &payload(sample, sizes)) == Put::Stored;
+    let put = |&sample: &u32| tier.put(sample, &payload(sample, sizes), 0) == Put::Stored;
     (0..sizes.len()).filter(put).count() as u64
 }
 

@@ -154,7 +154,7 @@ mod tests {
         let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(1 << 20), sizes));
         metrics.watch_tier(1, &tier);
         metrics.watch_tier(1, &tier);
-        tier.put(0, &[7; 4096]);
+        tier.put(0, &[7; 4096], 0);
         metrics.loaded(Served::Source, 1, 100);
         metrics.loaded(Served::Tier(1), 1, 4096);
         metrics.delivered(2, 4196);

@@ -142,6 +142,8 @@ fn ask(run: &Arc<Run>, peers: &Peers, errand: Errand) {
                 run.metrics.peers().count(PeerEvent::Damaged, 1);
                 missing.push(index);
             }
+            // It holds another version of the file than this node knows: which is right, the file says.
+            Came::OfOtherVersion => missing.push(index),
             // What it does not have, it will not have in time.
             Came::Not(_) if !takes_part => missing.push(index),
             Came::Not(answer) => match peers.patience().after(answer, asked + 1, starved) {
@@ -247,6 +249,7 @@ pub fn without_those_that_may_come(parcel: &Arc<Parcel>, missing: Vec<u32>) -> V
 enum Came {
     Right,
     Wrong,
+    OfOtherVersion,
     Not(Answer),
 }
 
@@ -274,16 +277,23 @@ impl Receive for Slots<'_> {
     }
 
     fn answered(&mut self, at: usize, answer: Answer) {
-        let Answer::Here { digest } = answer else { return self.came.push(Came::Not(answer)) };
+        let Answer::Here { digest, version } = answer else {
+            return self.came.push(Came::Not(answer));
+        };
         let index = self.items[at];
-        let sample = self.parcel.items[index as usize].sample;
-        let own = self.own.take();
+        let item = &self.parcel.items[index as usize];
+        let (sample, own) = (item.sample, self.own.take());
+        let known = self.run.source.version(sample);
+        if known.changed != version {
+            return self.came.push(Came::OfOtherVersion);
+        }
+        item.set_version(version);
         let bytes = match &own {
             Some(bytes) => bytes,
             // SAFETY: as above; the transport has written all of it.
             None => unsafe { self.parcel.block.bytes(index as usize) },
         };
-        let right = self.peers.digests.check(sample, bytes, digest);
+        let right = self.peers.digests.check(sample, known, bytes, digest);
         if right && let Some(bytes) = own {
             self.parcel.own(index, Arc::new(bytes));
         }

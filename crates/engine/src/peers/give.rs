@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use belady_data::memory::Memory;
+use belady_data::source::Version;
 use belady_data::sync::{Arc, lock};
 use belady_peer::protocol::outbox::{Admitted, Due, Outbox, Parcel as Sealed};
 use belady_peer::{NodeId, PeerError, Push, Taken, TierId};
@@ -28,6 +29,7 @@ const CALL: u64 = 4 << 20;
 pub struct Goods {
     bytes: Memory,
     digest: u64,
+    version: i64,
 }
 
 /// What is sent to one node at once.
@@ -125,9 +127,12 @@ fn seal(peers: &Peers, parcel: &Parcel, item: u32, to: NodeId, tier: TierId) -> 
     if !lock(&peers.outgoing).outbox.has_room(size) {
         return false;
     }
+    let version = parcel.items[item as usize].version();
+    let of = Version { changed: version, ..parcel.run.source.version(sample) };
     let goods = parcel.with_bytes(item, |bytes| Goods {
-        digest: peers.digests.of(sample, bytes),
+        digest: peers.digests.of(sample, of, bytes),
         bytes: bytes.into(),
+        version,
     });
     let epoch = parcel.block.step().epoch;
     let sealed = Sealed { sample, tier, epoch, size, bytes: Arc::new(goods) };
@@ -228,7 +233,8 @@ fn put_there(
     let mut pushes: Vec<Push<'_>> = Vec::with_capacity(call.len());
     for Sealed { sample, tier, epoch, bytes: goods, .. } in call {
         let (sample, tier, epoch, digest) = (*sample, *tier, *epoch, goods.digest);
-        pushes.push(Push { sample, tier, epoch, digest, bytes: &goods.bytes });
+        let Goods { ref bytes, version, .. } = **goods;
+        pushes.push(Push { sample, tier, epoch, digest, version, bytes });
     }
     let deadline = peers.deadline_of(call.iter().map(|sealed| sealed.size).sum());
     peers.cluster.transport.put(to, peers.channel, &pushes, deadline)
@@ -244,7 +250,10 @@ fn put_here(
 ) {
     let Some(peers) = &run.peers else { return };
     while let Some(sealed) = call.get(taken.len()) {
-        let put = || peers.put(run, sealed.tier, sealed.sample, &sealed.bytes.bytes, sealed.epoch);
+        let put = || {
+            let Goods { ref bytes, version, .. } = *sealed.bytes;
+            peers.put(run, sealed.tier, (sealed.sample, version), bytes, sealed.epoch)
+        };
         if !run.cache.may_hang(sealed.tier) {
             taken.push(put());
             continue;

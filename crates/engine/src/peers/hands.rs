@@ -1,4 +1,5 @@
-//! Threads that make calls of tiers for other nodes, where such a call may never return.
+//! Threads that make calls of tiers for other nodes, where such a call may never return. The source is
+//! tier 0: files are compared with it before anything of them is given.
 //!
 //! The thread that serves a peer waits for the call no longer than the peer waits for its answer. Then
 //! the peer is told that the sample is not here, and so are all others who want something of that tier,
@@ -25,7 +26,7 @@ type Work = Box<dyn FnOnce() + Send>;
 pub struct Hands {
     /// Those that have nothing to do, the last to become so at the end.
     idle: Arc<Mutex<Vec<Sender<Work>>>>,
-    /// By tier, from 1 on: calls that take longer than a peer waits.
+    /// By tier: calls that take longer than a peer waits.
     late: Vec<AtomicU32>,
 }
 
@@ -40,7 +41,7 @@ enum State {
 
 impl Hands {
     pub fn new(tiers: usize) -> Self {
-        let late = (0..tiers).map(|_| AtomicU32::new(0)).collect();
+        let late = (0..=tiers).map(|_| AtomicU32::new(0)).collect();
         Self { idle: Arc::default(), late }
     }
 
@@ -50,7 +51,7 @@ impl Hands {
     }
 
     fn late_calls(&self, tier: TierId) -> Option<&AtomicU32> {
-        self.late.get(usize::from(tier).checked_sub(1)?)
+        self.late.get(usize::from(tier))
     }
 
     /// Has some thread do it; false if there is none.
@@ -81,10 +82,11 @@ fn be_a_hand(idle: &Mutex<Vec<Sender<Work>>>, first: Work) {
     }
 }
 
-/// Makes a call of a tier for a peer; `None` if it takes longer than the peer waits.
+/// Makes a call of a tier for a peer; `None` if it takes longer than `patience`, or another one does.
 pub fn call<T: Send + 'static>(
     run: &Arc<Run>,
     tier: TierId,
+    patience: Duration,
     work: impl FnOnce(&Run) -> T + Send + 'static,
 ) -> Option<T> {
     let peers = run.peers.as_ref()?;
@@ -105,7 +107,6 @@ pub fn call<T: Send + 'static>(
     if !begun {
         return None;
     }
-    let patience = peers.limits.answer / 2;
     match came.recv_timeout(patience) {
         Ok(outcome) => return Some(outcome),
         Err(RecvTimeoutError::Disconnected) => return None,

@@ -128,6 +128,11 @@ impl Peers {
         Instant::now() + self.limits.answer + moving
     }
 
+    /// How long a peer is kept waiting for a call of a disk.
+    fn disk_patience(&self) -> Duration {
+        self.limits.answer / 2
+    }
+
     fn patience(&self) -> Patience {
         lock(&self.talk).pace.patience()
     }
@@ -247,12 +252,19 @@ impl Peers {
         }
     }
 
-    /// Puts a sample that an epoch leaves into a tier, at the expense of what nobody counts on.
-    fn put(&self, run: &Run, tier: TierId, sample: SampleId, bytes: &[u8], epoch: u32) -> Taken {
+    /// Puts a sample, of this version of its file, that an epoch leaves into a tier, at the expense of
+    /// what nobody counts on.
+    fn put(
+        &self,
+        run: &Run,
+        tier: TierId,
+        (sample, version): (SampleId, i64),
+        bytes: &[u8],
+        epoch: u32,
+    ) -> Taken {
         self.comes(tier, sample, epoch);
         loop {
-            // Another node has read it: of which version, if there are several, is not known here.
-            let put = run.cache.put(tier, sample, bytes, 0);
+            let put = run.cache.put(tier, sample, bytes, version);
             run.metrics.put(tier, put);
             match put {
                 Put::Stored | Put::Present => {

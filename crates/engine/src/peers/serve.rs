@@ -1,9 +1,10 @@
 //! What this node does for others. It gives nothing of a file that it has not compared itself.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use belady_data::SampleId;
 use belady_data::memory::Memory;
+use belady_data::source::Version;
 use belady_data::sync::{Arc, lock};
 use belady_data::tier::Get;
 use belady_peer::transport::Lent;
@@ -13,10 +14,11 @@ use super::{Peers, fetch, hands, pace};
 use crate::cache::Lender;
 use crate::keep;
 use crate::metrics::{Moved, PeerEvent};
+use crate::parcel::SOURCE;
 use crate::run::Run;
 
-/// How long a call may take over comparing files with their listing. Whoever asks waits for the answer
-/// to all that it has asked for, and takes a peer that is silent for seconds for a dead one.
+/// How long a call waits for files to be compared with their listing. The peer waits for the answer to
+/// all that it has asked for, and takes a node that is silent for seconds for a dead one.
 const COMPARING: Duration = Duration::from_millis(200);
 
 /// A job at the desk.
@@ -29,13 +31,18 @@ impl Serve for Counter {
         let Some(peers) = &run.peers else { return };
         fetch::heard(run, peers, from);
         let epoch = request.epoch;
+        // Ranks are at most one epoch apart.
+        run.compare_for(epoch.min(run.epochs_begun()));
+        let changed = Arc::new(compare(run, request.asks.iter().map(|ask| ask.sample)));
         // One disk at a time: if it hangs, it is known which.
         let disk = request.asks.iter().find_map(|ask| disk_of(run, ask.sample));
         let found = disk.and_then(|disk| {
-            let asks = request.asks.to_vec();
-            hands::call(run, disk, move |run| answer(run, epoch, &asks, limit, Some(disk)))
+            let (asks, changed) = (request.asks.to_vec(), changed.clone());
+            let answer = move |run: &Run| answer(run, epoch, &asks, &changed, limit, Some(disk));
+            hands::call(run, disk, peers.disk_patience(), answer)
         });
-        let found = found.unwrap_or_else(|| answer(run, epoch, request.asks, limit, None));
+        let found =
+            found.unwrap_or_else(|| answer(run, epoch, request.asks, &changed, limit, None));
         let here = found.iter().filter_map(|reply| match reply {
             Reply::Here { bytes, .. } => Some(bytes.len() as u64),
             _ => None,
@@ -98,26 +105,47 @@ fn disk_of(run: &Run, sample: SampleId) -> Option<TierId> {
     run.cache.may_hang(tier).then_some(tier)
 }
 
-/// Replies to what is asked for, from memory and from one disk; what other disks hold is not here.
-fn answer(run: &Run, epoch: u32, asks: &[Ask], limit: usize, disk: Option<TierId>) -> Vec<Reply> {
+/// Compares the files of samples that this node holds, where that was not done yet, and says which have
+/// changed or cannot be looked at. Waits for that for a while only: the source may hang, and is not to
+/// blame the disk for it. What is not compared then is not given.
+fn compare(run: &Arc<Run>, samples: impl Iterator<Item = SampleId>) -> Vec<SampleId> {
+    let of_those = |sample: &SampleId| {
+        *sample < run.sizes.len()
+            && !run.source.is_compared(*sample)
+            && run.cache.find(*sample).is_some()
+    };
+    let samples: Vec<SampleId> = samples.filter(of_those).collect();
+    if samples.is_empty() {
+        return vec![];
+    }
+    let has_changed = |run: &Run, sample: SampleId| run.source.compare(sample).is_err();
+    let changed = hands::call(run, SOURCE, COMPARING, move |run| {
+        samples.into_iter().filter(|&sample| has_changed(run, sample)).collect()
+    });
+    changed.unwrap_or_default()
+}
+
+/// Replies to what is asked for, from memory and from one disk; what other disks hold is not here, and
+/// what is in `changed` is not either.
+fn answer(
+    run: &Run,
+    epoch: u32,
+    asks: &[Ask],
+    changed: &[SampleId],
+    limit: usize,
+    disk: Option<TierId>,
+) -> Vec<Reply> {
     let Some(peers) = &run.peers else { return vec![] };
     let mut replies = Vec::with_capacity(asks.len());
     let mut bytes = 0;
-    let began = Instant::now();
     for ask in asks {
-        if ask.sample >= run.sizes.len() {
+        if ask.sample >= run.sizes.len() || changed.contains(&ask.sample) {
             replies.push(Reply::NotHere);
             continue;
         }
-        if !run.source.is_compared(ask.sample) {
-            if began.elapsed() > COMPARING {
-                replies.push(Reply::NotYet);
-                continue;
-            }
-            if run.source.compare(ask.sample).is_err() {
-                replies.push(Reply::NotHere);
-                continue;
-            }
+        if !run.source.is_compared(ask.sample) && run.cache.find(ask.sample).is_some() {
+            replies.push(Reply::NotYet);
+            continue;
         }
         let mut found = find(run, ask.sample, disk);
         if found.is_none() && !peers.may_come(epoch) {
@@ -125,14 +153,16 @@ fn answer(run: &Run, epoch: u32, asks: &[Ask], limit: usize, disk: Option<TierId
             found = find(run, ask.sample, disk);
         }
         replies.push(match found {
-            Some((tier, found)) => {
+            Some((tier, version, found)) => {
                 if ask.last_use {
                     peers.release_here(tier, ask.sample, epoch);
                 } else {
                     peers.stays(tier, ask.sample, epoch);
                 }
                 bytes += found.len();
-                Reply::Here { digest: peers.digests.of(ask.sample, &found), bytes: found }
+                let of = Version { changed: version, ..run.source.version(ask.sample) };
+                let digest = peers.digests.of(ask.sample, of, &found);
+                Reply::Here { bytes: found, digest, version }
             }
             None => not_here(run, peers, ask.sample, epoch),
         });
@@ -143,19 +173,20 @@ fn answer(run: &Run, epoch: u32, asks: &[Ask], limit: usize, disk: Option<TierId
     replies
 }
 
-/// A sample that this node holds, lent where that can be.
-fn find(run: &Run, sample: SampleId, disk: Option<TierId>) -> Option<(TierId, Payload)> {
-    let tier = run.cache.find(sample).filter(|&tier| run.cache.believes(tier, sample))?;
+/// A sample that this node holds, lent where that can be, and the version of its file that it is of.
+fn find(run: &Run, sample: SampleId, disk: Option<TierId>) -> Option<(TierId, i64, Payload)> {
+    let tier = run.cache.find(sample).filter(|_| run.source.is_compared(sample))?;
+    let version = run.cache.believed(tier, sample)?;
     if run.cache.may_hang(tier) && disk != Some(tier) {
         return None;
     }
     let station = run.cache.lender(tier)?.tier;
     if let Some(lent) = Lent::pin(&station, sample) {
-        return Some((tier, Payload::Lent(lent)));
+        return Some((tier, version, Payload::Lent(lent)));
     }
     let mut bytes = Memory::try_zeroed(run.size(sample) as usize)?;
     match station.get(sample, &mut bytes) {
-        Get::Hit => Some((tier, Payload::Copied(bytes))),
+        Get::Hit => Some((tier, version, Payload::Copied(bytes))),
         Get::Miss => None,
         Get::Damaged => {
             run.metrics.damaged(tier);
@@ -177,6 +208,8 @@ fn not_here(run: &Run, peers: &Peers, sample: SampleId, epoch: u32) -> Reply {
 /// A copy that is here already, and is not what it should be, goes: what comes is right.
 fn drop_if_wrong(run: &Run, push: &Push<'_>) {
     for tier in run.cache.ids() {
+        // One of another version goes first, and is not damaged.
+        run.cache.believed(tier, push.sample);
         let held = run.cache.tier(tier).is_some_and(|tier| tier.holds(push.sample));
         let wrong = |lender: Lender| {
             let lent = Lent::pin(&lender.tier, push.sample);
@@ -192,17 +225,17 @@ fn drop_if_wrong(run: &Run, push: &Push<'_>) {
 
 /// What a disk is given is copied: if it hangs, the peer's memory is needed for the next push.
 fn put(run: &Arc<Run>, peers: &Peers, push: &Push<'_>) -> Taken {
-    let &Push { sample, tier, epoch, bytes, .. } = push;
+    let &Push { sample, tier, epoch, bytes, version, .. } = push;
     if !run.cache.may_hang(tier) {
-        return peers.put(run, tier, sample, bytes, epoch);
+        return peers.put(run, tier, (sample, version), bytes, epoch);
     }
     if peers.hands.is_late(tier) {
         return Taken::NoRoom;
     }
     let Some(mut own) = Memory::try_zeroed(bytes.len()) else { return Taken::NoRoom };
     own.copy_from_slice(bytes);
-    let put = hands::call(run, tier, move |run| match &run.peers {
-        Some(peers) => peers.put(run, tier, sample, &own, epoch),
+    let put = hands::call(run, tier, peers.disk_patience(), move |run| match &run.peers {
+        Some(peers) => peers.put(run, tier, (sample, version), &own, epoch),
         None => Taken::Refused,
     });
     put.unwrap_or(Taken::NoRoom)
@@ -216,7 +249,20 @@ fn take(run: &Arc<Run>, peers: &Peers, push: &Push<'_>) -> Taken {
     if !known {
         return Taken::Refused;
     }
-    if !peers.digests.check(push.sample, push.bytes, push.digest) {
+    let mut version = run.source.version(push.sample);
+    if version.changed != push.version && !run.source.is_compared(push.sample) {
+        // The peer has seen the file since this node has.
+        let sample = push.sample;
+        let compare = move |run: &Run| run.source.compare(sample).is_ok();
+        if hands::call(run, SOURCE, COMPARING, compare).is_none() {
+            return Taken::NoRoom;
+        }
+        version = run.source.version(sample);
+    }
+    if version.changed != push.version {
+        return Taken::Refused;
+    }
+    if !peers.digests.check(push.sample, version, push.bytes, push.digest) {
         run.metrics.peers().count(PeerEvent::Damaged, 1);
         return Taken::Refused;
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use belady_data::signs::Signs;
 use belady_data::sync::{Arc, Mutex, lock};
 
 const RUNNING: u8 = 0;
@@ -34,17 +35,23 @@ pub struct Watch {
     pub lane: u64,
     pub background: bool,
     state: AtomicU8,
-    since: Instant,
+    signs: Signs,
+    /// Since when there was no sign, and how many there were by then.
+    silent: Mutex<(Instant, u64)>,
     on_timeout: Mutex<Option<OnTimeout>>,
 }
 
 impl Watch {
+    /// Of something that this thread is about to do.
     pub fn new(lane: u64, background: bool, on_timeout: OnTimeout) -> Self {
+        let signs = Signs::of_this_thread();
+        let silent = Mutex::new((Instant::now(), signs.count()));
         Self {
             lane,
             background,
             state: AtomicU8::new(RUNNING),
-            since: Instant::now(),
+            signs,
+            silent,
             on_timeout: Mutex::new(Some(on_timeout)),
         }
     }
@@ -65,15 +72,25 @@ impl Watch {
         self.state.compare_exchange(RUNNING, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// How long there was no sign of life.
+    fn silence(&self, now: Instant) -> Duration {
+        let mut silent = lock(&self.silent);
+        let count = self.signs.count();
+        if count != silent.1 {
+            *silent = (now, count);
+        }
+        now.saturating_duration_since(silent.0)
+    }
+
     pub fn take_callback(&self) -> Option<OnTimeout> {
         lock(&self.on_timeout).take()
     }
 }
 
-/// What a thread has under watch, if it takes longer than `limit`.
+/// What a thread has under watch, if it has given no sign of life for `limit`.
 pub fn late(post: &Post, now: Instant, limit: Duration) -> Option<Arc<Watch>> {
     let watch = lock(post);
     let watch = watch.as_ref()?;
-    let late = now.saturating_duration_since(watch.since) > limit;
+    let late = watch.silence(now) > limit;
     (late && watch.state.load(Ordering::Acquire) == RUNNING).then(|| watch.clone())
 }

@@ -3,7 +3,7 @@
 use super::far;
 use super::shop::{
     CHANNEL, ECHO, LARGE, LENDABLE, LENT, NOTICES, PUT, SMALL, TOO_LONG, TOO_SHORT, bytes_of,
-    is_had, length_of, sum, taken,
+    is_had, length_of, sum, taken, version_of,
 };
 use crate::transport::{Answer, Ask, Notice, Push, Receive, Request, Taken, Transport};
 use crate::{NodeId, PeerError, SampleId, digest};
@@ -59,7 +59,7 @@ fn check(basket: &Basket, samples: &[SampleId]) {
             _ if is_had(sample) || sample >= LARGE => {
                 let bytes = bytes_of(sample);
                 assert!(*slot == bytes, "the bytes of sample {sample:x}");
-                Answer::Here { digest: digest(&bytes) }
+                Answer::Here { digest: digest(&bytes), version: version_of(sample) }
             }
             3 => Answer::NotHere,
             4 => Answer::NotYet,
@@ -130,10 +130,12 @@ fn pushes(node: &dyn Transport, own: NodeId, peer: NodeId) {
     let pushes: Vec<Push<'_>> = (first..)
         .zip(&bytes)
         .map(|(sample, bytes)| {
-            // One is damaged on its way, and one is for a tier that is not there.
+            // One is damaged on its way, one is for a tier that is not there, and one is of another
+            // version.
             let digest = digest(bytes) ^ u64::from(sample == first + 6);
             let tier = if sample == first + 9 { 99 } else { (sample % 5) as u8 };
-            Push { sample, tier, epoch: 0, digest, bytes }
+            let version = version_of(sample) + i64::from(sample == first + 12);
+            Push { sample, tier, epoch: 0, digest, version, bytes }
         })
         .collect();
     let outcomes =
@@ -148,7 +150,8 @@ fn pushes(node: &dyn Transport, own: NodeId, peer: NodeId) {
         node.get(peer, &request, far(), &mut basket).unwrap_or_else(|error| panic!("{error}"));
         if outcome == Taken::Stored {
             assert!(basket.slots[0] == push.bytes);
-            assert_eq!(basket.answers, [Answer::Here { digest: push.digest }]);
+            let (digest, version) = (push.digest, push.version);
+            assert_eq!(basket.answers, [Answer::Here { digest, version }]);
         } else {
             assert_eq!(basket.answers, [Answer::NotHere]);
         }
@@ -181,7 +184,7 @@ fn notices(node: &dyn Transport, peer: NodeId) {
 pub fn nobody_serves(node: &dyn Transport, peer: NodeId, (answer, taken): (Answer, Taken)) {
     let basket = get(node, peer, &[SMALL, ECHO]);
     assert_eq!(basket.answers, [answer; 2]);
-    let push = Push { sample: PUT, tier: 0, epoch: 0, digest: 0, bytes: b"x" };
+    let push = Push { sample: PUT, tier: 0, epoch: 0, digest: 0, version: 0, bytes: b"x" };
     let outcomes = node.put(peer, CHANNEL, &[push, push], far());
     assert!(outcomes.is_ok_and(|outcomes| outcomes == [taken; 2]));
     assert!(node.tell(peer, CHANNEL, &Notice::EpochDone { epoch: 0 }, far()).is_ok());

@@ -58,6 +58,11 @@ pub fn bytes_of(sample: SampleId) -> Vec<u8> {
     bytes
 }
 
+/// The version that a sample is of: before and after 1970.
+pub fn version_of(sample: SampleId) -> i64 {
+    (i64::from(sample) - 5) * 0x1_2345_6789
+}
+
 /// What a shop says of a small sample.
 pub fn is_had(sample: SampleId) -> bool {
     !(3..6).contains(&(sample % 7))
@@ -66,7 +71,10 @@ pub fn is_had(sample: SampleId) -> bool {
 /// What a shop makes of a push.
 pub fn taken(push: &Push<'_>) -> Taken {
     match push.sample % 3 {
-        _ if digest(push.bytes) != push.digest || u32::from(push.tier) != push.sample % 5 => {
+        _ if digest(push.bytes) != push.digest
+            || push.version != version_of(push.sample)
+            || u32::from(push.tier) != push.sample % 5 =>
+        {
             Taken::Refused
         }
         0 => Taken::Stored,
@@ -99,7 +107,7 @@ impl Shop {
         let sizes = Arc::new(sizes);
         let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(1 << 22), sizes));
         for rest in 0..LENDABLE {
-            assert_eq!(tier.put(rest, &bytes_of(LENT | rest)), Put::Stored);
+            assert_eq!(tier.put(rest, &bytes_of(LENT | rest), 0), Put::Stored);
         }
         let counter = Arc::new(Counter { tier, put: Mutex::default(), told: Mutex::default() });
         let job: Arc<dyn Serve> = counter.clone();
@@ -145,16 +153,16 @@ impl Counter {
             TOO_SHORT => drop(bytes.pop()),
             _ => {}
         }
-        let digest = digest(&bytes);
-        Reply::Here { bytes: Payload::Copied(Memory::from(&bytes[..])), digest }
+        let (digest, version) = (digest(&bytes), version_of(sample));
+        Reply::Here { bytes: Payload::Copied(Memory::from(&bytes[..])), digest, version }
     }
 
     fn lend(&self, sample: SampleId) -> Reply {
         match Lent::pin(&self.tier, sample & !KIND) {
             Some(lent) => {
                 let bytes = Payload::Lent(lent);
-                let digest = digest(&bytes);
-                Reply::Here { bytes, digest }
+                let (digest, version) = (digest(&bytes), version_of(sample));
+                Reply::Here { bytes, digest, version }
             }
             None => Reply::NotHere,
         }

@@ -139,7 +139,7 @@ impl Hearing<'_> {
         let request = Request { channel: self.channel, epoch: 0, asks: &asks };
         let got = self.transport.get(from, &request, Instant::now() + REQUEST, &mut into);
         let whole = |(bytes, answer): (Vec<u8>, &Option<Answer>)| match answer {
-            Some(Answer::Here { digest: right }) if digest(&bytes) == *right => Some(bytes),
+            Some(Answer::Here { digest: right, .. }) if digest(&bytes) == *right => Some(bytes),
             _ => None,
         };
         // In a row from the first on; what is damaged is asked for again.

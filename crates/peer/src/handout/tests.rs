@@ -70,7 +70,7 @@ fn the_storage_is_asked_as_much_by_many_ranks_as_by_one() {
     }
     let sample = 4321;
     let mut bytes = vec![0; all[5].catalog().size(sample) as usize];
-    all[5].read(&mut [Want { sample, into: &mut bytes }]).unwrap();
+    all[5].read(&mut [Want::new(sample, &mut bytes)]).unwrap();
     assert_eq!(bytes, b"b1321");
 }
 
@@ -280,7 +280,7 @@ proptest! {
         match &replies[0] {
             Reply::NotHere => prop_assert!(start >= length),
             Reply::NotYet => prop_assert!(start < length && end > have),
-            Reply::Here { bytes, digest } => {
+            Reply::Here { bytes, digest, .. } => {
                 prop_assert!(end <= have && **bytes == block[start..end]);
                 prop_assert_eq!(*digest, crate::digest(bytes));
             }

@@ -14,7 +14,11 @@ struct Shop(u8);
 impl Serve for Shop {
     fn get(&self, _: NodeId, request: &Request<'_>, _: usize, replies: &mut Vec<Reply>) {
         let bytes = || Payload::Copied((&[self.0][..]).into());
-        replies.extend(request.asks.iter().map(|_| Reply::Here { bytes: bytes(), digest: 0 }));
+        replies.extend(request.asks.iter().map(|_| Reply::Here {
+            bytes: bytes(),
+            digest: 0,
+            version: 0,
+        }));
     }
 
     fn put(&self, _: NodeId, _: &[Push<'_>], _: &mut Vec<Taken>) {}

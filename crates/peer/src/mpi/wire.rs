@@ -21,6 +21,8 @@ pub const SAMPLE: usize = i32::MAX as usize - (1 << 20);
 const LARGE: usize = 16 << 10;
 /// Samples that one notice names.
 const RELEASED: usize = 1 << 20;
+/// Bytes that describe a push.
+const PUSHED: usize = 33;
 
 /// A request, as the one who serves it reads it.
 #[derive(Debug)]
@@ -63,7 +65,7 @@ pub fn get(call: u64, request: &Request<'_>) -> Vec<u8> {
 }
 
 pub fn put(call: u64, channel: Channel, pushes: &[Push<'_>]) -> Vec<u8> {
-    let bytes: usize = pushes.iter().map(|push| push.bytes.len() + 25).sum();
+    let bytes: usize = pushes.iter().map(|push| push.bytes.len() + PUSHED).sum();
     let mut out = begin(call, PUT, channel, bytes);
     number(&mut out, pushes.len() as u32);
     for push in pushes {
@@ -71,6 +73,7 @@ pub fn put(call: u64, channel: Channel, pushes: &[Push<'_>]) -> Vec<u8> {
         out.push(push.tier);
         number(&mut out, push.epoch);
         long(&mut out, push.digest);
+        long(&mut out, push.version.cast_unsigned());
         long(&mut out, push.bytes.len() as u64);
     }
     for push in pushes {
@@ -160,15 +163,16 @@ pub fn asked(message: &[u8]) -> Option<Asked<'_>> {
 }
 
 fn pushes<'a>(reader: &mut Reader<'a>) -> Option<Vec<Push<'a>>> {
-    let count = reader.count(25)?;
-    let mut described = Reader(reader.take(25 * count)?);
+    let count = reader.count(PUSHED)?;
+    let mut described = Reader(reader.take(PUSHED * count)?);
     (0..count)
         .map(|_| {
             let (sample, tier) = (described.number()?, described.byte()?);
             let epoch = described.number()?;
-            let (digest, length) = (described.long()?, described.long()?);
+            let (digest, version) = (described.long()?, described.long()?.cast_signed());
+            let length = described.long()?;
             let bytes = reader.take(usize::try_from(length).ok()?)?;
-            Some(Push { sample, tier, epoch, digest, bytes })
+            Some(Push { sample, tier, epoch, digest, version, bytes })
         })
         .collect()
 }
@@ -182,7 +186,7 @@ pub fn got(call: u64, mut replies: Vec<Reply>) -> (Vec<u8>, Vec<Payload>) {
         bytes > BYTES
     });
     replies.truncate(enough.map_or(replies.len(), |last| last + 1));
-    let mut head = Vec::with_capacity(13 + 17 * replies.len());
+    let mut head = Vec::with_capacity(13 + 25 * replies.len());
     long(&mut head, call);
     head.push(GOT);
     number(&mut head, replies.len() as u32);
@@ -191,9 +195,10 @@ pub fn got(call: u64, mut replies: Vec<Reply>) -> (Vec<u8>, Vec<Payload>) {
         match reply {
             // It is read from the source then.
             Reply::Here { bytes, .. } if bytes.len() > SAMPLE => head.push(NOT_HERE),
-            Reply::Here { bytes, digest } => {
+            Reply::Here { bytes, digest, version } => {
                 head.push(HERE);
                 long(&mut head, digest);
+                long(&mut head, version.cast_unsigned());
                 long(&mut head, bytes.len() as u64);
                 if bytes.len() < LARGE { small.push(bytes) } else { large.push(bytes) }
             }
@@ -246,12 +251,12 @@ fn described(reply: &[u8]) -> Option<(Described, &[u8])> {
     for _ in 0..count {
         described.push(match reader.byte()? {
             HERE => {
-                let digest = reader.long()?;
+                let (digest, version) = (reader.long()?, reader.long()?.cast_signed());
                 let length = usize::try_from(reader.long()?).ok()?;
                 if length > SAMPLE {
                     return None;
                 }
-                (Answer::Here { digest }, length)
+                (Answer::Here { digest, version }, length)
             }
             NOT_HERE => (Answer::NotHere, 0),
             NOT_YET => (Answer::NotYet, 0),
@@ -361,7 +366,7 @@ mod tests {
         fn what_is_asked_is_read_as_it_was(
             call: u64, channel: u32, epoch: u32,
             asks in vec((any::<u32>(), any::<bool>()), 0..30),
-            pushes in vec((any::<u32>(), any::<u8>(), any::<u64>(), vec(any::<u8>(), 0..40)), 0..10),
+            pushes in vec((any::<(u32, u8)>(), any::<(u64, i64)>(), vec(any::<u8>(), 0..40)), 0..10),
             notice in notices(),
         ) {
             let channel = Channel(channel);
@@ -376,8 +381,8 @@ mod tests {
 
             let lent: Vec<_> = pushes
                 .iter()
-                .map(|(sample, tier, digest, bytes)| Push {
-                    sample: *sample, tier: *tier, epoch: sample ^ epoch, digest: *digest, bytes,
+                .map(|&((sample, tier), (digest, version), ref bytes)| Push {
+                    sample, tier, epoch: sample ^ epoch, digest, version, bytes,
                 })
                 .collect();
             let message = put(call, channel, &lent);
@@ -396,16 +401,16 @@ mod tests {
         #[test]
         fn what_is_answered_is_read_as_it_was(
             call: u64,
-            answers in vec((0..4, any::<u64>(), lengths(), any::<u8>()), 0..30),
+            answers in vec((0..4, any::<(u64, i64)>(), lengths(), any::<u8>()), 0..30),
             outcomes in vec(0usize..3, 0..30),
         ) {
             let samples: Vec<_> = answers.iter().map(|&(.., length, byte)| vec![byte; length]).collect();
             let (mut replies, mut right) = (vec![], vec![]);
-            for (&(kind, digest, ..), bytes) in answers.iter().zip(&samples) {
+            for (&(kind, (digest, version), ..), bytes) in answers.iter().zip(&samples) {
                 let (reply, answer) = match kind {
                     0 => {
                         let copied = Payload::Copied(Memory::from(&bytes[..]));
-                        (Reply::Here { bytes: copied, digest }, Answer::Here { digest })
+                        (Reply::Here { bytes: copied, digest, version }, Answer::Here { digest, version })
                     }
                     1 => (Reply::NotHere, Answer::NotHere),
                     2 => (Reply::NotYet, Answer::NotYet),
@@ -439,7 +444,7 @@ mod tests {
                 let _ = (asked(message), read_got(message, &noise), read_taken(message), large(message), super::call(message));
             }
             let bytes = [1, 2, 3];
-            let push = Push { sample: 1, tier: 1, epoch: 1, digest: 1, bytes: &bytes };
+            let push = Push { sample: 1, tier: 1, epoch: 1, digest: 1, version: 1, bytes: &bytes };
             let right = put(7, Channel(0), &[push, push]);
             prop_assert!(asked(&right[..cut.min(right.len() - 1)]).is_none());
         }

@@ -55,7 +55,7 @@ mod tests {
     fn what_may_come_is_asked_for_again_but_not_for_ever() {
         let patience = Patience(Duration::from_millis(100));
         let after = |answer, asked, ms| patience.after(answer, asked, Duration::from_millis(ms));
-        assert_eq!(after(Answer::Here { digest: 1 }, 1, 500), Next::Take);
+        assert_eq!(after(Answer::Here { digest: 1, version: 1 }, 1, 500), Next::Take);
         assert_eq!(after(Answer::NotHere, 1, 0), Next::Elsewhere);
         assert_eq!(after(Answer::NotYet, 1, 0), Next::AskAgain(FIRST));
         assert_eq!(after(Answer::Busy, 40, 99), Next::AskAgain(LONGEST));

@@ -190,8 +190,14 @@ mod tests {
     #[test]
     fn pushes_go_together_until_they_are_too_many_or_too_large() {
         let bytes = vec![0; 2 * TOGETHER];
-        let push =
-            |length| Push { sample: 1, tier: 0, epoch: 0, digest: 0, bytes: &bytes[..length] };
+        let push = |length| Push {
+            sample: 1,
+            tier: 0,
+            epoch: 0,
+            digest: 0,
+            version: 0,
+            bytes: &bytes[..length],
+        };
         assert_eq!(in_one_frame(&[push(0)]), 1);
         assert_eq!(in_one_frame(&vec![push(1); frame::PUSHES + 1]), frame::PUSHES);
         assert_eq!(in_one_frame(&[push(TOGETHER - 1), push(1), push(1)]), 2);

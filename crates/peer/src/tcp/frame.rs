@@ -21,9 +21,9 @@ pub const NAMES: usize = 16 << 10;
 /// No body is longer: that of as many replies as a request has asks.
 pub const BODY: usize = ASKS * ENTRY;
 /// Bytes of an entry of a reply.
-const ENTRY: usize = 17;
+const ENTRY: usize = 25;
 /// Bytes of an entry of pushes.
-const PUSH: usize = 21;
+const PUSH: usize = 29;
 /// Bytes of an entry of a request.
 const ASK: usize = 5;
 
@@ -140,15 +140,16 @@ impl Writer {
     }
 
     pub fn reply(&mut self, length: u64, answer: Answer) {
-        let (kind, digest) = match answer {
-            Answer::Here { digest } => (0, digest),
-            Answer::NotHere => (1, 0),
-            Answer::NotYet => (2, 0),
-            Answer::Busy => (3, 0),
+        let (kind, digest, version) = match answer {
+            Answer::Here { digest, version } => (0, digest, version),
+            Answer::NotHere => (1, 0, 0),
+            Answer::NotYet => (2, 0, 0),
+            Answer::Busy => (3, 0, 0),
         };
         self.frame.push(kind);
         self.frame.extend(length.to_le_bytes());
         self.frame.extend(digest.to_le_bytes());
+        self.frame.extend(version.to_le_bytes());
         self.count += 1;
     }
 
@@ -157,6 +158,7 @@ impl Writer {
         self.frame.push(push.tier);
         self.frame.extend((push.bytes.len() as u64).to_le_bytes());
         self.frame.extend(push.digest.to_le_bytes());
+        self.frame.extend(push.version.to_le_bytes());
         self.count += 1;
     }
 
@@ -218,9 +220,9 @@ pub fn replies(head: &Head, body: &[u8], open: usize) -> Result<usize, FrameErro
 /// The `at`th reply of a frame, and how many bytes it has.
 pub fn reply(body: &[u8], at: usize) -> Result<(u64, Answer), FrameError> {
     let entry = &body[at * ENTRY..][..ENTRY];
-    let (length, digest) = (long(entry, 1), long(entry, 9));
+    let (length, digest, version) = (long(entry, 1), long(entry, 9), long(entry, 17).cast_signed());
     let answer = match entry[0] {
-        0 => Answer::Here { digest },
+        0 => Answer::Here { digest, version },
         1 => Answer::NotHere,
         2 => Answer::NotYet,
         3 => Answer::Busy,
@@ -239,6 +241,7 @@ pub struct Coming {
     pub tier: u8,
     pub length: u64,
     pub digest: u64,
+    pub version: i64,
 }
 
 /// The pushes of a frame, and how many bytes they have together.
@@ -249,6 +252,7 @@ pub fn pushes(head: &Head, body: &[u8]) -> Result<(Vec<Coming>, u64), FrameError
         tier: entry[4],
         length: long(entry, 5),
         digest: long(entry, 13),
+        version: long(entry, 21).cast_signed(),
     });
     let coming: Vec<_> = coming.collect();
     let sum = |sum: u64, push: &Coming| sum.checked_add(push.length);
@@ -323,7 +327,8 @@ mod tests {
 
     fn any_answer() -> impl Strategy<Value = (u64, Answer)> {
         prop_oneof![
-            any::<(u64, u64)>().prop_map(|(length, digest)| (length, Answer::Here { digest })),
+            any::<(u64, u64, i64)>()
+                .prop_map(|(length, digest, version)| (length, Answer::Here { digest, version })),
             Just((0, Answer::NotHere)),
             Just((0, Answer::NotYet)),
             Just((0, Answer::Busy)),
@@ -336,7 +341,7 @@ mod tests {
             numbers in any::<(u32, u32)>(),
             wanted in prop::collection::vec(any::<(u32, bool)>(), 1..50),
             answers in prop::collection::vec(any_answer(), 1..50),
-            pushed in prop::collection::vec((any::<u32>(), any::<u8>(), any::<u64>(), 0..99u64), 1..50),
+            pushed in prop::collection::vec((any::<u32>(), any::<u8>(), any::<(u64, i64)>(), 0..99u64), 1..50),
             released in any::<bool>(),
         ) {
             let mut writer = Writer::default();
@@ -365,15 +370,16 @@ mod tests {
 
             let bytes = [1; 99];
             writer.begin();
-            for &(sample, tier, digest, length) in &pushed {
+            for &(sample, tier, (digest, version), length) in &pushed {
                 // The epoch is the frame's.
-                writer.push(&Push { sample, tier, epoch: 0, digest, bytes: &bytes[..length as usize] });
+                let bytes = &bytes[..length as usize];
+                writer.push(&Push { sample, tier, epoch: 0, digest, version, bytes });
             }
             let (head, body) = head_and_body(writer.end(Kind::Put, 0, numbers.1));
             prop_assert_eq!(head.epoch, numbers.1, "that of all pushes of a frame");
             let (coming, sum) = pushes(&head, body).unwrap();
             prop_assert_eq!(sum, pushed.iter().map(|push| push.3).sum::<u64>());
-            let seen: Vec<_> = coming.iter().map(|push| (push.sample, push.tier, push.digest, push.length)).collect();
+            let seen: Vec<_> = coming.iter().map(|push| (push.sample, push.tier, (push.digest, push.version), push.length)).collect();
             prop_assert_eq!(seen, pushed);
 
             let told = if released {
@@ -415,19 +421,20 @@ mod tests {
     fn lengths_above_4_gib_are_told_whole() {
         let mut writer = Writer::default();
         writer.begin();
-        let (length, digest) = (5u64 << 30, 9);
-        writer.reply(length, Answer::Here { digest });
+        let (length, digest, version) = (5u64 << 30, 9, -2i64);
+        writer.reply(length, Answer::Here { digest, version });
         let (head, body) = head_and_body(writer.end(Kind::Replies, 0, 0));
         assert_eq!(replies(&head, body, 1), Ok(1));
-        assert_eq!(reply(body, 0), Ok((length, Answer::Here { digest })));
+        assert_eq!(reply(body, 0), Ok((length, Answer::Here { digest, version })));
         let entry = |length: u64| {
             let (sample, tier) = (3u32.to_le_bytes(), [1]);
-            [&sample[..], &tier, &length.to_le_bytes(), &digest.to_le_bytes()].concat()
+            let numbers = [length.to_le_bytes(), digest.to_le_bytes(), version.to_le_bytes()];
+            [&sample[..], &tier, &numbers.concat()].concat()
         };
-        let head = Head { kind: Kind::Put, channel: 0, epoch: 0, count: 1, body: 21, checksum: 0 };
-        let coming = Coming { sample: 3, tier: 1, length, digest };
+        let head = Head { kind: Kind::Put, channel: 0, epoch: 0, count: 1, body: 29, checksum: 0 };
+        let coming = Coming { sample: 3, tier: 1, length, digest, version };
         assert_eq!(pushes(&head, &entry(length)), Ok((vec![coming], length)));
-        let head = Head { count: 2, body: 42, ..head };
+        let head = Head { count: 2, body: 58, ..head };
         let body = [entry(length), entry(length)].concat();
         assert_eq!(pushes(&head, &body), Err(FrameError::Together(2, 2 * length)));
         let body = [entry(u64::MAX), entry(1)].concat();

@@ -134,6 +134,7 @@ impl<'a, S: Read + Write> Conversation<'a, S> {
                 tier: push.tier,
                 epoch: head.epoch,
                 digest: push.digest,
+                version: push.version,
                 bytes,
             }
         });
@@ -168,8 +169,8 @@ fn reply<S: Write>(
     writer.begin();
     for reply in replies {
         match reply {
-            Reply::Here { bytes, digest } => {
-                writer.reply(bytes.len() as u64, Answer::Here { digest: *digest });
+            &Reply::Here { ref bytes, digest, version } => {
+                writer.reply(bytes.len() as u64, Answer::Here { digest, version });
             }
             Reply::NotHere => writer.reply(0, Answer::NotHere),
             Reply::NotYet => writer.reply(0, Answer::NotYet),
@@ -230,7 +231,7 @@ mod tests {
         let bytes = vec![1; KEPT + 1];
         let mut writer = Writer::default();
         writer.begin();
-        writer.push(&Push { sample: 3, tier: 1, epoch: 0, digest: 0, bytes: &bytes });
+        writer.push(&Push { sample: 3, tier: 1, epoch: 0, digest: 0, version: 0, bytes: &bytes });
         let said = [writer.end(Kind::Put, 7, 0), &bytes].concat();
         let desk: Arc<Desk> = Arc::default();
         // The last job of this process has ended.

@@ -152,10 +152,12 @@ fn begin_recovery(store: &Arc<Store>, sizes: &Arc<Sizes>) -> Option<JoinHandle<(
 }
 
 impl Tier for DiskTier {
-    fn put(&self, sample: SampleId, bytes: &[u8]) -> Put {
+    fn put(&self, sample: SampleId, bytes: &[u8], version: i64) -> Put {
         match &self.store {
             Some(store) if self.is_sample(sample, bytes.len()) => match &store.writer {
-                Some(writer) => store.put(writer, &self.sizes, sample, bytes, &self.troubles),
+                Some(writer) => {
+                    store.put(writer, &self.sizes, (sample, version), bytes, &self.troubles)
+                }
                 None => Put::Refused,
             },
             _ => Put::Refused,

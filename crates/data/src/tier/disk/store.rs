@@ -120,11 +120,14 @@ impl Store {
         &self,
         writer: &Writer,
         sizes: &Sizes,
-        sample: SampleId,
+        (sample, version): (SampleId, i64),
         bytes: &[u8],
         troubles: &Troubles,
     ) -> Put {
         let _stripe = writer.stripe(sample);
+        if version != self.versions.of(sample) {
+            return Put::Refused;
+        }
         if self.is_current(sample) {
             return Put::Present;
         }
@@ -164,7 +167,7 @@ impl Store {
                 start: pieces.first().map_or(0, |piece| piece.start),
                 pieces: (pieces.len() > 1).then_some(pieces.len() as u32),
             }),
-            version: self.versions.of(sample),
+            version,
         };
         if let Err(error) = self.index.publish(sample, bytes.len() as u64, entry) {
             self.with_space(writer, sizes, |space| space.free(&pieces));
@@ -425,7 +428,7 @@ mod tests {
             versions: FileVersions::default(),
         });
         for sample in [3, 4, 3 + STRIPES as SampleId] {
-            assert_eq!(tier.put(sample, &[1; 10]), Put::Stored);
+            assert_eq!(tier.put(sample, &[1; 10], 0), Put::Stored);
         }
         let writer = tier.store.as_ref().and_then(|store| store.writer.as_ref()).unwrap();
         let hung_write = writer.stripe(3);
@@ -440,5 +443,59 @@ mod tests {
         drop(hung_growth);
         assert_eq!(tier.evict_now(3), Evicted::Gone);
         assert!(!tier.holds(3));
+    }
+
+    /// A file whose version is a number that is set from outside.
+    #[derive(Debug)]
+    struct Touched(crate::source::Synthetic, std::sync::atomic::AtomicI64);
+
+    impl Source for Touched {
+        fn catalog(&self) -> &crate::source::Catalog {
+            self.0.catalog()
+        }
+
+        fn read(
+            &self,
+            wants: &mut [crate::source::Want<'_>],
+        ) -> Result<(), crate::source::ReadError> {
+            self.0.read(wants)
+        }
+
+        fn operations(&self) -> crate::source::Operations {
+            self.0.operations()
+        }
+
+        fn version(&self, _: SampleId) -> crate::source::Version {
+            let changed = self.1.load(std::sync::atomic::Ordering::Acquire);
+            crate::source::Version { changed, noticed: true }
+        }
+    }
+
+    #[test]
+    fn a_copy_is_of_the_version_that_was_read_and_not_of_the_one_at_hand() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = crate::source::Synthetic::of_sizes([10; 9], 0);
+        let source = Arc::new(Touched(inner, 1.into()));
+        let tier = DiskTier::open(DiskConfig {
+            directory: folder.path().into(),
+            quota: Bytes(10 << 20),
+            share: Bytes(10 << 20),
+            fingerprint: 1,
+            name: "test".into(),
+            sizes: Arc::new(Sizes::Equal { bytes: 10, samples: 9 }),
+            segment: None,
+            versions: FileVersions(Some(source.clone())),
+        });
+        let set = |version| source.1.store(version, std::sync::atomic::Ordering::Release);
+        let mut into = [0; 10];
+        // Read when the file was at version 1, and put when it was at 2.
+        set(2);
+        assert_eq!(tier.put(3, &[1; 10], 1), Put::Refused);
+        assert_eq!(tier.get(3, &mut into), Get::Miss);
+        assert_eq!(tier.put(3, &[2; 10], 2), Put::Stored);
+        set(3);
+        assert_eq!(tier.get(3, &mut into), Get::Miss, "not of version 3");
+        assert_eq!(tier.put(3, &[3; 10], 3), Put::Stored);
+        assert_eq!((tier.get(3, &mut into), into), (Get::Hit, [3; 10]));
     }
 }
