@@ -48,9 +48,10 @@ def arguments() -> tuple[Path, list[str], list[str]]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", action="append", help="a version or an executable, in place of all that are found")
-    parser.add_argument("options", nargs="*", help="arguments of pytest, after --")
-    given = parser.parse_args()
-    return given.wheel.resolve(), given.python or list(VERSIONS), given.options or ["python/tests"]
+    parser.epilog = "Arguments of pytest follow after --; without them it runs all of python/tests."
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    given = parser.parse_args(sys.argv[1:end])
+    return given.wheel.resolve(), given.python or list(VERSIONS), sys.argv[end + 1 :] or ["python/tests"]
 
 
 def find(wanted: str) -> Path | None:

@@ -421,14 +421,15 @@ fn a_touched_file_is_cached_by_all_ranks_again() {
     assert!(read < u64::from(FILES) * 3 / 2, "{read} reads of {FILES} files in 5 epochs");
 }
 
-/// A source that changes a file after it was read for the first time, when the next epoch has begun.
+/// A source that changes a file after it was read for the first time, when the next epoch has begun. That
+/// begins when it was read.
 #[derive(Debug)]
 struct ChangesOnTheWay {
     inner: Arc<dyn Source>,
     path: PathBuf,
     begun: Mutex<mpsc::Receiver<()>>,
     begin: mpsc::Sender<()>,
-    has_changed: AtomicBool,
+    was_read: AtomicBool,
 }
 
 impl Source for ChangesOnTheWay {
@@ -439,7 +440,7 @@ impl Source for ChangesOnTheWay {
     fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
         self.inner.read(wants)?;
         let is_wanted = wants.iter().any(|want| want.sample == CHANGED);
-        if is_wanted && !self.has_changed.swap(true, Ordering::AcqRel) {
+        if is_wanted && !self.was_read.swap(true, Ordering::AcqRel) {
             self.begun.lock().unwrap().recv().unwrap();
             // So that the batch of the next epoch waits for this read.
             std::thread::sleep(Duration::from_millis(100));
@@ -465,6 +466,9 @@ impl Source for ChangesOnTheWay {
     }
 
     fn begin(&self, what: Begin) {
+        while what == Begin::Epoch && !self.was_read.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.inner.begin(what);
         if what == Begin::Epoch {
             let _ = self.begin.send(());
@@ -481,7 +485,7 @@ fn a_batch_of_the_next_epoch_that_waits_for_a_read_of_this_one_gets_the_new_vers
         path: place.file(),
         begun: Mutex::new(begun),
         begin,
-        has_changed: AtomicBool::new(false),
+        was_read: AtomicBool::new(false),
     });
     let batches = Cut::Every { batch: 4, drop_last: false };
     let list = |samples: Vec<u32>| EpochList { samples, batches: batches.clone() };
