@@ -79,7 +79,7 @@ TARGETS = {
         Stage("belady-control", skip=LONG),
         Stage("belady-control", "access_stream", skip=LONG, files="sampler/"),
         Stage("belady-control", "resume", skip=LONG, files="sampler/"),
-        Stage("belady-control", "torch_golden", files="sampler/"),
+        Stage("belady-control", "torch_golden", skip=("both_sides_of_the_threshold",), files="sampler/"),
         Stage("belady-sim", "conformance", filter="{policy}", files=f"^(?!.*{SHARED_BY_POLICIES}).*policy/"),
         Stage("belady-sim", "conformance", files=SHARED_BY_POLICIES),
         Stage("belady-sim", "world", files="policy/"),
@@ -109,6 +109,9 @@ TARGETS = {
         Stage("belady-data", "tier_quota", files="disk/|mod|leases"),
     ),
 }
+
+# A mutated body that is sure to panic is judged as well; on the first line, which keeps its number.
+ALLOWED = "#![allow(unconditional_panic, arithmetic_overflow, unconditional_recursion)] "
 
 MODULE = f"""
 #[doc(hidden)]
@@ -232,7 +235,7 @@ class Tree:
                 text, where[name] = woven(content.decode(), by_file[name])
                 content = text.encode()
             if name == f"{crate(self.package)}/src/lib.rs":
-                content += MODULE.encode()
+                content = ALLOWED.encode() + content + MODULE.encode()
             self.put(name, content)
         return where
 

@@ -169,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn spilled_samples_take_no_more_room_than_there_is() {
+        let mut job = job(5, 2, 1, &[50]);
+        job.sizes = Sizes::from_bytes(vec![40, 12, 12, 33, 20]);
+        // Node 0 holds sample 0 and has 10 bytes left; node 1 holds 3 and has 17 left.
+        let shards = Shards::with_spill(&job, 1);
+        assert_eq!([1, 2, 4].map(|sample| shards.holder(sample)), [Some((1, 1)), None, None]);
+    }
+
+    #[test]
     fn more_nodes_than_samples_leave_shards_empty() {
         let shards = Shards::new(&job(2, 5, 1, &[100]), vec![1]);
         let held: u32 = (0..5).map(|node| shards.held(node).len() as u32).sum();
