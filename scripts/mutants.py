@@ -68,6 +68,7 @@ LONG = (
     "randperm_is_torchs",
     "sampler::permutation::",
     "disk_of_blocks_agrees_with_the_model",
+    "warm_caches_of_100_million_samples",
 )
 # What policies share is judged by the conformance tests of all policies.
 SHARED_BY_POLICIES = "policy/(mod|kind|holdings|shards)"
@@ -89,12 +90,13 @@ TARGETS = {
         Stage("belady-peer", "detsim"),
     ),
     "engine": (
-        Stage("belady-engine", filter="{module}::"),
+        Stage("belady-engine", filter="peers::one_node::"),
+        Stage("belady-engine", filter="{module}::", skip=LONG),
         Stage("belady-engine", "delivery"),
         Stage("belady-engine", "peers"),
         Stage("belady-engine", "orders"),
         Stage("belady-engine", "disk"),
-        Stage("belady-engine"),
+        Stage("belady-engine", skip=LONG),
         Stage("belady-engine", "changed_files"),
         Stage("belady-engine", "changed_under_caches"),
         Stage("belady-engine", "hanging_tiers"),
@@ -106,6 +108,7 @@ TARGETS = {
         Stage("belady-data", filter="{module}::", skip=LONG),
         Stage("belady-data", filter="tier::", skip=LONG),
         Stage("belady-data", "tier_disk", files="disk/|mod|leases"),
+        Stage("belady-data", "tier_edges", files="disk/|mod|leases"),
         Stage("belady-data", "tier_quota", files="disk/|mod|leases"),
     ),
 }
