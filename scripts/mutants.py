@@ -336,7 +336,7 @@ class Judge:
     def outcome(self, mutant):
         for command, folder in self.tests(mutant["file"]):
             processor, wall = self.usual[command]
-            outcome, *_ = run(command, folder, mutant["number"], 5 + 5 * processor, 8 + 4 * wall)
+            outcome, *_ = run(command, folder, mutant["number"], 5 + 5 * processor, 20 + 6 * wall)
             if outcome:
                 return outcome
         return "missed"

@@ -170,11 +170,13 @@ mod tests {
 
     #[test]
     fn spilled_samples_take_no_more_room_than_there_is() {
-        let mut job = job(5, 2, 1, &[50]);
-        job.sizes = Sizes::from_bytes(vec![40, 12, 12, 33, 20]);
-        // Node 0 holds sample 0 and has 10 bytes left; node 1 holds 3 and has 17 left.
+        let mut job = job(7, 2, 1, &[50]);
+        job.sizes = Sizes::from_bytes(vec![40, 12, 12, 12, 12, 5, 60]);
+        // Node 0 holds sample 0 and has 10 bytes left; node 1 holds 5 and has 45 left, for three.
         let shards = Shards::with_spill(&job, 1);
-        assert_eq!([1, 2, 4].map(|sample| shards.holder(sample)), [Some((1, 1)), None, None]);
+        let holders = [1, 2, 3, 4, 6].map(|sample| shards.holder(sample));
+        let spilled = Some((1, 1));
+        assert_eq!(holders, [spilled, spilled, spilled, None, None]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One node of a job whose other nodes are played by the test.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use belady_control::Sizes;
@@ -14,8 +15,8 @@ use belady_data::tier::{Get, Put, RamTier, Tier};
 use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
 use belady_peer::{
-    Ask, Bulk, Channel, Cluster, NodeId, Notice, Push, Reply, Request, Serve, Serving, Taken,
-    TierId, Transport,
+    Ask, Bulk, Channel, Cluster, NodeId, Notice, Payload, Push, Reply, Request, Serve, Serving,
+    Taken, TierId, Transport,
 };
 
 use super::digests::Digests;
@@ -26,8 +27,9 @@ use crate::build::Share;
 use crate::cache::Cache;
 use crate::config::{BadSamples, Lend, PeerPatience, Retry};
 use crate::keep;
+use crate::load;
 use crate::metrics::{Metrics, PeerSnapshot};
-use crate::parcel::{Item, NOWHERE, Parcel, SOURCE};
+use crate::parcel::{Gift, Item, NOWHERE, Parcel, SOURCE};
 use crate::pool::Pool;
 use crate::rates::Rates;
 use crate::run::{Lending, Parts, Run};
@@ -45,11 +47,23 @@ struct Player {
     heard: Mutex<Vec<Notice>>,
     given: Mutex<Vec<(SampleId, TierId, u32)>>,
     answer: Mutex<Taken>,
+    /// What it gives to those who ask, and what it says that the bytes add up to.
+    held: Mutex<HashMap<SampleId, (Vec<u8>, u64)>>,
+    asked: Mutex<Vec<(SampleId, bool)>>,
 }
 
 impl Serve for Player {
     fn get(&self, _: NodeId, request: &Request<'_>, _: usize, replies: &mut Vec<Reply>) {
-        replies.extend(request.asks.iter().map(|_| Reply::NotHere));
+        let held = lock(&self.held);
+        for ask in request.asks {
+            lock(&self.asked).push((ask.sample, ask.last_use));
+            replies.push(match held.get(&ask.sample) {
+                Some((bytes, digest)) => {
+                    Reply::Here { bytes: Payload::Copied(bytes.as_slice().into()), digest: *digest }
+                }
+                None => Reply::NotHere,
+            });
+        }
     }
 
     fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
@@ -135,7 +149,8 @@ impl One {
         }));
         let player = |_| {
             let answer = Mutex::new(Taken::Stored);
-            Arc::new(Player { heard: Mutex::default(), given: Mutex::default(), answer })
+            let (heard, given, held) = (Mutex::default(), Mutex::default(), Mutex::default());
+            Arc::new(Player { heard, given, answer, held, asked: Mutex::default() })
         };
         let players: Vec<Arc<Player>> = (1..3).map(player).collect();
         let serve = |(transport, player): (&Arc<MemoryTransport>, &Arc<Player>)| {
@@ -203,7 +218,7 @@ impl One {
         taken[0]
     }
 
-    /// A batch that is loaded, the last in order.
+    /// A batch whose bytes are there, the last in order.
     fn batch(
         &mut self,
         sequence: u64,
@@ -211,15 +226,26 @@ impl One {
         items: Vec<Item>,
         evictions: Vec<Evict>,
     ) -> Arc<Parcel> {
+        let parcel = self.empty_batch((sequence, epoch), items, evictions, vec![]);
+        for (index, item) in parcel.items.iter().enumerate() {
+            // SAFETY: nothing else loads it.
+            unsafe { parcel.slot(index as u32) }.copy_from_slice(&self.bytes(item.sample));
+        }
+        parcel
+    }
+
+    fn empty_batch(
+        &mut self,
+        (sequence, epoch): (u64, u32),
+        items: Vec<Item>,
+        evictions: Vec<Evict>,
+        gifts: Vec<Gift>,
+    ) -> Arc<Parcel> {
         let samples: Vec<SampleId> = items.iter().map(|item| item.sample).collect();
         let lengths = vec![SIZE; samples.len()];
         let step = Step { epoch, iteration: sequence as u32 };
         let block = self.producer.reserve(step, &samples, &lengths).unwrap().unwrap();
-        let parcel = Parcel::new(&self.run, block, items, evictions, vec![], sequence);
-        for (index, &sample) in samples.iter().enumerate() {
-            // SAFETY: nothing else loads it.
-            unsafe { parcel.slot(index as u32) }.copy_from_slice(&self.bytes(sample));
-        }
+        let parcel = Parcel::new(&self.run, block, items, evictions, gifts, sequence);
         lock(&self.run.in_order).push_back(parcel.clone());
         parcel
     }
@@ -375,6 +401,11 @@ fn a_peer_that_does_not_answer_counts_as_down_unless_this_node_leaves() {
     wait_for(|| one.metrics().failures > 0, &"a failure");
     wait_for(|| one.metrics().down == 1, &"one that is down");
     assert_eq!(one.metrics().nodes, 2);
+
+    let one = One::new();
+    lock(&one.peers().talk).health.failed(1, one.peers().now());
+    one.counter.heard_of(1, 1);
+    assert_eq!((one.metrics().nodes, one.metrics().down), (2, 0));
 
     let one = One::new();
     one.peers().is_leaving.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -572,7 +603,7 @@ fn a_step_calls_off_what_earlier_ones_keep_and_not_what_it_keeps_itself() {
     for (leader, cancelled) in [(1, Some(1)), (2, None), (3, None)] {
         let mut one = One::new();
         one.run.begin_epoch(2);
-        one.others_have_loaded(9);
+        one.others_have_loaded(2);
         // One by its last use, another by an eviction.
         assert!(one.run.flights.lead_arrived(4, leader) && one.run.flights.lead_arrived(5, leader));
         let used_up = Item::new(4, 1, true, NOWHERE);
@@ -587,7 +618,7 @@ fn a_step_calls_off_what_earlier_ones_keep_and_not_what_it_keeps_itself() {
 fn what_a_step_uses_for_the_last_time_goes_and_what_the_source_gave_does_not() {
     let mut one = One::new();
     one.run.begin_epoch(1);
-    one.others_have_loaded(9);
+    one.others_have_loaded(1);
     (0..3).for_each(|sample| one.hold(1, sample, 0));
     let items = vec![
         Item::new(0, 1, true, NOWHERE),
@@ -618,4 +649,231 @@ fn looking_again_ends_what_may_end() {
     assert!(matches!(one.consumer.take(Some(LONG)), Take::Batch(_)));
     wait_for(|| !one.run.looks_again.load(std::sync::atomic::Ordering::Acquire), &"the look");
     keep::look_again(&one.run);
+}
+
+/// Room that others free for a sample comes a little later: what waits for no user goes only if it does not.
+#[test]
+fn a_refusal_is_forgotten_when_the_sample_has_come() {
+    let one = One::new();
+    (0..3).for_each(|sample| one.hold(1, sample, 0));
+    assert_eq!(one.give(9, 1, 0), Taken::NoRoom);
+    one.counter.told(1, &Notice::Released { epoch: 1, samples: vec![1] });
+    assert_eq!(one.give(9, 1, 0), Taken::Stored);
+    assert_eq!(kinds(&one.ask(1, &[(9, true)], 1 << 20)), ["here"]);
+    assert_eq!(one.give(10, 1, 1), Taken::Stored, "in its place");
+    // Longer than room may be lacking, if anything had lacked it.
+    std::thread::sleep(Duration::from_millis(400));
+    for node in 0..3 {
+        lock(&one.peers().talk).ledger.done(node, 1);
+    }
+    assert_eq!(one.give(9, 1, 2), Taken::NoRoom, "it has just begun to lack room");
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(one.give(9, 1, 2), Taken::Stored);
+    assert!(one.holds(1).contains(&10), "what waits for a user stays");
+}
+
+/// Three gifts for an outbox with room for two.
+fn gives(one: &mut One) -> Arc<Parcel> {
+    one.run.begin_epoch(1);
+    let items = (0..4).map(|sample| Item::new(sample, SOURCE, false, NOWHERE)).collect();
+    let gift = |(item, to)| Gift { item, to, tier: 2 };
+    let gifts = [(0, 1), (1, 2), (3, 1)].map(gift).into();
+    let parcel = one.empty_batch((1, 0), items, vec![], gifts);
+    load::dispatch(&parcel, 0..4);
+    parcel
+}
+
+#[test]
+fn gifts_go_to_the_nodes_that_are_to_keep_them_and_then_the_epoch_is_done() {
+    let mut one = One::new();
+    one.others_have_loaded(1);
+    gives(&mut one);
+    assert!(matches!(one.consumer.take(Some(LONG)), Take::Batch(_)));
+    one.players.iter().for_each(|player| player.hears(&Notice::EpochDone { epoch: 0 }));
+    let mut first = lock(&one.players[0].given).clone();
+    first.sort_unstable();
+    assert_eq!(first, [(0, 2, 0), (3, 2, 0)]);
+    assert_eq!(*lock(&one.players[1].given), [(1, 2, 0)]);
+    let pushed = one.metrics().pushed;
+    assert_eq!((pushed.samples, pushed.bytes, one.metrics().dropped), (3, 3 * SIZE, 0));
+}
+
+#[test]
+fn a_gift_that_is_refused_is_dropped_and_one_without_room_is_brought_again() {
+    let mut one = One::new();
+    one.others_have_loaded(1);
+    *lock(&one.players[0].answer) = Taken::Refused;
+    *lock(&one.players[1].answer) = Taken::NoRoom;
+    gives(&mut one);
+    wait_for(|| lock(&one.players[1].given).len() > 1, &"a second try");
+    assert!(!lock(&one.peers().talk).ledger.is_over(0, 0), "something is left to give");
+    *lock(&one.players[1].answer) = Taken::Stored;
+    one.players.iter().for_each(|player| player.hears(&Notice::EpochDone { epoch: 0 }));
+    assert_eq!((one.metrics().pushed.samples, one.metrics().dropped), (1, 2));
+}
+
+#[test]
+fn gifts_for_a_node_that_is_gone_are_dropped() {
+    let mut one = One::new();
+    one.others_have_loaded(1);
+    lock(&one.peers().talk).health.left(1);
+    gives(&mut one);
+    assert!(matches!(one.consumer.take(Some(LONG)), Take::Batch(_)));
+    one.players[1].hears(&Notice::EpochDone { epoch: 0 });
+    assert_eq!((one.metrics().pushed.samples, one.metrics().dropped), (1, 2));
+    assert!(lock(&one.players[0].given).is_empty());
+}
+
+#[test]
+fn samples_come_from_the_peers_that_hold_them_else_from_the_source() {
+    let mut one = One::new();
+    one.run.begin_epoch(1);
+    one.others_have_loaded(1);
+    let right = |sample| {
+        let bytes = one.bytes(sample);
+        let digest = Digests::new(SAMPLES).of(sample, &bytes);
+        (bytes, digest)
+    };
+    let (bytes, digest) = right(3);
+    let wrong = (bytes.iter().map(|byte| !byte).collect(), digest);
+    lock(&one.players[0].held).extend([(1, right(1)), (2, right(2)), (3, wrong)]);
+    let remote = |sample, peer, last_use| Item::remote(sample, (peer, 1), last_use, NOWHERE);
+    // 4 and 5 are not where they should be: one is let go there, the other is brought back.
+    let items = vec![
+        remote(1, 1, false),
+        remote(2, 1, true),
+        remote(3, 1, true),
+        remote(4, 2, true),
+        remote(5, 2, false),
+    ];
+    let parcel = one.empty_batch((1, 0), items, vec![], vec![]);
+    load::dispatch(&parcel, 0..5);
+    drop(parcel);
+    let Take::Batch(batch) = one.consumer.take(Some(LONG)) else { panic!("no batch") };
+    for (at, sample) in (1..6).enumerate() {
+        assert!(batch.bytes(at) == one.bytes(sample), "sample {sample}");
+    }
+    let mut asked = lock(&one.players[0].asked).clone();
+    asked.sort_unstable();
+    assert_eq!(asked, [(1, false), (2, true), (3, true)]);
+    let metrics = one.metrics();
+    assert_eq!((metrics.read.samples, metrics.read.bytes), (2, 2 * SIZE));
+    assert_eq!((metrics.damaged, metrics.misses, metrics.retries), (1, 3, 0));
+    assert_eq!(one.run.metrics.snapshot().source.samples, 3);
+    one.players[1].hears(&Notice::EpochDone { epoch: 0 });
+    assert_eq!(*lock(&one.players[1].given), [(5, 1, 0)], "it is put back");
+    notify::all(&one.run);
+    one.players[0].hears(&Notice::Released { epoch: 0, samples: vec![3] });
+    one.players[1].hears(&Notice::Released { epoch: 0, samples: vec![4] });
+}
+
+#[test]
+fn a_peer_that_is_down_is_not_asked_and_its_samples_come_from_the_source() {
+    let mut one = One::new();
+    one.run.begin_epoch(1);
+    one.others_have_loaded(1);
+    lock(&one.peers().talk).health.left(1);
+    let parcel =
+        one.empty_batch((1, 0), vec![Item::remote(1, (1, 1), false, NOWHERE)], vec![], vec![]);
+    load::dispatch(&parcel, 0..1);
+    let Take::Batch(batch) = one.consumer.take(Some(LONG)) else { panic!("no batch") };
+    assert!(batch.bytes(0) == one.bytes(1));
+    assert!(lock(&one.players[0].asked).is_empty());
+    assert_eq!((one.metrics().misses, one.metrics().read.samples), (1, 0));
+}
+
+#[test]
+fn a_sample_that_a_batch_has_several_times_is_asked_for_once() {
+    let mut one = One::new();
+    one.run.begin_epoch(1);
+    one.others_have_loaded(1);
+    for sample in 0..SAMPLES {
+        let bytes = one.bytes(sample);
+        let digest = Digests::new(SAMPLES).of(sample, &bytes);
+        lock(&one.players[1].held).insert(sample, (bytes, digest));
+    }
+    let items: Vec<Item> =
+        (0..100).map(|at| Item::remote(at % SAMPLES, (2, 1), false, NOWHERE)).collect();
+    let parcel = one.empty_batch((1, 0), items, vec![], vec![]);
+    load::dispatch(&parcel, 0..100);
+    let Take::Batch(batch) = one.consumer.take(Some(LONG)) else { panic!("no batch") };
+    assert!((0..100).all(|at| batch.bytes(at) == one.bytes(at as u32 % SAMPLES)));
+    assert_eq!(lock(&one.players[1].asked).len(), SAMPLES as usize);
+    wait_for(|| lock(&one.peers().gates[2]).errands() == 0, &"the end of the errand");
+}
+
+#[test]
+fn samples_of_both_tiers_come_from_there() {
+    let mut one = One::new();
+    one.run.begin_epoch(1);
+    one.others_have_loaded(1);
+    for (tier, sample) in [(1, 0), (2, 1), (1, 2), (2, 3)] {
+        one.hold(tier, sample, 0);
+    }
+    let local = |(tier, sample)| Item::new(sample, tier, false, NOWHERE);
+    let items = [(1, 0), (2, 1), (2, 3), (1, 2), (1, 0)].map(local).into();
+    let parcel = one.empty_batch((1, 0), items, vec![], vec![]);
+    load::dispatch(&parcel, 0..5);
+    let Take::Batch(batch) = one.consumer.take(Some(LONG)) else { panic!("no batch") };
+    for (at, sample) in [0, 1, 3, 2, 0].into_iter().enumerate() {
+        assert!(batch.bytes(at) == one.bytes(sample), "sample {sample}");
+    }
+    let metrics = one.run.metrics.snapshot();
+    assert_eq!(metrics.source.samples, 0);
+    assert_eq!(metrics.tiers.iter().map(|tier| tier.read.samples).collect::<Vec<_>>(), [3, 2]);
+}
+
+#[test]
+fn what_is_not_where_it_should_be_is_put_back_if_it_is_to_stay_there() {
+    let mut one = One::new();
+    one.run.begin_epoch(1);
+    one.others_have_loaded(1);
+    one.hold(2, 5, 0);
+    let items = vec![
+        Item::new(4, 1, false, NOWHERE),
+        // It goes after this use.
+        Item::new(6, 1, true, NOWHERE),
+        // It was there by chance.
+        Item::guest(7, 1, NOWHERE),
+        // It is in another tier.
+        Item::new(5, 1, false, NOWHERE),
+        // It is to be kept elsewhere.
+        Item::new(8, 1, false, 2),
+    ];
+    let parcel = one.empty_batch((1, 0), items, vec![], vec![]);
+    load::dispatch(&parcel, 0..5);
+    drop(parcel);
+    let Take::Batch(batch) = one.consumer.take(Some(LONG)) else { panic!("no batch") };
+    for (at, sample) in [4, 6, 7, 5, 8].into_iter().enumerate() {
+        assert!(batch.bytes(at) == one.bytes(sample), "sample {sample}");
+    }
+    assert_eq!((one.holds(1), one.holds(2)), (vec![4], vec![5, 8]));
+    assert_eq!(one.run.metrics.snapshot().source.samples, 4);
+}
+
+/// Two batches that need the same sample: it is read once, and both have it.
+#[test]
+fn a_sample_on_its_way_is_read_once_for_all_who_want_it() {
+    let mut one = One::new();
+    one.run.begin_epoch(2);
+    one.others_have_loaded(2);
+    let from_source = |sample, keep| Item::new(sample, SOURCE, false, keep);
+    let first = one.empty_batch((1, 0), vec![from_source(3, 1)], vec![], vec![]);
+    let items = vec![from_source(3, NOWHERE), from_source(4, NOWHERE)];
+    let second = one.empty_batch((2, 0), items, vec![], vec![]);
+    // The first one leads, and is not there yet.
+    assert_eq!(one.run.flights.lead_or_wait(3, 1, || unreachable!()), crate::flights::Turn::Lead);
+    first.items[0].set_leads(true);
+    load::dispatch(&second, 0..2);
+    wait_for(|| second.left() == 1, &"the other sample");
+    // SAFETY: nothing else loads it.
+    unsafe { first.slot(0) }.copy_from_slice(&one.bytes(3));
+    load::arrived(&first, 0);
+    one.run.loaded(&first, 1);
+    for sample in [3, 3] {
+        let Take::Batch(batch) = one.consumer.take(Some(LONG)) else { panic!("no batch") };
+        assert!(batch.bytes(0) == one.bytes(sample));
+    }
+    assert_eq!(one.run.metrics.snapshot().source.samples, 1);
+    wait_for(|| one.holds(1) == [3], &"the copy that is kept");
 }
