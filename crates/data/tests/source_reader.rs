@@ -113,7 +113,7 @@ fn a_touched_shard_is_indexed_once_however_many_threads_come_upon_it() {
                     match outcome {
                         Ok(bytes) => assert!(is_right && bytes[0] == payloads[sample as usize * 8]),
                         Err(error) => {
-                            assert!(!is_right && matches!(error, ReadError::Changed { .. }))
+                            assert!(!is_right && matches!(error, ReadError::Changed { .. }));
                         }
                     }
                 });

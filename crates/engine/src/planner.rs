@@ -38,7 +38,7 @@ const QUEUED_PER_THREAD: usize = 1;
 /// How often a planner that waits for room looks whether it should stop.
 const TICK: Duration = Duration::from_millis(500);
 /// After this long without room, with every batch in the consumer's hands, something is wrong.
-const ALL_LENT: Duration = Duration::from_secs(20);
+const ALL_LENT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 20 });
 /// A run without an end ends after so many epochs in a row without a batch: nobody would ever
 /// hear of it again.
 const EMPTY_EPOCHS: u32 = 100;
@@ -327,5 +327,76 @@ fn unplanned(run: &Run, sample: SampleId, keep: TierId) -> Item {
     match run.peers.as_ref().and_then(|peers| peers.warm_at(sample)) {
         Some(peer) => Item::remote(sample, (peer, NOWHERE), false, keep),
         None => Item::new(sample, SOURCE, false, keep),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belady_control::policy::PolicyKind;
+    use belady_data::source::Synthetic;
+
+    use super::*;
+    use crate::{Engine, EngineConfig, JobConfig, Loader};
+
+    fn engine() -> Engine {
+        Engine::new(EngineConfig { threads: Some(2), tiers: vec![], ..EngineConfig::default() })
+            .unwrap()
+    }
+
+    /// The ring has room for two of ten batches.
+    fn start(engine: &Engine, policy: &str) -> Loader {
+        let source = Arc::new(Synthetic::of_sizes([1000; 80], 1));
+        let mut job = JobConfig::new(source);
+        (job.batch, job.epochs) = (8, Some(1));
+        job.staging = Bytes(2 * RingConfig::needed(8 * 1000, 8, 64).div_ceil(2));
+        job.policy = PolicyKind::by_name(policy).unwrap();
+        engine.start(&job).unwrap()
+    }
+
+    #[test]
+    fn a_consumer_that_asks_for_more_than_there_is_room_for_is_told() {
+        let mut loader = start(&engine(), "staging");
+        let mut held = vec![];
+        let error = loop {
+            match loader.next_batch() {
+                Ok(batch) => held.push(batch.expect("there are ten")),
+                Err(error) => break error,
+            }
+        };
+        assert!((2..10).contains(&held.len()), "{}", held.len());
+        let all = held.len() as u32;
+        assert!(matches!(error, EngineError::AllLent { batches } if batches == all), "{error}");
+    }
+
+    #[test]
+    fn a_consumer_may_hold_all_batches_for_as_long_as_it_asks_for_none() {
+        let mut loader = start(&engine(), "staging");
+        let mut held = vec![];
+        for _ in 0..2 {
+            held.push(loader.next_batch().unwrap().unwrap());
+        }
+        std::thread::sleep(2 * ALL_LENT);
+        held.clear();
+        let mut more = 0;
+        while loader.next_batch().unwrap().is_some() {
+            more += 1;
+        }
+        assert_eq!(more, 8);
+    }
+
+    #[test]
+    fn only_a_policy_that_loads_on_demand_waits_until_it_is_asked() {
+        let read = |engine: &Engine| engine.metrics().snapshot().source.samples;
+        let ahead = engine();
+        let _loader = start(&ahead, "staging");
+        while read(&ahead) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let on_demand = engine();
+        let mut loader = start(&on_demand, "naive");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(read(&on_demand), 0);
+        assert!(loader.next_batch().unwrap().is_some());
+        assert!((8..=16).contains(&read(&on_demand)));
     }
 }

@@ -325,10 +325,11 @@ fn a_node_gives_no_copy_of_a_changed_file_to_another() {
 }
 
 /// All batches of two ranks: which samples came in which epoch, and of which version. Between two epochs
-/// both wait until `between` is done.
+/// both wait until `between` is done. Each has room for so many samples.
 fn two_ranks(
     sources: &[Arc<dyn Source>],
     job: &JobConfig,
+    rooms: [u32; 2],
     between: &(dyn Fn(u32) + Sync),
 ) -> Vec<Vec<(u32, u32, u8)>> {
     let (hall, nodes) = (Hall::new(2, Duration::from_mins(1)), MemoryTransport::network(2));
@@ -336,8 +337,7 @@ fn two_ranks(
     let rank = |rank: u32, transport, source: &Arc<dyn Source>| {
         let config = EngineConfig {
             threads: Some(3),
-            // Less than all of it: each has what the other one lacks.
-            tiers: vec![TierConfig::Ram { capacity: Bytes(u64::from(FILES * 2 / 3) * 64) }],
+            tiers: vec![TierConfig::Ram { capacity: Bytes(u64::from(rooms[rank as usize]) * 64) }],
             peers: Some(Arc::new(Cluster::new(hall.seat(rank), transport))),
             ..EngineConfig::default()
         };
@@ -396,7 +396,9 @@ fn a_rank_takes_no_old_bytes_from_one_that_has_not_seen_the_new_version() {
             sources[1].compare(sample).unwrap();
         }
     };
-    let seen = two_ranks(&sources, &two_rank_job(&sources[0], 5), &change_all);
+    // The one that does not holds what the other one lacks.
+    let rooms = [2 * FILES, FILES / 8];
+    let seen = two_ranks(&sources, &two_rank_job(&sources[0], 5), rooms, &change_all);
     // Some batches of the epoch after the change were staged before it.
     let late: Vec<_> = seen[1].iter().filter(|(epoch, ..)| *epoch > 2).collect();
     assert_eq!(late.len(), FILES as usize);
@@ -414,7 +416,8 @@ fn a_touched_file_is_cached_by_all_ranks_again() {
     }
     let reads = || sources.iter().map(|source| source.operations().read).sum::<u64>();
     let before = reads();
-    let seen = two_ranks(&sources, &two_rank_job(&sources[0], 5), &|_| ());
+    let rooms = [FILES * 2 / 3; 2];
+    let seen = two_ranks(&sources, &two_rank_job(&sources[0], 5), rooms, &|_| ());
     assert!(seen.iter().flatten().all(|(.., version)| *version == OLD));
     // Each once, and a few more that did not come in time.
     let read = reads() - before;

@@ -135,6 +135,17 @@ mod tests {
     }
 
     #[test]
+    fn the_share_is_preloaded_and_a_node_without_one_reads_the_source() {
+        let plan: Arc<dyn Plan> =
+            Arc::new(DeepioOpportunistic::new(&Arc::new(job(8, 2, 1, &[20]))));
+        assert_eq!(plan.preload().nodes[1], [(4, 1), (5, 1)]);
+        assert!(!plan.keeps_order());
+        let plan: Arc<dyn Plan> = Arc::new(DeepioOpportunistic::new(&Arc::new(job(8, 2, 1, &[]))));
+        let loads = Driver::new(&plan, 0).stage(0, (0, 0), &[6, 1]);
+        assert_eq!(loads, [6, 1].map(|sample| Load::from(sample, Place::Source)));
+    }
+
+    #[test]
     fn epochs_differ() {
         let job = Arc::new(job(64, 1, 1, &[640]));
         let plan: Arc<dyn Plan> = Arc::new(DeepioOpportunistic::new(&job));

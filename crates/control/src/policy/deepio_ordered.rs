@@ -66,6 +66,7 @@ mod tests {
     #[test]
     fn reads_own_ram_then_peers_then_the_source() {
         let plan: Arc<dyn Plan> = Arc::new(DeepioOrdered::new(&job(8, 2, 1, &[30])));
+        assert_eq!(plan.preload().nodes[1], [(4, 1), (5, 1), (6, 1)]);
         let loads = Driver::new(&plan, 0).stage(0, (0, 0), &[2, 3, 4]);
         let places = [Place::Local(1), Place::Source, Place::Peer(1, 1)];
         assert_eq!(loads.iter().map(|load| load.from).collect::<Vec<_>>(), places);

@@ -183,6 +183,70 @@ impl Policy for Store {
 mod tests {
     use super::*;
     use crate::policy::testing::{Driver, job};
+    use crate::sampler::{AccessStream, Order, StreamConfig};
+
+    fn with_orders(job: &mut Job, scheme: Scheme, lists: Vec<Vec<SampleId>>) {
+        let order = Order::Given(Arc::new(lists));
+        let config = job.stream.config().clone();
+        let config = StreamConfig { order, scheme, drop_last: true, ..config };
+        job.stream = AccessStream::new(config).unwrap();
+    }
+
+    fn keep(sample: SampleId, node: NodeId) -> Keep {
+        Keep { sample, node, tier: RAM }
+    }
+
+    #[test]
+    fn a_sample_that_was_sent_is_there_once_its_epoch_is_over_for_all() {
+        let mut job = job(8, 2, 1, &[100]);
+        job.sizes = crate::Sizes::from_bytes(vec![60, 10, 60, 10, 10, 10, 10, 10]);
+        let plan = begun(job, 3);
+        // Node 0 has no room for 2 and sends it to node 1, where no rank has staged it.
+        for (consumed, from) in [((0, 1), Place::Source), ((1, 0), Place::Local(RAM))] {
+            let mut owner = Driver::new(&plan, 1);
+            owner.consumed(1, consumed, &[]);
+            assert_eq!(owner.stage(1, (1, 1), &[2])[0].from, from);
+        }
+    }
+
+    #[test]
+    fn within_its_first_epoch_a_sample_is_read_from_the_source_by_all() {
+        let plan = begun(job(8, 2, 1, &[40]), 2);
+        let mut node = Driver::new(&plan, 0);
+        assert_eq!(node.stage(0, (0, 1), &[1])[0].from, Place::Source);
+        assert_eq!(node.stage(0, (1, 0), &[1])[0].from, Place::Peer(1, RAM));
+    }
+
+    #[test]
+    fn where_all_read_everything_nodes_take_turns_to_keep() {
+        let mut job = job(8, 2, 1, &[40]);
+        with_orders(&mut job, Scheme::Whole, vec![vec![3, 1, 0, 2, 4, 5, 6, 7]]);
+        let plan = begun(job, 1);
+        let samples = [3, 1, 0, 2];
+        for (node, mine) in [(0, [3, 0]), (1, [1, 2])] {
+            let mut driver = Driver::new(&plan, node);
+            let keeps = &driver.consumed(node, (0, 0), &samples).keeps;
+            assert_eq!(*keeps, mine.map(|sample| keep(sample, node)));
+        }
+    }
+
+    #[test]
+    fn what_a_later_epoch_is_the_first_to_read_is_kept_then() {
+        let mut job = job(6, 2, 1, &[40]);
+        // One batch an epoch: 4 and 5 are dropped at first.
+        with_orders(
+            &mut job,
+            Scheme::Uniform,
+            vec![vec![0, 1, 2, 3, 4, 5], vec![4, 5, 0, 1, 2, 3]],
+        );
+        let plan = begun(job, 2);
+        let mut node = Driver::new(&plan, 0);
+        assert_eq!(node.consumed(0, (0, 0), &[0, 2]).keeps, [keep(0, 0), keep(2, 0)]);
+        assert_eq!(node.stage(0, (1, 0), &[4])[0].from, Place::Source);
+        assert_eq!(node.consumed(0, (1, 0), &[4, 0]).keeps, [keep(4, 0)]);
+        assert_eq!(node.stage(0, (1, 0), &[5])[0].from, Place::Source);
+        assert_eq!(node.stage(0, (2, 0), &[5])[0].from, Place::Peer(1, RAM));
+    }
 
     fn begun(job: Job, epochs: u32) -> Arc<dyn Plan> {
         let job = Arc::new(job);

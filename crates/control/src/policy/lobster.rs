@@ -304,6 +304,23 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_on_its_way_through_the_ring_is_read_from_the_tier_it_goes_to() {
+        let mut job = job(4, 1, 1, &[400]);
+        job.epochs = Some(2);
+        let job = Arc::new(job);
+        let lobster = Lobster::new(&job, ALL);
+        let orders = [0, 1].map(|epoch| Arc::new(job.stream.epoch(epoch)));
+        lobster.begin_epoch(0, &orders[0], Some(&orders[1]));
+        lobster.begin_epoch(1, &orders[1], None);
+        let plan: Arc<dyn Plan> = Arc::new(lobster);
+        let mut node = Driver::new(&plan, 0);
+        node.stage(0, (0, 0), &[0, 1]);
+        assert_eq!(node.stage(0, (1, 0), &[0])[0].from, Place::Local(1));
+        // Planned, but its first use is not even staged.
+        assert_eq!(node.stage(0, (1, 1), &[2])[0].from, Place::Source);
+    }
+
+    #[test]
     fn three_epochs_are_remembered() {
         let job = shuffled(400, 9);
         let lobster = Lobster::new(&job, ALL);

@@ -178,8 +178,129 @@ impl Policy for DealtBatches {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::policy::testing::{Driver, job};
+    use crate::sampler::{AccessStream, Order, StreamConfig};
+
+    fn shuffled(mut job: Job, scheme: Scheme) -> Arc<Job> {
+        let config = job.stream.config().clone();
+        let config = StreamConfig { order: Order::Permutation, scheme, ..config };
+        job.stream = AccessStream::new(config).unwrap();
+        Arc::new(job)
+    }
+
+    #[test]
+    fn each_node_preloads_its_share_and_ranks_get_other_samples_than_the_streams() {
+        let plan = LocalityAware::new(&Arc::new(job(8, 2, 1, &[30])));
+        assert_eq!(plan.preload().nodes[1], [(4, 1), (5, 1), (6, 1)]);
+        assert!(!plan.keeps_order());
+    }
+
+    #[test]
+    fn where_all_ranks_read_the_whole_batch_nothing_is_dealt() {
+        let job = shuffled(job(8, 2, 1, &[40]), Scheme::Whole);
+        let plan: Arc<dyn Plan> = Arc::new(LocalityAware::new(&job));
+        let loads = Driver::new(&plan, 1).stage(1, (0, 0), &[5, 0]);
+        assert_eq!(loads, [Load::from(5, Place::Local(1)), Load::from(0, Place::Peer(0, 1))]);
+    }
+
+    proptest! {
+        /// Also if one rank is far behind the others, or an epoch begins while another is read.
+        #[test]
+        fn every_step_delivers_its_global_batch_and_keeps_local_what_fits(
+            (nodes, ranks) in (1u32..4, 1u32..4),
+            samples in 12u32..400,
+            capacity in 0u64..1500,
+            behind in 0usize..3,
+            uneven: bool,
+        ) {
+            let scheme = if uneven { Scheme::Imbalanced } else { Scheme::Uniform };
+            let job = shuffled(job(samples, nodes, ranks, &[capacity]), scheme);
+            let plan = Arc::new(LocalityAware::new(&job));
+            let shared: Arc<dyn Plan> = plan.clone();
+            let mut drivers: Vec<_> = (0..nodes).map(|node| Driver::new(&shared, node)).collect();
+            let orders: Vec<_> = (0..2).map(|epoch| Arc::new(job.stream.epoch(epoch))).collect();
+            for (epoch, order) in orders.iter().enumerate() {
+                shared.begin_epoch(epoch as u32, order, None);
+            }
+            prop_assert_eq!(lock_of(&plan).orders.len(), 2, "they are made once");
+            let steps: Vec<(u32, u32)> = (0..2)
+                .flat_map(|epoch| (0..job.stream.iterations()).map(move |at| (epoch, at)))
+                .collect();
+            let mut loads = vec![vec![vec![]; job.system.ranks() as usize]; steps.len()];
+            let last = job.system.ranks() - 1;
+            // The last rank asks in the order of the epochs backwards, or after all others.
+            for (at, &step) in steps.iter().enumerate() {
+                for rank in (0..=last).filter(|&rank| behind == 0 || rank < last) {
+                    let driver = &mut drivers[job.system.node_of(rank) as usize];
+                    loads[at][rank as usize] = driver.stage(rank, step, &[]);
+                }
+                if behind == 0 {
+                    prop_assert!(lock_of(&plan).dealt.is_empty(), "all have asked");
+                }
+            }
+            let mut late: Vec<_> = (0..steps.len()).filter(|_| behind > 0).collect();
+            if behind == 2 {
+                late.reverse();
+            }
+            for at in late {
+                let driver = &mut drivers[nodes as usize - 1];
+                loads[at][last as usize] = driver.stage(last, steps[at], &[]);
+            }
+            prop_assert!(lock_of(&plan).dealt.len() <= KEPT_STEPS);
+            for (at, &(epoch, iteration)) in steps.iter().enumerate() {
+                let order = &orders[epoch as usize];
+                let mut all: Vec<SampleId> =
+                    (0..=last).flat_map(|rank| order.batch(rank, iteration)).collect();
+                let mut room = vec![0; nodes as usize];
+                let mut local = vec![0; nodes as usize];
+                let mut dealt = vec![];
+                for rank in 0..=last {
+                    let of = &loads[at][rank as usize];
+                    let node = job.system.node_of(rank);
+                    prop_assert_eq!(of.len(), order.batch(rank, iteration).count());
+                    room[node as usize] += of.len();
+                    for load in of {
+                        prop_assert_eq!(load.from, plan.shards.place(node, load.sample));
+                        local[node as usize] += usize::from(load.from == Place::Local(1));
+                        dealt.push(load.sample);
+                    }
+                }
+                for node in 0..nodes {
+                    let here = |&&sample: &&SampleId| {
+                        plan.shards.holder(sample).is_some_and(|(holder, _)| holder == node)
+                    };
+                    let held = all.iter().filter(here).count();
+                    prop_assert_eq!(local[node as usize], held.min(room[node as usize]));
+                }
+                all.sort_unstable();
+                dealt.sort_unstable();
+                prop_assert_eq!(dealt, all);
+            }
+        }
+    }
+
+    fn lock_of(plan: &LocalityAware) -> std::sync::MutexGuard<'_, Memory> {
+        plan.memory.lock().unwrap()
+    }
+
+    #[test]
+    fn orders_of_three_epochs_and_64_steps_are_kept() {
+        let job = shuffled(job(300, 1, 2, &[40]), Scheme::Uniform);
+        let plan = LocalityAware::new(&job);
+        for epoch in 0..5 {
+            let _ = lock_of(&plan).order(&job, epoch);
+        }
+        let kept: Vec<u32> = lock_of(&plan).orders.iter().map(|(epoch, _)| *epoch).collect();
+        assert_eq!(kept, [2, 3, 4]);
+        for iteration in 0..70 {
+            plan.loads(0, 0, Step { epoch: 4, iteration }, &mut vec![]);
+        }
+        let dealt: Vec<u32> = lock_of(&plan).dealt.iter().map(|of| of.step.iteration).collect();
+        assert_eq!(dealt, (6..70).collect::<Vec<_>>());
+    }
 
     #[test]
     fn deals_samples_to_their_holder_and_balances_the_rest() {

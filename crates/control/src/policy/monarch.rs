@@ -176,6 +176,18 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_copied_at_a_time_than_is_asked_for() {
+        let mut job = job(12, 1, 1, &[120]);
+        job.packing.files = 1;
+        let plan: Arc<dyn Plan> = Arc::new(Monarch::new(&Arc::new(job)));
+        let mut node = Driver::new(&plan, 0);
+        node.stage(0, (0, 0), &[5]);
+        let copied: Vec<usize> =
+            (0..4).map(|_| node.on(Event::Idle { tier: 1, limit: 4 }).fetches.len()).collect();
+        assert_eq!(copied, [4, 4, 3, 0]);
+    }
+
+    #[test]
     fn does_not_stop_placing_at_the_first_file_that_does_not_fit() {
         let mut job = job(4, 1, 1, &[25]);
         job.sizes = crate::Sizes::from_bytes(vec![10, 20, 10, 10]);

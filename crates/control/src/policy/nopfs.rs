@@ -485,6 +485,59 @@ mod tests {
     }
 
     #[test]
+    fn a_node_counts_what_its_own_ranks_read() {
+        let job = job(24, 3, 2, &[1000]);
+        let order = job.stream.epoch(0);
+        for node in 0..3 {
+            let mut seen = Accesses::new(node, 24);
+            seen.see_epoch(&job, &order);
+            // Six ranks take the samples in turn.
+            let ours: Vec<u16> = (0..24).map(|sample| u16::from(sample % 6 / 2 == node)).collect();
+            assert_eq!(seen.counts, ours);
+        }
+    }
+
+    #[test]
+    fn more_nodes_times_tiers_than_can_be_numbered_are_refused() {
+        let job = Arc::new(job(10, 1 << 15, 1, &[10]));
+        assert!(plan(&job, OPTIONS).is_err_and(|error| error.0.contains("65535")));
+    }
+
+    #[test]
+    fn a_peer_is_believed_to_have_what_this_node_has_passed_in_its_own_list() {
+        let job = shuffled(40, 4, &[60, 40], 3);
+        let plan = plan(&job, OPTIONS).unwrap();
+        let placement = Placement::new(&job, OPTIONS, |counts| {
+            drive(&job.stream, 0..3, counts, |accesses, _, order| accesses.see_epoch(&job, order));
+        });
+        let lists = &placement.nodes[0].lists;
+        for arrived in 0..=lists[1].len() {
+            let mut node = Driver::new(&plan, 0);
+            for &sample in &lists[1][..arrived] {
+                node.on(Event::Fetched { tier: 1, sample });
+            }
+            let mut asked = 0;
+            for sample in 0..40 {
+                let holder = usize::from(placement.holder[sample as usize]);
+                let (at, tier) = ((holder / 3) as NodeId, holder % 3);
+                if holder == 0 || at == 0 || placement.nodes[0].planned[1].contains(sample) {
+                    continue;
+                }
+                // Nothing of the second tier has arrived.
+                let passed = arrived == lists[1].len()
+                    || arrived > placement.offset[sample as usize] as usize;
+                let believed = tier == 1 && passed;
+                let from = node.stage(0, (0, 0), &[sample])[0].from;
+                let expected =
+                    if believed { Place::Peer(at, tier as TierId) } else { Place::Source };
+                assert_eq!(from, expected, "{sample} after {arrived}");
+                asked += 1;
+            }
+            assert!(asked > 5, "{asked}");
+        }
+    }
+
+    #[test]
     fn tiers_are_filled_in_the_order_of_first_access() {
         let job = shuffled(60, 3, &[100], 5);
         let seen = accesses(&job, 0);

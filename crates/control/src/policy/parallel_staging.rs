@@ -51,6 +51,7 @@ mod tests {
     fn fills_the_slowest_tier_first_and_reads_only_local_samples() {
         let plan: Arc<dyn Plan> =
             Arc::new(ParallelStaging::new(&Arc::new(job(8, 2, 1, &[10, 20]))));
+        assert!(!plan.keeps_order());
         assert_eq!(plan.preload().nodes[0], [(0, 2), (1, 2), (2, 1)]);
         let loads = Driver::new(&plan, 0).stage(0, (0, 0), &[5, 6, 7]);
         let mut read: Vec<_> = loads.iter().map(|load| (load.sample, load.from)).collect();

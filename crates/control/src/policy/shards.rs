@@ -169,6 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn spilled_samples_take_no_more_room_than_there_is() {
+        let mut job = job(7, 2, 1, &[50]);
+        job.sizes = Sizes::from_bytes(vec![40, 12, 12, 12, 12, 5, 60]);
+        // Node 0 holds sample 0 and has 10 bytes left; node 1 holds 5 and has 45 left, for three.
+        let shards = Shards::with_spill(&job, 1);
+        let holders = [1, 2, 3, 4, 6].map(|sample| shards.holder(sample));
+        let spilled = Some((1, 1));
+        assert_eq!(holders, [spilled, spilled, spilled, None, None]);
+    }
+
+    #[test]
     fn more_nodes_than_samples_leave_shards_empty() {
         let shards = Shards::new(&job(2, 5, 1, &[100]), vec![1]);
         let held: u32 = (0..5).map(|node| shards.held(node).len() as u32).sum();

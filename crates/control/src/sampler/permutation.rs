@@ -152,6 +152,12 @@ mod tests {
         (0..n).map(|position| permutation.forward(position)).collect()
     }
 
+    #[test]
+    fn a_permutation_is_as_long_as_it_was_asked_for() {
+        let permutation = Permutation::new(1_000, 1, 2);
+        assert_eq!((permutation.len(), permutation.is_empty()), (1_000, false));
+    }
+
     fn assert_true_permutation(n: u64, seed: u64) {
         let permutation = Permutation::new(n, seed, 1);
         let mut seen = vec![false; n as usize];

@@ -259,6 +259,79 @@ mod tests {
     }
 
     #[test]
+    fn the_large_shuffle_takes_a_64_bit_draw_a_step_from_the_front() {
+        for n in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7] {
+            let mut generator = Mt19937::new(n as u64);
+            let mut draws = generator.clone();
+            let mut order: Vec<SampleId> = (0..n as u32).collect();
+            let mut want = order.clone();
+            shuffle_large(&mut order, &mut generator);
+            for at in 0..n {
+                want.swap(at, (draws.random64() % (at as u64 + 1)) as usize);
+            }
+            assert_eq!(order, want);
+            assert_eq!(generator, draws);
+        }
+    }
+
+    #[test]
+    fn a_small_permutation_takes_a_word_a_step_and_a_large_one_two() {
+        let drawn = [0, 1, 2, 10, LARGE - 1, LARGE, LARGE + 1].map(randperm_draws);
+        let large = u64::from(LARGE);
+        assert_eq!(drawn, [0, 0, 1, 9, large - 2, 2 * large, 2 * large + 2]);
+    }
+
+    #[test]
+    fn ranks_get_equal_shares_by_repeating_the_order_or_by_dropping_its_end() {
+        for (samples, ranks, drop_last, want) in [
+            (5, 2, false, vec![0, 1, 2, 3, 4, 0]),
+            (5, 2, true, vec![0, 1, 2, 3]),
+            (6, 3, false, vec![0, 1, 2, 3, 4, 5]),
+            (2, 5, false, vec![0, 1, 0, 1, 0]),
+            (2, 5, true, vec![]),
+            (0, 3, false, vec![]),
+        ] {
+            let mut order: Vec<SampleId> = (0..samples).collect();
+            pad_or_truncate(&mut order, ranks, drop_last);
+            assert_eq!(order, want, "{samples} samples, {ranks} ranks");
+            let each = distributed_len(samples.into(), ranks, drop_last);
+            assert_eq!(each * u64::from(ranks), want.len() as u64);
+            for rank in 0..ranks {
+                let epoch = epoch_order(samples, 7, 3);
+                let of_rank = want.iter().skip(rank as usize).step_by(ranks as usize);
+                let of_rank: Vec<_> = of_rank.map(|&at| epoch[at as usize]).collect();
+                assert_eq!(distributed(samples, ranks, rank, 7, 3, drop_last), of_rank);
+            }
+        }
+    }
+
+    #[test]
+    fn an_epochs_order_is_that_of_its_seed_and_epoch_together() {
+        let mut generator = Mt19937::new(10);
+        assert_eq!(epoch_order(100, 7, 3), randperm(100, &mut generator));
+        assert_ne!(epoch_order(100, 7, 3), epoch_order(100, 7, 4));
+    }
+
+    #[test]
+    fn a_sampler_counts_its_epochs_and_draws_base_seeds_as_the_loader_does() {
+        for (draws, words) in [
+            (Draws::SamplerAlone, [0, 0]),
+            (Draws::ThroughLoader, [2, 2]),
+            (Draws::ThroughPersistentLoader, [2, 0]),
+        ] {
+            let mut sampler = RandomSampler::new(50, 4, draws);
+            let mut generator = Mt19937::new(4);
+            for (epoch, words) in words.into_iter().enumerate() {
+                assert_eq!((sampler.samples(), sampler.epoch()), (50, epoch as u64));
+                generator.skip(words);
+                assert_eq!(sampler.next_epoch_left_early(), randperm(50, &mut generator));
+                assert_eq!(*sampler.state(), generator);
+            }
+            assert_eq!(sampler.epoch(), 2);
+        }
+    }
+
+    #[test]
     fn skipping_an_epoch_is_drawing_it() {
         for draws in [Draws::SamplerAlone, Draws::ThroughLoader, Draws::ThroughPersistentLoader] {
             let mut drawn = RandomSampler::new(1000, 9, draws);

@@ -180,7 +180,9 @@ impl Files {
             let outcome = self.read_wants(handle.file(), number, wants, handle.cold());
             // That the file changed also explains whatever went wrong.
             if let Bytes::Of(version) = self.check_unchanged(&handle, first, number)? {
-                wants.iter_mut().for_each(|want| want.version = version);
+                for want in wants {
+                    want.version = version;
+                }
                 return outcome;
             }
         }
@@ -234,7 +236,11 @@ impl Files {
             let (of_file, after) = rest.split_at_mut(others);
             rest = after;
             match self.check_unchanged(handle, *first, *number)? {
-                Bytes::Of(version) => of_file.iter_mut().for_each(|want| want.version = version),
+                Bytes::Of(version) => {
+                    for want in of_file {
+                        want.version = version;
+                    }
+                }
                 Bytes::Doubtful => right = false,
             }
         }

@@ -167,3 +167,130 @@ pub struct Pinned {
 unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sync::{Mutex, lock};
+
+    /// Writes down what it is asked, and answers what no default does.
+    #[derive(Debug, Default)]
+    struct Diary(Mutex<Vec<(&'static str, u64)>>);
+
+    impl Diary {
+        fn note(&self, call: &'static str, about: impl Into<u64>) {
+            lock(&self.0).push((call, about.into()));
+        }
+    }
+
+    const LENT: &[u8] = b"lent";
+
+    impl Tier for Diary {
+        fn put(&self, sample: SampleId, _bytes: &[u8]) -> Put {
+            self.note("put", sample);
+            Put::Full
+        }
+
+        fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {
+            self.note("get", sample);
+            into.fill(7);
+            Get::Damaged
+        }
+
+        fn evict(&self, sample: SampleId) -> bool {
+            self.note("evict", sample);
+            true
+        }
+
+        fn evict_now(&self, sample: SampleId) -> Evicted {
+            self.note("evict_now", sample);
+            Evicted::Busy
+        }
+
+        fn holds(&self, sample: SampleId) -> bool {
+            self.note("holds", sample);
+            sample == 5
+        }
+
+        fn is_current(&self, sample: SampleId) -> bool {
+            self.note("is_current", sample);
+            sample == 6
+        }
+
+        fn status(&self) -> TierStatus {
+            TierStatus { samples: 9, ..TierStatus::default() }
+        }
+
+        fn footprint(&self, size: u64) -> u64 {
+            size + 100
+        }
+
+        fn pin(&self, sample: SampleId) -> Option<Pinned> {
+            self.note("pin", sample);
+            Some(Pinned { start: LENT.as_ptr(), length: LENT.len() })
+        }
+
+        fn unpin(&self, sample: SampleId) {
+            self.note("unpin", sample);
+        }
+    }
+
+    #[test]
+    fn a_shared_tier_is_the_tier_itself() {
+        let diary = Arc::new(Diary::default());
+        let shared: Arc<dyn Tier> = diary.clone();
+        let tier: &dyn Tier = &shared;
+        let mut into = [0; 2];
+        assert_eq!(
+            (tier.put(1, b"a"), tier.get(2, &mut into), into),
+            (Put::Full, Get::Damaged, [7; 2])
+        );
+        assert_eq!((tier.evict(3), tier.evict_now(4)), (true, Evicted::Busy));
+        assert_eq!((tier.holds(5), tier.holds(6)), (true, false));
+        assert_eq!((tier.is_current(5), tier.is_current(6)), (false, true));
+        assert_eq!((tier.status().samples, tier.footprint(1)), (9, 101));
+        assert_eq!(tier.pin(7).map(|pinned| pinned.length), Some(4));
+        tier.unpin(8);
+        let calls =
+            ["put", "get", "evict", "evict_now", "holds", "holds", "is_current", "is_current"];
+        let calls =
+            calls.into_iter().zip([1, 2, 3, 4, 5, 6, 5, 6]).chain([("pin", 7), ("unpin", 8)]);
+        assert_eq!(*lock(&diary.0), calls.collect::<Vec<_>>());
+    }
+
+    /// A tier that has neither versions nor memory to lend.
+    #[derive(Debug)]
+    struct Plain;
+
+    impl Tier for Plain {
+        fn put(&self, _sample: SampleId, _bytes: &[u8]) -> Put {
+            Put::Refused
+        }
+
+        fn get(&self, _sample: SampleId, _into: &mut [u8]) -> Get {
+            Get::Miss
+        }
+
+        fn evict(&self, sample: SampleId) -> bool {
+            sample == 1
+        }
+
+        fn holds(&self, sample: SampleId) -> bool {
+            sample == 1
+        }
+
+        fn status(&self) -> TierStatus {
+            TierStatus::default()
+        }
+    }
+
+    #[test]
+    fn what_a_tier_does_not_say_follows_from_what_it_says() {
+        assert_eq!([1, 2].map(|sample| Plain.evict_now(sample)), [Evicted::Gone, Evicted::NotHeld]);
+        assert_eq!([1, 2].map(|sample| Plain.is_current(sample)), [true, false]);
+        assert!(Plain.pin(1).is_none());
+        assert_eq!(Plain.footprint(3), 3);
+    }
+}

@@ -14,6 +14,8 @@ pub mod fetch;
 pub mod give;
 mod hands;
 pub mod notify;
+#[cfg(test)]
+mod one_node;
 pub mod pace;
 mod serve;
 pub mod start;

@@ -425,6 +425,26 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_comes_back_with_another_room_takes_what_the_others_count_on() {
+        let hall = Hall::new(2, LIMIT);
+        let transports = MemoryTransport::network(2);
+        let cluster =
+            |rank: u32| Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()));
+        let clusters = [cluster(0), cluster(1)];
+        let mine = |room| Introduction { capacities: vec![room], warm: vec![] };
+        let first: Vec<Gathering> = std::thread::scope(|scope| {
+            let gather = |cluster| Gathering::new(cluster, &[], &mine(5)).unwrap();
+            let threads: Vec<_> =
+                clusters.iter().map(|cluster| scope.spawn(move || gather(cluster))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(first.iter().all(|gathering| gathering.room == [5]));
+        for room in [3, 9] {
+            assert_eq!(Gathering::new(&cluster(1), &[], &mine(room)).unwrap().room, [5]);
+        }
+    }
+
+    #[test]
     fn exchanges_of_jobs_do_not_meet_each_other() {
         let of = |channel| [job(channel), caches(channel), room(channel), serves(channel)];
         let mut names: Vec<String> = [Channel(0), Channel(1)].into_iter().flat_map(of).collect();

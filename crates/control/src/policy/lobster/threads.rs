@@ -137,7 +137,154 @@ fn give_everyone_one(threads: &mut [u32], budget: u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::super::contents::Contents;
     use super::*;
+    use crate::Sizes;
+    use crate::model::{Curve, Rate};
+    use crate::policy::testing::job;
+    use crate::sampler::{AccessStream, Order, StreamConfig};
+
+    /// A job of three epochs whose plans are known, in another order each.
+    fn shuffled(mut job: Job, sizes: &[u64]) -> (Arc<Job>, Vec<EpochPlan>) {
+        job.sizes = Sizes::from_bytes(&sizes[..job.sizes.len() as usize]);
+        let config = StreamConfig { order: Order::Permutation, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        let job = Arc::new(job);
+        let mut contents = Contents::new(&job, true);
+        let order = |epoch| job.stream.epoch(epoch);
+        let plans = (0..3).map(|at| contents.epoch(at, &order(at), Some(&order(at + 1))));
+        let plans = plans.collect();
+        (job, plans)
+    }
+
+    /// The bytes of a rank's batch, each sample looked up by itself.
+    fn batch(job: &Job, plan: &EpochPlan, rank: u32, iteration: u32) -> BatchBytes {
+        let from = |wanted: &dyn Fn(Option<NodeId>) -> bool| {
+            let samples = plan.samples(rank, iteration).iter();
+            samples
+                .zip(plan.holders(rank, iteration))
+                .filter(|(_, holder)| wanted(holder.get().map(|(node, _)| node)))
+                .map(|(&sample, _)| Bytes(job.sizes.get(sample)))
+                .sum()
+        };
+        let node = job.system.node_of(rank);
+        BatchBytes {
+            local: from(&|holder| holder == Some(node)),
+            remote: from(&|holder| holder.is_some_and(|holder| holder != node)),
+            source: from(&|holder| holder.is_none()),
+        }
+    }
+
+    /// The threads of a step, worked out anew: of each rank, and for preprocessing.
+    fn naive(job: &Job, tau: Seconds, node: NodeId, step: Step, plan: &EpochPlan) -> Vec<f64> {
+        let system = &job.system;
+        let (ranks, total) = (system.ranks_per_node, system.staging_threads());
+        let rates = Assigner::new(job, tau).unwrap().rates;
+        let of = |local: u32| batch(job, plan, node * ranks + local, step.iteration);
+        let bytes = |local: u32| of(local).local + of(local).remote + of(local).source;
+        let load =
+            |local, threads| loading_time(&rates, of(local), LoadingThreads::in_turn(threads));
+        let train = |local| bytes(local) / system.compute;
+        let all =
+            |time: &dyn Fn(u32) -> Seconds| (0..ranks).map(time).fold(Seconds::ZERO, Seconds::max);
+        let everything: Bytes = (0..ranks).map(bytes).sum();
+        let preprocess = |threads: u32| everything / system.preprocess / f64::from(threads);
+        let (mut preprocessing, mut loading) = (total, total);
+        if system.pipeline == Pipeline::Serial {
+            // Between two whole numbers of threads, the time is too.
+            let slowest = |threads: u32| {
+                let (few, part) = (threads / ranks, f64::from(threads % ranks) / f64::from(ranks));
+                all(&|local| load(local, few) * (1.0 - part) + load(local, few + 1) * part)
+            };
+            let split =
+                preprocessing_threads(total, total - ranks, all(&train), preprocess, slowest);
+            (preprocessing, loading) = (split.preprocessing, split.loading);
+        }
+        // The first in line changes with every step.
+        let line: Vec<u32> = (0..ranks).map(|at| (at + step.iteration) % ranks).collect();
+        let pending: Vec<u32> = line
+            .iter()
+            .map(|local| plan.samples(node * ranks + local, step.iteration).len() as u32)
+            .collect();
+        let mut given = assign_threads(&pending, loading, tau, |at, threads| {
+            load(line[at], threads) + preprocess(preprocessing) - train(line[at])
+        });
+        give_everyone_one(&mut given, loading);
+        let spare = f64::from(loading - given.iter().sum::<u32>()) / f64::from(ranks);
+        let mut threads = vec![0.0; ranks as usize];
+        for (&local, &count) in line.iter().zip(&given) {
+            threads[local as usize] = f64::from(count) + spare;
+        }
+        threads.push(f64::from(preprocessing));
+        threads
+    }
+
+    proptest! {
+        #[test]
+        fn threads_of_every_step_are_what_the_model_gives(
+            (nodes, ranks) in (1u32..4, 1u32..4),
+            samples in 20u32..60,
+            sizes in prop::collection::vec(1u64..200, 60),
+            capacity in 0u64..4000,
+            serial: bool,
+            (compute, preprocess) in (10.0f64..1000.0, 10.0f64..400.0),
+            (network, read) in (10.0f64..1000.0, 100.0f64..2000.0),
+        ) {
+            let mut job = job(samples, nodes, ranks, &[capacity]);
+            job.system.pipeline = if serial { Pipeline::Serial } else { Pipeline::Overlapped };
+            (job.system.compute, job.system.preprocess) = (Rate(compute), Rate(preprocess));
+            job.system.network = Rate(network);
+            job.system.tiers[1].read = Curve::flat(Rate(read));
+            let (job, plans) = shuffled(job, &sizes);
+            let tau = Seconds(0.001);
+            for node in 0..nodes {
+                let mut assigner = Assigner::new(&job, tau).unwrap();
+                for (epoch, plan) in plans.iter().enumerate() {
+                    for iteration in 0..job.stream.iterations() {
+                        let step = Step { epoch: epoch as u32, iteration };
+                        let expected = naive(&job, tau, node, step, plan);
+                        // What has not changed is not said again.
+                        let last = assigner.last.clone();
+                        match assigner.assign(&job, node, step, plan) {
+                            Some(Threads::Split { mut loading, preprocessing }) => {
+                                loading.push(preprocessing);
+                                prop_assert_eq!(&loading, &expected);
+                                prop_assert_ne!(&last, &assigner.last);
+                            }
+                            None => prop_assert!(last.is_some()),
+                            other => prop_assert!(false, "{:?}", other),
+                        }
+                        let (counts, preprocessing) = assigner.last.clone().unwrap();
+                        prop_assert_eq!(f64::from(preprocessing), expected[ranks as usize]);
+                        // Threads to spare go to all alike.
+                        let of_first = expected[0] - f64::from(counts[0]);
+                        for (&count, &share) in counts.iter().zip(&expected) {
+                            prop_assert!((share - f64::from(count) - of_first).abs() < 1e-9);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_fewer_threads_than_ranks_none_are_assigned() {
+        let mut job = job(20, 1, 3, &[100]);
+        let assigned = |job: &Job| Assigner::new(job, Seconds(0.001)).is_some();
+        // A pool that both stages share needs one more, to preprocess.
+        for (threads, overlapped, serial) in [(2, false, false), (3, true, false), (4, true, true)]
+        {
+            job.system.tiers[0].threads = threads;
+            job.system.pipeline = Pipeline::Overlapped;
+            assert_eq!(assigned(&job), overlapped, "{threads}");
+            job.system.pipeline = Pipeline::Serial;
+            assert_eq!(assigned(&job), serial, "{threads}");
+        }
+    }
 
     #[test]
     fn nobody_goes_without_a_thread() {

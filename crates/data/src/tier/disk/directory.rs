@@ -300,6 +300,108 @@ mod tests {
     }
 
     #[test]
+    fn caches_are_directories_with_a_fingerprint_for_a_name() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = prepare(directory.path()).expect("ours");
+        for fingerprint in [0xfeed, 3] {
+            CacheDirectory::new(&root, fingerprint).make().expect("made");
+        }
+        for other in ["feed", "00000000000feedf0", "a name of sixteen"] {
+            fs::create_dir(root.join(other)).expect("made");
+        }
+        fs::write(root.join("00000000000000ff"), "a file").expect("written");
+        let found: Vec<u64> =
+            CacheDirectory::all(&root).expect("listed").iter().map(|one| one.fingerprint).collect();
+        assert_eq!(found, [3, 0xfeed]);
+    }
+
+    /// Two processes that look at a directory while a third one removes a cache in it.
+    #[test]
+    fn files_that_go_while_they_are_counted_count_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = prepare(directory.path()).expect("ours");
+        let cache = CacheDirectory::new(&root, 7);
+        cache.make().expect("made");
+        fs::write(cache.index(), [0; 5000]).expect("written");
+        fs::write(cache.path.join("notes.txt"), [0; 5000]).expect("written");
+        assert_eq!(cache.bytes().expect("counted"), 2 * PAGE, "in whole pages, ours alone");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let path = |number| cache.path.join(segments::file_name(number));
+                    (0..20).for_each(|number| drop(fs::write(path(number), [0; 1])));
+                    (0..20).for_each(|number| drop(fs::remove_file(path(number))));
+                }
+            });
+            for _ in 0..1_000 {
+                let bytes = cache.bytes().map_err(|error| error.to_string());
+                if !bytes.as_ref().is_ok_and(|bytes| (2..=22).contains(&(bytes / PAGE))) {
+                    done.store(true, std::sync::atomic::Ordering::Relaxed);
+                    panic!("{bytes:?}");
+                }
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_cache_whose_lock_cannot_be_looked_at_counts_as_in_use() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = prepare(directory.path()).expect("ours");
+        let cache = CacheDirectory::new(&root, 7);
+        cache.make().expect("made");
+        assert_eq!(cache.usage(), Use::Idle, "neither lock nor index");
+        let lock = cache.lock().expect("locked").expect("free");
+        assert_eq!((cache.usage(), cache.lock().expect("asked").is_none()), (Use::Writer, true));
+        drop(lock);
+        assert_eq!(cache.usage(), Use::Idle);
+        std::os::unix::fs::symlink("elsewhere", cache.index()).expect("linked");
+        assert_eq!(cache.usage(), Use::Readers);
+        fs::remove_file(cache.path.join(LOCK)).expect("removed");
+        std::os::unix::fs::symlink("elsewhere", cache.path.join(LOCK)).expect("linked");
+        assert_eq!(cache.usage(), Use::Writer);
+    }
+
+    #[test]
+    fn the_gate_is_waited_for() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = prepare(directory.path()).expect("ours");
+        let held = Gate::enter(&root).expect("entered");
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| Gate::enter(&root).is_ok());
+            std::thread::sleep(Duration::from_millis(100));
+            drop(held);
+            assert!(other.join().expect("ended"));
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_removed_is_an_error_and_what_is_not_there_is_none() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = prepare(directory.path()).expect("ours");
+        let cache = CacheDirectory::new(&root, 7);
+        cache.make().expect("made");
+        assert!(cache.empty().is_ok(), "it is empty");
+        fs::create_dir(cache.index()).expect("made");
+        assert!(cache.empty().is_err() && cache.remove().is_err());
+        fs::remove_dir(cache.index()).expect("removed");
+        let lock = cache.lock().expect("locked").expect("free");
+        CacheDirectory::grant(&lock, 12_345).expect("granted");
+        CacheDirectory::grant(&lock, 678).expect("granted");
+        assert_eq!(cache.granted(), 678);
+        for name in [INDEX, UNFINISHED_INDEX, "segment-0000", "segment-12345"] {
+            fs::write(cache.path.join(name), "data").expect("written");
+        }
+        cache.empty().expect("emptied");
+        let left = fs::read_dir(&cache.path).expect("listed").count();
+        assert_eq!((left, cache.granted()), (1, 678), "its lock stays");
+        cache.remove().expect("removed");
+        assert!(!cache.path.exists());
+        assert!(cache.remove().is_err(), "there is none");
+    }
+
+    #[test]
     fn links_are_no_caches_and_files_of_others_stay() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = prepare(directory.path()).expect("ours");

@@ -215,3 +215,23 @@ fn index(
 fn segment_bytes(quota: u64) -> u64 {
     (quota / MOST_SEGMENTS).clamp(SEGMENT, ADDRESSABLE * GRANULE).next_power_of_two()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_of_one_gib_or_so_long_that_there_are_no_more_than_128() {
+        let gib = 1 << 30;
+        for (quota, bytes) in [
+            (0, gib),
+            (128 * gib, gib),
+            (128 * gib + 127, gib),
+            (128 * gib + 128, 2 * gib),
+            (1024 * gib, 8 * gib),
+            (u64::MAX, ADDRESSABLE * GRANULE),
+        ] {
+            assert_eq!(segment_bytes(quota), bytes, "{quota}");
+        }
+    }
+}

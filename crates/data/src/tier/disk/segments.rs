@@ -161,3 +161,18 @@ pub(super) fn is_file_name(name: &str) -> bool {
     name.strip_prefix("segment-")
         .is_some_and(|number| number.len() >= 4 && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbers_of_four_digits_or_more_name_segments() {
+        for number in [0, 9, 9_999, 10_000, 123_456] {
+            assert!(is_file_name(&file_name(number)), "{number}");
+        }
+        for name in ["segment-", "segment-123", "segment-00a0", "segment_0000", "0000", "lock"] {
+            assert!(!is_file_name(name), "{name}");
+        }
+    }
+}

@@ -267,3 +267,16 @@ impl Found {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_or_a_quota_or_a_file_without_room_is_full_and_a_broken_disk_is_not() {
+        let is = |error| is_full(&io::Error::from_raw_os_error(error));
+        assert_eq!([libc::ENOSPC, libc::EDQUOT, libc::EFBIG].map(is), [true; 3]);
+        assert_eq!([libc::EIO, libc::EROFS].map(is), [false; 2]);
+        assert!(!is_full(&io::ErrorKind::UnexpectedEof.into()));
+    }
+}
