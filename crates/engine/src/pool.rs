@@ -506,26 +506,4 @@ mod tests {
         drop(pool);
         assert_eq!(told.recv(), Err(mpsc::RecvError));
     }
-
-    #[test]
-    fn what_gives_signs_of_life_is_not_given_up_however_long_it_takes() {
-        let limit = Duration::from_millis(20);
-        let pool = Pool::new(1, limit).unwrap();
-        let lane = pool.lane();
-        let (tell, told) = mpsc::channel();
-        lane.submit([Box::new(move |worker: &Worker| {
-            let began = Instant::now();
-            let outcome = worker.watch(
-                |_| (),
-                || {
-                    while began.elapsed() < 10 * limit {
-                        belady_data::signs::give();
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                },
-            );
-            tell.send(matches!(outcome, Watched::InTime(()))).unwrap();
-        }) as Task]);
-        assert!(told.recv().unwrap());
-    }
 }

@@ -94,3 +94,22 @@ pub fn late(post: &Post, now: Instant, limit: Duration) -> Option<Arc<Watch>> {
     let late = watch.silence(now) > limit;
     (late && watch.state.load(Ordering::Acquire) == RUNNING).then(|| watch.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_gives_signs_of_life_is_not_given_up_however_long_it_takes() {
+        let limit = Duration::from_secs(30);
+        let post: Post = Mutex::new(Some(Arc::new(Watch::new(0, false, Box::new(|_| ())))));
+        let mut now = Instant::now();
+        for _ in 0..10 {
+            now += 2 * limit;
+            belady_data::signs::give();
+            assert!(late(&post, now, limit).is_none());
+        }
+        assert!(late(&post, now + limit, limit).is_none());
+        assert!(late(&post, now + limit + Duration::from_millis(1), limit).is_some());
+    }
+}
