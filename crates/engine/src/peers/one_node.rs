@@ -877,3 +877,16 @@ fn a_sample_on_its_way_is_read_once_for_all_who_want_it() {
     assert_eq!(one.run.metrics.snapshot().source.samples, 1);
     wait_for(|| one.holds(1) == [3], &"the copy that is kept");
 }
+
+#[test]
+fn a_copy_that_an_epoch_is_about_to_put_again_does_not_go_in_it() {
+    let one = One::new();
+    for sample in [2, 3] {
+        one.hold(1, sample, 0);
+    }
+    one.peers().comes(1, 2, 1);
+    for sample in [2, 3] {
+        one.peers().let_go(&one.run, 1, sample, 1);
+    }
+    assert_eq!(one.holds(1), [2]);
+}

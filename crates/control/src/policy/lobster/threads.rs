@@ -231,14 +231,16 @@ mod tests {
             sizes in prop::collection::vec(1u64..200, 60),
             capacity in 0u64..4000,
             serial: bool,
-            (compute, preprocess) in (10.0f64..1000.0, 10.0f64..400.0),
-            (network, read) in (10.0f64..1000.0, 100.0f64..2000.0),
+            // Powers of ten.
+            rates in prop::collection::vec(1.0f64..4.5, 5),
         ) {
             let mut job = job(samples, nodes, ranks, &[capacity]);
             job.system.pipeline = if serial { Pipeline::Serial } else { Pipeline::Overlapped };
-            (job.system.compute, job.system.preprocess) = (Rate(compute), Rate(preprocess));
-            job.system.network = Rate(network);
-            job.system.tiers[1].read = Curve::flat(Rate(read));
+            let rate = |at: usize| Rate(10f64.powf(rates[at]));
+            (job.system.compute, job.system.preprocess) = (rate(0), rate(1));
+            (job.system.network, job.system.source.link) = (rate(2), rate(2));
+            job.system.tiers[1].read = Curve::flat(rate(3));
+            job.system.source.throughput = Curve::flat(rate(4));
             let (job, plans) = shuffled(job, &sizes);
             let tau = Seconds(0.001);
             for node in 0..nodes {
