@@ -35,7 +35,7 @@ impl MetricsPort {
         };
         let own = usize::from(port) + place;
         anyhow::ensure!(
-            own <= usize::from(u16::MAX),
+            u16::try_from(own).is_ok(),
             "--metrics {} leaves no port for process {place} of this machine, take a lower one",
             self.address
         );

@@ -22,7 +22,11 @@ const QUOTA: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
 fn put(tier: &DiskTier, sizes: &Sizes, sample: SampleId) -> Put {
-    tier.put(sample, &payload(sample, sizes))
+    put_version(tier, sizes, sample, 0)
+}
+
+fn put_version(tier: &DiskTier, sizes: &Sizes, sample: SampleId, version: i64) -> Put {
+    tier.put(sample, &payload(sample, sizes), version)
 }
 
 fn get(tier: &DiskTier, sizes: &Sizes, sample: SampleId) -> Get {
@@ -207,7 +211,7 @@ impl Source for Changing {
     }
 
     fn version(&self, _sample: SampleId) -> Version {
-        Version { changed: self.changed.load(Ordering::Relaxed), notice: 0 }
+        Version { changed: self.changed.load(Ordering::Relaxed), noticed: false }
     }
 }
 
@@ -221,7 +225,7 @@ fn a_copy_of_another_version_is_a_miss_for_writer_and_reader_and_is_replaced() {
     let config = DiskConfig { versions, ..config(directory.path(), QUOTA, &sizes) };
     let tier = DiskTier::open(config.clone());
     let reader = DiskTier::open_to_read(config.clone()).expect("there");
-    assert_eq!(fill(&tier, &sizes), 3);
+    (0..3).for_each(|sample| assert_eq!(put_version(&tier, &sizes, sample, 5), Put::Stored));
     assert_eq!((hits(&tier, &sizes), hits(&reader, &sizes)), (3, 3));
     assert!(tier.is_current(1) && reader.is_current(1));
 
@@ -232,10 +236,11 @@ fn a_copy_of_another_version_is_a_miss_for_writer_and_reader_and_is_replaced() {
     assert_eq!(get(&tier, &sizes, 1), Get::Miss);
     assert!(!tier.holds(1));
     let used = tier.status().used;
-    assert_eq!(put(&tier, &sizes, 2), Put::Stored, "over the older one");
+    assert_eq!(put_version(&tier, &sizes, 2, 5), Put::Refused, "what the source no longer has");
+    assert_eq!(put_version(&tier, &sizes, 2, 6), Put::Stored, "over the older one");
     assert_eq!(tier.status().used, used);
     assert_eq!((get(&tier, &sizes, 2), get(&reader, &sizes, 2)), (Get::Hit, Get::Hit));
-    assert_eq!(put(&tier, &sizes, 2), Put::Present);
+    assert_eq!(put_version(&tier, &sizes, 2, 6), Put::Present);
     source.changed.store(5, Ordering::Relaxed);
     assert_eq!((get(&reader, &sizes, 2), get(&reader, &sizes, 0)), (Get::Miss, Get::Hit));
 }
@@ -266,14 +271,14 @@ fn samples_that_are_none_of_the_dataset_are_refused() {
     let tier = open(directory.path(), QUOTA, &sizes);
     fill(&tier, &sizes);
     for sample in [300, 301, u32::MAX] {
-        assert_eq!(tier.put(sample, &[1; 10]), Put::Refused);
+        assert_eq!(tier.put(sample, &[1; 10], 0), Put::Refused);
         assert_eq!(tier.get(sample, &mut [0; 10]), Get::Miss);
         assert!(!tier.holds(sample) && !tier.is_current(sample) && !tier.evict(sample));
         assert_eq!(tier.evict_now(sample), Evicted::NotHeld);
     }
     let length = sizes.get(7) as usize;
     for wrong in [length - 1, length + 1] {
-        assert_eq!(tier.put(7, &vec![1; wrong]), Put::Refused);
+        assert_eq!(tier.put(7, &vec![1; wrong], 0), Put::Refused);
         assert_eq!(tier.get(7, &mut vec![0; wrong]), Get::Miss);
     }
     assert_eq!(hits(&tier, &sizes), 300);

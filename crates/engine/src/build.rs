@@ -165,7 +165,7 @@ impl Engine {
         let facts = if ranks > 1 { facts(job, &stream, self.config.tiers.len())? } else { vec![] };
         let recorder = job.trace.as_deref().map(Recorder::create).transpose()?;
         let slots = make_ring(job.ring, &ring)?;
-        Ok(Prepared { slots, ring, outbox, sizes, stream, facts, recorder })
+        Ok(Prepared { sizes, ring, outbox, slots, stream, facts, recorder })
     }
 
     fn begin(

@@ -188,7 +188,7 @@ mod tests {
     const LENT: &[u8] = b"lent";
 
     impl Tier for Diary {
-        fn put(&self, sample: SampleId, _bytes: &[u8]) -> Put {
+        fn put(&self, sample: SampleId, _bytes: &[u8], _version: i64) -> Put {
             self.note("put", sample);
             Put::Full
         }
@@ -244,7 +244,7 @@ mod tests {
         let tier: &dyn Tier = &shared;
         let mut into = [0; 2];
         assert_eq!(
-            (tier.put(1, b"a"), tier.get(2, &mut into), into),
+            (tier.put(1, b"a", 0), tier.get(2, &mut into), into),
             (Put::Full, Get::Damaged, [7; 2])
         );
         assert_eq!((tier.evict(3), tier.evict_now(4)), (true, Evicted::Busy));
@@ -265,7 +265,7 @@ mod tests {
     struct Plain;
 
     impl Tier for Plain {
-        fn put(&self, _sample: SampleId, _bytes: &[u8]) -> Put {
+        fn put(&self, _sample: SampleId, _bytes: &[u8], _version: i64) -> Put {
             Put::Refused
         }
 

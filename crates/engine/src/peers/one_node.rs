@@ -8,7 +8,7 @@ use belady_control::model::Bytes;
 use belady_control::policy::Evict;
 use belady_control::sampler::Step;
 use belady_data::SampleId;
-use belady_data::source::{Source, Synthetic, Want};
+use belady_data::source::{Source, Synthetic, Version, Want};
 use belady_data::stage::{Consumer, Producer, RingConfig, Take, ring};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::{Get, Put, RamTier, Tier};
@@ -58,9 +58,11 @@ impl Serve for Player {
         for ask in request.asks {
             lock(&self.asked).push((ask.sample, ask.last_use));
             replies.push(match held.get(&ask.sample) {
-                Some((bytes, digest)) => {
-                    Reply::Here { bytes: Payload::Copied(bytes.as_slice().into()), digest: *digest }
-                }
+                Some((bytes, digest)) => Reply::Here {
+                    bytes: Payload::Copied(bytes.as_slice().into()),
+                    digest: *digest,
+                    version: 0,
+                },
                 None => Reply::NotHere,
             });
         }
@@ -184,7 +186,7 @@ impl One {
 
     fn bytes(&self, sample: SampleId) -> Vec<u8> {
         let mut bytes = vec![0; SIZE as usize];
-        self.source.read(&mut [Want { sample, into: &mut bytes }]).unwrap();
+        self.source.read(&mut [Want::new(sample, &mut bytes)]).unwrap();
         bytes
     }
 
@@ -211,8 +213,8 @@ impl One {
     /// What becomes of what node 1 gives.
     fn give(&self, sample: SampleId, tier: TierId, epoch: u32) -> Taken {
         let bytes = self.bytes(sample);
-        let digest = Digests::new(SAMPLES).of(sample, &bytes);
-        let push = Push { sample, tier, epoch, digest, bytes: &bytes };
+        let digest = Digests::new(SAMPLES).of(sample, Version::default(), &bytes);
+        let push = Push { sample, tier, epoch, digest, version: 0, bytes: &bytes };
         let mut taken = vec![];
         self.counter.put(1, &[push], &mut taken);
         taken[0]
@@ -277,9 +279,9 @@ fn a_peer_gets_what_is_held_and_is_told_of_what_is_not() {
     let replies = one.ask(0, &asks, 1 << 20);
     assert_eq!(kinds(&replies), ["here", "not here", "here", "not here", "not here", "not here"]);
     for (reply, sample) in [(&replies[0], 3), (&replies[2], 4)] {
-        let Reply::Here { bytes, digest } = reply else { panic!("{reply:?}") };
+        let Reply::Here { bytes, digest, version: 0 } = reply else { panic!("{reply:?}") };
         assert!(**bytes == one.bytes(sample)[..]);
-        assert_eq!(*digest, Digests::new(SAMPLES).of(sample, bytes));
+        assert_eq!(*digest, Digests::new(SAMPLES).of(sample, Version::default(), bytes));
     }
     let served = one.metrics().served;
     assert_eq!((served.samples, served.bytes), (2, 2 * SIZE));
@@ -369,8 +371,8 @@ fn there_is_no_tier_0_and_no_third() {
 fn a_wrong_copy_is_replaced_by_the_right_one_that_is_given() {
     let one = One::new();
     let tier = |tier| one.run.cache.tier(tier).unwrap();
-    tier(1).put(4, &[9; SIZE as usize]);
-    tier(2).put(4, &one.bytes(4));
+    tier(1).put(4, &[9; SIZE as usize], 0);
+    tier(2).put(4, &one.bytes(4), 0);
     assert_eq!(one.give(4, 1, 0), Taken::Stored);
     let mut into = [0; SIZE as usize];
     for number in [1, 2] {
@@ -403,7 +405,7 @@ fn a_peer_that_does_not_answer_counts_as_down_unless_this_node_leaves() {
     assert_eq!(one.metrics().nodes, 2);
 
     let one = One::new();
-    lock(&one.peers().talk).health.failed(1, one.peers().now());
+    lock(&one.peers().talk).health.failed(1, one.peers().now(), true);
     one.counter.heard_of(1, 1);
     assert_eq!((one.metrics().nodes, one.metrics().down), (2, 0));
 
@@ -463,7 +465,7 @@ fn who_is_there_hears_that_this_node_leaves() {
 #[test]
 fn a_peer_that_could_not_be_told_is_told_later() {
     let one = One::new();
-    lock(&one.peers().talk).health.failed(1, one.peers().now());
+    lock(&one.peers().talk).health.failed(1, one.peers().now(), true);
     notify::loaded(&one.run, 2);
     one.players[1].hears(&Notice::Loaded { steps: 2 });
     // When it speaks, and also if it does not: it may be waiting.
@@ -731,7 +733,7 @@ fn samples_come_from_the_peers_that_hold_them_else_from_the_source() {
     one.others_have_loaded(1);
     let right = |sample| {
         let bytes = one.bytes(sample);
-        let digest = Digests::new(SAMPLES).of(sample, &bytes);
+        let digest = Digests::new(SAMPLES).of(sample, Version::default(), &bytes);
         (bytes, digest)
     };
     let (bytes, digest) = right(3);
@@ -789,7 +791,7 @@ fn a_sample_that_a_batch_has_several_times_is_asked_for_once() {
     one.others_have_loaded(1);
     for sample in 0..SAMPLES {
         let bytes = one.bytes(sample);
-        let digest = Digests::new(SAMPLES).of(sample, &bytes);
+        let digest = Digests::new(SAMPLES).of(sample, Version::default(), &bytes);
         lock(&one.players[1].held).insert(sample, (bytes, digest));
     }
     let items: Vec<Item> =
