@@ -7,6 +7,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belady_peer::auth::VERSION;
 use belady_peer::tcp::{Address, TcpConfig, TcpTransport, Tls};
 use belady_peer::{Key, NodeId, Notice, PeerError, Push, Reply, Request, Serve, Taken, Transport};
 use common::job::{CHANNEL, Job, LONG, get, get_some};
@@ -63,8 +64,9 @@ fn another_key_another_job_and_another_size_are_told_in_a_sentence() {
 
 #[test]
 fn another_version_and_another_program_are_told_in_a_sentence() {
+    let other = format!("rank 1 refuses: it speaks version 99 and this is version {VERSION}");
     let answers: [(&[u8], &str); 2] = [
-        (b"belady\r\n\x63\x00", "rank 1 refuses: it speaks version 99 and this is version 2"),
+        (b"belady\r\n\x63\x00", &other),
         (b"HTTP/1.1 400 Bad", "rank 1 refuses: it does not speak as Belady does"),
     ];
     for (answer, expected) in answers {
@@ -100,7 +102,8 @@ fn garbage_is_not_answered_and_harms_nobody() {
     }
     // The first words without the key get the first words, and no more.
     let mut stream = TcpStream::connect(nodes[1].address().tcp).unwrap();
-    stream.write_all(&[&b"belady\r\n\x02\x00"[..], &[7; 32], &[0, 0], &[9; 32]].concat()).unwrap();
+    let first = [&b"belady\r\n"[..], &VERSION.to_le_bytes(), &[7; 32]].concat();
+    stream.write_all(&[&first[..], &[0, 0], &[9; 32]].concat()).unwrap();
     let mut answer = vec![];
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!((answer.len(), answer.last()), (43, Some(&0)));

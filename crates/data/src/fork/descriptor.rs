@@ -15,8 +15,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::{Registry, generation, registry};
 
-/// How often something is opened anew because this process has forked meanwhile. More would be
-/// a process that does nothing else.
+/// How often something is opened anew because this process has forked meanwhile, before forks wait for it.
 const TRIES: u32 = 16;
 
 /// A lock that is taken only to see whether there is one is gone within far less, on a busy machine too.
@@ -34,19 +33,24 @@ pub struct Own<T: AsFd> {
 
 impl<T: AsFd> Own<T> {
     /// What `open` gives; again if a child may have got a copy before this process took note of it.
+    /// In a process that does nothing but fork, forks wait for the last of these calls.
     ///
     /// # Errors
     /// Those of `open`, or that there is no descriptor left.
     pub fn open(mut open: impl FnMut() -> io::Result<T>) -> io::Result<Self> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
+        for _ in 0..TRIES {
             let forks = registry().forks;
             let own = Self::of(open()?)?;
-            if registry().forks == forks || tries == TRIES {
+            if registry().forks == forks {
                 return Ok(own);
             }
         }
+        let made_in = generation();
+        let mut registry = registry();
+        let value = open()?;
+        let descriptor = value.as_fd().as_raw_fd();
+        registry.note(descriptor)?;
+        Ok(Self { value, descriptor, made_in })
     }
 
     /// What this process has opened just now, and can open only once.

@@ -78,7 +78,8 @@ thread_local! {
 }
 
 /// Runs in the parent, where locks and memory may be taken as usual. It waits for threads that hold
-/// the registry's lock; these take memory and change maps, and wait for no other lock of ours.
+/// the registry's lock; these take memory, change maps and at times open a file or a socket, and wait for
+/// no other lock of ours.
 extern "C" fn before_fork() {
     let mut registry = registry();
     registry.forks += 1;

@@ -337,7 +337,10 @@ impl Peers {
         let now = self.now();
         let mut talk = lock(&self.talk);
         let is_news = talk.health.failed(peer, now, !error.can_be_a_farewell());
-        if is_news && !self.is_leaving.load(Ordering::Relaxed) {
+        if self.is_leaving.load(Ordering::Relaxed) {
+            return;
+        }
+        if is_news {
             tracing::warn!(peer, %error, "a peer is not used until it is back; its samples are read elsewhere");
         }
         metrics.peers().nodes(u64::from(self.nodes) - 1, talk.health.down().count() as u64);
