@@ -38,6 +38,8 @@ impl<T: AsFd> Own<T> {
     /// # Errors
     /// Those of `open`, or that there is no descriptor left.
     pub fn open(mut open: impl FnMut() -> io::Result<T>) -> io::Result<Self> {
+        // Forks are counted from the first call of this on.
+        let made_in = generation();
         for _ in 0..TRIES {
             let forks = registry().forks;
             let own = Self::of(open()?)?;
@@ -45,7 +47,6 @@ impl<T: AsFd> Own<T> {
                 return Ok(own);
             }
         }
-        let made_in = generation();
         let mut registry = registry();
         let value = open()?;
         let descriptor = value.as_fd().as_raw_fd();
