@@ -101,6 +101,7 @@ impl Talk {
     fn heard_of(&mut self, node: NodeId, incarnation: u64) {
         let known = &mut self.incarnations[node as usize];
         if *known != 0 && *known < incarnation {
+            self.health.restarted(node);
             self.pace.restarted(node);
             self.ledger.restarted(node);
         }

@@ -385,17 +385,6 @@ fn a_wrong_copy_is_replaced_by_the_right_one_that_is_given() {
 }
 
 #[test]
-fn a_peer_that_leaves_is_not_counted_on_and_is_heard_of_again_when_it_speaks() {
-    let one = One::new();
-    assert!(one.peers().takes_part(1));
-    one.counter.told(1, &Notice::Left);
-    assert!(!one.peers().takes_part(1) && one.peers().takes_part(2));
-    assert_eq!((one.metrics().nodes, one.metrics().down), (2, 0), "nothing is wrong with it");
-    one.counter.told(1, &Notice::Loaded { steps: 1 });
-    assert!(one.peers().is_up(1));
-}
-
-#[test]
 fn a_peer_that_does_not_answer_counts_as_down_unless_this_node_leaves() {
     let one = One::new();
     one.transports[1].close();
@@ -415,6 +404,23 @@ fn a_peer_that_does_not_answer_counts_as_down_unless_this_node_leaves() {
     notify::loaded(&one.run, 1);
     wait_for(|| one.metrics().failures > 0, &"a failure");
     assert_eq!(one.metrics().down, 0);
+}
+
+#[test]
+fn one_that_has_left_is_not_waited_for_whatever_comes_of_it_later() {
+    let one = One::new();
+    one.counter.heard_of(1, 1);
+    assert!(one.peers().takes_part(1));
+    one.counter.told(1, &Notice::Left);
+    assert!(!one.peers().takes_part(1) && one.peers().takes_part(2));
+    assert_eq!((one.metrics().nodes, one.metrics().down), (2, 0), "nothing is wrong with it");
+    // On other connections, which are served by other threads.
+    one.counter.told(1, &Notice::Loaded { steps: 1 });
+    one.counter.put(1, &[], &mut vec![]);
+    one.counter.heard_of(1, 1);
+    assert!(!one.peers().is_up(1));
+    one.counter.heard_of(1, 2);
+    assert!(one.peers().is_up(1), "it has begun anew");
 }
 
 #[test]

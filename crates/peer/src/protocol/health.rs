@@ -1,5 +1,6 @@
 //! Which peers may be asked: one that has failed is left alone for a while, longer each time, and then
-//! one request is tried. One that has left is not asked any more. Whoever is heard of is there.
+//! one request is tried. One that has left is not asked any more, unless it begins anew. A peer that is heard
+//! of is there.
 
 use std::time::Duration;
 
@@ -61,9 +62,16 @@ impl Health {
         self.peers[peer as usize] == State::Up
     }
 
-    /// A peer has answered, or something was heard of it; whether it was down.
+    /// A peer has answered, or something was heard of it; whether it was down. What is heard of one that
+    /// has left was said before it left, and came on another connection.
     pub fn is_there(&mut self, peer: NodeId) -> bool {
-        std::mem::take(&mut self.peers[peer as usize]) != State::Up
+        let state = &mut self.peers[peer as usize];
+        *state != State::Left && std::mem::take(state) != State::Up
+    }
+
+    /// A peer has begun anew.
+    pub fn restarted(&mut self, peer: NodeId) {
+        self.peers[peer as usize] = State::Up;
     }
 
     /// A peer could not be reached, or has not answered; whether this is to be reported, which an
@@ -125,13 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_left_is_neither_up_nor_down_until_it_is_heard_of() {
+    fn one_that_has_left_is_neither_up_nor_down_until_it_begins_anew() {
         let mut health = Health::new(2);
         health.left(1);
         assert!(!health.is_up(1) && health.down().next().is_none());
         assert!(!health.may_ask(1, LONGEST * 100), "it is not asked any more");
         assert!(!health.failed(1, ms(0), true), "a request that was under way says nothing new");
-        assert!(health.is_there(1) && health.may_ask(1, ms(0)));
+        assert!(!health.is_there(1) && !health.is_up(1), "it said that before it left");
+        health.restarted(1);
+        assert!(health.is_up(1) && health.may_ask(1, ms(0)));
     }
 
     #[test]
