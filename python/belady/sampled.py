@@ -9,7 +9,7 @@ was drawn is remembered until it is over, so that starting again in mid-epoch do
 torch's random samplers without a generator of their own draw from torch's default one, as
 dropout does. Run ahead, they would change what everybody else draws. They are run when the
 epoch begins, on the user's thread, exactly where torch runs them, and nothing is known of the
-epoch after it: every epoch is a run of its own, for which RAM is filled anew. A sampler with a
+epoch after it: every epoch is a run of its own, that begins with what caches hold. A sampler with a
 generator is faster.
 """
 
