@@ -60,7 +60,7 @@ def notes(context):
         "epoch 1 the program waits until no more copies are made, which takes what stands there, and until they are on "
         "the disk; then the page cache is emptied, as it is before `directly`, so that both read copies from the disk "
         "first: epoch 2 is compared with that one's epoch 1, later ones come from the page cache. In the rows "
-        "without a pause nobody waits. `page cache`: the kernel keeps what was read from the source, as NFS and Lustre "
+        "without a pause the program does not wait. `page cache`: the kernel keeps what was read from the source, as NFS and Lustre "
         "let it; then bytes that are read and copied at the same time come from there once. Names do not: a small file "
         "is looked up and opened twice in the first epoch, by the program and by the thread that copies it. Counters are slowfs's, means of epochs 2 to the last, the worst run; stats are "
         "lookups and getattrs. Operations have listings too; `all epochs` are from the mount to the end of the last one, "

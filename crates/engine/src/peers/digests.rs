@@ -85,7 +85,7 @@ mod tests {
         assert!(!digests.check(1, LISTED, b"wrong", lie), "it is known what it should be");
         assert_eq!(digests.of(1, LISTED, b"whatever"), sent);
         digests.forget(1);
-        assert!(digests.check(1, LISTED, b"wrong", lie), "nobody knows better");
+        assert!(digests.check(1, LISTED, b"wrong", lie), "there is nothing to compare it with");
     }
 
     #[test]

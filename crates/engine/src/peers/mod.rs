@@ -256,7 +256,7 @@ impl Peers {
     }
 
     /// Puts a sample, of this version of its file, that an epoch leaves into a tier, at the expense of
-    /// what nobody counts on.
+    /// what no plan counts on.
     fn put(
         &self,
         run: &Run,

@@ -252,7 +252,7 @@ impl<T: Clone, B> Outbox<T, B> {
         dropped
     }
 
-    /// A call has failed: nobody knows what the peer has heard, so all of it is sent again, unless it was
+    /// A call has failed: what the peer has received is unknown, so all of it is sent again, unless it was
     /// late; gives back what is dropped.
     pub fn failed(&mut self, peer: NodeId, now: Duration) -> Vec<Parcel<T>> {
         let line = &mut self.lines[peer as usize];

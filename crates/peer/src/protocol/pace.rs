@@ -225,7 +225,7 @@ mod tests {
         let mut pace = Pace::new(0, 2, 10, LONG);
         pace.told(1, 7, 0);
         pace.skip(5);
-        assert_eq!((pace.loaded(0), pace.loaded(1)), (5, 7), "nobody goes back");
+        assert_eq!((pace.loaded(0), pace.loaded(1)), (5, 7), "no count goes back");
         pace.skip(9);
         assert_eq!(pace.may_end(8, NOT, |_| true), Turn::End);
         assert_eq!(pace.may_end(9, NOT, |_| true), Turn::Wait);

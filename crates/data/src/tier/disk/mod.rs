@@ -252,7 +252,7 @@ fn ends_within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (done, is_done) = std::sync::mpsc::channel();
     let spawned = Builder::new().name("belady-close".into()).spawn(move || {
         work();
-        // Nobody may wait any more.
+        // The receiver may be gone: it has waited long enough.
         let _ = done.send(());
     });
     // Without a thread nothing is done, which need not be waited for either.

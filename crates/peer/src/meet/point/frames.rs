@@ -15,7 +15,7 @@ use super::wire::{LENGTH, Message};
 /// for as long as the child runs.
 pub type Connection = Own<TcpStream>;
 
-/// Makes it one, at a descriptor that reads can do without if there is one. Connections that nobody uses go
+/// Makes it one, at a descriptor that reads can do without if there is one. Idle connections go
 /// first; without this one there is no job.
 pub fn own(stream: TcpStream) -> io::Result<Connection> {
     let descriptor = OwnedFd::from(stream);
