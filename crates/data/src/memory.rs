@@ -7,11 +7,24 @@
 use std::ops::{Deref, DerefMut};
 use std::slice;
 
+use rustix::mm::{Advice, madvise};
+
 use crate::fork::Mapping;
 
 /// From here on memory comes from the system: where glibc's allocator begins to do so too, until
 /// it learns better.
 const LARGE: usize = 128 << 10;
+
+/// Asks for large pages in memory that is not touched yet. A wish only, so its outcome does not matter.
+pub fn wish_for_huge_pages(memory: &mut [u8]) {
+    let page = rustix::param::page_size();
+    let start = memory.as_mut_ptr().align_offset(page);
+    let length = memory.len().saturating_sub(start) / page * page;
+    if let Some(pages) = memory.get_mut(start..start + length).filter(|pages| !pages.is_empty()) {
+        // SAFETY: memory that the caller has for itself, and this advice does not change what it holds.
+        let _ = unsafe { madvise(pages.as_mut_ptr().cast(), pages.len(), Advice::LinuxHugepage) };
+    }
+}
 
 /// Bytes, zeroed at first.
 #[derive(Debug)]

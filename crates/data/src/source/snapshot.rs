@@ -14,9 +14,9 @@
 //! Nothing here fails the opening of a dataset: without a snapshot it is listed.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -29,11 +29,15 @@ use super::listing::on_many_threads;
 use super::stamp::{self, Stamp};
 use super::versions::Freshness;
 use super::{Catalog, block};
+use crate::memory;
 
 /// Up to this many files are compared one by one before a snapshot is used: a few
 /// milliseconds on a local disk. Packed datasets have fewer; for others it would be the
 /// listing that a snapshot is to save.
 const COMPARED_FILES: u32 = 4096;
+
+/// Bytes of a snapshot that one thread reads: a millisecond.
+const PIECE: usize = 4 << 20;
 
 /// A half-written file this old belongs to nobody any more.
 const ABANDONED: Duration = Duration::from_hours(1);
@@ -129,15 +133,12 @@ impl Place {
 
     fn read_bytes(&self) -> io::Result<Vec<u8>> {
         let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
-        let mut file = OpenOptions::new().read(true).custom_flags(nofollow).open(&self.path)?;
+        let file = OpenOptions::new().read(true).custom_flags(nofollow).open(&self.path)?;
         let metadata = file.metadata()?;
         if !is_ours(&metadata) {
             return Err(io::Error::other("it is no file of ours"));
         }
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(usize::try_from(metadata.len()).unwrap_or(usize::MAX))?;
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
+        read_whole(&file, usize::try_from(metadata.len()).map_err(io::Error::other)?)
     }
 
     /// Keeps a listing that was begun at the given time.
@@ -188,6 +189,23 @@ impl Place {
     }
 }
 
+/// A file of this length. A large one is read by several threads, since making new memory takes longer than
+/// the copy.
+fn read_whole(file: &File, length: usize) -> io::Result<Vec<u8>> {
+    // Zeros that the system makes when they are first touched, by the thread that does.
+    let mut bytes = vec![0; length];
+    if length <= PIECE {
+        file.read_exact_at(&mut bytes, 0)?;
+        return Ok(bytes);
+    }
+    memory::wish_for_huge_pages(&mut bytes);
+    on_many_threads(|| {
+        let pieces = bytes.par_chunks_mut(PIECE).enumerate();
+        pieces.try_for_each(|(at, piece)| file.read_exact_at(piece, (at * PIECE) as u64))
+    })?;
+    Ok(bytes)
+}
+
 /// Removes a snapshot that was found to be out of date.
 pub(super) fn forget(snapshot: &Path) {
     if std::fs::remove_file(snapshot).is_ok() {
@@ -224,4 +242,20 @@ fn still_holds(root: &Path, catalog: &Catalog, freshness: Freshness, counters: &
 /// the same tick of the file system's clock as the listing would not show in their times.
 fn is_settled(catalog: &Catalog, begun: SystemTime) -> bool {
     (0..catalog.directories()).all(|at| stamp::is_settled(catalog.directory(at).1, begun))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_any_length_is_read_whole_and_one_that_was_cut_off_is_refused() {
+        let mut file = tempfile::tempfile().unwrap();
+        let written: Vec<u8> = (0..2 * PIECE + 12_345).map(|at| (at * 31 / 7) as u8).collect();
+        file.write_all(&written).unwrap();
+        for length in [0, 1, PIECE, PIECE + 1, 2 * PIECE, written.len()] {
+            assert!(read_whole(&file, length).unwrap() == written[..length], "{length} bytes");
+        }
+        assert!(read_whole(&file, written.len() + 1).is_err());
+    }
 }
