@@ -293,8 +293,10 @@ mod tests {
         let mut threads = vec![0, 5, 0];
         give_everyone_one(&mut threads, 5);
         assert_eq!(threads, [1, 3, 1]);
-        let mut threads = vec![0, 1];
-        give_everyone_one(&mut threads, 4);
-        assert_eq!(threads, [1, 1]);
+        for (budget, given) in [(4, [1, 1]), (2, [1, 1]), (1, [0, 1])] {
+            let mut threads = vec![0, 1];
+            give_everyone_one(&mut threads, budget);
+            assert_eq!(threads, given, "of {budget}");
+        }
     }
 }
