@@ -337,8 +337,10 @@ mod tests {
                 });
             }
         }
-        let none = StreamConfig { samples: 3, drop_last: true, ..stream() };
-        assert_eq!(RankOrders::new(0, 4, none).unwrap().largest_batch(), None, "no batch at all");
+        let plain = Order::Provided(Arc::new(Plain(Lists(vec![]))));
+        let unknown = StreamConfig { ranks: 1, order: plain, ..stream() };
+        let unknown = RankOrders::new(0, 4, unknown).unwrap();
+        assert_eq!((unknown.largest_batch(), unknown.ahead()), (None, false));
     }
 
     #[test]
