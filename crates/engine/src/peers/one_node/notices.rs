@@ -120,3 +120,18 @@ fn a_peer_that_is_down_is_told_nothing_before_it_may_be_asked() {
     std::thread::sleep(Duration::from_millis(50));
     assert!(lock(&one.players[0].heard).is_empty());
 }
+
+/// What it has not heard when it is told is told at once, and only the latest counts.
+#[test]
+fn a_peer_is_told_by_one_thread_at_a_time() {
+    let one = One::new();
+    let busy = one.busy_threads();
+    for steps in [1, 2, 3] {
+        notify::loaded(&one.run, steps);
+        assert_eq!(one.run.lane.queued(), 2, "a piece of work for each peer");
+    }
+    drop(busy);
+    let loaded = Notice::Loaded { steps: 3 };
+    one.players.iter().for_each(|player| player.hears(&loaded));
+    assert!(one.players.iter().all(|player| *lock(&player.heard) == [loaded.clone()]));
+}
