@@ -267,8 +267,11 @@ mod tests {
         assert!(!list.is_empty() && EpochList::of_batches([[0; 0]; 0]).is_empty());
     }
 
+    /// The order of each rank.
+    type OfRank = Box<dyn Fn(u32) -> Arc<dyn Orders>>;
+
     /// The orders of three ranks: drawn, mixed, and dealt from an access stream.
-    fn orders_of_ranks() -> Vec<(&'static str, Box<dyn Fn(u32) -> Arc<dyn Orders>>)> {
+    fn orders_of_ranks() -> Vec<(&'static str, OfRank)> {
         let share = |rank| RankShare {
             rank,
             ranks: 3,

@@ -18,7 +18,7 @@ use belady_control::model::Bytes;
 use belady_control::policy::Evict;
 use belady_control::sampler::Step;
 use belady_data::SampleId;
-use belady_data::source::{Source, Synthetic, Version, Want};
+use belady_data::source::{Catalog, Operations, ReadError, Source, Synthetic, Version, Want};
 use belady_data::stage::{Batch, Consumer, Producer, RingConfig, Take, ring};
 use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::{Get, Put, RamTier, Tier};
@@ -116,6 +116,43 @@ fn wait_for(mut there: impl FnMut() -> bool, what: &dyn std::fmt::Debug) {
     }
 }
 
+/// Samples whose files are compared with their listing if the test wants it, and of which one has changed.
+#[derive(Debug)]
+struct Files {
+    samples: Synthetic,
+    are_to_be_compared: AtomicBool,
+    compared: Mutex<Vec<SampleId>>,
+}
+
+const CHANGED: SampleId = 5;
+
+impl Source for Files {
+    fn catalog(&self) -> &Catalog {
+        self.samples.catalog()
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        self.samples.read(wants)
+    }
+
+    fn operations(&self) -> Operations {
+        self.samples.operations()
+    }
+
+    fn is_compared(&self, sample: SampleId) -> bool {
+        !self.are_to_be_compared.load(Ordering::Acquire) || lock(&self.compared).contains(&sample)
+    }
+
+    fn compare(&self, sample: SampleId) -> Result<(), ReadError> {
+        if sample == CHANGED {
+            let (path, error) = ("a file".into(), std::io::ErrorKind::NotFound.into());
+            return Err(ReadError::Io { sample, path, error });
+        }
+        lock(&self.compared).push(sample);
+        Ok(())
+    }
+}
+
 /// Rank 0 of three, with two tiers in memory.
 struct One {
     run: Arc<Run>,
@@ -123,7 +160,7 @@ struct One {
     /// Ranks 1 and 2.
     players: Vec<Arc<Player>>,
     transports: Vec<Arc<MemoryTransport>>,
-    source: Arc<Synthetic>,
+    source: Arc<Files>,
     producer: Producer,
     consumer: Consumer,
     _serving: Vec<Serving>,
@@ -153,7 +190,9 @@ impl One {
         let all = vec![one(), one(), one()];
         let bulk = Bulk::offer(&cluster, vec![]);
         let gathering = Gathering { cluster, channel: CHANNEL, all, room: vec![3 * SIZE; 2], bulk };
-        let source = Arc::new(Synthetic::of_sizes([SIZE; SAMPLES as usize], 3));
+        let samples = Synthetic::of_sizes([SIZE; SAMPLES as usize], 3);
+        let (are_to_be_compared, compared) = (AtomicBool::new(false), Mutex::default());
+        let source = Arc::new(Files { samples, are_to_be_compared, compared });
         let sizes = Arc::new(Sizes::Equal { bytes: SIZE, samples: SAMPLES });
         let tier = || -> Arc<dyn Tier> { Arc::new(RamTier::new(Bytes(3 * SIZE), sizes.clone())) };
         let tiers = [tier(), tier()].map(|tier| (tier, "ram".into(), false)).into();
@@ -270,7 +309,9 @@ impl One {
             release
         };
         let releases: Vec<_> = (0..self.run.lane.threads()).map(busy).collect();
-        releases.iter().for_each(|_| begun.recv().unwrap());
+        for _ in &releases {
+            begun.recv().unwrap();
+        }
         releases
     }
 

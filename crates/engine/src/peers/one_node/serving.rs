@@ -45,3 +45,19 @@ fn what_may_still_come_is_not_yet_here_until_all_are_done_with_the_epoch_before(
     lock(&one.peers().talk).ledger.done(0, 0);
     assert_eq!((answer(1), answer(2)), ("not here", "not yet"));
 }
+
+#[test]
+fn a_peer_gets_nothing_of_a_file_that_was_not_compared_or_has_changed() {
+    let one = One::new();
+    one.source.are_to_be_compared.store(true, Ordering::Release);
+    for sample in [3, 4, CHANGED] {
+        one.hold(1, sample, 0);
+    }
+    // What is not held here need not be compared, and what is no sample cannot be.
+    let asks = [(3, false), (CHANGED, false), (7, false), (SAMPLES, false)];
+    let replies = one.ask(0, &asks, 1 << 20);
+    assert_eq!(kinds(&replies), ["here", "not here", "not here", "not here"]);
+    assert_eq!(*lock(&one.source.compared), [3]);
+    assert_eq!(kinds(&one.ask(0, &[(3, false), (4, false)], 1 << 20)), ["here", "here"]);
+    assert_eq!(*lock(&one.source.compared), [3, 4], "each once");
+}
