@@ -312,3 +312,19 @@ fn what_samples_take_is_counted_to_the_byte() {
         }
     }
 }
+
+#[test]
+fn a_cache_that_another_one_writes_says_whether_it_lacks_anything() {
+    let sizes = mixed_sizes(20);
+    for (held, sentence) in [(19, "nothing is added"), (20, "holds all samples")] {
+        let directory = tempdir().expect("a directory");
+        let writer = open(directory.path(), QUOTA, &sizes);
+        for sample in 0..held {
+            assert_eq!(put(&writer, &sizes, sample), Put::Stored);
+        }
+        drop(writer);
+        let _writer = open(directory.path(), QUOTA, &sizes);
+        let said = degraded(&open(directory.path(), QUOTA, &sizes));
+        assert!(said.contains(sentence), "{said}");
+    }
+}

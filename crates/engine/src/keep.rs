@@ -99,7 +99,6 @@ fn keep(parcel: &Arc<Parcel>) {
     let in_memory = |&index: &u32| !parcel.run.cache.may_hang(parcel.items[index as usize].keep());
     match &pieces[..] {
         [] if gifts.is_empty() => finish(parcel),
-        [] => {}
         // Nothing is gained by asking somebody else.
         [piece] if piece.iter().all(in_memory) => keep_in_memory(parcel, piece),
         _ => {

@@ -83,9 +83,7 @@ pub fn dispatch(parcel: &Arc<Parcel>, items: impl IntoIterator<Item = u32>) {
     if let Some(items) = at_once {
         load_from_tiers(None, parcel, &items);
     }
-    if come > 0 {
-        run.loaded(parcel, come);
-    }
+    run.loaded(parcel, come);
 }
 
 /// Whether an item could be had from another tier than planned.
@@ -616,6 +614,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn samples_that_fill_a_request_exactly_are_read_together() {
+        let sizes = [REQUEST / 2, REQUEST / 2, 1];
+        let all = vec![vec![0], vec![1], vec![2]];
+        let groups = under_way_at_once(all, 16, |index| sizes[index as usize]);
+        assert_eq!(groups, [vec![0, 1], vec![2]]);
+    }
 
     proptest! {
         #[test]

@@ -256,11 +256,12 @@ impl Planner {
         items.clear();
         evictions.clear();
         gifts.clear();
-        let planned = run.brain.tell(Event::Stage { rank, step, samples }, |actions| {
+        run.brain.tell(Event::Stage { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
             take_loads(run, plan, actions, step, last_epoch, items);
         });
-        if planned.is_none() || items.len() != samples.len() {
+        // Before the plan is there, nothing is said of them.
+        if items.len() != samples.len() {
             items.clear();
             items.extend(samples.iter().map(|&sample| unplanned(run, sample, NOWHERE)));
         }
@@ -332,8 +333,10 @@ fn unplanned(run: &Run, sample: SampleId, keep: TierId) -> Item {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+
     use belady_control::policy::PolicyKind;
-    use belady_data::source::Synthetic;
+    use belady_data::source::{Catalog, Operations, ReadError, Source, Synthetic, Want};
 
     use super::*;
     use crate::{Engine, EngineConfig, JobConfig, Loader};
@@ -341,6 +344,86 @@ mod tests {
     fn engine() -> Engine {
         Engine::new(EngineConfig { threads: Some(2), tiers: vec![], ..EngineConfig::default() })
             .unwrap()
+    }
+
+    /// A source that answers while it is open, and knows how many reads it had at once.
+    #[derive(Debug)]
+    struct Gated {
+        inner: Synthetic,
+        open: AtomicBool,
+        now: AtomicU32,
+        most: AtomicU32,
+    }
+
+    impl Gated {
+        fn new(open: bool) -> Arc<Self> {
+            let inner = Synthetic::of_sizes([1000; 80], 1);
+            let (now, most) = (AtomicU32::new(0), AtomicU32::new(0));
+            Arc::new(Self { inner, open: AtomicBool::new(open), now, most })
+        }
+
+        fn most(&self) -> u32 {
+            self.most.load(Ordering::Acquire)
+        }
+    }
+
+    impl Source for Gated {
+        fn catalog(&self) -> &Catalog {
+            self.inner.catalog()
+        }
+
+        fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+            let now = self.now.fetch_add(1, Ordering::AcqRel) + 1;
+            self.most.fetch_max(now, Ordering::AcqRel);
+            loop {
+                std::thread::sleep(Duration::from_millis(2));
+                if self.open.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+            self.now.fetch_sub(1, Ordering::AcqRel);
+            self.inner.read(wants)
+        }
+
+        fn operations(&self) -> Operations {
+            self.inner.operations()
+        }
+    }
+
+    fn start_gated(engine: &Engine, source: &Arc<Gated>, policy: &str) -> Loader {
+        let mut job = JobConfig::new(source.clone());
+        (job.batch, job.epochs) = (8, Some(1));
+        job.policy = PolicyKind::by_name(policy).unwrap();
+        engine.start(&job).unwrap()
+    }
+
+    #[test]
+    fn a_policy_that_loads_on_demand_reads_one_sample_after_the_other() {
+        let source = Gated::new(true);
+        let engine = engine();
+        let mut loader = start_gated(&engine, &source, "naive");
+        let mut batches = 0;
+        while loader.next_batch().unwrap().is_some() {
+            batches += 1;
+        }
+        assert_eq!((batches, source.most()), (10, 1));
+    }
+
+    /// What is planned before it can be loaded only waits.
+    #[test]
+    fn a_batch_is_planned_when_threads_are_about_to_have_nothing_to_do() {
+        let source = Gated::new(false);
+        let engine = engine();
+        let mut loader = start_gated(&engine, &source, "staging");
+        while source.most() < 2 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        // A batch is four pieces of work, and all ten of them would fit into the ring.
+        let queued = engine.metrics().snapshot().queue_depth;
+        assert!(queued <= 4, "{queued}");
+        source.open.store(true, Ordering::Release);
+        while loader.next_batch().unwrap().is_some() {}
     }
 
     /// The ring has room for two of ten batches.

@@ -36,6 +36,11 @@ impl Prefetchers {
     pub fn have_fetched(&self) -> bool {
         self.have_fetched.load(Ordering::Relaxed)
     }
+
+    #[cfg(test)]
+    pub fn pretend_to_have_fetched(&self) {
+        self.have_fetched.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Lets idle prefetchers ask.

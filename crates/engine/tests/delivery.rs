@@ -4,13 +4,15 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::Order;
 use belady_data::source::{
-    Fault, FaultSpec, Faulty, Format, OpenOptions, Progress, Snapshots, Source, Synthetic,
+    Catalog, Fault, FaultSpec, Faulty, Format, OpenOptions, Operations, Progress, ReadError,
+    Snapshots, Source, Synthetic, Want,
 };
 use belady_data::tier::TierFaults;
 use belady_engine::POLICIES;
@@ -355,6 +357,66 @@ fn a_bad_sample_is_raised_skipped_or_replaced_as_asked() {
             }
         };
         assert_eq!((ids, errors), (wanted, u32::from(bad_samples == BadSamples::Raise)), "{name}");
+    }
+}
+
+/// A source that reads up to 16 samples at once, and knows the most that it was asked for.
+#[derive(Debug)]
+struct Several {
+    inner: Synthetic,
+    most: AtomicUsize,
+}
+
+impl Source for Several {
+    fn catalog(&self) -> &Catalog {
+        self.inner.catalog()
+    }
+
+    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
+        self.most.fetch_max(wants.len(), Ordering::Relaxed);
+        self.inner.read(wants)
+    }
+
+    fn operations(&self) -> Operations {
+        self.inner.operations()
+    }
+
+    fn together(&self) -> usize {
+        16
+    }
+}
+
+#[test]
+fn a_source_that_reads_several_at_once_is_asked_for_a_threads_part_of_a_batch() {
+    for (batch, most) in [(8, 4), (100, 16)] {
+        let inner = Synthetic::of_sizes([100; 200], 9);
+        let source = Arc::new(Several { inner, most: AtomicUsize::new(0) });
+        let job = JobConfig { batch, epochs: Some(1), ..JobConfig::new(source.clone()) };
+        let loader = engine(2, &[]).start(&job).unwrap();
+        assert_eq!(consume(loader, &source.inner).unwrap(), expected(&job));
+        assert_eq!(source.most.load(Ordering::Relaxed), most, "of batches of {batch}");
+    }
+}
+
+#[test]
+fn a_sample_that_cannot_be_read_is_tried_as_often_as_the_user_wants_it() {
+    for attempts in [1, 2, 5] {
+        let spec = FaultSpec { broken: [2].into_iter().collect(), ..FaultSpec::default() };
+        let source = Arc::new(Faulty::new(Synthetic::of_sizes([100; 4], 9), spec));
+        let job = JobConfig { batch: 1, epochs: Some(1), ..JobConfig::new(source.clone()) };
+        let retry = Retry { attempts, backoff: Duration::from_micros(100), ..Retry::default() };
+        let config = EngineConfig { threads: Some(2), retry, ..EngineConfig::default() };
+        let mut loader = Engine::new(config).unwrap().start(&job).unwrap();
+        let mut tried = vec![];
+        loop {
+            match loader.next_batch() {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(EngineError::BadSample { attempts, .. }) => tried.push(attempts),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!((tried, source.broken_count()), (vec![attempts], attempts.into()));
     }
 }
 

@@ -271,6 +271,25 @@ fn a_batch_that_does_not_fit_is_refused_when_it_is_due_with_the_size_that_it_nee
 }
 
 #[test]
+fn the_first_batches_come_before_the_plan_if_it_takes_long() {
+    let lists = vec![EpochList::of_batches([[1, 2], [3, 4], [5, 6]]); 3];
+    let sampler = Arc::new(Sampler::behind_gate(lists.clone(), 1));
+    let (seen, outcome) = within(40, move || {
+        let source = small();
+        let engine = engine(2, &[1000]);
+        let mut loader = engine.start(&job(&source, sampler.clone())).unwrap();
+        // The plan of an epoch needs the order of the next one.
+        let first = loader.next_batch().unwrap().unwrap();
+        let first = (first.step(), first.iter().map(|sample| sample.id).collect());
+        sampler.open();
+        let (mut seen, outcome) = consume(&mut loader, &source);
+        seen.insert(0, first);
+        (seen, outcome)
+    });
+    assert!(outcome.is_ok() && seen == expected(&lists), "{outcome:?} {seen:?}");
+}
+
+#[test]
 fn a_sampler_that_never_returns_does_not_hold_up_who_wants_to_stop() {
     within(20, || {
         for from in 0..3 {

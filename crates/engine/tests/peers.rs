@@ -337,6 +337,17 @@ fn who_joins_in_the_midst_of_a_run_begins_where_the_others_are() {
 }
 
 #[test]
+fn a_run_that_goes_on_at_the_end_of_an_epoch_begins_the_next_one() {
+    let mut world = World::new(400, 1.1);
+    world.patience = Duration::from_millis(50);
+    // 100 samples a rank, 13 batches an epoch.
+    world.job.begin = Step { epoch: 0, iteration: 13 };
+    for (rank, seen) in (0..).zip(world.run()) {
+        assert_eq!(seen.unwrap().batches, world.expected(rank)[13..], "rank {rank}");
+    }
+}
+
+#[test]
 fn bytes_that_change_on_their_way_are_not_delivered() {
     let mut world = World::new(400, 1.1);
     world.patience = Duration::from_millis(100);

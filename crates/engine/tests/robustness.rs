@@ -174,13 +174,16 @@ fn a_panic_in_the_planner_is_not_taken_for_the_end_of_the_data() {
 
 #[test]
 fn one_read_that_never_returns_does_not_stop_the_run() {
-    let (samples, outcome) = within(40, || {
-        let never = Some(Duration::from_mins(10));
-        let job = one_epoch(Trick::new("belady-load", 17, never));
-        let job = JobConfig { staging: Bytes(100_000), ..job };
-        count(&mut impatient(2, vec![]).start(&job).unwrap())
-    });
-    assert!(samples == 2000 && outcome.is_ok(), "{samples} {outcome:?}");
+    // A read alone, and one of several that a thread makes in turn.
+    for batch in [7, 64] {
+        let (samples, outcome) = within(40, move || {
+            let never = Some(Duration::from_mins(10));
+            let job = one_epoch(Trick::new("belady-load", 17, never));
+            let job = JobConfig { batch, staging: Bytes(400_000), ..job };
+            count(&mut impatient(2, vec![]).start(&job).unwrap())
+        });
+        assert!(samples == 2000 && outcome.is_ok(), "{batch}: {samples} {outcome:?}");
+    }
 }
 
 fn hanging() -> JobConfig {

@@ -261,3 +261,26 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(self.at(granule), into.as_mut_ptr(), into.len()) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sample_in_several_pieces_has_a_list_of_them() {
+        let sizes = Arc::new(Sizes::from_bytes(&[96, 96, 96, 192]));
+        let tier = RamTier::new(Bytes(3 * 96), sizes);
+        let listed = || lock(&tier.space).chains.keys().copied().collect::<Vec<_>>();
+        for sample in 0..3 {
+            assert_eq!(tier.put(sample, &[7; 96], 0), Put::Stored);
+        }
+        assert!(listed().is_empty());
+        // What is free then lies on both sides of sample 1.
+        tier.evict(0);
+        tier.evict(2);
+        assert_eq!(tier.put(3, &[7; 192], 0), Put::Stored);
+        assert_eq!(listed(), [3]);
+        tier.evict(3);
+        assert!(listed().is_empty());
+    }
+}

@@ -155,9 +155,7 @@ fn ask(run: &Arc<Run>, peers: &Peers, errand: Errand) {
             },
         }
     }
-    if loaded > 0 {
-        run.metrics.peers().moved(Moved::Read, loaded, bytes);
-    }
+    run.metrics.peers().moved(Moved::Read, loaded, bytes);
     if let Some(pause) = pause {
         run.metrics.peers().count(PeerEvent::Retried, again.len() as u64);
         let errand = Errand { parcel: parcel.clone(), peer, items: again, asked: asked + 1 };

@@ -54,11 +54,10 @@ impl Outgoing {
         Self { outbox: Outbox::new(nodes, limit, patience), timer: None }
     }
 
-    /// Whether nothing waits that this epoch leaves.
+    /// Whether nothing is left in the outbox of what this epoch leaves. A batch that waits for room there
+    /// has not ended, and neither has its epoch.
     pub fn is_done_with(&self, epoch: u32) -> bool {
-        let mut waiting = self.outbox.waiting();
         self.outbox.is_done_with(epoch)
-            && waiting.all(|batch| batch.parcel.block.step().epoch > epoch)
     }
 
     pub fn close(&mut self) {
@@ -273,4 +272,42 @@ fn put_here(
         }
     }
     ended(run, peers.me, call, Ok(taken));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn sealed(sample: u32) -> Sealed<Arc<Goods>> {
+        let goods = Goods { bytes: Memory::zeroed(1), digest: 0, version: 0 };
+        Sealed { sample, tier: 1, epoch: 0, size: 1, bytes: Arc::new(goods) }
+    }
+
+    #[test]
+    fn a_timer_is_set_when_none_is_or_one_that_is_set_for_later() {
+        let mut outgoing = Outgoing::new(3, 100, Duration::from_mins(1));
+        for node in [1, 2] {
+            outgoing.outbox.add(node, sealed(node), ms(0)).unwrap();
+        }
+        let next = |outgoing: &mut Outgoing, now| {
+            let (calls, timer) = outgoing.next(now);
+            (calls.len(), timer)
+        };
+        assert_eq!(next(&mut outgoing, ms(0)), (2, None), "the ends of the calls come first");
+        outgoing.outbox.taken(1, ms(0), &[Taken::NoRoom]);
+        assert_eq!(next(&mut outgoing, ms(0)), (0, Some(ms(1))));
+        assert_eq!(next(&mut outgoing, ms(0)), (0, None), "it is set");
+        assert!(outgoing.is_time(ms(1)) && !outgoing.is_time(ms(1)));
+        assert_eq!(next(&mut outgoing, ms(10)), (1, None));
+        // A node without room is left alone longer the second time.
+        outgoing.outbox.taken(1, ms(10), &[Taken::NoRoom]);
+        assert_eq!(next(&mut outgoing, ms(10)), (0, Some(ms(12))));
+        outgoing.outbox.taken(2, ms(10), &[Taken::NoRoom]);
+        assert_eq!(next(&mut outgoing, ms(10)), (0, Some(ms(11))), "instead of the later one");
+        assert!(!outgoing.is_time(ms(12)) && outgoing.is_time(ms(11)));
+    }
 }

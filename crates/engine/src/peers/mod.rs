@@ -379,15 +379,76 @@ impl Peers {
 mod tests {
     use belady_peer::meet::Hall;
     use belady_peer::memory::MemoryTransport;
+    use belady_peer::{Desk, Notice, PeerError, Push, Receive, Request, Transport};
 
     use super::start::{Gathering, Introduction};
     use super::*;
 
     const LONG: Duration = Duration::from_mins(1);
 
-    /// Rank 0 of three. Both others held sample 0 when the job began.
+    /// Of which rank 2 alone is near, and which sees no progress.
+    #[derive(Debug)]
+    struct Far(Arc<MemoryTransport>);
+
+    impl Transport for Far {
+        fn get(
+            &self,
+            peer: NodeId,
+            request: &Request<'_>,
+            deadline: Instant,
+            into: &mut dyn Receive,
+        ) -> Result<(), PeerError> {
+            self.0.get(peer, request, deadline, into)
+        }
+
+        fn put(
+            &self,
+            peer: NodeId,
+            channel: Channel,
+            pushes: &[Push<'_>],
+            deadline: Instant,
+        ) -> Result<Vec<Taken>, PeerError> {
+            self.0.put(peer, channel, pushes, deadline)
+        }
+
+        fn tell(
+            &self,
+            peer: NodeId,
+            channel: Channel,
+            notice: &Notice,
+            deadline: Instant,
+        ) -> Result<(), PeerError> {
+            self.0.tell(peer, channel, notice, deadline)
+        }
+
+        fn desk(&self) -> &Arc<Desk> {
+            self.0.desk()
+        }
+
+        fn sees_progress(&self) -> bool {
+            false
+        }
+
+        fn is_near(&self, peer: NodeId) -> bool {
+            peer == 2
+        }
+
+        fn close(&self) {
+            self.0.close();
+        }
+    }
+
+    /// Rank 0 of three, all of which are near.
     fn peers() -> Peers {
-        let transport = MemoryTransport::network(3).swap_remove(0);
+        peers_over(MemoryTransport::network(3).swap_remove(0))
+    }
+
+    fn far() -> Peers {
+        peers_over(Arc::new(Far(MemoryTransport::network(3).swap_remove(0))))
+    }
+
+    /// Both others held sample 0 when the job began.
+    fn peers_over(transport: Arc<dyn Transport>) -> Peers {
         let cluster = Arc::new(Cluster::new(Hall::new(3, LONG).seat(0), transport));
         let one = |warm| Introduction { capacities: vec![100], warm };
         let all = vec![one(vec![]), one(vec![1]), one(vec![1])];
@@ -414,6 +475,31 @@ mod tests {
             assert_eq!(peers.warm_at(0), None);
         }
         assert_eq!(peers().warm_at(1), None);
+    }
+
+    #[test]
+    fn of_two_holders_the_near_one_is_asked_and_of_equals_not_always_the_same() {
+        let far = far();
+        assert!((0..6).all(|sample| far.best_of(&[1, 2], sample) == Some(2)));
+        assert_eq!(far.warm_at(0), Some(2));
+        let near = peers();
+        let asked = [0, 1, 2, 3].map(|sample| near.best_of(&[1, 2], sample));
+        assert_eq!(asked, [Some(1), Some(2), Some(1), Some(1)]);
+        assert_eq!(near.warm_at(0), Some(1));
+    }
+
+    #[test]
+    fn a_call_whose_progress_is_not_seen_is_given_the_time_that_its_bytes_take() {
+        let in_seconds = |peers: &Peers, seconds: u64| {
+            let before = Instant::now();
+            let deadline = peers.deadline_of(seconds * SLOWEST as u64);
+            let limit = LONG + Duration::from_secs(seconds);
+            (before + limit..=Instant::now() + limit).contains(&deadline)
+        };
+        assert!(in_seconds(&far(), 0) && in_seconds(&far(), 30));
+        assert!(in_seconds(&peers(), 0) && !in_seconds(&peers(), 30));
+        // A disk is asked for less long, so that the peer is answered in time.
+        assert!((Duration::from_secs(1)..LONG).contains(&peers().disk_patience()));
     }
 
     #[test]

@@ -48,9 +48,7 @@ impl Serve for Counter {
             _ => None,
         });
         let (samples, bytes) = here.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
-        if samples > 0 {
-            run.metrics.peers().moved(Moved::Served, samples, bytes);
-        }
+        run.metrics.peers().moved(Moved::Served, samples, bytes);
         replies.extend(found);
     }
 

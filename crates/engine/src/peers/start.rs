@@ -322,6 +322,12 @@ mod tests {
     }
 
     #[test]
+    fn all_know_what_the_caches_of_each_hold() {
+        let hall = Hall::new(3, LIMIT);
+        gathered_at(1000, |World { rank, .. }| hall.seat(rank));
+    }
+
+    #[test]
     fn warm_caches_of_100_million_samples_are_told_at_every_meeting() {
         for samples in [4_000_000, 100_000_000] {
             let hall = Hall::new(3, LIMIT);
@@ -368,10 +374,12 @@ mod tests {
         let cluster =
             |rank: u32| Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()));
         let clusters = [cluster(0), cluster(1)];
-        let mine = |room| Introduction { capacities: vec![room], warm: vec![] };
+        let mine = |room| Introduction { capacities: vec![room], warm: vec![1] };
+        // The job ends when what it knows of the others is dropped.
         let gather = |cluster: &Arc<Cluster>| {
             let gathering = Gathering::new(cluster, &[], &mine(5)).unwrap();
-            release(cluster, gathering.channel);
+            let limits = PeerPatience { answer: LIMIT, wait: LIMIT };
+            drop(gathering.peers(1, 1, limits, true));
         };
         std::thread::scope(|scope| {
             for cluster in &clusters {
@@ -380,6 +388,7 @@ mod tests {
         });
         let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
         assert_eq!((again.room, again.all.len()), (vec![9], 2));
+        assert!(again.all.iter().all(|one| one.warm.is_empty()), "nobody gives anything");
     }
 
     /// It has learnt who takes part, and then the others have ended the job.

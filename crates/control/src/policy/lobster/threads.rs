@@ -144,7 +144,7 @@ mod tests {
     use super::super::contents::Contents;
     use super::*;
     use crate::Sizes;
-    use crate::model::{Curve, Rate};
+    use crate::model::{Curve, Rate, Sharing};
     use crate::policy::testing::job;
     use crate::sampler::{AccessStream, Order, StreamConfig};
 
@@ -231,6 +231,8 @@ mod tests {
             sizes in prop::collection::vec(1u64..200, 60),
             capacity in 0u64..4000,
             serial: bool,
+            // More threads load faster, or share what the source gives.
+            per_thread: bool,
             // Powers of ten.
             rates in prop::collection::vec(1.0f64..4.5, 5),
         ) {
@@ -241,6 +243,8 @@ mod tests {
             (job.system.network, job.system.source.link) = (rate(2), rate(2));
             job.system.tiers[1].read = Curve::flat(rate(3));
             job.system.source.throughput = Curve::flat(rate(4));
+            job.system.source.sharing =
+                if per_thread { Sharing::PerThread } else { Sharing::Aggregate };
             let (job, plans) = shuffled(job, &sizes);
             let tau = Seconds(0.001);
             for node in 0..nodes {
@@ -293,8 +297,10 @@ mod tests {
         let mut threads = vec![0, 5, 0];
         give_everyone_one(&mut threads, 5);
         assert_eq!(threads, [1, 3, 1]);
-        let mut threads = vec![0, 1];
-        give_everyone_one(&mut threads, 4);
-        assert_eq!(threads, [1, 1]);
+        for (budget, given) in [(4, [1, 1]), (2, [1, 1]), (1, [0, 1])] {
+            let mut threads = vec![0, 1];
+            give_everyone_one(&mut threads, budget);
+            assert_eq!(threads, given, "of {budget}");
+        }
     }
 }

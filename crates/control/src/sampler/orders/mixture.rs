@@ -136,6 +136,25 @@ mod tests {
         assert!(list.samples.iter().all(|&sample| sample < 1010));
     }
 
+    /// Whatever the seed: it is mixed with the number of the part.
+    #[test]
+    fn rounds_epochs_and_equal_datasets_have_orders_of_their_own() {
+        for seed in [0, 7, u64::MAX] {
+            let share = RankShare::whole(10, false);
+            let alone = MixtureOrders::new(&[part(20, 1.0)], 60, seed, share).unwrap();
+            let [first, second] = [0, 1].map(|epoch| alone.epoch(epoch).unwrap().unwrap().samples);
+            let mut orders: Vec<&[u32]> = first.chunks(20).chain(second.chunks(20)).collect();
+            orders.sort_unstable();
+            orders.dedup();
+            assert_eq!(orders.len(), 6, "seed {seed}");
+            let twice = [part(20, 1.0), part(20, 1.0)];
+            let twice = MixtureOrders::new(&twice, 1000, seed, share).unwrap();
+            let list = twice.epoch(0).unwrap().unwrap().samples;
+            let of = |at: u32| list.iter().filter(move |&&it| it / 20 == at).map(|it| it % 20);
+            assert!(!of(0).take(20).eq(of(1).take(20)), "seed {seed}");
+        }
+    }
+
     #[test]
     fn what_is_no_mixture_is_refused() {
         let new = |parts: &[MixturePart]| {

@@ -224,6 +224,11 @@ impl Orders for Lists {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::mt19937::Mt19937;
+    use super::super::torch::{Draws, RandomSampler};
+    use super::super::{Order, SamplerError, Scheme, StreamConfig};
     use super::*;
     use proptest::prelude::*;
 
@@ -260,6 +265,112 @@ mod tests {
         assert_eq!((plain.number(4), plain.everybody(0).unwrap()), (4, Some(vec![list.clone()])));
         assert_eq!(plain.everybody(1).unwrap(), None);
         assert!(!list.is_empty() && EpochList::of_batches([[0; 0]; 0]).is_empty());
+    }
+
+    /// The order of each rank.
+    type OfRank = Box<dyn Fn(u32) -> Arc<dyn Orders>>;
+
+    /// The orders of three ranks: drawn, mixed, and dealt from an access stream.
+    fn orders_of_ranks() -> Vec<(&'static str, OfRank)> {
+        let share = |rank| RankShare {
+            rank,
+            ranks: 3,
+            batch: 4,
+            sampler_drop_last: false,
+            drop_last: false,
+        };
+        let weighted = move |rank| -> Arc<dyn Orders> {
+            let drawn = Replacement::With;
+            Arc::new(WeightedOrders::new(&[1.0; 9], 31, drawn, 5, share(rank)).unwrap())
+        };
+        let mixture = move |rank| -> Arc<dyn Orders> {
+            let parts = [2.0, 3.0].map(|weight| MixturePart { samples: 9, weight });
+            Arc::new(MixtureOrders::new(&parts, 31, 5, share(rank)).unwrap())
+        };
+        let dealt =
+            |rank| -> Arc<dyn Orders> { Arc::new(RankOrders::new(rank, 4, stream()).unwrap()) };
+        vec![
+            ("weighted", Box::new(weighted)),
+            ("mixture", Box::new(mixture)),
+            ("rank", Box::new(dealt)),
+        ]
+    }
+
+    fn stream() -> StreamConfig {
+        StreamConfig {
+            samples: 31,
+            ranks: 3,
+            batch: 0,
+            order: Order::Permutation,
+            scheme: Scheme::Uniform,
+            seed: 5,
+            sampler_drop_last: false,
+            drop_last: false,
+        }
+    }
+
+    /// What an order says of all ranks is what each of them says of itself.
+    fn agree(name: &str, of: &dyn Fn(u32) -> Arc<dyn Orders>) {
+        let epochs = 0..3;
+        for rank in 0..3 {
+            let own = of(rank);
+            assert_eq!(own.place(), Some(RankPlace { rank, ranks: 3 }), "{name}");
+            assert!(own.ahead(), "{name}");
+            for epoch in epochs.clone() {
+                let each = (0..3).map(|rank| of(rank).epoch(epoch).unwrap().unwrap()).collect();
+                assert_eq!(own.everybody(epoch).unwrap(), Some(each), "{name}, epoch {epoch}");
+            }
+            let lists: Vec<EpochList> =
+                epochs.clone().map(|epoch| own.epoch(epoch).unwrap().unwrap()).collect();
+            let longest = lists.iter().flat_map(EpochList::batches).map(|it| it.len() as u32).max();
+            assert_eq!(own.largest_batch(), longest, "{name}");
+        }
+    }
+
+    #[test]
+    fn orders_know_their_place_and_what_every_rank_reads() {
+        for (name, of) in orders_of_ranks() {
+            agree(name, &*of);
+            agree(&format!("first of {name}"), &|rank| {
+                Arc::new(FirstBatches { orders: of(rank), batches: 2 })
+            });
+            for batch in [0, 1] {
+                agree(&format!("{name} from {batch} on"), &|rank| {
+                    Arc::new(StartAt { orders: of(rank), epoch: 1, batch })
+                });
+            }
+        }
+        let plain = Order::Provided(Arc::new(Plain(Lists(vec![]))));
+        let unknown = StreamConfig { ranks: 1, order: plain, ..stream() };
+        let unknown = RankOrders::new(0, 4, unknown).unwrap();
+        assert_eq!((unknown.largest_batch(), unknown.ahead()), (None, false));
+    }
+
+    #[test]
+    fn an_order_around_another_says_what_that_one_says() {
+        let list = EpochList::of_batches([vec![0, 1, 2], vec![3]]);
+        let plain: Arc<dyn Orders> = Arc::new(Plain(Lists(vec![list])));
+        let sampler = RandomSampler::from_state(10, Draws::ThroughLoader, 4, Mt19937::new(1));
+        let loader: Arc<dyn Orders> = Arc::new(LoaderOrders::new(sampler, 3, false).unwrap());
+        assert_eq!((loader.number(3), loader.ahead(), loader.largest_batch()), (7, true, Some(3)));
+        for (orders, ahead, largest, number) in
+            [(plain, false, None, 3), (loader, true, Some(3), 7)]
+        {
+            let first = FirstBatches { orders: orders.clone(), batches: 1 };
+            assert_eq!((first.ahead(), first.largest_batch()), (ahead, largest));
+            assert_eq!((first.number(3), first.place()), (number, None));
+            let start = StartAt { orders, epoch: 2, batch: 1 };
+            assert_eq!((start.ahead(), start.largest_batch()), (ahead, largest));
+            assert_eq!((start.number(1), start.place()), (number, None));
+        }
+        let few = RandomSampler::new(2, 1, Draws::ThroughLoader);
+        assert_eq!(LoaderOrders::new(few, 3, false).unwrap().largest_batch(), Some(2));
+    }
+
+    #[test]
+    fn a_share_of_no_ranks_is_refused() {
+        let share = RankShare { ranks: 0, ..RankShare::whole(1, false) };
+        assert_eq!(share.check().unwrap_err(), SamplerError::NoRanks);
     }
 
     #[test]

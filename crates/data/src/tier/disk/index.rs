@@ -551,6 +551,18 @@ mod tests {
         }
     }
 
+    /// More than one write takes.
+    #[test]
+    fn sizes_of_many_samples_are_written_one_after_the_other() {
+        let file = tempfile::tempfile().unwrap();
+        let sizes: Vec<u64> = (0..200_000).map(|sample| sample * 7 % 1000).collect();
+        write_sizes(&file, PAGE, &Sizes::from_bytes(sizes.clone())).unwrap();
+        let mut written = vec![0; 4 * sizes.len()];
+        file.read_exact_at(&mut written, PAGE).unwrap();
+        assert!(written.chunks_exact(4).map(|bytes| u64::from(u32_at(bytes, 0))).eq(sizes));
+        assert_eq!(file.metadata().unwrap().len(), PAGE + 800_000);
+    }
+
     #[test]
     fn a_header_that_makes_no_sense_is_refused() {
         let header = header("a dataset", &Sizes::from_bytes(vec![1, 2, 3]));

@@ -142,6 +142,12 @@ mod tests {
         let one = Extent { start, granules: granule().count_in_pieces(size, 1) };
         assert_eq!(decode(&[one], start, size), None, "one piece has no table");
         assert_eq!(decode(&[], start, size), None);
+        let last = all - first;
+        let mut far = two(first, all);
+        far[1].start = ADDRESSABLE - last;
+        assert_eq!(decode(&far, start, size), Some(far.to_vec()), "it ends with the last granule");
+        far[1].start += 1;
+        assert_eq!(decode(&far, start, size), None, "it ends behind the last granule");
         for granules in [ADDRESSABLE, u64::MAX] {
             let far = Extent { start: 1, granules };
             assert_eq!(decode(&[far, far], 1, size), None, "beyond all segments");
