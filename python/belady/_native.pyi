@@ -290,6 +290,7 @@ class Engine:
         epochs: int | None = None,
         staging: int = 512 << 20,
         staging_grows: bool = False,
+        next_epoch: int | None = None,
         policy: str = "belady",
         bad_samples: str = "raise",
         writable: bool = True,
@@ -322,6 +323,10 @@ class Loader:
     def next(self, timeout: float | None = None) -> Batch | None:
         """The next batch; None after the last one. Lets other threads run, and Ctrl-C.
         Raises TimeoutError when `timeout` seconds pass."""
+    def begin_epoch(self, epoch: int) -> None:
+        """Says that the consumer begins an epoch, so that all of it may be staged."""
+    def rest(self) -> None:
+        """Says that the consumer is done with its epoch, so that memory goes back to the system."""
     def waiting_for(self) -> str:
         """What the loader waits for, in words."""
     def close(self) -> None: ...
@@ -336,7 +341,8 @@ class Loader:
         depth: int = 2,
         on_error: str = "raise",
         on_block: Callable[[int, int, bool], object] | None = None,
-        first_epoch: int = 0,
+        first: tuple[int, int] = (0, 0),
+        repeats: bool = False,
     ) -> Transformer:
         """Its batches with every sample transformed, by threads of their own.
 
@@ -344,7 +350,8 @@ class Loader:
         sample (a member of a WebDataset sample, a feature of a tf.train.Example; "jpg;png" takes
         the first that is there; None the whole sample) and what is done to it (None: nothing).
         `depth` is how many batches are worked on ahead. What is drawn at random depends on
-        `seed`, on the epoch counted from `first_epoch` on, and on the sample.
+        `seed`, on the epoch counted from `first` on, and on the sample; with `repeats` also on its
+        place in the epoch.
 
         `on_block(address, length, True)` is called before a piece of memory is used for the first
         time, on the thread that calls `next`, and with False before it goes, on any thread.
@@ -447,8 +454,11 @@ class Share:
     """What a processor does for a GPU that decodes: a part of each batch."""
 
     def __new__(cls, chain: Chain, threads: int) -> Share: ...
-    def windows(self, batch: Batch, seed: int, epoch: int) -> Windows:
-        """What is to be taken of each image of a batch."""
+    def windows(
+        self, batch: Batch, seed: int, epoch: int, iteration: int | None = None
+    ) -> Windows:
+        """What is to be taken of each image of a batch. `iteration` is its number where places take
+        part in draws."""
     @staticmethod
     def bytes(batch: Batch, positions: Sequence[int]) -> int:
         """How many bytes some samples of a batch have together."""
@@ -457,7 +467,13 @@ class Share:
         """Copies some samples of a batch one after the other into `into`, which is as long as all
         of them, for a decoder that fetches them from pinned memory. The answer is where each ends."""
     def run(
-        self, batch: Batch, positions: Sequence[int], seed: int, epoch: int, into: Any
+        self,
+        batch: Batch,
+        positions: Sequence[int],
+        seed: int,
+        epoch: int,
+        into: Any,
+        iteration: int | None = None,
     ) -> list[tuple[int, str]]:
         """Transforms some samples of a batch in threads, one after the other into `into`, which is
         as long as all of them. The answer is where that failed, and why."""
@@ -529,7 +545,7 @@ class Made:
 
     @property
     def epoch(self) -> int:
-        """As the loader counts: `first_epoch` is not added."""
+        """As the loader counts: `first` is not added."""
     @property
     def iteration(self) -> int: ...
     @property

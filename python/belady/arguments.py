@@ -8,6 +8,7 @@ possible), with one sentence that says what was expected.
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 import numbers
 import os
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from . import memory
+
+log = logging.getLogger("belady")
 
 T = TypeVar("T", bound=str)
 
@@ -26,6 +29,9 @@ _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgtp", start=1):
     _UNITS[f"{_letter}b"] = 1000**_power
     _UNITS[f"{_letter}ib"] = 1024**_power
+
+#: What looks like one; a directory's name with a colon in it does not.
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
@@ -115,12 +121,18 @@ def function(value: object, name: str, called_with: str) -> Callable[..., Any] |
 
 
 def path(value: object, name: str) -> str:
-    """A path as text."""
+    """A path as text, with `~` as shells read it."""
     if isinstance(value, str | bytes | os.PathLike):
         text = os.fsdecode(value)
         if text == "":
             raise ValueError(f"{name} is empty; name a file or a directory")
-        return text
+        url = _URL.match(text)
+        if url:
+            raise ValueError(
+                f"{name} {text} is not a path: belady reads files, and not {url[1]} itself. Mount it as a "
+                "file system (mountpoint-s3, gcsfuse, rclone mount), or copy it, and name that directory"
+            )
+        return os.path.expanduser(text)
     raise TypeError(f"{name} has to be a path, not {_shown(value)}")
 
 
@@ -177,6 +189,7 @@ def tiers(value: object, name: str = "cache", *, local_ranks: int = 1) -> list[T
         )
     found = [_tier(item, f"{name}[{position}]") for position, item in enumerate(given)]
     _refuse_twice(found, name)
+    _tell_of_new(found, name)
     _refuse_beyond_limit(found, name)
     return [(directory, quota // local_ranks) for directory, quota in found]
 
@@ -226,6 +239,13 @@ def _refuse_twice(found: list[Tier], name: str) -> None:
     for place in places:
         if places.count(place) > 1:
             raise ValueError(f"{name} names {place} twice; give it one quota")
+
+
+def _tell_of_new(found: list[Tier], name: str) -> None:
+    """A directory that is made may be a mistyped one, on another disk than was meant."""
+    for place, _ in found:
+        if place is not None and not os.path.isdir(place):
+            log.warning("%s: there is no directory %s, so it is created", name, place)
 
 
 def _refuse_beyond_limit(found: list[Tier], name: str) -> None:

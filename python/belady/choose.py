@@ -2,13 +2,16 @@
 
 | arguments | order |
 |---|---|
-| `shuffle=True`, one process | torch's `DataLoader(shuffle=True, generator=g)`; g is `generator`, or seeded with `seed` |
+| `shuffle=True`, one process | torch's `DataLoader(shuffle=True)`, which follows `torch.manual_seed` |
+| with `generator` or `seed` | torch's `DataLoader(shuffle=True, generator=g)`; g is `generator`, or seeded with `seed` |
 | `shuffle=True`, several | torch's `DistributedSampler(seed=seed)`: seed + epoch |
 | `shuffle="permutation"` | a permutation that needs no memory, for billions of samples |
 | `shuffle=False` | by id; several processes take turns, as `DistributedSampler(shuffle=False)` deals |
 | `sampler=` torch's `RandomSampler(generator=g)`, `SequentialSampler`, `DistributedSampler` | theirs, done natively |
 | `sampler=belady.Weighted(...)`, `data=belady.Mixture(...)` | by weight |
 | any other `sampler` or `batch_sampler` | it is run, one epoch ahead |
+
+Several processes share out what torch's samplers give that know nothing of ranks: see `dealing`.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import _native, arguments, generator as twister
+from .dealing import Deal, is_to_be_dealt
+from .default_order import DefaultOrder
 from .distributed import World
 from .generated import GeneratorOrder
 from .mixing import Mixture, Weighted
@@ -44,6 +49,10 @@ class Choice:
     scheme: str
     world: World
     mixture: Mixture | None
+    #: Whether the order comes from torch's default generator where torch's would.
+    follows_torch: bool = False
+    #: Whether ranks share out what the sampler gives.
+    dealt: bool = False
     #: Batches that torch's worker processes would ask for ahead; 0 without workers.
     asked_ahead: int = 0
     persistent: bool = False
@@ -70,12 +79,27 @@ class Choice:
             return self._run(self.batch_sampler, None)
         if self.sampler is not None:
             return self._recognised() or self._run(self.sampler, self.batch)
-        if self.shuffle == "torch" and (kind or self._kind()) == "generator":
+        kind = kind or self._kind()
+        if self.shuffle == "torch" and kind == "torch":
+            return self._default()
+        if self.shuffle == "torch" and kind == "generator":
             return self._generated(self.generator, "persistent-loader" if self.persistent else "loader")
         return self._distributed()
 
     def _kind(self) -> str:
-        return "generator" if self.world.size == 1 else "distributed"
+        if self.world.size > 1:
+            return "distributed"
+        return "torch" if self.follows_torch and self.generator is None else "generator"
+
+    def _default(self) -> Order:
+        deal = Deal(self.world.rank, self.world.size, self.seed, self.world.size > 1)
+        return DefaultOrder(
+            samples=self.samples,
+            batch=self.batch,
+            drop_last=self.drop_last,
+            persistent=self.persistent,
+            deal=deal,
+        )
 
     def _dealt(self) -> dict[str, Any]:
         return {
@@ -87,7 +111,9 @@ class Choice:
         }
 
     def _numbered(self, native: _native.Orders, **identity: Any) -> Order:
-        return NumberedOrder(native, self._base_seed(), seed=self.seed, **identity)
+        order = NumberedOrder(native, self._base_seed(), seed=self.seed, **identity)
+        order.repeats = identity["kind"] in ("weighted", "mixture")
+        return order
 
     def _distributed(self) -> Order:
         order = self.shuffle or "sequential"
@@ -122,6 +148,7 @@ class Choice:
             batch=batch,
             drop_last=self.drop_last,
             base_seed=self._base_seed(),
+            deal=Deal(self.world.rank, self.world.size, self.seed, self.dealt),
         )
 
     def _recognised(self) -> Order | None:
@@ -131,8 +158,13 @@ class Choice:
             return None
         sampler, kind = self.sampler, type(self.sampler)
         if kind is data.SequentialSampler and len(sampler) == self.samples:
-            return replace(self, sampler=None, shuffle=None, world=World())._distributed()
-        if kind is data.RandomSampler and self._plain(sampler):
+            world = self.world if self.dealt else World()
+            return replace(self, sampler=None, shuffle=None, world=world)._distributed()
+        if kind is data.RandomSampler and self._plain(sampler) and self.dealt:
+            if sampler.generator is None:  # seed + epoch
+                return replace(self, sampler=None, shuffle="torch")._distributed()
+            return None
+        if kind is data.RandomSampler and self._plain(sampler) and sampler.generator is not None:
             draws = "sampler"
             if sampler.generator is self.generator:
                 draws = "persistent-loader" if self.persistent else "loader"
@@ -143,8 +175,7 @@ class Choice:
 
     def _plain(self, sampler: Any) -> bool:
         return (
-            sampler.generator is not None
-            and not sampler.replacement
+            not sampler.replacement
             and sampler.num_samples == len(sampler.data_source) == self.samples
         )
 
@@ -205,10 +236,12 @@ def checked(
     batch_sampler: Any,
     drop_last: object,
     generator: Any,
-    seed: object,
+    seed: int,
     scheme: object,
     world: World,
     mixture: Mixture | None,
+    follows_torch: bool = False,
+    shard_sampler: bool | None = None,
     asked_ahead: int,
     persistent: bool,
 ) -> Choice:
@@ -254,13 +287,28 @@ def checked(
         sampler=sampler,
         batch_sampler=batch_sampler,
         generator=generator,
-        seed=_seed(seed),
+        seed=seed,
         scheme=share,
         world=world,
         mixture=mixture,
+        follows_torch=follows_torch,
+        dealt=_dealt(sampler if batch_sampler is None else batch_sampler, shard_sampler, world),
         asked_ahead=asked_ahead,
         persistent=persistent,
     )
+
+
+def _dealt(sampler: Any, wanted: object, world: World) -> bool:
+    if wanted is not None:
+        wanted = arguments.flag(wanted, "shard_sampler")
+        if sampler is None or isinstance(sampler, Weighted):
+            raise ValueError(
+                "shard_sampler says whether ranks share out what a sampler of yours gives; an order of "
+                "the loader's own is always shared out, so leave it out"
+            )
+    if sampler is None or isinstance(sampler, Weighted):
+        return False
+    return is_to_be_dealt(sampler, wanted, world)
 
 
 def _shuffle(value: object) -> str | None:
@@ -269,10 +317,6 @@ def _shuffle(value: object) -> str | None:
     if value is None:
         return None
     return "torch" if arguments.flag(value, "shuffle") else None
-
-
-def _seed(value: object) -> int:
-    return arguments.count(value, "seed", most=2**64 - 1)
 
 
 def _unwrapped(batch_sampler: Any) -> tuple[Any, Any, int, bool]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _native
 from .batch import Batch
 from .collate import collate
+from .draws import Place
 from .errors import BeladyError, DecodeError, StepError
 from .labels import Labels
 from .state import Position
@@ -79,19 +80,19 @@ class Work:
         # Workers are sent labels with their samples.
         return self.__dict__ | {"_labels": None}
 
-    def decoded(self, position: int, data: Any, label: Any, epoch: int, sample: int) -> Any:
-        """One sample, or the failure. `epoch` as the engine counts, and `sample` are for draws."""
+    def decoded(self, data: Any, label: Any, place: Place) -> Any:
+        """One sample, or the failure. Draws depend on the place."""
         if self.decode is None and self.applied is None:
             return data, label
         try:
             if self.applied is not None:
-                return self.applied(data, label, epoch, sample)
+                return self.applied(data, label, place)
             assert self.decode is not None
             made = self.decode(data, label)
         except StepError as error:
-            return _failed_step(position, error)
+            return _failed_step(place.position, error)
         except Exception as error:
-            return Failure(position, error, _own_lines(error), _told(error))
+            return Failure(place.position, error, _own_lines(error), _told(error))
         # A tuple, list or dict is the whole sample; anything else goes beside its label.
         return made if isinstance(made, tuple | list | dict) else (made, label)
 
@@ -121,7 +122,9 @@ class Work:
         triples = zip(batch.samples(), labels, batch.ids, strict=True)
         return self.collated(
             [
-                self.decoded(position, data, label, batch.epoch, sample)
+                self.decoded(
+                    data, label, Place(batch.epoch, batch.iteration, position, sample)
+                )
                 for position, (data, label, sample) in enumerate(triples)
             ]
         )

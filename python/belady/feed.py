@@ -4,7 +4,8 @@ Four ways, chosen by what there is to do:
 
 - `Transformed`: native transforms, in native threads, ahead of the user.
 - `Direct`: nothing, or only a `collate_fn`: on the user's thread.
-- `Threads` (`num_workers=0`): `decode` runs in threads, ahead of the user.
+- `Threads` (`num_workers=0`): `decode` runs in threads, ahead of the user. `Tried` looks first whether
+  it draws random numbers: then it runs on the user's thread, as with torch.
 - `Processes` (`workers.py`): `decode` and `collate_fn` run in worker processes.
 
 The last two run functions of Python's in transforms too. They have a thread that takes batches from
@@ -14,17 +15,24 @@ staging buffer; the engine fills the rest.
 
 from __future__ import annotations
 
+import logging
 import os
+import random
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from . import _native
 from .decode import Failure, Outcome, Source, Work
+from .draws import Place
 from .errors import SampleError
 from .fields import Transform
+
+log = logging.getLogger("belady")
 
 #: How often a thread that waits looks whether it is still needed.
 _LOOK_SECONDS = 0.1
@@ -267,6 +275,74 @@ class Threads(Ahead):
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
+class Tried(Feed):
+    """The first batch on the user's thread, to see whether `decode` draws from generators that the whole
+    program shares. In threads its draws would come in any order, in between those of the program. So it
+    stays on the user's thread then, where it draws what it draws with torch's `num_workers=0`."""
+
+    def __init__(
+        self, loader: _native.Loader, work: Work, threads: Callable[[], Threads], *, waits: bool
+    ) -> None:
+        self._feed: Feed = Direct(loader, work)
+        self._threads = threads
+        #: Whether the program waits meanwhile, so that it draws nothing itself. At first it does.
+        self._waits = waits
+        #: There is nothing more to find out.
+        self._is_settled = False
+
+    def next(self, timeout: float | None) -> Taken | None:
+        if self._is_settled:
+            return self._feed.next(timeout)
+        before = shared_generators()
+        taken = self._feed.next(timeout)
+        if taken is None or len(taken[0]) == 0:
+            return taken
+        draws = shared_generators() != before
+        if isinstance(self._feed, Threads):
+            self._tell_of_late_draws(draws)
+        elif draws:
+            self._is_settled = True
+            log.info(
+                "decode draws random numbers, so it runs on the thread that takes batches, as with torch; "
+                "num_workers=1 or more runs it beside that"
+            )
+        else:
+            self._feed = self._threads()
+            self._is_settled = not self._waits
+        return taken
+
+    def _tell_of_late_draws(self, draws: bool) -> None:
+        """The program waits for a batch, so it was `decode` that drew."""
+        if draws:
+            self._is_settled = True
+            log.warning(
+                "decode draws random numbers for some samples and runs in several threads, so what it draws "
+                "differs from run to run; num_workers=1 or more gives each worker a seed"
+            )
+
+    def waiting_for(self) -> str:
+        return self._feed.waiting_for()
+
+    def stats(self) -> dict[str, Any]:
+        return self._feed.stats()
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+def shared_generators() -> list[object]:
+    """Where the generators are that Python, numpy and torch keep for the whole program."""
+    states: list[object] = [random.getstate()]
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        kind, words, *rest = numpy.get_state()
+        states.append((kind, words.tobytes(), *rest))
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "default_generator"):
+        states.append(torch.default_generator.get_state().numpy().tobytes())
+    return states
+
+
 class _SharedOut(Pending):
     """A batch whose samples are decoded by several threads; the last one collates."""
 
@@ -276,6 +352,7 @@ class _SharedOut(Pending):
         self._samples = batch.samples()
         self._labels = work.labels(batch)
         self._ids = batch.ids
+        self._epoch, self._iteration = batch.epoch, batch.iteration
         self._decoded: list[Any] = [None] * len(self._samples)
         self.size = sum(len(sample) for sample in self._samples)
         self.parts = 0
@@ -290,9 +367,8 @@ class _SharedOut(Pending):
             for position in range(start, end):
                 # A plain view, which lives as long as anybody looks at it.
                 data = memoryview(self._samples[position])
-                self._decoded[position] = self._work.decoded(
-                    position, data, self._labels[position], self._batch.epoch, self._ids[position]
-                )
+                place = Place(self._epoch, self._iteration, position, self._ids[position])
+                self._decoded[position] = self._work.decoded(data, self._labels[position], place)
             with self._lock:
                 self.parts -= 1
                 last = self.parts == 0

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from . import _native, arrays
 from .collate import collate
+from .draws import Draws, Place
 from .errors import StepError
 from .transforms import Label, Text
 from .transforms.chain import Chain, as_text
@@ -120,13 +121,14 @@ class Transform:
 class Applied:
     """A transform with what its draws depend on: a `decode` that knows which sample it is."""
 
-    def __init__(self, transform: Transform, seed: int, first_epoch: int) -> None:
+    def __init__(self, transform: Transform, draws: Draws) -> None:
         self._transform = transform
-        self._seed = seed
-        self._first_epoch = first_epoch
+        self._draws = draws
 
-    def __call__(self, data: Any, label: Any, epoch: int, sample: int) -> Any:
-        return self._transform.sample(data, label, self._seed, self._first_epoch + epoch, sample)
+    def __call__(self, data: Any, label: Any, place: Place) -> Any:
+        seed = self._draws.seed_of(place.epoch, place.iteration, place.position)
+        epoch = self._draws.epoch(place.epoch)
+        return self._transform.sample(data, label, seed, epoch, place.sample)
 
 
 def _column(field: Field, column: Any) -> Any:

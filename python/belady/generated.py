@@ -158,7 +158,7 @@ class GeneratorOrder(Order):
             twister.write(self._generator, state)
 
     def begin(self, epoch: int) -> bool:
-        self._base_seed()
+        self._draw_base_seed()
         present = self._upcoming()
         if epoch < self._base or self._expected(epoch) != present:
             self._based(present, epoch)

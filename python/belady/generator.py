@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import random
 import struct
+import sys
 from typing import Any
 
 WORDS = 624
@@ -22,6 +23,8 @@ LARGE = (2**32 - 1) // 20
 _TORCH_BYTES = 5056
 _FIRST_WORD = 24
 _CHUNK = 1 << 16
+#: Words that two states are looked for to be apart: some tens of milliseconds.
+_FAR = 1 << 20
 
 
 class State:
@@ -62,6 +65,26 @@ class State:
         drawn: tuple[int, ...] = twister.getstate()[1]
         return State(drawn[:-1], drawn[-1])
 
+    def number(self) -> int:
+        """What `torch.empty((), dtype=torch.int64).random_()` draws next."""
+        twister = random.Random()
+        twister.setstate((3, (*self.words, self.used), None))
+        high, low = twister.getrandbits(32), twister.getrandbits(32)
+        return ((high << 32) | low) % 2**63
+
+    def words_until(self, later: State) -> int | None:
+        """Words that were drawn from here to there, if it is not too far to look for."""
+        if self.words == later.words and self.used <= later.used:
+            return later.used - self.used
+        twister = random.Random()
+        twister.setstate((3, (*self.words, WORDS), None))
+        for rounds in range(1, _FAR // WORDS):
+            twister.getrandbits(32 * WORDS)
+            state = twister.getstate()[1]
+            if state[:-1] == later.words:
+                return rounds * WORDS + later.used - self.used
+        return None
+
     def text(self) -> str:
         """For JSON: 3.4 KB."""
         packed = struct.pack(f"<{WORDS}IH", *self.words, self.used)
@@ -100,6 +123,15 @@ def write(generator: Any, state: State) -> None:
     blob = state.blob(like=tensor.numpy().tobytes())
     tensor.numpy()[:] = memoryview(blob)
     generator.set_state(tensor)
+
+
+def of(sampler: Any) -> Any:
+    """What one of torch's samplers draws from: its own generator, or torch's default one."""
+    own = getattr(sampler, "generator", None)
+    if own is not None:
+        return own
+    torch: Any = sys.modules["torch"]
+    return torch.default_generator
 
 
 def check(generator: Any) -> None:

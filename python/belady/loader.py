@@ -18,14 +18,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from . import arguments, choose, distributed, options as options_, peers as peers_, state
+from . import arguments, choose, distributed, options as options_, peers as peers_, seeds, state
 from .dataset import Dataset
 from .decode import Source, deliver
+from .draws import Draws, seed_of_rank
 from .engine import Engine, cluster_for, for_loader
 from .errors import BeladyError, DecodeError, SampleError
 from .failures import Failures
 from .labels import Labels
-from .mixing import Mixture
+from .mixing import Mixture, Weighted
 from .pipeline import Pipeline
 from .samplers import LoaderBatchSampler, LoaderSampler
 from .state import Position
@@ -63,7 +64,9 @@ class DataLoader:
 
     Ours:
 
-    - `seed`: of the shuffle; None draws one, at rank 0 for all. `epochs`: how many there will be, if it is known.
+    - `seed`: of the shuffle, and of what transforms draw. "torch" follows torch where it is imported:
+      `torch.manual_seed` decides about both, and several processes shuffle as a
+      `DistributedSampler` does; without torch it is 0. None draws one, at rank 0 for all. `epochs`: how many there will be, if it is known.
     - `decode`: called with a sample's bytes (a memoryview) and its label. If it returns a tuple,
       list or dict, that is the sample; anything else goes beside the label.
     - `transform`: instead of `decode`, a chain of `belady.transforms` that native threads run, or
@@ -80,9 +83,13 @@ class DataLoader:
       `engine`, one that is there. Without either the cache is a quarter of the free memory, at
       most the dataset. `cache_share`: this loader's part of what other loaders have left.
     - `rank`, `world_size`: see `belady.distributed`. `scheme`: how ranks share an epoch.
+      `shard_sampler`: whether ranks share out what a `sampler` or `batch_sampler` gives; None does
+      so with those of torch that know nothing of ranks.
     - `peers`, `key`: where the processes of a job meet whose caches are one cache, and the job's
       key: see `belady.cluster`. "auto" finds them; None caches alone. Every rank makes the same
       loaders in the same order.
+    - `next_epoch`: how much of the next epoch is staged before you begin it, if `epochs` is not given:
+      two batches, or so many bytes if that is more; None is 5 % of the dataset, at most 32 MiB.
     - `staging`: the buffer that this rank's batches are made in; None is its part of 512 MiB for all
       ranks of the node, or what two batches need. `policy`: what decides which samples are kept.
     - `on_error`: "raise", "skip" or "replace" samples that cannot be read or decoded;
@@ -97,7 +104,7 @@ class DataLoader:
 
     def __init__(
         self,
-        data: Dataset | Mixture,
+        dataset: Dataset | Mixture,
         batch_size: int | None = 1,
         shuffle: bool | str | None = False,
         sampler: Any = None,
@@ -115,7 +122,7 @@ class DataLoader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        seed: int | None = 0,
+        seed: int | str | None = seeds.TORCH,
         epochs: int | None = None,
         cache: Any = None,
         engine: Engine | None = None,
@@ -130,7 +137,9 @@ class DataLoader:
         rank: int | None = None,
         world_size: int | None = None,
         scheme: str = "uniform",
+        shard_sampler: bool | None = None,
         staging: int | str | None = None,
+        next_epoch: int | str | None = None,
         policy: str = "belady",
         on_error: str = "raise",
         max_failures: int | None = None,
@@ -145,8 +154,8 @@ class DataLoader:
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
         arguments.no_unknown(unknown, "DataLoader", given)
-        self._mixture = data if isinstance(data, Mixture) else None
-        self._data = _dataset(data)
+        self._mixture = dataset if isinstance(dataset, Mixture) else None
+        self._data = _dataset(dataset)
         self._world = distributed.world(rank, world_size)
         self._options = options_.checked(given, self._world)
         cluster = cluster_for(given, self._world)
@@ -155,9 +164,12 @@ class DataLoader:
             self._world = cluster.world
             self._options = options_.checked(given, self._world)
         self._data.list_together(cluster)
+        self._seed = seeds.checked(seed)
         self._seed_is_drawn = seed is None
         if seed is None:
-            seed = peers_.common_seed(cluster, self._world, secrets.randbits(63))
+            self._seed = seeds.Seed(peers_.common_seed(cluster, self._world, secrets.randbits(63)))
+        if self._seed.follows_torch and _is_ours(self._mixture, sampler, shuffle, self._world):
+            self._seed, self._seed_is_drawn = seeds.Seed(self._seed.of_draws()), True
         self._choice = choose.checked(
             samples=len(self._data),
             batch_size=batch_size,
@@ -166,10 +178,12 @@ class DataLoader:
             batch_sampler=batch_sampler,
             drop_last=drop_last,
             generator=generator,
-            seed=seed,
+            seed=self._seed.of_orders,
+            follows_torch=self._seed.follows_torch,
             scheme=scheme,
             world=self._world,
             mixture=self._mixture,
+            shard_sampler=shard_sampler,
             asked_ahead=options_.asked_ahead(given),
             persistent=persistent_workers and num_workers > 0,
         )
@@ -178,6 +192,7 @@ class DataLoader:
         self._labels = None if labels is None else Labels(labels, self._data)
         self._given_sampler = (sampler, batch_sampler)
         self._generator = generator
+        self._given = given
         self._pipeline: Pipeline | None = None
         self._order = self._choice.order()
         self._owns_engine = engine is None
@@ -262,9 +277,37 @@ class DataLoader:
         return self._options.pin_memory
 
     @property
-    def prefetch_factor(self) -> int:
-        """Batches that are decoded ahead."""
-        return self._options.prefetch
+    def prefetch_factor(self) -> int | None:
+        """Batches that are decoded ahead, by each worker process or by all threads; None without workers if
+        none was named, as with torch."""
+        named = self._given["prefetch_factor"] is not None
+        return self._options.prefetch if named or self._options.workers > 0 else None
+
+    @property
+    def worker_init_fn(self) -> Callable[[int], Any] | None:
+        """The function that was given."""
+        return self._options.worker_init_fn
+
+    @property
+    def multiprocessing_context(self) -> Any:
+        """How worker processes are started, as a context; None where none was named."""
+        named = self._given["multiprocessing_context"] is not None
+        return self._options.context if named else None
+
+    @property
+    def persistent_workers(self) -> bool:
+        """As it was given: worker processes live across epochs in any case."""
+        return bool(self._given["persistent_workers"])
+
+    @property
+    def pin_memory_device(self) -> str:
+        """As it was given."""
+        return str(self._given["pin_memory_device"])
+
+    @property
+    def in_order(self) -> bool:
+        """As it was given: batches come in order in any case."""
+        return bool(self._given["in_order"])
 
     @property
     def timeout(self) -> float:
@@ -337,7 +380,8 @@ class DataLoader:
         """
         # A DistributedSampler of the user's may be told of a later epoch before we are.
         position = Position(max(self._epoch, self.epoch), self._delivered)
-        return state.pack(position, self._run(), self._order.state(position.epoch))
+        saved = state.pack(position, self._run(), self._order.state(position.epoch))
+        return saved | {"draws": self._seed.of_draws()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Goes on where a state was saved: the next `iter()` gives what was left of its epoch.
@@ -350,12 +394,14 @@ class DataLoader:
         seed = saved["order"].get("seed") if kind is not None else None
         if self._seed_is_drawn and type(seed) is int and seed != self._choice.seed:
             # Nobody has named one, so it is that of the run that goes on.
-            self._choice = replace(self._choice, seed=seed)
+            self._choice, self._seed = replace(self._choice, seed=seed), seeds.Seed(seed)
             order = self._choice.order(kind)
         elif kind != order.identity["kind"]:
             order = self._choice.order(kind)
         position, details = state.unpack(saved, self._run(order.identity))
+        self._seed = self._seed.of_state(saved.get("draws"))
         order.restore(details, position.epoch)
+        order.goes_on = position.batch > 0
         self._stop()
         self._order = order
         self._epoch, self._delivered = position
@@ -392,6 +438,8 @@ class DataLoader:
             self._interrupted = False
             if self._left() != 0:
                 self._start_again()
+        if self._pipeline is not None:
+            self._pipeline.begin(self._epoch)
 
     def _start(self, position: Position) -> Pipeline:
         cut = self._habit()
@@ -404,10 +452,17 @@ class DataLoader:
             self._options,
             position,
             cut,
-            self._choice.seed,
+            self._draws(position),
             self._labels,
             peers=self._peers is not None,
         )
+
+    def _draws(self, start: Position) -> Draws:
+        """What transforms draw from."""
+        seed = self._seed.of_draws()
+        if self._order.repeats and self._world.size > 1:
+            seed = seed_of_rank(seed, self._world.rank)
+        return Draws(seed, start, self._order.repeats)
 
     def _habit(self) -> int | None:
         """Batches after which epochs are left, if the last two were left after as many."""
@@ -626,6 +681,13 @@ def _dataset(data: object) -> Dataset:
     raise TypeError(
         f"a loader takes a dataset of belady.open or a belady.Mixture, not {type(data).__name__}; "
         "use torch's own DataLoader for datasets written in Python"
+    )
+
+
+def _is_ours(mixture: object, sampler: object, shuffle: object, world: distributed.World) -> bool:
+    """Whether it is an order that torch does not have, and one process draws it."""
+    return world.size == 1 and (
+        mixture is not None or isinstance(sampler, Weighted) or shuffle == "permutation"
     )
 
 

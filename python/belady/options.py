@@ -28,6 +28,10 @@ POLICIES = ("belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster")
 ON_ERROR = ("raise", "skip", "replace")
 #: The staging buffers of a node's ranks together, where none is named; the engine's own default.
 _STAGING = 512 << 20
+#: Enough to go on with at once when the next epoch begins, and little for what may never be read.
+_NEXT_EPOCH = 32 << 20
+#: And this part of the dataset at most, so that reading it in vain costs a run of ten epochs little.
+_NEXT_EPOCH_PART = 20
 #: Batches that are decoded ahead in threads, and by each worker process: torch's number.
 _PREFETCH = 2
 #: Samples whose sizes are looked through in no time.
@@ -54,6 +58,9 @@ class Options:
     staging: int
     #: Whether two of the largest batches may make it larger: none was named.
     staging_grows: bool
+    #: Bytes of the next epoch that are staged before it begins, where `epochs` is not known; None
+    #: is a part of the dataset.
+    next_epoch: int | None
     policy: str
     on_error: str
     max_failures: int | None
@@ -121,6 +128,9 @@ def checked(given: dict[str, Any], world: World) -> Options:
         epochs=_optional(given["epochs"], "epochs", least=1),
         staging=staging_of_rank(given["staging"], world.local_size),
         staging_grows=given["staging"] is None,
+        next_epoch=None
+        if given["next_epoch"] is None
+        else arguments.size(given["next_epoch"], "next_epoch"),
         policy=arguments.choice(given["policy"], "policy", POLICIES),
         on_error=on_error,
         max_failures=max_failures,
@@ -221,6 +231,15 @@ def _trace(value: object) -> str | None:
     if os.path.isdir(path) or not writable:
         raise ValueError(f"trace: {path} cannot be written; name a file in a folder that is yours")
     return path
+
+
+def start_of_next(options: Options, data: Dataset) -> int | None:
+    """Bytes of an epoch that are staged before it begins, beside two batches; None for all of it."""
+    if options.epochs is not None:
+        return None  # it is known that it will be read
+    if options.next_epoch is not None:
+        return options.next_epoch
+    return min(_NEXT_EPOCH, data.total_bytes // _NEXT_EPOCH_PART)
 
 
 def with_room(options: Options, data: Dataset, batch: int | None) -> Options:

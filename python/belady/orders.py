@@ -28,6 +28,12 @@ class Order(ABC):
     native: _native.Orders
     #: What a checkpoint compares: the kind, and what the order follows from.
     identity: dict[str, Any]
+    #: Whether an epoch can have a sample more than once, beside what makes ranks equal.
+    repeats = False
+    #: Whether the epoch that begins next had begun when a state was saved. What is drawn when it begins was
+    #: drawn then, and the program may have restored its generator to what it was after that.
+    goes_on = False
+    _base_seed: Callable[[], None]
 
     def start(self, epoch: int, batch: int, cut: int | None, samples: int) -> _native.Orders:
         """What the engine reads from a position on.
@@ -76,6 +82,12 @@ class Order(ABC):
     def jump(self, epoch: int) -> None:
         """The user wants this epoch next, and it is not the one that would have come."""
 
+    def _draw_base_seed(self) -> None:
+        """As torch's loader does when an epoch begins."""
+        if not self.goes_on:
+            self._base_seed()
+        self.goes_on = False
+
     @abstractmethod
     def batches(self, epoch: int) -> int | None:
         """Batches of an epoch, if that is known."""
@@ -103,7 +115,7 @@ class NumberedOrder(Order):
         return native.start_at(epoch, batch)
 
     def begin(self, epoch: int) -> bool:
-        self._base_seed()
+        self._draw_base_seed()
         return False
 
     def batches(self, epoch: int) -> int | None:

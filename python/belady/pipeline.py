@@ -17,11 +17,12 @@ from typing import Any
 from . import _native
 from .dataset import Dataset
 from .decode import Work
+from .draws import Draws
 from .engine import Engine
-from .feed import Direct, Feed, Taken, Threads, Transformed
+from .feed import Direct, Feed, Taken, Threads, Transformed, Tried
 from .fields import Applied, Transform
 from .labels import Labels
-from .options import Options
+from .options import Options, start_of_next
 from .orders import Order
 from .state import Position
 from .workers import Processes, context_of
@@ -40,7 +41,7 @@ class Pipeline:
         options: Options,
         start: Position,
         cut: int | None,
-        seed: int,
+        draws: Draws,
         labels: Labels | None = None,
         *,
         peers: bool = False,
@@ -53,6 +54,7 @@ class Pipeline:
             epochs=None if left is None or left <= 0 else left,
             staging=options.staging,
             staging_grows=options.staging_grows,
+            next_epoch=start_of_next(options, data),
             policy=options.policy,
             bad_samples=options.on_error,
             writable=options.writable,
@@ -62,6 +64,9 @@ class Pipeline:
             peers=peers,
         )
         self.at = start
+        self._started_at = start.epoch
+        #: Also where a stage that transforms has taken its batches over.
+        self._native = native
         #: Batches after which it goes on with the next epoch; None if at the end.
         self.cut = cut
         self._last = options.epochs if left is not None and left > 0 else None
@@ -71,10 +76,10 @@ class Pipeline:
                 options.decode,
                 options.collate_fn,
                 options.on_error,
-                applied=_applied(options.transform, seed, start.epoch),
+                applied=_applied(options.transform, draws),
                 labels=labels,
             )
-            self._feed = _placed_feed(native, self.work, options, seed, start.epoch)
+            self._feed = _placed_feed(native, data, self.work, options, draws)
         except BaseException:
             native.close()
             raise
@@ -84,6 +89,10 @@ class Pipeline:
         """Whether the next batch is the one at this position."""
         beyond = self._last is not None and position.epoch >= self._last
         return self.at == position and not beyond
+
+    def begin(self, epoch: int) -> None:
+        """The user has begun this epoch."""
+        self._native.begin_epoch(max(0, epoch - self._started_at))
 
     def wait(self, timeout: float, stall_after: float) -> Taken | None:
         """The next batch, however long it takes, or for `timeout` seconds if that is not 0."""
@@ -110,6 +119,7 @@ class Pipeline:
     def epoch_over(self) -> None:
         """What comes next is the first batch of the next epoch."""
         self.at = Position(self.at.epoch + 1, 0)
+        self._native.rest()
 
     def close(self) -> None:
         """Ends it from any state; nothing in a forked child, where its threads are not."""
@@ -118,42 +128,43 @@ class Pipeline:
             self._feed.close()
 
 
-def _applied(transform: Transform | None, seed: int, first_epoch: int) -> Applied | None:
+def _applied(transform: Transform | None, draws: Draws) -> Applied | None:
     """A transform that needs Python, for whoever decodes."""
     if transform is None or transform.native:
         return None
-    return Applied(transform, seed, first_epoch)
+    return Applied(transform, draws)
 
 
 def _placed_feed(
-    native: _native.Loader, work: Work, options: Options, seed: int, first_epoch: int
+    native: _native.Loader, data: Dataset, work: Work, options: Options, draws: Draws
 ) -> Feed:
     placement = options.placement
     if placement is None:
-        return _feed(native, work, options, seed, first_epoch)
+        return _feed(native, data, work, options, draws)
     if placement.gpu_decode is not None:
         inner: Feed = Direct(native, Work(None, None, options.on_error))
     else:
-        inner = _feed(native, work, options, seed, first_epoch)
+        inner = _feed(native, data, work, options, draws)
     try:
-        return placement.feed(inner, work, options.threads, seed, first_epoch)
+        return placement.feed(inner, work, options.threads, draws)
     except BaseException:
         inner.close()
         raise
 
 
 def _feed(
-    native: _native.Loader, work: Work, options: Options, seed: int, first_epoch: int
+    native: _native.Loader, data: Dataset, work: Work, options: Options, draws: Draws
 ) -> Feed:
     if options.transform is not None and options.transform.native:
         transformer = native.transformed(
             options.transform.native_fields(),
-            seed=seed,
+            seed=draws.seed,
             threads=options.threads,
             depth=options.prefetch,
             on_error=options.on_error,
             on_block=None if options.placement is None else options.placement.on_block(),
-            first_epoch=first_epoch,
+            first=draws.first,
+            repeats=draws.repeats,
         )
         return Transformed(transformer, options.transform, work)
     if options.processes:
@@ -165,17 +176,23 @@ def _feed(
             staging=options.staging,
             context=options.context or context_of(None),
             init=options.worker_init_fn,
-            seed=seed + first_epoch,
+            seed=draws.seed + draws.first.epoch,
+            dataset=data,
         )
         processes.start()
         return processes
     if options.decode is not None or work.applied is not None:
-        threads = Threads(
-            native, work, threads=options.threads, depth=options.prefetch, staging=options.staging
-        )
-        threads.start()
-        return threads
+        waits = options.placement is None
+        return Tried(native, work, lambda: _threads(native, work, options), waits=waits)
     return Direct(native, work)
+
+
+def _threads(native: _native.Loader, work: Work, options: Options) -> Threads:
+    threads = Threads(
+        native, work, threads=options.threads, depth=options.prefetch, staging=options.staging
+    )
+    threads.start()
+    return threads
 
 
 #: Ended before the interpreter, whose end no thread of ours may meet.

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from . import _native, arguments
 from .decode import Failure, Outcome, Work
+from .draws import Place
 from .errors import BeladyError, WorkerError
 from .feed import Ahead, Pending, Taken
 
@@ -44,10 +45,23 @@ _ALIGN = 64
 Item = tuple[tuple[int, int] | bytes, Any, int]
 
 
+class Post(NamedTuple):
+    """What a worker is told of itself and of the others."""
+
+    number: int
+    workers: int
+    #: Of all of them; a worker adds its number.
+    seed: int
+    init: Callable[[int], Any] | None
+    #: For `torch.utils.data.get_worker_info()`; None where torch is not used.
+    dataset: Any
+
+
 class Task(NamedTuple):
     """A batch as a worker is told of it."""
 
     epoch: int
+    iteration: int
     items: list[Item]
 
 
@@ -65,6 +79,7 @@ class Processes(Ahead):
         context: BaseContext,
         init: Callable[[int], Any] | None,
         seed: int,
+        dataset: Any,
     ) -> None:
         super().__init__(loader, depth, staging)
         self._work = work
@@ -75,7 +90,9 @@ class Processes(Ahead):
         self._workers: list[_Worker] = []
         try:
             for number in range(workers):
-                self._workers.append(_Worker(number, context, memory, work, init, seed))
+                told = dataset if "torch" in sys.modules else None
+                post = Post(number, workers, seed, init, told)
+                self._workers.append(_Worker(post, context, memory, work))
         except BaseException as error:
             self.close()
             if not isinstance(error, Exception):
@@ -95,7 +112,7 @@ class Processes(Ahead):
             place = batch.place(index)
             items.append((bytes(batch[index]) if place is None else place, label, sample))
             size += 0 if place is None else place[1]
-        worker.send(Task(batch.epoch, items))
+        worker.send(Task(batch.epoch, batch.iteration, items))
         return _Sent(batch, worker, size)
 
     def close(self) -> None:
@@ -111,19 +128,17 @@ class _Worker:
 
     def __init__(
         self,
-        number: int,
+        post: Post,
         context: BaseContext,
         memory: tuple[int, int],
         work: Work,
-        init: Callable[[int], Any] | None,
-        seed: int,
     ) -> None:
-        self.number = number
+        self.number = post.number
         self.tasks, tasks = context.Pipe()
         self.process = context.Process(  # type: ignore[attr-defined]
             target=_main,
-            args=(number, tasks, _Descriptor(memory[0]), memory[1], work, init, seed),
-            name=f"belady-worker-{number}",
+            args=(post, tasks, _Descriptor(memory[0]), memory[1], work),
+            name=f"belady-worker-{post.number}",
             daemon=True,
         )
         self.process.start()
@@ -231,20 +246,18 @@ class _Answer(NamedTuple):
 
 
 def _main(
-    number: int,
+    post: Post,
     tasks: connection.Connection,
     descriptor: _Descriptor,
     length: int,
     work: Work,
-    init: Callable[[int], Any] | None,
-    seed: int,
 ) -> None:
     """What a worker does until it is told to end, or its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     status = 1
     try:
-        broken = _prepared(number, init, seed)
+        broken = _prepared(post)
         memory = mmap.mmap(descriptor.number, length, mmap.MAP_SHARED, mmap.PROT_READ)
         _serve(tasks, memoryview(memory), work, broken)
     except (EOFError, ConnectionError):
@@ -273,26 +286,37 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _prepared(number: int, init: Callable[[int], Any] | None, seed: int) -> Outcome | None:
+def _prepared(post: Post) -> Outcome | None:
     """Seeds what draws, and calls the user's function; what that raised, if it did."""
-    random.seed(seed + number)
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(1)
-        torch.manual_seed(seed + number)
-        import torch.multiprocessing  # noqa: F401  (tensors then travel by shared memory)
+    seed = post.seed + post.number
+    random.seed(seed)
+    if post.dataset is not None:
+        _tell_torch(post, seed)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed((seed + number) % 2**32)
-    if init is None:
+        numpy.random.seed(seed % 2**32)
+    if post.init is None:
         return None
     try:
-        init(number)
+        post.init(post.number)
     except Exception as error:
         lines = traceback.format_exc()
-        told = BeladyError(f"worker_init_fn failed in worker {number}: {error}\n\n{lines}")
+        told = BeladyError(f"worker_init_fn failed in worker {post.number}: {error}\n\n{lines}")
         return Outcome(told, None, [])
     return None
+
+
+def _tell_torch(post: Post, seed: int) -> None:
+    """Seeds torch, and lets `torch.utils.data.get_worker_info()` answer as in a worker of torch's."""
+    import torch
+    import torch.multiprocessing  # noqa: F401  (tensors then travel by shared memory)
+    from torch.utils.data._utils import worker
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    worker._worker_info = worker.WorkerInfo(
+        id=post.number, num_workers=post.workers, seed=seed, dataset=post.dataset
+    )
 
 
 def _serve(
@@ -332,7 +356,8 @@ def _worked(work: Work, ring: memoryview, task: Task) -> Outcome:
             data = memoryview(place)
         else:
             data = ring[place[0] : place[0] + place[1]]
-        samples.append(work.decoded(position, data, label, task.epoch, sample))
+        where = Place(task.epoch, task.iteration, position, sample)
+        samples.append(work.decoded(data, label, where))
     try:
         return work.collated(samples)
     except Exception as error:

@@ -137,3 +137,29 @@ fn hung_reads_use_up_the_batches_that_may_be_outstanding_one_by_one() {
         assert!(is_unharmed(&take(&mut consumer)));
     }
 }
+
+#[test]
+fn memory_without_a_batch_goes_back_to_the_system_and_batches_stay() {
+    let (mut producer, mut consumer) = ring_of(64, 64);
+    for iteration in 1..32 {
+        put(&mut producer, iteration).unwrap();
+    }
+    let mut taken: Vec<Batch> = (1..32).map(|_| take(&mut consumer)).collect();
+    let held = taken.remove(7);
+    drop(taken);
+    put(&mut producer, 32).unwrap();
+    producer.trim();
+    let ready = take(&mut consumer);
+    assert!(is_unharmed(&held) && is_unharmed(&ready));
+    // What went back is zero when it is next used; the rest has what was written before.
+    let blocks: Vec<Block> =
+        (40..60).filter_map(|iteration| reserve(&mut producer, iteration)).collect();
+    // SAFETY: this thread alone has the blocks.
+    let zero = |block: &&Block| unsafe { block.slot(0) }.iter().all(|byte| *byte == 0);
+    assert!(blocks.iter().filter(zero).count() > blocks.len() / 2, "pages at the edges stay");
+    for block in &blocks {
+        block.publish();
+    }
+    drop(blocks);
+    assert!(is_unharmed(&held) && is_unharmed(&ready));
+}

@@ -20,6 +20,7 @@ use crate::brain::Brain;
 use crate::cache::{Cache, Keep};
 use crate::config::{EngineConfig, JobConfig, Lend, Ring, TierConfig};
 use crate::epochs::Epochs;
+use crate::horizon::Horizon;
 use crate::loader::Loader;
 use crate::metrics::{Metrics, Publisher, VITALS, publish};
 use crate::parking::{Parking, Ticket};
@@ -258,6 +259,7 @@ impl Engine {
             metrics: self.metrics.clone(),
             retry: self.config.retry,
             bad_samples: job.bad_samples,
+            horizon: Horizon::new(job.next_epoch.map(|bytes| bytes.0)),
         }));
         self.jobs.add(&run);
         let counter = run.peers.as_ref().map(|peers| peers.open(&run)).transpose()?;

@@ -147,6 +147,10 @@ pub struct JobConfig {
     pub epochs: Option<u32>,
     /// The staging buffer of this process.
     pub staging: Bytes,
+    /// Bytes of the next epoch that are staged before the consumer says that it begins
+    /// ([`crate::Outlook::begin_epoch`]), beside its first two batches; `None` stages as much as there is
+    /// room for.
+    pub next_epoch: Option<Bytes>,
     /// Whether it may become as large as two of the largest batches need, if it is smaller: its
     /// size is the default.
     pub staging_grows: bool,
@@ -175,6 +179,7 @@ impl JobConfig {
             drop_last: false,
             epochs: Some(1),
             staging: NODE_STAGING,
+            next_epoch: None,
             staging_grows: false,
             policy: PolicyKind::Belady,
             bad_samples: BadSamples::default(),

@@ -20,6 +20,7 @@ mod epochs;
 mod error;
 mod flights;
 mod hangs;
+mod horizon;
 mod keep;
 mod load;
 mod loader;

@@ -21,7 +21,7 @@ use belady_peer::Serving;
 
 use crate::EngineError;
 use crate::metrics::Metrics;
-use crate::parcel::{Extra, Held};
+use crate::parcel::{Extra, Held, Missing};
 use crate::peers::{Counter, notify, pace};
 use crate::pool::Pool;
 use crate::run::Run;
@@ -137,6 +137,7 @@ impl Loader {
             can_be_mapped: self.shared.is_some(),
         };
         if !self.feeds_stage {
+            batch.missing().report();
             let bytes = batch.iter().map(|sample| sample.bytes().len() as u64).sum();
             metrics.delivered(batch.iter().count() as u64, bytes);
         }
@@ -237,6 +238,11 @@ impl<'a> Sample<'a> {
 impl Batch {
     pub fn step(&self) -> Step {
         self.block.step()
+    }
+
+    /// What was skipped or replaced.
+    pub(crate) fn missing(&self) -> &Missing {
+        &self.extra.missing
     }
 
     /// Samples, those included that were skipped.

@@ -28,6 +28,22 @@ impl Outlook {
         &self.metrics
     }
 
+    /// Says that the consumer begins an epoch: from now on it may be staged as a whole, and the start of
+    /// the one after it, where [`crate::JobConfig::next_epoch`] sets a bound.
+    pub fn begin_epoch(&self, epoch: u32) {
+        if let Some(run) = self.run.upgrade() {
+            run.horizon.begin(epoch);
+        }
+    }
+
+    /// Says that the consumer is done with its epoch, so that memory which the staging buffer does not need
+    /// goes back to the system, where [`crate::JobConfig::next_epoch`] sets a bound.
+    pub fn rest(&self) {
+        if let Some(run) = self.run.upgrade() {
+            run.horizon.rest();
+        }
+    }
+
     /// What each cache tier holds; nothing once the job has ended.
     pub fn tiers(&self) -> Vec<TierStatus> {
         self.run.upgrade().map_or_else(Vec::new, |run| run.cache.status())

@@ -154,12 +154,34 @@ pub struct Problem {
     pub attempts: u32,
 }
 
+/// Samples of a batch that were skipped or replaced, and why. A failure is reported when its batch is
+/// given to the consumer: one that was staged in vain failed for nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Missing(Vec<Arc<str>>);
+
+impl Missing {
+    fn add(&mut self, problem: &Problem, is_replaced: bool) {
+        let Problem { error, attempts } = problem;
+        let fate = if is_replaced { "replaced" } else { "skipped" };
+        let attempts =
+            if *attempts == 1 { "one attempt".into() } else { format!("{attempts} attempts") };
+        self.0.push(format!("bad sample, {fate} after {attempts}: {error}").into());
+    }
+
+    pub fn report(&self) {
+        for what in &self.0 {
+            tracing::warn!("{what}");
+        }
+    }
+}
+
 /// What a batch has beside its block. What is lent goes back when it is dropped.
 #[derive(Debug, Default)]
 pub struct Extra {
     /// By sample of the batch; empty if all are in their slots.
     pub held: Vec<Held>,
     pub problem: Option<Problem>,
+    pub missing: Missing,
     /// The tiers that have lent something.
     lenders: Vec<(TierId, Lender)>,
     /// For what the consumer has been given.
@@ -386,7 +408,7 @@ impl Parcel {
             self.settle(item, problem, &which);
         }
         let extra = std::mem::take(&mut *lock(&self.extra));
-        if !extra.held.is_empty() || extra.problem.is_some() {
+        if !extra.held.is_empty() || extra.problem.is_some() || !extra.missing.0.is_empty() {
             self.run.extras.add(self.block.step(), extra);
         }
         self.block.publish();
@@ -402,8 +424,7 @@ impl Parcel {
             BadSamples::Skip => None,
             BadSamples::Replace => self.substitute(item, bad),
         };
-        let Problem { error, attempts } = problem;
-        tracing::warn!(%error, attempts, replaced = substitute.is_some(), "bad sample");
+        lock(&self.extra).missing.add(&problem, substitute.is_some());
         if let Some(substitute) = substitute {
             self.run.metrics.bad_sample(Bad::Replaced);
             lock(&self.extra).put(item as usize, self.items.len(), substitute);

@@ -61,6 +61,8 @@ pub struct Planner {
     plan: Option<Arc<dyn Plan>>,
     /// The first epoch that has a batch.
     first: Option<u32>,
+    /// Bytes of the present epoch that were planned.
+    epoch_bytes: u64,
 }
 
 impl Planner {
@@ -86,6 +88,7 @@ impl Planner {
             staging: None,
             plan: None,
             first: None,
+            epoch_bytes: 0,
         }
     }
 
@@ -115,6 +118,7 @@ impl Planner {
                 return Err(EngineError::EmptyEpochs { epochs: empty });
             }
             let mut begun = false;
+            self.epoch_bytes = 0;
             if epoch > self.begin.epoch {
                 pace::wait_to_begin(&self.run);
             }
@@ -173,6 +177,9 @@ impl Planner {
         self.lengths.clear();
         self.lengths.extend(self.samples.iter().map(|&sample| self.run.size(sample)));
         self.check_room()?;
+        self.epoch_bytes += self.lengths.iter().sum::<u64>();
+        let stopping = || self.run.is_stopping();
+        self.run.horizon.wait(step, self.epoch_bytes, stopping, || self.producer.trim());
         let sequence = self.run.planned.load(Ordering::Relaxed) + 1;
         if self.staging == Some(Staging::OnDemand) {
             self.run.asked.wait_beyond(sequence - 1, || self.run.is_stopping());

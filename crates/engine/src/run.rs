@@ -14,6 +14,7 @@ use crate::brain::Brain;
 use crate::cache::Cache;
 use crate::config::{BadSamples, Lend, Retry};
 use crate::flights::Flights;
+use crate::horizon::Horizon;
 use crate::load::Waiter;
 use crate::metrics::{Metrics, Watch};
 use crate::parcel::{Extra, Parcel};
@@ -36,6 +37,7 @@ pub struct Parts {
     pub bad_samples: BadSamples,
     pub lending: Lending,
     pub peers: Option<Peers>,
+    pub horizon: Horizon,
 }
 
 pub struct Run {
@@ -158,6 +160,7 @@ impl Run {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.asked.wake();
+        self.horizon.wake();
     }
 
     pub fn is_stopping(&self) -> bool {

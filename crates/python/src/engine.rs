@@ -89,10 +89,10 @@ impl Engine {
         Ok(Self(Home::new(inner)))
     }
 
-    #[pyo3(signature = (dataset, orders, *, epochs=None, staging=512 << 20, staging_grows=false,
+    #[pyo3(signature = (dataset, orders, *, epochs=None, staging=512 << 20, staging_grows=false, next_epoch=None,
         policy="belady", bad_samples="raise", writable=true, shared=false, cache_share=1.0,
         trace=None, peers=true),
-        text_signature = "($self, dataset, orders, *, epochs=None, staging=536870912, staging_grows=False, policy='belady', bad_samples='raise', writable=True, shared=False, cache_share=1.0, trace=None, peers=True)")]
+        text_signature = "($self, dataset, orders, *, epochs=None, staging=536870912, staging_grows=False, next_epoch=None, policy='belady', bad_samples='raise', writable=True, shared=False, cache_share=1.0, trace=None, peers=True)")]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
     fn start(
         &self,
@@ -102,6 +102,7 @@ impl Engine {
         epochs: Option<u32>,
         staging: u64,
         staging_grows: bool,
+        next_epoch: Option<u64>,
         policy: &str,
         bad_samples: &str,
         writable: bool,
@@ -122,6 +123,7 @@ impl Engine {
             epochs,
             staging: Bytes(staging),
             staging_grows,
+            next_epoch: next_epoch.map(Bytes),
             policy: PolicyKind::by_name(policy).ok_or_else(|| unknown_policy(policy))?,
             bad_samples: what_to_do("bad_samples", bad_samples)?,
             lend: if writable { Lend::Slots } else { Lend::ReadOnly },

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use belady_control::sampler::Step;
 use belady_engine::{self as engine, TransformConfig};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -86,6 +87,18 @@ impl Loader {
         Ok(patience::next(py, inner, timeout)?.map(Batch))
     }
 
+    /// Says that the consumer begins an epoch, so that all of it may be staged.
+    fn begin_epoch(&self, epoch: u32) -> PyResult<()> {
+        self.inner.get("Loader")?.outlook.begin_epoch(epoch);
+        Ok(())
+    }
+
+    /// Says that the consumer is done with its epoch, so that memory goes back to the system.
+    fn rest(&self) -> PyResult<()> {
+        self.inner.get("Loader")?.outlook.rest();
+        Ok(())
+    }
+
     /// What the loader waits for, in words.
     fn waiting_for(&self) -> PyResult<String> {
         Ok(self.inner.get("Loader")?.waiting_for())
@@ -112,7 +125,8 @@ impl Loader {
     }
 
     /// Its batches with every sample transformed, by threads of their own.
-    #[pyo3(signature = (fields, seed=0, threads=1, depth=2, on_error="raise", on_block=None, first_epoch=0))]
+    #[pyo3(signature = (fields, seed=0, threads=1, depth=2, on_error="raise", on_block=None, first=(0, 0), repeats=false),
+        text_signature = "($self, fields, seed=0, threads=1, depth=2, on_error='raise', on_block=None, first=(0, 0), repeats=False)")]
     #[allow(clippy::too_many_arguments)]
     fn transformed(
         &self,
@@ -123,13 +137,15 @@ impl Loader {
         depth: i64,
         on_error: &str,
         on_block: Option<Py<PyAny>>,
-        first_epoch: u32,
+        first: (u32, u32),
+        repeats: bool,
     ) -> PyResult<Transformer> {
         let inner = self.inner.get("Loader")?;
         let config = TransformConfig {
             fields: fields.into_iter().map(|(part, chain)| field(part, chain.as_ref())).collect(),
             seed,
-            first_epoch,
+            first: Step { epoch: first.0, iteration: first.1 },
+            repeats,
             threads: positive("threads", threads)? as usize,
             depth: positive("depth", depth)? as usize,
             on_error: what_to_do("on_error", on_error)?,

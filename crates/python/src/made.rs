@@ -89,7 +89,7 @@ impl Loose {
 
 #[pymethods]
 impl Made {
-    /// As the loader counts: `first_epoch` is not added.
+    /// As the loader counts: `first` is not added.
     #[getter]
     fn epoch(&self) -> u32 {
         self.epoch

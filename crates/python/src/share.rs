@@ -40,21 +40,24 @@ impl Share {
         Ok(Self { chain, threads, scratches: Mutex::default() })
     }
 
-    /// What is to be taken of each image of a batch.
+    /// What is to be taken of each image of a batch. `iteration` is its number where places take
+    /// part in draws.
+    #[pyo3(signature = (batch, seed, epoch, iteration=None))]
     fn windows(
         &self,
         py: Python<'_>,
         batch: &Bound<'_, Batch>,
         seed: u64,
         epoch: u32,
+        iteration: Option<u32>,
     ) -> PyResult<Windows> {
         let lent = batch.get().lent()?;
-        let image = |place: &Place| {
+        let image = |(at, place): (usize, &Place)| {
             // SAFETY: the batch holds the bytes; nobody writes to a batch that is being decoded.
             let bytes = unsafe { std::slice::from_raw_parts(place.start, place.length) };
-            suited(&self.chain, bytes, Draw { seed, epoch, sample: place.id })
+            suited(&self.chain, bytes, draw_of(seed, epoch, place.id, iteration, at))
         };
-        Ok(Windows(py.detach(|| lent.places.iter().map(image).collect())))
+        Ok(Windows(py.detach(|| lent.places.iter().enumerate().map(image).collect())))
     }
 
     /// How many bytes some samples of a batch have together.
@@ -91,6 +94,8 @@ impl Share {
 
     /// Transforms some samples of a batch in threads, one after the other into `into`, which is as
     /// long as all of them. The answer is where that failed, and why.
+    #[pyo3(signature = (batch, positions, seed, epoch, into, iteration=None))]
+    #[allow(clippy::too_many_arguments)]
     fn run(
         &self,
         py: Python<'_>,
@@ -99,6 +104,7 @@ impl Share {
         seed: u64,
         epoch: u32,
         into: &Bound<'_, PyAny>,
+        iteration: Option<u32>,
     ) -> PyResult<Vec<(usize, String)>> {
         let lent = batch.get().lent()?;
         let row =
@@ -106,13 +112,18 @@ impl Share {
         let samples = chosen(lent, &positions)?;
         let mut buffer = PyBuffer::<u8>::get(into)?;
         let rows = room(&mut buffer, row * samples.len())?;
+        let draws = positions
+            .iter()
+            .zip(&samples)
+            .map(|(&at, place)| draw_of(seed, epoch, place.id, iteration, at))
+            .collect();
         let work = Work {
             share: self,
             samples,
             rows: rows.chunks_exact_mut(row).map(|row| Mutex::new(Some(row))).collect(),
             next: AtomicUsize::new(0),
             failed: Mutex::default(),
-            draw: Draw { seed, epoch, sample: 0 },
+            draws,
         };
         py.detach(|| work.run());
         Ok(work.failed.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -232,6 +243,12 @@ fn suited(chain: &transform::Chain, bytes: &[u8], draw: Draw) -> Option<Image> {
     Some(Image { width, height, window })
 }
 
+/// What is drawn for the sample at a position of a batch; its place takes part if there is an iteration.
+fn draw_of(seed: u64, epoch: u32, sample: u32, iteration: Option<u32>, position: usize) -> Draw {
+    let draw = Draw { seed, epoch, sample };
+    iteration.map_or(draw, |iteration| draw.at_place(iteration, position as u32))
+}
+
 /// Where these samples of a batch lie.
 fn chosen(lent: &Lent, positions: &[usize]) -> PyResult<Vec<Place>> {
     let places: Option<_> = positions.iter().map(|&at| lent.places.get(at).copied()).collect();
@@ -257,7 +274,7 @@ struct Work<'a> {
     rows: Vec<Mutex<Option<&'a mut [u8]>>>,
     next: AtomicUsize,
     failed: Mutex<Vec<(usize, String)>>,
-    draw: Draw,
+    draws: Vec<Draw>,
 }
 
 impl Work<'_> {
@@ -291,7 +308,7 @@ impl Work<'_> {
         let Some(row) = lock(&self.rows[at]).take() else { return Ok(()) };
         // SAFETY: the batch holds the bytes; nobody writes to a batch that is being decoded.
         let bytes = unsafe { std::slice::from_raw_parts(place.start, place.length) };
-        self.share.chain.run_into(bytes, Draw { sample: place.id, ..self.draw }, scratch, row)
+        self.share.chain.run_into(bytes, self.draws[at], scratch, row)
     }
 }
 

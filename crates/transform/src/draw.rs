@@ -22,7 +22,17 @@ pub struct Dice {
     drawn: u32,
 }
 
+/// What parts the draws of places: an odd number without a pattern in its bits. Python's `Draws` has it too.
+const OF_PLACES: u64 = 0xD1B5_4A32_D192_ED03;
+
 impl Draw {
+    /// The draw at a place of an epoch that can have the sample more than once: another one each time.
+    #[must_use]
+    pub fn at_place(self, iteration: u32, position: u32) -> Self {
+        let place = (u64::from(iteration) << 32 | u64::from(position)).wrapping_add(1);
+        Self { seed: self.seed.wrapping_add(place.wrapping_mul(OF_PLACES)), ..self }
+    }
+
     /// The dice of the step at this place in the chain.
     pub fn dice(self, step: usize) -> Dice {
         let mut key = [0; 12];

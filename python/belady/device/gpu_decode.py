@@ -21,17 +21,11 @@ import torch
 from .. import _native
 from ..collate import collate
 from ..decode import Failure, Outcome, Work, kept_positions
+from ..draws import Draws
 from ..feed import Taken
 from . import kernels
 from .balance import Balance, Processor
 from .onto_torch import Finish, Held, Moving, on_tensors, side_stream
-
-
-class Draws(NamedTuple):
-    """What draws depend on, beside the sample."""
-
-    seed: int
-    first_epoch: int
 
 
 class Decoded(NamedTuple):
@@ -81,24 +75,30 @@ class GpuDecode:
     def begin(self, taken: Taken) -> Future[Moving]:
         batch = taken[0]
         assert isinstance(batch, _native.Batch)
-        epoch = self._draws.first_epoch + batch.epoch
-        windows = self._share.windows(batch, self._draws.seed, epoch)
+        windows = self._share.windows(batch, *self._drawn(batch))
         suited, unsuited = windows.suited()
         share = max(0, self._balance.begin(len(windows)) - len(unsuited))
         mine = unsuited + suited[:share]
-        made = self._processor.submit(self._by_processor, batch, mine, epoch)
+        made = self._processor.submit(self._by_processor, batch, mine)
         theirs = suited[share:]
         files = self._gather.submit(self._gathered, batch, theirs)
         images = self._gpu.submit(self._decoded, files)
         return self._last.submit(self._whole, batch, windows, theirs, mine, made, images)
 
+    def _drawn(self, batch: _native.Batch) -> tuple[int, int, int | None]:
+        """Seed and epoch of what is drawn for a batch, and its number if that takes part."""
+        draws = self._draws
+        iteration = draws.iteration(batch.epoch, batch.iteration) if draws.repeats else None
+        return draws.seed, draws.epoch(batch.epoch), iteration
+
     def _by_processor(
-        self, batch: _native.Batch, positions: list[int], epoch: int
+        self, batch: _native.Batch, positions: list[int]
     ) -> tuple[torch.Tensor, dict[int, str]]:
         """Finished images of bytes [N, H, W, 3] in pinned memory, and what failed."""
         pinned = torch.empty((len(positions), *self._size, 3), dtype=torch.uint8, pin_memory=True)
         began = time.monotonic()
-        failed = self._share.run(batch, positions, self._draws.seed, epoch, pinned.numpy())
+        seed, epoch, iteration = self._drawn(batch)
+        failed = self._share.run(batch, positions, seed, epoch, pinned.numpy(), iteration)
         seconds = time.monotonic() - began
         self._balance.took(len(positions), seconds)
         self._processor.took(len(positions), seconds)
@@ -120,8 +120,7 @@ class GpuDecode:
             self._stream.wait_event(decoded_at)
             refused = [at for at, image in zip(theirs, images, strict=True) if image is None]
             if refused:
-                epoch = self._draws.first_epoch + batch.epoch
-                more, also = self._by_processor(batch, refused, epoch)
+                more, also = self._by_processor(batch, refused)
                 pinned, failed, mine = torch.cat([pinned, more]), failed | also, mine + refused
             moved = self._moved(pinned)
             decoded = {

@@ -7,6 +7,7 @@ import sys
 from typing import Any, NamedTuple
 
 from ..decode import Work
+from ..draws import Draws
 from ..feed import Feed
 from ..fields import Transform
 from .ahead import Mover, OnDevice
@@ -48,15 +49,13 @@ class Placement(NamedTuple):
 
         return pin_or_unpin
 
-    def feed(
-        self, inner: Feed, work: Work, threads: int, seed: int, first_epoch: int
-    ) -> OnDevice:
+    def feed(self, inner: Feed, work: Work, threads: int, draws: Draws) -> OnDevice:
         """What `inner` gives, on the device."""
-        feed = OnDevice(inner, self._mover(work, threads, seed, first_epoch), _AHEAD)
+        feed = OnDevice(inner, self._mover(work, threads, draws), _AHEAD)
         feed.start()
         return feed
 
-    def _mover(self, work: Work, threads: int, seed: int, first_epoch: int) -> Mover:
+    def _mover(self, work: Work, threads: int, draws: Draws) -> Mover:
         if self.is_jax:
             from .onto_jax import JaxMover
 
@@ -66,12 +65,12 @@ class Placement(NamedTuple):
         layout = memory_format(self.memory_format)
         if self.gpu_decode is None:
             return TorchMover(self.device, self.tails, layout)
-        from .gpu_decode import Draws, GpuDecode
+        from .gpu_decode import GpuDecode
 
         whole = self.gpu_decode.fields[0].chain.whole
         assert whole is not None
         finish = Finish(self.tails[0], self.device, layout)
-        return GpuDecode(self.device, whole, threads, Draws(seed, first_epoch), finish, work)
+        return GpuDecode(self.device, whole, threads, draws, finish, work)
 
 
 def placed(

@@ -43,7 +43,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> belady.Dataset:
 def batches(data: belady.Dataset, **arguments: Any) -> list[tuple[Any, ...]]:
     """One epoch; tensors as copies on the processor."""
     arguments.setdefault("transform", T.imagenet_train(24))
-    with belady.DataLoader(data, batch_size=8, shuffle=True, cache="ram:1MiB", **arguments) as loader:
+    with belady.DataLoader(data, batch_size=8, shuffle=True, seed=0, cache="ram:1MiB", **arguments) as loader:
         return [
             tuple(field.cpu().clone() if isinstance(field, torch.Tensor) else field for field in batch)
             for batch in loader
@@ -145,7 +145,7 @@ def test_a_broken_file_follows_on_error(tmp_path: Path, device: str, on_error: s
 def test_jax_gets_the_same_numbers(pictures: belady.Dataset) -> None:
     expected = batches(pictures)
     with belady.DataLoader(
-        pictures, batch_size=8, shuffle=True, transform=T.imagenet_train(24), device=jax.devices()[0]
+        pictures, batch_size=8, shuffle=True, seed=0, transform=T.imagenet_train(24), device=jax.devices()[0]
     ) as loader:
         for (images, labels), (other, others) in zip(loader, expected, strict=True):
             assert isinstance(images, jax.Array) and isinstance(labels, jax.Array)
@@ -157,7 +157,7 @@ def test_jax_gets_bfloat16_where_torch_is_imported_too(pictures: belady.Dataset)
     chain = [T.Decode(), T.CenterCrop(8), T.ToTensor("bfloat16"), T.ScaleShift(2)]
     expected = batches(pictures, transform=chain)[0][0]
     with belady.DataLoader(
-        pictures, batch_size=8, shuffle=True, transform=chain, device=jax.devices()[0]
+        pictures, batch_size=8, shuffle=True, seed=0, transform=chain, device=jax.devices()[0]
     ) as loader:
         images, _ = next(iter(loader))
     assert images.dtype == jax.numpy.bfloat16

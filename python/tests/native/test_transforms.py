@@ -500,7 +500,7 @@ def test_a_batch_is_what_the_chain_makes_of_each_sample(
         loader = start(data, batch=5, epochs=2, order="torch", writable=False)
         batches = all_of(
             loader.transformed(
-                [(None, made_of)], seed=9, threads=threads, on_error="skip", first_epoch=4
+                [(None, made_of)], seed=9, threads=threads, on_error="skip", first=(4, 0)
             )
         )
         for made in batches:

@@ -61,6 +61,23 @@ impl Mapping {
         self.length == 0
     }
 
+    /// Gives whole pages within a range of bytes back to the system. They are zero when next touched.
+    ///
+    /// # Safety
+    /// What lies there is not needed any more, and nobody refers to it.
+    pub unsafe fn discard(&self, range: Range<usize>) {
+        let page = page_size();
+        let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
+        if self.made_in != generation() || start >= end || end > self.length {
+            return;
+        }
+        // SAFETY: within the mapping, and free as the caller promises. It is a saving only: where it fails,
+        // the memory stays.
+        let _ = unsafe {
+            madvise(self.start.as_ptr().add(start).cast(), end - start, Advice::LinuxDontNeed)
+        };
+    }
+
     fn advise(&self, advice: Advice) {
         // SAFETY: our own mapping, and this advice does not change what it holds.
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.length, advice) };

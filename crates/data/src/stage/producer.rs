@@ -161,6 +161,19 @@ impl Producer {
         }
     }
 
+    /// Gives memory back to the system that no batch lies in. The next batches cost a page fault for each
+    /// page, so it is for a consumer that rests.
+    pub fn trim(&mut self) {
+        self.reclaim();
+        if !self.is_ours() {
+            return;
+        }
+        for gap in self.space.gaps() {
+            // SAFETY: a gap has no block, and blocks are given by us alone.
+            unsafe { self.reserved.region.give_back(gap.clone()) };
+        }
+    }
+
     /// Wakes this producer from other threads.
     pub fn waker(&self) -> ProducerWaker {
         ProducerWaker { reserved: Arc::clone(&self.reserved) }

@@ -1,6 +1,7 @@
 //! The mapped memory of a ring, and the only place that turns its addresses into references.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
@@ -38,7 +39,7 @@ pub struct Region {
 enum Memory {
     /// Of this process. A forked child has a copy of what precedes the area for blocks, so that the
     /// ends of the ring can say there that they are not its own.
-    Private { _mapping: Mapping, _head: Loan },
+    Private { mapping: Mapping, _head: Loan },
     /// Mapped by others too, or to be: a forked child shares it.
     Shared,
 }
@@ -60,7 +61,7 @@ impl Region {
         mapping.wish_for_huge_pages();
         let base = mapping.start();
         let head = Loan::of([(base.as_ptr().cast_const(), layout.area_at())]);
-        let memory = Memory::Private { _mapping: mapping, _head: head };
+        let memory = Memory::Private { mapping, _head: head };
         let region = Self { base, layout, total, generation: fork::generation(), memory };
         region.initialise();
         Ok(region)
@@ -184,6 +185,20 @@ impl Region {
         assert!(extent.start + extent.bytes <= self.layout.capacity as usize);
         // SAFETY: the area has `capacity` bytes, and lies in the mapping.
         unsafe { self.base.add(self.layout.area_at() + extent.start) }
+    }
+
+    /// Gives the memory of a part of the area back to the system, whole pages of it; it is zero when it is
+    /// next used. Memory that others map stays as it is.
+    ///
+    /// # Safety
+    /// No block lies there.
+    pub unsafe fn give_back(&self, free: Range<usize>) {
+        assert!(free.end <= self.layout.capacity as usize);
+        if let Memory::Private { mapping, .. } = &self.memory {
+            let area = self.layout.area_at();
+            // SAFETY: as the caller promises: nothing there is used before it is written again.
+            unsafe { mapping.discard(area + free.start..area + free.end) };
+        }
     }
 
     /// The table of a block, `samples` entries long.

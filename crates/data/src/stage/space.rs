@@ -62,6 +62,11 @@ impl Space {
         }
     }
 
+    /// What is free, in order.
+    pub fn gaps(&self) -> &[Range<usize>] {
+        &self.gaps
+    }
+
     /// The lowest place in a gap for a block of this size.
     fn start_in(&self, gap: &Range<usize>, bytes: usize) -> Option<usize> {
         let fits = |start| start <= gap.end && bytes <= gap.end - start;

@@ -7,6 +7,7 @@ use belady_transform::{Dtype, TransformError};
 
 use super::field::Value;
 use super::pool::Block;
+use crate::parcel::Missing;
 
 /// A transformed batch. Its memory goes back to the pool when the last clone of `block` is dropped.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Made {
     pub block: Option<Arc<Block>>,
     /// How many bytes were read for it.
     pub read_bytes: u64,
+    /// Samples that were not read, and so are not in it.
+    pub(crate) missing: Missing,
 }
 
 /// A sample that could not be transformed.

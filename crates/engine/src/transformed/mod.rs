@@ -31,6 +31,7 @@ use std::fmt;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use belady_control::sampler::Step;
 use belady_data::sync::{Arc, Mutex, lock};
 
 pub use field::{Field, Parts, Transform, Value};
@@ -51,8 +52,10 @@ pub struct TransformConfig {
     pub fields: Vec<Field>,
     /// Random draws depend on this, on the epoch and on the sample.
     pub seed: u64,
-    /// What the loader counts as epoch 0: for runs that go on from somewhere.
-    pub first_epoch: u32,
+    /// What the loader counts as batch 0 of epoch 0: for runs that go on from somewhere.
+    pub first: Step,
+    /// Whether an epoch can have a sample more than once. Draws then depend on its place as well.
+    pub repeats: bool,
     pub threads: usize,
     /// Batches that are worked on or wait for the consumer.
     pub depth: usize,
@@ -76,7 +79,8 @@ impl Default for TransformConfig {
         Self {
             fields: vec![],
             seed: 0,
-            first_epoch: 0,
+            first: Step { epoch: 0, iteration: 0 },
+            repeats: false,
             threads: 1,
             depth: 2,
             on_error: BadSamples::Raise,
@@ -117,7 +121,8 @@ impl Transformed {
         let recipe = Arc::new(Recipe {
             fields: config.fields,
             seed: config.seed,
-            first_epoch: config.first_epoch,
+            first: config.first,
+            repeats: config.repeats,
             on_error: config.on_error,
         });
         // Dropping what was made so far ends the threads that have been started.
@@ -150,6 +155,7 @@ impl Transformed {
         let waited = std::mem::take(&mut *waited);
         if let Ok(Next::Batch(made)) = &next {
             made.block.iter().for_each(|block| block.lend());
+            made.missing.report();
             self.metrics.waited(waited, made.step.iteration == 0 && made.step.epoch > 0);
             self.metrics.delivered(made.samples.len() as u64, made.read_bytes);
         }

@@ -20,14 +20,29 @@ use crate::EngineError;
 use crate::config::BadSamples;
 use crate::loader::Batch;
 use crate::metrics::Metrics;
+use crate::parcel::Missing;
 
 /// What is done with every batch.
 #[derive(Debug)]
 pub struct Recipe {
     pub fields: Vec<Field>,
     pub seed: u64,
-    pub first_epoch: u32,
+    pub first: Step,
+    pub repeats: bool,
     pub on_error: BadSamples,
+}
+
+impl Recipe {
+    /// What is drawn for the sample at a place of a batch.
+    fn draw(&self, step: Step, sample: SampleId, place: u32) -> Draw {
+        let epoch = self.first.epoch.wrapping_add(step.epoch);
+        let draw = Draw { seed: self.seed, epoch, sample };
+        if !self.repeats {
+            return draw;
+        }
+        let before = if step.epoch == 0 { self.first.iteration } else { 0 };
+        draw.at_place(before.wrapping_add(step.iteration), place)
+    }
 }
 
 /// A batch that is being transformed.
@@ -39,6 +54,7 @@ pub struct Work {
     /// Where each lies in the raw batch, which has places for skipped ones too.
     places: Box<[u32]>,
     read_bytes: u64,
+    missing: Missing,
     /// Gone when all is transformed.
     raw: Mutex<Option<Arc<Batch>>>,
     block: Option<Arc<Block>>,
@@ -82,6 +98,7 @@ impl Work {
             samples: samples.into(),
             places: places.into(),
             read_bytes,
+            missing: raw.missing().clone(),
             raw: Mutex::new(Some(Arc::new(raw))),
             block,
             layout,
@@ -166,11 +183,7 @@ impl Work {
     ) -> Result<Vec<Value>, TransformError> {
         let sample = raw.get(self.places[position] as usize);
         let mut parts = Parts::new(sample.map(|sample| sample.bytes()).unwrap_or_default());
-        let draw = Draw {
-            seed: self.recipe.seed,
-            epoch: self.recipe.first_epoch.wrapping_add(self.step.epoch),
-            sample: self.samples[position],
-        };
+        let draw = self.recipe.draw(self.step, self.samples[position], self.places[position]);
         let mut values = Vec::new();
         for (field, place) in self.recipe.fields.iter().zip(&self.layout) {
             let row = match (place, &self.block) {
@@ -246,6 +259,7 @@ impl Work {
             failures,
             block: self.block.clone(),
             read_bytes: self.read_bytes,
+            missing: self.missing.clone(),
         })
     }
 

@@ -36,6 +36,7 @@ use crate::brain::Brain;
 use crate::build::Share;
 use crate::cache::Cache;
 use crate::config::{BadSamples, Lend, PeerPatience, Retry};
+use crate::horizon::Horizon;
 use crate::metrics::{Metrics, PeerSnapshot};
 use crate::parcel::{Gift, Item, NOWHERE, Parcel, SOURCE};
 use crate::pool::{Pool, Worker};
@@ -213,6 +214,7 @@ impl One {
             bad_samples: BadSamples::default(),
             lending: Lending { lend, all_stay: true },
             peers: Some(gathering.peers(SAMPLES, 2 * SIZE, limits, true)),
+            horizon: Horizon::new(None),
         }));
         let player = |_| {
             let answer = Mutex::new(Taken::Stored);

@@ -1,0 +1,52 @@
+"""`torch.utils.data.get_worker_info()` in worker processes, which factories of loaders look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import get_worker_info
+
+import belady
+from support import make
+
+
+def init(number: int) -> None:
+    """As timm and Lightning do: seeds by what the worker is told."""
+    info = get_worker_info()
+    assert info is not None and info.id == number
+    assert torch.initial_seed() == info.seed
+
+
+def decode(sample: Any, label: int) -> tuple[int, int, int, int]:
+    info = get_worker_info()
+    assert info is not None
+    return info.id, info.num_workers, len(info.dataset), label
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("dataset", ["by name", "by place"])
+def test_workers_know_who_they_are(data: belady.Dataset, context: str, dataset: str) -> None:
+    arguments: dict[str, Any] = {
+        "batch_size": 5,
+        "num_workers": 2,
+        "worker_init_fn": init,
+        "decode": decode,
+        "multiprocessing_context": context,
+    }
+    if dataset == "by name":
+        loader = belady.DataLoader(dataset=data, cache="ram:100KB", **arguments)
+    else:
+        loader = make(data, **arguments)
+    with loader:
+        batches = list(loader)
+    assert {int(id_) for ids, *_ in batches for id_ in ids} == {0, 1}
+    assert all(int(n) == 2 for _, workers, *_ in batches for n in workers)
+    assert all(int(n) == 60 for _, _, lengths, _ in batches for n in lengths)
+
+
+def test_the_program_itself_is_no_worker(data: belady.Dataset) -> None:
+    with make(data, batch_size=5, num_workers=1, decode=decode) as loader:
+        next(iter(loader))
+        assert get_worker_info() is None
