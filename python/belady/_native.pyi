@@ -129,6 +129,9 @@ class Dataset:
         path: str,
         *,
         format: str | None = None,
+        extensions: Sequence[str] | None = None,
+        allow_empty: bool = False,
+        files: tuple[list[str], list[int | None], list[str]] | None = None,
         snapshots: str | bool = True,
         progress: Callable[[str, int, int | None], None] | None = None,
         throttle: str | None = None,
@@ -137,19 +140,27 @@ class Dataset:
         """Lists a dataset, or takes the listing from its snapshot.
 
         `format` as on the command line ("folder", "records:114688", ...; None guesses).
+        `extensions`: None is as usual, none in it all files. `files` are the samples instead of what
+        is found: paths, their labels (as many, or none), and the names of labels.
         `snapshots` is a directory, True for the usual one, False for none. `progress` is
         called now and then with what is being done, how far it is and how far it goes.
         `freshness` is when copies in caches are compared with files: "start", "epoch", "never".
         """
-    def hand_out(self, cluster: Cluster, format: str | None = None) -> None:
+    def hand_out(
+        self,
+        cluster: Cluster,
+        format: str | None = None,
+        extensions: Sequence[str] | None = None,
+    ) -> None:
         """Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one
-        of the two; `format` is what was asked for."""
+        of the two; `format` and `extensions` are what was asked for."""
     @staticmethod
     def received(
         cluster: Cluster,
         path: str,
         *,
         format: str | None = None,
+        extensions: Sequence[str] | None = None,
         snapshots: str | bool = True,
         throttle: str | None = None,
         freshness: str = "start",
@@ -158,6 +169,8 @@ class Dataset:
     @staticmethod
     def join(datasets: Sequence[Dataset]) -> Dataset:
         """Several datasets laid end to end: ids of the second follow those of the first."""
+    def chosen(self, samples: Sequence[int]) -> Dataset:
+        """Some samples of this dataset, in this order, as one of their own."""
     def __len__(self) -> int: ...
     @property
     def path(self) -> str: ...

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use belady_data::source::{Format, OpenOptions, Progress, Seen, Snapshots, Source, open};
+use belady_data::source::{
+    Extensions, Format, OpenOptions, Progress, Seen, Snapshots, Source, open,
+};
 use belady_peer::{Cluster, open_together};
 use belady_sim::scenario::Snapshot;
 use clap::Args;
@@ -20,6 +22,13 @@ pub struct DatasetArgs {
     /// folder, flat, records:SIZE, tfrecord or webdataset [default: as the files' names look]
     #[arg(long, value_name = "F")]
     format: Option<Format>,
+    /// Only files that end so, such as jpg,png; all if it is empty [default: in class folders images, if
+    /// there are any]
+    #[arg(long, value_name = "E,...", value_delimiter = ',')]
+    extensions: Option<Vec<String>>,
+    /// Class folders may hold no file that counts
+    #[arg(long)]
+    allow_empty: bool,
     /// Where lists of datasets are kept [default: see `belady help environment`]
     #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
@@ -39,7 +48,17 @@ impl DatasetArgs {
             (None, Some(Snapshot::Off)) => Snapshots::Off,
             (None, Some(Snapshot::On) | None) => Snapshots::Usual,
         };
-        OpenOptions { format: self.format, snapshots, direct, ..OpenOptions::default() }
+        let extensions = self.extensions.as_ref().map_or(Extensions::Usual, |given| {
+            Extensions::only(given.iter().filter(|one| !one.is_empty()))
+        });
+        OpenOptions {
+            format: self.format,
+            extensions,
+            allow_empty: self.allow_empty,
+            snapshots,
+            direct,
+            ..OpenOptions::default()
+        }
     }
 
     /// What the dataset is called in caches and warnings.

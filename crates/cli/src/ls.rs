@@ -26,13 +26,11 @@ pub struct LsArgs {
 }
 
 pub fn run(args: &LsArgs) -> anyhow::Result<()> {
-    let mut options = args.dataset.options(None, None);
-    if options.format.is_none() {
-        options.format = Some(Format::guess(&args.dataset.dataset)?);
-    }
+    let options = args.dataset.options(None, None);
     let source = args.dataset.open(&options)?;
     let snapshot = snapshot_path(&args.dataset.dataset, &options).filter(|path| path.exists());
-    let listing = Listing::new(source.catalog(), options.format, snapshot);
+    let format = options.format.map_or_else(|| Format::guess(&args.dataset.dataset), Ok)?;
+    let listing = Listing::new(source.catalog(), format, snapshot);
     // Not `println`, which panics when the reader of a pipe has gone.
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -58,9 +56,9 @@ struct Listing {
 }
 
 impl Listing {
-    fn new(catalog: &Catalog, format: Option<Format>, snapshot: Option<PathBuf>) -> Self {
-        let mut classes: Vec<(String, u64)> =
-            catalog.classes().into_iter().map(|name| (name, 0)).collect();
+    fn new(catalog: &Catalog, format: Format, snapshot: Option<PathBuf>) -> Self {
+        let names = catalog.classes().into_iter().map(|name| name.display().to_string());
+        let mut classes: Vec<(String, u64)> = names.map(|name| (name, 0)).collect();
         let mut sizes = SizeHistogram::default();
         let (mut bytes, mut smallest, mut largest) = (0, u64::MAX, 0);
         for sample in 0..catalog.len() {
@@ -75,7 +73,7 @@ impl Listing {
             }
         }
         Self {
-            format: format.map_or_else(String::new, |format| format.to_string()),
+            format: format.to_string(),
             samples: catalog.len().into(),
             files: catalog.files().into(),
             bytes,

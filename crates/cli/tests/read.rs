@@ -291,13 +291,19 @@ fn mistakes_are_refused_in_a_sentence() {
     folder.class_folders(10);
     std::fs::create_dir(folder.path("empty")).expect("a folder");
     folder.write("system.toml", b"[cluster]\nserving_threads = 0\n");
+    folder.write("tables/0.parquet", b"PAR1");
+    folder.write("hollow/cat/1.jpg", b"x");
+    std::fs::create_dir(folder.path("hollow/dog")).expect("a folder");
     let read = |args: &[&'static str]| [&["read", "photos"], args].concat();
     for (args, parts) in [
         (vec!["read", "nothing"], vec!["nothing"]),
         (vec!["read", "empty"], vec!["empty", "no samples"]),
         (read(&["--format", "zip"]), vec!["zip", "tfrecord"]),
         (read(&["--format", "records:0"]), vec!["records:0"]),
-        (read(&["--format", "records:7"]), vec!["no multiple", "7"]),
+        (read(&["--format", "records:7MB"]), vec!["photos", "shorter than a record"]),
+        (read(&["--extensions", "jpg"]), vec!["photos", "no files that count"]),
+        (vec!["ls", "tables"], vec!["tables/0.parquet", "does not read"]),
+        (vec!["read", "hollow"], vec!["hollow", "(dog)", "--allow-empty"]),
         (read(&["--batch", "0"]), vec!["--batch", "at least 1"]),
         (read(&["--batch", "11", "--drop-last"]), vec!["--batch 11", "--drop-last"]),
         (read(&["--epochs", "-1"]), vec!["--epochs", "at least 1"]),
@@ -334,6 +340,22 @@ fn ls_counts_samples_bytes_and_classes() {
     assert!(text.contains("samples   31\n") && text.contains("snapshot  none\n"), "{text}");
     assert!(text.contains("512 B to 1 KiB") && !text.contains("classes"), "{text}");
     folder.refuses(2, &["ls", "nothing"], &["nothing"]);
+}
+
+#[test]
+fn ls_counts_the_files_that_extensions_name() {
+    let folder = Folder::new();
+    for file in ["cat/1.jpg", "cat/1.txt", "dog/2.JPG", "dog/2.npy"] {
+        folder.write(&format!("mixed/{file}"), b"x");
+    }
+    let samples = |args: &[&'static str]| {
+        let args = [&["ls", "mixed", "--json", "--no-snapshot"], args].concat();
+        folder.json(&args)["samples"].as_u64().expect("a number")
+    };
+    assert_eq!(samples(&[]), 2, "images alone, as ImageFolder has it");
+    assert_eq!(samples(&["--extensions", "jpg,.NPY"]), 3);
+    assert_eq!(samples(&["--extensions", ""]), 4);
+    assert_eq!(samples(&["--extensions", "txt", "--allow-empty"]), 1);
 }
 
 #[test]

@@ -160,11 +160,13 @@ fn truncated_packed_files_are_refused_by_name() {
 }
 
 #[test]
-fn a_file_of_no_whole_records_is_refused_by_name() {
-    let dataset = Dataset::with(&[("good", &[0; 20]), ("odd", &[0; 21])]);
-    let error = dataset.try_open("records:10").expect_err("odd").to_string();
-    assert!(error.contains("odd has 21 bytes"), "{error}");
-    assert!(error.contains("record size 10"), "{error}");
+fn what_is_no_whole_record_at_the_end_of_a_file_is_left_out() {
+    let (good, odd) = (noise(1, 20), noise(2, 27));
+    let dataset = Dataset::with(&[("good", &good), ("odd", &odd), ("short", &odd[..9])]);
+    let whole = [&good[..10], &good[10..], &odd[..10], &odd[10..20]];
+    check_all(&dataset, "records:10", &expected(whole.map(<[u8]>::to_vec)));
+    let error = dataset.try_open("records:28").expect_err("none").to_string();
+    assert!(error.contains("its files are shorter than a record"), "{error}");
 }
 
 #[test]

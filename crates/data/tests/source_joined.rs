@@ -28,7 +28,8 @@ fn contents(source: &dyn Source) -> Vec<(Vec<u8>, Option<String>)> {
     let one = |sample| {
         let mut bytes = vec![0; catalog.size(sample) as usize];
         source.read(&mut [Want::new(sample, &mut bytes)]).expect("read");
-        (bytes, catalog.label(sample).map(|label| classes[label as usize].clone()))
+        let class = |label: u32| classes[label as usize].display().to_string();
+        (bytes, catalog.label(sample).map(class))
     };
     (0..catalog.len()).map(one).collect()
 }

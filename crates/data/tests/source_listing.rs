@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use belady_data::source::{OpenError, OpenOptions, Progress, Seen, open};
+use belady_data::source::{Extensions, OpenError, OpenOptions, Progress, Seen, open};
 use proptest::prelude::*;
 use source_support::{Dataset, paths, read};
 
@@ -42,12 +42,51 @@ fn labels_and_order_are_those_of_torchvision() {
 }
 
 #[test]
-fn a_class_without_files_keeps_its_number() {
+fn a_class_without_files_is_refused_or_keeps_its_number() {
     let dataset = Dataset::with(&[("a/1", b"x"), ("c/1", b"x")]);
     std::fs::create_dir(dataset.root.join("b")).expect("made");
-    let source = dataset.open("folder");
-    assert_eq!(source.catalog().classes(), ["a", "b", "c"]);
-    assert_eq!(source.catalog().label(1), Some(2));
+    let allowing = OpenOptions { allow_empty: true, ..dataset.options("folder") };
+    for _ in 0..2 {
+        let source = open(&dataset.root, &allowing, &Progress::silent()).expect("opened");
+        assert_eq!(source.catalog().classes(), ["a", "b", "c"]);
+        assert_eq!(source.catalog().label(1), Some(2));
+        let error = dataset.try_open("folder").expect_err("an empty class").to_string();
+        assert!(error.contains("class folders without a file that counts (b)"), "{error}");
+        dataset.settle();
+    }
+}
+
+#[test]
+fn in_class_folders_with_images_only_these_count() {
+    let dataset = Dataset::new();
+    for file in ["a/1.jpg", "a/1.txt", "a/deep/2.PNG", "b/3.webp", "b/3.gif", "top.jpg", "top.txt"]
+    {
+        dataset.write(file, b"x");
+    }
+    assert_eq!(paths(&*dataset.open("folder")), ["a/1.jpg", "a/deep/2.PNG", "b/3.webp"]);
+    assert_eq!(paths(&*dataset.open("flat")).len(), 7, "a flat dataset has files of any kind");
+    let all = OpenOptions { extensions: Extensions::All, ..dataset.options("folder") };
+    let all = open(&dataset.root, &all, &Progress::silent()).expect("opened");
+    assert_eq!(paths(&*all).len(), 5);
+}
+
+#[test]
+fn what_is_not_read_is_refused_unless_a_format_is_named() {
+    for file in ["0.parquet", "train/0.parquet", "x.zarr/c/0", "a.tar.gz"] {
+        let dataset = Dataset::with(&[(file, b"x")]);
+        let guessed = OpenOptions { format: None, ..dataset.options("flat") };
+        for path in [dataset.root.clone(), dataset.root.join(file.split('/').next().unwrap())] {
+            let error = open(&path, &guessed, &Progress::silent()).expect_err("refused");
+            assert!(matches!(error, OpenError::Unread { .. }), "{error}");
+            if path.join("0.parquet").exists() {
+                break; // a folder that is called `train` tells nothing
+            }
+        }
+        assert_eq!(paths(&*dataset.open("flat")), [file]);
+        let error =
+            open(&dataset.root, &guessed, &Progress::silent()).expect_err("no snapshot of it");
+        assert!(matches!(error, OpenError::Unread { .. }), "{error}");
+    }
 }
 
 #[test]
@@ -99,13 +138,13 @@ fn extensions_choose_files_in_any_case() {
         dataset.write(file, b"x");
     }
     symlink("3.txt", dataset.root.join("a/5.jpg")).expect("linked");
-    let options = OpenOptions {
-        extensions: vec!["jpg".to_owned(), "jpeg".to_owned()],
-        ..dataset.options("folder")
-    };
+    let options =
+        OpenOptions { extensions: Extensions::only(["jpg", ".JPEG"]), ..dataset.options("folder") };
     let source = open(&dataset.root, &options, &Progress::silent()).expect("opened");
     assert_eq!(paths(&*source), ["a/1.jpg", "a/2.JPEG", "a/5.jpg", "b/4.Jpg"]);
-    assert_eq!(paths(&*dataset.open("folder")).len(), 6, "other options, other snapshot");
+    let all = OpenOptions { extensions: Extensions::All, ..dataset.options("folder") };
+    let all = open(&dataset.root, &all, &Progress::silent()).expect("opened");
+    assert_eq!(paths(&*all).len(), 6, "other options, other snapshot");
 }
 
 #[test]
@@ -212,7 +251,8 @@ proptest! {
         }
         made.retain(|path| path.components().count() > 1);
         if !made.is_empty() {
-            let folder = dataset.open("folder");
+            let options = OpenOptions { allow_empty: true, ..dataset.options("folder") };
+            let folder = open(&dataset.root, &options, &Progress::silent()).expect("opened");
             prop_assert_eq!(&listed(&*folder), &made);
             let labels: Vec<_> = (0..made.len() as u32).map(|it| folder.catalog().label(it)).collect();
             prop_assert!(labels.is_sorted());

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use belady_data::source::{OpenOptions, Progress, ReadError, Snapshots, open};
+use belady_data::source::{Extensions, OpenOptions, Progress, ReadError, Snapshots, open};
 use source_support::{Dataset, noise, paths, read, tfrecord_file};
 
 fn two_classes() -> Dataset {
@@ -117,7 +117,7 @@ fn two_datasets_never_collide() {
     };
     assert_eq!(lists(&one, &options), (true, 3));
     assert_eq!(lists(&two, &options), (true, 4));
-    let jpg = OpenOptions { extensions: vec!["jpg".to_owned()], ..options.clone() };
+    let jpg = OpenOptions { extensions: Extensions::only(["jpg"]), ..options.clone() };
     assert!(open(&one.root, &jpg, &Progress::silent()).is_err(), "other options, no files");
     let records = OpenOptions { format: one.options("records:1").format, ..options.clone() };
     assert_eq!(lists(&one, &records), (true, 11));

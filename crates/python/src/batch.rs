@@ -1,5 +1,6 @@
 //! A batch, lent.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
@@ -54,7 +55,7 @@ impl Batch {
         Ok(PyBytes::new(py, &labels))
     }
 
-    fn paths(&self) -> PyResult<Vec<String>> {
+    fn paths(&self) -> PyResult<Vec<OsString>> {
         let lent = self.lent()?;
         Ok(lent.places.iter().map(|place| lent.dataset.sample_path(place.id)).collect())
     }

@@ -1,12 +1,13 @@
 //! A dataset that was listed.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use belady_data::SampleId;
 use belady_data::source::{
-    Format, Freshness, Joined, Listed as Found, OpenError, OpenOptions, Progress, Seen, Snapshots,
-    Source, ThrottleSpec, Throttled, Want, open_for_others,
+    Chosen, Extensions, Format, Joined, Listed as Found, Manifest, OpenError, OpenOptions,
+    Progress, Seen, Snapshots, Source, ThrottleSpec, Throttled, Want, open_for_others,
 };
 use belady_peer::{HandoutError, hand_out};
 use pyo3::prelude::*;
@@ -46,25 +47,30 @@ impl Dataset {
     /// Lists a dataset, or takes the listing from its snapshot.
     #[staticmethod]
     #[pyo3(
-        signature = (path, *, format=None, snapshots=WhereSnapshots::Usual(true), progress=None, throttle=None, freshness="start"),
-        text_signature = "(path, *, format=None, snapshots=True, progress=None, throttle=None, freshness='start')"
+        signature = (path, *, format=None, extensions=None, allow_empty=false, files=None, snapshots=WhereSnapshots::Usual(true), progress=None, throttle=None, freshness="start"),
+        text_signature = "(path, *, format=None, extensions=None, allow_empty=False, files=None, snapshots=True, progress=None, throttle=None, freshness='start')"
     )]
+    #[expect(clippy::too_many_arguments, reason = "all that opening has options for")]
     fn open(
         py: Python<'_>,
         path: PathBuf,
         format: Option<&str>,
+        extensions: Option<Vec<String>>,
+        allow_empty: bool,
+        files: Option<Files>,
         snapshots: WhereSnapshots,
         progress: Option<Bound<'_, PyAny>>,
         throttle: Option<&str>,
         freshness: &str,
     ) -> PyResult<Self> {
         let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
-        let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
-        let snapshots = snapshots.into();
-        let freshness = freshness.parse().map_err(wrong)?;
+        let options = OpenOptions {
+            manifest: files.map(manifest),
+            allow_empty,
+            ..options(format, extensions, snapshots, freshness)?
+        };
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let listing =
-            Listing { path: path.clone(), format, snapshots, freshness, seen: seen.clone() };
+        let listing = Listing { path: path.clone(), options, seen: seen.clone() };
         let mut told = Seen::default();
         let opened = patiently(
             py,
@@ -85,21 +91,21 @@ impl Dataset {
     }
 
     /// Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one of the two.
-    #[pyo3(signature = (cluster, format=None))]
+    #[pyo3(signature = (cluster, format=None, extensions=None))]
     fn hand_out(
         &self,
         py: Python<'_>,
         cluster: &Bound<'_, Cluster>,
         format: Option<&str>,
+        extensions: Option<Vec<String>>,
     ) -> PyResult<()> {
-        let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
+        let options = options(format, extensions, WhereSnapshots::Usual(true), "start")?;
         let found = self.0.found.clone().ok_or_else(|| wrong("a joined dataset has no list"))?;
         let cluster = cluster.get();
         let (native, listed) = (cluster.native()?, self.0.clone());
         let handed_out = py.detach(|| {
             let source = listed.source.get("Dataset").cloned();
             let source = source.map_err(|error| HandoutError::Broken(error.to_string()))?;
-            let options = OpenOptions { format, ..OpenOptions::default() };
             hand_out(&native, &listed.path, &options, || Ok((source, found)))
         });
         handed_out.map(drop).map_err(|error| handing(cluster, &error))
@@ -108,23 +114,22 @@ impl Dataset {
     /// The dataset that rank 0 has listed. This rank asks nothing of its storage.
     #[staticmethod]
     #[pyo3(
-        signature = (cluster, path, *, format=None, snapshots=WhereSnapshots::Usual(true), throttle=None, freshness="start"),
-        text_signature = "(cluster, path, *, format=None, snapshots=True, throttle=None, freshness='start')"
+        signature = (cluster, path, *, format=None, extensions=None, snapshots=WhereSnapshots::Usual(true), throttle=None, freshness="start"),
+        text_signature = "(cluster, path, *, format=None, extensions=None, snapshots=True, throttle=None, freshness='start')"
     )]
+    #[expect(clippy::too_many_arguments, reason = "those of open that count here")]
     fn received(
         py: Python<'_>,
         cluster: &Bound<'_, Cluster>,
         path: PathBuf,
         format: Option<&str>,
+        extensions: Option<Vec<String>>,
         snapshots: WhereSnapshots,
         throttle: Option<&str>,
         freshness: &str,
     ) -> PyResult<Self> {
         let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
-        let format: Option<Format> = format.map(str::parse).transpose().map_err(wrong)?;
-        let snapshots = snapshots.into();
-        let freshness = freshness.parse().map_err(wrong)?;
-        let options = OpenOptions { format, snapshots, freshness, ..OpenOptions::default() };
+        let options = options(format, extensions, snapshots, freshness)?;
         let cluster = cluster.get();
         let native = cluster.native()?;
         let received = py.detach(|| {
@@ -143,7 +148,7 @@ impl Dataset {
             sources.push((part.root.clone(), part.source.get("Dataset")?.clone()));
         }
         let joined = py.detach(|| Joined::new(sources)).map_err(wrong)?;
-        let names = parts.iter().map(|part| part.path.display().to_string());
+        let names: Vec<OsString> = parts.iter().map(|part| part.path.clone().into()).collect();
         let mut formats: Vec<&str> = parts.iter().map(|part| part.format.as_str()).collect();
         formats.dedup();
         let format = formats.join("+");
@@ -151,8 +156,21 @@ impl Dataset {
             source: Home::new(Arc::new(joined)),
             // Its files are named in full.
             root: PathBuf::new(),
-            path: names.collect::<Vec<_>>().join("+").into(),
+            path: names.join("+".as_ref()).into(),
             format,
+            found: None,
+        })))
+    }
+
+    /// Some samples of this dataset, in this order, as one of their own.
+    fn chosen(&self, py: Python<'_>, samples: Vec<SampleId>) -> PyResult<Self> {
+        let source = self.0.source.get("Dataset")?.clone();
+        let chosen = py.detach(|| Chosen::new(source, samples)).map_err(wrong)?;
+        Ok(Self(Arc::new(Listed {
+            source: Home::new(Arc::new(chosen)),
+            root: self.0.root.clone(),
+            path: self.0.path.clone(),
+            format: self.0.format.clone(),
             found: None,
         })))
     }
@@ -162,8 +180,8 @@ impl Dataset {
     }
 
     #[getter]
-    fn path(&self) -> String {
-        self.0.path.display().to_string()
+    fn path(&self) -> OsString {
+        self.0.path.clone().into()
     }
 
     #[getter]
@@ -188,7 +206,7 @@ impl Dataset {
     }
 
     #[getter]
-    fn classes(&self) -> Vec<String> {
+    fn classes(&self) -> Vec<OsString> {
         self.0.source.catalog().classes()
     }
 
@@ -207,7 +225,7 @@ impl Dataset {
     }
 
     /// Where a sample lies, for people: a file, or a file and the place in it.
-    fn sample_path(&self, sample: i64) -> PyResult<String> {
+    fn sample_path(&self, sample: i64) -> PyResult<OsString> {
         Ok(self.0.sample_path(self.0.id(sample)?))
     }
 
@@ -242,6 +260,29 @@ impl Dataset {
         let format = found.format.to_string();
         Self(Arc::new(Listed { source: Home::new(source), root, path, format, found: Some(found) }))
     }
+}
+
+/// Files that the user names, their labels, and the names of these.
+type Files = (Vec<PathBuf>, Vec<Option<u32>>, Vec<OsString>);
+
+fn manifest((files, labels, classes): Files) -> Arc<Manifest> {
+    Arc::new(Manifest { files, labels, classes })
+}
+
+/// Options as Python gives them.
+fn options(
+    format: Option<&str>,
+    extensions: Option<Vec<String>>,
+    snapshots: WhereSnapshots,
+    freshness: &str,
+) -> PyResult<OpenOptions> {
+    Ok(OpenOptions {
+        format: format.map(str::parse::<Format>).transpose().map_err(wrong)?,
+        extensions: extensions.map_or(Extensions::Usual, Extensions::only),
+        snapshots: snapshots.into(),
+        freshness: freshness.parse().map_err(wrong)?,
+        ..OpenOptions::default()
+    })
 }
 
 /// Why a list did not go from rank 0 to the others.
@@ -290,34 +331,34 @@ impl Listed {
         samples.flat_map(label).collect()
     }
 
-    pub fn sample_path(&self, sample: SampleId) -> String {
+    /// Not as text: a name need not be UTF-8, and what Python makes of it opens the file.
+    pub fn sample_path(&self, sample: SampleId) -> OsString {
         let catalog = self.source.catalog();
+        let mut path = OsString::from(&self.path);
         if catalog.files() == 0 {
-            return format!("{}, sample {sample}", self.path.display());
+            path.push(format!(", sample {sample}"));
+            return path;
         }
         let place = catalog.location(sample);
-        let path = self.root.join(catalog.path(place.file));
-        if place.offset == 0 && place.length == catalog.file_size(place.file) {
-            return path.display().to_string();
-        }
+        path = self.root.join(catalog.path(place.file)).into();
         let end = place.offset + place.length;
-        format!("{} (bytes {} to {end})", path.display(), place.offset)
+        if place.offset > 0 || end < catalog.file_size(place.file) {
+            path.push(format!(" (bytes {} to {end})", place.offset));
+        }
+        path
     }
 }
 
 /// What is opened, on a thread of its own.
 struct Listing {
     path: PathBuf,
-    format: Option<Format>,
-    snapshots: Snapshots,
-    freshness: Freshness,
+    options: OpenOptions,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Listing {
     fn run(self) -> Result<(Box<dyn Source>, Found), belady_data::source::OpenError> {
-        let Self { path, format, snapshots, freshness, seen } = self;
-        let options = OpenOptions { format, snapshots, freshness, ..OpenOptions::default() };
+        let Self { path, options, seen } = self;
         let note = |now| *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
         open_for_others(&path, &options, &Progress::telling(&note))
     }

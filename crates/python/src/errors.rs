@@ -5,6 +5,7 @@
 //! as it was.
 
 use std::error::Error;
+use std::io::ErrorKind;
 
 use belady_control::sampler::OrderError;
 use belady_data::source::{OpenError, ReadError};
@@ -42,8 +43,14 @@ pub fn defect() -> PyErr {
 pub fn opening(error: &OpenError) -> PyErr {
     let text = error.to_string();
     match error {
-        OpenError::Missing { .. } => PyFileNotFoundError::new_err(text),
-        OpenError::Unreadable { .. } => PyOSError::new_err(text),
+        // As ImageFolder raises it.
+        OpenError::Missing { .. } | OpenError::EmptyClasses { .. } => {
+            PyFileNotFoundError::new_err(text)
+        }
+        OpenError::NoFile { error, .. } if error.kind() == ErrorKind::NotFound => {
+            PyFileNotFoundError::new_err(text)
+        }
+        OpenError::Unreadable { .. } | OpenError::NoFile { .. } => PyOSError::new_err(text),
         OpenError::Index(_) => BeladyError::new_err(text),
         _ => PyValueError::new_err(text),
     }
@@ -91,7 +98,7 @@ fn sample_error(py: Python<'_>, error: &ReadError, text: String) -> PyErr {
     let value = raised.value(py);
     let told = value
         .setattr("sample", error.sample())
-        .and_then(|()| value.setattr("path", error.path().to_string_lossy().as_ref()));
+        .and_then(|()| value.setattr("path", error.path().as_os_str()));
     match told {
         Ok(()) => raised,
         Err(other) => other,

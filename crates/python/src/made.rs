@@ -1,5 +1,6 @@
 //! A batch that was transformed.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use belady_engine::{self as engine, Column, Rows, Value};
@@ -116,7 +117,7 @@ impl Made {
         PyBytes::new(py, &self.dataset.labels(self.samples.iter().copied()))
     }
 
-    fn paths(&self) -> Vec<String> {
+    fn paths(&self) -> Vec<OsString> {
         self.samples.iter().map(|&id| self.dataset.sample_path(id)).collect()
     }
 

@@ -1,6 +1,6 @@
 //! The bytes of one sample.
 
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
 use std::sync::Arc;
 
 use belady_data::SampleId;
@@ -52,7 +52,7 @@ impl Sample {
     }
 
     #[getter]
-    fn path(&self) -> String {
+    fn path(&self) -> OsString {
         self.0.dataset().sample_path(self.0.id())
     }
 

@@ -162,7 +162,7 @@ impl Gives for Inner {
             return running(py, &error);
         };
         let path = self.dataset.sample_path(sample);
-        let text = format!("decode failed on {path}: {error}");
+        let text = format!("decode failed on {}: {error}", path.display());
         let made = py
             .import("belady.errors")
             .and_then(|errors| errors.getattr("DecodeError")?.call1((text, sample, path)));

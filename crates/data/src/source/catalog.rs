@@ -3,7 +3,7 @@
 //! Columns in one block of bytes ([`block`](super::block)) that is the same in memory and
 //! in a snapshot file, so a snapshot is read with one call and used as it is.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,7 @@ pub struct SampleEntry {
 pub struct CatalogBuilder {
     pub files: Vec<FileEntry>,
     pub samples: Vec<SampleEntry>,
-    pub classes: Vec<String>,
+    pub classes: Vec<OsString>,
     /// Directories whose times tell whether the listing still holds: path relative to the
     /// dataset, and time of modification in nanoseconds.
     pub directories: Vec<(PathBuf, i64)>,
@@ -84,7 +84,7 @@ impl CatalogBuilder {
             let labels = self.samples.iter().map(|sample| sample.label.unwrap_or(NO_LABEL));
             put_column(&mut block, labels.map(u32::to_le_bytes));
         }
-        put_texts(&mut block, || self.classes.iter().map(String::as_bytes));
+        put_texts(&mut block, || self.classes.iter().map(|class| class.as_bytes()));
         put_texts(&mut block, || {
             self.directories.iter().map(|(path, _)| path.as_os_str().as_bytes())
         });
@@ -214,10 +214,10 @@ impl Catalog {
     }
 
     /// The names of the labels.
-    pub fn classes(&self) -> Vec<String> {
+    pub fn classes(&self) -> Vec<OsString> {
         let texts = &self.layout.classes;
         let names = (0..self.layout.counts.classes as usize).map(|at| self.text(texts, at));
-        names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+        names.map(|name| OsStr::from_bytes(name).to_owned()).collect()
     }
 
     pub fn files(&self) -> u32 {

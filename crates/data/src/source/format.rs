@@ -7,6 +7,7 @@ use std::str::FromStr;
 use belady_control::model::Bytes;
 
 use super::counters::Counters;
+use super::extensions;
 use super::open::OpenError;
 
 /// How samples lie in a dataset's files.
@@ -105,8 +106,13 @@ impl Format {
             std::fs::metadata(path).map_err(|error| OpenError::unreadable(path, error))?;
         if !metadata.is_dir() {
             let mut packed = [Self::WebDataset, Self::TfRecord].into_iter();
-            let refused = || OpenError::CannotGuess { path: path.to_owned() };
-            return packed.find(|format| format.claims(path)).ok_or_else(refused);
+            let path = path.to_owned();
+            return packed.find(|format| format.claims(&path)).ok_or_else(
+                || match extensions::unread(Path::new(path.file_name().unwrap_or_default())) {
+                    Some(what) => OpenError::Unread { path, what },
+                    None => OpenError::CannotGuess { path },
+                },
+            );
         }
         let (files, folders) = look(path, counters)?;
         if let Some(packed) = guess_packed(&files) {

@@ -21,7 +21,7 @@ pub(super) fn folder(directories: Vec<Directory>) -> CatalogBuilder {
         // Directories come sorted by their top-level folder.
         if class.as_deref() != Some(Path::new(&top)) {
             class = Some(PathBuf::from(top.as_os_str()));
-            builder.classes.push(top.as_os_str().to_string_lossy().into_owned());
+            builder.classes.push(top.as_os_str().to_owned());
         }
         let label = Some(builder.classes.len() as u32 - 1);
         directory.files.into_iter().for_each(|file| whole(&mut builder, file, label));
@@ -45,7 +45,7 @@ fn whole(builder: &mut CatalogBuilder, file: FileEntry, label: Option<u32>) {
     builder.files.push(file);
 }
 
-/// Files of records that all have the same size.
+/// Files of records that all have the same size; what is no whole record at their ends is left out.
 pub(super) fn records(
     root: &Path,
     files: Vec<FileEntry>,
@@ -57,10 +57,6 @@ pub(super) fn records(
     }
     let mut samples = Vec::with_capacity(count as usize);
     for (at, file) in (0..).zip(&files) {
-        if !file.size.is_multiple_of(size) {
-            let path = root.join(&file.path);
-            return Err(OpenError::RecordSize { path, length: file.size, size });
-        }
         samples.extend((0..file.size / size).map(|record| SampleEntry {
             location: Location { file: at, offset: record * size, length: size },
             label: None,

@@ -7,6 +7,7 @@
 //! classes, labels are what they were.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -93,7 +94,7 @@ fn files(catalog: &Catalog) -> u64 {
 
 fn append(
     builder: &mut CatalogBuilder,
-    classes: &mut HashMap<String, u32>,
+    classes: &mut HashMap<OsString, u32>,
     name: &std::path::Path,
     part: &Catalog,
     any_files: bool,

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::FileEntry;
 use super::counters::{Counters, Progress};
+use super::extensions::{self, Extensions};
 use super::open::OpenError;
 use super::stamp::{self, Stamp};
 use crate::sync::{Mutex, lock};
@@ -25,7 +26,7 @@ use crate::sync::{Mutex, lock};
 const THREADS: usize = 32;
 
 /// Names whose times and sizes one task asks for.
-const STATS_IN_A_TASK: usize = 32;
+pub(super) const STATS_IN_A_TASK: usize = 32;
 
 /// A directory's own files, sorted by name.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub(super) struct Directory {
 /// Lists all directories below `root`, in order.
 pub(super) fn list(
     root: &Path,
-    extensions: &[String],
+    extensions: &Extensions,
     progress: &Progress<'_>,
     counters: &Counters,
 ) -> Result<Vec<Directory>, OpenError> {
@@ -59,11 +60,31 @@ pub(super) fn on_many_threads<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     }
 }
 
+/// Keeps the images of class folders, if there are any, as torchvision's ImageFolder does; and says what
+/// was left out. Files beside the folders are no samples anyhow.
+pub(super) fn keep_images(root: &Path, directories: &mut [Directory]) {
+    let classes = || directories.iter().filter(|directory| !directory.path.as_os_str().is_empty());
+    let files = || classes().flat_map(|directory| &directory.files);
+    let is_image = |file: &FileEntry| extensions::is_image(&file.path);
+    let images = files().filter(|file| is_image(file)).count();
+    let (others, first) = (files().count() - images, files().find(|file| !is_image(file)));
+    let Some(first) = first.filter(|_| images > 0).map(|file| root.join(&file.path)) else {
+        return;
+    };
+    tracing::warn!(
+        images, others, first = %first.display(),
+        "left out files that are no images by their names, as ImageFolder does; name the extensions \
+         to have others"
+    );
+    for directory in directories {
+        directory.files.retain(is_image);
+    }
+}
+
 /// Waits until the versions that were listed are the last ones with their times
 /// ([`stamp::settle`](super::stamp::settle)).
-pub(super) fn settle(directories: &[Directory]) {
-    let files = directories.iter().flat_map(|directory| &directory.files);
-    if let Some(newest) = files.map(|file| file.changed).max() {
+pub(super) fn settle<'a>(files: impl IntoIterator<Item = &'a FileEntry>) {
+    if let Some(newest) = files.into_iter().map(|file| file.changed).max() {
         stamp::settle(newest);
     }
 }
@@ -75,7 +96,7 @@ fn order(directory: &Path) -> (Option<&[u8]>, &[u8]) {
 
 struct Walk<'a> {
     root: &'a Path,
-    extensions: &'a [String],
+    extensions: &'a Extensions,
     progress: &'a Progress<'a>,
     counters: &'a Counters,
     /// Links that lead nowhere.
@@ -144,7 +165,7 @@ impl Walk<'_> {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             let wanted = match entry.file_type() {
-                FileType::RegularFile => self.has_extension(name),
+                FileType::RegularFile => self.extensions.allow(name),
                 FileType::Directory | FileType::Symlink | FileType::Unknown => true,
                 _ => false,
             };
@@ -153,14 +174,6 @@ impl Walk<'_> {
             }
         }
         Ok(names)
-    }
-
-    fn has_extension(&self, name: &[u8]) -> bool {
-        let extension = Path::new(OsStr::from_bytes(name)).extension();
-        self.extensions.is_empty()
-            || extension.is_some_and(|extension| {
-                self.extensions.iter().any(|one| extension.eq_ignore_ascii_case(one))
-            })
     }
 
     fn found(
@@ -205,7 +218,7 @@ impl Walk<'_> {
 
     fn classify(&self, path: PathBuf, stat: &Stat) -> Option<Found> {
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let wanted = self.has_extension(path.as_os_str().as_bytes());
+        let wanted = self.extensions.allow(path.as_os_str().as_bytes());
         match kind {
             FileType::Directory => Some(Found::Directory(path)),
             FileType::RegularFile if wanted => Some(Found::File(entry(path, &stat.into()))),
@@ -226,7 +239,7 @@ pub(super) fn single(path: &Path, counters: &Counters) -> Result<FileEntry, Open
     Ok(entry(name.into(), &stamp))
 }
 
-fn entry(path: PathBuf, stamp: &Stamp) -> FileEntry {
+pub(super) fn entry(path: PathBuf, stamp: &Stamp) -> FileEntry {
     let &Stamp { size, modified, changed, .. } = stamp;
     FileEntry { path, size, modified, changed }
 }

@@ -8,23 +8,27 @@
 //! ```text
 //! open -> snapshot -----------------------> catalog (block) -> reader -> descriptors
 //!      |-> format -> listing -> index ----/
+//!      |-> a manifest of the user's ------/
 //!      \-> what another process has listed
 //!                                \-> tfrecord (its records: example), webdataset (packed)
 //! ```
 
 mod block;
 mod catalog;
+mod chosen;
 #[doc(hidden)]
 pub mod conformance;
 mod counters;
 mod descriptors;
 pub mod example;
+mod extensions;
 mod faulty;
 mod format;
 mod index;
 mod joined;
 mod listed;
 mod listing;
+mod manifest;
 mod open;
 mod packed;
 mod reader;
@@ -44,11 +48,14 @@ use std::sync::Arc;
 
 pub use block::SnapshotError;
 pub use catalog::{Catalog, CatalogBuilder, FileEntry, Location, SampleEntry};
+pub use chosen::{ChooseError, Chosen};
 pub use counters::{Progress, Seen};
+pub use extensions::Extensions;
 pub use faulty::{Fault, FaultSpec, Faulty};
 pub use format::{Format, ParseFormatError};
 pub use joined::{JoinError, Joined};
 pub use listed::{Listed, open_listed};
+pub use manifest::Manifest;
 pub use open::{OpenError, OpenOptions, open, open_for_others, snapshot_path};
 pub use packed::{Flaw, IndexError, Record};
 pub use snapshot::Snapshots;

@@ -2,11 +2,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use belady_control::model::Bytes;
 
 use super::counters::{Counters, Progress};
+use super::extensions::{self, Extensions};
 use super::listing::{self, Directory};
+use super::manifest::Manifest;
 use super::packed::{IndexError, IndexFile};
 use super::reader::{Files, Opening, Trailer};
 use super::snapshot::{Place, Snapshots};
@@ -16,14 +19,21 @@ use super::{
     webdataset,
 };
 
+/// Empty classes that are named in an error.
+const NAMED: usize = 5;
+
 /// How to open a dataset.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// `None` looks at the names of the files ([`Format::guess`]).
     pub format: Option<Format>,
-    /// Only files with one of these extensions, without the dot and in any case; all files
-    /// if there are none.
-    pub extensions: Vec<String>,
+    pub extensions: Extensions,
+    /// Whether class folders may hold no file that counts. Otherwise such a dataset is refused, as
+    /// torchvision's ImageFolder refuses it.
+    pub allow_empty: bool,
+    /// The samples, file by file, instead of what is found: the dataset is the directory that they are
+    /// relative to, or a table that lies there.
+    pub manifest: Option<Arc<Manifest>>,
     pub snapshots: Snapshots,
     /// Whether to read past the page cache what it does not hold, on local disks; `None` for
     /// datasets that would fill more than half of the memory. Smaller ones are better off in
@@ -40,7 +50,9 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             format: None,
-            extensions: Vec::new(),
+            extensions: Extensions::default(),
+            allow_empty: false,
+            manifest: None,
             snapshots: Snapshots::default(),
             direct: None,
             verify_times: true,
@@ -64,10 +76,17 @@ pub enum OpenError {
     #[error("no samples in {} as format {format}: {hint}", path.display())]
     Empty { path: PathBuf, format: Format, hint: &'static str },
     #[error(
-        "{} has {length} bytes, which is no multiple of the record size {size}: check the \
-         size, or move the file out of the dataset", path.display()
+        "{} has class folders without a file that counts ({classes}): remove them, or allow it \
+         (allow_empty=True, --allow-empty), and they keep their numbers", path.display()
     )]
-    RecordSize { path: PathBuf, length: u64, size: u64 },
+    EmptyClasses { path: PathBuf, classes: String },
+    #[error(
+        "{} is {what}, which belady does not read: unpack or convert it, or name the format flat to \
+         take every file as a sample, as it is", path.display()
+    )]
+    Unread { path: PathBuf, what: &'static str },
+    #[error("cannot read {}, number {position} in the list of files: {error}", path.display())]
+    NoFile { path: PathBuf, position: usize, error: io::Error },
     #[error("{} holds more than 2^32 {what}: split the dataset", path.display())]
     TooMany { path: PathBuf, what: &'static str },
     #[error(
@@ -154,9 +173,13 @@ fn look_at(
     progress: &Progress<'_>,
     counters: &Counters,
 ) -> Result<Looked, OpenError> {
-    let format = options.format.map_or_else(|| Format::guess_counted(path, counters), Ok)?;
-    let dataset = Dataset::at(path, format)?;
-    let place = options.snapshots.place(path, &key(format, &options.extensions));
+    let format = match options.format {
+        Some(format) => format,
+        None if options.manifest.is_some() => Format::Flat,
+        None => Format::guess_counted(path, counters)?,
+    };
+    let dataset = Dataset::at(path, format, options.manifest.is_some())?;
+    let place = options.snapshots.place(path, &key(format, options));
     let kept =
         place.as_ref().and_then(|place| place.load(&dataset.root, options.freshness, counters));
     let catalog = if let Some(catalog) = kept {
@@ -164,19 +187,34 @@ fn look_at(
     } else {
         let begun = std::time::SystemTime::now();
         let builder = dataset.list(options, progress, counters)?;
-        let catalog = dataset.check(builder)?.finish();
+        let catalog = dataset.check(builder, options)?.finish();
         if let Some(place) = &place {
             place.keep(&catalog, begun);
         }
         catalog
     };
+    if let Format::Records(Bytes(size)) = format {
+        tell_of_rests(&dataset.root, &catalog, size);
+    }
     Ok(Looked { dataset, format, place, catalog })
+}
+
+/// Says that files end in less than a record, which is no sample.
+fn tell_of_rests(root: &Path, catalog: &Catalog, size: u64) {
+    let rest = |file: u32| catalog.file_size(file) % size;
+    let odd: Vec<u32> = (0..catalog.files()).filter(|&file| rest(file) > 0).collect();
+    if let Some(&first) = odd.first() {
+        tracing::warn!(
+            files = odd.len(), first = %root.join(catalog.path(first)).display(), bytes = rest(first),
+            "left out the ends of files, which are shorter than a record of {size} bytes"
+        );
+    }
 }
 
 /// Where the listing of a dataset is kept, if it is: what [`open`] looks for.
 pub fn snapshot_path(path: &Path, options: &OpenOptions) -> Option<PathBuf> {
     let format = options.format.or_else(|| Format::guess(path).ok())?;
-    options.snapshots.place(path, &key(format, &options.extensions)).map(Place::into_path)
+    options.snapshots.place(path, &key(format, options)).map(Place::into_path)
 }
 
 /// Whether a dataset is too large to expect it in the page cache.
@@ -204,13 +242,14 @@ fn index_file(format: Format) -> Option<IndexFile> {
 }
 
 /// What a snapshot holds besides the dataset's place.
-fn key(format: Format, extensions: &[String]) -> String {
-    let mut extensions = extensions.to_vec();
-    for extension in &mut extensions {
-        extension.make_ascii_lowercase();
+fn key(format: Format, options: &OpenOptions) -> String {
+    if let Some(manifest) = &options.manifest {
+        return manifest.key();
     }
-    extensions.sort_unstable();
-    format!("{format} {extensions:?}")
+    let empty = if options.allow_empty { ", classes may be empty" } else { "" };
+    // What was guessed was also looked at for formats that are not read.
+    let guessed = if options.format.is_none() { ", guessed" } else { "" };
+    format!("{format}, extensions {}{empty}{guessed}", options.extensions)
 }
 
 /// What the path of a dataset that is one file is relative to.
@@ -228,14 +267,14 @@ struct Dataset {
 }
 
 impl Dataset {
-    fn at(path: &Path, format: Format) -> Result<Self, OpenError> {
+    fn at(path: &Path, format: Format, is_table: bool) -> Result<Self, OpenError> {
         let metadata =
             std::fs::metadata(path).map_err(|error| OpenError::unreadable(path, error))?;
         let path = path.to_owned();
         if metadata.is_dir() {
             return Ok(Self { root: path.clone(), path, is_file: false, format });
         }
-        if !format.is_packed() {
+        if !format.is_packed() && !is_table {
             return Err(OpenError::NotADirectory { path, format });
         }
         Ok(Self { root: directory_of(&path), path, is_file: true, format })
@@ -247,7 +286,14 @@ impl Dataset {
         progress: &Progress<'_>,
         counters: &Counters,
     ) -> Result<CatalogBuilder, OpenError> {
-        let directories = if self.is_file {
+        if let Some(manifest) = &options.manifest {
+            let builder = manifest.list(&self.root, progress, counters)?;
+            if options.freshness != Freshness::Never {
+                listing::settle(&builder.files);
+            }
+            return Ok(builder);
+        }
+        let mut directories = if self.is_file {
             let files = vec![listing::single(&self.path, counters)?];
             progress.listed(1);
             vec![Directory { path: PathBuf::new(), modified: 0, files }]
@@ -259,7 +305,10 @@ impl Dataset {
             return Err(OpenError::TooMany { path: self.path.clone(), what: "files" });
         }
         if options.freshness != Freshness::Never {
-            listing::settle(&directories);
+            listing::settle(directories.iter().flat_map(|directory| &directory.files));
+        }
+        if self.format == Format::Folder && options.extensions == Extensions::Usual {
+            listing::keep_images(&self.root, &mut directories);
         }
         let root = &self.root;
         let packed = |files, index_file: IndexFile| {
@@ -297,8 +346,18 @@ impl Dataset {
         Ok(CatalogBuilder { directories: times, ..index(files)? })
     }
 
-    fn check(&self, builder: CatalogBuilder) -> Result<CatalogBuilder, OpenError> {
+    fn check(
+        &self,
+        builder: CatalogBuilder,
+        options: &OpenOptions,
+    ) -> Result<CatalogBuilder, OpenError> {
         if !builder.samples.is_empty() {
+            if options.format.is_none() && options.manifest.is_none() {
+                self.refuse_unread(&builder)?;
+            }
+            if self.format == Format::Folder && !options.allow_empty {
+                self.refuse_empty_classes(&builder)?;
+            }
             return Ok(builder);
         }
         let in_folders = builder.directories.len() > 1;
@@ -306,9 +365,46 @@ impl Dataset {
             Format::Folder if in_folders => "its folders hold no files that count",
             Format::Folder => "it has no folders; for files without classes use format flat",
             Format::Flat => "it holds no files that count; hidden ones do not",
+            Format::Records(_) => "its files are shorter than a record",
             _ => "its files hold no records",
         };
         Err(OpenError::Empty { path: self.path.clone(), format: self.format, hint })
+    }
+
+    /// Files that hold many samples in a way that is not read are no samples, if the user has not said
+    /// that they are.
+    fn refuse_unread(&self, builder: &CatalogBuilder) -> Result<(), OpenError> {
+        if self.format.is_packed() {
+            return Ok(());
+        }
+        let own_name = Path::new(self.path.file_name().unwrap_or_default());
+        if let Some(what) = extensions::unread(own_name) {
+            return Err(OpenError::Unread { path: self.path.clone(), what });
+        }
+        for FileEntry { path, .. } in &builder.files {
+            if let Some(what) = extensions::unread(path) {
+                return Err(OpenError::Unread { path: self.root.join(path), what });
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_empty_classes(&self, builder: &CatalogBuilder) -> Result<(), OpenError> {
+        let mut empty = vec![true; builder.classes.len()];
+        for label in builder.samples.iter().filter_map(|sample| sample.label) {
+            empty[label as usize] = false;
+        }
+        let classes = builder.classes.iter().zip(empty).filter(|(_, empty)| *empty);
+        let mut names: Vec<String> = classes.map(|(name, _)| name.display().to_string()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        if names.len() > NAMED {
+            let more = names.len() - NAMED;
+            names.truncate(NAMED);
+            names.push(format!("{more} more"));
+        }
+        Err(OpenError::EmptyClasses { path: self.path.clone(), classes: names.join(", ") })
     }
 }
 

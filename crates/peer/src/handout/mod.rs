@@ -69,12 +69,7 @@ pub fn hand_out(
     let World { rank, size } = cluster.world();
     let as_it_looks = || "as the files look".to_owned();
     let format = options.format.map_or_else(as_it_looks, |format: Format| format.to_string());
-    let mut extensions = options.extensions.clone();
-    for extension in &mut extensions {
-        extension.make_ascii_lowercase();
-    }
-    extensions.sort_unstable();
-    let facts = [("format", format), ("extensions", format!("{extensions:?}"))];
+    let facts = [("format", format), ("extensions", options.extensions.to_string())];
     agree(&*cluster.meet, &format!("dataset {}", channel.0), &facts)?;
 
     let shelf = Arc::new(Shelf::default());

@@ -40,6 +40,7 @@ fn builder() -> impl Strategy<Value = CatalogBuilder> {
     );
     (files(), picks, others).prop_map(|(files, picks, others)| {
         let (classes, directories, whole, labelled) = others;
+        let classes: Vec<OsString> = classes.into_iter().map(OsString::from).collect();
         let named = if classes.is_empty() { NO_LABEL } else { classes.len() as u32 };
         let label = |label: Option<u32>| label.filter(|_| labelled).map(|at| at % named);
         let samples = if whole || files.is_empty() {

@@ -1,0 +1,114 @@
+//! Which files count as samples, by the ends of their names; and names that tell of formats which are
+//! not read.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Images, as torchvision's `ImageFolder` has them (`IMG_EXTENSIONS`).
+const IMAGES: [&str; 9] =
+    [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
+
+/// What is no sample as it lies there, but holds many of them in a way that is not read.
+const UNREAD: [(&str, &str); 20] = [
+    (".parquet", "Parquet"),
+    (".arrow", "Arrow"),
+    (".feather", "Arrow"),
+    (".orc", "ORC"),
+    (".avro", "Avro"),
+    (".lance", "Lance"),
+    (".zarr", "Zarr"),
+    (".lmdb", "LMDB"),
+    (".mdb", "LMDB"),
+    (".beton", "FFCV"),
+    (".mds", "MDS"),
+    (".sqlite", "SQLite"),
+    (".zip", "a zip archive"),
+    (".7z", "a 7z archive"),
+    (".rar", "a rar archive"),
+    (".tgz", "a compressed tar archive"),
+    (".tar.gz", "a compressed tar archive"),
+    (".tar.bz2", "a compressed tar archive"),
+    (".tar.xz", "a compressed tar archive"),
+    (".tar.zst", "a compressed tar archive"),
+];
+
+/// Which files of a dataset count. Names are compared in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Extensions {
+    /// In class folders those of images, if there are any; elsewhere all.
+    #[default]
+    Usual,
+    All,
+    /// Those that end so: in lower case, with the dot, sorted ([`Extensions::only`]).
+    Only(Vec<String>),
+}
+
+impl Extensions {
+    /// Files that end so: `jpg` and `.JPG` are the same. All files, if none is given.
+    pub fn only(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let end = |given: &str| format!(".{}", given.trim_start_matches('.').to_ascii_lowercase());
+        let mut ends: Vec<String> = extensions.into_iter().map(|it| end(it.as_ref())).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        if ends.is_empty() { Self::All } else { Self::Only(ends) }
+    }
+
+    /// Whether a file may count, as far as that is known before all are listed.
+    pub(super) fn allow(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Usual | Self::All => true,
+            Self::Only(ends) => ends.iter().any(|end| ends_so(name, end)),
+        }
+    }
+}
+
+/// As snapshots and ranks tell them apart.
+impl fmt::Display for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usual => f.write_str("as usual"),
+            Self::All => f.write_str("all"),
+            Self::Only(ends) => f.write_str(&ends.join(" ")),
+        }
+    }
+}
+
+pub(super) fn is_image(path: &Path) -> bool {
+    IMAGES.iter().any(|end| ends_so(path.as_os_str().as_bytes(), end))
+}
+
+/// What a file of a format that is not read is, by its name or that of a directory it lies in.
+pub(super) fn unread(path: &Path) -> Option<&'static str> {
+    path.components().find_map(|name| {
+        let name = name.as_os_str().as_bytes();
+        UNREAD.iter().find(|(end, _)| ends_so(name, end)).map(|&(_, what)| what)
+    })
+}
+
+fn ends_so(name: &[u8], end: &str) -> bool {
+    let at = name.len().checked_sub(end.len());
+    at.is_some_and(|at| name[at..].eq_ignore_ascii_case(end.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_may_be_written_with_and_without_a_dot() {
+        let only = Extensions::only(["jpg", ".JPG", "tar.gz"]);
+        assert_eq!(only, Extensions::Only(vec![".jpg".into(), ".tar.gz".into()]));
+        assert!(only.allow(b"a.JPG") && only.allow(b"a.tar.gz"));
+        assert!(!only.allow(b"ajpg") && !only.allow(b"a.gz") && !only.allow(b"g"));
+        assert_eq!(Extensions::only([""; 0]), Extensions::All);
+    }
+
+    #[test]
+    fn a_format_that_is_not_read_is_told_by_any_part_of_the_path() {
+        assert_eq!(unread(Path::new("train/0.parquet")), Some("Parquet"));
+        assert_eq!(unread(Path::new("data.ZARR/c/0")), Some("Zarr"));
+        assert_eq!(unread(Path::new("scan.nii.gz")), None);
+        assert_eq!(unread(Path::new("parquet")), None);
+    }
+}
