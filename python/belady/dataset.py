@@ -25,17 +25,17 @@ import operator
 import os
 import weakref
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
-from . import _native, arguments, distributed, progress as bars
+from . import _native, arguments, distributed, manifest, progress as bars
 from .errors import BeladyError
 
 if TYPE_CHECKING:
     from .engine import Engine
     from .peers import Cluster
 
-#: How a dataset was opened: the arguments of `open`, or the parts of a `join`.
+#: How a dataset was opened: the arguments of `open`, the parts of a `join`, or what a `subset` is of.
 Recipe = dict[str, Any] | list["Recipe"]
 
 FORMATS = ("folder", "flat", "records", "tfrecord", "webdataset")
@@ -45,9 +45,14 @@ FRESHNESS = ("start", "epoch", "never")
 
 
 def open(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str | None = None,
+    extensions: str | Iterable[str] | None = None,
+    allow_empty: bool = False,
+    labels: Sequence[Any] | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
     snapshots: str | os.PathLike[str] | bool = True,
     progress: bool | None = None,
     throttle: str | None = None,
@@ -57,7 +62,16 @@ def open(
 ) -> Dataset:
     """Lists a dataset. Without `format` the names of the files tell what it is.
 
-    Samples are numbered by folder and name. The list is kept in a snapshot, so that the next
+    Samples are numbered by folder and name. `extensions` names the ends of files that count, such as
+    "npy" or (".jpg", ".png"), in any case; () counts all. Without it, all files count but in class
+    folders with images: there images do, by torchvision's list, so that ids and labels are those of
+    `ImageFolder`. A class folder without a file that counts is refused, as there, unless `allow_empty`.
+
+    A list of paths is a dataset of these files, in this order; `labels` has one for each, a number or
+    text. So is a table, "train.csv" or "train.tsv": `path_column` and `label_column` name its columns of
+    paths, which are relative to it, and of labels.
+
+    The list is kept in a snapshot, so that the next
     start need not list again; `snapshots` is where (True: the usual place), False for nowhere.
     Long listings show a bar on a terminal; `progress=False` turns it off. `throttle` makes the
     dataset slow, for trials ("1:66MB/s,4:146MB/s,latency:2ms"). With `peers` (see
@@ -70,8 +84,7 @@ def open(
     >>> len(data), data.classes
     (60, ['cat', 'dog', 'owl'])
     """
-    known = ("format", "snapshots", "progress", "throttle", "peers", "freshness")
-    arguments.no_unknown(unknown, "open", known)
+    arguments.no_unknown(unknown, "open", _OPTIONS)
     if throttle is not None and not isinstance(throttle, str):
         raise TypeError(
             f'throttle has to be text such as "1:66MB/s,latency:2ms", not {type(throttle).__name__}'
@@ -80,9 +93,15 @@ def open(
         raise ValueError(f"freshness has to be one of {', '.join(FRESHNESS)}, not {freshness!r}")
     if progress is not None:
         arguments.flag(progress, "progress")
+    place, files = _place(path, format, labels, path_column, label_column)
+    if files is not None and not (format is extensions is None):
+        raise ValueError("format and extensions are about what a directory holds, and here files are named")
     recipe = {
-        "path": os.path.abspath(arguments.path(path, "path")),
+        "path": place,
+        "files": files,
         "format": _format(format),
+        "extensions": _extensions(extensions),
+        "allow_empty": arguments.flag(allow_empty, "allow_empty"),
         "snapshots": snapshots
         if isinstance(snapshots, bool)
         else arguments.path(snapshots, "snapshots"),
@@ -95,6 +114,51 @@ def open(
 
         data.list_together(cluster(peers))
     return data
+
+
+#: Arguments of `open`, for those who mistype one.
+_OPTIONS = (
+    "format", "extensions", "allow_empty", "labels", "path_column", "label_column", "snapshots", "progress",
+    "throttle", "peers", "freshness",
+)  # fmt: skip
+
+
+def _place(
+    path: Any, format: object, labels: Any, path_column: object, label_column: object
+) -> tuple[str, manifest.Named | manifest.Table | None]:
+    """Where a dataset lies, and which files it has, if they are named."""
+    columns = (path_column, label_column)
+    if isinstance(path, Iterable) and not isinstance(path, str | bytes | os.PathLike):
+        if columns != (None, None):
+            raise ValueError("path_column and label_column are those of a table, and path is a list")
+        return manifest.named(path, labels)
+    place = os.path.abspath(arguments.path(path, "path"))
+    if labels is not None:
+        raise ValueError(
+            "labels goes with a list of files; labels of another dataset go to its loader: "
+            "DataLoader(data, labels=)"
+        )
+    if format is None and manifest.is_table(place):
+        for name, column in zip(("path_column", "label_column"), columns, strict=True):
+            if not isinstance(column, str | None):
+                raise TypeError(f"{name} has to be the name of a column, not {column!r}")
+        return place, manifest.Table(*cast("tuple[str | None, str | None]", columns))
+    if columns != (None, None):
+        raise ValueError(f"path_column and label_column are those of a .csv or .tsv file, not of {place}")
+    return place, None
+
+
+def _extensions(given: object) -> list[str] | None:
+    if given is None:
+        return None
+    ends = [given] if isinstance(given, str) else given
+    if not isinstance(ends, Iterable):
+        raise TypeError(f'extensions has to be text such as "jpg", or a list of it, not {given!r}')
+    listed = list(ends)
+    for end in listed:
+        if not isinstance(end, str) or not end.strip("."):
+            raise ValueError(f'extensions has to be made of text such as "jpg", and {end!r} is none')
+    return listed
 
 
 def _waits() -> bool:
@@ -178,7 +242,7 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
         """What the engine reads; opened anew in another process."""
         if self._opened is None or self._pid != os.getpid():
             if self._parts:
-                opened = _native.Dataset.join([part.native for part in self._parts])
+                opened = _derived(self._recipe, [part.native for part in self._parts])
             else:
                 opened = _build(self._recipe, False)
             self._take(opened)
@@ -223,10 +287,14 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
         if b"" not in all_:
             return
         assert isinstance(self._recipe, dict)
+        recipe = self._recipe
         if cluster.rank == 0:
-            self.native.hand_out(cluster.native, self._recipe["format"])
+            self.native.hand_out(cluster.native, recipe["format"], recipe["extensions"])
         else:
-            received = _native.Dataset.received(cluster.native, **self._recipe)
+            here = ("path", "format", "extensions", "snapshots", "throttle", "freshness")
+            received = _native.Dataset.received(
+                cluster.native, **{name: recipe[name] for name in here}
+            )
             if not self.is_listed:
                 self._take(received)
 
@@ -410,12 +478,23 @@ def _format(value: object) -> str | None:
     return cast(str, value)
 
 
+def _derived(recipe: Recipe, parts: list[_native.Dataset]) -> _native.Dataset:
+    """What is made of other datasets."""
+    if isinstance(recipe, list):
+        return _native.Dataset.join(parts)
+    return parts[0].chosen(recipe["ids"].tolist())
+
+
 def _build(recipe: Recipe, progress: bool | None) -> _native.Dataset:
     if isinstance(recipe, list):
-        return _native.Dataset.join([_build(part, progress) for part in recipe])
+        return _derived(recipe, [_build(part, progress) for part in recipe])
+    if "of" in recipe:
+        return _derived(recipe, [_build(recipe["of"], progress)])
+    named = recipe["files"]
+    files = None if named is None else named.files(recipe["path"])
     bar = bars.wanted(progress)
     try:
-        return _native.Dataset.open(progress=bar, **recipe)
+        return _native.Dataset.open(progress=bar, **(recipe | {"files": files}))
     finally:
         if bar is not None:
             bar.close()

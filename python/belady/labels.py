@@ -22,6 +22,9 @@ class Labels:
 
     def __init__(self, given: Any, data: Dataset) -> None:
         self._data = data
+        # A dataset may be one file: a table, or a packed one.
+        is_file = os.path.isfile(data.path)
+        self._root = os.path.dirname(data.path) if is_file else data.path
         self._find = self._finder(given)
 
     def of(self, ids: Sequence[int]) -> list[Any]:
@@ -50,7 +53,7 @@ class Labels:
 
     def _mapped(self, given: Mapping[Any, Any], sample: int, by_path: bool) -> Any:
         path = self._data.paths[sample]
-        names = (path, os.path.relpath(path, self._data.path)) if by_path else (sample,)
+        names = (path, os.path.relpath(path, self._root)) if by_path else (sample,)
         for name in names:
             if name in given:
                 return given[name]

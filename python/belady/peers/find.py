@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from .. import _native
+from .. import _native, arguments
 from ..distributed import World, from_launcher
 from . import jax_store, mpi_world, torch_store
 from .meeting import Meeting
@@ -78,9 +78,9 @@ def named(peers: object) -> str | list[str] | None:
     if peers is True:
         return "auto"
     if isinstance(peers, os.PathLike):
-        return os.path.abspath(os.fsdecode(peers))
+        return os.path.abspath(arguments.path(peers, "peers"))
     if isinstance(peers, str) and peers:
-        return peers
+        return arguments.path(peers, "peers") if peers.startswith("~") else peers
     if isinstance(peers, list | tuple) and peers and all(isinstance(it, str) for it in peers):
         return list(peers)
     raise TypeError(
