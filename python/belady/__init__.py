@@ -27,6 +27,7 @@ from .loader import DataLoader
 from .mixing import Mixture, Weighted
 from .peers import Cluster, cluster
 from .stats import Stats
+from .subsets import subset
 from . import transforms
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "join",
     "open",
     "records",
+    "subset",
     "tfrecord",
     "transforms",
     "webdataset",

@@ -31,6 +31,7 @@ from .pipeline import Pipeline
 from .samplers import LoaderBatchSampler, LoaderSampler
 from .state import Position
 from .stats import Stats
+from .subsets import of_torch
 
 log = logging.getLogger("belady")
 
@@ -71,7 +72,7 @@ class DataLoader:
       list or dict, that is the sample; anything else goes beside the label.
     - `transform`: instead of `decode`, a chain of `belady.transforms` that native threads run, or
       fields: `{"image": ("jpg", chain), "label": ("cls", T.Int())}`. Functions of yours may stand
-      in it. `collate_fn` gets a list of `(array, label)` then.
+      in it; torchvision's transforms are taken as `ImageFolder` takes them. `collate_fn` gets a list of `(array, label)` then.
     - `labels`: a list by id, a mapping by path or id, or a function of the path, for labels that
       the dataset does not know.
     - `device`: of torch ("cuda", "cuda:1") or of JAX (a device or a sharding). Batches are moved
@@ -104,7 +105,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Dataset | Mixture,
+        dataset: Dataset | Mixture | Any,
         batch_size: int | None = 1,
         shuffle: bool | str | None = False,
         sampler: Any = None,
@@ -164,6 +165,8 @@ class DataLoader:
             self._world = cluster.world
             self._options = options_.checked(given, self._world)
         self._data.list_together(cluster)
+        if len(self._data) == 0:
+            raise ValueError("there are no samples; a dataset, or a subset of one, needs at least one")
         self._seed = seeds.checked(seed)
         self._seed_is_drawn = seed is None
         if seed is None:
@@ -242,9 +245,9 @@ class DataLoader:
     # What torch's loader shows.
 
     @property
-    def dataset(self) -> Dataset:
-        """The dataset."""
-        return self._data
+    def dataset(self) -> Any:
+        """The dataset that was given; that of a mixture."""
+        return self._data if self._mixture is not None else self._given["dataset"]
 
     @property
     def batch_size(self) -> int | None:
@@ -676,10 +679,14 @@ def _dataset(data: object) -> Dataset:
         return data.dataset
     if isinstance(data, Dataset):
         return data
+    chosen = of_torch(data)
+    if chosen is not None:
+        return chosen
     if isinstance(data, str):
         raise TypeError(f'a loader takes a dataset; open it first: belady.open("{data}")')
     raise TypeError(
-        f"a loader takes a dataset of belady.open or a belady.Mixture, not {type(data).__name__}; "
+        "a loader takes a dataset of belady.open, a torch.utils.data.Subset of one or a belady.Mixture, "
+        f"not {type(data).__name__}; "
         "use torch's own DataLoader for datasets written in Python"
     )
 
