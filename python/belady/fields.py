@@ -157,7 +157,7 @@ def _fields(given: Any) -> tuple[list[Field], list[Any] | None]:
 
 def _field(name: str, part: str | None, chain: Any) -> Field:
     try:
-        return Field(name, part, Chain(chain))
+        return Field(name, part, Chain(chain, of_part=part is not None))
     except (TypeError, ValueError) as error:
         where = f"transform, {name}" if name else "transform"
         raise type(error)(f"{where}: {error}") from None

@@ -31,6 +31,7 @@ pub struct Made {
 #[derive(Debug)]
 enum Field {
     Rows(Rows),
+    Stacked(Arc<Own>),
     Loose(Vec<Loose>),
 }
 
@@ -67,6 +68,7 @@ impl Field {
     fn of(column: Column) -> Self {
         match column {
             Column::Rows(rows) => Self::Rows(rows),
+            Column::Stacked(array) => Self::Stacked(Own::new(array)),
             Column::Loose(values) => Self::Loose(values.into_iter().map(Loose::of).collect()),
         }
     }
@@ -156,6 +158,7 @@ impl Made {
                 let empty = belady_transform::Array { dtype, shape, bytes: vec![] };
                 Array::of_own(&Own::new(empty)).into_bound_py_any(py)
             }
+            (Field::Stacked(own), _) => Array::of_own(own).into_bound_py_any(py),
             (Field::Loose(values), _) => {
                 let list = PyList::empty(py);
                 for value in values {

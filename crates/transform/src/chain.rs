@@ -76,6 +76,11 @@ impl Chain {
         &self.steps
     }
 
+    /// Whether a sample's bytes come in, or an array.
+    pub fn reads_samples(&self) -> bool {
+        self.reads_samples
+    }
+
     /// What comes out.
     pub fn output(&self) -> &Output {
         &self.output

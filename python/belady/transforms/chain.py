@@ -23,6 +23,14 @@ from .step import Step
 _GOLDEN = 0x9E3779B97F4A7C15
 #: Steps that begin with bytes.
 _READ_BYTES = (images.Decode, numbers.Raw, numbers.Numpy, values.Int, values.Float)
+#: Steps that can begin with the numbers of a `tf.train.Example`.
+_ON_NUMBERS = (
+    numbers.Reshape,
+    numbers.ToDtype,
+    numbers.ScaleShift,
+    numbers.Log,
+    numbers.Normalize,
+)
 #: What numbers are made from: from here on a value is a tensor and no longer an image.
 _MAKE_NUMBERS = (numbers.ToTensor, numbers.Raw, numbers.Numpy, values.Int, values.Float)
 
@@ -36,11 +44,12 @@ class Draw(NamedTuple):
 
 
 class Chain:
-    """Steps that fit together."""
+    """Steps that fit together. Those `of_part` work on a part of a sample, which may be numbers."""
 
-    def __init__(self, steps: Any) -> None:
+    def __init__(self, steps: Any, *, of_part: bool = False) -> None:
         self.steps = flattened(steps)
-        self._segments = _segments(self.steps)
+        self._of_part = of_part
+        self._segments = _segments(self.steps, of_part)
 
     @property
     def native(self) -> bool:
@@ -76,19 +85,24 @@ class Chain:
         return arrays.given(value) if isinstance(value, _native.Array) else value
 
     def __reduce__(self) -> Any:
-        return Chain, (self.steps,)
+        return _again, (self.steps, self._of_part)
 
     def __repr__(self) -> str:
         return f"<chain of {len(self.steps)} steps>"
 
 
+def _again(steps: Sequence[Link], of_part: bool) -> Chain:
+    return Chain(steps, of_part=of_part)
+
+
 class _Segment:
     """Steps of ours that follow each other: on bytes, or on what a function has returned."""
 
-    def __init__(self, first: int, steps: Sequence[Step]) -> None:
+    def __init__(self, first: int, steps: Sequence[Step], of_part: bool) -> None:
         #: Steps before it.
         self._first = first
-        self._of_bytes = first == 0 or isinstance(steps[0], _READ_BYTES)
+        of_numbers = of_part and isinstance(steps[0], _ON_NUMBERS)
+        self._of_bytes = isinstance(steps[0], _READ_BYTES) or (first == 0 and not of_numbers)
         text = as_json_text(steps)
         try:
             self.chain = _native.Chain(text, before=None if self._of_bytes else first)
@@ -176,7 +190,9 @@ def as_text(value: Any) -> str:
     return bytes(value).decode("utf-8", "surrogateescape")
 
 
-def _segments(steps: Sequence[Link]) -> list[_Segment | _Function | _Text | _Bytes]:
+def _segments(
+    steps: Sequence[Link], of_part: bool
+) -> list[_Segment | _Function | _Text | _Bytes]:
     segments: list[_Segment | _Function | _Text | _Bytes] = []
     of_numbers = False
     index = 0
@@ -184,8 +200,9 @@ def _segments(steps: Sequence[Link]) -> list[_Segment | _Function | _Text | _Byt
         step = steps[index]
         run = _native_run(steps[index:])
         if run:
-            segments.append(_Segment(index, run))
-            of_numbers = of_numbers or any(isinstance(step, _MAKE_NUMBERS) for step in run)
+            segments.append(_Segment(index, run, of_part))
+            made = (*_MAKE_NUMBERS, *_ON_NUMBERS)
+            of_numbers = of_numbers or any(isinstance(step, made) for step in run)
         elif isinstance(step, Step):
             segments.append(_value(index, step, steps))
         else:

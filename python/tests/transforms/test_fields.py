@@ -209,3 +209,65 @@ def test_what_is_wrong_with_fields(images: belady.Dataset) -> None:
         make(images, transform={"image": ("jpg", 3)})
     with pytest.raises(ValueError, match=r"transform, field 1: step 1 \(Resize\)"):
         make(images, transform=[("jpg", IMAGE), ("png", T.Resize(8))])
+
+
+def test_numbers_of_examples_take_the_steps_on_numbers(examples: Path) -> None:
+    """`Reshape` settles the shape, so the batch is one array; nothing has to be read as bytes first."""
+    data = belady.tfrecord(examples)
+    fields = {
+        "label": ("label", T.Int()),
+        "one": ("label", T.Reshape(())),
+        "row": ("label", T.Reshape((1,))),
+        "half": ("label", [T.Reshape((1,)), T.ToDtype("float32"), T.ScaleShift(0.5)]),
+        "box": ("box", [T.Reshape((2, 2)), T.ScaleShift(2.0)]),
+        "loose": ("box", []),
+    }
+    for functions in (False, True):
+        batch = loaded(data, fields, functions)[0]
+        numbers = torch.arange(5)
+        assert torch.equal(batch["label"], numbers) and torch.equal(batch["one"], numbers)
+        assert torch.equal(batch["row"], numbers[:, None])
+        assert torch.equal(batch["half"], numbers[:, None] * 0.5)
+        assert batch["box"].shape == (5, 2, 2) and batch["box"][3, 0].tolist() == [3.0, 3.0]
+    assert [value.tolist() for value in batch["loose"]][2] == [1.0, 1.5, -2.0, 3.25]
+
+
+def test_numbers_that_do_not_make_the_shape_are_told(examples: Path) -> None:
+    with make(belady.tfrecord(examples), transform={"box": ("box", T.Reshape((3,)))}) as loader:
+        with pytest.raises(belady.DecodeError, match=r"4 numbers come in, which do not make \[3\]"):
+            next(iter(loader))
+    with make(belady.tfrecord(examples), transform={"name": ("name", T.Reshape((3,)))}) as loader:
+        with pytest.raises(belady.DecodeError, match="name: it is bytes, and the chain begins with numbers"):
+            next(iter(loader))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "float64"])
+def test_reshape_makes_one_array_of_numpy_files(tmp_path: Path, dtype: str) -> None:
+    values = [np.arange(6).reshape(2, 3).astype(dtype) + number for number in range(4)]
+    for number, value in enumerate(values):
+        np.save(tmp_path / f"{number}.npy", value)
+    with make(belady.flat(tmp_path), batch_size=4, transform=[T.Numpy(), T.Reshape((3, 2))]) as loader:
+        batch = next(iter(loader))[0]
+    assert isinstance(batch, torch.Tensor) and batch.shape == (4, 3, 2)
+    np.testing.assert_array_equal(batch, np.stack(values).reshape(4, 3, 2))
+
+
+def test_numpy_files_of_different_kinds_stay_a_list(tmp_path: Path) -> None:
+    for number, dtype in enumerate((np.float32, np.int16)):
+        np.save(tmp_path / f"{number}.npy", np.zeros(4, dtype))
+    with make(belady.flat(tmp_path), batch_size=2, transform=[T.Numpy(), T.Reshape((2, 2))]) as loader:
+        assert [value.dtype for value in next(iter(loader))[0]] == [torch.float32, torch.int16]
+    chain = [T.Numpy(), T.Reshape((2, 2)), T.ToDtype("float32")]
+    with make(belady.flat(tmp_path), batch_size=2, transform=chain) as loader:
+        assert next(iter(loader))[0].shape == (2, 2, 2)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_reshaped_numpy_files_without_the_bad_ones(tmp_path: Path, on_error: str) -> None:
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.full(4, number))
+    (tmp_path / "1.npy").write_bytes(b"broken")
+    chain = [T.Numpy(), T.Reshape((2, 2))]
+    with make(belady.flat(tmp_path), batch_size=3, transform=chain, on_error=on_error) as loader:
+        made = next(iter(loader))[0]
+    assert made[:, 0, 0].tolist() == ([0, 2] if on_error == "skip" else [0, 2, 2])

@@ -5,6 +5,9 @@ use belady_data::source::webdataset::{self, Member};
 use belady_data::sync::Arc;
 use belady_transform::{Array, Chain, Draw, Dtype, Output, Scratch, Step, TransformError};
 
+const NO_NUMBERS: &str =
+    "it is bytes, and the chain begins with numbers; put Raw, Numpy or Decode first";
+
 /// Something that makes arrays of bytes.
 pub trait Transform: std::fmt::Debug + Send + Sync {
     fn output(&self) -> &Output;
@@ -26,10 +29,30 @@ pub trait Transform: std::fmt::Debug + Send + Sync {
         scratch: &mut Scratch,
     ) -> Result<Array, TransformError>;
 
-    /// Whether it reads numbers as people write them.
-    fn reads_text(&self) -> bool {
-        false
+    /// Of the numbers that a part of a sample has, if it [takes](Self::takes) them.
+    fn run_array(
+        &self,
+        numbers: &Array,
+        draw: Draw,
+        scratch: &mut Scratch,
+    ) -> Result<Array, TransformError> {
+        self.run(&numbers.bytes, draw, scratch)
     }
+
+    /// What it begins with.
+    fn takes(&self) -> Takes {
+        Takes::Bytes
+    }
+}
+
+/// What a transform begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    Bytes,
+    /// Numbers as people write them.
+    Text,
+    /// Numbers as they are.
+    Numbers,
 }
 
 impl Transform for Chain {
@@ -56,8 +79,21 @@ impl Transform for Chain {
         self.run(sample, draw, scratch)
     }
 
-    fn reads_text(&self) -> bool {
-        matches!(self.steps().first(), Some(Step::Int | Step::Float))
+    fn run_array(
+        &self,
+        numbers: &Array,
+        draw: Draw,
+        scratch: &mut Scratch,
+    ) -> Result<Array, TransformError> {
+        self.run_array(numbers, draw, scratch)
+    }
+
+    fn takes(&self) -> Takes {
+        match self.steps().first() {
+            _ if !self.reads_samples() => Takes::Numbers,
+            Some(Step::Int | Step::Float) => Takes::Text,
+            _ => Takes::Bytes,
+        }
     }
 }
 
@@ -99,13 +135,20 @@ impl Field {
             Some(part) => TransformError(format!("{part}: {error}")),
         };
         let text;
-        let bytes = match &piece {
-            Piece::Bytes(bytes) => bytes,
-            Piece::Numbers(array) if transform.reads_text() => {
+        let bytes: &[u8] = match (&piece, transform.takes()) {
+            (Piece::Bytes(_), Takes::Numbers) => {
+                return Err(named(TransformError(NO_NUMBERS.into())));
+            }
+            (Piece::Numbers(array), Takes::Numbers) => {
+                let made = transform.run_array(array, draw, scratch).map_err(named)?;
+                return Ok(placed(made, row));
+            }
+            (Piece::Numbers(array), Takes::Text) => {
                 text = only_number(array).map_err(named)?;
                 text.as_bytes()
             }
-            Piece::Numbers(array) => &array.bytes,
+            (Piece::Numbers(array), Takes::Bytes) => &array.bytes,
+            (Piece::Bytes(bytes), _) => bytes,
         };
         match row {
             Some(row) => transform.run_into(bytes, draw, scratch, row).map(|()| None),
@@ -113,6 +156,13 @@ impl Field {
         }
         .map_err(named)
     }
+}
+
+/// Puts a result into its row, which is as long as the output says.
+fn placed(made: Array, row: Option<&mut [u8]>) -> Option<Value> {
+    let Some(row) = row else { return Some(Value::Array(made)) };
+    row.copy_from_slice(&made.bytes);
+    None
 }
 
 /// A result in memory of its own.

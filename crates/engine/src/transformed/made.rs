@@ -3,7 +3,7 @@
 use belady_control::sampler::Step;
 use belady_data::SampleId;
 use belady_data::sync::Arc;
-use belady_transform::{Dtype, TransformError};
+use belady_transform::{Array, Dtype, TransformError};
 
 use super::field::Value;
 use super::pool::Block;
@@ -39,6 +39,8 @@ pub struct Failed {
 #[derive(Debug)]
 pub enum Column {
     Rows(Rows),
+    /// The same in memory of its own: what kind of numbers a row has was known only when it was made.
+    Stacked(Array),
     /// One value a sample.
     Loose(Vec<Value>),
 }
@@ -64,6 +66,7 @@ impl Made {
     pub fn bytes(&self) -> usize {
         let loose = |column: &Column| match column {
             Column::Rows(_) => 0,
+            Column::Stacked(array) => array.bytes.len(),
             Column::Loose(values) => values.iter().map(Value::bytes).sum(),
         };
         self.block.as_ref().map_or(0, |block| block.len())

@@ -11,7 +11,7 @@ use belady_control::sampler::Step;
 use belady_data::SampleId;
 use belady_data::sync::atomic::{AtomicUsize, Ordering};
 use belady_data::sync::{Arc, Mutex, lock};
-use belady_transform::{Draw, Scratch, TransformError};
+use belady_transform::{Array, Draw, Scratch, TransformError};
 
 use super::field::{Field, Parts, Value};
 use super::made::{Column, Failed, Made, Rows};
@@ -237,19 +237,21 @@ impl Work {
         let mut loose = loose_columns(good, kept.as_deref()).into_iter();
         let columns = self.recipe.fields.iter().zip(&self.layout).map(|(field, place)| {
             let output = field.transform.as_ref().map(|transform| transform.output());
-            match (place, output.and_then(|output| Some((output, output.dtype?)))) {
-                (&Some((offset, length)), Some((output, dtype))) => {
-                    self.move_rows(offset, length, kept.as_deref().unwrap_or_default());
-                    let row = output.shape.iter().flatten().copied();
-                    Column::Rows(Rows {
-                        dtype,
-                        shape: std::iter::once(rows).chain(row).collect(),
-                        offset,
-                        bytes: rows * length,
-                    })
-                }
-                _ => Column::Loose(loose.next().unwrap_or_default()),
+            if let (&Some((offset, length)), Some((output, dtype))) =
+                (place, output.and_then(|output| Some((output, output.dtype?))))
+            {
+                self.move_rows(offset, length, kept.as_deref().unwrap_or_default());
+                let row = output.shape.iter().flatten().copied();
+                return Column::Rows(Rows {
+                    dtype,
+                    shape: std::iter::once(rows).chain(row).collect(),
+                    offset,
+                    bytes: rows * length,
+                });
             }
+            let values = loose.next().unwrap_or_default();
+            let settled = output.and_then(|output| output.shape.as_deref());
+            settled.and_then(|row| stacked(row, &values)).unwrap_or(Column::Loose(values))
         });
         Ok(Made {
             step: self.step,
@@ -336,6 +338,23 @@ fn loose_columns(good: Vec<Option<Vec<Value>>>, kept: Option<&[u32]>) -> Vec<Vec
         }
     }
     columns
+}
+
+/// Rows of a shape that the chain settles, where it leaves open what kind of numbers they have; none
+/// if samples have different kinds.
+fn stacked(row: &[usize], values: &[Value]) -> Option<Column> {
+    let arrays = values.iter().map(|value| match value {
+        Value::Array(array) if array.shape == row => Some(array),
+        _ => None,
+    });
+    let arrays: Vec<&Array> = arrays.collect::<Option<_>>()?;
+    let dtype = arrays.first()?.dtype;
+    if arrays.iter().any(|array| array.dtype != dtype) {
+        return None;
+    }
+    let shape = std::iter::once(arrays.len()).chain(row.iter().copied()).collect();
+    let bytes = arrays.iter().flat_map(|array| &array.bytes).copied().collect();
+    Some(Column::Stacked(Array { dtype, shape, bytes }))
 }
 
 fn defect(panic: &(dyn Any + Send)) -> TransformError {

@@ -30,8 +30,8 @@ impl Transform for Echo {
         Ok(Array { dtype: Dtype::Uint8, shape: vec![sample.len()], bytes: sample.to_vec() })
     }
 
-    fn reads_text(&self) -> bool {
-        self.text
+    fn takes(&self) -> Takes {
+        if self.text { Takes::Text } else { Takes::Bytes }
     }
 }
 
