@@ -17,6 +17,7 @@ from .. import _native, arrays
 from ..errors import BeladyError, StepError
 from . import images, numbers, values
 from .compose import Link, as_json_text, flattened, name_of
+from .from_torchvision import steps_of
 from .step import Step
 
 #: What parts the draws of segments: 2**64 divided by the golden ratio.
@@ -47,7 +48,7 @@ class Chain:
     """Steps that fit together. Those `of_part` work on a part of a sample, which may be numbers."""
 
     def __init__(self, steps: Any, *, of_part: bool = False) -> None:
-        self.steps = flattened(steps)
+        self.steps = steps_of(steps) or flattened(steps)
         self._of_part = of_part
         self._segments = _segments(self.steps, of_part)
 
