@@ -349,7 +349,7 @@ impl Shape {
             write: Curve::flat(Rate(rate)),
         };
         // The whole-batch scheme gives every rank the global batch.
-        let batch = if self.scheme == Scheme::Uniform || self.scheme == Scheme::Contiguous {
+        let batch = if self.scheme.is_even() || self.scheme == Scheme::Contiguous {
             self.local_batch
         } else {
             self.local_batch * ranks
@@ -391,6 +391,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     let stream = (
         prop::sample::select(vec![
             Scheme::Uniform,
+            Scheme::Parts,
             Scheme::Contiguous,
             Scheme::Whole,
             Scheme::Imbalanced,

@@ -15,6 +15,10 @@ pub enum Scheme {
     /// Equal parts, strided by rank as `DistributedSampler` does. The order is
     /// padded (or truncated) so that all ranks get the same number.
     Uniform,
+    /// Equal contiguous parts of each batch, of an order that is padded (or truncated) as under
+    /// [`Scheme::Uniform`]. What ranks made of their parts is in the order's order when it is laid
+    /// end to end, and what was padded is at the end.
+    Parts,
     /// Equal contiguous parts of each batch, the last rank takes the rest (HDMLP's uniform).
     Contiguous,
     /// Every rank gets the whole batch.
@@ -24,6 +28,13 @@ pub enum Scheme {
     /// batch by a quarter; this keeps their proportion and deals each sample once.
     /// Of an odd number of ranks, the smaller half is the favoured one.
     Imbalanced,
+}
+
+impl Scheme {
+    /// Whether all ranks get equally many samples, for which the order is padded or truncated.
+    pub fn is_even(self) -> bool {
+        matches!(self, Self::Uniform | Self::Parts)
+    }
 }
 
 /// Where an entry of an epoch's order is consumed.
@@ -47,7 +58,7 @@ pub struct Deal {
 
 impl Deal {
     /// For orders of `length`; all numbers at least one, and an even batch where
-    /// the scheme is uniform.
+    /// the scheme is even.
     pub(super) fn new(
         scheme: Scheme,
         ranks: u32,
@@ -57,11 +68,13 @@ impl Deal {
         drop_last: bool,
     ) -> Self {
         let dealt = match scheme {
-            Scheme::Uniform => distributed_len(length, ranks, sampler_drop_last) * u64::from(ranks),
+            _ if scheme.is_even() => {
+                distributed_len(length, ranks, sampler_drop_last) * u64::from(ranks)
+            }
             _ => length,
         };
         let wide = u64::from(batch);
-        // Ranks of a uniform deal have equally many samples, so their last
+        // Ranks of an even deal have equally many samples, so their last
         // incomplete local batches together are the last incomplete global one.
         let iterations = if drop_last { dealt / wide } else { dealt.div_ceil(wide) };
         let entries = dealt.min(iterations * wide);
@@ -91,7 +104,9 @@ impl Deal {
             return length;
         }
         match self.scheme {
-            Scheme::Contiguous => u64::from(rank) * (length / u64::from(self.ranks)),
+            Scheme::Parts | Scheme::Contiguous => {
+                u64::from(rank) * (length / u64::from(self.ranks))
+            }
             Scheme::Imbalanced => length * self.weight(rank) / self.weight(self.ranks),
             Scheme::Uniform | Scheme::Whole => 0,
         }
@@ -113,7 +128,7 @@ impl Deal {
                 (start + u64::from(rank), ranks, length / ranks)
             }
             Scheme::Whole => (start, 1, length),
-            Scheme::Contiguous | Scheme::Imbalanced => {
+            Scheme::Parts | Scheme::Contiguous | Scheme::Imbalanced => {
                 let from = self.part(rank, length);
                 (start + from, 1, self.part(rank + 1, length) - from)
             }
@@ -153,7 +168,7 @@ impl Deal {
         let rank = match self.scheme {
             Scheme::Uniform => (within % ranks) as u32,
             Scheme::Whole => 0,
-            Scheme::Contiguous => within
+            Scheme::Parts | Scheme::Contiguous => within
                 .checked_div(length / ranks)
                 .map_or(self.ranks - 1, |rank| (rank as u32).min(self.ranks - 1)),
             Scheme::Imbalanced => {
@@ -210,8 +225,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SCHEMES: [Scheme; 4] =
-        [Scheme::Uniform, Scheme::Contiguous, Scheme::Whole, Scheme::Imbalanced];
+    const SCHEMES: [Scheme; 5] =
+        [Scheme::Uniform, Scheme::Parts, Scheme::Contiguous, Scheme::Whole, Scheme::Imbalanced];
 
     fn lengths(scheme: Scheme, ranks: u32, batch: u32) -> Vec<u32> {
         let deal = Deal::new(scheme, ranks, batch, u64::from(batch), false, false);
@@ -245,6 +260,17 @@ mod tests {
         assert_eq!(batch, [9, 11]);
     }
 
+    #[test]
+    fn parts_laid_end_to_end_are_the_batch_with_its_padding_last() {
+        let order: Vec<u32> = (0..10).chain(0..2).collect();
+        let deal = Deal::new(Scheme::Parts, 3, 6, 10, false, false);
+        for iteration in 0..2 {
+            let parts = (0..3).flat_map(|rank| deal.batch(&order, rank, iteration));
+            let start = 6 * iteration as usize;
+            assert_eq!(parts.collect::<Vec<_>>(), order[start..start + 6]);
+        }
+    }
+
     proptest! {
         /// The naive reading of "who gets what" judges the arithmetic in both directions.
         #[test]
@@ -257,7 +283,7 @@ mod tests {
             sampler_drop_last: bool,
             drop_last: bool,
         ) {
-            let batch = ranks * local + if scheme == Scheme::Uniform { 0 } else { extra };
+            let batch = ranks * local + if scheme.is_even() { 0 } else { extra };
             let deal = Deal::new(scheme, ranks, batch, length, sampler_drop_last, drop_last);
             let order: Vec<u32> = (0..deal.entries() as u32).collect();
             let mut dealt = vec![0; order.len()];

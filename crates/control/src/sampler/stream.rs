@@ -18,8 +18,8 @@ const PARALLEL: usize = 1 << 13;
 /// How an epoch's samples are ordered.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Bit for bit what torch gives. Uniform and contiguous schemes follow
-    /// `DistributedSampler`, a fresh generator of seed + epoch; whole and imbalanced
+    /// Bit for bit what torch gives. Uniform, parts and contiguous schemes
+    /// follow `DistributedSampler`, a fresh generator of seed + epoch; whole and imbalanced
     /// ones split the batches of one `RandomSampler`, whose generator, seeded once,
     /// runs on from epoch to epoch.
     Torch,
@@ -119,7 +119,7 @@ impl AccessStream {
         if batch == 0 {
             return Err(SamplerError::ZeroBatch);
         }
-        if config.scheme == Scheme::Uniform && batch % ranks != 0 {
+        if config.scheme.is_even() && batch % ranks != 0 {
             return Err(SamplerError::UnevenBatch { batch, ranks });
         }
         let length = match &config.order {
@@ -218,7 +218,7 @@ impl AccessStream {
                     .unwrap_or_else(|| EpochOrder::dealt(vec![], self.deal, samples));
             }
         };
-        if self.config.scheme == Scheme::Uniform {
+        if self.config.scheme.is_even() {
             torch::pad_or_truncate(&mut order, self.config.ranks, self.config.sampler_drop_last);
         }
         order.truncate(self.deal.entries() as usize);

@@ -361,8 +361,9 @@ const ORDERS: [(&str, Order); 3] = [
     ("sequential", Order::Sequential),
     ("permutation", Order::Permutation),
 ];
-const SCHEMES: [(&str, Scheme); 4] = [
+const SCHEMES: [(&str, Scheme); 5] = [
     ("uniform", Scheme::Uniform),
+    ("parts", Scheme::Parts),
     ("contiguous", Scheme::Contiguous),
     ("whole", Scheme::Whole),
     ("imbalanced", Scheme::Imbalanced),

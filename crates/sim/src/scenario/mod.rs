@@ -208,7 +208,7 @@ impl Scenario {
         let copies = match self.training.scheme {
             Scheme::Whole => u128::from(self.system.ranks()),
             Scheme::Imbalanced => 2,
-            Scheme::Uniform | Scheme::Contiguous => 1,
+            Scheme::Uniform | Scheme::Parts | Scheme::Contiguous => 1,
         };
         let read = u128::from(sizes.total().0) * u128::from(self.training.epochs) * copies;
         if read > MOST_BYTES {
@@ -246,7 +246,7 @@ impl Training {
     /// Samples of the largest local batch.
     pub fn largest_rank_batch(&self, ranks: u32) -> u32 {
         match self.scheme {
-            Scheme::Uniform => self.batch.div_ceil(ranks),
+            Scheme::Uniform | Scheme::Parts => self.batch.div_ceil(ranks),
             Scheme::Contiguous => self.batch / ranks + self.batch % ranks,
             Scheme::Whole => self.batch,
             Scheme::Imbalanced => self.batch.min(self.batch.div_ceil(ranks).saturating_mul(2)),

@@ -41,7 +41,7 @@ pub fn scenario(raw: RawScenario, name: &str, folder: &Path) -> Result<Scenario,
     let policies = policies(raw.policy, &system)?;
     let ranks = system.ranks();
     match training.scheme {
-        Scheme::Uniform if training.batch % ranks != 0 => {
+        Scheme::Uniform | Scheme::Parts if training.batch % ranks != 0 => {
             return Err(ScenarioError::invalid(
                 "training.batch",
                 format!(
@@ -228,6 +228,7 @@ fn training(raw: RawTraining) -> Result<Training, ScenarioError> {
             &text,
             &[
                 ("uniform", Scheme::Uniform),
+                ("parts", Scheme::Parts),
                 ("contiguous", Scheme::Contiguous),
                 ("whole", Scheme::Whole),
                 ("imbalanced", Scheme::Imbalanced),

@@ -10,9 +10,9 @@
 //! whoever reads which. Only the epoch's end depends on the number of ranks: the order is
 //! padded to a multiple of it with samples from its start, or cut to one. So other samples
 //! may be repeated or left out in the last batch; and where incomplete batches are dropped,
-//! or the tail is cut, whether there is a last batch at all. Schemes with contiguous parts
-//! never pad. The orders of one generator (`whole`, `imbalanced`, [`LoaderOrders`]) do not
-//! depend on ranks either; but torch itself draws other orders in a world of one than in a
+//! or the tail is cut, whether there is a last batch at all. The schemes `contiguous` and
+//! `imbalanced` never pad. The orders of one generator (`whole`, `imbalanced`,
+//! [`LoaderOrders`]) do not depend on ranks either; but torch itself draws other orders in a world of one than in a
 //! larger one, so a run that goes on across that border needs a [`RankOrders`] on both sides.
 //!
 //! [`LoaderOrders`]: super::LoaderOrders
