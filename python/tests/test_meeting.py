@@ -205,6 +205,7 @@ def test_a_missing_rank_is_named_while_it_is_waited_for(
         Dictionary(1, 3, {}).exchange("names", b"x", 0.2)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) > 1 and all("ranks 0, 2 of 3" in line for line in told), told
+    assert all("peers=None" in line for line in told), told
 
 
 def test_ranks_in_words() -> None:

@@ -219,6 +219,39 @@ def test_one_of_three_is_killed_and_the_others_go_on(
             assert rank["seen"][number] == expected.peek()
 
 
+#: Rank 0 makes a loader that rank 1 does not make, and ends with the first warning.
+ALONE = (
+    PROLOGUE
+    + """
+import logging
+import torch.distributed as dist
+import belady
+from belady.peers import meeting
+meeting._TELL_AFTER = 0.2
+dist.init_process_group("gloo")
+data = belady.open(os.environ["DATA"])
+if os.environ["MET"]:
+    together = belady.DataLoader(data)
+class Enough(logging.Handler):
+    def emit(self, record):
+        print(record.getMessage())
+        os._exit(0)
+if dist.get_rank() == 0:
+    logging.getLogger("belady").addHandler(Enough(logging.WARNING))
+    belady.DataLoader(data)
+"""
+)
+
+
+@pytest.mark.parametrize("met", ["", "yes"])
+def test_a_loader_on_rank_0_alone_names_the_missing_rank_and_peers_none(
+    photos: Path, tmp_path: Path, met: str
+) -> None:
+    """It waited for half an hour before it named the argument."""
+    said = torchrun(tmp_path, ALONE, ranks=2, DATA=str(photos), MET=met)
+    assert "for rank 1 of 2 to come to" in said and "takes peers=None" in said, said
+
+
 def test_ranks_with_different_keys_are_told(photos: Path, out: Path, tmp_path: Path) -> None:
     file = tmp_path / "rank.py"
     file.write_text(BY_HAND)

@@ -177,8 +177,8 @@ fn a_rank_that_cannot_reach_the_meeting_point_says_where_it_dials_and_what_is_wr
 fn a_missing_rank_is_named_while_it_is_waited_for() {
     let job = Job::new();
     let [host, guest] = [0, 1].map(|rank| job.rank(rank, &[]));
-    says(guest, &["rank 2 of 3 did not come", &job.place, "waiting on"]);
-    says(host, &["did not come", "2 of 3", &job.place, "waiting on"]);
+    says(guest, &["rank 2 of 3 did not come", &job.place, "waiting on", "peers=None"]);
+    says(host, &["did not come", "2 of 3", &job.place, "waiting on", "peers=None"]);
 }
 
 #[test]

@@ -72,7 +72,8 @@ class Patience:
         if waited >= self._tell_at:
             self._tell_at = waited + min(waited, _TELL_AT_LEAST_EVERY)
             log.warning(
-                "belady has been waiting for %.0f s for %s of %d to come to %s at %s",
+                "belady has been waiting for %.0f s for %s of %d to come to %s at %s; every rank has to make "
+                "the same loaders, and one that only some ranks make takes peers=None",
                 waited,
                 ranks(missing),
                 self._meeting.size,

@@ -150,7 +150,8 @@ pub fn ask(
 fn tell_missing(missing: &[NodeId], size: u32, what: &str, place: &str, waited: Duration) {
     let (ranks, seconds) = (super::ranks(missing), waited.as_secs());
     tracing::warn!(
-        "{ranks} of {size} did not come to {what} at {place} within {seconds} s: waiting on"
+        "{ranks} of {size} did not come to {what} at {place} within {seconds} s: waiting on; all ranks \
+         have to come (in Python, a loader that only some ranks make takes peers=None)"
     );
 }
 
