@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import operator
 import os
+import random
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 from . import _native, arguments, distributed, manifest, progress as bars
 from .errors import BeladyError
+from .fields import Transform
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -48,6 +50,7 @@ def open(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str | None = None,
+    transform: Any = None,
     extensions: str | Iterable[str] | None = None,
     allow_empty: bool = False,
     labels: Sequence[Any] | None = None,
@@ -70,6 +73,9 @@ def open(
     A list of paths is a dataset of these files, in this order; `labels` has one for each, a number or
     text. So is a table, "train.csv" or "train.tsv": `path_column` and `label_column` name its columns of
     paths, which are relative to it, and of labels.
+
+    `transform` is what becomes of samples, as torchvision's datasets have it: loaders take it from there
+    (see `DataLoader`), and `data[i]` is a transformed sample.
 
     The list is kept in a snapshot, so that the next
     start need not list again; `snapshots` is where (True: the usual place), False for nowhere.
@@ -109,6 +115,7 @@ def open(
         "freshness": freshness,
     }
     data = Dataset(None if _waits() else _build(recipe, progress), recipe)
+    data.transform = transform
     if peers is not None:
         from .peers import cluster
 
@@ -118,7 +125,7 @@ def open(
 
 #: Arguments of `open`, for those who mistype one.
 _OPTIONS = (
-    "format", "extensions", "allow_empty", "labels", "path_column", "label_column", "snapshots", "progress",
+    "format", "transform", "extensions", "allow_empty", "labels", "path_column", "label_column", "snapshots", "progress",
     "throttle", "peers", "freshness",
 )  # fmt: skip
 
@@ -169,9 +176,9 @@ def _waits() -> bool:
         return False
 
 
-def folder(path: str | os.PathLike[str], **options: Any) -> Dataset:
+def folder(path: str | os.PathLike[str], transform: Any = None, **options: Any) -> Dataset:
     """A folder for each class, numbered as torchvision does; files at any depth."""
-    return open(path, format="folder", **options)
+    return open(path, format="folder", transform=transform, **options)
 
 
 def flat(path: str | os.PathLike[str], **options: Any) -> Dataset:
@@ -214,7 +221,12 @@ def join(*datasets: Dataset) -> Dataset:
                 f"join takes datasets, but argument {position} is {type(part).__name__}; "
                 "open it with belady.open"
             )
+    if any(part.transform != parts[0].transform for part in parts):
+        raise ValueError(
+            "datasets with different transforms cannot be joined; open them without, and give one to the loader"
+        )
     joined = Dataset(None, [part._recipe for part in parts], list(parts))
+    joined.transform = parts[0].transform
     if all(part.is_listed for part in parts):
         joined.native  # noqa: B018  (what cannot be joined is told here)
     return joined
@@ -236,6 +248,9 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
         self._view: tuple[int, _native.View] | None = None
         self._classes: list[str] | None = None
         self._targets: list[int] | None = None
+        #: What becomes of samples, in loaders and in `data[i]`; None leaves them as they are.
+        self.transform: Any = None
+        self._checked_transform: tuple[Any, Transform] | None = None
 
     @property
     def native(self) -> _native.Dataset:
@@ -379,10 +394,18 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
         """Several at once; torch's DataLoader asks for a batch in this way."""
         samples = [self._checked(index) for index in indices]
         native = self.native
-        return [
+        read = [
             (data, native.label(sample))
             for sample, data in zip(samples, self._read(samples), strict=True)
         ]
+        return read if self.transform is None else [self._transformed(*item) for item in read]
+
+    def _transformed(self, data: bytes, label: int | None) -> Any:
+        """A sample outside of loaders: what is drawn comes from Python's generator, which torch seeds in its
+        workers."""
+        if self._checked_transform is None or self._checked_transform[0] is not self.transform:
+            self._checked_transform = self.transform, Transform(self.transform)
+        return self._checked_transform[1].sample(data, label, random.getrandbits(63), 0, 0)
 
     def __iter__(self) -> Iterator[tuple[bytes, int | None]]:
         for sample in range(len(self)):
@@ -405,12 +428,14 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
             "recipe": self._recipe,
             "fingerprint": self._fingerprint,
             "disk_tiers": self._disk_tiers,
+            "transform": self.transform,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Dataset.__init__(self, None, state["recipe"])
         self._fingerprint = state["fingerprint"]
         self._disk_tiers = state["disk_tiers"]
+        self.transform = state["transform"]
 
     def serve_from(self, engine: Engine, *, keep: bool = False) -> None:
         """Reads of single samples go through this engine's caches from now on.

@@ -72,7 +72,8 @@ class DataLoader:
       list or dict, that is the sample; anything else goes beside the label.
     - `transform`: instead of `decode`, a chain of `belady.transforms` that native threads run, or
       fields: `{"image": ("jpg", chain), "label": ("cls", T.Int())}`. Functions of yours may stand
-      in it; torchvision's transforms are taken as `ImageFolder` takes them. `collate_fn` gets a list of `(array, label)` then.
+      in it; torchvision's transforms are taken as `ImageFolder` takes them. `collate_fn` gets a list of
+      `(array, label)` then. Without either, the dataset's own `transform`.
     - `labels`: a list by id, a mapping by path or id, or a function of the path, for labels that
       the dataset does not know.
     - `device`: of torch ("cuda", "cuda:1") or of JAX (a device or a sharding). Batches are moved
@@ -157,6 +158,8 @@ class DataLoader:
         arguments.no_unknown(unknown, "DataLoader", given)
         self._mixture = dataset if isinstance(dataset, Mixture) else None
         self._data = _dataset(dataset)
+        if transform is None and decode in (None, "gpu"):
+            given["transform"] = self._data.transform
         self._world = distributed.world(rank, world_size)
         self._options = options_.checked(given, self._world)
         cluster = cluster_for(given, self._world)

@@ -30,6 +30,7 @@ def subset(dataset: Dataset, ids: Iterable[int]) -> Dataset:
     listed = ids.tolist() if hasattr(ids, "tolist") else ids
     chosen = array("I", [dataset._checked(sample) for sample in listed])
     part = Dataset(None, {"of": dataset._recipe, "ids": chosen}, [dataset])
+    part.transform = dataset.transform
     if dataset.is_listed:
         part.native  # noqa: B018  (so that another process compares the fingerprint)
     return part

@@ -69,7 +69,7 @@ def test_shuffled_as_torch_shuffles(data: belady.Dataset, drop_last: bool) -> No
 def test_shuffled_after_a_manual_seed(data: belady.Dataset) -> None:
     part: Any = Subset(data, CHOSEN)
     torch.manual_seed(3)
-    with make(part, batch_size=4, shuffle=True) as loader:
+    with make(part, batch_size=4, shuffle=True, seed="torch") as loader:
         ours = [paths_of(loader) for _ in range(2)]
     torch.manual_seed(3)
     reference: Any = TorchLoader(subset_of_paths(data, CHOSEN), batch_size=4, shuffle=True)
