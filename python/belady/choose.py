@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import _native, arguments, generator as twister
+from . import _native, arguments, generator as twister, with_accelerate
 from .dealing import Deal, is_to_be_dealt
 from .default_order import DefaultOrder
 from .distributed import World
@@ -29,8 +29,9 @@ from .generated import GeneratorOrder
 from .mixing import Mixture, Weighted
 from .orders import NumberedOrder, Order, TorchDistributedOrder
 from .sampled import SampledOrder
+from .with_accelerate import Padding
 
-SCHEMES = ("uniform", "contiguous", "whole", "imbalanced")
+SCHEMES = ("uniform", "parts", "contiguous", "whole", "imbalanced")
 SHUFFLES = ("torch", "permutation")
 
 
@@ -60,12 +61,31 @@ class Choice:
     @property
     def length(self) -> int | None:
         """Samples of an epoch on this rank, where that is known before it is run."""
-        whole = self.samples
+        return -(-self._own_length() // self.world.size)
+
+    def _own_length(self) -> int:
+        """Samples of an epoch of the loader's own, on all ranks."""
         if self.mixture is not None:
-            whole = len(self.mixture)
-        elif isinstance(self.sampler, Weighted):
-            whole = len(self.sampler)
-        return -(-whole // self.world.size)
+            return len(self.mixture)
+        return len(self.sampler) if isinstance(self.sampler, Weighted) else self.samples
+
+    @property
+    def padding(self) -> Padding | None:
+        """How an epoch is padded; None where a sampler of the user's may do it unseen."""
+        if self.world.size == 1:
+            return Padding(0, 0)
+        data: Any = sys.modules.get("torch.utils.data")
+        if self.batch_sampler is not None:
+            return None
+        if self.sampler is None or isinstance(self.sampler, Weighted):
+            samples, even = self._own_length(), self.scheme in ("uniform", "parts")
+        elif data is not None and type(self.sampler) is data.DistributedSampler:
+            samples, even = len(self.sampler.dataset), not self.sampler.drop_last
+        elif self.dealt and hasattr(self.sampler, "__len__"):
+            samples, even = len(self.sampler), True
+        else:
+            return None
+        return Padding(samples, -samples % self.world.size if even else 0)
 
     def order(self, kind: str | None = None) -> Order:
         """The order; `kind` is that of a checkpoint, which may be of another world size."""
@@ -266,8 +286,8 @@ def checked(
     for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if given is not None and not (hasattr(given, "__iter__") or isinstance(given, Weighted)):
             raise TypeError(f"{name} has to be something to iterate, not {type(given).__name__}")
-    share = arguments.choice(scheme, "scheme", SCHEMES)
-    if share != "uniform" and not (mixture is sampler is batch_sampler is None):
+    share = _scheme(scheme)
+    if scheme not in (None, "uniform") and not (mixture is sampler is batch_sampler is None):
         raise ValueError(
             f'scheme="{share}" shares out an order of the loader\'s own; leave it out where a '
             "sampler or a Mixture decides"
@@ -309,6 +329,13 @@ def _dealt(sampler: Any, wanted: object, world: World) -> bool:
     if sampler is None or isinstance(sampler, Weighted):
         return False
     return is_to_be_dealt(sampler, wanted, world)
+
+
+def _scheme(value: object) -> str:
+    if value is None:
+        # Accelerate takes it for granted that what ranks have is the batch, laid end to end.
+        return "parts" if with_accelerate.in_use() else "uniform"
+    return arguments.choice(value, "scheme", SCHEMES)
 
 
 def _shuffle(value: object) -> str | None:

@@ -142,6 +142,10 @@ class DefaultOrder(Order):
         mine = self._deal.share(self._samples)
         return mine // self._batch if self._drop_last else -(-mine // self._batch)
 
+    def follows_from_number(self, epoch: int) -> bool:
+        known = (self._begun, self._resumed)
+        return self._deal.is_dealt or any(one is not None and one[0] == epoch for one in known)
+
     def state(self, epoch: int) -> dict[str, Any]:
         for known in (self._begun, self._resumed):
             if known is not None and known[0] == epoch:

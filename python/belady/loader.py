@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from . import arguments, choose, distributed, options as options_, peers as peers_, seeds, state
+from . import arguments, choose, distributed, options as options_, peers as peers_, seeds, state, with_accelerate
 from .dataset import Dataset
 from .decode import Source, deliver
 from .draws import Draws, seed_of_rank
@@ -84,7 +84,9 @@ class DataLoader:
     - `cache`, `retries`, `read_timeout`, `metrics`: as for `belady.Engine`, which is made; or
       `engine`, one that is there. Without either the cache is a quarter of the free memory, at
       most the dataset. `cache_share`: this loader's part of what other loaders have left.
-    - `rank`, `world_size`: see `belady.distributed`. `scheme`: how ranks share an epoch.
+    - `rank`, `world_size`: see `belady.distributed`. `scheme`: how ranks share a batch:
+      "uniform" (every so many-th sample, as torch does it), "parts" (one stretch after the other), ...; None is
+      "parts" where Accelerate is used, whose `gather_for_metrics` lays them end to end, else "uniform".
       `shard_sampler`: whether ranks share out what a `sampler` or `batch_sampler` gives; None does
       so with those of torch that know nothing of ranks.
     - `peers`, `key`: where the processes of a job meet whose caches are one cache, and the job's
@@ -103,6 +105,9 @@ class DataLoader:
     - `stall_after`: a wait of so many seconds is told, with what is waited for.
     - `trace`: a file in which the policy's decisions are recorded.
     """
+
+    #: For Accelerate: `accelerator.prepare_data_loader` gives it back as it is.
+    _is_accelerate_prepared = True
 
     def __init__(
         self,
@@ -138,7 +143,7 @@ class DataLoader:
         num_threads: int | str | None = "auto",
         rank: int | None = None,
         world_size: int | None = None,
-        scheme: str = "uniform",
+        scheme: str | None = None,
         shard_sampler: bool | None = None,
         staging: int | str | None = None,
         next_epoch: int | str | None = None,
@@ -212,6 +217,7 @@ class DataLoader:
         #: After how many batches the last two epochs were left; None for their end.
         self._left_after: tuple[int | None, int | None] = (None, None)
         self._iteration: _Epoch | None = None
+        self._seat = with_accelerate.Seat()
         #: Ctrl-C came while a batch was made or all was started, nobody knows how far.
         self._interrupted = False
         self._failures = Failures(self._data, self._options)
@@ -330,9 +336,11 @@ class DataLoader:
     @property
     def batch_sampler(self) -> Any:
         """Likewise for batches."""
-        if self._given_sampler[1] is not None:
-            return self._given_sampler[1]
-        return LoaderBatchSampler(self, self.sampler)
+        shown = self._given_sampler[1]
+        if shown is None:
+            shown = LoaderBatchSampler(self, self.sampler)
+        with_accelerate.watch_skips(self, shown)
+        return shown
 
     @property
     def epoch(self) -> int:
@@ -368,6 +376,23 @@ class DataLoader:
             self._jumped = True
         elif self._begun:
             self._finish_epoch(wanted)
+
+    def skip_to(self, batch: int) -> None:
+        """The next `iter()` begins with this batch of its epoch, as after `accelerate.skip_first_batches`."""
+        wanted = arguments.count(batch, "batch")
+        if self._begun:
+            self._finish_epoch(self._epoch + 1)
+        if not self._jumped:
+            self._epoch = self.epoch
+        self._delivered = wanted
+        if wanted > 0 and not self._order.follows_from_number(self._epoch):
+            log.warning(
+                "%d batches of epoch %d are skipped, whose order torch's default generator draws from where it "
+                "is now; if it was elsewhere when they were read, samples are repeated or left out: pass "
+                "seed=, or save the loader's state_dict() and load it",
+                wanted,
+                self._epoch,
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is, for a checkpoint: small, and safe for JSON.
@@ -446,6 +471,15 @@ class DataLoader:
                 self._start_again()
         if self._pipeline is not None:
             self._pipeline.begin(self._epoch)
+        self._seat.begin(self._remainder())
+
+    def _remainder(self) -> int:
+        """Samples of the last batch of all ranks, without padding."""
+        padding, batches = self._choice.padding, self._order.batches(self._epoch)
+        if padding is None or batches is None:
+            return with_accelerate.UNKNOWN
+        in_parts = self._order.identity.get("scheme") == "parts"
+        return with_accelerate.remainder(padding, self._world.size, self._choice.batch, batches, in_parts)
 
     def _start(self, position: Position) -> Pipeline:
         cut = self._habit()
@@ -565,6 +599,7 @@ class DataLoader:
         self._delivered += 1
         self._totals["batches"] += 1
         self._order.delivered(self._epoch, self._delivered)
+        self._seat.end_of_dataloader = self._left() == 0
 
     def _count_failures(self, batch: Source, undecoded: list[DecodeError]) -> None:
         self._failures.undecoded(undecoded)
@@ -602,6 +637,7 @@ class DataLoader:
             self._left_after = (None if complete else self._delivered, self._left_after[0])
             if self._pipeline is not None and (complete or self._pipeline.cut == self._delivered):
                 self._pipeline.epoch_over()
+            self._seat.end()
         self._epoch = following
         self._delivered = 0
         self._begun = False

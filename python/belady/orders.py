@@ -73,6 +73,10 @@ class Order(ABC):
         """An epoch begins. True if `native` is another one than before."""
         return False
 
+    def follows_from_number(self, epoch: int) -> bool:
+        """Whether another process that knows only its number would draw this epoch alike."""
+        return True
+
     def delivered(self, epoch: int, batches: int) -> None:
         """So many batches of the epoch are with the user."""
 

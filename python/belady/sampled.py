@@ -174,6 +174,10 @@ class SampledOrder(Order):
             )
         self._resumed = None
 
+    def follows_from_number(self, epoch: int) -> bool:
+        resumed = self._resumed is not None and self._resumed[0] == epoch
+        return self._ahead or resumed or epoch in self._drawn
+
     def delivered(self, epoch: int, batches: int) -> None:
         self._in_epoch = epoch
 
