@@ -48,10 +48,7 @@ fn chosen_samples_pass_the_suite_of_sources() {
         (records(), "records:5000", &[9]),
     ] {
         for direct in [false, true] {
-            let open = || match direct {
-                true => dataset.open_direct(format),
-                false => dataset.open(format),
-            };
+            let open = || if direct { dataset.open_direct(format) } else { dataset.open(format) };
             let samples = expected(&*open(), of);
             check(&chosen(open(), of), &samples);
             check_changes(&|| Box::new(chosen(open(), of)), &dataset.root);

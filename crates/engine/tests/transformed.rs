@@ -280,7 +280,7 @@ fn play(scene: &Scene) {
         TransformConfig {
             fields: vec![field(tricks.0.clone()), field(tricks.1.clone()), raw_bytes()],
             seed: 7,
-            first: Step { epoch: 3, iteration: 0 },
+            first: belady_control::sampler::Step { epoch: 3, iteration: 0 },
             threads: scene.threads,
             depth: scene.depth,
             on_error: scene.on_error,

@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn only_a_sample_in_several_pieces_has_a_list_of_them() {
-        let sizes = Arc::new(Sizes::from_bytes(&[96, 96, 96, 192]));
+        let sizes = Arc::new(Sizes::from_bytes([96, 96, 96, 192]));
         let tier = RamTier::new(Bytes(3 * 96), sizes);
         let listed = || lock(&tier.space).chains.keys().copied().collect::<Vec<_>>();
         for sample in 0..3 {
