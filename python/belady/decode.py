@@ -84,6 +84,8 @@ class Work:
         """One sample, or the failure. Draws depend on the place."""
         if self.decode is None and self.applied is None:
             return data, label
+        # A plain view, which lives as long as anybody looks at it.
+        data = memoryview(data)
         try:
             if self.applied is not None:
                 return self.applied(data, label, place)

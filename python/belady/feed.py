@@ -365,10 +365,10 @@ class _SharedOut(Pending):
         """Decodes some of the samples."""
         try:
             for position in range(start, end):
-                # A plain view, which lives as long as anybody looks at it.
-                data = memoryview(self._samples[position])
                 place = Place(self._epoch, self._iteration, position, self._ids[position])
-                self._decoded[position] = self._work.decoded(data, self._labels[position], place)
+                self._decoded[position] = self._work.decoded(
+                    self._samples[position], self._labels[position], place
+                )
             with self._lock:
                 self.parts -= 1
                 last = self.parts == 0

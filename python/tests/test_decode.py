@@ -299,6 +299,19 @@ def test_workers_end_with_the_loader(data: belady.Dataset) -> None:
             os.kill(pid, 0)
 
 
+def kind(sample: Any, label: int) -> tuple[str, int]:
+    return type(sample).__name__, len(sample[:8])
+
+
+@ways
+def test_decode_gets_a_view_that_can_be_cut_in_every_batch(
+    data: belady.Dataset, way: dict[str, Any]
+) -> None:
+    with make(data, batch_size=7, decode=kind, **way) as loader:
+        kinds = {(name, int(cut)) for names, cuts in loader for name, cut in zip(names, cuts)}
+    assert kinds == {("memoryview", 8)}
+
+
 @ways
 def test_leaving_early_and_going_on(data: belady.Dataset, way: dict[str, Any]) -> None:
     plain = make(data, batch_size=7, shuffle=True)
