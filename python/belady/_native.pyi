@@ -272,6 +272,8 @@ class Orders:
     def start_at(self, epoch: int, batch: int) -> Orders:
         """The same from there on: epoch 0 of the result is `epoch` without its first
         `batch` batches."""
+    def ids(self, epoch: int) -> bytes:
+        """Samples of an epoch, as an array of numbers of 32 bits; nothing after the last epoch."""
     def epoch(self, epoch: int) -> tuple[list[int], list[int]] | None:
         """Samples and ends of batches of an epoch."""
     def batches(self, epoch: int) -> int | None:

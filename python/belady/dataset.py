@@ -432,7 +432,7 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Dataset.__init__(self, None, state["recipe"])
+        Dataset.__init__(self, None, state["recipe"], _parts_of(state["recipe"]))
         self._fingerprint = state["fingerprint"]
         self._disk_tiers = state["disk_tiers"]
         self.transform = state["transform"]
@@ -501,6 +501,15 @@ def _format(value: object) -> str | None:
     if value == "records":
         raise ValueError('format "records" needs the size of a record, for example records:4096')
     return cast(str, value)
+
+
+def _parts_of(recipe: Recipe) -> list[Dataset]:
+    """The datasets that one is made of, in another process."""
+    if isinstance(recipe, list):
+        of = recipe
+    else:
+        of = [recipe["of"]] if "of" in recipe else []
+    return [Dataset(None, part, _parts_of(part)) for part in of]
 
 
 def _derived(recipe: Recipe, parts: list[_native.Dataset]) -> _native.Dataset:

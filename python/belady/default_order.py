@@ -77,11 +77,13 @@ class DefaultOrder(Order):
     def _mine(self, epoch: int) -> array[int]:
         """This rank's ids of an epoch."""
         seed = self._seed_of(epoch)
-        whole = _native.Orders.loader(
-            samples=self._samples, batch=self._samples, seed=seed, draws="sampler"
-        ).epoch(0)
-        assert whole is not None
-        return self._deal.mine(array("q", whole[0]), None)[0]
+        whole = array("I")
+        whole.frombytes(
+            _native.Orders.loader(
+                samples=self._samples, batch=self._samples, seed=seed, draws="sampler"
+            ).ids(0)
+        )
+        return self._deal.mine(array("q", whole), None)[0]
 
     def _seed_of(self, epoch: int) -> int:
         """The number that an epoch's permutation is seeded with, as far as is known now."""
@@ -123,10 +125,12 @@ class DefaultOrder(Order):
             self._after, self._has_base_seed = present, True
         else:
             seed = self._draw(present)
-        if self._deal.is_dealt and resumed is None:
-            seed = self._deal.seed + epoch
+            if self._deal.is_dealt:
+                seed = self._deal.seed + epoch
         self._begun = (epoch, seed)
-        self._supposed = {e: s for e, s in self._supposed.items() if guessed and e > epoch}
+        # Another thread draws ahead, and may add to it meanwhile.
+        supposed = list(self._supposed.items())
+        self._supposed = {e: s for e, s in supposed if guessed and e > epoch}
         return not guessed
 
     def _draw(self, present: State) -> int:

@@ -14,6 +14,8 @@ from .state import Position
 #: The native `Draw::at_place` has the first one too.
 _OF_PLACES = 0xD1B54A32D192ED03
 _OF_RANKS = 0xABC98388FB8FAC03
+_OF_STARTS = 0x9E3779B97F4A7C15
+_OF_TURNS = 0xC2B2AE3D27D4EB4F
 
 
 class Place(NamedTuple):
@@ -42,6 +44,12 @@ class Draws(NamedTuple):
         """A batch of the engine's, as the run counts."""
         return engines + (self.first.batch if engines_epoch == 0 else 0)
 
+    def seed_of_workers(self) -> int:
+        """For worker processes that are started at `first`; each adds its number."""
+        # torch's generator looks at the lowest 32 bits alone.
+        start = self.first.epoch * _OF_STARTS + self.first.batch * _OF_TURNS
+        return (self.seed + start) % 2**62
+
     def seed_of(self, engines_epoch: int, engines_iteration: int, position: int) -> int:
         """The seed for the sample at a position of a batch of the engine's."""
         if not self.repeats:
@@ -49,6 +57,11 @@ class Draws(NamedTuple):
         iteration = self.iteration(engines_epoch, engines_iteration)
         place = (iteration << 32 | position) + 1
         return (self.seed + place * _OF_PLACES) % 2**64
+
+
+def seed_of_turn(seed: int, turn: int) -> int:
+    """Parts the draws of an epoch that is gone through again."""
+    return (seed + turn * _OF_TURNS) % 2**64
 
 
 def seed_of_rank(seed: int, rank: int) -> int:

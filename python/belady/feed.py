@@ -297,15 +297,14 @@ class Tried(Feed):
         taken = self._feed.next(timeout)
         if taken is None or len(taken[0]) == 0:
             return taken
-        draws = shared_generators() != before
+        after = shared_generators()
+        # A module that was imported meanwhile has drawn nothing yet.
+        draws = any(after[name] != state for name, state in before.items())
         if isinstance(self._feed, Threads):
             self._tell_of_late_draws(draws)
         elif draws:
             self._is_settled = True
-            log.info(
-                "decode draws random numbers, so it runs on the thread that takes batches, as with torch; "
-                "num_workers=1 or more runs it beside that"
-            )
+            log.warning(_DRAWS if self._waits else _DRAWS_AHEAD)
         else:
             self._feed = self._threads()
             self._is_settled = not self._waits
@@ -330,16 +329,26 @@ class Tried(Feed):
         self._feed.close()
 
 
-def shared_generators() -> list[object]:
+_DRAWS = (
+    "decode or collate_fn draws from a generator of the whole program, so both run on the thread that takes "
+    "batches, as with torch; with num_workers=1 or more they run beside it"
+)
+_DRAWS_AHEAD = (
+    "decode or collate_fn draws from a generator of the whole program, and device= makes batches ahead of "
+    "use, so what is drawn differs from run to run; num_workers=1 or more gives each worker a seed"
+)
+
+
+def shared_generators() -> dict[str, object]:
     """Where the generators are that Python, numpy and torch keep for the whole program."""
-    states: list[object] = [random.getstate()]
+    states: dict[str, object] = {"random": random.getstate()}
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
         kind, words, *rest = numpy.get_state()
-        states.append((kind, words.tobytes(), *rest))
+        states["numpy"] = (kind, words.tobytes(), *rest)
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "default_generator"):
-        states.append(torch.default_generator.get_state().numpy().tobytes())
+        states["torch"] = torch.default_generator.get_state().numpy().tobytes()
     return states
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from . import arguments, choose, distributed, options as options_, peers as peers_, seeds, state, with_accelerate
 from .dataset import Dataset
 from .decode import Source, deliver
-from .draws import Draws, seed_of_rank
+from .draws import Draws, seed_of_rank, seed_of_turn
 from .engine import Engine, cluster_for, for_loader
 from .errors import BeladyError, DecodeError, SampleError
 from .failures import Failures
@@ -179,8 +179,10 @@ class DataLoader:
         self._seed_is_drawn = seed is None
         if seed is None:
             self._seed = seeds.Seed(peers_.common_seed(cluster, self._world, secrets.randbits(63)))
-        if self._seed.follows_torch and _is_ours(self._mixture, sampler, shuffle, self._world):
-            self._seed, self._seed_is_drawn = seeds.Seed(self._seed.of_draws()), True
+        if self._seed.follows_torch and _is_ours(self._mixture, sampler, shuffle):
+            if self._world.size == 1:
+                self._seed = seeds.Seed(self._seed.of_draws())
+            self._seed_is_drawn = True
         self._choice = choose.checked(
             samples=len(self._data),
             batch_size=batch_size,
@@ -198,7 +200,7 @@ class DataLoader:
             asked_ahead=options_.asked_ahead(given),
             persistent=persistent_workers and num_workers > 0,
         )
-        self._options = options_.with_room(self._options, self._data, self.batch_size)
+        self._options = options_.with_room(self._options, self._data, self._batch)
         self._lends_knowingly = writable is False or self._options.native
         self._labels = None if labels is None else Labels(labels, self._data)
         self._given_sampler = (sampler, batch_sampler)
@@ -213,6 +215,10 @@ class DataLoader:
         self._epoch = 0  # of the iteration that goes on, or comes next
         self._begun = False
         self._delivered = 0  # batches of this epoch
+        #: How often in a row the order has given the epoch that is read: a `DistributedSampler` that is never
+        #: told its epoch gives the same one for ever, and yet the draws of transforms go on, as with torch.
+        self._again = 0
+        self._last_begun: int | None = None
         self._jumped = False
         #: After how many batches the last two epochs were left; None for their end.
         self._left_after: tuple[int | None, int | None] = (None, None)
@@ -236,7 +242,7 @@ class DataLoader:
                 "order": run.order["kind"],
                 "seed": self._choice.seed,
                 **{name: run.order[name] for name in run.order if name not in ("kind", "seed")},
-                "batch_size": self.batch_size,
+                "batch_size": self._batch,
                 "drop_last": run.drop_last,
                 "epochs": self._options.epochs,
                 "policy": self._options.policy,
@@ -261,6 +267,11 @@ class DataLoader:
     @property
     def batch_size(self) -> int | None:
         """Samples of a batch on this rank; None with a batch sampler."""
+        return None if self._given_sampler[1] is not None else self._choice.batch
+
+    @property
+    def _batch(self) -> int | None:
+        """The same, also of torch's own `BatchSampler`; None if batches differ."""
         return None if self._choice.batch_sampler is not None else self._choice.batch
 
     @property
@@ -412,7 +423,7 @@ class DataLoader:
         # A DistributedSampler of the user's may be told of a later epoch before we are.
         position = Position(max(self._epoch, self.epoch), self._delivered)
         saved = state.pack(position, self._run(), self._order.state(position.epoch))
-        return saved | {"draws": self._seed.of_draws()}
+        return saved | {"draws": self._seed.of_draws(), "again": self._again}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Goes on where a state was saved: the next `iter()` gives what was left of its epoch.
@@ -434,14 +445,17 @@ class DataLoader:
         order.restore(details, position.epoch)
         order.goes_on = position.batch > 0
         self._stop()
+        self._seat.end()
         self._order = order
         self._epoch, self._delivered = position
+        again = saved.get("again", 0)
+        self._last_begun, self._again = None, again if type(again) is int and position.batch > 0 else 0
         self._begun = self._jumped = False
         self._iteration = self._promised = None
         self._left_after = (None, None)
 
     def _run(self, identity: dict[str, Any] | None = None) -> state.Run:
-        batch = self.batch_size
+        batch = self._batch
         return state.Run(
             self._data.fingerprint,
             None if batch is None else batch * self._world.size,
@@ -458,6 +472,10 @@ class DataLoader:
         upcoming = self._order.upcoming(self._epoch)
         if not self._jumped and upcoming != self._epoch:
             self._epoch, self._delivered = upcoming, 0
+        if self._delivered == 0:
+            same = self._last_begun == self._epoch and not self._jumped
+            self._again = self._again + 1 if same else 0
+        self._last_begun = self._epoch
         self._jumped = False
         self._iteration = iteration
         self._begun = True
@@ -494,12 +512,13 @@ class DataLoader:
             cut,
             self._draws(position),
             self._labels,
+            shown=self.dataset,
             peers=self._peers is not None,
         )
 
     def _draws(self, start: Position) -> Draws:
         """What transforms draw from."""
-        seed = self._seed.of_draws()
+        seed = seed_of_turn(self._seed.of_draws(), self._again)
         if self._order.repeats and self._world.size > 1:
             seed = seed_of_rank(seed, self._world.rank)
         return Draws(seed, start, self._order.repeats)
@@ -618,7 +637,7 @@ class DataLoader:
         pipeline = self._pipeline
         if self._options.on_error == "raise" or pipeline is None:
             return False
-        if self.batch_size is not None and len(set(batch.ids)) == self.batch_size:
+        if self._batch is not None and len(set(batch.ids)) == self._batch:
             return False  # complete, and without a substitute, which is there twice
         bad = pipeline.stats()["bad"]
         return bool(bad["skipped"] + bad["replaced"])
@@ -665,6 +684,7 @@ class DataLoader:
         loader's own. Iterating again starts anew."""
         self._interrupted = False
         self._stop()
+        self._seat.end()
         if self._owns_engine:
             self.engine.let_go()
 
@@ -730,11 +750,9 @@ def _dataset(data: object) -> Dataset:
     )
 
 
-def _is_ours(mixture: object, sampler: object, shuffle: object, world: distributed.World) -> bool:
-    """Whether it is an order that torch does not have, and one process draws it."""
-    return world.size == 1 and (
-        mixture is not None or isinstance(sampler, Weighted) or shuffle == "permutation"
-    )
+def _is_ours(mixture: object, sampler: object, shuffle: object) -> bool:
+    """Whether it is an order that torch does not have."""
+    return mixture is not None or isinstance(sampler, Weighted) or shuffle == "permutation"
 
 
 def _by_place(engine: dict[str, Any]) -> dict[str, int]:

@@ -137,12 +137,25 @@ def _number(label: object, name: str) -> int | None:
     return None if number == -1 else arguments.count(number, name, most=_MOST_LABELS)
 
 
+def _is_decimal(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
 def _numbers_or_text(column: list[str]) -> list[Any]:
     """A column of labels: numbers if all of it is, as Python writes them; an empty field is none."""
     fields = [field.strip() or None for field in column]
     try:
         numbers = [None if field is None else int(field) for field in fields]
     except ValueError:
+        if all(field is None or _is_decimal(field) for field in fields):
+            raise ValueError(
+                "the labels of the table are numbers that are not whole (as pandas writes a column with gaps); "
+                "write them as whole numbers or as text, or give them to DataLoader(..., labels=)"
+            ) from None
         return fields
     same = all(field is None or str(number) == field for number, field in zip(numbers, fields))
     return list(numbers) if same else fields

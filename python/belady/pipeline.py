@@ -44,6 +44,7 @@ class Pipeline:
         draws: Draws,
         labels: Labels | None = None,
         *,
+        shown: Any = None,
         peers: bool = False,
     ) -> None:
         left = None if options.epochs is None else options.epochs - start.epoch
@@ -79,7 +80,7 @@ class Pipeline:
                 applied=_applied(options.transform, draws),
                 labels=labels,
             )
-            self._feed = _placed_feed(native, data, self.work, options, draws)
+            self._feed = _placed_feed(native, shown, self.work, options, draws)
         except BaseException:
             native.close()
             raise
@@ -136,15 +137,15 @@ def _applied(transform: Transform | None, draws: Draws) -> Applied | None:
 
 
 def _placed_feed(
-    native: _native.Loader, data: Dataset, work: Work, options: Options, draws: Draws
+    native: _native.Loader, shown: Any, work: Work, options: Options, draws: Draws
 ) -> Feed:
     placement = options.placement
     if placement is None:
-        return _feed(native, data, work, options, draws)
+        return _feed(native, shown, work, options, draws)
     if placement.gpu_decode is not None:
         inner: Feed = Direct(native, Work(None, None, options.on_error))
     else:
-        inner = _feed(native, data, work, options, draws)
+        inner = _feed(native, shown, work, options, draws)
     try:
         return placement.feed(inner, work, options.threads, draws)
     except BaseException:
@@ -153,7 +154,7 @@ def _placed_feed(
 
 
 def _feed(
-    native: _native.Loader, data: Dataset, work: Work, options: Options, draws: Draws
+    native: _native.Loader, shown: Any, work: Work, options: Options, draws: Draws
 ) -> Feed:
     if options.transform is not None and options.transform.native:
         transformer = native.transformed(
@@ -176,8 +177,8 @@ def _feed(
             staging=options.staging,
             context=options.context or context_of(None),
             init=options.worker_init_fn,
-            seed=draws.seed + draws.first.epoch,
-            dataset=data,
+            seed=draws.seed_of_workers(),
+            dataset=shown,
         )
         processes.start()
         return processes

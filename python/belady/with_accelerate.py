@@ -67,6 +67,7 @@ class Seat:
         #: Whether the last batch of the epoch is with the user.
         self.end_of_dataloader = False
         self.remainder = UNKNOWN
+        self._is_known = False
 
     def begin(self, remainder: int) -> None:
         """The loader begins an epoch."""
@@ -74,12 +75,14 @@ class Seat:
         state = _gradient_state()
         if state is not None:
             state._add_dataloader(self)
+            self._is_known = True
 
     def end(self) -> None:
         """The epoch is over, or was left."""
         state = _gradient_state()
-        if state is not None:
+        if state is not None and self._is_known:
             state._remove_dataloader(self)
+        self._is_known = False
 
 
 def _gradient_state() -> Any:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
+import threading
 import time
 from typing import Any
 
 import numpy as np
+import numpy.random as numpy_random
 import pytest
 import torch
 
@@ -100,3 +103,20 @@ def test_decode_that_draws_for_some_samples_only_is_told(
     with caplog.at_level(logging.WARNING, logger="belady"):
         run(data, draw_late)
     assert caplog.text.count("draws random numbers for some samples") == 1
+
+
+def draw_own(sample: Any, label: Any) -> tuple[float, int]:
+    """Imports a module with a generator of its own, and draws from another one."""
+    sys.modules["numpy.random"] = numpy_random
+    return float(np.random.default_rng(label).random()), threading.get_ident()
+
+
+def test_a_module_that_decode_imports_is_no_draw(
+    data: belady.Dataset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(sys.modules, "numpy.random")
+    with caplog.at_level(logging.INFO, logger="belady"):
+        with make(data, batch_size=7, decode=draw_own, num_threads=2) as loader:
+            threads = {int(thread) for _, idents in loader for thread in idents}
+    assert "draws from a generator" not in caplog.text
+    assert threads - {threading.get_ident()}

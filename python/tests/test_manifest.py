@@ -225,3 +225,14 @@ def test_a_file_that_a_table_names_and_that_is_not_there_is_named(root: Path) ->
 def test_columns_are_those_of_tables(root: Path) -> None:
     with pytest.raises(ValueError, match="those of a .csv or .tsv file"):
         belady.open(root, path_column="path")
+
+
+def test_labels_that_are_not_whole_numbers_are_refused(tmp_path: Path) -> None:
+    """As text they came in the order 0.0, 1.0, 10.0, 11.0, 2.0: other labels, without a word."""
+    lines = ["file,label"]
+    for number in range(12):
+        (tmp_path / f"{number:02}.bin").write_bytes(b"x")
+        lines.append(f"{number:02}.bin,{number}.0")
+    (tmp_path / "train.csv").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match="numbers that are not whole"):
+        len(belady.open(tmp_path / "train.csv"))

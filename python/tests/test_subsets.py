@@ -258,3 +258,13 @@ def test_ranks_with_one_cache_share_the_parts_of_a_table(photos: Path, tmp_path:
     (tmp_path / "train.csv").write_text("\n".join(["path,label", *rows]))
     said = torchrun(tmp_path, TRAIN, ranks=2, TABLE=str(tmp_path / "train.csv"))
     assert said.count("as torch has it") == 2, said
+
+
+@pytest.mark.parametrize("made", [lambda data: belady.subset(data, [3, 1]), lambda data: belady.join([data, data])])
+def test_what_is_made_of_datasets_is_listed_part_by_part_in_another_process(
+    data: belady.Dataset, made: Any
+) -> None:
+    """With peers a pickled subset was listed as if it were a directory: KeyError."""
+    again = pickle.loads(pickle.dumps(made(data)))
+    assert [part.path for part in again._parts] == [data.path] * len(again._parts)
+    assert len(again._parts) > 0 and len(again) == len(made(data))

@@ -195,3 +195,40 @@ def test_a_program_that_restores_its_generator_goes_on_as_if_it_had_not_stopped(
     again.load_state_dict(state)
     torch.set_rng_state(generator)
     assert [ids(again) for _ in range(3)] == [whole[1][1:], *whole[2:]]
+
+
+def test_ranks_that_go_on_from_one_process_share_every_later_epoch(data: belady.Dataset) -> None:
+    """After `set_epoch` each rank drew from its own generator: 18 of 24 samples came."""
+    torch.manual_seed(3)
+    alone = make(data, batch_size=4, shuffle=True)
+    next(iter(alone))
+    state = alone.state_dict()
+    seen: list[int] = []
+    for rank in range(2):
+        torch.manual_seed(100 + rank)
+        loader = make(data, batch_size=2, shuffle=True, rank=rank, world_size=2, peers=None)
+        loader.load_state_dict(state)
+        loader.set_epoch(1)
+        seen += [id_ for batch in ids(loader) for id_ in batch]
+    assert sorted(seen) == list(range(60))
+
+
+@pytest.mark.parametrize(
+    "order", [{"shuffle": "permutation"}, {"sampler": belady.Weighted([1.0] * 60)}]
+)
+def test_several_ranks_go_on_with_the_seed_that_one_process_drew(
+    data: belady.Dataset, order: dict[str, Any]
+) -> None:
+    torch.manual_seed(5)
+    alone = make(data, batch_size=4, **order)
+    expected = ids(alone)
+    again = make(data, batch_size=4, **order)
+    next(iter(again))
+    state = again.state_dict()
+    parts = []
+    for rank in range(2):
+        loader = make(data, batch_size=2, rank=rank, world_size=2, peers=None, **order)
+        loader.load_state_dict(state)
+        parts.append(ids(loader))
+    both = [sorted(one + other) for one, other in zip(*parts, strict=True)]
+    assert both == [sorted(batch) for batch in expected[1:]]

@@ -244,6 +244,7 @@ impl Engine {
             }
         })?;
         let (producer, consumer, shared) = slots;
+        let horizon = Horizon::new(job.next_epoch.map(|bytes| bytes.0), gathering.is_some());
         let run = Arc::new(Run::new(Parts {
             lending: lending(job, &capacities, &sizes),
             cache,
@@ -259,7 +260,7 @@ impl Engine {
             metrics: self.metrics.clone(),
             retry: self.config.retry,
             bad_samples: job.bad_samples,
-            horizon: Horizon::new(job.next_epoch.map(|bytes| bytes.0)),
+            horizon,
         }));
         self.jobs.add(&run);
         let counter = run.peers.as_ref().map(|peers| peers.open(&run)).transpose()?;

@@ -11,11 +11,16 @@ use belady_data::sync::{Condvar, Mutex, lock};
 
 /// Batches of the next epoch that are staged in any case: one to give out, and one meanwhile.
 const LEAST: u32 = 2;
+/// The same where there are other nodes. Their stages take batches ahead of their consumers, and each step
+/// waits until this node has loaded it, perhaps while its consumer does something else between epochs.
+const LEAST_WITH_PEERS: u32 = 8;
 
 #[derive(Debug)]
 pub struct Horizon {
     /// Bytes of the next epoch; `None` sets no bound.
     limit: Option<u64>,
+    /// Batches of it in any case.
+    least: u32,
     consumer: Mutex<Consumer>,
     changed: Condvar,
 }
@@ -29,8 +34,9 @@ struct Consumer {
 }
 
 impl Horizon {
-    pub fn new(limit: Option<u64>) -> Self {
-        Self { limit, consumer: Mutex::default(), changed: Condvar::new() }
+    pub fn new(limit: Option<u64>, has_peers: bool) -> Self {
+        let least = if has_peers { LEAST_WITH_PEERS } else { LEAST };
+        Self { limit, least, consumer: Mutex::default(), changed: Condvar::new() }
     }
 
     /// The consumer begins an epoch.
@@ -61,7 +67,7 @@ impl Horizon {
         mut rest: impl FnMut(),
     ) {
         let Some(limit) = self.limit else { return };
-        let within = step.iteration < LEAST || bytes <= limit;
+        let within = step.iteration < self.least || bytes <= limit;
         let mut consumer = lock(&self.consumer);
         while step.epoch > consumer.begun + u32::from(within) && !stopping() {
             if std::mem::take(&mut consumer.rests) {
@@ -96,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_start_of_the_next_epoch_is_staged_and_no_more() {
-        let horizon = Horizon::new(Some(100));
+        let horizon = Horizon::new(Some(100), false);
         assert!(passes(&horizon, 0, 999, 1 << 40), "the epoch that has begun");
         assert!(passes(&horizon, 1, 0, 1 << 40) && passes(&horizon, 1, 1, 1 << 40), "two batches");
         assert!(passes(&horizon, 1, 2, 100) && !passes(&horizon, 1, 2, 101));
@@ -108,13 +114,20 @@ mod tests {
     }
 
     #[test]
+    fn other_nodes_find_some_more_batches_loaded() {
+        let horizon = Horizon::new(Some(0), true);
+        assert!(passes(&horizon, 1, LEAST_WITH_PEERS - 1, 1));
+        assert!(!passes(&horizon, 1, LEAST_WITH_PEERS, 1));
+    }
+
+    #[test]
     fn without_a_bound_nothing_waits() {
-        assert!(passes(&Horizon::new(None), 1000, 1000, u64::MAX));
+        assert!(passes(&Horizon::new(None, false), 1000, 1000, u64::MAX));
     }
 
     #[test]
     fn a_consumer_that_rests_is_told_of_once_and_not_when_it_has_begun_again() {
-        let horizon = Horizon::new(Some(0));
+        let horizon = Horizon::new(Some(0), false);
         let (rests, looks) = (Cell::new(0), Cell::new(0));
         // The second look ends the wait.
         let wait = || {
@@ -146,7 +159,7 @@ mod tests {
     #[test]
     fn a_wait_ends_when_the_epoch_begins_or_the_job_stops() {
         for stops in [false, true] {
-            let horizon = Arc::new(Horizon::new(Some(0)));
+            let horizon = Arc::new(Horizon::new(Some(0), false));
             let stopped = Arc::new(AtomicBool::new(false));
             let waiter = {
                 let (horizon, stopped) = (horizon.clone(), stopped.clone());

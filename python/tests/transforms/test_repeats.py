@@ -83,3 +83,13 @@ def test_two_seeds_of_torch_give_two_augmentations(images: belady.Dataset) -> No
 
     assert torch.equal(made(1), made(1))
     assert not torch.equal(made(1), made(2))
+
+
+def test_a_sampler_that_is_never_told_its_epoch_repeats_the_order_and_not_the_crops(
+    images: belady.Dataset,
+) -> None:
+    sampler: Any = torch.utils.data.DistributedSampler(range(len(images)), 1, 0)  # type: ignore[arg-type]
+    with make(images, batch_size=8, transform=TRAIN, sampler=sampler) as loader:
+        first, second = ([(list(batch.ids), batch[0].clone()) for batch in loader] for _ in range(2))
+    assert [ids for ids, _ in first] == [ids for ids, _ in second]
+    assert not any(torch.equal(one, two) for (_, one), (_, two) in zip(first, second, strict=True))

@@ -230,6 +230,18 @@ impl Orders {
         Ok(Some((samples, ends)))
     }
 
+    /// Samples of an epoch, as an array of numbers of 32 bits; nothing after the last epoch.
+    fn ids<'py>(&self, py: Python<'py>, epoch: u32) -> PyResult<Bound<'py, PyBytes>> {
+        let list = self.list(py, epoch)?;
+        let samples = list.as_ref().map_or(&[][..], |list| &list.samples);
+        PyBytes::new_with(py, samples.len() * 4, |bytes| {
+            for (into, sample) in bytes.chunks_exact_mut(4).zip(samples) {
+                into.copy_from_slice(&sample.to_ne_bytes());
+            }
+            Ok(())
+        })
+    }
+
     /// How many batches an epoch has, if that is known without running anything.
     fn batches(&self, epoch: u32) -> Option<u32> {
         match &self.0 {

@@ -214,7 +214,7 @@ impl One {
             bad_samples: BadSamples::default(),
             lending: Lending { lend, all_stay: true },
             peers: Some(gathering.peers(SAMPLES, 2 * SIZE, limits, true)),
-            horizon: Horizon::new(None),
+            horizon: Horizon::new(None, true),
         }));
         let player = |_| {
             let answer = Mutex::new(Taken::Stored);
