@@ -67,7 +67,8 @@ class DataLoader:
 
     - `seed`: of the shuffle, and of what transforms draw. "torch" follows torch where it is imported:
       `torch.manual_seed` decides about both, and several processes shuffle as a
-      `DistributedSampler` does; without torch it is 0. None draws one, at rank 0 for all. `epochs`: how many there will be, if it is known.
+      `DistributedSampler` does; without torch it is 0. None draws one, at rank 0 for all.
+    - `epochs`: how many there will be, if it is known.
     - `decode`: called with a sample's bytes (a memoryview) and its label. If it returns a tuple,
       list or dict, that is the sample; anything else goes beside the label.
     - `transform`: instead of `decode`, a chain of `belady.transforms` that native threads run, or
@@ -93,7 +94,8 @@ class DataLoader:
       key: see `belady.cluster`. "auto" finds them; None caches alone. Every rank makes the same
       loaders in the same order.
     - `next_epoch`: how much of the next epoch is staged before you begin it, if `epochs` is not given:
-      two batches, or so many bytes if that is more; None is 5 % of the dataset, at most 32 MiB.
+      two batches (eight with peers), or so many bytes if that is more; None is 5 % of the dataset, at
+      most 32 MiB.
     - `staging`: the buffer that this rank's batches are made in; None is its part of 512 MiB for all
       ranks of the node, or what two batches need. `policy`: what decides which samples are kept.
     - `on_error`: "raise", "skip" or "replace" samples that cannot be read or decoded;

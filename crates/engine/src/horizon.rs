@@ -1,6 +1,6 @@
 //! How far a job is staged beyond the epoch that its consumer has begun.
 //!
-//! Without a number of epochs nobody knows whether there will be another one. A consumer that is done,
+//! Without a number of epochs it is not known whether there will be another one. A consumer that is done,
 //! or does something else between two epochs, would have its staging buffer filled in vain. So only
 //! the start of the next epoch is staged before the consumer says that it begins.
 
@@ -29,7 +29,7 @@ pub struct Horizon {
 struct Consumer {
     /// The latest epoch that it has begun.
     begun: u32,
-    /// It is done with that one, and nobody has made use of this yet.
+    /// It is done with that one, and the wait has not acted on it yet.
     rests: bool,
 }
 

@@ -155,7 +155,7 @@ pub struct Problem {
 }
 
 /// Samples of a batch that were skipped or replaced, and why. A failure is reported when its batch is
-/// given to the consumer: one that was staged in vain failed for nobody.
+/// given to the consumer: one that was staged in vain is not reported.
 #[derive(Clone, Debug, Default)]
 pub struct Missing(Vec<Arc<str>>);
 

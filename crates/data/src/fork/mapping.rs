@@ -64,7 +64,7 @@ impl Mapping {
     /// Gives whole pages within a range of bytes back to the system. They are zero when next touched.
     ///
     /// # Safety
-    /// What lies there is not needed any more, and nobody refers to it.
+    /// What lies there is not needed any more, and no reference to it is left.
     pub unsafe fn discard(&self, range: Range<usize>) {
         let page = page_size();
         let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);

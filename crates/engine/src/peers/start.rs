@@ -388,7 +388,7 @@ mod tests {
         });
         let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
         assert_eq!((again.room, again.all.len()), (vec![9], 2));
-        assert!(again.all.iter().all(|one| one.warm.is_empty()), "nobody gives anything");
+        assert!(again.all.iter().all(|one| one.warm.is_empty()), "no node gives anything");
     }
 
     /// It has learnt who takes part, and then the others have ended the job.
