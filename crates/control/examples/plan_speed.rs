@@ -67,6 +67,7 @@ fn system(cache: Bytes) -> System {
     let tier = |name: &str, capacity| Tier {
         name: name.into(),
         capacity,
+        by_node: vec![],
         threads: 4,
         read: Curve::flat(Rate(1e9)),
         write: Curve::flat(Rate(1e9)),

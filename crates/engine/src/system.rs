@@ -16,6 +16,7 @@ pub fn default_system(staging: Bytes, threads: u32, tiers: &[(String, Bytes)]) -
     let tier = |name: String, capacity, threads: u32, rate: Rate| Tier {
         name,
         capacity,
+        by_node: vec![],
         threads,
         read: Curve::flat(rate * f64::from(threads)),
         write: Curve::flat(rate * f64::from(threads)),

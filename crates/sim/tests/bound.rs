@@ -63,6 +63,7 @@ impl Case {
         let tier = |name: &str, capacity, threads, rate| Tier {
             name: name.to_owned(),
             capacity: Bytes(capacity),
+            by_node: vec![],
             threads,
             read: Curve::flat(Rate(rate)),
             write: Curve::flat(Rate(rate)),

@@ -344,6 +344,7 @@ impl Shape {
         let tier = |name: &str, capacity: u64, threads: u32, rate: f64| Tier {
             name: name.to_owned(),
             capacity: Bytes(capacity),
+            by_node: vec![],
             threads,
             read: Curve::new(vec![(1, Rate(rate)), (4, Rate(2.0 * rate))]).unwrap(),
             write: Curve::flat(Rate(rate)),

@@ -13,7 +13,14 @@ use proptest::prelude::*;
 
 fn tier(name: &str, capacity: u64, threads: u32, rate: f64) -> Tier {
     let rate = Curve::flat(Rate(rate));
-    Tier { name: name.into(), capacity: Bytes(capacity), threads, read: rate.clone(), write: rate }
+    Tier {
+        name: name.into(),
+        capacity: Bytes(capacity),
+        by_node: vec![],
+        threads,
+        read: rate.clone(),
+        write: rate,
+    }
 }
 
 /// Two nodes of one rank, batches of one sample a rank, in the order 0, 1, 2, ...

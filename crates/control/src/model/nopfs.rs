@@ -208,6 +208,7 @@ mod tests {
         let tier = |name: &str, threads, read, write| Tier {
             name: name.into(),
             capacity: Bytes(1_000_000_000),
+            by_node: vec![],
             threads,
             read: Curve::flat(rate(read)),
             write: Curve::flat(rate(write)),

@@ -49,8 +49,10 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tier {
     pub name: String,
-    /// d_j, per node.
+    /// d_j: what every node has, or the least of all where they differ.
     pub capacity: Bytes,
+    /// By node, where they differ; empty where all have `capacity`.
+    pub by_node: Vec<Bytes>,
     /// p_j, per node.
     pub threads: u32,
     /// r_j(p).
@@ -60,6 +62,12 @@ pub struct Tier {
 }
 
 impl Tier {
+    /// d_j of one node.
+    #[inline]
+    pub fn capacity_of(&self, node: u32) -> Bytes {
+        self.by_node.get(node as usize).copied().unwrap_or(self.capacity)
+    }
+
     /// r_j(p_j): what the device delivers in all.
     pub fn read_rate(&self) -> Rate {
         self.read.at(self.threads)
@@ -105,7 +113,22 @@ impl System {
         self.tiers[0].threads
     }
 
-    /// D: the cache of one node, the staging buffer left out.
+    /// D_n: the cache of one node, the staging buffer left out.
+    pub fn cache_of(&self, node: u32) -> Bytes {
+        self.tiers.iter().skip(1).map(|tier| tier.capacity_of(node)).sum()
+    }
+
+    /// What one tier holds on all nodes together.
+    pub fn tier_total(&self, tier: usize) -> Bytes {
+        (0..self.nodes).map(|node| self.tiers[tier].capacity_of(node)).sum()
+    }
+
+    /// Σ D_n, which is N·D where nodes are alike.
+    pub fn cache_total(&self) -> Bytes {
+        (1..self.tiers.len()).map(|tier| self.tier_total(tier)).sum()
+    }
+
+    /// D: what the cache of every node holds, or the least of all where they differ.
     pub fn cache_capacity(&self) -> Bytes {
         self.tiers.iter().skip(1).map(|tier| tier.capacity).sum()
     }

@@ -12,6 +12,7 @@ fn tier(capacity: u64, threads: u32) -> Tier {
     Tier {
         name: format!("{capacity} B"),
         capacity: Bytes(capacity),
+        by_node: vec![],
         threads,
         read: Curve::flat(Rate(1e9)),
         write: Curve::flat(Rate(1e9)),

@@ -88,6 +88,7 @@ fn tier(capacity: u64) -> Tier {
     Tier {
         name: format!("{capacity} B"),
         capacity: Bytes(capacity),
+        by_node: vec![],
         threads: 1,
         read: Curve::flat(Rate(1e9)),
         write: Curve::flat(Rate(1e9)),

@@ -373,7 +373,7 @@ fn tiers(raw: Vec<RawTier>) -> Result<Vec<Tier>, ScenarioError> {
             }
             continue;
         }
-        tiers.push(Tier { name, capacity, threads, read, write });
+        tiers.push(Tier { name, capacity, by_node: vec![], threads, read, write });
     }
     Ok(tiers)
 }
