@@ -2,12 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::choice::Choice;
 use super::copies::Copies;
-use super::repeats::Repeats;
-use super::wishes::Wishes;
+use super::later::{Later, NEVER, NEXT, Uses, Wait};
+use super::spares::Spares;
+use super::tracked::Tracked;
 use super::{NOWHERE, Spot};
 use crate::bits::Bits;
-use crate::job::Job;
+use crate::job::{Job, Sizes};
 use crate::packed::Packed;
 use crate::policy::{NodeId, RankId, TierId};
 use crate::sampler::{EpochOrder, Order, SampleId, Scheme};
@@ -18,14 +20,14 @@ pub struct Decision {
     /// Where each sample waits for the next epoch; empty without one.
     pub spots: Packed,
     /// This epoch's.
-    pub repeats: Repeats,
+    pub tracked: Tracked,
     /// Samples that move on but leave a copy where they were.
     pub left_behind: Bits,
     /// Samples that need not be sent to their new spot: it has a copy.
     pub there_already: Bits,
-    /// Copies that go, by node and iteration of this epoch; all from tier 1.
-    pub evictions: HashMap<(NodeId, u32), Vec<SampleId>>,
-    /// By node: how many bytes more than the mean it has read from the source when the
+    /// Copies and spare samples that go, by node and iteration of this epoch.
+    pub evictions: HashMap<(NodeId, u32), Vec<(SampleId, TierId)>>,
+    /// By rank: how many bytes more than the mean it has read from the source when the
     /// next epoch begins, as far as that still makes it late.
     pub behind: Vec<f64>,
 }
@@ -40,30 +42,53 @@ pub struct Transition<'a> {
     pub tiers: usize,
     /// Ranks whose batches differ: one alone stands for all when each gets the whole.
     pub ranks: u32,
+    /// Whether this epoch uses every sample, and whether the next does.
+    pub all_used: (bool, bool),
     /// Bytes left by spot; tier 0 has none.
-    room: Vec<u64>,
+    pub room: Vec<u64>,
     /// The same over all nodes, by tier.
-    room_in_tier: Vec<u64>,
+    pub room_in_tier: Vec<u64>,
+    /// By tier: what holds samples over all nodes, and of it what is held through this epoch
+    /// for the next.
+    capacity: Vec<u64>,
+    staying: Vec<u64>,
+    /// Samples that are held and that neither this epoch nor the next uses.
+    pub spares: Spares,
+    pub later: Later,
+    /// Bytes of the caches that nothing of the next epoch will need; less than none where the
+    /// choice is half a sample too large.
+    unclaimed: i64,
     /// As [`Decision::behind`].
     pub behind: Vec<f64>,
     copies: &'a mut Copies,
     pub decision: Decision,
 }
 
+/// The epochs at hand.
+#[derive(Clone, Copy)]
+pub struct Orders<'a> {
+    pub epoch: u32,
+    pub this: &'a EpochOrder,
+    pub next: Option<&'a EpochOrder>,
+    /// Of the epochs so far.
+    pub uses: &'a Uses,
+}
+
 impl<'a> Transition<'a> {
     pub fn new(
         job: &'a Job,
-        order: &'a EpochOrder,
-        next: Option<&'a EpochOrder>,
+        orders: Orders<'a>,
         coming: &'a Decision,
         copies: &'a mut Copies,
     ) -> Self {
         let spots = &coming.spots;
         let system = &job.system;
         let tiers = system.tiers.len();
-        let mut room: Vec<u64> = (0..system.nodes as usize * tiers)
-            .map(|spot| if spot % tiers == 0 { 0 } else { system.tiers[spot % tiers].capacity.0 })
-            .collect();
+        let mut room: Vec<u64> =
+            (0..system.nodes as usize * tiers).map(|spot| usable(job, spot)).collect();
+        let in_tiers =
+            |room: &[u64]| (0..tiers).map(|t| room.iter().skip(t).step_by(tiers).sum()).collect();
+        let capacity = in_tiers(&room);
         for sample in 0..if spots.is_empty() { 0 } else { job.sizes.len() } {
             let spot = spots.get(sample);
             if spot != NOWHERE {
@@ -75,26 +100,55 @@ impl<'a> Transition<'a> {
                 room[node as usize * tiers + 1] -= copies.bytes(node);
             }
         }
-        let room_in_tier =
-            (0..tiers).map(|tier| room.iter().skip(tier).step_by(tiers).sum()).collect();
         let ranks = match job.stream.config().scheme {
             Scheme::Whole => 1,
             _ => system.ranks(),
         };
-        let behind = source_lag(job, order, ranks, spots, &coming.behind);
-        let decision = Decision::default();
-        Self { job, order, next, spots, tiers, ranks, room, room_in_tier, behind, copies, decision }
+        let mut transition = Self {
+            job,
+            order: orders.this,
+            next: orders.next,
+            spots,
+            tiers,
+            ranks,
+            all_used: (true, true),
+            room_in_tier: in_tiers(&room),
+            staying: vec![0; tiers],
+            spares: Spares::new(room.len()),
+            capacity,
+            room,
+            later: Later::default(),
+            unclaimed: 0,
+            behind: source_lag(job, orders.this, ranks, spots, &coming.behind),
+            copies,
+            decision: Decision::default(),
+        };
+        transition.all_used.0 = transition.uses_all(orders.this);
+        transition.all_used.1 = orders.next.is_none_or(|next| transition.uses_all(next));
+        if orders.next.is_some() && transition.all_used != (true, true) {
+            transition.later = Later::beyond(job, orders.epoch, orders.uses);
+        }
+        transition
     }
 
     pub fn run(mut self) -> Decision {
-        self.decision.repeats = self.find_repeats();
+        self.decision.tracked = self.find_repeated();
         let next_node = self.next_users();
-        let Wishes { tier: wish, fits } = self.wishes(&next_node);
+        if self.soonest_first(&next_node) {
+            return self.run_soonest(&next_node);
+        }
+        self.track_held();
         if self.next.is_some() {
             let spots = self.room.len() as Spot;
             self.decision.spots = Packed::new(self.job.sizes.len(), spots - 1);
+            self.stay(&next_node);
         }
-        if fits || self.copies.any() {
+        let Choice { tier: wish, fits, bytes } = self.choose(&next_node);
+        let room: u64 = (1..self.tiers).map(|tier| self.open_room(tier)).sum();
+        self.unclaimed = room.cast_signed() - bytes.cast_signed();
+        // Copies are for room that no sample of any epoch needs.
+        let copies = fits && self.capacity.iter().sum::<u64>() >= self.job.sizes.total().0;
+        if copies || self.copies.any() {
             self.decision.left_behind = Bits::new(self.job.sizes.len());
             self.decision.there_already = Bits::new(self.job.sizes.len());
         }
@@ -103,11 +157,11 @@ impl<'a> Transition<'a> {
         for iteration in 0..self.order.iterations() {
             for rank in 0..self.ranks {
                 for sample in self.uses(rank, iteration) {
-                    if self.decision.repeats.is_last(sample, iteration, rank) {
+                    if self.decision.tracked.is_last(sample, iteration, rank) {
                         let user = next_node.get(sample);
                         let tier = if user.is_some() { wish[released] } else { 0 };
                         released += usize::from(user.is_some());
-                        self.let_go(sample, iteration, tier, user, fits);
+                        self.let_go(sample, iteration, tier, user, copies);
                     }
                 }
             }
@@ -115,26 +169,127 @@ impl<'a> Transition<'a> {
                 let node = self.job.system.node_of(rank);
                 for sample in self.uses(rank, iteration) {
                     self.bridge(sample, iteration, rank, node);
-                    if !self.decision.repeats.is_last(sample, iteration, rank) {
+                    if !self.decision.tracked.is_last(sample, iteration, rank) {
                         continue;
                     }
-                    let Some(user) = next_node.get(sample) else { continue };
-                    let tier = wish[kept];
-                    kept += 1;
-                    if tier != 0 && self.decision.spots.get(sample) == NOWHERE {
-                        let spot = self.settle(sample, iteration, tier, user, node);
-                        self.decision.spots.set(sample, spot);
+                    let user = next_node.get(sample);
+                    let tier = if user.is_some() { wish[kept] } else { 0 };
+                    kept += usize::from(user.is_some());
+                    if self.next.is_some() && self.decision.spots.get(sample) == NOWHERE {
+                        self.keep(sample, iteration, tier, user, node);
                     }
                 }
             }
         }
-        self.decision.behind = self.behind;
+        self.decision.behind = std::mem::take(&mut self.behind);
+        self.finish()
+    }
+
+    /// Where tracked samples go from their last use is known at the end.
+    pub fn finish(mut self) -> Decision {
+        let Decision { spots, tracked, .. } = &mut self.decision;
+        for (sample, uses) in tracked.samples() {
+            uses.iter_mut().last().into_iter().for_each(|last| last.to = spots.get(sample));
+        }
         self.decision
+    }
+
+    /// Whether Belady's rule step by step reads less than an even choice could.
+    fn soonest_first(&mut self, users: &Users) -> bool {
+        if self.tiers == 1 {
+            return false;
+        }
+        let all_once = self.all_used == (true, true) && self.decision.tracked.is_empty();
+        !all_once && (self.waits_within_epoch() || self.later_epochs_decide(users))
+    }
+
+    /// What is held at the epoch's start stays there from use to use.
+    fn track_held(&mut self) {
+        for (sample, uses) in self.decision.tracked.samples() {
+            let spot = self.spots.get(sample);
+            for using in uses {
+                (using.from, using.to) = (spot, spot);
+            }
+        }
+    }
+
+    /// What a tier has for the candidates.
+    pub fn open_room(&self, tier: usize) -> u64 {
+        self.capacity[tier] - self.staying[tier]
+    }
+
+    /// What this epoch leaves out stays where it is: for the next epoch, or, if that leaves it
+    /// out as well, while the room is not needed.
+    fn stay(&mut self, users: &Users) {
+        if self.spots.is_empty() || self.all_used.0 {
+            return;
+        }
+        let used = self.used(self.order);
+        for sample in 0..self.job.sizes.len() {
+            let spot = self.spot(sample);
+            if spot == NOWHERE || used.contains(sample) {
+                continue;
+            }
+            let size = self.job.sizes.get(sample);
+            self.decision.spots.set(sample, spot);
+            if users.get(sample).is_some() {
+                self.staying[usize::from(spot) % self.tiers] += size;
+            } else {
+                self.spares.add(spot, self.later.wait(sample), sample, size);
+            }
+        }
+        self.spares.sort();
+    }
+
+    /// Keeps a sample that has been used, if it is chosen or if room is left over.
+    fn keep(
+        &mut self,
+        sample: SampleId,
+        iteration: u32,
+        tier: TierId,
+        user: Option<NodeId>,
+        has: NodeId,
+    ) {
+        let size = self.job.sizes.get(sample);
+        let wait = if user.is_some() { NEXT } else { self.later.wait(sample) };
+        let chosen = tier != 0;
+        if !chosen && (self.unclaimed < size.cast_signed() || wait == NEVER) {
+            return;
+        }
+        let tier = if chosen { tier } else { 1 };
+        let spot = self.settle(sample, iteration, tier, user.unwrap_or(has), has, wait);
+        self.decision.spots.set(sample, spot);
+        match (chosen, spot) {
+            (true, NOWHERE) => self.unclaimed += size.cast_signed(),
+            (false, NOWHERE) | (true, _) => {}
+            (false, _) => self.unclaimed -= size.cast_signed(),
+        }
+    }
+
+    /// Whether an order uses every sample.
+    fn uses_all(&self, order: &EpochOrder) -> bool {
+        let samples = self.job.sizes.len();
+        let enough = order.samples().len() >= samples as usize;
+        enough && (!self.own_order() || self.used(order).count() == samples as usize)
+    }
+
+    /// The samples that an order uses.
+    pub fn used(&self, order: &EpochOrder) -> Bits {
+        let mut used = Bits::new(self.job.sizes.len());
+        for &sample in order.samples() {
+            used.insert(sample);
+        }
+        used
+    }
+
+    /// Whether the order is the user's own, which may repeat samples and leave some out.
+    pub fn own_order(&self) -> bool {
+        matches!(self.job.stream.config().order, Order::Given(_) | Order::Provided(_))
     }
 
     /// The samples of a batch, each once: the user's own order may repeat them there.
     pub fn uses(&self, rank: RankId, iteration: u32) -> impl Iterator<Item = SampleId> + use<'a> {
-        let repeats = !self.decision.repeats.samples.is_empty();
+        let repeats = !self.decision.tracked.is_empty();
         let mut seen = HashSet::new();
         self.order.batch(rank, iteration).filter(move |&sample| !repeats || seen.insert(sample))
     }
@@ -147,48 +302,59 @@ impl<'a> Transition<'a> {
         iteration: u32,
         tier: TierId,
         user: Option<NodeId>,
-        fits: bool,
+        copies: bool,
     ) {
         let mut spot = self.spot(sample);
         if spot == NOWHERE {
-            let repeat = self.decision.repeats.get(sample, iteration);
-            spot = repeat.map_or(NOWHERE, |repeat| repeat.waits_at);
+            let span = self.decision.tracked.span(sample, iteration);
+            spot = span.map_or(NOWHERE, |(_, last)| last.from);
         }
         if spot == NOWHERE {
             return;
         }
+        let size = self.job.sizes.get(sample);
+        let left_over = tier == 0
+            && self.unclaimed >= size.cast_signed()
+            && (user.is_some() || self.later.wait(sample) != NEVER)
+            && self.next.is_some();
         if tier != 0 && self.stays(spot, tier, user) {
             self.decision.spots.set(sample, spot);
-        } else if fits && tier == 1 && usize::from(spot) % self.tiers == 1 {
+        } else if left_over {
+            self.decision.spots.set(sample, spot);
+            self.unclaimed -= size.cast_signed();
+        } else if copies && tier == 1 && usize::from(spot) % self.tiers == 1 {
             let node = NodeId::from(spot) / self.tiers as NodeId;
             self.copies.leave(self.job, node, sample);
             self.decision.left_behind.insert(sample);
         } else {
-            let size = self.job.sizes.get(sample);
             self.release(spot, size);
         }
     }
 
     /// A sample that this epoch uses again later waits for that on the node that has it.
     fn bridge(&mut self, sample: SampleId, iteration: u32, rank: RankId, node: NodeId) {
-        if let Some(repeat) = self.decision.repeats.get(sample, iteration)
-            && (iteration, rank) == repeat.first
-            && iteration < repeat.last.0
-            && self.spot(sample) == NOWHERE
-        {
-            let spot = self.find_room(sample, iteration, 1, node, node);
-            self.decision.repeats.samples.entry(sample).and_modify(|r| r.waits_at = spot);
+        let Some((first, _)) = self.decision.tracked.span(sample, iteration) else { return };
+        if first.at != (iteration, rank) || self.spot(sample) != NOWHERE {
+            return;
+        }
+        let spot = self.settle(sample, iteration, 1, node, node, NEXT);
+        let Some(uses) = self.decision.tracked.get_mut(sample) else { return };
+        let later = uses.partition_point(|using| using.at.0 == iteration);
+        uses[later - 1].to = spot;
+        for using in &mut uses[later..] {
+            (using.from, using.to) = (spot, spot);
         }
     }
 
-    /// A spot for a sample that the next epoch uses on `user` and that `has` has now.
-    fn settle(
+    /// A spot for a sample that `user` uses next, after `wait`, and that `has` has now.
+    pub fn settle(
         &mut self,
         sample: SampleId,
         iteration: u32,
         tier: TierId,
         user: NodeId,
         has: NodeId,
+        wait: Wait,
     ) -> Spot {
         if tier == 1 && self.copies.has(user, sample) {
             self.copies.promote(self.job, user, sample);
@@ -201,22 +367,67 @@ impl<'a> Transition<'a> {
             while self.room[spot] < size
                 && let Some(copy) = self.copies.drop_oldest(self.job, user)
             {
-                self.release(spot as Spot, self.job.sizes.get(copy));
-                self.decision.evictions.entry((user, iteration)).or_default().push(copy);
+                self.evict(spot, copy, iteration);
             }
         }
         let spot = self.find_room(sample, iteration, tier, user, has);
-        if spot != NOWHERE || self.copies_in_the_way(sample).is_none() {
+        if spot != NOWHERE {
             return spot;
         }
-        // Coverage comes before copies, wherever they are.
+        // Coverage comes before copies, and before what is used later, wherever they are.
+        let mut made = false;
         while let Some(node) = self.copies_in_the_way(sample) {
             let Some(copy) = self.copies.drop_oldest(self.job, node) else { break };
-            let at = (node as usize * self.tiers + 1) as Spot;
-            self.release(at, self.job.sizes.get(copy));
-            self.decision.evictions.entry((node, iteration)).or_default().push(copy);
+            self.evict(node as usize * self.tiers + 1, copy, iteration);
+            made = true;
+        }
+        if !made && !self.evict_spares(sample, iteration, tier, user, wait) {
+            return NOWHERE;
         }
         self.find_room(sample, iteration, tier, user, has)
+    }
+
+    /// The sample goes when the iteration is over, and its room is free.
+    pub fn evict(&mut self, spot: usize, sample: SampleId, iteration: u32) {
+        self.release(spot as Spot, self.job.sizes.get(sample));
+        let node = (spot / self.tiers) as NodeId;
+        let tier = (spot % self.tiers) as TierId;
+        self.decision.evictions.entry((node, iteration)).or_default().push((sample, tier));
+    }
+
+    /// Makes room for a sample by what waits longer than it; false where there is none.
+    fn evict_spares(
+        &mut self,
+        sample: SampleId,
+        iteration: u32,
+        tier: TierId,
+        user: NodeId,
+        wait: Wait,
+    ) -> bool {
+        let size = self.job.sizes.get(sample);
+        if self.spares.total() == 0 {
+            return false;
+        }
+        let wished = user as usize * self.tiers + usize::from(tier);
+        let all = (0..self.room.len()).filter(|spot| spot % self.tiers > 0);
+        let spots: Vec<usize> = std::iter::once(wished).chain(all).collect();
+        for spot in spots {
+            if self.room[spot] + self.spares.bytes(spot) < size {
+                continue;
+            }
+            while self.room[spot] < size {
+                let sizes = &self.job.sizes;
+                let Some(spare) = self.spares.take(spot, wait, |sample| sizes.get(sample)) else {
+                    break;
+                };
+                self.decision.spots.set(spare, NOWHERE);
+                self.evict(spot, spare, iteration);
+            }
+            if self.room[spot] >= size {
+                return true;
+            }
+        }
+        false
     }
 
     /// A node whose copies take the room that the sample needs.
@@ -244,7 +455,7 @@ impl<'a> Transition<'a> {
         tier == usize::from(wish) && (tier > 1 || user == Some(node))
     }
 
-    fn release(&mut self, spot: Spot, size: u64) {
+    pub fn release(&mut self, spot: Spot, size: u64) {
         self.room[usize::from(spot)] += size;
         self.room_in_tier[usize::from(spot) % self.tiers] += size;
     }
@@ -285,7 +496,7 @@ impl<'a> Transition<'a> {
                         && let Some(going) = self.decision.evictions.get_mut(&(node, iteration))
                     {
                         // Its own copy was to make the room: it stays instead.
-                        going.retain(|&copy| copy != sample);
+                        going.retain(|&(copy, at)| copy != sample || at != 1);
                     }
                 }
                 return spot as Spot;
@@ -294,14 +505,13 @@ impl<'a> Transition<'a> {
         NOWHERE
     }
 
-    fn find_repeats(&self) -> Repeats {
-        let config = self.job.stream.config();
-        let own = matches!(config.order, Order::Given(_) | Order::Provided(_));
-        if !own && self.order.samples().len() <= config.samples as usize {
+    fn find_repeated(&self) -> Tracked {
+        let samples = self.job.sizes.len() as usize;
+        if !self.own_order() && self.order.samples().len() <= samples {
             // A permutation or part of one.
-            return Repeats::default();
+            return Tracked::default();
         }
-        Repeats::find(self.job.sizes.len(), self.order.iterations(), |see| {
+        Tracked::repeated(self.job.sizes.len(), self.order.iterations(), |see| {
             for iteration in 0..self.order.iterations() {
                 for rank in 0..self.ranks {
                     for sample in self.order.batch(rank, iteration) {
@@ -339,7 +549,19 @@ impl Users {
     }
 }
 
-/// How far each node is behind the others, in bytes read from the source, when an epoch
+/// Bytes of a spot that can hold samples: where all are equally large, whole ones.
+pub fn usable(job: &Job, spot: usize) -> u64 {
+    let tiers = job.system.tiers.len();
+    let (node, tier) = ((spot / tiers) as u32, spot % tiers);
+    let capacity = job.system.tiers[tier].capacity_of(node).0;
+    match job.sizes {
+        _ if tier == 0 => 0,
+        Sizes::Equal { bytes, .. } if bytes > 0 => capacity / bytes * bytes,
+        _ => capacity,
+    }
+}
+
+/// How far each rank is behind the others, in bytes read from the source, when an epoch
 /// ends. Where compute or anything else but the source sets the pace, rings are full by
 /// then and nobody is.
 fn source_lag(
@@ -349,31 +571,29 @@ fn source_lag(
     spots: &Packed,
     behind: &[f64],
 ) -> Vec<f64> {
-    let system = &job.system;
-    let nodes = if ranks == 1 { 1 } else { system.nodes as usize };
-    let mut slow = vec![0.0; nodes];
+    let mut slow = vec![0.0; ranks as usize];
     let mut total = 0.0;
     for iteration in 0..order.iterations() {
         for rank in 0..ranks {
-            let node = system.node_of(rank) as usize % nodes;
             for sample in order.batch(rank, iteration) {
                 let size = job.sizes.get(sample) as f64;
                 total += size;
                 if spots.get(sample) == NOWHERE {
-                    slow[node] += size;
+                    slow[rank as usize] += size;
                 }
             }
         }
     }
+    let system = &job.system;
     let read: f64 = slow.iter().sum();
     let reading = read / system.source.throughput.at(system.nodes).0;
     let computing = total / (f64::from(ranks) * system.compute.0);
     if reading < computing {
-        return vec![0.0; nodes];
+        return vec![0.0; ranks as usize];
     }
-    let mean = read / nodes as f64;
-    for (node, slow) in slow.iter_mut().enumerate() {
-        *slow += behind.get(node).copied().unwrap_or(0.0) - mean;
+    let mean = read / f64::from(ranks);
+    for (rank, slow) in slow.iter_mut().enumerate() {
+        *slow += behind.get(rank).copied().unwrap_or(0.0) - mean;
     }
     slow
 }

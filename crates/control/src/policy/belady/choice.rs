@@ -1,0 +1,501 @@
+//! Which samples to hold and in which tier, before asking where.
+//!
+//! Samples that this epoch uses are candidates for the next. Where not all of them fit, the
+//! choice among them is free as far as bytes go: each one that is held saves its own bytes. So
+//! it is made such that nothing stands still:
+//!
+//! - At every iteration of the next epoch every rank has read as many bytes from the source as
+//!   any other, and the same share of what was used ([`Level`]). Going through the next epoch,
+//!   the rank that has read most gets the next held sample.
+//! - At every iteration of this epoch as much is kept as is let go, so that caches are full all
+//!   the time and never too small ([`Supply`]). Of the samples that a rank could have held, it
+//!   gets the one from the stretch of this epoch that has given least so far.
+
+use std::collections::BinaryHeap;
+
+use super::NOWHERE;
+use super::transition::{Transition, Users};
+use crate::bits::Bits;
+use crate::policy::TierId;
+use crate::sampler::{EpochOrder, SampleId};
+
+/// Stretches of this epoch that are filled evenly: at least so many candidates each, and at
+/// most so many stretches, whose counters then stay in a processor's cache.
+const CANDIDATES_A_STRETCH: u32 = 16;
+const MOST_STRETCHES: u32 = 4096;
+
+/// A rank chooses among so many of its samples: enough for even stretches, few enough to look
+/// at all of them for each sample.
+const CHOICES: usize = 8;
+
+/// With fewer samples for each rank an even choice cannot be told from any other.
+const FEW: usize = 16;
+
+/// What to hold of the samples that this epoch uses.
+#[derive(Debug, Default)]
+pub struct Choice {
+    /// By place among the candidates in this epoch's order; 0 for none.
+    pub tier: Vec<TierId>,
+    /// All candidates can be held.
+    pub fits: bool,
+    /// Bytes of what is chosen.
+    pub bytes: u64,
+}
+
+/// What is known of the candidates before any is chosen.
+#[derive(Debug, Default)]
+struct Candidates {
+    count: u32,
+    bytes: u64,
+    /// Candidates that are held already.
+    settled: u32,
+}
+
+impl Transition<'_> {
+    /// Chooses among the candidates: the samples that this epoch and the next both use. What is
+    /// held through all of this epoch for the next has its place already.
+    pub fn choose(&self, users: &Users) -> Choice {
+        let Some(next) = self.next else { return Choice::default() };
+        let mut candidates = Candidates::default();
+        self.candidates(users, |sample| {
+            candidates.count += 1;
+            candidates.bytes += self.job.sizes.get(sample);
+            candidates.settled += u32::from(self.spot(sample) != NOWHERE);
+        });
+        let room: Vec<u64> = (1..self.tiers).map(|tier| self.open_room(tier)).collect();
+        let total: u64 = room.iter().sum();
+        let fits = self.tiers > 1 && total >= candidates.bytes;
+        let share = |room: u64| room as f64 / candidates.bytes.max(1) as f64;
+        let tier = if self.tiers == 1 {
+            vec![0; candidates.count as usize]
+        } else if !fits {
+            self.deal(next, users, &candidates, &room)
+        } else if candidates.settled > 0 {
+            self.leave_alone(users, candidates.count)
+        } else {
+            let shares: Vec<f64> = room.iter().map(|&room| share(room)).collect();
+            self.deal_tiers(next, &self.places(users), &shares)
+        };
+        let mut bytes = 0;
+        let mut place = 0;
+        self.candidates(users, |sample| {
+            bytes += if tier[place] > 0 { self.job.sizes.get(sample) } else { 0 };
+            place += 1;
+        });
+        Choice { tier, fits, bytes }
+    }
+
+    /// Whether Belady's rule step by step reads less than an even choice could: where what the
+    /// next epoch uses fits, so that later epochs decide, or nearly so. The more samples an
+    /// epoch leaves out, the sooner room is worth more to a later epoch than to the next.
+    pub fn later_epochs_decide(&self, users: &Users) -> bool {
+        let samples = self.job.sizes.len();
+        let used = self.used(self.order);
+        let known = |&sample: &SampleId| used.contains(sample) || self.spot(sample) != NOWHERE;
+        let wanted: u64 = (0..samples)
+            .filter(|&sample| users.get(sample).is_some())
+            .filter(known)
+            .map(|sample| self.job.sizes.get(sample))
+            .sum();
+        let left_out = 1.0 - used.count() as f64 / f64::from(samples);
+        let room: u64 = (1..self.tiers).map(|tier| self.open_room(tier)).sum();
+        let few = used.count() < FEW * self.ranks as usize;
+        let fits = wanted as f64 <= room as f64 * (1.0 + left_out / 2.0);
+        few || (fits && self.all_used != (true, true))
+    }
+
+    /// The candidates in this epoch's order.
+    fn candidates(&self, users: &Users, mut see: impl FnMut(SampleId)) {
+        let tracked = &self.decision.tracked;
+        for iteration in 0..self.order.iterations() {
+            for rank in 0..self.ranks {
+                for sample in self.uses(rank, iteration) {
+                    if users.get(sample).is_some() && tracked.is_last(sample, iteration, rank) {
+                        see(sample);
+                    }
+                }
+            }
+        }
+    }
+
+    /// By sample: its place among the candidates; `u32::MAX` for those that are none.
+    fn places(&self, users: &Users) -> Vec<u32> {
+        let mut place_of = vec![u32::MAX; self.job.sizes.len() as usize];
+        let mut place = 0;
+        self.candidates(users, |sample| {
+            place_of[sample as usize] = place;
+            place += 1;
+        });
+        place_of
+    }
+
+    /// Everything has a place but what the last epoch left out: the tiers stay as they are,
+    /// and the rest goes where there is room.
+    fn leave_alone(&self, users: &Users, count: u32) -> Vec<TierId> {
+        let mut wish = Vec::with_capacity(count as usize);
+        self.candidates(users, |sample| {
+            let spot = self.spot(sample);
+            let tier = (usize::from(spot) % self.tiers) as TierId;
+            wish.push(if spot == NOWHERE { 1 } else { tier });
+        });
+        wish
+    }
+
+    /// Everything fits and nothing has a place yet: only the next epoch's load on the tiers
+    /// matters, so they take turns in its order, each as often as its share.
+    fn deal_tiers(&self, next: &EpochOrder, place_of: &[u32], shares: &[f64]) -> Vec<TierId> {
+        let mut rest = 1.0;
+        // The fastest tiers are filled; the last one in use takes what remains.
+        let turns: Vec<f64> = shares
+            .iter()
+            .map(|&share| {
+                let part = f64::min(share, rest);
+                rest -= part;
+                part
+            })
+            .collect();
+        let mut credit = vec![0.0; turns.len()];
+        let count = place_of.iter().filter(|&&place| place != u32::MAX).count();
+        let mut wish = vec![0; count];
+        for iteration in 0..next.iterations() {
+            for rank in 0..self.ranks {
+                for sample in next.batch(rank, iteration) {
+                    let place = place_of[sample as usize];
+                    if place == u32::MAX || wish[place as usize] != 0 {
+                        continue;
+                    }
+                    let mut most = 0;
+                    for (tier, turn) in turns.iter().enumerate() {
+                        credit[tier] += turn;
+                        if credit[tier] > credit[most] {
+                            most = tier;
+                        }
+                    }
+                    credit[most] -= 1.0;
+                    wish[place as usize] = most as TierId + 1;
+                }
+            }
+        }
+        wish
+    }
+
+    /// Not everything fits: deals the room of each tier over both epochs.
+    fn deal(
+        &self,
+        next: &EpochOrder,
+        users: &Users,
+        candidates: &Candidates,
+        room: &[u64],
+    ) -> Vec<TierId> {
+        let place_of = self.places(users);
+        let held: u64 = room.iter().sum();
+        let level = self.level(next, &place_of, held);
+        let mut supply = self.supply(users, candidates.count, room);
+        let mut wish = vec![0; candidates.count as usize];
+        let mut ranks = Ranks::new(&self.behind, self.ranks as usize);
+        let mut seen = self.may_repeat(next).then(|| Bits::new(self.job.sizes.len()));
+        for iteration in 0..next.iterations() {
+            for rank in 0..self.ranks {
+                for sample in next.batch(rank, iteration) {
+                    let size = self.job.sizes.get(sample);
+                    match self.use_of(sample, &place_of, seen.as_mut()) {
+                        Use::Candidate(place) => {
+                            ranks.could_hold(rank as usize, place, size);
+                        }
+                        Use::Slow => ranks.read(rank as usize, size),
+                        Use::Held => {}
+                    }
+                }
+            }
+            ranks.expect(level.read_in(iteration));
+            ranks.hold(&mut supply, &mut wish);
+        }
+        wish
+    }
+
+    /// Whether an order may use a sample more than once.
+    fn may_repeat(&self, order: &EpochOrder) -> bool {
+        self.own_order() || order.samples().len() > self.job.sizes.len() as usize
+    }
+
+    /// What the next epoch's use of a sample means for the source.
+    fn use_of(&self, sample: SampleId, place_of: &[u32], seen: Option<&mut Bits>) -> Use {
+        let again = seen.is_some_and(|seen| !seen.insert(sample));
+        match place_of[sample as usize] {
+            _ if again => Use::Held,
+            u32::MAX if self.decision.spots.get(sample) == NOWHERE => Use::Slow,
+            u32::MAX => Use::Held,
+            place => Use::Candidate(place),
+        }
+    }
+
+    /// How much each iteration of the next epoch reads from the source when `held` bytes of
+    /// the candidates are held.
+    fn level(&self, next: &EpochOrder, place_of: &[u32], held: u64) -> Level {
+        let mut seen = self.may_repeat(next).then(|| Bits::new(self.job.sizes.len()));
+        let iterations = (0..next.iterations()).map(|iteration| {
+            let mut load = Load::default();
+            for rank in 0..self.ranks {
+                for sample in next.batch(rank, iteration) {
+                    let size = self.job.sizes.get(sample);
+                    load.used += size;
+                    match self.use_of(sample, place_of, seen.as_mut()) {
+                        Use::Candidate(_) => load.candidates += size,
+                        Use::Slow => load.slow += size,
+                        Use::Held => {}
+                    }
+                }
+            }
+            load
+        });
+        Level::new(iterations.collect(), held)
+    }
+
+    /// How much each stretch of this epoch can give.
+    fn supply(&self, users: &Users, count: u32, room: &[u64]) -> Supply {
+        let stretches = (count / CANDIDATES_A_STRETCH).clamp(1, MOST_STRETCHES) as usize;
+        let mut candidates = vec![0u64; stretches];
+        let mut freed = vec![0i64; stretches];
+        let tracked = &self.decision.tracked;
+        let mut place = 0u64;
+        for iteration in 0..self.order.iterations() {
+            for rank in 0..self.ranks {
+                for sample in self.uses(rank, iteration) {
+                    let at = (place * stretches as u64 / u64::from(count.max(1))) as usize;
+                    let at = at.min(stretches - 1);
+                    let size = self.job.sizes.get(sample);
+                    let span = tracked.span(sample, iteration);
+                    let waits = span.is_some();
+                    if self.spot(sample) == NOWHERE
+                        && span.is_some_and(|(first, _)| first.at == (iteration, rank))
+                    {
+                        freed[at] -= size.cast_signed();
+                    }
+                    if !tracked.is_last(sample, iteration, rank) {
+                        continue;
+                    }
+                    if self.spot(sample) != NOWHERE || waits {
+                        freed[at] += size.cast_signed();
+                    }
+                    if users.get(sample).is_some() {
+                        candidates[at] += size;
+                        place += 1;
+                    }
+                }
+            }
+        }
+        let free = (1..self.tiers).map(|tier| self.room_in_tier[tier]).sum::<u64>();
+        Supply::new(&candidates, &freed, free + self.spares.total(), room, count)
+    }
+}
+
+/// What a use in the next epoch means for the source.
+enum Use {
+    /// It may be held; by its place.
+    Candidate(u32),
+    /// It is read from the source.
+    Slow,
+    /// It is held, or this epoch has read it before.
+    Held,
+}
+
+/// Bytes of one iteration.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    used: u64,
+    slow: u64,
+    candidates: u64,
+}
+
+/// How many bytes each iteration of an epoch reads from the source: the same share of what it
+/// uses, as far as its samples allow.
+#[derive(Debug)]
+struct Level {
+    iterations: Vec<Load>,
+    share: f64,
+}
+
+impl Level {
+    /// Of an epoch that holds so many bytes of its candidates.
+    fn new(iterations: Vec<Load>, held: u64) -> Self {
+        let slow = |load: &Load, share| Self::slow(*load, share);
+        let all: f64 = iterations.iter().map(|load| (load.slow + load.candidates) as f64).sum();
+        let wanted = all - held as f64;
+        // The share is at most one; forty halvings are finer than a byte in a terabyte.
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..40 {
+            let share = f64::midpoint(low, high);
+            if iterations.iter().map(|load| slow(load, share)).sum::<f64>() < wanted {
+                low = share;
+            } else {
+                high = share;
+            }
+        }
+        Self { iterations, share: high }
+    }
+
+    fn slow(load: Load, share: f64) -> f64 {
+        (load.used as f64 * share).clamp(load.slow as f64, (load.slow + load.candidates) as f64)
+    }
+
+    fn read_in(&self, iteration: u32) -> f64 {
+        Self::slow(self.iterations[iteration as usize], self.share)
+    }
+}
+
+/// What the stretches of this epoch give to the tiers.
+#[derive(Debug)]
+struct Supply {
+    /// Bytes that each stretch should give.
+    wanted: Vec<f64>,
+    /// By stretch and tier: bytes that it has given.
+    given: Vec<f64>,
+    /// By tier: of what is held, and what was given so far.
+    shares: Vec<f64>,
+    dealt: Vec<f64>,
+    /// Of all candidates and of what is held.
+    count: u64,
+    total: f64,
+    held: f64,
+}
+
+impl Supply {
+    /// `candidates` and `freed` are bytes by stretch; `free` is free when the epoch begins.
+    fn new(candidates: &[u64], freed: &[i64], free: u64, room: &[u64], count: u32) -> Self {
+        let total: u64 = room.iter().sum();
+        // What can be kept until the end of each stretch: no more than is free then, or later.
+        let mut most: Vec<i64> = freed
+            .iter()
+            .scan(free.cast_signed(), |free, freed| {
+                *free += freed;
+                Some(*free)
+            })
+            .collect();
+        for at in (1..most.len()).rev() {
+            most[at - 1] = most[at - 1].min(most[at]);
+        }
+        let mut left: u64 = candidates.iter().sum();
+        let mut kept = 0.0;
+        let wanted = candidates.iter().zip(&most).map(|(&candidates, &most)| {
+            let share = (total as f64 - kept) / left.max(1) as f64;
+            let wanted = (candidates as f64 * share.min(1.0)).min(most as f64 - kept).max(0.0);
+            kept += wanted;
+            left -= candidates;
+            wanted
+        });
+        let wanted: Vec<f64> = wanted.collect();
+        let shares = room.iter().map(|&room| room as f64 / total.max(1) as f64).collect();
+        Self {
+            given: vec![0.0; wanted.len() * room.len()],
+            wanted,
+            shares,
+            dealt: vec![0.0; room.len()],
+            count: u64::from(count.max(1)),
+            total: total.max(1) as f64,
+            held: 0.0,
+        }
+    }
+
+    fn stretch(&self, place: u32) -> usize {
+        (u64::from(place) * self.wanted.len() as u64 / self.count) as usize
+    }
+
+    /// How much less a stretch has given than it should have by now.
+    fn lacks(&self, place: u32) -> f64 {
+        let at = self.stretch(place);
+        let tiers = self.shares.len();
+        let given: f64 = self.given[at * tiers..][..tiers].iter().sum();
+        self.wanted[at] * (self.held / self.total) - given
+    }
+
+    /// The candidate at `place` is held: in which tier.
+    fn give(&mut self, place: u32, size: u64) -> TierId {
+        let at = self.stretch(place);
+        let tiers = self.shares.len();
+        let size = size as f64;
+        self.held += size;
+        let wanted = self.wanted[at] * (self.held / self.total);
+        let given = &mut self.given[at * tiers..][..tiers];
+        let lacks = |tier: usize| {
+            let share = self.shares[tier];
+            self.held * share - self.dealt[tier] + wanted * share - given[tier]
+        };
+        let tier = (0..tiers).max_by(|&a, &b| lacks(a).total_cmp(&lacks(b))).unwrap_or(0);
+        given[tier] += size;
+        self.dealt[tier] += size;
+        tier as TierId + 1
+    }
+}
+
+/// The ranks' reads from the source, as far as the next epoch has been gone through.
+#[derive(Debug)]
+struct Ranks {
+    /// Bytes that each has read; what it could have held counts until it is.
+    read: Vec<f64>,
+    /// Of the iteration at hand, by rank: what it could have held, by place and bytes.
+    open: Vec<Vec<(u32, u64)>>,
+    /// Bytes that all have read, and should have read.
+    total: f64,
+    fair: f64,
+    /// Kept for its allocation.
+    heap: BinaryHeap<(u64, usize)>,
+}
+
+impl Ranks {
+    fn new(behind: &[f64], ranks: usize) -> Self {
+        let least = behind.iter().copied().fold(0.0, f64::min);
+        let read = |rank| behind.get(rank).copied().unwrap_or(0.0) - least;
+        let read: Vec<f64> = (0..ranks).map(read).collect();
+        let total = read.iter().sum();
+        Self { open: vec![vec![]; ranks], total, fair: total, read, heap: BinaryHeap::new() }
+    }
+
+    fn read(&mut self, rank: usize, size: u64) {
+        self.read[rank] += size as f64;
+        self.total += size as f64;
+    }
+
+    fn could_hold(&mut self, rank: usize, place: u32, size: u64) {
+        self.read(rank, size);
+        self.open[rank].push((place, size));
+    }
+
+    /// The iteration at hand should read so many bytes.
+    fn expect(&mut self, bytes: f64) {
+        self.fair += bytes;
+    }
+
+    /// Holds samples of the iteration at hand until it reads no more than it should.
+    fn hold(&mut self, supply: &mut Supply, wish: &mut [TierId]) {
+        self.heap.clear();
+        let ranks = (0..self.open.len()).filter(|&rank| !self.open[rank].is_empty());
+        self.heap.extend(ranks.map(|rank| (self.read[rank] as u64, rank)));
+        while let Some((_, rank)) = self.heap.pop() {
+            let over = self.total - self.fair;
+            let open = &mut self.open[rank];
+            let Some(at) = pick(open, supply, over) else {
+                if over <= 0.0 {
+                    break;
+                }
+                continue;
+            };
+            let (place, size) = open.swap_remove(at);
+            wish[place as usize] = supply.give(place, size);
+            self.read[rank] -= size as f64;
+            self.total -= size as f64;
+            if !open.is_empty() {
+                self.heap.push((self.read[rank] as u64, rank));
+            }
+        }
+        self.open.iter_mut().for_each(Vec::clear);
+    }
+}
+
+/// Of what could be held, the sample whose stretch lacks most. None where even the smallest is
+/// more than what was read too much: half a sample too many is as good as half too few.
+fn pick(open: &[(u32, u64)], supply: &Supply, over: f64) -> Option<usize> {
+    let from = open.len().saturating_sub(CHOICES);
+    (from..open.len())
+        .filter(|&at| (open[at].1 as f64) < 2.0 * over)
+        .max_by(|&a, &b| supply.lacks(open[a].0).total_cmp(&supply.lacks(open[b].0)))
+}

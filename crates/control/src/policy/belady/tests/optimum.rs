@@ -1,0 +1,297 @@
+//! Source bytes judged by the least that any placement can read.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::*;
+use crate::Sizes;
+use crate::model::Bytes;
+use crate::sampler::orders::{RankShare, Replacement, WeightedOrders};
+
+/// The least bytes that an epoch reads from the source, by epoch: Belady's rule over the caches
+/// of all nodes as one, with samples that can be held in part. Nothing can read less, and where
+/// all samples are equally large this can be reached.
+fn least(job: &Job) -> Vec<u64> {
+    let epochs = job.epochs.unwrap();
+    let mut steps: Vec<(u32, Vec<SampleId>)> = vec![];
+    for epoch in 0..epochs {
+        let order = job.stream.epoch(epoch);
+        for iteration in 0..order.iterations() {
+            let ranks = 0..job.system.ranks();
+            let mut used: Vec<SampleId> =
+                ranks.flat_map(|rank| distinct(&order, rank, iteration)).collect();
+            used.sort_unstable();
+            steps.push((epoch, used));
+        }
+    }
+    let mut next_use = vec![HashMap::new(); steps.len()];
+    let mut seen: HashMap<SampleId, usize> = HashMap::new();
+    for (at, (_, used)) in steps.iter().enumerate().rev() {
+        for &sample in used {
+            if let Some(next) = seen.insert(sample, at)
+                && next > at
+            {
+                next_use[at].insert(sample, next);
+            }
+        }
+    }
+    let capacity: u64 = (0..job.system.nodes as usize * job.system.tiers.len())
+        .map(|spot| super::super::transition::usable(job, spot))
+        .sum();
+    let mut held: BTreeMap<(usize, SampleId), u64> = BTreeMap::new();
+    let mut read = vec![0; epochs as usize];
+    let mut full = 0;
+    for (at, (epoch, used)) in steps.iter().enumerate() {
+        for &sample in used {
+            let here = held.get(&(at, sample)).copied().unwrap_or(0);
+            read[*epoch as usize] += job.sizes.get(sample) - here;
+        }
+        for &sample in used {
+            full -= held.remove(&(at, sample)).unwrap_or(0);
+        }
+        for (&sample, &next) in &next_use[at] {
+            held.insert((next, sample), job.sizes.get(sample));
+            full += job.sizes.get(sample);
+        }
+        while full > capacity {
+            let mut last = held.last_entry().unwrap();
+            let goes = (*last.get()).min(full - capacity);
+            full -= goes;
+            *last.get_mut() -= goes;
+            if *last.get() == 0 {
+                last.remove();
+            }
+        }
+    }
+    read
+}
+
+/// What a rank reads in an iteration: a sample that its batch names twice, once.
+fn distinct(order: &EpochOrder, rank: u32, iteration: u32) -> Vec<SampleId> {
+    let mut samples: Vec<SampleId> = order.batch(rank, iteration).collect();
+    samples.sort_unstable();
+    samples.dedup();
+    samples
+}
+
+/// The least bytes that a run can read from the source, found by trying all that can be held
+/// after each step: for samples of ten bytes.
+fn brute_force(job: &Job) -> u64 {
+    let capacity: u64 =
+        (0..job.system.nodes).map(|node| job.system.tiers[1].capacity_of(node).0 / 10).sum();
+    let mut cheapest: HashMap<u32, u64> = HashMap::from([(0, 0)]);
+    for epoch in 0..job.epochs.unwrap() {
+        let order = job.stream.epoch(epoch);
+        for iteration in 0..order.iterations() {
+            let ranks = 0..job.system.ranks();
+            let used: Vec<SampleId> =
+                ranks.flat_map(|rank| distinct(&order, rank, iteration)).collect();
+            let mut after: HashMap<u32, u64> = HashMap::new();
+            for (held, cost) in cheapest {
+                let misses = used.iter().filter(|&&sample| held >> sample & 1 == 0).count();
+                let there = used.iter().fold(held, |there, sample| there | 1 << sample);
+                let subsets = (0..=there).filter(|set| set & !there == 0);
+                for set in subsets.filter(|set| u64::from(set.count_ones()) <= capacity) {
+                    let cost = cost + 10 * misses as u64;
+                    after.entry(set).and_modify(|least| *least = cost.min(*least)).or_insert(cost);
+                }
+            }
+            cheapest = after;
+        }
+    }
+    cheapest.into_values().min().unwrap()
+}
+
+/// All lists of `length` out of so many samples: without repeats, or with them.
+fn lists(samples: u32, length: usize, repeats: bool) -> Vec<Vec<SampleId>> {
+    let mut all: Vec<Vec<SampleId>> = vec![vec![]];
+    for _ in 0..length {
+        let longer = |list: &Vec<SampleId>| {
+            let list = list.clone();
+            let more = (0..samples).filter(move |s| repeats || !list.contains(s));
+            more.collect::<Vec<_>>()
+        };
+        all = all
+            .iter()
+            .flat_map(|list| longer(list).into_iter().map(|s| [&list[..], &[s]].concat()))
+            .collect();
+    }
+    all
+}
+
+/// Plays all orders of `epochs` epochs out of the lists, each with every capacity.
+fn every_order_reads_the_least(
+    samples: u32,
+    nodes: u32,
+    batch: u32,
+    lists: &[Vec<SampleId>],
+    epochs: usize,
+    capacities: &[&[u64]],
+) {
+    let mut wrong = vec![];
+    let mut played = 0;
+    let orders = lists.len().pow(epochs as u32 - 1);
+    // The first epoch may as well be the first list: samples can be renamed.
+    for number in 0..orders {
+        let mut rest = number;
+        let mut order = vec![lists[0].clone()];
+        for _ in 1..epochs {
+            order.push(lists[rest % lists.len()].clone());
+            rest /= lists.len();
+        }
+        for capacity in capacities {
+            let mut job = job(samples, nodes, 1, &[0]);
+            job.system.tiers[1].by_node = capacity.iter().map(|&c| Bytes(10 * c)).collect();
+            job.epochs = Some(epochs as u32);
+            let order_ = Order::Given(Arc::new(order.clone()));
+            let config = job.stream.config().clone();
+            job.stream =
+                AccessStream::new(StreamConfig { order: order_, batch, ..config }).unwrap();
+            let job = Arc::new(job);
+            let world = World::play(&job).unwrap();
+            played += 1;
+            let (ours, theirs) = (world.read.iter().sum::<u64>(), brute_force(&job));
+            assert_eq!(least(&job).iter().sum::<u64>(), theirs, "{order:?}");
+            if ours != theirs {
+                wrong.push((order.clone(), capacity.to_vec(), ours, theirs));
+            }
+        }
+    }
+    println!("{} of {played} beyond", wrong.len());
+    assert!(wrong.is_empty(), "{} of {played}: {:?}", wrong.len(), &wrong[..wrong.len().min(3)]);
+}
+
+#[test]
+fn permutations_on_one_node_read_the_least() {
+    let all = lists(4, 4, false);
+    every_order_reads_the_least(4, 1, 1, &all, 3, &[&[0], &[1], &[2], &[3], &[4]]);
+}
+
+#[test]
+fn permutations_on_two_nodes_read_the_least() {
+    let all = lists(4, 4, false);
+    every_order_reads_the_least(4, 2, 2, &all, 3, &[&[1, 0], &[1, 1], &[2, 1], &[0, 3]]);
+}
+
+#[test]
+fn orders_that_leave_samples_out_read_the_least() {
+    let all = lists(5, 3, false);
+    every_order_reads_the_least(5, 1, 1, &all, 3, &[&[1], &[2], &[3], &[4]]);
+    let all = lists(4, 2, false);
+    every_order_reads_the_least(4, 2, 2, &all, 4, &[&[1, 0], &[1, 1], &[2, 1]]);
+}
+
+#[test]
+fn orders_with_repeats_read_the_least() {
+    let all = lists(3, 4, true);
+    every_order_reads_the_least(3, 1, 1, &all, 3, &[&[1], &[2]]);
+    // Two ranks that use a sample in the same step both read it, so such a sample counts twice,
+    // which Belady's rule does not know.
+    let mut all = lists(3, 4, true);
+    all.retain(|list| list[0] != list[1] && list[2] != list[3]);
+    every_order_reads_the_least(3, 2, 2, &all, 3, &[&[1, 0], &[1, 1]]);
+}
+
+fn show(what: &str, job: Job) {
+    let job = Arc::new(job);
+    let world = World::play(&job).unwrap();
+    let least = least(&job);
+    let (ours, theirs): (u64, u64) = (world.read.iter().sum(), least.iter().sum());
+    let epochs = f64::from(job.epochs.unwrap() - 1);
+    let share = |bytes: u64| 100.0 * bytes as f64 / job.sizes.total().0 as f64 / epochs;
+    println!(
+        "{what}: {:.2} % of S an epoch beyond {:.2} %: {:?}",
+        share(ours - theirs.min(ours)),
+        share(theirs - least[0]),
+        world
+            .read
+            .iter()
+            .zip(&least)
+            .map(|(a, b)| a.cast_signed() - b.cast_signed())
+            .collect::<Vec<_>>()
+    );
+}
+
+fn with(
+    (nodes, per_node): (u32, u32),
+    samples: u32,
+    share: f64,
+    skew: bool,
+    change: impl Fn(&mut Job, &mut StreamConfig),
+) -> Job {
+    let mut job = job(samples, nodes, per_node, &[0]);
+    if skew {
+        let size = |k: u64| {
+            let z = (0..12)
+                .map(|i| {
+                    ((k * 12 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64
+                        / (1 << 24) as f64
+                })
+                .sum::<f64>()
+                - 6.0;
+            (1000.0 * (0.63 * z).exp()) as u64
+        };
+        job.sizes = Sizes::from_bytes((0..u64::from(samples)).map(size).collect::<Vec<_>>());
+    }
+    let room = (job.sizes.total().0 as f64 * share) as u64 / u64::from(nodes);
+    job.system.tiers[1].capacity = Bytes(room);
+    job.epochs = Some(6);
+    let mut config = StreamConfig { order: Order::Torch, seed: 11, ..job.stream.config().clone() };
+    change(&mut job, &mut config);
+    job.stream = AccessStream::new(config).unwrap();
+    job
+}
+
+#[test]
+fn explore() {
+    let drop = |batch: u32| {
+        move |_: &mut Job, c: &mut StreamConfig| {
+            c.batch = batch;
+            c.drop_last = true;
+        }
+    };
+    let weighted = |replacement, zipf: f64, length: f64| {
+        move |job: &mut Job, c: &mut StreamConfig| {
+            let n = job.sizes.len();
+            let weights: Vec<f64> = (0..n).map(|k| (f64::from(k) + 1.0).powf(-zipf)).collect();
+            let share = RankShare {
+                rank: 0,
+                ranks: job.system.ranks(),
+                batch: 4,
+                drop_last: false,
+                ..RankShare::whole(4, false)
+            };
+            let length = (f64::from(n) * length) as u32;
+            let orders = WeightedOrders::new(&weights, length, replacement, 5, share).unwrap();
+            c.order = Order::Provided(Arc::new(orders));
+        }
+    };
+    for share in [0.1, 0.3, 0.6, 0.9, 0.98] {
+        println!("--- {share}");
+        show("plain", with((4, 1), 2000, share, false, |_, _| {}));
+        show("plain one node", with((1, 1), 2000, share, false, |_, _| {}));
+        show("skew", with((4, 1), 2000, share, true, |_, _| {}));
+        show("skew, few", with((4, 2), 80, share, true, |_, _| {}));
+        show("few", with((4, 1), 40, share, false, |_, _| {}));
+        show("drop 1900/1000", with((1, 1), 1900, share, false, drop(1000)));
+        show("drop 1900/1000 4", with((4, 1), 1900, share, false, drop(1000)));
+        show("drop 5000/820", with((4, 1), 5000, share, false, drop(820)));
+        show(
+            "replacement",
+            with((4, 1), 2000, share, false, weighted(Replacement::With, 0.0, 1.0)),
+        );
+        show(
+            "zipf replacement",
+            with((4, 1), 2000, share, false, weighted(Replacement::With, 0.7, 1.0)),
+        );
+        show(
+            "zipf without, half",
+            with((4, 1), 2000, share, false, weighted(Replacement::Without, 0.7, 0.5)),
+        );
+        show(
+            "zipf without, half, skew",
+            with((4, 1), 2000, share, true, weighted(Replacement::Without, 0.7, 0.5)),
+        );
+        show("imbalanced", with((4, 1), 2000, share, false, |_, c| c.scheme = Scheme::Imbalanced));
+        show("whole", with((4, 1), 2000, share, false, |_, c| c.scheme = Scheme::Whole));
+    }
+}
