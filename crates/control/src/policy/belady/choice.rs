@@ -285,7 +285,14 @@ impl Transition<'_> {
             }
         }
         let free = (1..self.tiers).map(|tier| self.room_in_tier[tier]).sum::<u64>();
-        Supply::new(&candidates, &freed, free + self.spares.total(), room, count)
+        Supply::new(
+            &candidates,
+            &freed,
+            free + self.spares.total(),
+            room,
+            count,
+            self.ranks as usize,
+        )
     }
 }
 
@@ -350,8 +357,9 @@ struct Supply {
     wanted: Vec<f64>,
     /// By stretch and tier: bytes that it has given.
     given: Vec<f64>,
-    /// By tier: of what is held, and what was given so far.
+    /// By tier: its share of what is held.
     shares: Vec<f64>,
+    /// By rank and tier: what it was given so far.
     dealt: Vec<f64>,
     /// Of all candidates and of what is held.
     count: u64,
@@ -361,7 +369,14 @@ struct Supply {
 
 impl Supply {
     /// `candidates` and `freed` are bytes by stretch; `free` is free when the epoch begins.
-    fn new(candidates: &[u64], freed: &[i64], free: u64, room: &[u64], count: u32) -> Self {
+    fn new(
+        candidates: &[u64],
+        freed: &[i64],
+        free: u64,
+        room: &[u64],
+        count: u32,
+        ranks: usize,
+    ) -> Self {
         let total: u64 = room.iter().sum();
         // What can be kept until the end of each stretch: no more than is free then, or later.
         let mut most: Vec<i64> = freed
@@ -389,7 +404,7 @@ impl Supply {
             given: vec![0.0; wanted.len() * room.len()],
             wanted,
             shares,
-            dealt: vec![0.0; room.len()],
+            dealt: vec![0.0; room.len() * ranks],
             count: u64::from(count.max(1)),
             total: total.max(1) as f64,
             held: 0.0,
@@ -408,21 +423,24 @@ impl Supply {
         self.wanted[at] * (self.held / self.total) - given
     }
 
-    /// The candidate at `place` is held: in which tier.
-    fn give(&mut self, place: u32, size: u64) -> TierId {
+    /// A rank gets the candidate at `place` held: in which tier. Every rank and every stretch
+    /// has the tiers' shares.
+    fn give(&mut self, rank: usize, place: u32, size: u64) -> TierId {
         let at = self.stretch(place);
         let tiers = self.shares.len();
         let size = size as f64;
         self.held += size;
         let wanted = self.wanted[at] * (self.held / self.total);
         let given = &mut self.given[at * tiers..][..tiers];
+        let dealt = &mut self.dealt[rank * tiers..][..tiers];
+        let total = dealt.iter().sum::<f64>() + size;
         let lacks = |tier: usize| {
             let share = self.shares[tier];
-            self.held * share - self.dealt[tier] + wanted * share - given[tier]
+            total * share - dealt[tier] + wanted * share - given[tier]
         };
         let tier = (0..tiers).max_by(|&a, &b| lacks(a).total_cmp(&lacks(b))).unwrap_or(0);
         given[tier] += size;
-        self.dealt[tier] += size;
+        dealt[tier] += size;
         tier as TierId + 1
     }
 }
@@ -480,7 +498,7 @@ impl Ranks {
                 continue;
             };
             let (place, size) = open.swap_remove(at);
-            wish[place as usize] = supply.give(place, size);
+            wish[place as usize] = supply.give(rank, place, size);
             self.read[rank] -= size as f64;
             self.total -= size as f64;
             if !open.is_empty() {

@@ -356,6 +356,9 @@ impl<'a> Transition<'a> {
         has: NodeId,
         wait: Wait,
     ) -> Spot {
+        if self.tiers == 1 {
+            return NOWHERE;
+        }
         if tier == 1 && self.copies.has(user, sample) {
             self.copies.promote(self.job, user, sample);
             self.decision.there_already.insert(sample);
