@@ -51,12 +51,12 @@ impl Counter {
 }
 
 impl Meter {
-    pub fn new(job: &Job, epochs: u32) -> Self {
+    pub fn new(job: &Job, epochs: u32, iterations: u32) -> Self {
         let packed = job.packing.files < job.sizes.len();
         let count = epochs as usize;
         Self {
             epochs: count,
-            iterations: job.stream.iterations() as usize,
+            iterations: iterations as usize,
             files: job.packing.files,
             samples: job.sizes.len(),
             read_size: job.packing.read_size.map(belady_control::model::Bytes::as_f64),

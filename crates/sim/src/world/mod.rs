@@ -131,7 +131,7 @@ impl World {
                 node,
                 ranks: first..first + per_ring,
                 server: machine.add_server(node, count),
-                capacity: system.tiers[0].capacity.0 * u64::from(per_ring)
+                capacity: system.tiers[0].capacity_of(node).0 * u64::from(per_ring)
                     / u64::from(system.ranks_per_node),
                 used: 0,
                 next: 0,
@@ -153,6 +153,8 @@ impl World {
                 });
             }
         }
+        let mut orders = Orders::new(job, plan, epochs);
+        let iterations = orders.iterations();
         Self {
             rates,
             staging,
@@ -168,17 +170,17 @@ impl World {
             first_prefetcher,
             parcels: vec![],
             free: vec![],
-            orders: Orders::new(job, plan, epochs),
+            orders,
             order: None,
             epochs,
-            iterations: u64::from(job.stream.iterations()),
+            iterations: u64::from(iterations),
             deepest: 0,
             first_fill: u64::MAX,
             demand: Demand::default(),
             held: vec![],
             slow_bytes: vec![],
             keeps: vec![],
-            meter: Meter::new(job, epochs),
+            meter: Meter::new(job, epochs, iterations),
             now: 0.0,
             epoch: 0,
             job: job.clone(),
