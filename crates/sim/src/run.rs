@@ -46,6 +46,9 @@ pub fn run(
         outcome.perfect_seconds = bound.perfect.0;
         outcome.bound_seconds = bound.seconds.0;
         outcome.bound_by = bound.epochs.iter().map(|epoch| epoch.binds().to_owned()).collect();
+        outcome.straggling_bound_seconds = bound.straggling.0;
+        outcome.bound_source_bytes_per_epoch =
+            bound.epochs.iter().map(|epoch| epoch.source_bytes).collect();
         outcome.distinct_bytes_per_epoch =
             bound.epochs.iter().map(|epoch| epoch.distinct_bytes).collect();
     }

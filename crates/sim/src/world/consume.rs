@@ -40,6 +40,7 @@ impl World {
         let on_demand = self.staging == Staging::OnDemand;
         let mut end = begin;
         let mut compute: f64 = 0.0;
+        let (mut all_compute, mut all_finish) = (0.0, 0.0);
         let (mut slowest_wait, mut shortest) = (0.0f64, f64::INFINITY);
         let mut cause = Cause::Source;
         self.slow_bytes.clear();
@@ -56,6 +57,8 @@ impl World {
                 };
                 shortest = shortest.min(wait);
                 compute = compute.max(part.compute);
+                all_compute += part.compute;
+                all_finish += finish - begin;
                 if finish > end {
                     end = finish;
                     slowest_wait = wait;
@@ -64,10 +67,13 @@ impl World {
                 self.slow_bytes.push(part.source_bytes);
             }
         }
+        let ranks = self.slow_bytes.len().max(1) as f64;
         let times = StepTimes {
             begin,
             end,
             compute,
+            mean_compute: all_compute / ranks,
+            mean_finish: all_finish / ranks,
             slowest_wait,
             shortest_wait: if shortest.is_finite() { shortest } else { 0.0 },
             cause,

@@ -159,6 +159,7 @@ impl Meter {
             Cause::Preprocess => time.preprocess += stall,
         }
         self.outcome.stall_seconds += stall;
+        self.outcome.straggling_seconds += straggling(duration, step);
         let limit = WAIT_THRESHOLD * step.compute;
         let imbalanced = step.slowest_wait > limit && step.shortest_wait <= limit;
         self.imbalanced += u64::from(imbalanced);
@@ -221,12 +222,25 @@ pub struct StepTimes<'a> {
     pub end: f64,
     /// Of the slowest rank.
     pub compute: f64,
+    /// Over all ranks: compute, and wait and compute.
+    pub mean_compute: f64,
+    pub mean_finish: f64,
     /// Of the rank that ends the iteration.
     pub slowest_wait: f64,
     pub shortest_wait: f64,
     pub cause: Cause,
     /// Source bytes by rank.
     pub slow_bytes: &'a [u64],
+}
+
+/// Seconds that an iteration lost to its slowest rank, in two parts. Data: its duration beyond
+/// the least that the same waiting, dealt over the ranks at will, would have given. That is the
+/// mean of wait and compute, but never less than the most that a rank computes. Compute: the
+/// slowest rank's beyond the mean. Neither is negative, and the second is the batches' alone, so
+/// no placement loses less than that.
+fn straggling(duration: f64, step: &StepTimes<'_>) -> f64 {
+    let data = duration - step.mean_finish.max(step.compute);
+    data.max(0.0) + (step.compute - step.mean_compute).max(0.0)
 }
 
 fn quantiles(values: &mut [f32]) -> Vec<f64> {
