@@ -43,9 +43,9 @@ pub struct Outcome {
     /// The same after the first epoch.
     pub imbalanced_iterations_after_first: f64,
     /// Seconds that iterations lost to their slowest rank: what equal shares of the same waiting
-    /// and computing would have saved.
+    /// would have saved, and the bound below.
     pub straggling_seconds: f64,
-    /// What of that no placement can avoid, since batches differ in bytes.
+    /// What of that no placement can avoid: batches differ in bytes.
     pub straggling_bound_seconds: f64,
     /// Mean wait of the slowest rank as a share of compute, after the first epoch.
     pub mean_wait_share: f64,

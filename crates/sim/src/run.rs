@@ -47,6 +47,9 @@ pub fn run(
         outcome.bound_seconds = bound.seconds.0;
         outcome.bound_by = bound.epochs.iter().map(|epoch| epoch.binds().to_owned()).collect();
         outcome.straggling_bound_seconds = bound.straggling.0;
+        if outcome.supported {
+            outcome.straggling_seconds += bound.straggling.0;
+        }
         outcome.bound_source_bytes_per_epoch =
             bound.epochs.iter().map(|epoch| epoch.source_bytes).collect();
         outcome.distinct_bytes_per_epoch =

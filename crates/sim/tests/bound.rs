@@ -359,9 +359,17 @@ fn what_an_epoch_leaves_out_stays_worth_its_room() {
 }
 
 #[test]
-fn a_batch_of_unequal_bytes_straggles_by_the_largest_beyond_the_mean() {
-    // 10 B against 40 B and 30 B against 20 B: 40 - 25 + 30 - 25 = 20 B at 10 B/s.
-    let case = Case { sizes: vec![10, 40, 30, 20], compute: 10.0, ..Case::default() };
-    close(case.bound().straggling.0, 2.0);
-    close(Case { compute: 10.0, ..Case::default() }.bound().straggling.0, 0.0);
+fn batches_of_unequal_bytes_straggle_where_compute_binds() {
+    // 10 B against 40 B and 30 B against 20 B: 70 B of the slowest ranks, 50 B of the mean, at
+    // 10 B/s. From a source of 17 B/s all 100 B take 5.9 s, from one of 5 B/s 20 s, and then no
+    // time is lost by the batches.
+    let lost = |throughput, sizes: [u64; 4]| {
+        let throughput = vec![(1, throughput)];
+        let sizes = sizes.to_vec();
+        Case { sizes, compute: 10.0, throughput, ..Case::default() }.bound().straggling.0
+    };
+    close(lost(FAST, [10, 40, 30, 20]), 2.0);
+    close(lost(17.0, [10, 40, 30, 20]), 7.0 - 100.0 / 17.0);
+    close(lost(5.0, [10, 40, 30, 20]), 0.0);
+    close(lost(FAST, [10; 4]), 0.0);
 }

@@ -444,18 +444,24 @@ fn a_real_directory_gives_its_sizes() {
     assert!(error.contains("`training.batch`"), "{error}");
 }
 
+/// The scenarios of a folder, by name, each of which makes a job.
+fn jobs_of(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let names =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "toml")).map(|path| {
+            let scenario = Scenario::load(&path, &[]).unwrap();
+            assert_eq!(Some(scenario.name.as_str()), path.file_stem().unwrap().to_str());
+            assert!(scenario.policies.iter().any(|spec| spec.kind == PolicyKind::Belady));
+            scenario.job().unwrap();
+            scenario.name
+        });
+    names.collect()
+}
+
 #[test]
 fn every_shipped_scenario_makes_a_job() {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(shipped()).unwrap() {
-        let path = entry.unwrap().path();
-        let scenario = Scenario::load(&path, &[]).unwrap();
-        assert_eq!(Some(scenario.name.as_str()), path.file_stem().unwrap().to_str());
-        assert!(scenario.policies.iter().any(|spec| spec.kind == PolicyKind::Belady));
-        scenario.job().unwrap();
-        names.push(scenario.name);
-    }
-    assert_eq!(names.len(), 19, "{names:?}");
+    let (papers, classes) = (jobs_of(&shipped()), jobs_of(&shipped().join("classes")));
+    assert_eq!((papers.len(), classes.len()), (19, 11), "{papers:?} {classes:?}");
 }
 
 /// The totals that the papers print, and where their samples are all alike, samples × mean.

@@ -22,8 +22,7 @@ pub struct Bound {
     /// Compute alone: the sum over iterations of the slowest rank.
     pub perfect: Seconds,
     pub seconds: Seconds,
-    /// What iterations lose to the slowest rank because batches differ in bytes; see
-    /// [`EpochBound::straggling`].
+    /// What the run would be shorter at the least if the ranks' batches were equal in bytes.
     pub straggling: Seconds,
     pub epochs: Vec<EpochBound>,
 }
@@ -32,8 +31,6 @@ pub struct Bound {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochBound {
     pub compute: Seconds,
-    /// Of the compute: the slowest rank's beyond the mean of all, summed over iterations.
-    pub straggling: Seconds,
     pub preprocess: Seconds,
     /// What the source needs from the epoch's beginning on, for all that it must have given by
     /// the epoch's end.
@@ -73,7 +70,8 @@ impl EpochBound {
 
 pub fn bound(job: &Job, epochs: u32) -> Bound {
     let mut least = Least::new(job);
-    let mut ended = Seconds::ZERO;
+    let ranks = u64::from(job.system.ranks());
+    let (mut ended, mut ended_if_even) = (Seconds::ZERO, Seconds::ZERO);
     let mut given = 0;
     let epochs: Vec<EpochBound> = (0..epochs)
         .map(|epoch| {
@@ -81,13 +79,15 @@ pub fn bound(job: &Job, epochs: u32) -> Bound {
             given += bytes.source;
             let epoch = bytes.bound(job, ended, given);
             ended += epoch.seconds();
+            let even = EpochBytes { slowest: bytes.all.div_ceil(ranks), ..bytes };
+            ended_if_even += even.bound(job, ended_if_even, given).seconds();
             epoch
         })
         .collect();
     Bound {
         perfect: epochs.iter().map(|epoch| epoch.compute).sum(),
         seconds: ended,
-        straggling: epochs.iter().map(|epoch| epoch.straggling).sum(),
+        straggling: Seconds((ended.0 - ended_if_even.0).max(0.0)),
         epochs,
     }
 }
@@ -168,10 +168,8 @@ impl EpochBytes {
         let within = self.distinct.saturating_sub(cache) as f64;
         let source = |rate: f64| Seconds((given as f64 / rate - began.0).max(within / rate));
         let staging_rate = f64::from(system.staging_threads()) * system.preprocess.0;
-        let mean = self.all as f64 / f64::from(system.ranks());
         EpochBound {
             compute: Seconds(self.slowest as f64 / system.compute.0),
-            straggling: Seconds((self.slowest as f64 - mean).max(0.0) / system.compute.0),
             preprocess: Seconds(self.busiest_node as f64 / staging_rate),
             source: source(system.source.throughput.best_up_to(most_readers).0),
             link: source(nodes * system.source.link.0),

@@ -222,9 +222,10 @@ pub struct StepTimes<'a> {
     pub end: f64,
     /// Of the slowest rank.
     pub compute: f64,
-    /// Over all ranks: compute, and wait and compute.
-    pub mean_compute: f64,
+    /// Wait and compute, over all ranks.
     pub mean_finish: f64,
+    /// What the source gave meanwhile, in seconds at its best rate.
+    pub source_busy: f64,
     /// Of the rank that ends the iteration.
     pub slowest_wait: f64,
     pub shortest_wait: f64,
@@ -233,14 +234,13 @@ pub struct StepTimes<'a> {
     pub slow_bytes: &'a [u64],
 }
 
-/// Seconds that an iteration lost to its slowest rank, in two parts. Data: its duration beyond
-/// the least that the same waiting, dealt over the ranks at will, would have given. That is the
-/// mean of wait and compute, but never less than the most that a rank computes. Compute: the
-/// slowest rank's beyond the mean. Neither is negative, and the second is the batches' alone, so
-/// no placement loses less than that.
+/// Seconds that an iteration lost to its slowest rank: its duration beyond the least that the same
+/// waiting, dealt over the ranks at will, would have given. That is the mean of wait and compute,
+/// but never less than the most that a rank computes. While the source gives all it can no time
+/// is lost, whichever rank waits for it.
 fn straggling(duration: f64, step: &StepTimes<'_>) -> f64 {
-    let data = duration - step.mean_finish.max(step.compute);
-    data.max(0.0) + (step.compute - step.mean_compute).max(0.0)
+    let uneven = duration - step.mean_finish.max(step.compute);
+    uneven.min(duration - step.source_busy).max(0.0)
 }
 
 fn quantiles(values: &mut [f32]) -> Vec<f64> {

@@ -100,6 +100,8 @@ struct World {
     /// What a step's consumers keep on other nodes; kept for its allocation.
     keeps: Vec<(NodeId, Keep)>,
     meter: Meter,
+    /// What the source had given when the last step ended, in seconds at its best rate.
+    source_busy: f64,
     now: f64,
     /// The epoch being consumed.
     epoch: u32,
@@ -181,6 +183,7 @@ impl World {
             slow_bytes: vec![],
             keeps: vec![],
             meter: Meter::new(job, epochs, iterations),
+            source_busy: 0.0,
             now: 0.0,
             epoch: 0,
             job: job.clone(),

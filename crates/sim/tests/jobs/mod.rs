@@ -201,3 +201,31 @@ pub fn choices() -> impl Strategy<Value = Choice> {
 pub fn spreads() -> impl Strategy<Value = Spread> {
     prop::sample::select(vec![Spread::Equal, Spread::Mild, Spread::Skewed])
 }
+
+/// Jobs of some hundred steps.
+pub fn small() -> impl Strategy<Value = Shape> {
+    let machine = (1u32..=4, 1u32..=2, 1u32..=5, 2u32..6);
+    let room = prop::collection::vec(prop::collection::vec(0.0f64..0.4, 1..=2), 1..=4);
+    let data = (10u32..=150, 2u32..=4, choices(), any::<bool>(), spreads(), any::<u64>());
+    let source = prop_oneof![Just(0.2), Just(2.0)];
+    (machine, room, data, source).prop_map(
+        |((nodes, ranks_per_node, local, ring), room, data, source)| {
+            let (samples, epochs, choice, drop_last, spread, seed) = data;
+            let room = room[..room.len().min(nodes as usize)].to_vec();
+            Shape {
+                nodes,
+                ranks_per_node,
+                local,
+                samples,
+                epochs,
+                choice,
+                drop_last,
+                spread,
+                room,
+                ring,
+                source,
+                seed,
+            }
+        },
+    )
+}
