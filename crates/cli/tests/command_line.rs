@@ -97,6 +97,9 @@ fn json_has_every_promised_field() {
             "bytes",
             "hit_ratio",
             "imbalanced_iterations",
+            "bound_source_bytes_per_epoch",
+            "straggling_seconds",
+            "straggling_bound_seconds",
         ] {
             assert!(outcome.get(field).is_some(), "{field} is missing in {outcome}");
         }

@@ -27,6 +27,9 @@ pub struct Outcome {
     pub epoch_seconds: Vec<f64>,
     /// Charged to the epoch that consumes them.
     pub source_bytes_per_epoch: Vec<u64>,
+    /// What any policy must read at the least; the sum over the first epochs is the bound, not
+    /// each epoch's alone.
+    pub bound_source_bytes_per_epoch: Vec<u64>,
     /// Distinct bytes that an epoch reads (S_e).
     pub distinct_bytes_per_epoch: Vec<u64>,
     /// Of the source bytes: samples that no earlier epoch used.
@@ -39,6 +42,11 @@ pub struct Outcome {
     pub imbalanced_iterations: f64,
     /// The same after the first epoch.
     pub imbalanced_iterations_after_first: f64,
+    /// Seconds that iterations lost to their slowest rank: what equal shares of the same waiting
+    /// would have saved, and the bound below.
+    pub straggling_seconds: f64,
+    /// What of that no placement can avoid: batches differ in bytes.
+    pub straggling_bound_seconds: f64,
     /// Mean wait of the slowest rank as a share of compute, after the first epoch.
     pub mean_wait_share: f64,
     /// Requests to peers that did not have the sample.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use belady_control::policy::{Plan, PolicyKind};
 use belady_control::{Job, policy};
 use rayon::prelude::*;
 
@@ -45,6 +46,12 @@ pub fn run(
         outcome.perfect_seconds = bound.perfect.0;
         outcome.bound_seconds = bound.seconds.0;
         outcome.bound_by = bound.epochs.iter().map(|epoch| epoch.binds().to_owned()).collect();
+        outcome.straggling_bound_seconds = bound.straggling.0;
+        if outcome.supported {
+            outcome.straggling_seconds += bound.straggling.0;
+        }
+        outcome.bound_source_bytes_per_epoch =
+            bound.epochs.iter().map(|epoch| epoch.source_bytes).collect();
         outcome.distinct_bytes_per_epoch =
             bound.epochs.iter().map(|epoch| epoch.distinct_bytes).collect();
     }
@@ -58,14 +65,22 @@ fn simulate_policy(
     watch: Observer<'_>,
 ) -> Outcome {
     let began = Instant::now();
-    let mut outcome = match policy::plan(&spec.kind, job) {
+    let mut outcome = match plan(&spec.kind, job) {
         Ok(plan) => {
             let mut progress = |done, all| watch(&spec.label, done, all);
             let run = simulate(job, &plan, scenario.training.epochs, &mut progress);
             Outcome { keeps_order: plan.keeps_order(), ..run.outcome }
         }
-        Err(reason) => Outcome { reason: Some(reason.to_string()), ..Outcome::default() },
+        Err(reason) => Outcome { reason: Some(reason), ..Outcome::default() },
     };
     outcome.simulated_in_seconds = began.elapsed().as_secs_f64();
     outcome
+}
+
+fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, String> {
+    // It deals batches anew by the arithmetic of permutations, which drawn orders do not have.
+    if matches!(kind, PolicyKind::LocalityAware) && job.stream.iterations() == 0 {
+        return Err("it deals out permutations of the dataset, and samples are drawn".to_owned());
+    }
+    policy::plan(kind, job).map_err(|reason| reason.to_string())
 }

@@ -3,8 +3,8 @@
 //! summed over epochs, the largest of (a) compute, the slowest rank of each iteration;
 //! (b) preprocessing at p_0·β a node; (c) the least source bytes at the best t(γ) that
 //! the nodes can reach; (d) the same through the nodes' links; (e) what each tier must
-//! serve at the least, at its rate. The first epoch reads everything from the source, a
-//! later one what N·D cannot hold and what no epoch has used before.
+//! serve at the least, at its rate. The least source bytes are those of Bélády's MIN over one
+//! cache of all nodes' room.
 //!
 //! Two nodes of one rank unless a test says otherwise, a global batch of two, samples in
 //! the order 0, 1, 2, ...: rank 0 reads the even ones, rank 1 the odd ones.
@@ -120,6 +120,10 @@ fn close(actual: f64, expected: f64) {
     assert!((actual - expected).abs() <= 1e-6 * expected.max(1e-3), "{actual} is not {expected}");
 }
 
+fn source_bytes(bound: &Bound) -> Vec<u64> {
+    bound.epochs.iter().map(|epoch| epoch.source_bytes).collect()
+}
+
 /// Seconds by epoch and what binds each of them.
 fn expect(bound: &Bound, epochs: &[(f64, &str)]) {
     assert_eq!(bound.epochs.len(), epochs.len());
@@ -224,8 +228,9 @@ fn readers_may_be_threads() {
 
 #[test]
 fn later_epochs_read_what_the_caches_cannot_hold() {
-    // 80 B; two nodes hold 2 x (10 + 15) = 50 B in two tiers. Epoch 0: 80 B at 10 B/s.
-    // Later ones: 80 - 50 = 30 B at 10 B/s. The staging buffer of 1000 B is no cache.
+    // 80 B; two nodes hold 2 x (10 + 15) = 50 B in two tiers, of which samples of 10 B can use
+    // 40 B. Epoch 0: 80 B at 10 B/s. Later ones: 80 - 40 = 40 B at 10 B/s. The staging buffer of
+    // 1000 B is no cache.
     let case = Case {
         sizes: vec![10; 8],
         epochs: 3,
@@ -234,11 +239,8 @@ fn later_epochs_read_what_the_caches_cannot_hold() {
         ..Case::default()
     };
     let bound = case.bound();
-    expect(&bound, &[(8.0, "source"), (3.0, "source"), (3.0, "source")]);
-    assert_eq!(
-        bound.epochs.iter().map(|epoch| epoch.source_bytes).collect::<Vec<_>>(),
-        [80, 30, 30]
-    );
+    expect(&bound, &[(8.0, "source"), (4.0, "source"), (4.0, "source")]);
+    assert_eq!(source_bytes(&bound), [80, 40, 40]);
 }
 
 #[test]
@@ -250,8 +252,8 @@ fn links_bind_where_the_source_is_faster() {
 
 #[test]
 fn a_tier_must_serve_what_the_other_tiers_cannot_hold() {
-    // 80 B, all held from the second epoch on: 2 x 12 = 24 B in the fast tier at the most,
-    // so at least 80 - 24 = 56 B from the slow one (2 x 30 B), at 2 x 4 B/s: 7 s.
+    // 80 B, all held from the second epoch on: in the fast tier of 2 x 12 B one sample a node at
+    // the most, so at least 80 - 20 = 60 B from the slow one (2 x 30 B), at 2 x 4 B/s: 7.5 s.
     let case = Case {
         sizes: vec![10; 8],
         epochs: 2,
@@ -260,7 +262,7 @@ fn a_tier_must_serve_what_the_other_tiers_cannot_hold() {
         ..Case::default()
     };
     let bound = case.bound();
-    expect(&bound, &[(4.0, "source"), (7.0, "tier")]);
+    expect(&bound, &[(4.0, "source"), (7.5, "tier")]);
     // And the fast one at least 80 - 60 = 20 B, at 2 x 1e12 B/s.
     close(bound.epochs[1].tiers[0].0 * FAST, 10.0);
 }
@@ -302,7 +304,7 @@ fn dropped_samples_are_first_read_later() {
     };
     assert_eq!(of(|epoch| epoch.distinct_bytes), [100, 140, 100]);
     assert_eq!(of(|epoch| epoch.first_bytes), [100, 50, 0]);
-    assert_eq!(of(|epoch| epoch.source_bytes), [100, 50, 0]);
+    assert_eq!(source_bytes(&bound), [100, 50, 0]);
 }
 
 #[test]
@@ -321,16 +323,53 @@ fn first_reads_count_among_what_does_not_fit_not_on_top_of_it() {
 }
 
 #[test]
-fn a_sample_used_twice_in_an_epoch_is_read_once_and_computed_twice() {
-    // 0 and 1, then 0 and 2: distinct bytes 10 + 20 + 30 = 60 B at 10 B/s. Preprocessing
-    // at 1 B/s: node 0 prepares sample 0 twice, 20 B; node 1 20 + 30 = 50 B: 50 s.
-    let case = |preprocess| Case {
+fn a_sample_used_twice_in_an_epoch_is_read_once_if_it_can_be_held_and_computed_twice() {
+    // 0 and 1, then 0 and 2: distinct bytes 10 + 20 + 30 = 60 B at 10 B/s, if there is room for
+    // sample 0 between its uses; without, it is read twice. Preprocessing at 1 B/s: node 0
+    // prepares sample 0 twice, 20 B; node 1 20 + 30 = 50 B: 50 s.
+    let case = |preprocess, room| Case {
         sizes: vec![10, 20, 30],
         orders: vec![vec![0, 1, 0, 2]],
         throughput: vec![(1, 10.0)],
+        tiers: vec![(room, 1, FAST)],
         preprocess,
         ..Case::default()
     };
-    expect(&case(FAST).bound(), &[(6.0, "source")]);
-    expect(&case(1.0).bound(), &[(50.0, "preprocess")]);
+    expect(&case(FAST, 5).bound(), &[(6.0, "source")]);
+    expect(&case(FAST, 0).bound(), &[(7.0, "source")]);
+    expect(&case(1.0, 5).bound(), &[(50.0, "preprocess")]);
+}
+
+#[test]
+fn a_sample_that_two_ranks_use_in_one_step_is_read_once() {
+    let case = Case { orders: vec![vec![1, 1, 2, 2]], ..Case::default() };
+    assert_eq!(source_bytes(&case.bound()), [20]);
+}
+
+#[test]
+fn what_an_epoch_leaves_out_stays_worth_its_room() {
+    // Sample 0 is in epochs 0 and 2 alone. There is room for all four, so epoch 2 reads nothing.
+    let case = Case {
+        orders: vec![vec![0, 1], vec![2, 3], vec![0, 2]],
+        epochs: 3,
+        tiers: vec![(20, 1, FAST)],
+        ..Case::default()
+    };
+    assert_eq!(source_bytes(&case.bound()), [20, 20, 0]);
+}
+
+#[test]
+fn batches_of_unequal_bytes_straggle_where_compute_binds() {
+    // 10 B against 40 B and 30 B against 20 B: 70 B of the slowest ranks, 50 B of the mean, at
+    // 10 B/s. From a source of 17 B/s all 100 B take 5.9 s, from one of 5 B/s 20 s, and then no
+    // time is lost by the batches.
+    let lost = |throughput, sizes: [u64; 4]| {
+        let throughput = vec![(1, throughput)];
+        let sizes = sizes.to_vec();
+        Case { sizes, compute: 10.0, throughput, ..Case::default() }.bound().straggling.0
+    };
+    close(lost(FAST, [10, 40, 30, 20]), 2.0);
+    close(lost(17.0, [10, 40, 30, 20]), 7.0 - 100.0 / 17.0);
+    close(lost(5.0, [10, 40, 30, 20]), 0.0);
+    close(lost(FAST, [10; 4]), 0.0);
 }

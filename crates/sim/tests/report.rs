@@ -119,6 +119,7 @@ fn pages_without_numbers() {
         bound_seconds: f64::NAN,
         stall_seconds: f64::NAN,
         imbalanced_iterations: f64::NAN,
+        straggling_seconds: f64::NAN,
         slow_bytes_by_rank: vec![1, 2],
         slow_bytes_peak_over_mean: f64::NAN,
         batch_seconds_quantiles: vec![f64::NAN; 101],

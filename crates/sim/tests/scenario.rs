@@ -230,6 +230,115 @@ fn impossible_choices_and_shapes_name_their_key() {
 }
 
 #[test]
+fn samples_can_be_drawn_by_weight_and_from_parts() {
+    let drawn = |sets: &[&str], epoch| {
+        let job = with(sets).unwrap().job().unwrap();
+        let order = job.stream.ask(epoch).unwrap().unwrap();
+        assert_eq!(job.stream.config().ranks, 4);
+        (order.iterations(), order.samples().to_vec())
+    };
+    let distinct = |samples: &[u32]| samples.iter().collect::<std::collections::HashSet<_>>().len();
+    // Of 10,000 draws with replacement about 1 - 1/e are distinct.
+    let uniform = ["training.order=weighted"];
+    let (iterations, samples) = drawn(&uniform, 0);
+    assert_eq!((iterations, samples.len()), (100, 10_000));
+    assert!(distinct(&samples).abs_diff(6_321) < 200, "{}", distinct(&samples));
+    assert_eq!(drawn(&uniform, 0), drawn(&uniform, 0));
+    assert_ne!(drawn(&uniform, 0), drawn(&uniform, 1));
+    assert_ne!(drawn(&uniform, 0), drawn(&["training.order=weighted", "training.seed=1"], 0));
+    let without = [
+        "training.order=weighted",
+        "training.replacement=false",
+        "training.length=4000",
+        "training.weights={kind = \"zipf\", exponent = 1.2}",
+    ];
+    let (iterations, samples) = drawn(&without, 0);
+    assert_eq!((iterations, samples.len(), distinct(&samples)), (40, 4_000, 4_000));
+    let classes = [
+        "training.order=weighted",
+        "training.weights.kind=classes",
+        "training.weights.fractions=[0.9, 0.1]",
+    ];
+    let rare = drawn(&classes, 0).1.iter().filter(|&&sample| sample >= 9_000).count();
+    assert!(rare.abs_diff(5_000) < 250, "a tenth of the samples, half of the draws: {rare}");
+    let mixture = [
+        "training.order=mixture",
+        "training.part=[{fraction = 0.2, weight = 3}, {fraction = 0.5}]",
+        "training.length=8000",
+    ];
+    let (iterations, samples) = drawn(&mixture, 0);
+    assert_eq!(iterations, 80);
+    let first = samples.iter().filter(|&&sample| sample < 2_000).count();
+    assert!(first.abs_diff(6_000) < 200, "{first}");
+    assert!(samples.iter().all(|&sample| sample < 7_000), "the rest is in no part");
+}
+
+#[test]
+fn draws_that_cannot_be_name_their_key() {
+    let weighted = "training.order=weighted";
+    let mixture = "training.order=mixture";
+    says(&["training.order=wieghted"], &["`training.order`", "`weighted`", "mixture"]);
+    says(&["training.length=9"], &["`training.length`", "weighted", "mixture"]);
+    says(&["training.replacement=true"], &["`training.replacement`", "weighted"]);
+    says(&["training.weights.kind=zipf"], &["`training.weights`", "weighted"]);
+    says(&[weighted, "training.part=[{fraction = 1}]"], &["`training.part`", "mixture"]);
+    says(&[weighted, "training.length=0"], &["`training.length`", "at least 1"]);
+    says(&[weighted, "training.length=60"], &["`training.batch`", "60 samples", "drop_last"]);
+    let without = "training.replacement=false";
+    says(&[weighted, without, "training.length=10001"], &["`training.length`", "10001", "10000"]);
+    says(&[weighted, "training.weights={}"], &["`training.weights.kind` is missing"]);
+    says(&[weighted, "training.weights.kind=zip"], &["`training.weights.kind`", "`zipf`"]);
+    says(&[weighted, "training.weights.knid=zipf"], &["`training.weights.kind`?"]);
+    let zipf = "training.weights.kind=zipf";
+    for exponent in ["-1", "11", "nan", "inf"] {
+        let set = format!("training.weights.exponent={exponent}");
+        says(&[weighted, zipf, &set], &["`training.weights.exponent`", "from 0 to 10"]);
+    }
+    says(&[weighted, zipf, "training.weights.fractions=[1.0]"], &["`training.weights.fractions`"]);
+    let classes = "training.weights.kind=classes";
+    says(&[weighted, classes], &["`training.weights.fractions` is missing"]);
+    for fractions in ["[]", "[0.9, 0.2]", "[0.5, -0.5]", "[nan]"] {
+        let set = format!("training.weights.fractions={fractions}");
+        says(&[weighted, classes, &set], &["`training.weights.fractions`", "fraction"]);
+    }
+    says(&[mixture], &["`training.part` is missing"]);
+    says(&[mixture, "training.part=[{}]"], &["`training.part.0.fraction` is missing"]);
+    says(&[mixture, "training.part=[{fraction = 1, weight = -1}]"], &["`training.part.0.weight`"]);
+    says(&[mixture, "training.part=[{fraction = 1, weight = 0}]"], &["`training.part`", "weight"]);
+    says(
+        &[mixture, "training.part=[{fraction = 0.6}, {fraction = 0.6}]"],
+        &["`training.part`", "1.2"],
+    );
+    says(&[mixture, "training.part=[{fraction = 1e-9}]"], &["`training.part`", "no samples"]);
+    says(&[mixture, "training.part=[{fraction = 1, wait = 1}]"], &["`training.part.0.weight`?"]);
+    says(&[weighted, "training.scheme=whole"], &["`training.scheme`", "uniform"]);
+    let few = ["training.length=3", "training.drop_last=false", "training.sampler_drop_last=true"];
+    says(&[&[weighted][..], &few].concat(), &["`training.sampler_drop_last`", "3 samples"]);
+}
+
+#[test]
+fn nodes_can_have_tiers_of_different_sizes() {
+    let ram = |set: &str| with(&[set]).map(|scenario| scenario.system.tiers[1].clone());
+    let tier = ram("cluster.tier.ram.capacity=[\"3 GB\", 1000]").unwrap();
+    assert_eq!(tier.capacity, Bytes(1000));
+    let sizes = [3_000_000_000, 1000].map(Bytes);
+    assert_eq!(tier.by_node, [sizes, sizes].concat(), "repeated for four nodes");
+    let alike = ram("cluster.tier.ram.capacity=[\"3 GB\", \"3 GB\"]").unwrap();
+    assert_eq!((alike.capacity, alike.by_node), (Bytes(3_000_000_000), vec![]));
+    // A node may have none of a tier that another has.
+    assert_eq!(ram("cluster.tier.ram.capacity=[\"3 GB\", 0]").unwrap().capacity, Bytes(0));
+    let key = "`cluster.tier.ram.capacity`";
+    says(&["cluster.tier.ram.capacity=[1, 2, 3, 4, 5]"], &[key, "5 capacities", "4 nodes"]);
+    says(&["cluster.tier.ram.capacity=[]"], &[key, "empty"]);
+    says(&["cluster.tier.ram.capacity=[[1]]"], &["`cluster.tier.1.capacity", "size"]);
+    says(&["cluster.tier.ram.capacity=[1, -2]"], &["`cluster.tier.1.capacity", "size"]);
+    says(&["cluster.tier.ram.capacity=true"], &["`cluster.tier.1.capacity`", "list"]);
+    says(&["cluster.tier.staging.capacity=[0, \"9 GB\"]"], &["`cluster.tier.staging.capacity`"]);
+    says(&["cluster.tier.ram.capacity=[1, \"4000 PB\"]"], &["`cluster.tier`", "4 EiB"]);
+    assert_eq!(with(&["cluster.tier.ram.capacity=[0, 0]"]).unwrap().system.tiers.len(), 1);
+}
+
+#[test]
 fn contradictions_are_refused() {
     says(&["dataset.path=/tmp"], &["`dataset.samples`", "`dataset.path`"]);
     says(&["dataset.min=2 MB", "dataset.max=1 MB"], &["`dataset.min`", "`dataset.max`"]);
@@ -335,18 +444,24 @@ fn a_real_directory_gives_its_sizes() {
     assert!(error.contains("`training.batch`"), "{error}");
 }
 
+/// The scenarios of a folder, by name, each of which makes a job.
+fn jobs_of(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let names =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "toml")).map(|path| {
+            let scenario = Scenario::load(&path, &[]).unwrap();
+            assert_eq!(Some(scenario.name.as_str()), path.file_stem().unwrap().to_str());
+            assert!(scenario.policies.iter().any(|spec| spec.kind == PolicyKind::Belady));
+            scenario.job().unwrap();
+            scenario.name
+        });
+    names.collect()
+}
+
 #[test]
 fn every_shipped_scenario_makes_a_job() {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(shipped()).unwrap() {
-        let path = entry.unwrap().path();
-        let scenario = Scenario::load(&path, &[]).unwrap();
-        assert_eq!(Some(scenario.name.as_str()), path.file_stem().unwrap().to_str());
-        assert!(scenario.policies.iter().any(|spec| spec.kind == PolicyKind::Belady));
-        scenario.job().unwrap();
-        names.push(scenario.name);
-    }
-    assert_eq!(names.len(), 19, "{names:?}");
+    let (papers, classes) = (jobs_of(&shipped()), jobs_of(&shipped().join("classes")));
+    assert_eq!((papers.len(), classes.len()), (19, 11), "{papers:?} {classes:?}");
 }
 
 /// The totals that the papers print, and where their samples are all alike, samples × mean.

@@ -5,12 +5,75 @@ use belady_sim::scenario::{Scenario, Set, Sweep};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 6] = [
+    WEIGHTED,
+    MIXTURE,
     include_str!("../../../scenarios/hdmlp-1.toml"),
     include_str!("../../../scenarios/nopfs-mnist.toml"),
     include_str!("../../../scenarios/lobster-imagenet-1k-1node.toml"),
     include_str!("../../../scenarios/monarch-100gib.toml"),
 ];
+
+const WEIGHTED: &str = r#"
+[dataset]
+samples = 1000
+mean = "10 KB"
+[training]
+epochs = 3
+batch = 8
+order = "weighted"
+length = 700
+replacement = false
+[training.weights]
+kind = "zipf"
+exponent = 0.8
+[cluster]
+nodes = 2
+compute = "100 MB/s"
+preprocess = "200 MB/s"
+network = "1 GB/s"
+[cluster.source]
+link = "500 MB/s"
+throughput = [[1, "60 MB/s"]]
+[[cluster.tier]]
+name = "staging"
+capacity = "100 MB"
+threads = 4
+read = [[4, "10 GB/s"]]
+[[cluster.tier]]
+name = "ram"
+capacity = ["5 MB", 0]
+threads = 2
+read = [[2, "10 GB/s"]]
+"#;
+
+const MIXTURE: &str = r#"
+[dataset]
+samples = 1000
+mean = "10 KB"
+[training]
+epochs = 3
+batch = 8
+order = "mixture"
+[[training.part]]
+fraction = 0.3
+weight = 2
+[[training.part]]
+fraction = 0.7
+[cluster]
+nodes = 1
+compute = "100 MB/s"
+preprocess = "200 MB/s"
+network = "1 GB/s"
+[cluster.source]
+link = "500 MB/s"
+throughput = [[1, "60 MB/s"]]
+[[cluster.tier]]
+name = "staging"
+capacity = "100 MB"
+threads = 4
+read = [[4, "10 GB/s"]]
+"#;
 
 /// The edges of what is allowed, and what is of another kind altogether.
 const VALUES: &[&str] = &[
@@ -35,6 +98,13 @@ const VALUES: &[&str] = &[
     "\"uniform\"",
     "\"constant\"",
     "\"whole\"",
+    "\"weighted\"",
+    "\"mixture\"",
+    "\"zipf\"",
+    "\"classes\"",
+    "0.3",
+    "[0.3, 0.7]",
+    "[\"1 MB\", 0]",
     "[]",
     "[[]]",
     "[[1, \"1 MB/s\"]]",
@@ -56,6 +126,16 @@ const KEYS: &[&str] = &[
     "training.batch",
     "training.scheme",
     "training.seed",
+    "training.order",
+    "training.length",
+    "training.replacement",
+    "training.weights",
+    "training.weights.kind",
+    "training.weights.exponent",
+    "training.weights.fractions",
+    "training.part",
+    "training.part.0.fraction",
+    "training.part.1.weight",
     "cluster.nodes",
     "cluster.ranks_per_node",
     "cluster.serving_threads",

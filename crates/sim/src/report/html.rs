@@ -189,7 +189,7 @@ impl Page {
 
 type Cell = fn(&Outcome) -> String;
 
-const COLUMNS: [(&str, Cell); 19] = [
+const COLUMNS: [(&str, Cell); 22] = [
     ("time", |o| duration(o.seconds)),
     ("× perfect", |o| times(quotient(o.seconds, o.perfect_seconds))),
     ("× bound", |o| times(quotient(o.seconds, o.bound_seconds))),
@@ -198,10 +198,8 @@ const COLUMNS: [(&str, Cell); 19] = [
     ("source bytes<br>first epoch", |o| {
         optional(o.source_bytes_per_epoch.first().map(|b| *b as f64), bytes)
     }),
-    ("source bytes<br>later epochs", |o| {
-        let later = o.source_bytes_per_epoch.get(1..).unwrap_or_default();
-        optional(quotient(later.iter().map(|b| *b as f64).sum(), later.len() as f64), bytes)
-    }),
+    ("source bytes<br>later epochs", |o| mean_later(&o.source_bytes_per_epoch)),
+    ("the least<br>possible", |o| mean_later(&o.bound_source_bytes_per_epoch)),
     ("source<br>opens", |o| number(o.source_ops_per_epoch.iter().map(|s| s.open as f64).sum())),
     ("source<br>reads", |o| number(o.source_ops_per_epoch.iter().map(|s| s.read as f64).sum())),
     ("from<br>local", |o| bytes(o.bytes.local as f64)),
@@ -212,9 +210,17 @@ const COLUMNS: [(&str, Cell); 19] = [
     ("hits<br>source", |o| percent(o.hit_ratio.source)),
     ("imbalanced<br>iterations", |o| percent(o.imbalanced_iterations)),
     ("after the<br>first epoch", |o| percent(o.imbalanced_iterations_after_first)),
+    ("straggling", |o| duration(o.straggling_seconds)),
+    ("of which<br>sizes force", |o| duration(o.straggling_bound_seconds)),
     ("mean wait<br>of compute", |o| percent(o.mean_wait_share)),
     ("peer<br>misses", |o| number(o.peer_misses as f64)),
 ];
+
+/// The mean of the epochs after the first.
+fn mean_later(by_epoch: &[u64]) -> String {
+    let later = by_epoch.get(1..).unwrap_or_default();
+    optional(quotient(later.iter().map(|b| *b as f64).sum(), later.len() as f64), bytes)
+}
 
 fn optional(value: Option<f64>, format: fn(f64) -> String) -> String {
     value.map_or_else(|| NONE.to_owned(), format)

@@ -25,6 +25,7 @@
 pub mod dataset;
 mod directory;
 mod error;
+pub mod order;
 mod raw;
 mod schema;
 mod sweep;
@@ -37,11 +38,12 @@ use std::sync::Arc;
 use belady_control::job::Packing;
 use belady_control::model::{Bytes, System};
 use belady_control::policy::PolicyKind;
-use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
+use belady_control::sampler::{AccessStream, Scheme, StreamConfig};
 use belady_control::{Job, Sizes};
 
 pub use dataset::Dataset;
 pub use error::ScenarioError;
+pub use order::Sampling;
 pub use sweep::{Set, Sweep};
 pub use system_file::{Snapshot, SystemFile, system_file};
 
@@ -75,7 +77,7 @@ pub struct Training {
     /// The sampler's: the tail is dropped instead of padded.
     pub sampler_drop_last: bool,
     pub scheme: Scheme,
-    pub order: Order,
+    pub sampling: Sampling,
     pub seed: u64,
 }
 
@@ -146,11 +148,13 @@ impl Scenario {
         let sizes = self.dataset.sizes(self.training.seed)?;
         validate::sample_count(sizes.len(), &self.dataset, &self.training)?;
         self.check_bytes(&sizes)?;
+        let ranks = self.system.ranks();
+        let order = self.training.sampling.order(&self.training, sizes.len(), ranks)?;
         let stream = AccessStream::new(StreamConfig {
             samples: sizes.len(),
-            ranks: self.system.ranks(),
+            ranks,
             batch: self.training.batch,
-            order: self.training.order.clone(),
+            order,
             scheme: self.training.scheme,
             seed: self.training.seed,
             sampler_drop_last: self.training.sampler_drop_last,
@@ -210,7 +214,14 @@ impl Scenario {
             Scheme::Imbalanced => 2,
             Scheme::Uniform | Scheme::Parts | Scheme::Contiguous => 1,
         };
-        let read = u128::from(sizes.total().0) * u128::from(self.training.epochs) * copies;
+        let epoch = match self.training.sampling {
+            Sampling::All(_) => u128::from(sizes.total().0),
+            // The largest may be drawn again and again.
+            Sampling::Drawn { .. } => {
+                u128::from(largest.0) * u128::from(self.training.sampling.length(sizes.len()))
+            }
+        };
+        let read = epoch * u128::from(self.training.epochs) * copies;
         if read > MOST_BYTES {
             return Err(ScenarioError::invalid(
                 "training.epochs",

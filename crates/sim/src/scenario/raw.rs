@@ -46,7 +46,26 @@ pub struct RawTraining {
     pub sampler_drop_last: Option<bool>,
     pub scheme: Option<String>,
     pub order: Option<String>,
+    pub length: Option<Whole>,
+    pub replacement: Option<bool>,
+    pub weights: Option<RawWeights>,
+    pub part: Vec<RawPart>,
     pub seed: Option<Whole>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub struct RawWeights {
+    pub kind: Option<String>,
+    pub exponent: Option<f64>,
+    pub fractions: Option<Vec<f64>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub struct RawPart {
+    pub fraction: Option<f64>,
+    pub weight: Option<f64>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -77,7 +96,7 @@ pub struct RawSource {
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct RawTier {
     pub name: Option<String>,
-    pub capacity: Option<Quantity<Bytes>>,
+    pub capacity: Option<RawCapacity>,
     pub threads: Option<Whole>,
     pub read: Option<RawCurve>,
     pub write: Option<RawCurve>,
@@ -111,6 +130,13 @@ pub struct RawPoint(pub Whole, pub Quantity<Rate>);
 pub enum RawSnapshot {
     Kept(bool),
     In(String),
+}
+
+/// What every node has, or what one node after the other has.
+#[derive(Clone, Debug)]
+pub enum RawCapacity {
+    Every(Bytes),
+    ByNode(Vec<Bytes>),
 }
 
 /// A whole number of any size and sign; its range is judged where its key is known.
@@ -169,6 +195,40 @@ impl<'de, T: Unit> Deserialize<'de> for Quantity<T> {
             }
         }
         deserializer.deserialize_any(Read(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for RawCapacity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = RawCapacity;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}, or a list of them, one for each node", Bytes::EXPECTED)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawCapacity, E> {
+                text.parse().map(RawCapacity::Every).map_err(E::custom)
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<RawCapacity, E> {
+                let bytes = u64::try_from(number).map(|bytes| RawCapacity::Every(Bytes(bytes)));
+                bytes.map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(
+                self,
+                mut list: A,
+            ) -> Result<RawCapacity, A::Error> {
+                let mut capacities = vec![];
+                while let Some(Quantity(bytes)) = list.next_element()? {
+                    capacities.push(bytes);
+                }
+                Ok(RawCapacity::ByNode(capacities))
+            }
+        }
+        deserializer.deserialize_any(Read)
     }
 }
 

@@ -9,7 +9,10 @@ use serde::forward_to_deserialize_any;
 use toml::{Table, Value};
 
 use super::ScenarioError;
-use super::raw::{RawCluster, RawDataset, RawPolicy, RawScenario, RawSource, RawTier, RawTraining};
+use super::raw::{
+    RawCluster, RawDataset, RawPart, RawPolicy, RawScenario, RawSource, RawTier, RawTraining,
+    RawWeights,
+};
 
 /// A table of the file and the keys it may have.
 struct Section {
@@ -17,12 +20,14 @@ struct Section {
     keys: &'static [&'static str],
 }
 
-fn sections() -> [Section; 7] {
+fn sections() -> [Section; 9] {
     let section = |path, keys| Section { path, keys };
     [
         section("", keys_of::<RawScenario>()),
         section("dataset", keys_of::<RawDataset>()),
         section("training", keys_of::<RawTraining>()),
+        section("training.weights", keys_of::<RawWeights>()),
+        section("training.part", keys_of::<RawPart>()),
         section("cluster", keys_of::<RawCluster>()),
         section("cluster.source", keys_of::<RawSource>()),
         section("cluster.tier", keys_of::<RawTier>()),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use belady_control::model::{Bytes, Rate, System};
 
-use super::raw::{Quantity, RawCluster, RawSnapshot, RawTier, Whole};
+use super::raw::{Quantity, RawCapacity, RawCluster, RawSnapshot, RawTier, Whole};
 use super::validate::{self, MOST_THREADS, whole};
 use super::{ScenarioError, read_raw, read_text};
 
@@ -65,7 +65,11 @@ fn read(text: &str, folder: &Path) -> Result<SystemFile, ScenarioError> {
 }
 
 fn is_empty(tier: &RawTier) -> bool {
-    tier.capacity.is_some_and(|Quantity(capacity)| capacity == Bytes::ZERO)
+    match &tier.capacity {
+        Some(RawCapacity::Every(capacity)) => *capacity == Bytes::ZERO,
+        Some(RawCapacity::ByNode(capacities)) => capacities.iter().all(|&one| one == Bytes::ZERO),
+        None => false,
+    }
 }
 
 /// One node without limits, wherever the file is silent.

@@ -8,15 +8,15 @@ use belady_control::model::{
     Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, Source, System, Tier,
 };
 use belady_control::policy::{Availability, PolicyKind};
-use belady_control::sampler::{Order, Scheme};
+use belady_control::sampler::Scheme;
 
 use super::dataset::{Dataset, Distribution, Origin, Synthetic};
 use super::raw::{
-    Quantity, RawCluster, RawCurve, RawDataset, RawPoint, RawPolicy, RawScenario, RawSource,
-    RawTier, RawTraining, Whole,
+    Quantity, RawCapacity, RawCluster, RawCurve, RawDataset, RawPoint, RawPolicy, RawScenario,
+    RawSource, RawTier, RawTraining, Whole,
 };
 use super::schema::nearest;
-use super::{MOST_BYTES, PolicySpec, Scenario, ScenarioError, Training, system_file};
+use super::{MOST_BYTES, PolicySpec, Scenario, ScenarioError, Training, order, system_file};
 
 /// Far more than any machine has; keeps per-rank and per-thread state allocatable.
 const MOST_RANKS: i64 = 1 << 20;
@@ -35,7 +35,7 @@ const SLOWEST: Rate = Rate(1.0);
 
 pub fn scenario(raw: RawScenario, name: &str, folder: &Path) -> Result<Scenario, ScenarioError> {
     let dataset = dataset(&raw.dataset, folder)?;
-    let training = training(raw.training)?;
+    let training = training(&raw.training)?;
     system_file::check_local(&raw.cluster)?;
     let system = system(raw.cluster)?;
     let policies = policies(raw.policy, &system)?;
@@ -72,11 +72,12 @@ pub fn sample_count(
     dataset: &Dataset,
     training: &Training,
 ) -> Result<(), ScenarioError> {
-    if training.drop_last && training.batch > samples {
+    let length = training.sampling.length(samples);
+    if training.drop_last && training.batch > length {
         return Err(ScenarioError::invalid(
             "training.batch",
             format!(
-                "is {}, but there are {samples} samples: with `drop_last` no batch is left",
+                "is {}, but an epoch has {length} samples: with `drop_last` no batch is left",
                 training.batch
             ),
         ));
@@ -219,13 +220,13 @@ fn synthetic(raw: &RawDataset) -> Result<Synthetic, ScenarioError> {
     Ok(Synthetic { samples, mean, stddev, distribution, min, max, total, clamp })
 }
 
-fn training(raw: RawTraining) -> Result<Training, ScenarioError> {
+fn training(raw: &RawTraining) -> Result<Training, ScenarioError> {
     let epochs = needed(raw.epochs, "training.epochs", ": a simulation has to end")?;
     let batch = needed(raw.batch, "training.batch", "")?;
-    let scheme = raw.scheme.map_or(Ok(Scheme::Uniform), |text| {
+    let scheme = raw.scheme.as_ref().map_or(Ok(Scheme::Uniform), |text| {
         choice(
             "training.scheme",
-            &text,
+            text,
             &[
                 ("uniform", Scheme::Uniform),
                 ("parts", Scheme::Parts),
@@ -235,24 +236,13 @@ fn training(raw: RawTraining) -> Result<Training, ScenarioError> {
             ],
         )
     })?;
-    let order = raw.order.map_or(Ok(Order::Torch), |text| {
-        choice(
-            "training.order",
-            &text,
-            &[
-                ("torch", Order::Torch),
-                ("permutation", Order::Permutation),
-                ("sequential", Order::Sequential),
-            ],
-        )
-    })?;
     Ok(Training {
         epochs: whole("training.epochs", epochs, 1, MOST_EPOCHS)? as u32,
         batch: whole("training.batch", batch, 1, u32::MAX.into())? as u32,
         drop_last: raw.drop_last.unwrap_or(false),
         sampler_drop_last: raw.sampler_drop_last.unwrap_or(false),
         scheme,
-        order,
+        sampling: order::sampling(raw, scheme)?,
         seed: whole("training.seed", raw.seed.unwrap_or(Whole(0)), 0, i64::MAX)? as u64,
     })
 }
@@ -284,11 +274,13 @@ pub fn system(raw: RawCluster) -> Result<System, ScenarioError> {
         preprocess: rate("cluster.preprocess", raw.preprocess)?,
         network: rate("cluster.network", raw.network)?,
         source: source(raw.source)?,
-        tiers: tiers(raw.tier)?,
+        tiers: tiers(raw.tier, nodes as u32)?,
         pipeline,
     };
-    let held: u128 = system.tiers.iter().map(|tier| u128::from(tier.capacity.0)).sum();
-    if held * u128::from(system.nodes) > MOST_BYTES {
+    let held = |tier: &Tier| -> u128 {
+        (0..system.nodes).map(|node| u128::from(tier.capacity_of(node).0)).sum()
+    };
+    if system.tiers.iter().map(held).sum::<u128>() > MOST_BYTES {
         return Err(ScenarioError::invalid(
             "cluster.tier",
             "holds more than 4 EiB over all nodes: check the capacities",
@@ -329,7 +321,7 @@ fn source(raw: RawSource) -> Result<Source, ScenarioError> {
 
 /// Tier 0 stays; of the others those without capacity are left out, so that a
 /// sweep can take a tier away.
-fn tiers(raw: Vec<RawTier>) -> Result<Vec<Tier>, ScenarioError> {
+fn tiers(raw: Vec<RawTier>, nodes: u32) -> Result<Vec<Tier>, ScenarioError> {
     if raw.is_empty() {
         let hint = ": tier 0 is the staging buffer, and no job runs without it";
         return Err(ScenarioError::Missing { key: "cluster.tier".to_owned(), hint });
@@ -356,7 +348,8 @@ fn tiers(raw: Vec<RawTier>) -> Result<Vec<Tier>, ScenarioError> {
         }
         names.push(name.clone());
         let at = |key: &str| format!("cluster.tier.{name}.{key}");
-        let Quantity(capacity) = needed(raw.capacity, &at("capacity"), "")?;
+        let capacity = needed(raw.capacity, &at("capacity"), "")?;
+        let (capacity, by_node) = capacities(&at("capacity"), capacity, nodes)?;
         let threads = needed(raw.threads, &at("threads"), "")?;
         let threads = whole(&at("threads"), threads, 1, MOST_THREADS)? as u32;
         let read = curve(&at("read"), raw.read)?;
@@ -364,7 +357,7 @@ fn tiers(raw: Vec<RawTier>) -> Result<Vec<Tier>, ScenarioError> {
             None => read.clone(),
             write => curve(&at("write"), write)?,
         };
-        if capacity == Bytes::ZERO {
+        if capacity == Bytes::ZERO && (index == 0 || by_node.is_empty()) {
             if index == 0 {
                 return Err(ScenarioError::invalid(
                     at("capacity"),
@@ -373,9 +366,34 @@ fn tiers(raw: Vec<RawTier>) -> Result<Vec<Tier>, ScenarioError> {
             }
             continue;
         }
-        tiers.push(Tier { name, capacity, by_node: vec![], threads, read, write });
+        tiers.push(Tier { name, capacity, by_node, threads, read, write });
     }
     Ok(tiers)
+}
+
+/// What every node has at the least, and what each has where they differ. A list that is shorter
+/// than the number of nodes is repeated.
+fn capacities(
+    key: &str,
+    raw: RawCapacity,
+    nodes: u32,
+) -> Result<(Bytes, Vec<Bytes>), ScenarioError> {
+    let list = match raw {
+        RawCapacity::Every(capacity) => return Ok((capacity, vec![])),
+        RawCapacity::ByNode(list) => list,
+    };
+    if list.len() > nodes as usize {
+        let reason =
+            format!("lists {} capacities for {nodes} nodes; give one for each", list.len());
+        return Err(ScenarioError::invalid(key, reason));
+    }
+    let by_node: Vec<Bytes> = list.iter().copied().cycle().take(nodes as usize).collect();
+    let Some(&least) = by_node.iter().min() else {
+        let reason = "is an empty list; give one capacity for each node";
+        return Err(ScenarioError::invalid(key, reason));
+    };
+    let alike = by_node.iter().all(|&capacity| capacity == least);
+    Ok((least, if alike { vec![] } else { by_node }))
 }
 
 fn policies(raw: Vec<RawPolicy>, system: &System) -> Result<Vec<PolicySpec>, ScenarioError> {
@@ -483,7 +501,7 @@ pub fn policy_by_name(key: &str, name: &str) -> Result<PolicyKind, ScenarioError
     })
 }
 
-fn needed<T>(value: Option<T>, key: &str, hint: &'static str) -> Result<T, ScenarioError> {
+pub fn needed<T>(value: Option<T>, key: &str, hint: &'static str) -> Result<T, ScenarioError> {
     value.ok_or_else(|| ScenarioError::Missing { key: key.to_owned(), hint })
 }
 
@@ -516,7 +534,7 @@ fn curve(key: &str, points: Option<RawCurve>) -> Result<Curve, ScenarioError> {
     Curve::new(points).map_err(|error: CurveError| ScenarioError::invalid(key, error.to_string()))
 }
 
-fn choice<T: Clone>(key: &str, text: &str, values: &[(&str, T)]) -> Result<T, ScenarioError> {
+pub fn choice<T: Clone>(key: &str, text: &str, values: &[(&str, T)]) -> Result<T, ScenarioError> {
     if let Some((_, value)) = values.iter().find(|(name, _)| *name == text) {
         return Ok(value.clone());
     }

@@ -52,9 +52,13 @@ struct NodeClock {
 pub struct SourceClock {
     /// Service rate by γ; index 0 unused.
     rates: Vec<f64>,
+    /// The most that readers get together.
+    best: f64,
     sharing: Sharing,
     readers: Readers,
     now: f64,
+    /// Seconds at the best rate that what was read so far is worth.
+    busy: f64,
     served: f64,
     nodes_reading: u32,
     threads_reading: f64,
@@ -75,14 +79,17 @@ impl SourceClock {
             (Sharing::Aggregate, Readers::Threads) => source.link.0 / f64::from(threads_per_node),
             _ => source.link.0,
         };
-        let rates = (0..=most.max(1))
+        let rates: Vec<f64> = (0..=most.max(1))
             .map(|count| (source.throughput.at(count.max(1)).0 / f64::from(count.max(1))).min(cap))
             .collect();
+        let together = rates.iter().enumerate().map(|(readers, rate)| readers as f64 * rate);
         Self {
+            best: together.fold(f64::MIN_POSITIVE, f64::max),
             rates,
             sharing: source.sharing,
             readers: source.readers,
             now: 0.0,
+            busy: 0.0,
             served: 0.0,
             nodes_reading: 0,
             threads_reading: 0.0,
@@ -91,17 +98,34 @@ impl SourceClock {
         }
     }
 
-    /// Bytes per second of one unit of service (a node's, or a thread's) now.
-    pub fn rate(&self) -> f64 {
+    /// γ.
+    fn reading(&self) -> usize {
         let readers = match self.readers {
             Readers::Nodes => self.nodes_reading,
             Readers::Threads => self.threads_reading.round() as u32,
         };
-        self.rates[(readers.max(1) as usize).min(self.rates.len() - 1)]
+        (readers as usize).min(self.rates.len() - 1)
+    }
+
+    /// Bytes per second of one unit of service (a node's, or a thread's) now.
+    pub fn rate(&self) -> f64 {
+        self.rates[self.reading().max(1)]
+    }
+
+    /// What the source gives now, of the most that it could give.
+    fn utilisation(&self) -> f64 {
+        self.reading() as f64 * self.rate() / self.best
+    }
+
+    /// Seconds at its best rate that what the source has given by `now` is worth; nothing may
+    /// begin or end before then.
+    pub fn busy_until(&self, now: f64) -> f64 {
+        self.busy + (now - self.now).max(0.0) * self.utilisation()
     }
 
     fn advance(&mut self, now: f64) {
         if now > self.now {
+            self.busy = self.busy_until(now);
             if self.nodes_reading > 0 {
                 self.served += (now - self.now) * self.rate();
             }
@@ -166,6 +190,7 @@ impl SourceClock {
     /// Ends the next transfer at `now`, which [`Self::next_end`] gave; its server.
     pub fn end(&mut self, now: f64) -> Option<u32> {
         let Reverse((key, node, _)) = self.ends.pop()?;
+        self.busy = self.busy_until(now);
         self.now = self.now.max(now);
         // Exactly the key, so that rounding cannot leave a sliver behind.
         self.served = self.served.max(key.0);

@@ -40,6 +40,7 @@ impl World {
         let on_demand = self.staging == Staging::OnDemand;
         let mut end = begin;
         let mut compute: f64 = 0.0;
+        let mut all_finish = 0.0;
         let (mut slowest_wait, mut shortest) = (0.0f64, f64::INFINITY);
         let mut cause = Cause::Source;
         self.slow_bytes.clear();
@@ -56,6 +57,7 @@ impl World {
                 };
                 shortest = shortest.min(wait);
                 compute = compute.max(part.compute);
+                all_finish += finish - begin;
                 if finish > end {
                     end = finish;
                     slowest_wait = wait;
@@ -64,19 +66,23 @@ impl World {
                 self.slow_bytes.push(part.source_bytes);
             }
         }
+        while self.machine.next_event().is_some_and(|at| at <= end) {
+            self.advance();
+        }
+        let ranks = self.slow_bytes.len().max(1) as f64;
+        let busy = self.machine.clock.busy_until(end);
         let times = StepTimes {
             begin,
             end,
             compute,
+            mean_finish: all_finish / ranks,
+            source_busy: busy - std::mem::replace(&mut self.source_busy, busy),
             slowest_wait,
             shortest_wait: if shortest.is_finite() { shortest } else { 0.0 },
             cause,
             slow_bytes: &self.slow_bytes,
         };
         self.meter.step(self.epoch, &times);
-        while self.machine.next_event().is_some_and(|at| at <= end) {
-            self.advance();
-        }
         self.now = end;
         self.let_go(step);
     }

@@ -51,12 +51,12 @@ impl Counter {
 }
 
 impl Meter {
-    pub fn new(job: &Job, epochs: u32) -> Self {
+    pub fn new(job: &Job, epochs: u32, iterations: u32) -> Self {
         let packed = job.packing.files < job.sizes.len();
         let count = epochs as usize;
         Self {
             epochs: count,
-            iterations: job.stream.iterations() as usize,
+            iterations: iterations as usize,
             files: job.packing.files,
             samples: job.sizes.len(),
             read_size: job.packing.read_size.map(belady_control::model::Bytes::as_f64),
@@ -159,6 +159,7 @@ impl Meter {
             Cause::Preprocess => time.preprocess += stall,
         }
         self.outcome.stall_seconds += stall;
+        self.outcome.straggling_seconds += straggling(duration, step);
         let limit = WAIT_THRESHOLD * step.compute;
         let imbalanced = step.slowest_wait > limit && step.shortest_wait <= limit;
         self.imbalanced += u64::from(imbalanced);
@@ -221,12 +222,25 @@ pub struct StepTimes<'a> {
     pub end: f64,
     /// Of the slowest rank.
     pub compute: f64,
+    /// Wait and compute, over all ranks.
+    pub mean_finish: f64,
+    /// What the source gave meanwhile, in seconds at its best rate.
+    pub source_busy: f64,
     /// Of the rank that ends the iteration.
     pub slowest_wait: f64,
     pub shortest_wait: f64,
     pub cause: Cause,
     /// Source bytes by rank.
     pub slow_bytes: &'a [u64],
+}
+
+/// Seconds that an iteration lost to its slowest rank: its duration beyond the least that the same
+/// waiting, dealt over the ranks at will, would have given. That is the mean of wait and compute,
+/// but never less than the most that a rank computes. While the source gives all it can no time
+/// is lost, whichever rank waits for it.
+fn straggling(duration: f64, step: &StepTimes<'_>) -> f64 {
+    let uneven = duration - step.mean_finish.max(step.compute);
+    uneven.min(duration - step.source_busy).max(0.0)
 }
 
 fn quantiles(values: &mut [f32]) -> Vec<f64> {

@@ -100,6 +100,8 @@ struct World {
     /// What a step's consumers keep on other nodes; kept for its allocation.
     keeps: Vec<(NodeId, Keep)>,
     meter: Meter,
+    /// What the source had given when the last step ended, in seconds at its best rate.
+    source_busy: f64,
     now: f64,
     /// The epoch being consumed.
     epoch: u32,
@@ -131,7 +133,7 @@ impl World {
                 node,
                 ranks: first..first + per_ring,
                 server: machine.add_server(node, count),
-                capacity: system.tiers[0].capacity.0 * u64::from(per_ring)
+                capacity: system.tiers[0].capacity_of(node).0 * u64::from(per_ring)
                     / u64::from(system.ranks_per_node),
                 used: 0,
                 next: 0,
@@ -153,6 +155,8 @@ impl World {
                 });
             }
         }
+        let mut orders = Orders::new(job, plan, epochs);
+        let iterations = orders.iterations();
         Self {
             rates,
             staging,
@@ -168,17 +172,18 @@ impl World {
             first_prefetcher,
             parcels: vec![],
             free: vec![],
-            orders: Orders::new(job, plan, epochs),
+            orders,
             order: None,
             epochs,
-            iterations: u64::from(job.stream.iterations()),
+            iterations: u64::from(iterations),
             deepest: 0,
             first_fill: u64::MAX,
             demand: Demand::default(),
             held: vec![],
             slow_bytes: vec![],
             keeps: vec![],
-            meter: Meter::new(job, epochs),
+            meter: Meter::new(job, epochs, iterations),
+            source_busy: 0.0,
             now: 0.0,
             epoch: 0,
             job: job.clone(),

@@ -46,6 +46,15 @@ impl Orders {
         orders
     }
 
+    /// Iterations of every epoch. A stream of drawn orders does not know them before it draws;
+    /// its first epoch does, and those that a scenario can ask for are all equally long.
+    pub fn iterations(&mut self) -> u32 {
+        match self.job.stream.iterations() {
+            0 => self.get(0).map_or(0, |order| order.iterations()),
+            iterations => iterations,
+        }
+    }
+
     /// What makes the next epoch ready.
     fn work(&mut self) -> impl FnOnce() -> Begun + Send + 'static {
         let epoch = self.first + self.begun.len() as u32;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use belady_control::policy::{NodeId, RankId, Staging, TierId};
-use belady_control::sampler::{SampleId, Scheme, Step};
+use belady_control::sampler::{Order, SampleId, Scheme, Step};
 
 use super::World;
 use super::machine::ServerId;
@@ -102,14 +102,16 @@ impl World {
 
     /// Whether samples of this step may still be in a ring when the next epoch is staged.
     /// Only then does it matter who has them there: within an epoch a sample is used once,
-    /// unless every rank gets the whole batch.
+    /// unless every rank gets the whole batch or samples are drawn.
     pub fn ring_matters(&self, step: Step) -> bool {
         let Step { epoch, iteration } = step;
         // Until the rings are full for the first time nobody knows how far they reach.
         let first_fill = epoch == 0 && u64::from(iteration) < self.first_fill;
         // Twice as far as they have ever reached, since batches differ in size.
         let near_end = u64::from(iteration) + 2 * self.deepest >= self.iterations;
-        first_fill || near_end || self.job.stream.config().scheme == Scheme::Whole
+        let config = self.job.stream.config();
+        let again = config.scheme == Scheme::Whole || matches!(config.order, Order::Provided(_));
+        first_fill || near_end || again
     }
 
     /// Takes the next step's batches from the access stream.

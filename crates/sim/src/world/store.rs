@@ -32,7 +32,7 @@ impl Store {
         let tiers = job.system.tiers.len();
         let shelves = (0..job.system.nodes as usize * tiers)
             .map(|index| Shelf {
-                capacity: job.system.tiers[index % tiers].capacity.0,
+                capacity: job.system.tiers[index % tiers].capacity_of((index / tiers) as u32).0,
                 ..Shelf::default()
             })
             .collect();

@@ -104,6 +104,9 @@ pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> Outcome 
         preload_seconds: preload,
         epoch_seconds: vec![seconds / epochs as f64; epochs],
         source_bytes_per_epoch: source_bytes.clone(),
+        bound_source_bytes_per_epoch: (0..epochs)
+            .map(|e| if e == 0 { DATASET } else { 0 })
+            .collect(),
         distinct_bytes_per_epoch: vec![DATASET; epochs],
         first_reads_per_epoch: (0..epochs).map(|e| if e == 0 { DATASET } else { 0 }).collect(),
         source_ops_per_epoch: (0..epochs)
@@ -124,6 +127,8 @@ pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> Outcome 
         },
         imbalanced_iterations: sketch.uneven,
         imbalanced_iterations_after_first: sketch.uneven * 0.9,
+        straggling_seconds: stall * sketch.uneven,
+        straggling_bound_seconds: 0.0,
         mean_wait_share: stall / compute,
         peer_misses: (sketch.peer * 900.0) as u64,
         batch_seconds_quantiles: quantiles(compute / iterations, stall / iterations, 0.4),
