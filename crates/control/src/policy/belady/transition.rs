@@ -62,7 +62,11 @@ impl<'a> Transition<'a> {
         let system = &job.system;
         let tiers = system.tiers.len();
         let mut room: Vec<u64> = (0..system.nodes as usize * tiers)
-            .map(|spot| if spot % tiers == 0 { 0 } else { system.tiers[spot % tiers].capacity.0 })
+            .map(|spot| (spot / tiers, spot % tiers))
+            .map(|(node, tier)| match tier {
+                0 => 0,
+                _ => system.tiers[tier].capacity_of(node as u32).0,
+            })
             .collect();
         for sample in 0..if spots.is_empty() { 0 } else { job.sizes.len() } {
             let spot = spots.get(sample);

@@ -41,13 +41,11 @@ impl Transition<'_> {
             bytes += self.job.sizes.get(sample);
             settled += u32::from(self.spot(sample) != NOWHERE);
         });
-        let nodes = u64::from(system.nodes);
         // What is on one node and fits there never moves, so nothing wavers.
-        let all_on_one_node = nodes == 1 && system.cache_capacity().0 >= bytes;
+        let all_on_one_node = system.nodes == 1 && system.cache_capacity().0 >= bytes;
         let slack = if all_on_one_node { 0.0 } else { SLACK };
-        let capacities: Vec<f64> = (1..self.tiers)
-            .map(|tier| (nodes * system.tiers[tier].capacity.0) as f64 * (1.0 - slack))
-            .collect();
+        let capacities: Vec<f64> =
+            (1..self.tiers).map(|tier| system.tier_total(tier).0 as f64 * (1.0 - slack)).collect();
         let fits = self.tiers > 1 && capacities.iter().sum::<f64>() >= bytes as f64;
         let share = |room: f64| room / bytes.max(1) as f64;
         let shares: Vec<f64> = capacities.iter().map(|&room| share(room)).collect();
