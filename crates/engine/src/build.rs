@@ -30,7 +30,7 @@ use crate::planner::Planner;
 use crate::pool::Pool;
 use crate::rates::Rates;
 use crate::run::{Lending, Parts, Run};
-use crate::system::known_system;
+use crate::system::{known_system, of_nodes};
 use crate::trace::Recorder;
 use crate::view::Jobs;
 
@@ -178,7 +178,6 @@ impl Engine {
         let Prepared { sizes, ring: ring_config, outbox, slots, stream, facts, recorder } =
             prepared;
         let staging = Bytes(ring_config.capacity as u64);
-        let ranks = cluster.map_or(1, |cluster| cluster.world().size);
         // Whatever caches hold from before is compared with its files in this run.
         job.source.begin(Begin::Job);
         let ticket = Ticket { listing: job.source.catalog().listing(), share: job.cache_share };
@@ -190,7 +189,7 @@ impl Engine {
         for (number, tier) in (1..).zip(&tiers) {
             self.metrics.watch_tier(number, tier);
         }
-        let mut capacities: Vec<(String, Bytes)> = self
+        let capacities: Vec<(String, Bytes)> = self
             .config
             .tiers
             .iter()
@@ -216,14 +215,11 @@ impl Engine {
             }
             None => None,
         };
-        if let Some(gathering) = &gathering {
-            for ((_, capacity), least) in capacities.iter_mut().zip(&gathering.room) {
-                *capacity = Bytes(*least);
-            }
-        }
         let described = self.config.system.as_ref();
-        let system =
-            System { nodes: ranks, ..known_system(described, staging, threads, &capacities) };
+        let mut system = known_system(described, staging, threads, &capacities);
+        if let Some(gathering) = &gathering {
+            system = of_nodes(system, &gathering.rooms);
+        }
         let rates = Rates::new(&system, &disks);
         // Samples that lie in no file count as files of their own.
         let files = Some(job.source.catalog().files()).filter(|&files| files > 0);
@@ -246,7 +242,7 @@ impl Engine {
         let (producer, consumer, shared) = slots;
         let horizon = Horizon::new(job.next_epoch.map(|bytes| bytes.0), gathering.is_some());
         let run = Arc::new(Run::new(Parts {
-            lending: lending(job, &capacities, &sizes),
+            lending: lending(job, &job_of_plan.system, rank, &sizes),
             cache,
             source: job.source.clone(),
             peers: gathering.map(|gathering| {
@@ -390,8 +386,8 @@ fn tell(cluster: &Arc<Cluster>, metrics: &Arc<Metrics>) -> std::io::Result<Publi
     })
 }
 
-fn lending(job: &JobConfig, capacities: &[(String, Bytes)], sizes: &Sizes) -> Lending {
-    let memory = capacities.first().map_or(0, |(_, capacity)| capacity.0);
+fn lending(job: &JobConfig, system: &System, rank: u32, sizes: &Sizes) -> Lending {
+    let memory = system.tiers.get(1).map_or(0, |tier| tier.capacity_of(rank).0);
     let lend = if job.ring == Ring::Shared { Lend::Slots } else { job.lend };
     Lending { lend, all_stay: memory >= sizes.total().0 }
 }

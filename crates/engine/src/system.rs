@@ -43,6 +43,18 @@ pub fn default_system(staging: Bytes, threads: u32, tiers: &[(String, Bytes)]) -
     }
 }
 
+/// The same system for all nodes of a job, whose tiers have room for so many bytes: by node and tier.
+pub fn of_nodes(mut system: System, rooms: &[Vec<u64>]) -> System {
+    system.nodes = rooms.len() as u32;
+    for (at, tier) in system.tiers.iter_mut().skip(1).enumerate() {
+        let by_node: Vec<Bytes> = rooms.iter().map(|room| Bytes(room[at])).collect();
+        tier.capacity = by_node.iter().copied().min().unwrap_or(Bytes::ZERO);
+        let differ = by_node.iter().any(|&room| room != tier.capacity);
+        tier.by_node = if differ { by_node } else { vec![] };
+    }
+    system
+}
+
 /// The described system with the tiers that the engine really has: rates of the file where it
 /// has such a tier, defaults where not.
 pub fn known_system(

@@ -29,7 +29,7 @@ struct Seen {
     batches: Vec<Vec<SampleId>>,
     /// After each epoch.
     metrics: Vec<MetricsSnapshot>,
-    /// What plans count on in the cache tier of each node.
+    /// What plans count on in the cache tier of this node.
     room: u64,
 }
 
@@ -37,6 +37,8 @@ struct World {
     source: Arc<Synthetic>,
     job: JobConfig,
     ram: u64,
+    /// By rank, where they differ.
+    rams: Vec<u64>,
     /// Over TCP, not in memory.
     tcp: bool,
     /// A directory for each rank, with room for its part.
@@ -70,6 +72,7 @@ impl World {
             source,
             job,
             ram,
+            rams: vec![],
             tcp: false,
             disks,
             together: true,
@@ -154,10 +157,11 @@ impl World {
         cluster: &Arc<Cluster>,
         barrier: &Barrier,
     ) -> Result<Seen, EngineError> {
-        let mut tiers = vec![TierConfig::Ram { capacity: Bytes(self.ram) }];
+        let capacity = Bytes(self.rams.get(rank as usize).copied().unwrap_or(self.ram));
+        let mut tiers = vec![TierConfig::Ram { capacity }];
         if let Some(disks) = &self.disks {
             let directory = disks.path().join(rank.to_string());
-            tiers = vec![TierConfig::Disk { directory, capacity: Bytes(self.ram) }];
+            tiers = vec![TierConfig::Disk { directory, capacity }];
         }
         let engine = Engine::new(EngineConfig {
             threads: Some(2),
@@ -167,7 +171,7 @@ impl World {
             ..EngineConfig::default()
         })?;
         let mut loader = engine.start(job)?;
-        let room = loader.job().system.tiers[1].capacity.0;
+        let room = loader.job().system.tiers[1].capacity_of(rank).0;
         let mut seen = Seen { batches: vec![], metrics: vec![], room };
         let mut epoch = 0;
         while let Some(batch) = loader.next_batch()? {
@@ -273,6 +277,58 @@ fn an_epoch_reads_from_the_source_what_all_caches_together_do_not_hold() {
         assert_eq!(sum(|it| it.peers.pushed.bytes), sum(|it| it.peers.taken.bytes));
         let moved = sum(|it| it.peers.read.samples) + sum(|it| it.peers.pushed.samples);
         assert!(moved > 0);
+    }
+}
+
+/// Nodes of different sizes: each gives all of its room, and an epoch reads S − ΣD, not S − N·min(D).
+#[test]
+fn nodes_with_different_capacities_use_all_of_their_room() {
+    const EPOCHS: u32 = 6;
+    for (shares, tcp) in [([0.05, 0.1, 0.2, 0.4], false), ([0.3, 0.0, 0.25, 0.1], true)] {
+        let mut world = World::new(1200, 0.0);
+        world.job.epochs = Some(EPOCHS);
+        world.tcp = tcp;
+        let sizes = belady_data::source::Source::catalog(&*world.source).sizes();
+        let all = sizes.total().0;
+        let largest = (0..sizes.len()).map(|sample| sizes.get(sample)).max().unwrap();
+        world.rams = shares.map(|share| (all as f64 * share) as u64).to_vec();
+        let seen: Vec<Seen> = world.run().into_iter().map(Result::unwrap).collect();
+        let mut read = vec![0; EPOCHS as usize];
+        for (rank, seen) in (0..).zip(&seen) {
+            assert_eq!(seen.batches, world.expected(rank), "rank {rank}");
+            assert!(seen.room <= world.rams[rank as usize], "rank {rank} has no more than it has");
+            for (read, bytes) in read.iter_mut().zip(source_bytes(seen)) {
+                *read += bytes;
+            }
+            // Tiers round down.
+            let tier = &seen.metrics.last().unwrap().tiers[0];
+            assert!(tier.capacity + largest > world.rams[rank as usize], "rank {rank}: {tier:?}");
+        }
+        let held: u64 = seen.iter().map(|seen| seen.room).sum();
+        let total: u64 = read.iter().sum();
+        let later = u64::from(EPOCHS - 1);
+        // A node has no use for room that is smaller than a sample.
+        let planned = all + later * (all - held + u64::from(NODES) * largest);
+        assert!(total <= planned, "{read:?} of the source, {planned} in all were planned");
+        let least = all + later * (all - world.rams.iter().sum::<u64>());
+        assert!(total >= least, "{read:?}: less than {least}, which no policy can reach");
+    }
+}
+
+#[test]
+fn policies_deliver_exact_epochs_on_nodes_with_different_capacities() {
+    for name in belady_engine::POLICIES {
+        let mut world = World::new(300, 0.0);
+        let all = belady_data::source::Source::catalog(&*world.source).sizes().total().0;
+        world.rams = vec![all / 2, 0, all / 20, 2 * all];
+        world.job.policy = policy(name);
+        for (rank, seen) in (0..).zip(world.run()) {
+            let seen = seen.unwrap();
+            assert_eq!(seen.batches, world.expected(rank), "{name}, rank {rank}");
+            for tier in &seen.metrics.last().unwrap().tiers {
+                assert!(tier.used <= tier.capacity, "{name}, rank {rank}: {tier:?}");
+            }
+        }
     }
 }
 

@@ -120,12 +120,14 @@ impl System {
 
     /// What one tier holds on all nodes together.
     pub fn tier_total(&self, tier: usize) -> Bytes {
-        (0..self.nodes).map(|node| self.tiers[tier].capacity_of(node)).sum()
+        let rooms = (0..self.nodes).map(|node| self.tiers[tier].capacity_of(node).0);
+        Bytes(rooms.fold(0, u64::saturating_add))
     }
 
     /// Σ D_n, which is N·D where nodes are alike.
     pub fn cache_total(&self) -> Bytes {
-        (1..self.tiers.len()).map(|tier| self.tier_total(tier)).sum()
+        let tiers = (1..self.tiers.len()).map(|tier| self.tier_total(tier).0);
+        Bytes(tiers.fold(0, u64::saturating_add))
     }
 
     /// D: what the cache of every node holds, or the least of all where they differ.

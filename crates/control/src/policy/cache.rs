@@ -27,20 +27,21 @@ impl Cache {
 }
 
 impl Plan for Cache {
-    fn node(self: Arc<Self>, _node: NodeId) -> Box<dyn Policy> {
-        Box::new(Copies { held: Bits::new(self.samples), plan: self })
+    fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
+        Box::new(Copies { node, held: Bits::new(self.samples), plan: self })
     }
 }
 
 #[derive(Debug)]
 struct Copies {
+    node: NodeId,
     held: Bits,
     plan: Arc<Cache>,
 }
 
 impl Copies {
     fn load(&mut self, sample: SampleId) -> Load {
-        let tier = self.plan.dataset.tier(sample);
+        let tier = self.plan.dataset.tier(self.node, sample);
         if self.held.contains(sample) {
             return Load::from(sample, Place::Local(tier));
         }

@@ -2,7 +2,7 @@
 //! Policies keep this instead of asking the world, so that the same code runs where
 //! asking would cost a round trip.
 
-use super::TierId;
+use super::{NodeId, TierId};
 use crate::bits::Bits;
 use crate::job::Job;
 use crate::sampler::SampleId;
@@ -22,12 +22,11 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    pub fn new(job: &Job) -> Self {
+    pub fn new(job: &Job, node: NodeId) -> Self {
         let held = Bits::new(job.sizes.len());
         let shelf = |capacity| Shelf { held: held.clone(), free: capacity, capacity };
-        Self {
-            shelves: job.system.tiers.iter().skip(1).map(|tier| shelf(tier.capacity.0)).collect(),
-        }
+        let tiers = job.system.tiers.iter().skip(1);
+        Self { shelves: tiers.map(|tier| shelf(tier.capacity_of(node).0)).collect() }
     }
 
     /// The fastest tier that holds it.
@@ -81,7 +80,7 @@ mod tests {
     #[test]
     fn finds_room_in_the_fastest_tier_first() {
         let job = job(10, 1, 1, &[30, 50]);
-        let mut held = Holdings::new(&job);
+        let mut held = Holdings::new(&job, 0);
         assert_eq!(held.room_for(30), Some(1));
         held.put(1, 7, 10);
         assert_eq!((held.room_for(30), held.room_for(60)), (Some(2), None));

@@ -51,12 +51,13 @@ struct Owner {
 impl LbannDynamic {
     pub fn new(job: &Arc<Job>) -> Result<Self, Unsupported> {
         must_fit(job)?;
-        let ram = job.system.tiers.get(RAM as usize).map_or(0, |tier| tier.capacity.0);
-        let nodes = job.system.nodes as usize;
+        let ram = job.system.tiers.get(RAM as usize);
+        let free = |node| ram.map_or(0, |tier| tier.capacity_of(node).0);
+        let free = (0..job.system.nodes).map(free).collect();
         Ok(Self {
             job: job.clone(),
             owners: (0..job.sizes.len()).map(|_| AtomicU32::new(NOBODY)).collect(),
-            progress: Mutex::new(Progress { free: vec![ram; nodes], epochs: 0 }),
+            progress: Mutex::new(Progress { free, epochs: 0 }),
         })
     }
 

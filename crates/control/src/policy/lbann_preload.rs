@@ -15,8 +15,7 @@ use crate::model::Bytes;
 
 /// Both modes of the data store keep the whole dataset in RAM.
 pub(super) fn must_fit(job: &Job) -> Result<(), Unsupported> {
-    let ram = job.system.tiers.get(1).map_or(Bytes::ZERO, |tier| tier.capacity);
-    let all = Bytes(ram.0.saturating_mul(u64::from(job.system.nodes)));
+    let all = if job.system.tiers.len() > 1 { job.system.tier_total(1) } else { Bytes::ZERO };
     let dataset = job.sizes.total();
     if dataset > all {
         return Err(Unsupported(format!(

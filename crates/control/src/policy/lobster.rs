@@ -69,7 +69,7 @@ impl Plan for Lobster {
             self.options.threads.then(|| Assigner::new(&self.job, self.options.tau)).flatten();
         Box::new(Node {
             id: node,
-            held: Holdings::new(&self.job),
+            held: Holdings::new(&self.job, node),
             ring: Bits::new(self.job.sizes.len()),
             plans: [None, None],
             cleaned: None,

@@ -10,41 +10,65 @@ use super::{
     Actions, Event, Load, NodeId, Place, Plan, Policy, Preload, Staging, TierId, Unsupported,
 };
 use crate::job::Job;
-use crate::model::Seconds;
+use crate::model::{Seconds, Tier};
 use crate::sampler::SampleId;
 
-/// A whole dataset in the tiers of one node, in order of sample and of tier.
-#[derive(Clone, Debug)]
+/// A whole dataset in the tiers of each node, in order of sample and of tier.
+#[derive(Debug)]
 pub struct WholeDataset {
-    /// One past the last sample of each tier, tier 1 first.
+    /// Cache tiers of a node.
+    tiers: usize,
+    /// `[node * tiers + tier - 1]`: one past the last sample of the tier.
     ends: Vec<SampleId>,
 }
 
 impl WholeDataset {
     pub fn new(job: &Job) -> Result<Self, Unsupported> {
-        let mut at = 0;
-        let mut ends = vec![];
-        for tier in job.system.tiers.iter().skip(1) {
-            let mut free = tier.capacity.0;
-            while at < job.sizes.len() && job.sizes.get(at) <= free {
-                free -= job.sizes.get(at);
-                at += 1;
+        let system = &job.system;
+        let tiers = system.tiers.len() - 1;
+        let mut ends: Vec<SampleId> = Vec::with_capacity(system.nodes as usize * tiers);
+        for node in 0..system.nodes {
+            let like = |before: u32| {
+                let same = |tier: &Tier| tier.capacity_of(before) == tier.capacity_of(node);
+                system.tiers.iter().skip(1).all(same)
+            };
+            // Most systems have many nodes that are alike.
+            if node > 0 && like(node - 1) {
+                ends.extend_from_within(ends.len() - tiers..);
+            } else {
+                ends.extend(fill(job, node)?);
             }
-            ends.push(at);
         }
-        if at < job.sizes.len() {
-            let (dataset, room) = (job.sizes.total(), job.system.cache_capacity());
-            return Err(Unsupported(format!(
-                "the dataset of {dataset} does not fit the tiers of one node, {room}"
-            )));
-        }
-        Ok(Self { ends })
+        Ok(Self { tiers, ends })
     }
 
     #[inline]
-    pub fn tier(&self, sample: SampleId) -> TierId {
-        self.ends.partition_point(|&end| end <= sample) as TierId + 1
+    pub fn tier(&self, node: NodeId, sample: SampleId) -> TierId {
+        let first = node as usize * self.tiers;
+        let ends = &self.ends[first..first + self.tiers];
+        ends.partition_point(|&end| end <= sample) as TierId + 1
     }
+}
+
+/// One past the last sample of each tier of a node, tier 1 first.
+fn fill(job: &Job, node: NodeId) -> Result<Vec<SampleId>, Unsupported> {
+    let mut at = 0;
+    let mut ends = vec![];
+    for tier in job.system.tiers.iter().skip(1) {
+        let mut free = tier.capacity_of(node).0;
+        while at < job.sizes.len() && job.sizes.get(at) <= free {
+            free -= job.sizes.get(at);
+            at += 1;
+        }
+        ends.push(at);
+    }
+    if at < job.sizes.len() {
+        let (dataset, room) = (job.sizes.total(), job.system.cache_of(node));
+        return Err(Unsupported(format!(
+            "the dataset of {dataset} does not fit the tiers of one node, {room}"
+        )));
+    }
+    Ok(ends)
 }
 
 #[derive(Debug)]
@@ -62,8 +86,8 @@ impl Local {
 }
 
 impl Plan for Local {
-    fn node(self: Arc<Self>, _node: NodeId) -> Box<dyn Policy> {
-        Box::new(FromLocal { dataset: self.dataset.clone() })
+    fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
+        Box::new(FromLocal { node, plan: self })
     }
 
     fn staging(&self) -> Staging {
@@ -71,21 +95,23 @@ impl Plan for Local {
     }
 
     fn preload(&self) -> Preload {
-        let list: Vec<_> = (0..self.samples).map(|k| (k, self.dataset.tier(k))).collect();
-        Preload { nodes: vec![list; self.nodes as usize], free: true }
+        let list = |node| (0..self.samples).map(|k| (k, self.dataset.tier(node, k))).collect();
+        Preload { nodes: (0..self.nodes).map(list).collect(), free: true }
     }
 }
 
 #[derive(Debug)]
 struct FromLocal {
-    dataset: WholeDataset,
+    node: NodeId,
+    plan: Arc<Local>,
 }
 
 impl Policy for FromLocal {
     fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
         match event {
             Event::Stage { samples, .. } => {
-                let load = |&k| Load::from(k, Place::Local(self.dataset.tier(k)));
+                let tier = |k| self.plan.dataset.tier(self.node, k);
+                let load = |&k| Load::from(k, Place::Local(tier(k)));
                 actions.loads.extend(samples.iter().map(load));
             }
             Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),

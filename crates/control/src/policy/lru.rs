@@ -35,7 +35,7 @@ impl Plan for Lru {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(PageCache {
             node,
-            held: Holdings::new(&self.job),
+            held: Holdings::new(&self.job, node),
             recency: Recency::default(),
             job: self.job.clone(),
         })

@@ -38,7 +38,7 @@ impl Plan for Monarch {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(Placement {
             node,
-            held: Holdings::new(&self.job),
+            held: Holdings::new(&self.job, node),
             claimed: Bits::new(self.job.sizes.len()),
             places: vec![],
             copying: vec![VecDeque::new(); self.job.system.tiers.len()],

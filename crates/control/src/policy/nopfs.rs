@@ -180,7 +180,7 @@ impl Accesses {
     fn place(self, job: &Job, options: Options) -> NodePlan {
         let tiers = &job.system.tiers;
         let by_frequency = self.by_frequency();
-        let mut room: Vec<u64> = tiers.iter().map(|tier| tier.capacity.0).collect();
+        let mut room: Vec<u64> = tiers.iter().map(|tier| tier.capacity_of(self.node).0).collect();
         let mut tier_of = vec![0 as TierId; self.counts.len()];
         for &sample in &by_frequency {
             let size = job.sizes.get(sample);

@@ -26,10 +26,10 @@ impl Shards {
             tiers.into_iter().filter(|&tier| (tier as usize) < job.system.tiers.len()).collect();
         let starts = starts(job);
         let mut ends = Vec::with_capacity(job.system.nodes as usize * tiers.len());
-        for shard in starts.windows(2) {
+        for (node, shard) in (0..).zip(starts.windows(2)) {
             let mut at = shard[0];
             for &tier in &tiers {
-                let mut free = job.system.tiers[tier as usize].capacity.0;
+                let mut free = job.system.tiers[tier as usize].capacity_of(node).0;
                 while at < shard[1] && job.sizes.get(at) <= free {
                     free -= job.sizes.get(at);
                     at += 1;
@@ -48,9 +48,9 @@ impl Shards {
         if shards.tiers.is_empty() {
             return shards;
         }
-        let capacity = job.system.tiers[tier as usize].capacity.0;
+        let capacity = |node| job.system.tiers[tier as usize].capacity_of(node).0;
         let mut free: Vec<u64> = (0..job.system.nodes)
-            .map(|node| capacity - shards.held(node).map(|k| job.sizes.get(k)).sum::<u64>())
+            .map(|node| capacity(node) - shards.held(node).map(|k| job.sizes.get(k)).sum::<u64>())
             .collect();
         for node in 0..job.system.nodes {
             let (from, to) = (shards.held(node).end, shards.starts[node as usize + 1]);

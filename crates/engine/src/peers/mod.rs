@@ -454,7 +454,7 @@ mod tests {
         let all = vec![one(vec![]), one(vec![1]), one(vec![1])];
         let limits = PeerPatience { answer: LONG, wait: LONG };
         let bulk = Bulk::offer(&cluster, vec![]);
-        Gathering { cluster, channel: Channel(0), all, room: vec![100], bulk }
+        Gathering { cluster, channel: Channel(0), all, rooms: vec![vec![100]; 3], bulk }
             .peers(64, 100, limits, true)
     }
 

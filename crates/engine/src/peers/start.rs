@@ -14,7 +14,7 @@ use belady_peer::protocol::claims::Claims;
 use belady_peer::protocol::health::Health;
 use belady_peer::protocol::ledger::Ledger;
 use belady_peer::protocol::pace::Pace;
-use belady_peer::{Bulk, Channel, Cluster, MeetError, NodeId, agree_if_able, share};
+use belady_peer::{Bulk, Channel, Cluster, MeetError, NodeId, World, agree_if_able, share};
 use serde::{Deserialize, Serialize};
 
 use super::digests::Digests;
@@ -29,7 +29,7 @@ use crate::config::PeerPatience;
 /// What every node tells the others.
 #[derive(Clone, Debug)]
 pub struct Introduction {
-    /// Of each tier, in bytes: plans count on the smallest.
+    /// Of each tier, in bytes.
     pub capacities: Vec<u64>,
     /// What its caches hold already, a bit for each sample; empty for nothing.
     pub warm: Vec<u64>,
@@ -49,8 +49,8 @@ pub struct Gathering {
     pub cluster: Arc<Cluster>,
     pub channel: Channel,
     pub all: Vec<Introduction>,
-    /// Of each tier, as plans count on it.
-    pub room: Vec<u64>,
+    /// The bytes that plans count on, by node and tier: the same on every node.
+    pub rooms: Vec<Vec<u64>>,
     /// Others may still be asking for it.
     pub bulk: Bulk,
 }
@@ -72,11 +72,11 @@ impl Gathering {
             .and_then(|cards| introductions(cluster, &bulk, mine, &cards));
         let is_over = |error: &EngineError| matches!(error, EngineError::Meet(MeetError::Over(_)));
         let agreed = match gathered {
-            Ok(all) => agreed_room(cluster, channel, &all).map(|room| (all, room)),
+            Ok(all) => agreed_rooms(cluster, channel, &all).map(|rooms| (all, rooms)),
             Err(error) if is_over(&error) => Err(error),
             Err(error) => Err(cannot_take_part(cluster, &room(channel), error)),
         };
-        let (all, room) = match agreed {
+        let (all, rooms) = match agreed {
             Ok(agreed) => agreed,
             Err(error) if is_over(&error) => alone(cluster, channel, mine),
             Err(error) => {
@@ -84,7 +84,7 @@ impl Gathering {
                 return Err(error);
             }
         };
-        Ok(Self { cluster: cluster.clone(), channel, all, room, bulk })
+        Ok(Self { cluster: cluster.clone(), channel, all, rooms, bulk })
     }
 
     /// Tells the others, who wait for this node to serve, why it does not go on with the job.
@@ -99,7 +99,8 @@ impl Gathering {
     pub fn peers(self, samples: u32, outbox: u64, limits: PeerPatience, in_step: bool) -> Peers {
         let world = self.cluster.world();
         let nodes = world.size;
-        let hands = Hands::new(self.room.len());
+        let tiers = self.rooms[world.rank as usize].len();
+        let hands = Hands::new(tiers);
         let bits = |one: &Introduction| Bits::from_words(samples, &one.warm);
         let any_warm = self.all.iter().any(|one| !one.warm.is_empty());
         Peers {
@@ -120,7 +121,7 @@ impl Gathering {
             gates: (0..nodes).map(|_| Mutex::default()).collect(),
             outgoing: Mutex::new(Outgoing::new(nodes, outbox, limits.wait)),
             notices: Mutex::new(Notices::new(nodes)),
-            claims: self.room.iter().map(|_| Mutex::new(Claims::new(samples))).collect(),
+            claims: (0..tiers).map(|_| Mutex::new(Claims::new(samples))).collect(),
             digests: Digests::new(samples),
             warm: if any_warm { self.all.iter().map(bits).collect() } else { vec![] },
             hands,
@@ -136,40 +137,60 @@ fn alone(
     cluster: &Cluster,
     channel: Channel,
     mine: &Introduction,
-) -> (Vec<Introduction>, Vec<u64>) {
+) -> (Vec<Introduction>, Vec<Vec<u64>>) {
     tracing::warn!(
         job = channel.0,
         "all other ranks have ended this job already: it is run without them, and reads from the source \
          what their caches would hold"
     );
     let cold = Introduction { warm: vec![], ..mine.clone() };
-    (vec![cold; cluster.world().size as usize], mine.capacities.clone())
+    let nodes = cluster.world().size as usize;
+    (vec![cold; nodes], vec![mine.capacities.clone(); nodes])
 }
 
-/// The room that plans count on in each tier: the smallest over all nodes. A node that was started again,
-/// with another room than before, takes what the others count on.
-fn agreed_room(
+/// The room that plans count on, by node and tier: what each node told of itself when the job began. A
+/// node that was started again, with another room than before, takes what the others count on. Each
+/// node tells of itself and of the next one, so that there is always one that knows: a few bytes a
+/// node, however many there are.
+fn agreed_rooms(
     cluster: &Cluster,
     channel: Channel,
     all: &[Introduction],
-) -> Result<Vec<u64>, EngineError> {
-    let mine = smallest(all);
-    let bytes: Vec<u8> = mine.iter().flat_map(|room| room.to_le_bytes()).collect();
-    let given = share(&*cluster.meet, &room(channel), Ok(&bytes))?;
-    let me = cluster.world().rank as usize;
-    let theirs = given.iter().enumerate().find(|(rank, _)| *rank != me).map(|(_, room)| room);
-    let read = |room: &Vec<u8>| -> Vec<u64> {
-        room.chunks_exact(8)
-            .map(|room| u64::from_le_bytes(room.try_into().unwrap_or_default()))
-            .collect()
+) -> Result<Vec<Vec<u64>>, EngineError> {
+    let World { rank, size } = cluster.world();
+    let (me, size) = (rank as usize, size as usize);
+    let (before, next) = ((me + size - 1) % size, (me + 1) % size);
+    let tell = |rooms: &[Vec<u64>]| -> Result<Vec<[Vec<u64>; 2]>, EngineError> {
+        let words = rooms[me].iter().chain(&rooms[next]);
+        let bytes: Vec<u8> = words.flat_map(|room| room.to_le_bytes()).collect();
+        let told = share(&*cluster.meet, &room(channel), Ok(&bytes))?;
+        let read = (0..).zip(&told).map(|(of, told)| two_rooms(of, told, rooms[me].len()));
+        read.collect::<Result<_, _>>()
+            .map_err(|error| cannot_take_part(cluster, &serves(channel), error))
     };
-    Ok(theirs.map(read).filter(|theirs| theirs.len() == mine.len()).unwrap_or(mine))
+    let counted: Vec<Vec<u64>> = all.iter().map(|one| one.capacities.clone()).collect();
+    let mut told = tell(&counted)?;
+    told[me][0] = std::mem::take(&mut told[before][1]);
+    let rooms: Vec<Vec<u64>> = told.into_iter().map(|[own, _]| own).collect();
+    if (&rooms[me], &rooms[next]) != (&counted[me], &counted[next]) {
+        // The next one to be started again hears of what is counted on, not of what was found here.
+        tell(&rooms)?;
+    }
+    Ok(rooms)
 }
 
-fn smallest(all: &[Introduction]) -> Vec<u64> {
-    let tiers = all.iter().map(|one| one.capacities.len()).min().unwrap_or(0);
-    let least = |tier: usize| all.iter().map(|one| one.capacities[tier]).min().unwrap_or(0);
-    (0..tiers).map(least).collect()
+/// What a node says of itself and of the next one, in so many tiers each.
+fn two_rooms(node: NodeId, told: &[u8], tiers: usize) -> Result<[Vec<u64>; 2], EngineError> {
+    let (words, rest) = told.as_chunks::<8>();
+    if words.len() != 2 * tiers || !rest.is_empty() {
+        return Err(EngineError::Peers(format!(
+            "rank {node} does not say how much room its caches have as this one does: run the same \
+             version of belady everywhere"
+        )));
+    }
+    let rooms: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let (own, next) = rooms.split_at(tiers);
+    Ok([own.to_vec(), next.to_vec()])
 }
 
 /// Names of the exchanges of a job.
@@ -236,6 +257,12 @@ fn introductions(
     let cards: Vec<Card> = cards.iter().map(read).collect::<Result<_, _>>().map_err(|error| {
         EngineError::Peers(format!("a rank says of its caches what is not understood: {error}"))
     })?;
+    let other = |card: &Card| card.capacities.len() != mine.capacities.len();
+    if let Some(rank) = cards.iter().position(other) {
+        return Err(EngineError::Peers(format!(
+            "rank {rank} has another number of cache tiers than this one: give all ranks the same"
+        )));
+    }
     let warm_words = cards.iter().map(|card| card.warm).collect::<Vec<_>>();
     let mut all: Vec<Introduction> = cards
         .into_iter()
@@ -274,7 +301,7 @@ mod tests {
 
     use belady_peer::meet::{Hall, Place, file, point};
     use belady_peer::memory::MemoryTransport;
-    use belady_peer::{JoinOptions, Key, Meet, World, join};
+    use belady_peer::{JoinOptions, Key, Meet, join};
 
     use super::*;
 
@@ -353,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_count_on_the_smallest_room_of_all_nodes() {
+    fn plans_count_on_the_room_that_each_node_has() {
         let hall = Hall::new(3, LIMIT);
         let rooms = on_all(
             3,
@@ -361,10 +388,10 @@ mod tests {
             |cluster| {
                 let capacities = [[5, 9], [7, 3], [6, 6]][cluster.world().rank as usize];
                 let mine = Introduction { capacities: capacities.into(), warm: vec![] };
-                Gathering::new(cluster, &[], &mine).unwrap().room
+                Gathering::new(cluster, &[], &mine).unwrap().rooms
             },
         );
-        assert_eq!(rooms, [[5, 3]; 3]);
+        assert_eq!(rooms, vec![vec![vec![5, 9], vec![7, 3], vec![6, 6]]; 3]);
     }
 
     #[test]
@@ -387,7 +414,7 @@ mod tests {
             }
         });
         let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
-        assert_eq!((again.room, again.all.len()), (vec![9], 2));
+        assert_eq!((again.rooms, again.all.len()), (vec![vec![9]; 2], 2));
         assert!(again.all.iter().all(|one| one.warm.is_empty()), "no node gives anything");
     }
 
@@ -409,7 +436,7 @@ mod tests {
             }
         });
         let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
-        assert_eq!((again.room, again.all.len()), (vec![9], 2));
+        assert_eq!((again.rooms, again.all.len()), (vec![vec![9]; 2], 2));
     }
 
     #[test]
@@ -435,22 +462,70 @@ mod tests {
 
     #[test]
     fn a_node_that_comes_back_with_another_room_takes_what_the_others_count_on() {
-        let hall = Hall::new(2, LIMIT);
-        let transports = MemoryTransport::network(2);
-        let cluster =
-            |rank: u32| Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()));
-        let clusters = [cluster(0), cluster(1)];
-        let mine = |room| Introduction { capacities: vec![room], warm: vec![] };
-        let first: Vec<Gathering> = std::thread::scope(|scope| {
-            let gather = |cluster| Gathering::new(cluster, &[], &mine(5)).unwrap();
-            let threads: Vec<_> =
-                clusters.iter().map(|cluster| scope.spawn(move || gather(cluster))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert!(first.iter().all(|gathering| gathering.room == [5]));
-        for room in [3, 9] {
-            assert_eq!(Gathering::new(&cluster(1), &[], &mine(room)).unwrap().room, [5]);
+        for size in [2, 3, 5] {
+            let hall = Hall::new(size, LIMIT);
+            let transports = MemoryTransport::network(size);
+            let cluster = |rank: u32| {
+                Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()))
+            };
+            let mine = |room| Introduction { capacities: vec![room, 2 * room], warm: vec![] };
+            let gather =
+                |rank: u32, room| Gathering::new(&cluster(rank), &[], &mine(room)).unwrap().rooms;
+            let first: Vec<_> = std::thread::scope(|scope| {
+                let begin = |rank| scope.spawn(move || gather(rank, 10 + u64::from(rank)));
+                let threads: Vec<_> = (0..size).map(begin).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let counted: Vec<Vec<u64>> =
+                (0..u64::from(size)).map(|rank| vec![10 + rank, 20 + 2 * rank]).collect();
+            assert!(first.iter().all(|rooms| *rooms == counted), "{first:?}");
+            // One after the other and over again, each with another room every time.
+            for (room, rank) in (1..).zip([1, 0, 1, size - 1, 0, 0, 1]) {
+                assert_eq!(gather(rank, 100 * room), counted, "rank {rank} of {size}");
+            }
         }
+    }
+
+    #[test]
+    fn a_rank_that_tells_of_its_room_in_other_words_is_named() {
+        let hall = Hall::new(2, LIMIT);
+        let told = on_all(
+            2,
+            |World { rank, .. }| hall.seat(rank),
+            |cluster| {
+                let mine = Introduction { capacities: vec![5], warm: vec![] };
+                if cluster.world().rank == 0 {
+                    return Gathering::new(cluster, &[], &mine).unwrap_err().to_string();
+                }
+                let channel = cluster.next_channel();
+                agree_if_able(&*cluster.meet, &job(channel), Ok(&[])).unwrap();
+                share(&*cluster.meet, &caches(channel), Ok(&card(&mine))).unwrap();
+                share(&*cluster.meet, &room(channel), Ok(&[0; 8])).unwrap();
+                share(&*cluster.meet, &serves(channel), Ok(&[])).unwrap_err().to_string()
+            },
+        );
+        assert!(told[0].contains("rank 1 does not say how much room"), "{told:?}");
+        assert_eq!(told[1], format!("rank 0 cannot take part: {}", told[0]));
+    }
+
+    /// Whatever the number of nodes, each tells a few bytes, and all agree.
+    #[test]
+    fn hundreds_of_nodes_agree_on_the_room_of_each() {
+        let (hall, size) = (Hall::new(300, LIMIT), 300);
+        let clusters: Vec<Arc<Cluster>> = (0..)
+            .zip(MemoryTransport::network(size))
+            .map(|(rank, transport)| Arc::new(Cluster::new(hall.seat(rank), transport)))
+            .collect();
+        std::thread::scope(|scope| {
+            for (rank, cluster) in (0..).zip(&clusters) {
+                scope.spawn(move || {
+                    let mine = Introduction { capacities: vec![rank, 7], warm: vec![] };
+                    let rooms = Gathering::new(cluster, &[], &mine).unwrap().rooms;
+                    assert!((0..).zip(&rooms).all(|(of, room)| *room == [of, 7]));
+                    assert_eq!(rooms.len(), 300);
+                });
+            }
+        });
     }
 
     #[test]

@@ -84,20 +84,23 @@ pub struct Scenario {
     pub away: Option<Away>,
 }
 
-fn tier(capacity: u64) -> Tier {
+/// `rooms`: by node.
+fn tier(rooms: &[u64]) -> Tier {
+    let least = rooms.iter().min().copied().unwrap_or(0);
     Tier {
-        name: format!("{capacity} B"),
-        capacity: Bytes(capacity),
-        by_node: vec![],
+        name: format!("{least} B"),
+        capacity: Bytes(least),
+        by_node: rooms.iter().map(|&room| Bytes(room)).collect(),
         threads: 1,
         read: Curve::flat(Rate(1e9)),
         write: Curve::flat(Rate(1e9)),
     }
 }
 
-fn system(nodes: u32, capacities: &[u64]) -> System {
-    let mut tiers = vec![tier(1000)];
-    tiers.extend(capacities.iter().map(|&capacity| tier(capacity)));
+/// `capacities`: of each cache tier, by node.
+fn system(nodes: u32, capacities: &[Vec<u64>]) -> System {
+    let mut tiers = vec![tier(&vec![1000; nodes as usize])];
+    tiers.extend(capacities.iter().map(|rooms| tier(rooms)));
     System {
         nodes,
         ranks_per_node: 1,
@@ -113,6 +116,19 @@ fn system(nodes: u32, capacities: &[u64]) -> System {
         tiers,
         pipeline: Pipeline::Overlapped,
     }
+}
+
+/// The cache of each node in per cent of the mean. In every second run they are alike, else each
+/// second node gives some or all of its room to the one before it.
+fn shares(dice: &mut Dice, nodes: usize) -> Vec<u64> {
+    let mut shares = vec![100; nodes];
+    if dice.once_in(2) {
+        for pair in shares.chunks_exact_mut(2) {
+            let moved = dice.one_of(&[10, 50, 90, 100]);
+            (pair[0], pair[1]) = (100 + moved, 100 - moved);
+        }
+    }
+    shares
 }
 
 pub const NOPFS: PolicyKind = PolicyKind::Nopfs {
@@ -151,7 +167,12 @@ impl Scenario {
         };
         // So few samples do not fill a tier to its brim.
         let brim = if fits { 2 * LARGEST } else { 0 };
-        let capacities: Vec<_> = capacities.iter().map(|capacity| capacity + brim).collect();
+        // Of its own, so that the rest of the run is that of nodes that are alike.
+        let unlike = &mut Dice::new(seed ^ 0xca9);
+        let shares = shares(unlike, nodes as usize);
+        let room = |capacity: u64, share: u64| capacity * share / 100 + brim;
+        let rooms = |capacity: u64| shares.iter().map(|&share| room(capacity, share)).collect();
+        let capacities: Vec<Vec<u64>> = capacities.into_iter().map(rooms).collect();
         let order = dice.one_of(&[true, false]);
         let order = if order { Order::Torch } else { Order::Permutation };
         let config = StreamConfig {

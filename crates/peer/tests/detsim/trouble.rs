@@ -126,7 +126,7 @@ impl World {
         let first = if from_start { 0 } else { first };
         let life = old.life + 1;
         let samples = self.scenario.job.sizes.len();
-        let mut shelves = self.empty_shelves();
+        let mut shelves = self.empty_shelves(node);
         if warm && shelves.len() > 1 {
             // Memory is lost, the disk is not.
             shelves[1] = old.shelves[1].clone().warm(samples);

@@ -168,16 +168,16 @@ impl World {
         world.outcome.planned_reads = vec![0; epochs];
         world.outcome.done_at = vec![Duration::ZERO; count as usize];
         for id in 0..count {
-            let shelves = world.empty_shelves();
+            let shelves = world.empty_shelves(id);
             world.nodes.push(Node::new(id, 1, &world.scenario, 0, shelves));
         }
         world
     }
 
-    pub fn empty_shelves(&self) -> Vec<Shelf> {
+    pub fn empty_shelves(&self, node: NodeId) -> Vec<Shelf> {
         let job = &self.scenario.job;
         let tiers = job.system.tiers.iter().skip(1);
-        tiers.map(|tier| Shelf::new(tier.capacity.0, job.sizes.len())).collect()
+        tiers.map(|tier| Shelf::new(tier.capacity_of(node).0, job.sizes.len())).collect()
     }
 
     pub fn steps(&self) -> u64 {

@@ -128,21 +128,18 @@ struct Pass<'a> {
 
 impl Contents {
     pub fn new(job: &Arc<Job>, by_distance: bool) -> Self {
-        let free: Vec<u64> = job
-            .system
-            .tiers
-            .iter()
-            .enumerate()
-            .map(|(at, tier)| if at == 0 { 0 } else { tier.capacity.0 })
-            .collect();
+        let cache = |node| {
+            let room = job.system.tiers.iter().skip(1).map(|tier| tier.capacity_of(node).0);
+            let free = std::iter::once(0).chain(room).collect();
+            Cache { free, heap: BinaryHeap::new(), held: 0 }
+        };
         let samples = job.sizes.len() as usize;
-        let cache = Cache { free, heap: BinaryHeap::new(), held: 0 };
         Self {
             by_distance,
             holders: vec![Holder::default(); samples],
             keys: vec![0; samples],
             kept_by: vec![0; samples],
-            caches: vec![cache; job.system.nodes as usize],
+            caches: (0..job.system.nodes).map(cache).collect(),
             entries: 0,
             iterations: 0,
             victims: vec![],
@@ -379,6 +376,7 @@ fn is_current(key: Key, sample: SampleId, node: NodeId, keys: &[Key], holders: &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Bytes;
     use crate::policy::testing::job;
     use crate::sampler::{AccessStream, Order, StreamConfig};
     use proptest::prelude::*;
@@ -493,7 +491,7 @@ mod tests {
                 Some((sample, copy))
             });
             let used: u64 = held.map(|(sample, _)| self.job.sizes.get(sample as u32)).sum();
-            self.job.system.tiers[tier as usize].capacity.0 - used
+            self.job.system.tiers[tier as usize].capacity_of(node).0 - used
         }
 
         fn tier_with(&self, node: NodeId, bytes: u64) -> Option<TierId> {
@@ -590,6 +588,7 @@ mod tests {
         (0..order.iterations()).map(of).collect()
     }
 
+    /// Every node has the same capacities, or each more than the one before it.
     fn varied(
         (samples, nodes, ranks): (u32, u32, u32),
         capacities: &[u64],
@@ -597,6 +596,11 @@ mod tests {
         (seed, whole): (u64, bool),
     ) -> Job {
         let mut job = job(samples, nodes, ranks, capacities);
+        let more = 40 * (seed % 3);
+        for tier in &mut job.system.tiers {
+            let room = |node| Bytes(tier.capacity.0 + more * u64::from(node));
+            tier.by_node = (0..nodes).map(room).collect();
+        }
         job.sizes = crate::Sizes::from_bytes(&sizes[..samples as usize]);
         let scheme = if whole { Scheme::Whole } else { Scheme::Uniform };
         let config = job.stream.config().clone();
@@ -683,7 +687,9 @@ mod tests {
         ) {
             let job = varied((samples, nodes, ranks), &capacities, &sizes, (seed, whole));
             let mut held = vec![Holder::default(); samples as usize];
-            let mut free = vec![capacities.clone(); nodes as usize];
+            let cache_tiers = &job.system.tiers[1..];
+            let room = |node| cache_tiers.iter().map(|tier| tier.capacity_of(node).0).collect();
+            let mut free: Vec<Vec<u64>> = (0..nodes).map(room).collect();
             for plan in plans(job.clone(), by_distance, 4) {
                 for iteration in 0..job.stream.iterations() {
                     for rank in 0..job.system.ranks() {

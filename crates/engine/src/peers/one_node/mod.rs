@@ -190,7 +190,8 @@ impl One {
         let one = || Introduction { capacities: vec![3 * SIZE; 2], warm: vec![] };
         let all = vec![one(), one(), one()];
         let bulk = Bulk::offer(&cluster, vec![]);
-        let gathering = Gathering { cluster, channel: CHANNEL, all, room: vec![3 * SIZE; 2], bulk };
+        let rooms = vec![vec![3 * SIZE; 2]; 3];
+        let gathering = Gathering { cluster, channel: CHANNEL, all, rooms, bulk };
         let samples = Synthetic::of_sizes([SIZE; SAMPLES as usize], 3);
         let (are_to_be_compared, compared) = (AtomicBool::new(false), Mutex::default());
         let source = Arc::new(Files { samples, are_to_be_compared, compared });
