@@ -38,8 +38,6 @@ pub struct Choice {
     pub tier: Vec<TierId>,
     /// All candidates can be held.
     pub fits: bool,
-    /// Bytes of what is chosen.
-    pub bytes: u64,
 }
 
 /// What is known of the candidates before any is chosen.
@@ -62,13 +60,17 @@ impl Transition<'_> {
             candidates.bytes += self.job.sizes.get(sample);
             candidates.settled += u32::from(self.spot(sample) != NOWHERE);
         });
-        let room: Vec<u64> = (1..self.tiers).map(|tier| self.open_room(tier)).collect();
+        let mut room: Vec<u64> = (1..self.tiers).map(|tier| self.open_room(tier)).collect();
         let total: u64 = room.iter().sum();
         let fits = self.tiers > 1 && total >= candidates.bytes;
         let share = |room: u64| room as f64 / candidates.bytes.max(1) as f64;
         let tier = if self.tiers == 1 {
             vec![0; candidates.count as usize]
         } else if !fits {
+            let margin = self.margin();
+            for room in &mut room {
+                *room -= (u128::from(margin) * u128::from(*room) / u128::from(total.max(1))) as u64;
+            }
             self.deal(next, users, &candidates, &room)
         } else if candidates.settled > 0 {
             self.leave_alone(users, candidates.count)
@@ -76,13 +78,7 @@ impl Transition<'_> {
             let shares: Vec<f64> = room.iter().map(|&room| share(room)).collect();
             self.deal_tiers(next, &self.places(users), &shares)
         };
-        let mut bytes = 0;
-        let mut place = 0;
-        self.candidates(users, |sample| {
-            bytes += if tier[place] > 0 { self.job.sizes.get(sample) } else { 0 };
-            place += 1;
-        });
-        Choice { tier, fits, bytes }
+        Choice { tier, fits }
     }
 
     /// Whether Belady's rule step by step reads less than an even choice could: where what the
@@ -350,6 +346,21 @@ impl Level {
     }
 }
 
+/// Stretches that are even together as well.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    wanted: f64,
+    given: f64,
+}
+
+impl Group {
+    fn lacks(self, progress: f64) -> f64 {
+        self.wanted * progress - self.given
+    }
+}
+
+const GROUP: usize = 16;
+
 /// What the stretches of this epoch give to the tiers.
 #[derive(Debug)]
 struct Supply {
@@ -357,6 +368,9 @@ struct Supply {
     wanted: Vec<f64>,
     /// By stretch and tier: bytes that it has given.
     given: Vec<f64>,
+    /// Of groups of stretches, and of groups of these: how much less they have given than they
+    /// should have. A little too much in each stretch would add up to a lot.
+    groups: [Vec<Group>; 2],
     /// By tier: its share of what is held.
     shares: Vec<f64>,
     /// By rank and tier: what it was given so far.
@@ -399,10 +413,15 @@ impl Supply {
             wanted
         });
         let wanted: Vec<f64> = wanted.collect();
+        let group = |of: usize| -> Vec<Group> {
+            wanted.chunks(of).map(|part| Group { wanted: part.iter().sum(), given: 0.0 }).collect()
+        };
+        let groups = [group(GROUP), group(GROUP * GROUP)];
         let shares = room.iter().map(|&room| room as f64 / total.max(1) as f64).collect();
         Self {
             given: vec![0.0; wanted.len() * room.len()],
             wanted,
+            groups,
             shares,
             dealt: vec![0.0; room.len() * ranks],
             count: u64::from(count.max(1)),
@@ -420,7 +439,11 @@ impl Supply {
         let at = self.stretch(place);
         let tiers = self.shares.len();
         let given: f64 = self.given[at * tiers..][..tiers].iter().sum();
-        self.wanted[at] * (self.held / self.total) - given
+        let progress = self.held / self.total;
+        let [of, of_these] = &self.groups;
+        self.wanted[at] * progress - given
+            + of[at / GROUP].lacks(progress)
+            + of_these[at / (GROUP * GROUP)].lacks(progress)
     }
 
     /// A rank gets the candidate at `place` held: in which tier. Every rank and every stretch
@@ -441,6 +464,9 @@ impl Supply {
         let tier = (0..tiers).max_by(|&a, &b| lacks(a).total_cmp(&lacks(b))).unwrap_or(0);
         given[tier] += size;
         dealt[tier] += size;
+        let [of, of_these] = &mut self.groups;
+        of[at / GROUP].given += size;
+        of_these[at / (GROUP * GROUP)].given += size;
         tier as TierId + 1
     }
 }

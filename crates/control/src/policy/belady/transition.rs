@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::choice::Choice;
 use super::copies::Copies;
-use super::later::{Later, NEVER, NEXT, Uses, Wait};
+use super::later::{Later, NEXT, Uses, Wait};
 use super::spares::Spares;
 use super::tracked::Tracked;
 use super::{NOWHERE, Spot};
@@ -55,14 +55,18 @@ pub struct Transition<'a> {
     /// Samples that are held and that neither this epoch nor the next uses.
     pub spares: Spares,
     pub later: Later,
-    /// Bytes of the caches that nothing of the next epoch will need; less than none where the
-    /// choice is half a sample too large.
-    unclaimed: i64,
+    /// By iteration: bytes that must be free when it begins, so that all that is chosen finds
+    /// room from then on.
+    reserved: Vec<i64>,
     /// As [`Decision::behind`].
     pub behind: Vec<f64>,
     copies: &'a mut Copies,
     pub decision: Decision,
 }
+
+/// By how many samples what is held may waver around an even line. It was seen to be half of
+/// that with 400,000 samples.
+const WAVER: u64 = 32;
 
 /// The epochs at hand.
 #[derive(Clone, Copy)]
@@ -118,7 +122,7 @@ impl<'a> Transition<'a> {
             capacity,
             room,
             later: Later::default(),
-            unclaimed: 0,
+            reserved: vec![],
             behind: source_lag(job, orders.this, ranks, spots, &coming.behind),
             copies,
             decision: Decision::default(),
@@ -143,9 +147,8 @@ impl<'a> Transition<'a> {
             self.decision.spots = Packed::new(self.job.sizes.len(), spots - 1);
             self.stay(&next_node);
         }
-        let Choice { tier: wish, fits, bytes } = self.choose(&next_node);
-        let room: u64 = (1..self.tiers).map(|tier| self.open_room(tier)).sum();
-        self.unclaimed = room.cast_signed() - bytes.cast_signed();
+        let Choice { tier: wish, fits } = self.choose(&next_node);
+        self.reserved = self.reserve(&next_node, &wish);
         // Copies are for room that no sample of any epoch needs.
         let copies = fits && self.capacity.iter().sum::<u64>() >= self.job.sizes.total().0;
         if copies || self.copies.any() {
@@ -172,14 +175,16 @@ impl<'a> Transition<'a> {
                     if !self.decision.tracked.is_last(sample, iteration, rank) {
                         continue;
                     }
-                    let user = next_node.get(sample);
-                    let tier = if user.is_some() { wish[kept] } else { 0 };
-                    kept += usize::from(user.is_some());
-                    if self.next.is_some() && self.decision.spots.get(sample) == NOWHERE {
-                        self.keep(sample, iteration, tier, user, node);
+                    let Some(user) = next_node.get(sample) else { continue };
+                    let tier = wish[kept];
+                    kept += 1;
+                    if tier != 0 && self.decision.spots.get(sample) == NOWHERE {
+                        let spot = self.settle(sample, iteration, tier, user, node, NEXT);
+                        self.decision.spots.set(sample, spot);
                     }
                 }
             }
+            self.keep_more(iteration, &next_node);
         }
         self.decision.behind = std::mem::take(&mut self.behind);
         self.finish()
@@ -241,29 +246,77 @@ impl<'a> Transition<'a> {
         self.spares.sort();
     }
 
-    /// Keeps a sample that has been used, if it is chosen or if room is left over.
-    fn keep(
-        &mut self,
-        sample: SampleId,
-        iteration: u32,
-        tier: TierId,
-        user: Option<NodeId>,
-        has: NodeId,
-    ) {
-        let size = self.job.sizes.get(sample);
-        let wait = if user.is_some() { NEXT } else { self.later.wait(sample) };
-        let chosen = tier != 0;
-        if !chosen && (self.unclaimed < size.cast_signed() || wait == NEVER) {
-            return;
+    /// Keeps more of what an iteration has used, if what is chosen leaves room.
+    fn keep_more(&mut self, iteration: u32, users: &Users) {
+        let reserved = self.reserved[iteration as usize + 1];
+        let free = |of: &Self| of.room_in_tier.iter().sum::<u64>().cast_signed();
+        for rank in 0..self.ranks {
+            if self.next.is_none() || free(self) <= reserved {
+                return;
+            }
+            let node = self.job.system.node_of(rank);
+            for sample in self.uses(rank, iteration) {
+                let Some(user) = users.get(sample) else { continue };
+                let last = self.decision.tracked.is_last(sample, iteration, rank);
+                let fits = free(self) - self.job.sizes.get(sample).cast_signed() >= reserved;
+                if last && fits && self.decision.spots.get(sample) == NOWHERE {
+                    let spot = self.settle(sample, iteration, 1, user, node, NEXT);
+                    self.decision.spots.set(sample, spot);
+                }
+            }
         }
-        let tier = if chosen { tier } else { 1 };
-        let spot = self.settle(sample, iteration, tier, user.unwrap_or(has), has, wait);
-        self.decision.spots.set(sample, spot);
-        match (chosen, spot) {
-            (true, NOWHERE) => self.unclaimed += size.cast_signed(),
-            (false, NOWHERE) | (true, _) => {}
-            (false, _) => self.unclaimed -= size.cast_signed(),
+    }
+
+    /// By iteration: bytes that must be free when it begins. Each lets go of what it used, and
+    /// keeps what is chosen of it.
+    fn reserve(&self, users: &Users, wish: &[TierId]) -> Vec<i64> {
+        let iterations = self.order.iterations();
+        let mut reserved = vec![0; iterations as usize + 1];
+        let mut place = 0;
+        for iteration in 0..iterations {
+            let net = &mut reserved[iteration as usize];
+            for rank in 0..self.ranks {
+                for sample in self.uses(rank, iteration) {
+                    let size = self.job.sizes.get(sample).cast_signed();
+                    let span = self.decision.tracked.span(sample, iteration);
+                    let held = self.spot(sample) != NOWHERE;
+                    if !held && span.is_some_and(|(first, _)| first.at == (iteration, rank)) {
+                        *net += size;
+                    }
+                    if !self.decision.tracked.is_last(sample, iteration, rank) {
+                        continue;
+                    }
+                    if held || span.is_some() {
+                        *net -= size;
+                    }
+                    if users.get(sample).is_some() {
+                        if wish[place] != 0 {
+                            *net += size;
+                        }
+                        place += 1;
+                    }
+                }
+            }
         }
+        let margin = self.margin().cast_signed();
+        let mut after = 0;
+        for net in reserved.iter_mut().rev() {
+            after = (after + *net).max(0);
+            *net = after;
+        }
+        reserved.iter_mut().for_each(|bytes| *bytes += margin);
+        reserved
+    }
+
+    /// Room that is left free by the choice, so that all that is chosen finds room: what is held
+    /// wavers by some samples around an even line, and sizes that differ leave a rest in each
+    /// spot that is too small for the next sample. At most a thousandth of all room.
+    pub fn margin(&self) -> u64 {
+        let mean = self.job.sizes.total().0 / u64::from(self.job.sizes.len().max(1));
+        let spots = (0..self.room.len()).filter(|&spot| usable(self.job, spot) > 0).count() as u64;
+        let rests = if matches!(self.job.sizes, Sizes::Equal { .. }) { 0 } else { 2 * spots };
+        let room: u64 = self.capacity.iter().sum();
+        (mean * (WAVER + rests)).min(room / 1000)
     }
 
     /// Whether an order uses every sample.
@@ -313,15 +366,8 @@ impl<'a> Transition<'a> {
             return;
         }
         let size = self.job.sizes.get(sample);
-        let left_over = tier == 0
-            && self.unclaimed >= size.cast_signed()
-            && (user.is_some() || self.later.wait(sample) != NEVER)
-            && self.next.is_some();
         if tier != 0 && self.stays(spot, tier, user) {
             self.decision.spots.set(sample, spot);
-        } else if left_over {
-            self.decision.spots.set(sample, spot);
-            self.unclaimed -= size.cast_signed();
         } else if copies && tier == 1 && usize::from(spot) % self.tiers == 1 {
             let node = NodeId::from(spot) / self.tiers as NodeId;
             self.copies.leave(self.job, node, sample);
