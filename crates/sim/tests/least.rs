@@ -90,7 +90,7 @@ fn by_bound(job: &Job, epochs: u32) -> Vec<u64> {
 
 fn tiny() -> impl Strategy<Value = Shape> {
     let machine = (1u32..=2, 1u32..=2, 1u32..=2);
-    let room = prop::collection::vec(prop::collection::vec(0.0f64..0.6, 1..=2), 1..=2);
+    let room = prop::collection::vec(prop::collection::vec(0.0f64..0.9, 1..=2), 1..=2);
     let data = (2u32..=7, 1u32..=4, choices(), any::<bool>(), spreads(), any::<u64>());
     (machine, room, data).prop_map(
         |(
