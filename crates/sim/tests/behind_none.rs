@@ -25,24 +25,22 @@ struct Allowed {
     imbalanced: f64,
 }
 
-/// - Bytes: 0.5 % of S an epoch. Samples are not cut, so each tier of each node leaves a rest that
-///   is smaller than a sample; and what is held changes at the end of a step, so one batch may be
-///   read in vain at the border of two epochs. Both are below one batch of the largest samples
-///   and one sample a tier.
+/// - Bytes: 0.5 % of S an epoch, and what the rings hold: a policy that evicts a sample once it is
+///   staged has the rings as cache. Samples are not cut, so each tier of each node also leaves a
+///   rest that is smaller than a sample.
 /// - Seconds: 0.5 % of the run, and in each epoch the time in which the source gives as much.
-/// - Imbalanced iterations: 0.5 %, and as many in each epoch as a ring holds batches: while rings
-///   fill and run dry, which rank waits first is a matter of single samples.
+/// - Imbalanced iterations: 0.5 %, and in each epoch as many as fill a ring: while rings fill, which
+///   rank waits first is a matter of single samples.
 fn allowed(shape: &Shape, job: &Job, seconds: f64) -> Allowed {
     let system = &job.system;
-    let tiers = f64::from(system.nodes) * (system.tiers.len() - 1) as f64;
-    let samples = f64::from(shape.local * shape.ranks()) + tiers;
-    let grain = samples * job.sizes.largest().as_f64();
+    let rests = (system.tiers.len() - 1) as f64 * job.sizes.largest().as_f64();
+    let grain = f64::from(system.nodes) * (system.tiers[0].capacity.as_f64() + rests);
     let epochs = f64::from(shape.epochs);
     let iterations = f64::from(job.stream.epoch(0).iterations());
     Allowed {
         bytes: epochs * (0.005 * job.sizes.total().as_f64() + grain),
-        seconds: 0.005 * seconds + epochs * grain / system.source.throughput.at(1).0,
-        imbalanced: 0.005 + f64::from(2 * shape.ring) / iterations,
+        seconds: 0.005 * seconds + epochs * grain / system.source.throughput.at(shape.nodes).0,
+        imbalanced: 0.005 + f64::from(shape.ring) / iterations,
     }
 }
 
@@ -51,7 +49,7 @@ proptest! {
 
     #[test]
     #[ignore = "belady drops what two consecutive epochs do not share, and balances by count"]
-    fn belady_reads_and_straggles_no_more_than_others(shape in small()) {
+    fn belady_reads_and_straggles_no_more_than_others(shape in small(30..80)) {
         let Some(job) = shape.job() else { return Ok(()) };
         let Some(ours) = run(&job, "belady", shape.epochs) else { return Ok(()) };
         for name in ["lobster", "nopfs", "lru"] {
@@ -71,12 +69,15 @@ proptest! {
                 other.straggling_seconds,
                 allowed.seconds,
             )?;
-            behind(
-                "imbalanced",
-                ours.imbalanced_iterations,
-                other.imbalanced_iterations,
-                allowed.imbalanced,
-            )?;
+            // A policy that lets all ranks wait alike is in balance and slow.
+            if other.seconds <= 1.005 * ours.seconds {
+                behind(
+                    "imbalanced",
+                    ours.imbalanced_iterations,
+                    other.imbalanced_iterations,
+                    allowed.imbalanced,
+                )?;
+            }
         }
     }
 }

@@ -350,6 +350,8 @@ fn contradictions_are_refused() {
     says(&["training.batch=102"], &["`training.batch`", "multiple of 4"]);
     says(&["training.batch=3", "training.scheme=contiguous"], &["`training.batch`"]);
     says(&["training.batch=20000"], &["`training.batch`", "drop_last"]);
+    let many = ["dataset.samples=100000", "training.batch=4", "training.epochs=1000000"];
+    says(&many, &["`training.epochs`", "25000000000 steps"]);
     says(&["cluster.nodes=65534", "cluster.ranks_per_node=20"], &["`cluster.ranks_per_node`"]);
     assert!(with(&["training.batch=102", "training.scheme=contiguous"]).is_ok());
 }

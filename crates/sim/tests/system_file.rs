@@ -94,15 +94,16 @@ fn a_tier_without_capacity_is_left_out_with_its_path() {
 fn every_shipped_scenario_is_a_system_file() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut seen = 0;
-    for entry in std::fs::read_dir(folder).expect("the scenarios") {
-        let path = entry.expect("an entry").path();
+    let folders = [folder.join("classes"), folder];
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("scenarios"));
+    for path in entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()) {
         let file = system_file(&path).unwrap_or_else(|error| panic!("{error}"));
         let scenario = Scenario::load(&path, &[]).expect("a scenario");
         assert_eq!(file.system, scenario.system);
         assert_eq!(file.tier_paths.len(), file.system.tiers.len());
         seen += 1;
     }
-    assert!(seen > 5);
+    assert!(seen > 25);
 }
 
 #[test]

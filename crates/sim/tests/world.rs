@@ -271,6 +271,27 @@ fn least_with_staging(job: &Job, bound: &Bound) -> f64 {
         .sum()
 }
 
+#[test]
+fn an_epoch_of_one_step_is_read_while_the_one_before_is_consumed() {
+    let shape = Shape {
+        nodes: 1,
+        ranks_per_node: 1,
+        local: 20,
+        iterations: 1,
+        epochs: 10,
+        share: 0.05,
+        spread: 0,
+        ring: 3,
+        seed: 0,
+    };
+    let job = shape.job();
+    let outcome = run(&job, PolicyKind::Staging { loading_threads: None });
+    // Reading takes five times as long as computing; only the last step's compute is not hidden.
+    let reading = outcome.bytes.source as f64 / job.system.source.throughput.at(1).0;
+    let last = reading / 5.0 / f64::from(shape.epochs);
+    assert!((outcome.seconds / (reading + last) - 1.0).abs() < 1e-3, "{}", outcome.seconds);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 

@@ -32,6 +32,8 @@ const NEVER: u32 = u32::MAX;
 pub struct Least {
     /// The step of each sample's latest use.
     last: Vec<u32>,
+    /// Whether there is room for all samples, so that none is read twice.
+    fits: bool,
     room: Room,
     step: u32,
     /// Room of hits of the step in progress: free from then on.
@@ -51,9 +53,10 @@ pub struct Use {
 impl Least {
     pub fn new(job: &Job) -> Self {
         let last = vec![NEVER; job.sizes.len() as usize];
+        let capacity = (1..job.system.tiers.len()).map(|tier| usable(job, tier)).sum();
         let mut room = Room::default();
-        room.free((1..job.system.tiers.len()).map(|tier| usable(job, tier)).sum());
-        Self { last, room, step: 0, freed: 0 }
+        room.free(capacity);
+        Self { last, fits: capacity >= job.sizes.total().0, room, step: 0, freed: 0 }
     }
 
     /// The number of the step in progress.
@@ -67,7 +70,7 @@ impl Least {
         if last == NEVER {
             return Use { before: None, read: bytes };
         }
-        if last == self.step {
+        if last == self.step || self.fits {
             return Use { before: Some(last), read: 0 };
         }
         let held = self.room.take(last, bytes);
@@ -77,7 +80,9 @@ impl Least {
 
     /// The step is over. A run has fewer than 2^32 - 1 steps.
     pub fn end_step(&mut self) {
-        self.room.free(std::mem::take(&mut self.freed));
+        if !self.fits {
+            self.room.free(std::mem::take(&mut self.freed));
+        }
         self.step += 1;
     }
 }

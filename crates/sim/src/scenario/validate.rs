@@ -26,6 +26,8 @@ const MOST_NODES: i64 = u16::MAX as i64 - 1;
 const MOST_READERS: i64 = 1 << 24;
 /// Every epoch has a line in the outcome.
 const MOST_EPOCHS: i64 = 1_000_000;
+/// Steps of a run are numbered by `u32`; so many take days to simulate.
+const MOST_STEPS: u64 = 1 << 31;
 pub const MOST_THREADS: i64 = 1 << 16;
 /// Tiers are numbered by `u8`; nobody has more kinds of storage than this.
 const MOST_TIERS: usize = 16;
@@ -80,6 +82,13 @@ pub fn sample_count(
                 "is {}, but an epoch has {length} samples: with `drop_last` no batch is left",
                 training.batch
             ),
+        ));
+    }
+    let steps = u64::from(length.div_ceil(training.batch)) * u64::from(training.epochs);
+    if steps > MOST_STEPS {
+        return Err(ScenarioError::invalid(
+            "training.epochs",
+            format!("is {}, which makes {steps} steps; {MOST_STEPS} is the most", training.epochs),
         ));
     }
     if let Some(files) = dataset.files.filter(|&files| files > samples) {

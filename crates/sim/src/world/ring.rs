@@ -63,8 +63,8 @@ impl World {
         let reach = match self.staging {
             Staging::Instant | Staging::OnDemand => current + 1,
             // Less than an epoch ahead: then a sample is in at most two rings, and two
-            // orders are enough.
-            Staging::Ahead => (current + self.iterations).min(steps),
+            // orders are enough. An epoch of one step is staged while the one before is consumed.
+            Staging::Ahead => (current + self.iterations.max(2)).min(steps),
         };
         loop {
             // An epoch is staged once all have staged the one before: what a policy takes

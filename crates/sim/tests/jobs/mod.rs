@@ -103,7 +103,10 @@ impl Shape {
             Choice::Torch(Scheme::Whole) | Choice::Permutation(Scheme::Whole) => self.local * ranks,
             _ => self.local,
         };
-        let ring = u64::from(self.ring * batch * self.ranks_per_node) * sizes.largest().0 * 2;
+        // So many batches of the mean size, and any one sample.
+        let mean = total / f64::from(self.samples);
+        let ring = f64::from(self.ring * batch * self.ranks_per_node) * mean;
+        let ring = ring as u64 + sizes.largest().0;
         let staging = Tier {
             name: "staging".to_owned(),
             capacity: Bytes(ring),
@@ -120,7 +123,7 @@ impl Shape {
             preprocess: Rate(1e9),
             network: Rate(1e9),
             source: Source {
-                throughput: Curve::flat(Rate(self.source * compute * f64::from(ranks))),
+                throughput: self.throughput(compute * f64::from(ranks)),
                 link: Rate(1e10),
                 sharing: Sharing::Aggregate,
                 readers: Readers::Nodes,
@@ -143,6 +146,13 @@ impl Shape {
         let packing = Packing { files: self.samples, read_size: None };
         let job = Job { system, stream, sizes, epochs: Some(self.epochs), packing };
         (job.stream.epoch(0).iterations() > 0).then(|| Arc::new(job))
+    }
+
+    /// A node that reads alone gets less than all together do.
+    fn throughput(&self, compute: f64) -> Curve {
+        let rate = Rate(self.source * compute);
+        let points = [(1, rate * 0.45), (self.nodes, rate)];
+        Curve::new(points[usize::from(self.nodes == 1)..].to_vec()).expect("counts that grow")
     }
 
     fn order(&self) -> Option<(Order, Scheme)> {
@@ -202,26 +212,26 @@ pub fn spreads() -> impl Strategy<Value = Spread> {
     prop::sample::select(vec![Spread::Equal, Spread::Mild, Spread::Skewed])
 }
 
-/// Jobs of some hundred steps.
-pub fn small() -> impl Strategy<Value = Shape> {
-    let machine = (1u32..=4, 1u32..=2, 1u32..=5, 2u32..6);
+/// Jobs of so many batches an epoch, the last one short or left out.
+pub fn small(batches: std::ops::Range<u32>) -> impl Strategy<Value = Shape> {
+    let machine = (1u32..=4, 1u32..=2, 1u32..=5, 2u32..4);
     let room = prop::collection::vec(prop::collection::vec(0.0f64..0.4, 1..=2), 1..=4);
-    let data = (10u32..=150, 2u32..=4, choices(), any::<bool>(), spreads(), any::<u64>());
+    let data = (batches, 0.0f64..1.0, 2u32..=4, choices(), any::<bool>(), spreads());
     let source = prop_oneof![Just(0.2), Just(2.0)];
-    (machine, room, data, source).prop_map(
-        |((nodes, ranks_per_node, local, ring), room, data, source)| {
-            let (samples, epochs, choice, drop_last, spread, seed) = data;
-            let room = room[..room.len().min(nodes as usize)].to_vec();
+    (machine, room, data, source, any::<u64>()).prop_map(
+        |((nodes, ranks_per_node, local, ring), room, data, source, seed)| {
+            let (batches, rest, epochs, choice, drop_last, spread) = data;
+            let batch = local * nodes * ranks_per_node;
             Shape {
                 nodes,
                 ranks_per_node,
                 local,
-                samples,
+                samples: batch * batches + (rest * f64::from(batch)) as u32,
                 epochs,
                 choice,
                 drop_last,
                 spread,
-                room,
+                room: room[..room.len().min(nodes as usize)].to_vec(),
                 ring,
                 source,
                 seed,
