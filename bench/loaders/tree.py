@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+# What the kernel calls mappings of memory that has no file on a disk.
+_SHARED = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV", "[anon_shmem:")
 
 
 def descendants(root: int) -> list[int]:
@@ -46,23 +49,32 @@ def proportional_bytes(root: int) -> int:
     return total
 
 
-def own_bytes() -> int:
-    """Anonymous and shared memory of this process."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
+class Held(NamedTuple):
+    """Anonymous and shared memory of this process, in bytes."""
+
+    staging: int
+    """belady's staging buffer: the one mapping that wants large pages (hg) and that no forked child inherits (dc)."""
+    other: int
 
 
-def staging_bytes() -> int:
-    """Memory of belady's staging buffer: the one mapping that wants large pages (hg) and that no forked child
-    inherits (dc)."""
-    total = resident = 0
+def held() -> Held:
+    """One look at all mappings. The staging buffer changes by tens of MiB within milliseconds, also between epochs, so that
+    the difference of two looks (the process, then the buffer) counts part of the buffer as other memory."""
+    staging = other = 0
+    path, sizes = "", {}
     for line in Path("/proc/self/smaps").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == "Anonymous":
-            resident = int(value.split()[0]) << 10
-        elif name == "VmFlags" and {"hg", "dc"} <= set(value.split()):
-            total += resident
-    return total
+        name, *values = line.split(maxsplit=5)
+        if not name.endswith(":"):
+            path, sizes = values[4] if len(values) > 4 else "", {}
+        elif name in ("Rss:", "Anonymous:"):
+            sizes[name] = int(values[0]) << 10
+        elif name == "VmFlags:":
+            resident = sizes["Rss:" if path.startswith(_SHARED) else "Anonymous:"]
+            if {"hg", "dc"} <= set(line.split()):
+                staging += resident
+            else:
+                other += resident
+    return Held(staging, other)
 
 
 def _stat(pid: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench" / "loaders")]
 
+import tree  # type: ignore[import-not-found]  # noqa: E402
 from harness import cgroup, process, table, transparent_slow  # type: ignore[import-not-found]  # noqa: E402
 
 
@@ -211,3 +213,46 @@ def test_a_page_cache_in_a_memory_cgroup_stays_within_its_limit() -> None:
         except cgroup.NoCgroup as error:
             pytest.skip(str(error))
     assert 16 << 20 < group.held.pages <= limit
+
+
+def test_a_staging_buffer_that_changes_between_looks_never_counts_as_other_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = 16 << 20
+    buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        buffer.madvise(mmap.MADV_HUGEPAGE)
+    except OSError as error:
+        pytest.skip(f"this kernel has no large pages, by which the staging buffer is known: {error}")
+    buffer.madvise(mmap.MADV_DONTFORK)
+    filled, read_text = False, Path.read_text
+
+    def read_and_change(path: Path) -> str:
+        """What belady's threads do meanwhile: batches come, and their memory goes back."""
+        nonlocal filled
+        text, filled = read_text(path), not filled
+        if filled:
+            buffer[::4096] = bytes(size // 4096)
+        else:
+            buffer.madvise(mmap.MADV_DONTNEED)
+        return text
+
+    monkeypatch.setattr(Path, "read_text", read_and_change)
+    looks = [tree.held() for _ in range(9)]
+    assert [look.staging - looks[0].staging for look in looks] == [0, size] * 4 + [0]
+    others = [look.other for look in looks]
+    assert max(others) - min(others) < size / 4
+
+
+def test_memory_of_either_kind_is_counted_and_that_of_files_is_not(tmp_path: Path) -> None:
+    size = 16 << 20
+    file = tmp_path / "file"
+    file.write_bytes(bytes(size))
+    before = tree.held().other
+    private = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    shared = mmap.mmap(-1, size)
+    with file.open("r+b") as opened:
+        mapped = mmap.mmap(opened.fileno(), size)
+    for memory in (private, shared, mapped):
+        memory[::4096] = bytes(size // 4096)
+    assert abs(tree.held().other - before - 2 * size) < size / 4

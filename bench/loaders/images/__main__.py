@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import time
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from task import BATCH, SIZE, Loader
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tree import cpu_seconds, own_bytes, staging_bytes  # noqa: E402
+from tree import cpu_seconds, held  # noqa: E402
 
 LOADERS = (
     "belady", "dali-fused", "dali-full", "ffcv-jpg", "ffcv-jpg-chw", "ffcv-raw", "ffcv-raw-chw",
@@ -68,17 +69,20 @@ class Look:
         return {"mean": mean.round(4).tolist(), "deviation": deviation.round(4).tolist()}
 
 
-def measure(loader: Loader, seconds: float, epochs: int) -> dict[str, Any]:
+def measure(loader: Loader, seconds: float, epochs: int, leak: int) -> dict[str, Any]:
     """Whole epochs, until both are over; memory is looked at between them."""
     cpu, began, spent = cpu_seconds(), time.perf_counter(), 0.0
-    images, memory, staging = 0, [own_bytes()], [staging_bytes()]
-    while spent < seconds or len(memory) <= epochs:
-        images += sum(len(batch) for batch in loader.epoch())
+    # What was seen, staging buffer and all else in turns; objects would count as growth themselves.
+    images, memory, leaked = 0, array("q", held()), []
+    while spent < seconds or len(memory) // 2 <= epochs:
+        count = sum(len(batch) for batch in loader.epoch())
+        leaked.append(b"x" * (leak * count))
+        images += count
         spent = time.perf_counter() - began
-        memory.append(own_bytes())
-        staging.append(staging_bytes())
+        memory.extend(held())
     cpu = cpu_seconds() - cpu
-    return {"images": images, "seconds": spent, "cpu_seconds": cpu, "memory": memory, "staging": staging}
+    staging, other = memory[::2].tolist(), memory[1::2].tolist()
+    return {"images": images, "seconds": spent, "cpu_seconds": cpu, "staging": staging, "other": other}
 
 
 def main() -> None:
@@ -88,6 +92,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True, help="or worker processes")
     parser.add_argument("--seconds", type=float, default=10, help="whole epochs for at least so long")
     parser.add_argument("--epochs", type=int, default=1, help="and at least so many")
+    parser.add_argument("--leak", type=int, default=0, help="bytes an image that are never given back, to see whether they show")
     parser.add_argument("--cache", help="belady's, such as ram:600MB; none without it")
     parser.add_argument("--staging", default="128MiB", help="belady's")
     args = parser.parse_args()
@@ -97,7 +102,7 @@ def main() -> None:
     for batch in loader.epoch():
         first = first or time.perf_counter() - began
         seen.at(batch)
-    found = measure(loader, args.seconds, args.epochs)
+    found = measure(loader, args.seconds, args.epochs, args.leak)
     loader.close()
     rounds = found["images"] / seen.images
     if rounds != int(rounds):
