@@ -3,7 +3,7 @@
 
 use belady_control::model::{Pipeline, Sharing};
 use belady_control::policy::{Actions, Event, Load, NodeId, Place, RankId, Staging, Threads};
-use belady_control::sampler::Step;
+use belady_control::sampler::{Scheme, Step};
 
 use super::World;
 use super::machine::Work;
@@ -57,8 +57,11 @@ impl World {
         // All look-ups before the first decision, so that they overlap.
         let mut held = std::mem::take(&mut self.held);
         held.clear();
+        let whole = self.job.stream.config().scheme == Scheme::Whole;
         held.extend(actions.loads.iter().map(|load| match load.from {
             Place::Source => true,
+            // Every ring gets the whole batch.
+            Place::Local(0) | Place::Peer(_, 0) if whole => true,
             Place::Local(tier) => self.store.holds(node, tier, load.sample),
             Place::Peer(peer, tier) => self.store.holds(peer, tier, load.sample),
         }));

@@ -14,7 +14,7 @@
 use std::collections::BinaryHeap;
 
 use super::NOWHERE;
-use super::transition::{Transition, Users};
+use super::transition::{Transition, Users, ring_of};
 use crate::bits::Bits;
 use crate::policy::TierId;
 use crate::sampler::{EpochOrder, SampleId};
@@ -188,7 +188,8 @@ impl Transition<'_> {
         let level = self.level(next, &place_of, held);
         let mut supply = self.supply(users, candidates.count, room);
         let mut wish = vec![0; candidates.count as usize];
-        let mut ranks = Ranks::new(&self.behind, self.ranks as usize);
+        let mut ranks =
+            Ranks::new(&self.behind, self.ranks as usize, ring_of(self.job) * level.share);
         let mut seen = self.may_repeat(next).then(|| Bits::new(self.job.sizes.len()));
         for iteration in 0..next.iterations() {
             for rank in 0..self.ranks {
@@ -481,17 +482,28 @@ struct Ranks {
     /// Bytes that all have read, and should have read.
     total: f64,
     fair: f64,
+    /// How far a rank can be ahead of another: what of its ring was read from the source.
+    ring: f64,
     /// Kept for its allocation.
     heap: BinaryHeap<(u64, usize)>,
 }
 
 impl Ranks {
-    fn new(behind: &[f64], ranks: usize) -> Self {
+    fn new(behind: &[f64], ranks: usize, ring: f64) -> Self {
         let least = behind.iter().copied().fold(0.0, f64::min);
         let read = |rank| behind.get(rank).copied().unwrap_or(0.0) - least;
         let read: Vec<f64> = (0..ranks).map(read).collect();
         let total = read.iter().sum();
-        Self { open: vec![vec![]; ranks], total, fair: total, read, heap: BinaryHeap::new() }
+        let mut new = Self {
+            open: vec![vec![]; ranks],
+            total,
+            fair: total,
+            read,
+            ring,
+            heap: BinaryHeap::new(),
+        };
+        new.wait_for_each_other();
+        new
     }
 
     fn read(&mut self, rank: usize, size: u64) {
@@ -532,6 +544,18 @@ impl Ranks {
             }
         }
         self.open.iter_mut().for_each(Vec::clear);
+        self.wait_for_each_other();
+    }
+
+    /// A rank whose ring is full reads no further before the others have come as far.
+    fn wait_for_each_other(&mut self) {
+        let most = self.read.iter().copied().fold(0.0, f64::max);
+        for read in &mut self.read {
+            let waits = (most - self.ring - *read).max(0.0);
+            *read += waits;
+            self.total += waits;
+            self.fair += waits;
+        }
     }
 }
 

@@ -115,6 +115,7 @@ impl Plan for Belady {
             epoch: None,
             at: Epoch::default(),
             found: vec![],
+            readers: vec![],
             plan: self,
         })
     }
@@ -152,6 +153,8 @@ struct Instance {
     at: Epoch,
     /// Of the batch at hand: the spots in both; kept for its allocation.
     found: Vec<(Spot, Spot)>,
+    /// Likewise: the rank that loads each sample.
+    readers: Vec<RankId>,
 }
 
 impl Instance {
@@ -175,8 +178,28 @@ impl Instance {
         self.found.extend(samples.iter().map(|&sample| (at.spot(sample), at.next_spot(sample))));
     }
 
+    /// The rank that loads each sample of a batch. Where all ranks have the same batch, each
+    /// loads a part of it, equally much from the source, and takes the rest out of the others'
+    /// rings.
+    fn find_readers(&mut self, rank: RankId, iteration: u32) {
+        let ranks = self.plan.job.system.ranks();
+        self.readers.clear();
+        if !self.whole {
+            self.readers.resize(self.found.len(), rank);
+            return;
+        }
+        let (mut slow, mut fast) = (iteration, iteration);
+        self.readers.extend(self.found.iter().map(|&(spot, _)| {
+            let turn = if spot == NOWHERE { &mut slow } else { &mut fast };
+            *turn += 1;
+            *turn % ranks
+        }));
+    }
+
     /// Where the sample is for this use, and where it is after it.
     fn find(&self, found: (Spot, Spot), sample: SampleId, at: (u32, RankId)) -> (Spot, Spot) {
+        // One rank stands for all in the plan.
+        let at = (at.0, if self.whole { 0 } else { at.1 });
         match self.at.leaving.tracked.find(sample, at) {
             Some(using) => (using.from, using.to),
             None => found,
@@ -184,14 +207,13 @@ impl Instance {
     }
 
     fn stage(&self, rank: RankId, at: (u32, RankId), samples: &[SampleId], actions: &mut Actions) {
-        if self.whole && rank > 0 {
-            // The rank before has just staged the same batch: take it from its ring.
-            let before = self.plan.job.system.node_of(rank - 1);
-            let from = if before == self.node { Place::Local(0) } else { Place::Peer(before, 0) };
-            actions.loads.extend(samples.iter().map(|&sample| Load::from(sample, from)));
-            return;
-        }
-        for (&sample, &found) in samples.iter().zip(&self.found) {
+        for ((&sample, &found), &reader) in samples.iter().zip(&self.found).zip(&self.readers) {
+            if reader != rank {
+                let node = self.plan.job.system.node_of(reader);
+                let from = if node == self.node { Place::Local(0) } else { Place::Peer(node, 0) };
+                actions.loads.push(Load::from(sample, from));
+                continue;
+            }
             let (spot, to) = self.find(found, sample, at);
             let load = if spot == NOWHERE {
                 Load::from(sample, Place::Source)
@@ -219,10 +241,10 @@ impl Instance {
         samples: &[SampleId],
         actions: &mut Actions,
     ) {
-        if self.whole && rank > 0 {
-            return;
-        }
-        for (&sample, &found) in samples.iter().zip(&self.found) {
+        for ((&sample, &found), &reader) in samples.iter().zip(&self.found).zip(&self.readers) {
+            if reader != rank {
+                continue;
+            }
             let (spot, to) = self.find(found, sample, at);
             let there = self.at.leaving.there_already.contains(sample);
             if to != NOWHERE && to != spot && !there {
@@ -239,11 +261,13 @@ impl Policy for Instance {
             Event::Stage { rank, step, samples } => {
                 self.turn_to(step.epoch);
                 self.look_up(samples);
+                self.find_readers(rank, step.iteration);
                 self.stage(rank, (step.iteration, rank), samples, actions);
             }
             Event::Consumed { rank, step, samples } => {
                 self.turn_to(step.epoch);
                 self.look_up(samples);
+                self.find_readers(rank, step.iteration);
                 self.drop_spares(rank, step.iteration, actions);
                 self.consumed(rank, (step.iteration, rank), samples, actions);
             }

@@ -137,7 +137,8 @@ impl World {
     ) -> Result<(), TestCaseError> {
         let mut actions = Actions::default();
         let mut going: Vec<(usize, SampleId)> = vec![];
-        let mut before: Vec<SampleId> = vec![];
+        // What ranks take from rings, and what they bring there, by node.
+        let (mut taken, mut brought) = (vec![], vec![]);
         for rank in 0..self.job.system.ranks() {
             let node = self.job.system.node_of(rank);
             let samples: Vec<SampleId> = order.batch(rank, step.iteration).collect();
@@ -150,13 +151,21 @@ impl World {
             let loaded: Vec<SampleId> = actions.loads.iter().map(|load| load.sample).collect();
             prop_assert_eq!(&loaded, &samples, "rank {} at {:?}", rank, step);
             for load in &actions.loads {
-                self.load(node, load, rank, &before, &mut going)?;
+                match self.spot(node, load.from) {
+                    Some(spot) if spot % self.tiers == 0 => {
+                        taken.push((load.sample, spot / self.tiers));
+                    }
+                    _ => {
+                        brought.push((load.sample, node as usize));
+                        self.load(node, load, &mut going)?;
+                    }
+                }
             }
-            before = samples;
         }
         for (spot, sample) in going {
             self.held[spot].remove(sample);
         }
+        prop_assert!(taken.iter().all(|take| brought.contains(take)), "not in that ring");
         for rank in 0..self.job.system.ranks() {
             let node = self.job.system.node_of(rank);
             let samples: Vec<SampleId> = order.batch(rank, step.iteration).collect();
@@ -171,8 +180,6 @@ impl World {
                 prop_assert!(self.held[spot].remove(evict.sample), "{:?} at {:?}", evict, step);
                 self.note(4, evict.sample, spot);
             }
-            let whole = self.job.stream.config().scheme == Scheme::Whole;
-            prop_assert!(!whole || rank == 0 || actions.keeps.is_empty(), "one keeps for all");
             for keep in &actions.keeps {
                 prop_assert!(samples.contains(&keep.sample) && keep.tier > 0);
                 let spot = keep.node as usize * self.tiers + usize::from(keep.tier);
@@ -188,8 +195,6 @@ impl World {
         &mut self,
         node: NodeId,
         load: &Load,
-        rank: RankId,
-        before: &[SampleId],
         going: &mut Vec<(usize, SampleId)>,
     ) -> Result<(), TestCaseError> {
         prop_assert_eq!(load.keep, None);
@@ -199,11 +204,6 @@ impl World {
                 self.epochs.last_mut().unwrap().1 += 1;
                 *self.read.last_mut().unwrap() += self.job.sizes.get(load.sample);
                 self.note(5, load.sample, 0);
-            }
-            // The ring of the rank before, which has the same batch.
-            Some(spot) if spot % self.tiers == 0 => {
-                prop_assert!(rank > 0 && before.contains(&load.sample));
-                prop_assert_eq!(spot / self.tiers, self.job.system.node_of(rank - 1) as usize);
             }
             Some(spot) => {
                 prop_assert!(self.held[spot].contains(load.sample), "{:?} is not there", load);

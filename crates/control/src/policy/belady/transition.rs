@@ -27,8 +27,8 @@ pub struct Decision {
     pub there_already: Bits,
     /// Copies and spare samples that go, by node and iteration of this epoch.
     pub evictions: HashMap<(NodeId, u32), Vec<(SampleId, TierId)>>,
-    /// By rank: how many bytes more than the mean it has read from the source when the
-    /// next epoch begins, as far as that still makes it late.
+    /// By rank: how many bytes fewer than another it has read from the source when the next
+    /// epoch begins, less than nothing, as far as that lets it be ahead.
     pub behind: Vec<f64>,
 }
 
@@ -640,9 +640,17 @@ fn source_lag(
     if reading < computing {
         return vec![0.0; ranks as usize];
     }
-    let mean = read / f64::from(ranks);
     for (rank, slow) in slow.iter_mut().enumerate() {
-        *slow += behind.get(rank).copied().unwrap_or(0.0) - mean;
+        *slow += behind.get(rank).copied().unwrap_or(0.0);
     }
+    // None is further ahead than its ring allows.
+    let most = slow.iter().copied().fold(0.0, f64::max);
+    let ahead = ring_of(job) * read / total.max(1.0);
+    slow.iter_mut().for_each(|slow| *slow = (*slow - most).max(-ahead));
     slow
+}
+
+/// Bytes of a rank's part of the staging buffer.
+pub fn ring_of(job: &Job) -> f64 {
+    job.system.tiers[0].capacity.0 as f64 / f64::from(job.system.ranks_per_node)
 }
