@@ -125,6 +125,11 @@ impl World {
 
     fn step(&mut self, plan: &dyn Plan, order: &EpochOrder, step: Step) {
         self.ring = vec![BTreeSet::new(); self.held.len()];
+        if self.job.stream.config().scheme == Scheme::Whole {
+            // Every ring gets the whole batch, and one may take from another what that brings.
+            let all: BTreeSet<SampleId> = order.batch(0, step.iteration).collect();
+            self.ring.fill(all);
+        }
         let mut given = vec![];
         let mut releases = vec![];
         for rank in 0..self.job.system.ranks() {

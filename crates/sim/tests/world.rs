@@ -364,5 +364,5 @@ fn belady_gives_away_what_was_measured_over_jobs_that_do_not_fit() {
         }
     }
     let per_cent = |bytes: u64| (1000.0 * 100.0 * bytes as f64 / used as f64).round() / 1000.0;
-    assert_eq!((per_cent(beyond), per_cent(allowed)), (0.38, 3.477));
+    assert_eq!((per_cent(beyond), per_cent(allowed)), (0.206, 3.477));
 }

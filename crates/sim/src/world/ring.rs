@@ -71,9 +71,11 @@ impl World {
             // from another node's ring must be there.
             let slowest = self.rings.iter().map(|ring| ring.next).min().unwrap_or(0);
             let epoch_end = (slowest / self.iterations + 1) * self.iterations;
+            // Where samples come several times an epoch, so is a step.
+            let end = if self.draws_samples() { slowest + 1 } else { epoch_end };
             let mut admitted = false;
             for ring in 0..self.rings.len() {
-                if self.rings[ring].next >= reach.min(epoch_end) {
+                if self.rings[ring].next >= reach.min(end) {
                     continue;
                 }
                 let id = match self.rings[ring].waiting.take() {
@@ -109,9 +111,13 @@ impl World {
         let first_fill = epoch == 0 && u64::from(iteration) < self.first_fill;
         // Twice as far as they have ever reached, since batches differ in size.
         let near_end = u64::from(iteration) + 2 * self.deepest >= self.iterations;
-        let config = self.job.stream.config();
-        let again = config.scheme == Scheme::Whole || matches!(config.order, Order::Provided(_));
-        first_fill || near_end || again
+        let whole = self.job.stream.config().scheme == Scheme::Whole;
+        first_fill || near_end || whole || self.draws_samples()
+    }
+
+    /// Whether an epoch may use a sample more than once, on any rank.
+    fn draws_samples(&self) -> bool {
+        matches!(self.job.stream.config().order, Order::Provided(_) | Order::Given(_))
     }
 
     /// Takes the next step's batches from the access stream.

@@ -74,16 +74,6 @@ struct Epoch {
     leaving: Arc<Decision>,
 }
 
-impl Epoch {
-    fn spot(&self, sample: SampleId) -> Spot {
-        self.coming.spots.get(sample)
-    }
-
-    fn next_spot(&self, sample: SampleId) -> Spot {
-        self.leaving.spots.get(sample)
-    }
-}
-
 pub fn plan(job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported> {
     let spots = job.system.nodes as usize * job.system.tiers.len();
     if spots > usize::from(Spot::MAX) {
@@ -170,12 +160,25 @@ impl Instance {
         if node == self.node { Place::Local(tier) } else { Place::Peer(node, tier) }
     }
 
-    /// Looks up where each sample is now and where it goes, all at once so that the
-    /// look-ups overlap.
-    fn look_up(&mut self, samples: &[SampleId]) {
+    /// Looks up where each sample is for this use and where it is after it, all at once so that
+    /// the look-ups overlap.
+    fn look_up(&mut self, samples: &[SampleId], iteration: u32, rank: RankId) {
         self.found.clear();
-        let at = &self.at;
-        self.found.extend(samples.iter().map(|&sample| (at.spot(sample), at.next_spot(sample))));
+        let Epoch { coming, leaving } = &self.at;
+        let spots = |&sample: &SampleId| (coming.spots.get(sample), leaving.spots.get(sample));
+        self.found.extend(samples.iter().map(spots));
+        if leaving.tracked.is_empty() {
+            return;
+        }
+        // One rank stands for all in the plan.
+        let rank = if self.whole { 0 } else { rank };
+        for (at, &sample) in samples.iter().enumerate() {
+            if let Some(using) = leaving.tracked.find(sample, (iteration, rank)) {
+                // A batch that names a sample twice moves it once.
+                let again = samples[..at].contains(&sample);
+                self.found[at] = (using.from, if again { using.from } else { using.to });
+            }
+        }
     }
 
     /// The rank that loads each sample of a batch. Where all ranks have the same batch, each
@@ -196,25 +199,15 @@ impl Instance {
         }));
     }
 
-    /// Where the sample is for this use, and where it is after it.
-    fn find(&self, found: (Spot, Spot), sample: SampleId, at: (u32, RankId)) -> (Spot, Spot) {
-        // One rank stands for all in the plan.
-        let at = (at.0, if self.whole { 0 } else { at.1 });
-        match self.at.leaving.tracked.find(sample, at) {
-            Some(using) => (using.from, using.to),
-            None => found,
-        }
-    }
-
-    fn stage(&self, rank: RankId, at: (u32, RankId), samples: &[SampleId], actions: &mut Actions) {
-        for ((&sample, &found), &reader) in samples.iter().zip(&self.found).zip(&self.readers) {
+    fn stage(&self, rank: RankId, samples: &[SampleId], actions: &mut Actions) {
+        for ((&sample, &(spot, to)), &reader) in samples.iter().zip(&self.found).zip(&self.readers)
+        {
             if reader != rank {
                 let node = self.plan.job.system.node_of(reader);
                 let from = if node == self.node { Place::Local(0) } else { Place::Peer(node, 0) };
                 actions.loads.push(Load::from(sample, from));
                 continue;
             }
-            let (spot, to) = self.find(found, sample, at);
             let load = if spot == NOWHERE {
                 Load::from(sample, Place::Source)
             } else {
@@ -225,7 +218,8 @@ impl Instance {
         }
     }
 
-    /// Copies and spare samples that go when a step is over: told with the batch of the node's first rank.
+    /// Copies and spare samples that go when a step is over: told with the batch of the node's
+    /// first rank.
     fn drop_spares(&self, rank: RankId, iteration: u32, actions: &mut Actions) {
         if rank.is_multiple_of(self.plan.job.system.ranks_per_node)
             && let Some(gone) = self.at.leaving.evictions.get(&(self.node, iteration))
@@ -234,18 +228,12 @@ impl Instance {
         }
     }
 
-    fn consumed(
-        &self,
-        rank: RankId,
-        at: (u32, RankId),
-        samples: &[SampleId],
-        actions: &mut Actions,
-    ) {
-        for ((&sample, &found), &reader) in samples.iter().zip(&self.found).zip(&self.readers) {
+    fn consumed(&self, rank: RankId, samples: &[SampleId], actions: &mut Actions) {
+        for ((&sample, &(spot, to)), &reader) in samples.iter().zip(&self.found).zip(&self.readers)
+        {
             if reader != rank {
                 continue;
             }
-            let (spot, to) = self.find(found, sample, at);
             let there = self.at.leaving.there_already.contains(sample);
             if to != NOWHERE && to != spot && !there {
                 let (node, tier) = (NodeId::from(to / self.tiers), (to % self.tiers) as TierId);
@@ -260,16 +248,16 @@ impl Policy for Instance {
         match event {
             Event::Stage { rank, step, samples } => {
                 self.turn_to(step.epoch);
-                self.look_up(samples);
+                self.look_up(samples, step.iteration, rank);
                 self.find_readers(rank, step.iteration);
-                self.stage(rank, (step.iteration, rank), samples, actions);
+                self.stage(rank, samples, actions);
             }
             Event::Consumed { rank, step, samples } => {
                 self.turn_to(step.epoch);
-                self.look_up(samples);
+                self.look_up(samples, step.iteration, rank);
                 self.find_readers(rank, step.iteration);
                 self.drop_spares(rank, step.iteration, actions);
-                self.consumed(rank, (step.iteration, rank), samples, actions);
+                self.consumed(rank, samples, actions);
             }
             // A holder that died or lost its cache: the source always has it.
             Event::Missed { sample, .. } => {
