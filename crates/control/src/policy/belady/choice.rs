@@ -28,6 +28,10 @@ const MOST_STRETCHES: u32 = 4096;
 /// at all of them for each sample.
 const CHOICES: usize = 8;
 
+/// Of a tier that all fits into, left free where nodes give samples to each other: one may give
+/// before the other has let go.
+const SLACK: f64 = 0.002;
+
 /// With fewer samples for each rank an even choice cannot be told from any other.
 const FEW: usize = 16;
 
@@ -75,7 +79,8 @@ impl Transition<'_> {
         } else if candidates.settled > 0 {
             self.leave_alone(users, candidates.count)
         } else {
-            let shares: Vec<f64> = room.iter().map(|&room| share(room)).collect();
+            let slack = if self.job.system.nodes > 1 { SLACK } else { 0.0 };
+            let shares: Vec<f64> = room.iter().map(|&room| share(room) * (1.0 - slack)).collect();
             self.deal_tiers(next, &self.places(users), &shares)
         };
         Choice { tier, fits }
