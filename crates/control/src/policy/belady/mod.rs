@@ -27,6 +27,7 @@
 mod choice;
 mod copies;
 mod later;
+mod room;
 mod soonest;
 mod spares;
 mod tracked;

@@ -207,9 +207,10 @@ impl Transition<'_> {
             return;
         }
         held.put(sample, spot, next);
-        if let Some(uses) = self.decision.tracked.get_mut(sample) {
-            let last = uses.iter_mut().rfind(|tracked| tracked.at.0 == iteration);
-            last.into_iter().for_each(|tracked| tracked.to = spot);
+        if let Some(uses) = self.decision.tracked.get_mut(sample)
+            && let Some(last) = uses.iter_mut().rfind(|tracked| tracked.at.0 == iteration)
+        {
+            last.to = spot;
         }
     }
 
@@ -220,14 +221,13 @@ impl Transition<'_> {
             return;
         }
         self.release(spot, self.job.sizes.get(sample));
-        if let Some(uses) = self.decision.tracked.get_mut(sample) {
-            let last = uses.iter_mut().rfind(|tracked| tracked.at.0 <= iteration);
-            last.into_iter().for_each(|tracked| tracked.to = NOWHERE);
+        if let Some(uses) = self.decision.tracked.get_mut(sample)
+            && let Some(last) = uses.iter_mut().rfind(|tracked| tracked.at.0 <= iteration)
+        {
+            last.to = NOWHERE;
         }
     }
-}
 
-impl Transition<'_> {
     /// Whether the samples that wait for another use in this epoch take a good part of the
     /// caches, a twentieth.
     pub fn waits_within_epoch(&mut self) -> bool {
