@@ -1,21 +1,18 @@
-//! `belady`: cover first, evenly.
+//! `belady`: read the least, evenly.
 //!
-//! *Knows* the orders of this epoch and the next, all sizes, all capacities.
+//! *Knows* the orders of this epoch and the next, and of some after it where these decide; all
+//! sizes and all capacities.
 //!
-//! *Decides*, once an epoch and for all nodes at once, which samples of this epoch
-//! are held for the next and where ([`transition`]). Every sample counts once, so with
-//! full caches an epoch reads no more than S − N·D from the source, which is what
-//! arithmetic demands; what room is left over may hold copies ([`copies`]). Which ones
-//! are held is chosen so that every (rank, iteration) of the next epoch has the same
-//! share of slow reads ([`balance`], [`wishes`]), and every iteration of this one frees
-//! as much room as it fills. The same choice, made again within what is held, spreads the
-//! fast tier over the next epoch. What is in memory moves to the node that uses it next,
-//! if that has room, else stays with the one that has it, else goes to whoever has room;
-//! what is on disk stays.
+//! *Decides*, once an epoch and for all nodes at once, which samples are held for the next and
+//! where ([`transition`], [`room`]). Every sample counts once; what room is left over may hold
+//! copies ([`copies`]) and what later epochs use ([`spares`], [`later`]). Where the choice is
+//! free, it is made so that every rank reads the same bytes from the source at every iteration
+//! of the next epoch, and every iteration of this one keeps as much as it lets go ([`choice`]).
+//! Where it is not, what is used soonest is held ([`soonest`]). What is in memory moves to the
+//! node that uses it next, if that has room, else stays with the one that has it, else goes to
+//! the node with most room; what is on disk stays.
 //!
-//! The fast tier is spread evenly rather than given to what is used soonest: what it holds
-//! when an epoch begins is what it can serve in that epoch, whichever samples these are,
-//! so the choice is free, and even is what keeps the slower tier's load flat.
+//! docs/policies.md tells why this reads the least.
 //!
 //! *Costs* a few passes over the samples an epoch, and in memory an order and a spot a
 //! sample for each epoch at hand, and a bit a sample and node where copies are kept.
