@@ -68,6 +68,9 @@ impl Held {
 
 impl Transition<'_> {
     pub fn run_soonest(mut self, users: &Users) -> Decision {
+        if self.next.is_some() {
+            self.look_beyond();
+        }
         let steps = self.step_uses();
         let mut held = self.held_at_start();
         for (iteration, uses) in (0..).zip(&steps) {

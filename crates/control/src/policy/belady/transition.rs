@@ -55,7 +55,10 @@ pub struct Transition<'a> {
     staying: Vec<u64>,
     /// Samples that are held and that neither this epoch nor the next uses.
     pub spares: Spares,
+    /// Looked up where it matters: each of its epochs costs an order.
     pub later: Later,
+    epoch: u32,
+    uses_so_far: &'a Uses,
     /// By iteration: bytes that must be free when it begins, so that all that is chosen finds
     /// room from then on.
     reserved: Vec<i64>,
@@ -119,6 +122,8 @@ impl<'a> Transition<'a> {
             capacity,
             room,
             later: Later::default(),
+            epoch: orders.epoch,
+            uses_so_far: orders.uses,
             reserved: vec![],
             behind: source_lag(job, orders.this, ranks, spots, &coming.behind),
             copies,
@@ -126,9 +131,6 @@ impl<'a> Transition<'a> {
         };
         transition.all_used.0 = transition.uses_all(orders.this);
         transition.all_used.1 = orders.next.is_none_or(|next| transition.uses_all(next));
-        if orders.next.is_some() && transition.all_used != (true, true) {
-            transition.later = Later::beyond(job, orders.epoch, orders.uses);
-        }
         transition
     }
 
@@ -229,6 +231,12 @@ impl<'a> Transition<'a> {
             return;
         }
         let used = self.used(self.order);
+        let spare = |sample| {
+            self.spot(sample) != NOWHERE && !used.contains(sample) && users.get(sample).is_none()
+        };
+        if (0..self.job.sizes.len()).any(spare) {
+            self.look_beyond();
+        }
         for sample in 0..self.job.sizes.len() {
             let spot = self.spot(sample);
             if spot == NOWHERE || used.contains(sample) {
@@ -264,6 +272,11 @@ impl<'a> Transition<'a> {
                 }
             }
         }
+    }
+
+    /// Finds out when samples are used that the next epoch leaves out.
+    pub fn look_beyond(&mut self) {
+        self.later = Later::beyond(self.job, self.epoch, self.uses_so_far);
     }
 
     /// Whether an order uses every sample.

@@ -12,13 +12,15 @@ use crate::sampler::orders::{RankShare, Replacement, WeightedOrders};
 /// all samples are equally large this can be reached.
 fn least(job: &Job) -> Vec<u64> {
     let epochs = job.epochs.unwrap();
+    // One rank reads for all where all get the same.
+    let whole = job.stream.config().scheme == Scheme::Whole;
+    let ranks = if whole { 1 } else { job.system.ranks() };
     let mut steps: Vec<(u32, Vec<SampleId>)> = vec![];
     for epoch in 0..epochs {
         let order = job.stream.epoch(epoch);
         for iteration in 0..order.iterations() {
-            let ranks = 0..job.system.ranks();
             let mut used: Vec<SampleId> =
-                ranks.flat_map(|rank| distinct(&order, rank, iteration)).collect();
+                (0..ranks).flat_map(|rank| distinct(&order, rank, iteration)).collect();
             used.sort_unstable();
             steps.push((epoch, used));
         }
