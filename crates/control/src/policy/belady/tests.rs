@@ -354,6 +354,19 @@ fn with_room_for_everything_no_sample_is_read_twice() {
 }
 
 #[test]
+fn what_an_epoch_leaves_out_stays_where_there_is_room_for_all() {
+    let mut job = job(100, 3, 2, &[400, 0]);
+    let config = job.stream.config().clone();
+    let config = StreamConfig { order: Order::Torch, batch: 36, drop_last: true, ..config };
+    job.stream = AccessStream::new(config).unwrap();
+    job.epochs = Some(12);
+    let world = World::play(&Arc::new(job)).unwrap();
+    let read: usize = world.epochs.iter().map(|epoch| epoch.1).sum();
+    assert_eq!(read, 100, "each sample once: {:?}", world.epochs);
+    assert!(world.done[0] < world.done[1], "most are where they are used: {:?}", world.done);
+}
+
+#[test]
 fn a_sample_used_again_later_in_the_epoch_waits_where_there_is_room() {
     // 0 comes in the first and in the last batch, on different ranks.
     let mut job = job(8, 2, 1, &[20]);

@@ -45,6 +45,8 @@ pub struct Transition<'a> {
     pub ranks: u32,
     /// Whether this epoch uses every sample, and whether the next does.
     pub all_used: (bool, bool),
+    /// Whether there is room for all samples.
+    all_fit: bool,
     /// Bytes left by spot; tier 0 has none.
     pub room: Vec<u64>,
     /// The same over all nodes, by tier.
@@ -92,7 +94,7 @@ impl<'a> Transition<'a> {
             (0..system.nodes as usize * tiers).map(|spot| usable(job, spot)).collect();
         let in_tiers =
             |room: &[u64]| (0..tiers).map(|t| room.iter().skip(t).step_by(tiers).sum()).collect();
-        let capacity = in_tiers(&room);
+        let capacity: Vec<u64> = in_tiers(&room);
         for sample in 0..if spots.is_empty() { 0 } else { job.sizes.len() } {
             let spot = spots.get(sample);
             if spot != NOWHERE {
@@ -116,6 +118,7 @@ impl<'a> Transition<'a> {
             tiers,
             ranks,
             all_used: (true, true),
+            all_fit: capacity.iter().sum::<u64>() >= job.sizes.total().0,
             room_in_tier: in_tiers(&room),
             staying: vec![0; tiers],
             spares: Spares::new(room.len()),
@@ -149,7 +152,7 @@ impl<'a> Transition<'a> {
         let Choice { tier: wish, fits } = self.choose(&next_node);
         self.reserved = self.reserve(&next_node, &wish);
         // Copies are for room that no sample of any epoch needs.
-        let copies = fits && self.capacity.iter().sum::<u64>() >= self.job.sizes.total().0;
+        let copies = fits && self.all_fit;
         if copies || self.copies.any() {
             self.decision.left_behind = Bits::new(self.job.sizes.len());
             self.decision.there_already = Bits::new(self.job.sizes.len());
@@ -174,7 +177,10 @@ impl<'a> Transition<'a> {
                     if !self.decision.tracked.is_last(sample, iteration, rank) {
                         continue;
                     }
-                    let Some(user) = next_node.get(sample) else { continue };
+                    let Some(user) = next_node.get(sample) else {
+                        self.keep_for_later(sample, iteration, node);
+                        continue;
+                    };
                     let tier = wish[kept];
                     kept += 1;
                     if tier != 0 && self.decision.spots.get(sample) == NOWHERE {
@@ -202,7 +208,7 @@ impl<'a> Transition<'a> {
 
     /// Whether Belady's rule step by step reads less than an even choice could.
     fn soonest_first(&mut self, users: &Users) -> bool {
-        if self.tiers == 1 {
+        if self.tiers == 1 || self.all_fit {
             return false;
         }
         let all_once = self.all_used == (true, true) && self.decision.tracked.is_empty();
@@ -251,6 +257,14 @@ impl<'a> Transition<'a> {
             }
         }
         self.spares.sort();
+    }
+
+    /// Keeps what the next epoch does not use, where there is room for all samples.
+    fn keep_for_later(&mut self, sample: SampleId, iteration: u32, node: NodeId) {
+        if self.all_fit && self.next.is_some() && self.decision.spots.get(sample) == NOWHERE {
+            let spot = self.settle(sample, iteration, 1, node, node, NEXT + 1);
+            self.decision.spots.set(sample, spot);
+        }
     }
 
     /// Keeps more of what an iteration has used, if what is chosen leaves room.
@@ -326,7 +340,8 @@ impl<'a> Transition<'a> {
             return;
         }
         let size = self.job.sizes.get(sample);
-        if tier != 0 && self.stays(spot, tier, user) {
+        let for_later = user.is_none() && self.all_fit && self.next.is_some();
+        if for_later || (tier != 0 && self.stays(spot, tier, user)) {
             self.decision.spots.set(sample, spot);
         } else if copies && tier == 1 && usize::from(spot) % self.tiers == 1 {
             let node = NodeId::from(spot) / self.tiers as NodeId;

@@ -266,7 +266,7 @@ fn every_class_of_jobs_reads_about_the_least() {
         }
     };
     let (with_, without) = (Replacement::With, Replacement::Without);
-    for room in [0.1, 0.3, 0.6, 0.9, 0.98] {
+    for room in [0.1, 0.3, 0.6, 0.9, 0.98, 1.05] {
         let test = |what: &str, job: Job| reads_about_the_least(&format!("{what}, {room}"), job);
         test("all samples once", with((4, 1), 2000, room, false, plain));
         test("one node", with((1, 1), 2000, room, false, plain));
