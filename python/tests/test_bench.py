@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench" / "loaders")]
 
+import classes  # type: ignore[import-not-found]  # noqa: E402
 import tree  # type: ignore[import-not-found]  # noqa: E402
 from harness import cgroup, process, table, transparent_slow  # type: ignore[import-not-found]  # noqa: E402
 
@@ -256,3 +257,15 @@ def test_memory_of_either_kind_is_counted_and_that_of_files_is_not(tmp_path: Pat
     for memory in (private, shared, mapped):
         memory[::4096] = bytes(size // 4096)
     assert abs(tree.held().other - before - 2 * size) < size / 4
+
+
+def test_the_bound_of_a_job_is_what_no_cache_reads_less_than() -> None:
+    everything = [[[0, 1], [2, 3]], [[3, 0], [1, 2]], [[2, 3], [0, 1]]]
+    sizes = dict.fromkeys(range(4), 10)
+    for room in (0, 5, 10, 25, 40):
+        assert classes.minimum(everything, sizes, room) == [40, 40 - room, 40 - room], room
+    again = [[[0, 1], [1, 2]], [[0], [2]]]
+    # Sample 1 is used again at once and leaves its room to sample 2; a sample twice in a step is read once.
+    assert classes.minimum(again, sizes, 20) == [30, 0]
+    assert classes.minimum(again, sizes, 10) == [30, 10]
+    assert classes.minimum([[[0, 0]]], sizes, 0) == [10]

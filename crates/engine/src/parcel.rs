@@ -51,6 +51,8 @@ pub struct Item {
     /// How often it was looked for where another node was to put it.
     looked_for: AtomicU32,
     late: AtomicBool,
+    /// How often it was looked for after all steps before its own were over here.
+    looked_late: AtomicU32,
     /// Others may wait for this one.
     leads: AtomicBool,
     /// A read that was given up may still write to the slot.
@@ -70,6 +72,7 @@ impl Item {
             version: AtomicI64::new(0),
             looked_for: AtomicU32::new(0),
             late: AtomicBool::new(false),
+            looked_late: AtomicU32::new(0),
             leads: AtomicBool::new(false),
             slot_lost: AtomicBool::new(false),
         }
@@ -109,6 +112,11 @@ impl Item {
     /// How often it was looked for, this time included.
     pub fn look_for(&self) -> u32 {
         self.looked_for.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The same once all steps before its own are over here.
+    pub fn look_late(&self) -> u32 {
+        self.looked_late.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// It was found where it was not a moment ago; whether for the first time.

@@ -109,6 +109,9 @@ impl Planner {
                 return Ok(());
             };
             self.run.begin_epoch(order.iterations());
+            if let Some(peers) = &self.run.peers {
+                peers.orders.begin(epoch, &order);
+            }
             self.run.compare_for(epoch);
             if epoch >= self.begin.epoch {
                 compare::ahead(&self.run, &order, self.rank);

@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use belady_control::model::Bytes;
-use belady_control::sampler::orders::RankOrders;
+use belady_control::sampler::orders::{Orders, RankOrders, RankShare, Replacement, WeightedOrders};
 use belady_control::sampler::{AccessStream, Order, SampleId, Scheme, Step, StreamConfig};
 use belady_data::source::{FaultSpec, Faulty, Synthetic};
 use belady_engine::metrics::MetricsSnapshot;
@@ -313,6 +314,63 @@ fn nodes_with_different_capacities_use_all_of_their_room() {
         let least = all + later * (all - world.rams.iter().sum::<u64>());
         assert!(total >= least, "{read:?}: less than {least}, which no policy can reach");
     }
+}
+
+/// Bytes that Belady's rule reads from the source with all caches as one: after a step stays what is used
+/// soonest, the last of it in part.
+fn least_bytes(steps: &[Vec<SampleId>], size: impl Fn(SampleId) -> u64, room: u64) -> u64 {
+    let mut held: HashMap<SampleId, u64> = HashMap::new();
+    let mut read = 0;
+    for (at, step) in steps.iter().enumerate() {
+        for &sample in step {
+            read += size(sample) - held.insert(sample, size(sample)).unwrap_or(0);
+        }
+        let next = |sample| steps[at + 1..].iter().position(|step| step.contains(&sample));
+        let mut by_use: Vec<_> = held
+            .drain()
+            .filter_map(|(sample, bytes)| Some((next(sample)?, sample, bytes)))
+            .collect();
+        by_use.sort_unstable();
+        let mut left = room;
+        for (_, sample, bytes) in by_use {
+            let kept = bytes.min(left);
+            left -= kept;
+            held.insert(sample, kept);
+        }
+    }
+    read
+}
+
+#[test]
+fn what_an_epoch_draws_again_is_not_read_from_the_source_again() {
+    const SAMPLES: u32 = 1000;
+    const EPOCHS: u32 = 4;
+    let mut world = World::new(SAMPLES, 0.6);
+    world.job.epochs = Some(EPOCHS);
+    // A ring of a few batches.
+    world.job.staging = Bytes(100_000);
+    let weights: Vec<f64> = (0..SAMPLES).map(|it| if it < 100 { 9.0 } else { 1.0 }).collect();
+    let orders = |rank| {
+        let share = RankShare { rank, ranks: NODES, ..RankShare::whole(8, false) };
+        WeightedOrders::new(&weights, SAMPLES, Replacement::With, 7, share).unwrap()
+    };
+    let seen = world.run_on(NODES, |rank| {
+        let order = Order::Provided(Arc::new(orders(rank)));
+        JobConfig { order, ..world.job.clone() }
+    });
+    let read: u64 = seen.iter().flat_map(|it| source_bytes(it.as_ref().unwrap())).sum();
+    let mut steps = vec![];
+    for epoch in 0..EPOCHS {
+        let ranks = orders(0).everybody(epoch).unwrap().unwrap();
+        let batches: Vec<_> = ranks.iter().map(|rank| rank.batches()).collect();
+        let step = |at: usize| batches.iter().flat_map(|it| it[at].to_vec()).collect::<Vec<_>>();
+        steps.extend((0..batches[0].len()).map(step));
+    }
+    let sizes = belady_data::source::Source::catalog(&*world.source).sizes();
+    let least = least_bytes(&steps, |sample| sizes.get(sample), u64::from(NODES) * world.ram);
+    // Ranks that use a sample in the same step each read it.
+    let most = least + sizes.total().0 / 25;
+    assert!((least..=most).contains(&read), "{read} of the source, {least} is the least");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! One epoch's order, cut into the batches of its ranks.
 
+use std::ops::Range;
+
 use super::SampleId;
 use super::deal::{Batch, Deal, Scheme, Slot};
 use super::orders::{Cut, EpochList, OrderError};
@@ -76,6 +78,24 @@ impl EpochOrder {
             Batches::Dealt(deal) => deal.iterations(),
             Batches::Ragged { ranks, ends } => ends.len() as u32 / ranks,
         }
+    }
+
+    /// Whether a sample may be used more than once, but for padding.
+    pub fn may_repeat(&self) -> bool {
+        matches!(self.batches, Batches::Ragged { .. })
+    }
+
+    /// Whether some rank uses a sample in these iterations, if this order [may](Self::may_repeat) repeat it.
+    ///
+    /// # Panics
+    /// If there is no such iteration.
+    pub fn repeats_in(&self, sample: SampleId, iterations: Range<u32>) -> bool {
+        let Batches::Ragged { ranks, ends } = &self.batches else { return false };
+        let begin = |iteration: u32| match iteration * ranks {
+            0 => 0,
+            batches => ends[batches as usize - 1] as usize,
+        };
+        self.order[begin(iterations.start)..begin(iterations.end)].contains(&sample)
     }
 
     /// The samples of one rank in one iteration, in the order it consumes them.

@@ -4,6 +4,7 @@
 //! errands to a peer are under way at once, so that a slow one does not keep all threads waiting.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use belady_control::policy::Event;
 use belady_data::memory::Memory;
@@ -11,10 +12,10 @@ use belady_data::sync::{Arc, lock};
 use belady_peer::protocol::seek::Next;
 use belady_peer::{Answer, Ask, NodeId, Receive, Request};
 
-use super::{Peers, notify, pace};
+use super::{Peers, again, notify, pace};
 use crate::load;
 use crate::metrics::{Moved, PeerEvent};
-use crate::parcel::{Gift, NOWHERE, Parcel};
+use crate::parcel::{Gift, Item, NOWHERE, Parcel};
 use crate::pool::Task;
 use crate::run::Run;
 
@@ -146,13 +147,16 @@ fn ask(run: &Arc<Run>, peers: &Peers, errand: Errand) {
             Came::OfOtherVersion => missing.push(index),
             // What it does not have, it will not have in time.
             Came::Not(_) if !takes_part => missing.push(index),
-            Came::Not(answer) => match peers.patience().after(answer, asked + 1, starved) {
-                Next::AskAgain(after) => {
-                    pause = pause.max(Some(after));
-                    again.push(index);
+            Came::Not(answer) => {
+                let item = &parcel.items[index as usize];
+                match next(run, peers, &parcel, item, (answer, asked + 1), starved) {
+                    Next::AskAgain(after) => {
+                        pause = pause.max(Some(after));
+                        again.push(index);
+                    }
+                    Next::Elsewhere | Next::Take => missing.push(index),
                 }
-                Next::Elsewhere | Next::Take => missing.push(index),
-            },
+            }
         }
     }
     run.metrics.peers().moved(Moved::Read, loaded, bytes);
@@ -166,6 +170,25 @@ fn ask(run: &Arc<Run>, peers: &Peers, errand: Errand) {
     }
     elsewhere(run, peers, &parcel, &missing);
     run.loaded(&parcel, loaded as u32);
+}
+
+/// What to do with an item that is not where it should be, after the `asked`th time.
+fn next(
+    run: &Run,
+    peers: &Peers,
+    parcel: &Parcel,
+    item: &Item,
+    (answer, asked): (Answer, u32),
+    starved: Duration,
+) -> Next {
+    let after = |answer, asked| peers.patience().after(answer, asked, starved);
+    if answer != Answer::NotHere {
+        return after(answer, asked);
+    }
+    match again::may_come(run, parcel, item, asked) {
+        Some(pause) => after(Answer::NotYet, pause),
+        None => Next::Elsewhere,
+    }
 }
 
 /// A peer has spoken. If it was down, it has missed what it was told.
@@ -219,12 +242,8 @@ pub fn without_those_that_may_come(parcel: &Arc<Parcel>, missing: Vec<u32>) -> V
             if item.comes_late() { &mut came } else { &mut gone }.push(index);
             continue;
         }
-        let next = if may_come {
-            peers.patience().after(Answer::NotYet, item.look_for(), starved)
-        } else {
-            Next::Elsewhere
-        };
-        match next {
+        let answer = if may_come { Answer::NotYet } else { Answer::NotHere };
+        match next(run, peers, parcel, item, (answer, item.look_for()), starved) {
             Next::AskAgain(after) => {
                 pause = pause.max(Some(after));
                 again.push(index);

@@ -9,6 +9,7 @@
 //! Nothing here can fail a batch. What a peer does not give in time is read from the source, and what
 //! nobody keeps is read from there in the next epoch.
 
+mod again;
 mod digests;
 pub mod fetch;
 pub mod give;
@@ -74,6 +75,7 @@ pub struct Peers {
     /// By tier, from 1 on: until when somebody counts on what lies there.
     claims: Vec<Mutex<Claims>>,
     digests: Digests,
+    pub orders: again::Orders,
     /// What each node had in its caches when the job began; empty for none.
     warm: Vec<Bits>,
     hands: Hands,
@@ -237,7 +239,11 @@ impl Peers {
 
     /// An epoch has used a sample in a tier for the last time: it goes when room is needed.
     fn release_here(&self, tier: TierId, sample: SampleId, epoch: u32) {
-        if let Some(mut claims) = self.claims(tier) {
+        let again = self.orders.may_repeat(epoch);
+        let Some(mut claims) = self.claims(tier) else { return };
+        if again {
+            claims.release_again(sample, epoch);
+        } else {
             claims.release(sample, epoch);
         }
     }

@@ -123,6 +123,7 @@ impl Gathering {
             notices: Mutex::new(Notices::new(nodes)),
             claims: (0..tiers).map(|_| Mutex::new(Claims::new(samples))).collect(),
             digests: Digests::new(samples),
+            orders: super::again::Orders::default(),
             warm: if any_warm { self.all.iter().map(bits).collect() } else { vec![] },
             hands,
             bulk: Mutex::new(Some(self.bulk)),

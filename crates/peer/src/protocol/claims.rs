@@ -92,6 +92,17 @@ impl Claims {
     /// An epoch has used it for the last time. A request that comes late does not touch the claim of a
     /// later epoch.
     pub fn release(&mut self, sample: SampleId, epoch: u32) {
+        self.release_until(sample, epoch);
+    }
+
+    /// The same of an epoch that may use a sample more than once: it may have put it here itself, or used
+    /// it before, and has claimed it for longer than it turns out to be needed.
+    pub fn release_again(&mut self, sample: SampleId, epoch: u32) {
+        self.release_until(sample, epoch.saturating_add(1));
+    }
+
+    /// Releases what is claimed for this epoch or one before it.
+    fn release_until(&mut self, sample: SampleId, epoch: u32) {
         let until = &mut self.until[sample as usize];
         if *until != FREE && (*until & !PUT == stamp(epoch) || is_before(*until, epoch)) {
             *until = FREE;
@@ -180,6 +191,23 @@ mod tests {
         claims.gone(0);
         assert_eq!(claims.forgotten(2, |sample| sample % 2 == 1), Some(1));
         assert_eq!(claims.forgotten(2, |sample| sample == 3), None, "3 waits for epoch 2");
+    }
+
+    #[test]
+    fn an_epoch_that_uses_a_sample_again_releases_what_it_has_put_there_itself() {
+        let mut claims = Claims::new(2);
+        claims.put(0, 3);
+        claims.put(1, 2);
+        claims.stays(1, 3);
+        for sample in [0, 1] {
+            claims.release(sample, 3);
+            assert_eq!(claims.released(|_| true), None, "it waits for the next epoch");
+            claims.release_again(sample, 3);
+            assert_eq!(claims.released(|_| true), Some(sample));
+        }
+        claims.put(0, 4);
+        claims.release_again(0, 3);
+        assert_eq!(claims.released(|_| true), None, "a later epoch counts on it");
     }
 
     #[test]
