@@ -257,7 +257,7 @@ read = [[1, "10 GB/s"]]
 
 
 def report(job, found, least, told):
-    """Epoch by epoch, for whoever looks for the cause of a difference."""
+    """Epoch by epoch, to find the cause of a difference."""
     source = found["source"]
     by_epoch = [after - before for before, after in zip([0, *source], source)]
     process.say(f"{job.kind.name}, {job.nodes} nodes, rooms {job.rooms()} of {job.total} bytes")

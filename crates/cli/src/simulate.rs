@@ -64,10 +64,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
     }
     if let Some(path) = &args.html {
         let first = &scenarios[0].0;
-        let caches: Vec<u64> = scenarios
-            .iter()
-            .map(|(s, _)| u64::from(s.system.nodes) * s.system.cache_capacity().0)
-            .collect();
+        let caches: Vec<u64> = scenarios.iter().map(|(s, _)| s.system.cache_total().0).collect();
         let context = ReportContext {
             title: first.name.clone(),
             scenario_toml: std::fs::read_to_string(&args.scenario).unwrap_or_default(),

@@ -81,3 +81,61 @@ impl Uses {
         (0..samples as usize).map(wait).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::policy::testing::job;
+    use crate::sampler::{AccessStream, EpochList, OrderError, Orders, StreamConfig};
+
+    /// Epoch e uses e and e + 1, and 9 in both iterations.
+    #[derive(Debug)]
+    struct Lists {
+        ahead: bool,
+    }
+
+    impl Orders for Lists {
+        fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
+            assert!(self.ahead || epoch < 2, "an epoch was asked for ahead of its time");
+            Ok(Some(EpochList::of_batches([[epoch, 9], [epoch + 1, 9]])))
+        }
+
+        fn ahead(&self) -> bool {
+            self.ahead
+        }
+    }
+
+    fn run(ahead: bool, epochs: Option<u32>) -> Job {
+        let mut job = job(10, 1, 1, &[40]);
+        let order = crate::sampler::Order::Provided(Arc::new(Lists { ahead }));
+        let config = job.stream.config().clone();
+        job.stream = AccessStream::new(StreamConfig { order, ..config }).unwrap();
+        job.epochs = epochs;
+        job
+    }
+
+    #[test]
+    fn waits_are_counted_in_iterations_after_the_next_epoch() {
+        // Epochs 2, 3, 4 and 5 use (2, 3), (3, 4), (4, 5) and (5, 6), and 9 always.
+        let later = Later::beyond(&run(true, None), 0, &Uses::default());
+        let waits = [0, 2, 3, 4, 6, 9].map(|sample| later.wait(sample));
+        assert_eq!(waits, [UNKNOWN, 1, 2, 4, 8, 1]);
+        let later = Later::beyond(&run(true, Some(4)), 0, &Uses::default());
+        assert_eq!([3, 4, 5].map(|sample| later.wait(sample)), [2, 4, NEVER]);
+        let later = Later::beyond(&run(true, Some(2)), 0, &Uses::default());
+        assert_eq!(later.wait(9), NEVER, "no epoch comes after the next");
+    }
+
+    #[test]
+    fn where_later_orders_are_not_known_what_was_used_often_waits_least() {
+        let mut uses = Uses::default();
+        for _ in 0..200 {
+            uses.count(10, [3, 3, 5]);
+        }
+        let later = Later::beyond(&run(false, None), 0, &uses);
+        assert!(later.wait(3) < later.wait(5) && later.wait(5) < later.wait(7));
+        assert!(later.wait(7) < NEVER, "it may come yet");
+    }
+}

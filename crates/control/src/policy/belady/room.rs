@@ -172,7 +172,7 @@ impl Transition<'_> {
     }
 
     /// A spot for the sample: in the wished tier of its next user, of the node that has
-    /// it now, of whoever has most room; then the same in the other tiers.
+    /// it now, of the node with most room; then the same in the other tiers.
     fn find_room(
         &mut self,
         sample: SampleId,
