@@ -27,7 +27,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import netns  # noqa: E402
+from harness import netns
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RANKS = 4
@@ -67,10 +67,28 @@ class Job:
     def start(self, rank, life=0):
         command = self.network.on(rank) if self.network else []
         command = [
-            *command, self.arguments.belady, "read", self.data, "--no-snapshot", "--json",
-            "--cache", "ram:36MiB", "--staging", "16MiB", "--batch", "16",
-            "--epochs", self.arguments.epochs, "--consume", RATE,
-            "--rank", rank, "--ranks", RANKS, "--meet", self.folder / "meet",
+            *command,
+            self.arguments.belady,
+            "read",
+            self.data,
+            "--no-snapshot",
+            "--json",
+            "--cache",
+            "ram:36MiB",
+            "--staging",
+            "16MiB",
+            "--batch",
+            "16",
+            "--epochs",
+            self.arguments.epochs,
+            "--consume",
+            RATE,
+            "--rank",
+            rank,
+            "--ranks",
+            RANKS,
+            "--meet",
+            self.folder / "meet",
         ]
         if self.network:
             command += ["--bind", self.network.address(rank)]
@@ -113,13 +131,17 @@ class Job:
         for number, rank in enumerate(self.ranks):
             try:
                 if rank.wait(max(0.1, until - time.monotonic())) != 0:
-                    wrong.append(f"rank {number} failed with status {rank.returncode}: {self.last_words(number)}")
+                    wrong.append(
+                        f"rank {number} failed with status {rank.returncode}: {self.last_words(number)}"
+                    )
             except subprocess.TimeoutExpired:
                 wrong.append(f"rank {number} hangs")
         return wrong
 
     def last_words(self, rank):
-        said = max(self.folder.glob(f"{rank}.*.err")).read_text(errors="replace").strip().splitlines()
+        said = (
+            max(self.folder.glob(f"{rank}.*.err")).read_text(errors="replace").strip().splitlines()
+        )
         return said[-1] if said else "it said nothing"
 
     def end(self):
@@ -142,7 +164,12 @@ class Outcome:
 
     def seconds(self):
         """The seconds of every epoch, one number a rank."""
-        return list(zip(*[[epoch["seconds"] for epoch in report["epochs"]] for report in self.reports], strict=True))
+        return list(
+            zip(
+                *[[epoch["seconds"] for epoch in report["epochs"]] for report in self.reports],
+                strict=True,
+            )
+        )
 
 
 def one(arguments, data, fault, links):
@@ -172,12 +199,19 @@ def tell(fault, outcome, plain):
         print(f"{fault:8} {'; '.join(outcome.wrong)}", flush=True)
         return
     usual = [statistics.median(epoch) for epoch in plain.seconds()]
-    slowest = [max(epoch) / without for epoch, without in zip(outcome.seconds(), usual, strict=True)]
-    reads = sum(epoch["source_reads"] for report in outcome.reports for epoch in report["epochs"][1:])
+    slowest = [
+        max(epoch) / without for epoch, without in zip(outcome.seconds(), usual, strict=True)
+    ]
+    reads = sum(
+        epoch["source_reads"] for report in outcome.reports for epoch in report["epochs"][1:]
+    )
     retries = sum(report["peers"]["retries"] for report in outcome.reports)
     ratios = " ".join(f"{ratio:.1f}" for ratio in slowest)
-    print(f"{fault:8} epochs {ratios} times those without a fault ({statistics.median(usual):.2f} s); "
-          f"retries {retries}, source reads after the first epoch {reads}", flush=True)
+    print(
+        f"{fault:8} epochs {ratios} times those without a fault ({statistics.median(usual):.2f} s); "
+        f"retries {retries}, source reads after the first epoch {reads}",
+        flush=True,
+    )
 
 
 def measure(arguments, data):
@@ -205,9 +239,13 @@ def main():
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--after", type=float, default=6, help="seconds until the fault")
     parser.add_argument("--away", type=float, default=10, help="seconds that rank 2 is away")
-    parser.add_argument("--between", type=float, default=2, help="seconds until the next fault, of several")
+    parser.add_argument(
+        "--between", type=float, default=2, help="seconds until the next fault, of several"
+    )
     parser.add_argument("--limit", type=float, default=120, help="seconds after which a rank hangs")
-    parser.add_argument("--barrier", action="store_true", help="end every step together, as training")
+    parser.add_argument(
+        "--barrier", action="store_true", help="end every step together, as training"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         wrong = measure(arguments, dataset(pathlib.Path(folder) / "data"))

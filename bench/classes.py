@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Source bytes of the engine beside the bound and the simulator, for classes of jobs, on one node and on four.
 
-    cargo build --release -p belady -p slowfs -p peers && make develop
+    cargo build --release -p belady -p slowfs -p baselines && make develop
     python3 bench/classes.py                    # prints the table
     python3 bench/classes.py --only weighted    # one class; repeatable
-    python3 bench/classes.py --write-docs       # all, into docs/policies-measured.md
+    python3 bench/classes.py --write-docs       # all, into bench/POLICIES.md
 
 Each job runs for real: bench/loaders/in_step.py reads a small dataset behind slowfs, whose counter gives
 the bytes; nodes are processes of this machine, each with a cache of its own. The bound is Bélády's MIN
@@ -23,11 +23,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness import context, process, table  # noqa: E402
-from harness.mount import Mount  # noqa: E402
-from loaders.in_step import EPOCHS  # noqa: E402
+from harness import context, process, table
+from harness.mount import Mount
+from loaders.in_step import EPOCHS
 
-DOCUMENT = process.ROOT / "docs" / "policies-measured.md"
+DOCUMENT = process.ROOT / "bench" / "POLICIES.md"
 SAMPLES, MEAN = 4_000, 4_000
 # The room of all nodes together, of the dataset.
 ROOM = 0.6
@@ -120,8 +120,12 @@ class Job:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [kind.name for kind in CLASSES]
-    parser.add_argument("--only", action="append", choices=names, metavar="CLASS", help="run only this; repeatable")
-    parser.add_argument("--write-docs", action="store_true", help=f"write the table into docs/{DOCUMENT.name}")
+    parser.add_argument(
+        "--only", action="append", choices=names, metavar="CLASS", help="run only this; repeatable"
+    )
+    parser.add_argument(
+        "--write-docs", action="store_true", help=f"write the table into bench/{DOCUMENT.name}"
+    )
     args = parser.parse_args()
     if args.write_docs and args.only:
         parser.error("--write-docs writes all classes; leave --only out")
@@ -172,7 +176,9 @@ def dataset(here, kind):
 
 def files(here, kind, count):
     name = f"classes-{count}-{kind.mean}-{kind.stddev}"
-    return here.dataset(name, "--samples", count, "--mean", f"{kind.mean}B", "--stddev", f"{kind.stddev}B")
+    return here.dataset(
+        name, "--samples", count, "--mean", f"{kind.mean}B", "--stddev", f"{kind.stddev}B"
+    )
 
 
 def engine(here, job):
@@ -182,8 +188,14 @@ def engine(here, job):
         raise process.CommandFailed(f"{python} does not exist: run `make develop`, which makes it")
     with Mount(here.commands, here.binary("slowfs"), job.dataset, FAST) as at:
         asked = {
-            "folder": str(at.path), "order": kind.order, "batch": kind.batch, "drop_last": kind.drop_last,
-            "seed": SEED, "capacities": job.rooms(), "staging": job.staging, "weights": kind.weights(),
+            "folder": str(at.path),
+            "order": kind.order,
+            "batch": kind.batch,
+            "drop_last": kind.drop_last,
+            "seed": SEED,
+            "capacities": job.rooms(),
+            "staging": job.staging,
+            "weights": kind.weights(),
             "parts": [str(part) for part in range(len(kind.fractions))],
         }
         loader = process.ROOT / "bench" / "loaders" / "in_step.py"
@@ -199,7 +211,7 @@ def minimum(epochs, sizes, room):
         for sample in step:
             uses.setdefault(sample, []).append(at)
     held, reads = {}, []
-    for at, step in enumerate(steps):
+    for step in steps:
         reads.append(sum(sizes[sample] - held.get(sample, 0) for sample in step))
         for sample in step:
             uses[sample].pop(0)
@@ -262,23 +274,43 @@ def report(job, found, least, told):
     by_epoch = [after - before for before, after in zip([0, *source], source)]
     process.say(f"{job.kind.name}, {job.nodes} nodes, rooms {job.rooms()} of {job.total} bytes")
     for name, values in (
-        ("engine", by_epoch), ("bound", least), ("simulated", told["source_bytes_per_epoch"]),
+        ("engine", by_epoch),
+        ("bound", least),
+        ("simulated", told["source_bytes_per_epoch"]),
         ("its bound", told["bound_source_bytes_per_epoch"]),
     ):
         process.say(f"  {name:10} {[round(value / job.total, 4) for value in values]}")
     for rank, engine in enumerate(found["engines"]):
-        process.say(f"  rank {rank}  {json.dumps({key: engine[key] for key in ('source', 'tiers', 'peers')})}")
+        process.say(
+            f"  rank {rank}  {json.dumps({key: engine[key] for key in ('source', 'tiers', 'peers')})}"
+        )
 
 
 def markdown(jobs):
     section = table.Section(
-        ["class", "nodes", "engine", "bound", "beyond it", "simulated", "its bound", "beyond it", "verdict"]
+        [
+            "class",
+            "nodes",
+            "engine",
+            "bound",
+            "beyond it",
+            "simulated",
+            "its bound",
+            "beyond it",
+            "verdict",
+        ]
     )
     for job in jobs:
         over = job.engine - job.bound
         section.row(
-            job.kind.name, job.nodes, share(job.engine), share(job.bound), signed(over), share(job.simulated),
-            share(job.simulated_bound), signed(job.simulated - job.simulated_bound),
+            job.kind.name,
+            job.nodes,
+            share(job.engine),
+            share(job.bound),
+            signed(over),
+            share(job.simulated),
+            share(job.simulated_bound),
+            signed(job.simulated - job.simulated_bound),
             table.verdict(over <= BEYOND, "bound + 0.5 %"),
         )
     return "\n".join([table.heading("python3 bench/classes.py", 1), "", section.markdown()])

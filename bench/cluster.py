@@ -3,11 +3,11 @@
 
     make bench-cluster                            # builds what it measures, then all of it
     python3 bench/cluster.py --only cluster       # one section
-    python3 bench/cluster.py --write-docs         # and puts the tables into docs/performance.md
+    python3 bench/cluster.py --write-docs         # and puts the tables into bench/METHODS.md
 
-It needs root (namespaces, tc, FUSE), `ip` and `tc`, and for its peers a Python with torch; for MPI
+It needs root (namespaces, tc, FUSE), `ip` and `tc`, and for its baselines a Python with torch; for MPI
 Open MPI and a `belady` that was built with it. Tables go to standard output, progress to standard
-error; a target that is missed is printed as such and is no failure.
+error; a missed target is printed and is no failure.
 """
 
 import pathlib
@@ -15,9 +15,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import cluster  # noqa: E402
-from harness.context import Context  # noqa: E402
-from harness.sections import Harness  # noqa: E402
+from harness import cluster
+from harness.context import Context
+from harness.sections import Harness
 
 SECTIONS = {"cluster": cluster.sixth, "cluster-hdmlp": cluster.hdmlp}
 

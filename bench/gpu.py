@@ -2,7 +2,7 @@
 """Training on a GPU: what a network does without any I/O, and what is left of it with a loader.
 
     python3 bench/gpu.py --belady unpacked-wheel --json gpu.json    # about eight minutes on an H200 and 16 cores
-    python3 bench/gpu.py --from gpu.json --write-docs               # the tables into docs/performance.md, anywhere
+    python3 bench/gpu.py --from gpu.json --write-docs               # the tables into bench/METHODS.md, anywhere
     python3 bench/gpu.py --device cpu --seconds 0 --batch 2 --images 40 --runs 1    # tries the program itself
 
 It makes both tables about a GPU: training with each loader, and what training loses to other work of the
@@ -31,8 +31,8 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import process, sections, table  # noqa: E402
-from harness.table import Section, percent, spread, verdict, whole  # noqa: E402
+from harness import process, sections, table
+from harness.table import Section, percent, spread, verdict, whole
 
 MODELS = ("ResNet-50", "ResNet-18", "SqueezeNet 1.1", "AlexNet")
 NAMES = {
@@ -52,7 +52,7 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    # For all loaders alike, and before CUDA is first used: see docs/performance.md.
+    # For all loaders alike, and before CUDA is first used: see docs/notes/gpu-decoding.md.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     args = arguments()
     result = json.loads(args.measured.read_text()) if args.measured else measure(args)
@@ -62,7 +62,9 @@ def main() -> None:
         text = f"{heading(result, runs)}\n\n{section.markdown()}"
         print(f"\n## {name}\n\n{text}", flush=True)
         if args.write_docs and runs < table.LEAST_RUNS:
-            sys.exit(f"not written: a row of {name} has {runs} runs, of {table.LEAST_RUNS} that are asked for")
+            sys.exit(
+                f"not written: a row of {name} has {runs} runs, of {table.LEAST_RUNS} that are asked for"
+            )
         if args.write_docs:
             sections.write(name, text)
 
@@ -73,16 +75,32 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--runs", type=int, default=table.LEAST_RUNS, help="of each loader")
-    parser.add_argument("--seconds", type=float, default=2, help="of each measurement, after its warm-up")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="or workers")
+    parser.add_argument(
+        "--seconds", type=float, default=2, help="of each measurement, after its warm-up"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="or workers"
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--loaders", nargs="+", choices=[name for name in NAMES if name != "none"],
                         default=[name for name in NAMES if name != "none"])  # fmt: skip
-    parser.add_argument("--belady", type=pathlib.Path, help="where its wheel was unpacked, if not installed")
-    parser.add_argument("--commit", help="that the wheel was built from, in words; this checkout's if not given")
+    parser.add_argument(
+        "--belady", type=pathlib.Path, help="where its wheel was unpacked, if not installed"
+    )
+    parser.add_argument(
+        "--commit", help="that the wheel was built from, in words; this checkout's if not given"
+    )
     parser.add_argument("--json", type=pathlib.Path, help="the figures go there too")
-    parser.add_argument("--from", type=pathlib.Path, dest="measured", metavar="JSON", help="measure nothing: show these figures")
-    parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/performance.md")
+    parser.add_argument(
+        "--from",
+        type=pathlib.Path,
+        dest="measured",
+        metavar="JSON",
+        help="measure nothing: show these figures",
+    )
+    parser.add_argument(
+        "--write-docs", action="store_true", help="write the tables into bench/METHODS.md"
+    )
     parser.add_argument("--device", default="cuda")
     args = parser.parse_args()
     if args.images < args.batch:
@@ -116,7 +134,7 @@ def measure(args: argparse.Namespace) -> Result:
             say(f"run {number} of {args.runs}: {name}")
             try:
                 add(result["results"].setdefault(name, {}), with_loader(trainer, name, args))
-            except Exception as error:  # noqa: BLE001 - whatever it is, others are still measured
+            except Exception as error:
                 result["failed"][name] = f"{type(error).__name__}: {error}".splitlines()[0]
                 say(f"{name}: {result['failed'][name]}")
             say(f"{name}: {time.monotonic() - began:.0f} s")
@@ -146,7 +164,9 @@ def keep(args: argparse.Namespace, result: Result, before: tuple[int, int]) -> N
 def with_loader(trainer: Any, name: str, args: argparse.Namespace) -> dict[str, Any]:
     from harness import gpu_loaders
 
-    batches, close = gpu_loaders.LOADERS[name](args) if name != "none" else (trainer.fixed_batch(), lambda: None)
+    batches, close = (
+        gpu_loaders.LOADERS[name](args) if name != "none" else (trainer.fixed_batch(), lambda: None)
+    )
     try:
         results = {} if name == "none" else {"no training": trainer.drain(batches)}
         for model in args.models:
@@ -166,8 +186,13 @@ def tables(result: Result) -> dict[str, tuple[Section, int]]:
 
 
 def heading(result: Result, runs: int) -> str:
-    line = table.heading(f"python3 {result['command']}", runs, result["machine"], result["commit"], result["date"])
-    return line.removesuffix(":") + f", batch {result['batch']}, bf16, channels_last, {result['images']:,} images:"
+    line = table.heading(
+        f"python3 {result['command']}", runs, result["machine"], result["commit"], result["date"]
+    )
+    return (
+        line.removesuffix(":")
+        + f", batch {result['batch']}, bf16, channels_last, {result['images']:,} images:"
+    )
 
 
 def training(result: Result) -> tuple[Section, int]:
@@ -206,11 +231,24 @@ def training(result: Result) -> tuple[Section, int]:
 def contention(result: Result) -> tuple[Section, int]:
     found = result["contention"]
     models = list(next(iter(found.values())))
-    section = Section(["beside training", *(f"{model}, images/s" for model in models), *(f"{model}, of nothing" for model in models)])
+    section = Section(
+        [
+            "beside training",
+            *(f"{model}, images/s" for model in models),
+            *(f"{model}, of nothing" for model in models),
+        ]
+    )
     for name, figures in found.items():
-        shares = [statistics.median(figures[model]) / statistics.median(found["nothing"][model]) for model in models]
-        section.row(name, *(spread(figures[model], whole) for model in models), *map(percent, shares))
-    section.note("Without any loader, one batch in GPU memory. nvJPEG decodes 128 images every 20 ms.")
+        shares = [
+            statistics.median(figures[model]) / statistics.median(found["nothing"][model])
+            for model in models
+        ]
+        section.row(
+            name, *(spread(figures[model], whole) for model in models), *map(percent, shares)
+        )
+    section.note(
+        "Without any loader, one batch in GPU memory. nvJPEG decodes 128 images every 20 ms."
+    )
     return section, min(len(values) for figures in found.values() for values in figures.values())
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""ImageNet's training transform, from JPEG files to batches of tensors, beside loaders of others.
+"""ImageNet's training transform, from JPEG files to batches of tensors, beside other loaders.
 
     make bench                                      # builds and installs what it measures
     python3 bench/images.py --only images --runs 3  # one section
-    python3 bench/images.py --write-docs            # and puts the tables into docs/performance.md
+    python3 bench/images.py --write-docs            # and puts the tables into bench/METHODS.md
 
 Loaders run in fresh processes, in turns, in an environment of their own (`make
-bench-environment`). A loader that cannot be installed is left out and named. It wants a quiet
-machine. A target that is missed is printed as such and is no failure; the exit status says only
+bench-environment`). A loader that cannot be installed is left out and named. It needs a quiet
+machine. A missed target is printed and is no failure; the exit status says only
 whether the commands ran.
 """
 
@@ -16,9 +16,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import images, images_memory  # noqa: E402
-from harness.python_context import PythonContext  # noqa: E402
-from harness.sections import Harness  # noqa: E402
+from harness import images, images_memory
+from harness.python_context import PythonContext
+from harness.sections import Harness
 
 SECTIONS = {
     "images": images.speed,

@@ -3,10 +3,10 @@
 
     make bench                                    # builds what it measures, then all of it
     python3 bench/network.py --runs 5             # this alone
-    python3 bench/network.py --write-docs         # and puts the table into docs/performance.md
+    python3 bench/network.py --write-docs         # and puts the table into bench/METHODS.md
 
-iperf3 and we run in turns, several times, over one connection each. It wants a quiet machine of two
-cores or more: both ends run at once. A target that is missed is printed as such and is no failure.
+iperf3 and belady run in turns, several times, over one connection each. It needs a quiet machine of two
+cores or more: both ends run at once. A missed target is printed and is no failure.
 """
 
 import pathlib
@@ -14,9 +14,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import network  # noqa: E402
-from harness.context import Context  # noqa: E402
-from harness.sections import Harness  # noqa: E402
+from harness import network
+from harness.context import Context
+from harness.sections import Harness
 
 if __name__ == "__main__":
     Harness("network.py", __doc__.split("\n\n")[0], {"network": network.network}, Context).main()

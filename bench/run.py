@@ -168,7 +168,9 @@ def lookups(target):
 
 
 def shuffle(python):
-    print("\nTorch-exact shuffle against torch.randperm, one thread each (ratio above 1: ours is faster)")
+    print(
+        "\nTorch-exact shuffle against torch.randperm, one thread each (ratio above 1: ours is faster)"
+    )
     if python is None:
         print("  skipped: needs a Python that has torch; make bench TORCH=path/to/python")
         return
@@ -183,9 +185,13 @@ def shuffle(python):
 def main():
     sections = ["simulate", "analyze", "lookups", "shuffle"]
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--runs", type=int, default=3, help="runs of each command; a third for heavy ones")
+    parser.add_argument(
+        "--runs", type=int, default=3, help="runs of each command; a third for heavy ones"
+    )
     parser.add_argument("--torch", metavar="PYTHON", help="a Python that has torch")
-    parser.add_argument("--only", action="append", choices=sections, help="measure only this; repeatable")
+    parser.add_argument(
+        "--only", action="append", choices=sections, help="measure only this; repeatable"
+    )
     parser.add_argument("--commands", action="store_true", help="print the commands and stop")
     args = parser.parse_args()
     if args.runs < 1:

@@ -3,12 +3,12 @@
 
     make bench                                              # builds what it measures, then all of it
     python3 bench/transparent.py --only transparent-calls   # one section
-    python3 bench/transparent.py --write-docs               # and puts the tables into docs/performance.md
+    python3 bench/transparent.py --write-docs               # and puts the tables into bench/METHODS.md
 
 The same program runs with and without `belady run`, in turns, many times; medians are compared, and
-what the same program without it gives beside itself says how far they can be trusted. It wants a quiet
+what the same program without it gives beside itself says how far they can be trusted. It needs a quiet
 machine, cc, and root for FUSE; instructions are counted where valgrind is installed, and torch is
-measured where it is. A target that is missed is printed as such and is no failure.
+measured where it is. A missed target is printed and is no failure.
 """
 
 import pathlib
@@ -16,9 +16,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import transparent_calls, transparent_programs, transparent_slow, transparent_torch  # noqa: E402
-from harness.sections import Harness  # noqa: E402
-from harness.transparent import TransparentContext  # noqa: E402
+from harness import transparent_calls, transparent_programs, transparent_slow, transparent_torch
+from harness.sections import Harness
+from harness.transparent import TransparentContext
 
 SECTIONS = {
     "transparent-calls": transparent_calls.calls,

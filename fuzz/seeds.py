@@ -229,7 +229,9 @@ def examples() -> None:
         return message(1, message(1, name), message(2, *lists))
 
     image = entry(b"image", message(1, message(1, b"JPEG"), message(1, b"")))
-    packed = entry(b"label", message(3, message(1, b"\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")))
+    packed = entry(
+        b"label", message(3, message(1, b"\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+    )
     single = entry(b"box", message(2, b"\x0d" + struct.pack("<f", 1.5)))
     floats = entry(b"box", message(2, message(1, struct.pack("<2f", 1.5, -2.0))))
     folder = HERE / "example"
@@ -242,26 +244,25 @@ def examples() -> None:
 
 
 def peers() -> None:
-    """Frames of crates/peer/src/tcp/frame.rs; the targets add lengths and checksums."""
+    """Messages of crates/peer/src/wire.rs; the targets add headers with lengths and checksums."""
 
-    def frame(kind: int, count: int, body: bytes) -> bytes:
-        return struct.pack("<7I", kind, 1, 2, count, 0, 0, 0) + body
-
+    digest = struct.pack("<Q", 99)
+    # Variant, then its fields: numbers are varints, signed ones in zigzag, lists after their length.
     bodies = {
-        "get": (1, 2, struct.pack("<IBIB", 5, 0, 8, 1)),
-        "put": (2, 1, struct.pack("<IBQQq", 5, 1, 4, 99, -8)),
-        "epoch-done": (3, 1, struct.pack("<BI", 0, 3)),
-        "released": (3, 2, struct.pack("<BII", 1, 3, 4)),
-        "replies": (4, 2, struct.pack("<BQQqBQQq", 0, 100, 7, -8, 2, 0, 0, 0)),
-        "taken": (5, 3, bytes([0, 1, 2])),
+        "get": bytes([0, 1, 2, 2, 5, 0, 8, 1]),
+        "put": bytes([1, 1, 1, 5, 1, 2, 4]) + digest + bytes([15]),
+        "epoch-done": bytes([2, 1, 1, 3]),
+        "released": bytes([2, 1, 2, 3, 1, 4]),
+        "replies": bytes([3, 2, 0, 100]) + digest + bytes([15, 2]),
+        "taken": bytes([4, 3, 0, 1, 2]),
     }
-    for name, (kind, count, body) in bodies.items():
-        save("peer_frame", name, 1, frame(kind, count, body))
-        save("peer_frame", f"{name}-as-is", 0, frame(kind, count, body))
-        save("peer_conversation", name, 2, bytes([kind, count, 4]) + body)
-    asks = bytes([1, 12, 0]) + b"".join(struct.pack("<IB", sample, 0) for sample in range(12))
-    save("peer_conversation", "many", 2, asks)
-    first_words = b"belady\r\n\3\0" + bytes(32)
+    for name, body in bodies.items():
+        save("peer_frame", name, 1, bytes(12) + body)
+        save("peer_frame", f"{name}-as-is", 0, bytes(12) + body)
+        save("peer_conversation", name, 2, bytes([4]) + body)
+    asks = b"".join(bytes([sample, 0]) for sample in range(12))
+    save("peer_conversation", "many", 2, bytes([0, 0, 0, 0, 12]) + asks)
+    first_words = b"belady\r\n\4\0" + bytes(32)
     save("peer_conversation", "handshake", 0, first_words + b"\2\0hi" + bytes(32))
     save("peer_conversation", "other-version", 0, b"belady\r\n\7\0" + bytes(32))
 

@@ -34,7 +34,16 @@ def theirs(n, dtype):
 
 def main():
     torch.set_num_threads(1)
-    cargo = ["cargo", "build", "--quiet", "--release", "-p", "belady-control", "--example", "shuffle_speed"]
+    cargo = [
+        "cargo",
+        "build",
+        "--quiet",
+        "--release",
+        "-p",
+        "belady-control",
+        "--example",
+        "shuffle_speed",
+    ]
     subprocess.run(cargo, cwd=ROOT, check=True)
     metadata = ["cargo", "metadata", "--no-deps", "--format-version=1"]
     target = json.loads(subprocess.check_output(metadata, cwd=ROOT))["target_directory"]
@@ -47,9 +56,13 @@ def main():
             figures = [ours[f"randperm {n}"], theirs(n, torch.int64), theirs(n, torch.int32)]
             best[n] = [min(pair) for pair in zip(best.get(n, figures), figures)]
 
-    print(f"{'n':>12} {'belady ns':>10} {'torch ns':>10} {'ratio':>7} {'torch int32 ns':>15} {'ratio':>7}")
+    print(
+        f"{'n':>12} {'belady ns':>10} {'torch ns':>10} {'ratio':>7} {'torch int32 ns':>15} {'ratio':>7}"
+    )
     for n, (own, wide, narrow) in best.items():
-        print(f"{n:>12,} {own:>10.2f} {wide:>10.2f} {wide / own:>7.2f} {narrow:>15.2f} {narrow / own:>7.2f}")
+        print(
+            f"{n:>12,} {own:>10.2f} {wide:>10.2f} {wide / own:>7.2f} {narrow:>15.2f} {narrow / own:>7.2f}"
+        )
     slower = any(min(wide, narrow) < own for own, wide, narrow in best.values())
     sys.exit("torch is faster" if slower else 0)
 

@@ -88,7 +88,12 @@ def chunk(kind: bytes, body: bytes) -> bytes:
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes, *between: bytes) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    parts = [chunk(b"IHDR", header), *between, chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
+    parts = [
+        chunk(b"IHDR", header),
+        *between,
+        chunk(b"IDAT", zlib.compress(rows)),
+        chunk(b"IEND", b""),
+    ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
@@ -112,7 +117,12 @@ def pngs():
         row = (width * channels * bits + 7) // 8
         return b"".join(b"\0" + rng.bytes(row) for _ in range(height))
 
-    for name, colour, channels in (("rgb", 2, 3), ("rgba", 6, 4), ("grey", 0, 1), ("grey-alpha", 4, 2)):
+    for name, colour, channels in (
+        ("rgb", 2, 3),
+        ("rgba", 6, 4),
+        ("grey", 0, 1),
+        ("grey-alpha", 4, 2),
+    ):
         yield f"{name}-16.png", png(width, height, 16, colour, rows(channels, 16))
     for bits in (1, 2, 4):
         yield f"grey-{bits}.png", png(width, height, bits, 0, rows(1, bits))
@@ -131,7 +141,15 @@ def interlaced() -> bytes:
     pixels = photo()
     height, width, _ = pixels.shape
     rows = b""
-    passes = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+    passes = (
+        (0, 0, 8, 8),
+        (4, 0, 8, 8),
+        (0, 4, 4, 8),
+        (2, 0, 4, 4),
+        (0, 2, 2, 4),
+        (1, 0, 2, 2),
+        (0, 1, 1, 2),
+    )
     for x, y, step_x, step_y in passes:
         for row in pixels[y::step_y, x::step_x]:
             rows += b"\0" + row.tobytes() if len(row) else b""
@@ -151,7 +169,14 @@ def webps():
     for name, lossless in (("animated", True), ("animated-lossy", False)):
         yield (
             f"{name}.webp",
-            save(frames[0], "WEBP", lossless=lossless, exact=True, save_all=True, append_images=frames[1:]),
+            save(
+                frames[0],
+                "WEBP",
+                lossless=lossless,
+                exact=True,
+                save_all=True,
+                append_images=frames[1:],
+            ),
         )
     yield "animated-part.webp", animated_part()
     whole = save(RGB, "WEBP", lossless=True)
@@ -178,24 +203,57 @@ def animated_part() -> bytes:
     return b"RIFF" + struct.pack("<I", len(rest) + 4) + b"WEBP" + rest
 
 
-def bitmap(bits: int, data: bytes, *, compression=0, palette=b"", colours=0, masks=b"", top_down=False,
-           header_size=40) -> bytes:
+def bitmap(
+    bits: int,
+    data: bytes,
+    *,
+    compression=0,
+    palette=b"",
+    colours=0,
+    masks=b"",
+    top_down=False,
+    header_size=40,
+) -> bytes:
     width, height = SIZE
     if header_size == 12:
         header = struct.pack("<IHHHH", 12, width, height, 1, bits)
     else:
         signed = -height if top_down else height
-        header = struct.pack("<IiiHHIIiiII", header_size, width, signed, 1, bits, compression, len(data),
-                             0, 0, colours, 0)
+        header = struct.pack(
+            "<IiiHHIIiiII",
+            header_size,
+            width,
+            signed,
+            1,
+            bits,
+            compression,
+            len(data),
+            0,
+            0,
+            colours,
+            0,
+        )
         header += masks[: header_size - 40].ljust(header_size - 40, b"\0")
         masks = masks if header_size == 40 else b""
     start = 14 + len(header) + len(masks) + len(palette)
-    return b"BM" + struct.pack("<IHHI", start + len(data), 0, 0, start) + header + masks + palette + data
+    return (
+        b"BM"
+        + struct.pack("<IHHI", start + len(data), 0, 0, start)
+        + header
+        + masks
+        + palette
+        + data
+    )
 
 
 def bmps():
-    for name, image in (("rgb", RGB), ("grey", GREY), ("bilevel", GREY.convert("1")), ("palette", PALETTE),
-                        ("rgba", RGBA)):
+    for name, image in (
+        ("rgb", RGB),
+        ("grey", GREY),
+        ("bilevel", GREY.convert("1")),
+        ("palette", PALETTE),
+        ("rgba", RGBA),
+    ):
         yield f"{name}.bmp", save(image, "BMP")
     rng = np.random.default_rng(9)
     width, height = SIZE
@@ -207,13 +265,20 @@ def bmps():
     green = struct.pack("<III", 0xF800, 0x7E0, 0x1F)
     yield "16-bits.bmp", bitmap(16, rows(16), compression=3, masks=green)
     yield "32-bits.bmp", bitmap(32, rows(32))
-    for at, masks in enumerate([
-        (0xFF000000, 0xFF0000, 0xFF00, 0), (0xFF000000, 0xFF0000, 0xFF00, 0xFF),
-        (0xFF, 0xFF00, 0xFF0000, 0xFF000000), (0xFF0000, 0xFF00, 0xFF, 0xFF000000),
-        (0xFF000000, 0xFF00, 0xFF, 0), (0, 0, 0, 0),
-    ]):
-        yield f"masks-{at}.bmp", bitmap(32, rows(32), compression=3, masks=struct.pack("<IIII", *masks),
-                                        header_size=56)
+    for at, masks in enumerate(
+        [
+            (0xFF000000, 0xFF0000, 0xFF00, 0),
+            (0xFF000000, 0xFF0000, 0xFF00, 0xFF),
+            (0xFF, 0xFF00, 0xFF0000, 0xFF000000),
+            (0xFF0000, 0xFF00, 0xFF, 0xFF000000),
+            (0xFF000000, 0xFF00, 0xFF, 0),
+            (0, 0, 0, 0),
+        ]
+    ):
+        yield (
+            f"masks-{at}.bmp",
+            bitmap(32, rows(32), compression=3, masks=struct.pack("<IIII", *masks), header_size=56),
+        )
     colours = rng.bytes(16 * 4)
     yield "4-bits.bmp", bitmap(4, rows(4), palette=colours, colours=16)
     yield "top-down.bmp", bitmap(24, rows(24), top_down=True)
@@ -227,13 +292,18 @@ def bmps():
     yield "rle8.bmp", bitmap(8, run + b"\0\1", compression=1, palette=palette)
     full = b"".join(bytes([width, at * 9 % 256, 0, 0]) for at in range(height))
     yield "rle8-full.bmp", bitmap(8, full + b"\0\1", compression=1, palette=palette)
-    mixed = b"".join(bytes([7, 0x1F, 0, 5, 0x12, 0x34, 0x50, 0, 7, at, 0, 0]) for at in range(height))
+    mixed = b"".join(
+        bytes([7, 0x1F, 0, 5, 0x12, 0x34, 0x50, 0, 7, at, 0, 0]) for at in range(height)
+    )
     yield "rle4.bmp", bitmap(4, mixed + b"\0\1", compression=2, palette=colours, colours=16)
     yield "cut.bmp", save(RGB, "BMP")[:-100]
     yield "cut-rle8.bmp", bitmap(8, full[:30], compression=1, palette=palette)
     whole = save(RGB, "BMP")
     yield "gigantic.bmp", whole[:18] + struct.pack("<ii", 2**30, 2**30) + whole[26:]
-    yield "strange-masks.bmp", bitmap(32, rows(32), compression=3, masks=struct.pack("<III", 7, 56, 64))
+    yield (
+        "strange-masks.bmp",
+        bitmap(32, rows(32), compression=3, masks=struct.pack("<III", 7, 56, 64)),
+    )
 
 
 def gifs():
@@ -245,8 +315,10 @@ def gifs():
     yield "animated.gif", save(frames[0], "GIF", save_all=True, append_images=frames[1:], loop=0)
     part = moved(save(PALETTE.crop((0, 0, 9, 7)), "GIF", interlace=False), 4, 3)
     yield "part.gif", part
-    yield "part-transparent.gif", moved(
-        save(PALETTE.crop((0, 0, 9, 7)), "GIF", interlace=False, transparency=5), 4, 3)
+    yield (
+        "part-transparent.gif",
+        moved(save(PALETTE.crop((0, 0, 9, 7)), "GIF", interlace=False, transparency=5), 4, 3),
+    )
     # The frame reaches beyond the screen, which grows.
     yield "beyond.gif", moved(save(PALETTE, "GIF", interlace=False), 4, 3)
     yield "cut.gif", part[: len(part) - 20]

@@ -20,7 +20,9 @@ import torch
 import torchvision
 from torchvision.transforms.v2 import InterpolationMode, functional
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "crates/transform/tests/golden/pixels.json"
+GOLDEN = (
+    pathlib.Path(__file__).resolve().parent.parent / "crates/transform/tests/golden/pixels.json"
+)
 INTERPOLATIONS = {
     "nearest": InterpolationMode.NEAREST,
     "bilinear": InterpolationMode.BILINEAR,

@@ -6,7 +6,7 @@
 
 Small orders are written out; large ones as length, fingerprint and some entries.
 Beside orders drawn from one generator stands a hash of the generator's state after
-the epoch, which catches draws whose results nobody sees. Deterministic; takes some
+the epoch, which catches draws whose results are not seen. Deterministic; takes some
 minutes and 3 GiB for the permutations at randperm's threshold.
 """
 
@@ -54,7 +54,11 @@ def fingerprint(order):
 
 
 def describe(order):
-    order = order.numpy() if isinstance(order, torch.Tensor) else numpy.asarray(order, dtype=numpy.int64)
+    order = (
+        order.numpy()
+        if isinstance(order, torch.Tensor)
+        else numpy.asarray(order, dtype=numpy.int64)
+    )
     n = len(order)
     if n <= WHOLE:
         return {"order": order.tolist()}
@@ -95,7 +99,11 @@ def randperm_cases():
 
 def distributed_cases():
     small = itertools.product(
-        [1, 2, 3, 7, 10, 64, 101], [1, 2, 3, 4, 16, 25], [0, 42, -1, 2**32 - 1], [0, 1, 5], [False, True]
+        [1, 2, 3, 7, 10, 64, 101],
+        [1, 2, 3, 4, 16, 25],
+        [0, 42, -1, 2**32 - 1],
+        [0, 1, 5],
+        [False, True],
     )
     large = itertools.product([1000, 50_001], [4, 7, 1024], [42, 2**40 + 3], [0, 89], [False, True])
     for samples, ranks, seed, epoch, drop_last in [*small, *large]:
@@ -105,8 +113,13 @@ def distributed_cases():
             )
             sampler.set_epoch(epoch)
             yield {
-                "samples": samples, "ranks": ranks, "rank": rank, "seed": seed, "epoch": epoch,
-                "drop_last": drop_last, **describe(list(sampler)),
+                "samples": samples,
+                "ranks": ranks,
+                "rank": rank,
+                "seed": seed,
+                "epoch": epoch,
+                "drop_last": drop_last,
+                **describe(list(sampler)),
             }
 
 
@@ -138,14 +151,23 @@ def loader_cases():
                 )
                 every.append([batch.tolist() for batch in loader])
             yield {
-                "samples": samples, "ranks": ranks, "local_batch": local, "seed": seed,
-                "epoch": epoch, "sampler_drop_last": sampler_drop_last, "drop_last": drop_last,
+                "samples": samples,
+                "ranks": ranks,
+                "local_batch": local,
+                "seed": seed,
+                "epoch": epoch,
+                "sampler_drop_last": sampler_drop_last,
+                "drop_last": drop_last,
                 "batches": every,
             }
 
 
 def flat(batches):
-    return [index for batch in batches for index in (batch.tolist() if torch.is_tensor(batch) else batch)]
+    return [
+        index
+        for batch in batches
+        for index in (batch.tolist() if torch.is_tensor(batch) else batch)
+    ]
 
 
 def alone(samples, seed, batch, drop_last, early):
@@ -160,7 +182,12 @@ def alone(samples, seed, batch, drop_last, early):
 def through_loader(samples, seed, batch, drop_last, early, **workers):
     g = generator(seed)
     loader = DataLoader(
-        Indices(samples), batch_size=batch, shuffle=True, drop_last=drop_last, generator=g, **workers
+        Indices(samples),
+        batch_size=batch,
+        shuffle=True,
+        drop_last=drop_last,
+        generator=g,
+        **workers,
     )
     for epoch in range(4):
         taken = list(itertools.islice(loader, len(loader))) if epoch in early else list(loader)
@@ -168,21 +195,31 @@ def through_loader(samples, seed, batch, drop_last, early, **workers):
 
 
 def random_cases():
-    plain = itertools.product([1, 2, 10, 64, 1000], [0, 42, -1, 2**32 + 9], [1, 4, 7], [False, True])
+    plain = itertools.product(
+        [1, 2, 10, 64, 1000], [0, 42, -1, 2**32 + 9], [1, 4, 7], [False, True]
+    )
     for samples, seed, batch, drop_last in plain:
         if drop_last and samples < batch:
             continue
         for draws, run in [("sampler-alone", alone), ("through-loader", through_loader)]:
             for early in [[], [1]]:
                 yield {
-                    "draws": draws, "samples": samples, "seed": seed, "batch": batch,
-                    "drop_last": drop_last, "left_early": early,
+                    "draws": draws,
+                    "samples": samples,
+                    "seed": seed,
+                    "batch": batch,
+                    "drop_last": drop_last,
+                    "left_early": early,
                     "epochs": list(run(samples, seed, batch, drop_last, early)),
                 }
     for samples, seed in [(50_000, 42), (1_281_167, 42)]:
         yield {
-            "draws": "sampler-alone", "samples": samples, "seed": seed, "batch": 256,
-            "drop_last": False, "left_early": [],
+            "draws": "sampler-alone",
+            "samples": samples,
+            "seed": seed,
+            "batch": 256,
+            "drop_last": False,
+            "left_early": [],
             "epochs": list(alone(samples, seed, 256, False, [])),
         }
     # With workers: those that are started for each epoch, and those that live on.
@@ -192,7 +229,11 @@ def random_cases():
     ]:
         for samples, drop_last in [(10, False), (64, True), (1000, False)]:
             yield {
-                "draws": draws, "samples": samples, "seed": 42, "batch": 4, "drop_last": drop_last,
+                "draws": draws,
+                "samples": samples,
+                "seed": 42,
+                "batch": 4,
+                "drop_last": drop_last,
                 "left_early": [],
                 "epochs": list(through_loader(samples, 42, 4, drop_last, [], **workers)),
             }

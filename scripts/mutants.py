@@ -28,13 +28,13 @@ of that run is a timeout.
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -45,7 +45,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTES = ROOT / "docs/notes/mutants.md"
 VARIABLE = "BELADY_MUTANT"
 # Fewer cases of property tests and simulations, and what fails need not be made small.
-QUICK = {"PROPTEST_CASES": "64", "PROPTEST_MAX_SHRINK_ITERS": "0", "SEEDS": "20", "RUST_BACKTRACE": "0"}
+QUICK = {
+    "PROPTEST_CASES": "64",
+    "PROPTEST_MAX_SHRINK_ITERS": "0",
+    "SEEDS": "20",
+    "RUST_BACKTRACE": "0",
+}
 OUTCOMES = ("caught", "timeout", "missed", "unviable", "not judged", "left out")
 
 
@@ -80,8 +85,18 @@ TARGETS = {
         Stage("belady-control", skip=LONG),
         Stage("belady-control", "access_stream", skip=LONG, files="sampler/"),
         Stage("belady-control", "resume", skip=LONG, files="sampler/"),
-        Stage("belady-control", "torch_golden", skip=("both_sides_of_the_threshold",), files="sampler/"),
-        Stage("belady-sim", "conformance", filter="{policy}", files=f"^(?!.*{SHARED_BY_POLICIES}).*policy/"),
+        Stage(
+            "belady-control",
+            "torch_golden",
+            skip=("both_sides_of_the_threshold",),
+            files="sampler/",
+        ),
+        Stage(
+            "belady-sim",
+            "conformance",
+            filter="{policy}",
+            files=f"^(?!.*{SHARED_BY_POLICIES}).*policy/",
+        ),
         Stage("belady-sim", "conformance", files=SHARED_BY_POLICIES),
         Stage("belady-sim", "world", files="policy/"),
     ),
@@ -90,7 +105,7 @@ TARGETS = {
         Stage("belady-peer", "detsim"),
     ),
     "engine": (
-        Stage("belady-engine", filter="peers::one_node::"),
+        Stage("belady-engine", filter="peers::tests::"),
         Stage("belady-engine", filter="{module}::", skip=LONG),
         Stage("belady-engine", "delivery"),
         Stage("belady-engine", "peers"),
@@ -101,15 +116,15 @@ TARGETS = {
         Stage("belady-engine", "changed_under_caches"),
         Stage("belady-engine", "hanging_tiers"),
         Stage("belady-engine", "robustness"),
-        Stage("belady-engine", "hanging_peers", files="peers/|load"),
-        Stage("belady-engine", "partitions", files="peers/|load"),
+        Stage("belady-engine", "hanging_peers", files="peers/|fill/"),
+        Stage("belady-engine", "partitions", files="peers/|fill/"),
     ),
     "data": (
         Stage("belady-data", filter="{module}::", skip=LONG),
         Stage("belady-data", filter="tier::", skip=LONG),
-        Stage("belady-data", "tier_disk", files="disk/|mod|leases"),
-        Stage("belady-data", "tier_edges", files="disk/|mod|leases"),
-        Stage("belady-data", "tier_quota", files="disk/|mod|leases"),
+        Stage("belady-data", "tier_disk", files="disk/|mod|pins"),
+        Stage("belady-data", "tier_edges", files="disk/|mod|pins"),
+        Stage("belady-data", "tier_quota", files="disk/|mod|pins"),
     ),
 }
 
@@ -169,7 +184,11 @@ def functions(source, mutants):
     for (begin, end), here in sorted(by_span.items(), key=lambda entry: entry[0]):
         body = source.text.index("{", begin) if end else 0
         # A function inside another one has no place of its own.
-        if body < last_end or not end or re.search(r"->\s*impl\b|\bconst fn\b", source.text[begin:body]):
+        if (
+            body < last_end
+            or not end
+            or re.search(r"->\s*impl\b|\bconst fn\b", source.text[begin:body])
+        ):
             for mutant in here:
                 mutant["outcome"] = "not judged"
             continue
@@ -194,7 +213,9 @@ def woven(text, mutants):
                 continue
             first = line
             begin, rest = source.range(mutant["span"])
-            write(f"{mutant['number']}u32 => {text[body:begin]}{mutant['replacement']} {text[rest:end]}\n")
+            write(
+                f"{mutant['number']}u32 => {text[body:begin]}{mutant['replacement']} {text[rest:end]}\n"
+            )
             lines[mutant["number"]] = range(first, line)
         write(f"_ => {text[body:end]}\n}} }}")
         at = end
@@ -217,7 +238,9 @@ class Tree:
             path.write_bytes(content)
 
     def copy(self):
-        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+        names = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
+        ).stdout
         for name in filter(None, names.decode().split("\0")):
             path = ROOT / name
             if path.is_file() and not name.startswith(f"{crate(self.package)}/src/"):
@@ -250,7 +273,9 @@ class Tree:
             cwd=self.folder, env=os.environ | {"CARGO_TARGET_DIR": str(ROOT / "target")},
             capture_output=True, text=True,
         )  # fmt: skip
-        return [json.loads(line) for line in done.stdout.splitlines()], done.returncode and done.stderr[-4000:]
+        return [
+            json.loads(line) for line in done.stdout.splitlines()
+        ], done.returncode and done.stderr[-4000:]
 
     def drop_unviable(self, mutants):
         """Leaves out what does not compile, until the rest does."""
@@ -272,7 +297,9 @@ class Tree:
         found = {}
         for package in {stage.package for stage in stages}:
             tests = {stage.test for stage in stages if stage.package == package}
-            arguments = [word for test in sorted(tests) for word in (["--test", test] if test else ["--lib"])]
+            arguments = [
+                word for test in sorted(tests) for word in (["--test", test] if test else ["--lib"])
+            ]
             messages, failed = self.cargo("test", "--no-run", "--package", package, *arguments)
             if failed:
                 sys.exit(failed)
@@ -371,10 +398,8 @@ def run(command, folder, number, processor, wall):
 
 
 def end(session):
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(session, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def verdict(failed, late, code):
@@ -434,17 +459,23 @@ def table(outcomes):
         noticed = of["caught"] + of["timeout"]
         viable = noticed + of["missed"]
         share = f"{100 * noticed / viable:.0f} %" if viable else ""
-        yield f"| {file} | " + " | ".join(str(of[outcome]) for outcome in OUTCOMES) + f" | {share} |"
+        yield (
+            f"| {file} | " + " | ".join(str(of[outcome]) for outcome in OUTCOMES) + f" | {share} |"
+        )
 
 
 def write_notes(known):
     """The figures and the names of what survived, between the comments of the notes."""
     text = NOTES.read_text()
     for name, stages in TARGETS.items():
-        here = {mutant["name"]: known.get(mutant["name"]) for mutant in list_mutants(stages[0].package)}
+        here = {
+            mutant["name"]: known.get(mutant["name"]) for mutant in list_mutants(stages[0].package)
+        }
         if not any(here.values()):
             continue
-        missed = sorted(mutant.split("/src/")[1] for mutant, outcome in here.items() if outcome == "missed")
+        missed = sorted(
+            mutant.split("/src/")[1] for mutant, outcome in here.items() if outcome == "missed"
+        )
         lines = [*table(here), "", "Missed:", "", *(f"- `{mutant}`" for mutant in missed)]
         head, rest = text.split(f"<!-- {name} -->\n", 1)
         tail = rest.split("<!-- end -->", 1)[1]
@@ -454,15 +485,31 @@ def write_notes(known):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--target", choices=TARGETS, action="append", help="one package; may be given repeatedly")
-    parser.add_argument("--only", help="a regular expression of the names of mutants, which begin with their file")
-    parser.add_argument("--every", type=int, default=1, metavar="K", help="a sample: every K-th mutant")
-    parser.add_argument("--missed", action="store_true", help="judge what earlier calls missed or left out")
-    parser.add_argument("--stages", type=int, metavar="N", help="with the first N stages of tests alone")
-    parser.add_argument("--tree", default=str(ROOT / "out/mutants"), help="where the woven copy lies")
+    parser.add_argument(
+        "--target", choices=TARGETS, action="append", help="one package; may be given repeatedly"
+    )
+    parser.add_argument(
+        "--only", help="a regular expression of the names of mutants, which begin with their file"
+    )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="K", help="a sample: every K-th mutant"
+    )
+    parser.add_argument(
+        "--missed", action="store_true", help="judge what earlier calls missed or left out"
+    )
+    parser.add_argument(
+        "--stages", type=int, metavar="N", help="with the first N stages of tests alone"
+    )
+    parser.add_argument(
+        "--tree", default=str(ROOT / "out/mutants"), help="where the woven copy lies"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--numbers", default=str(ROOT / "out/mutants.json"), help="where outcomes are kept")
-    parser.add_argument("--table", action="store_true", help="write the notes from kept outcomes, and judge nothing")
+    parser.add_argument(
+        "--numbers", default=str(ROOT / "out/mutants.json"), help="where outcomes are kept"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="write the notes from kept outcomes, and judge nothing"
+    )
     return parser.parse_args()
 
 

@@ -19,12 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VARIABLE = "BELADY_TEST_NOT_RUN"
 #: With its reason, and the name of the test that follows.
-IGNORED = re.compile(r'^\s*#\[ignore(?:\s*=\s*"([^"]*)")?\]\s*\n(?:\s*#\[.*\]\s*\n)*\s*fn (\w+)', re.MULTILINE)
+IGNORED = re.compile(
+    r'^\s*#\[ignore(?:\s*=\s*"([^"]*)")?\]\s*\n(?:\s*#\[.*\]\s*\n)*\s*fn (\w+)', re.MULTILINE
+)
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--begin", action="store_true", help="forget the tests of an earlier run")
+    arguments.add_argument(
+        "--begin", action="store_true", help="forget the tests of an earlier run"
+    )
     begin = arguments.parse_args().begin
     if VARIABLE not in os.environ:
         sys.exit(f"{VARIABLE} does not name the file; `make test` sets it")

@@ -21,7 +21,9 @@ def style(report):
     colours = sheet[: sheet.index("* {")]
     plots = sheet[sheet.index(PLOT_RULES) :]
     plots = plots[: plots.index("@media")]
-    return f"{colours}\nsvg {{ font-family: {FONT}; }}\n.page {{ fill: var(--bg); }}\n{plots}".strip()
+    return (
+        f"{colours}\nsvg {{ font-family: {FONT}; }}\n.page {{ fill: var(--bg); }}\n{plots}".strip()
+    )
 
 
 def main(report_path, picture_path, figure=1):

@@ -1,13 +1,11 @@
 #!/bin/sh
-# Makes sure that what links foreign libraries can be built:
+# Installs the tools that build foreign libraries:
 #
-#   prerequisites.sh        libjpeg-turbo, which crates/transform links: it needs cmake, and nasm for
-#                           its vector instructions
-#   prerequisites.sh mpi    peers over MPI, feature `mpi` of crates/peer: Open MPI, and libclang, by
-#                           which its header is read
+#   prerequisites.sh        cmake and nasm, for libjpeg-turbo, which crates/transform links
+#   prerequisites.sh mpi    Open MPI and libclang, for peers over MPI (feature `mpi` of crates/peer)
 #
-# What is missing is installed where that is possible (as root, with apt-get) and named where it is
-# not. If nothing is missing this takes no time.
+# As root, with apt-get, it installs what is missing; elsewhere it names it. If nothing is missing it
+# takes no time.
 set -eu
 
 has_libclang() {
@@ -44,7 +42,7 @@ install_missing() {
 }
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "installing what builds $what:$missing"
+    echo "installing the tools that build $what:$missing"
     # A fresh machine has no lists of packages yet.
     install_missing >/dev/null 2>&1 || { apt-get update --quiet >/dev/null && install_missing; }
     exit 0
@@ -56,12 +54,12 @@ case "$missing" in
     exit 1
     ;;
 *cmake*)
-    echo "cmake is missing, by which libjpeg-turbo is built:" \
-        "install$missing (Debian: apt-get install$missing; cmake is on PyPI too)" >&2
+    echo "libjpeg-turbo cannot be built without cmake: install$missing" \
+        "(Debian: apt-get install$missing; cmake is on PyPI too)" >&2
     exit 1
     ;;
 *)
-    echo "warning: nasm is missing, so libjpeg-turbo is built without vector instructions" \
-        "and decodes JPEG at a fraction of its speed (Debian: apt-get install nasm)" >&2
+    echo "warning: without nasm libjpeg-turbo has no vector instructions and decodes JPEG at a" \
+        "fraction of its speed: install nasm (Debian: apt-get install nasm)" >&2
     ;;
 esac

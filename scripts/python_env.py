@@ -1,18 +1,20 @@
-"""Makes the environment that the Python tests run in.
+"""Makes the Python environments of tests, benchmarks and the demo.
 
-There are two of them. The packages of others (torch, JAX, TensorFlow and so on, some gigabytes)
-are installed once into a cache directory, under a name that follows from the list of
-requirements; every checkout shares them. A checkout itself has a light `.venv` that sees these
-packages through a .pth file and that belady is installed into.
+Third-party packages (torch, JAX, TensorFlow and so on, some gigabytes) are installed once into a cache
+directory, under a name that follows from the list of requirements; all checkouts share them. A checkout
+has a light `.venv`, which sees these packages through a .pth file and which belady is installed into.
 
     python3 scripts/python_env.py            # make both, or do nothing if they are there
     python3 scripts/python_env.py --where    # only say where the shared one is or would be
     python3 scripts/python_env.py --mpi      # and .venv-mpi, for a build of belady with MPI
     python3.13 scripts/python_env.py --own   # .venv-3.13 instead of .venv, and packages for this Python
     python3 scripts/python_env.py --bench    # those of `make bench`: .venv-bench
+    python3 scripts/python_env.py --lint     # the programs of `make lint`, a few megabytes
+    python3 scripts/python_env.py --demo     # that of `make demo`: .venv-demo, a few megabytes
 
-The benchmarks have loaders of others beside the packages of the tests, some of them with older
-versions; theirs is a third environment, laid over the shared one of the tests.
+The benchmarks need other loaders beside the packages of the tests, some of them in older versions. Their
+environment is laid over the shared one of the tests. The demo uses torch where it is in reach, in the
+shared environment of the tests or in this Python, and installs only NumPy where it is not.
 
 It may be killed at any time, and run twice at the same time: an environment counts when its last
 file is there, and one run makes it while others wait.
@@ -21,6 +23,7 @@ file is there, and one run makes it while others wait.
 import argparse
 import fcntl
 import hashlib
+import importlib.util
 import os
 import platform
 import re
@@ -44,9 +47,13 @@ class Environment:
 
     name: str
     requirements: Path
-    local: Path
+    # None where it is a place for programs alone.
+    local: Path | None
     # Its packages are seen too, behind those of this one.
     over: "Environment | None" = None
+    # Packages of this Python are seen too.
+    system: bool = False
+    size: str = "some gigabytes, a few minutes, once for all checkouts"
 
     @property
     def key(self) -> bytes:
@@ -74,21 +81,42 @@ MPI = Environment(TEST.name, TEST.requirements, ROOT / ".venv-mpi")
 OWN = Environment(
     TEST.name, TEST.requirements, ROOT / f".venv-{sys.version_info.major}.{sys.version_info.minor}"
 )
+# Only programs, which no environment of a checkout has to see.
+LINT = Environment(
+    "lint", ROOT / "python" / "requirements-lint.txt", local=None, size="a few megabytes"
+)
 BENCH = Environment(
     "bench", ROOT / "python" / "requirements-bench.txt", ROOT / ".venv-bench", over=TEST
 )
+
+
+def demo() -> Environment:
+    """The environment of `make demo`: that of the tests if it is there, else a small one."""
+    local = ROOT / ".venv-demo"
+    if (TEST.shared / COMPLETE).exists():
+        return Environment(TEST.name, TEST.requirements, local)
+    has_torch = importlib.util.find_spec("torch") is not None
+    requirements = ROOT / "python" / "requirements-demo.txt"
+    return Environment("demo", requirements, local, system=has_torch, size="a few megabytes")
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--where", action="store_true", help="only say where the packages are")
     arguments.add_argument("--mpi", action="store_true", help="also one for a build with MPI")
-    arguments.add_argument("--own", action="store_true", help="one that is named after this Python's version")
+    arguments.add_argument(
+        "--own", action="store_true", help="one that is named after this Python's version"
+    )
     arguments.add_argument("--bench", action="store_true", help="the environment of the benchmarks")
+    arguments.add_argument("--lint", action="store_true", help="only the programs of `make lint`")
+    arguments.add_argument("--demo", action="store_true", help="only the environment of the demo")
     wanted = arguments.parse_args()
     check_python()
     if wanted.where:
-        print((BENCH if wanted.bench else TEST).shared)
+        print((BENCH if wanted.bench else LINT if wanted.lint else TEST).shared)
+        return
+    if wanted.demo or wanted.lint:
+        make(LINT if wanted.lint else demo())
         return
     make(OWN if wanted.own else TEST)
     if wanted.mpi:
@@ -126,9 +154,11 @@ def make(environment: Environment) -> None:
 
 
 def check_python() -> None:
-    if sys.version_info < (3, 11):
-        fail(f"Python {platform.python_version()} is too old: belady needs 3.11 or later. "
-             "Say which one to use: make PYTHON=python3.12 test")
+    if sys.version_info < (3, 11):  # noqa: UP036 (any Python may start this script)
+        fail(
+            f"Python {platform.python_version()} is too old: belady needs 3.11 or later. "
+            "Say which one to use: make PYTHON=python3.12 test"
+        )
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
@@ -143,13 +173,20 @@ def make_shared(environment: Environment) -> None:
         shutil.rmtree(shared)
     began = time.monotonic()
     say(f"installing the packages of {environment.requirements.relative_to(ROOT)} into {shared}")
-    say("some gigabytes, a few minutes, once for all checkouts")
+    say(environment.size)
     run(sys.executable, "-m", "venv", shared)
     if environment.over:
         # pip then installs only what is not there, or there in another version.
         link_file(shared).write_text(environment.over.link)
-    run(shared / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check",
-        "--requirement", environment.requirements)
+    run(
+        shared / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--requirement",
+        environment.requirements,
+    )
     (shared / COMPLETE).touch()
     say(f"done in {time.monotonic() - began:.0f} s")
     for other in shared.parent.glob(f"{environment.name}-*/"):
@@ -158,14 +195,24 @@ def make_shared(environment: Environment) -> None:
 
 
 def is_linked(environment: Environment) -> bool:
+    if environment.local is None:
+        return True
     link = link_file(environment.local)
-    return link.exists() and link.read_text() == environment.link
+    return link.exists() and link.read_text() == environment.link and sees_system(environment)
+
+
+def sees_system(environment: Environment) -> bool:
+    """Whether the local environment sees this Python's packages exactly if it has to."""
+    config = (environment.local / "pyvenv.cfg").read_text()
+    return ("include-system-site-packages = true" in config) == environment.system
 
 
 def make_local(environment: Environment) -> None:
     local = environment.local
+    assert local is not None
     say(f"making {local.relative_to(ROOT)}, which sees {environment.shared}")
-    run(sys.executable, "-m", "venv", "--clear", "--without-pip", local)
+    system = ["--system-site-packages"] if environment.system else []
+    run(sys.executable, "-m", "venv", "--clear", "--without-pip", *system, local)
     link_file(local).write_text(environment.link)
 
 
@@ -193,7 +240,7 @@ def alone(shared: Path) -> Iterator[None]:
 def run(*command: str | Path) -> None:
     done = subprocess.run([str(part) for part in command])
     if done.returncode != 0:
-        fail(f"`{' '.join(map(str, command))}` failed; run it again once what it says is mended")
+        fail(f"`{' '.join(map(str, command))}` failed; run it again when its error is fixed")
 
 
 def say(sentence: str) -> None:

@@ -47,11 +47,19 @@ def main() -> None:
 def arguments() -> tuple[Path, list[str], list[str]]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("--python", action="append", help="a version or an executable, in place of all that are found")
+    parser.add_argument(
+        "--python",
+        action="append",
+        help="a version or an executable, in place of all that are found",
+    )
     parser.epilog = "Arguments of pytest follow after --; without them it runs all of python/tests."
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     given = parser.parse_args(sys.argv[1:end])
-    return given.wheel.resolve(), given.python or list(VERSIONS), sys.argv[end + 1 :] or ["python/tests"]
+    return (
+        given.wheel.resolve(),
+        given.python or list(VERSIONS),
+        sys.argv[end + 1 :] or ["python/tests"],
+    )
 
 
 def find(wanted: str) -> Path | None:
@@ -84,14 +92,26 @@ def test(python: Path, wheel: Path, options: list[str]) -> tuple[bool, str]:
     if made.returncode != 0:
         return False, "its packages cannot be installed (see above)"
     inside = ROOT / f".venv-{version}" / "bin" / "python"
-    pip = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--force-reinstall"]
+    pip = [
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--force-reinstall",
+    ]
     subprocess.run([inside, *pip, wheel], check=True)
     with tempfile.TemporaryDirectory() as folder:
         skipped = Path(folder) / "not-run.txt"
         environment = os.environ | {not_run.VARIABLE: str(skipped)}
         print(f"\n== Python {version}: {python}", flush=True)
         with subprocess.Popen(
-            [inside, "-m", "pytest", *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+            [inside, "-m", "pytest", *options],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
         ) as pytest:
             assert pytest.stdout is not None
             last = ""

@@ -43,7 +43,10 @@ class Runs:
         if not path.exists():
             print("belady simulate " + " ".join(args), file=sys.stderr, flush=True)
             done = subprocess.run(
-                [self.belady, "simulate", *args, "--json"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+                [self.belady, "simulate", *args, "--json"],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                check=True,
             )
             partial = path.with_suffix(".partial")
             partial.write_bytes(done.stdout)
@@ -102,7 +105,7 @@ AGGREGATE = "cluster.source.sharing=aggregate"
 NO_PEERS = "cluster.network=1 MB/s"
 
 # ---------------------------------------------------------------------------
-# HDMLP (seed 001, section 5.2)
+# HDMLP (section 5.2)
 
 HDMLP = {  # tables 5.1 to 5.4
     "perfect": (7.30, 3825.66, 7655.25, 15204.78),
@@ -192,7 +195,7 @@ def hdmlp_peers(runs):
 
 
 # ---------------------------------------------------------------------------
-# NoPFS (seed 000, section 6)
+# NoPFS (section 6)
 
 NOPFS = ("mnist", "imagenet-1k", "openimages", "imagenet-22k", "cosmoflow", "cosmoflow-512")
 # All policies on 14 million samples with the other pipeline would say nothing new.
@@ -227,7 +230,10 @@ def nopfs_environment(runs):
 
     def hours(policy, ram, ssd, *sets):
         caches = (f"cluster.tier.ram.capacity={ram}", f"cluster.tier.ssd.capacity={ssd}")
-        return runs("nopfs-environment", *sets, *shape, *caches, policies=(policy,))[0]["seconds"] / 3600
+        return (
+            runs("nopfs-environment", *sets, *shape, *caches, policies=(policy,))[0]["seconds"]
+            / 3600
+        )
 
     lines = []
     for what, value, *of in (
@@ -243,7 +249,7 @@ def nopfs_environment(runs):
 
 
 # ---------------------------------------------------------------------------
-# Lobster (seed 002, section 5)
+# Lobster (section 5)
 
 LOBSTER = {
     "imagenet-1k-1node": {"pytorch": 1.6, "dali": 1.7, "nopfs": 1.2},
@@ -251,7 +257,15 @@ LOBSTER = {
     "imagenet-22k-1node": {"pytorch": 1.8, "dali": 1.7, "nopfs": 1.2},
     "imagenet-22k-8nodes": {"pytorch": 2.0, "dali": 1.4, "nopfs": 1.2},
 }
-LOBSTER_POLICIES = ("pytorch", "dali", "nopfs", "lobster-eviction", "lobster-threads", "lobster", "belady")
+LOBSTER_POLICIES = (
+    "pytorch",
+    "dali",
+    "nopfs",
+    "lobster-eviction",
+    "lobster-threads",
+    "lobster",
+    "belady",
+)
 
 
 def lobster_runs(runs):
@@ -285,7 +299,9 @@ def lobster_times(runs):
         cells = []
         for name, published in LOBSTER.items():
             share = all_runs[name][policy]["seconds"] / all_runs[name]["lobster"]["seconds"]
-            cells.append(f"{share:.2f}" + (f" ({published[policy]})" if policy in published else ""))
+            cells.append(
+                f"{share:.2f}" + (f" ({published[policy]})" if policy in published else "")
+            )
         lines.append((policy, *cells))
     return rows(("time / `lobster` (published)", *LOBSTER), lines)
 
@@ -293,9 +309,19 @@ def lobster_times(runs):
 @table("lobster-ablation")
 def lobster_ablation(runs):
     one = lobster_runs(runs)["imagenet-1k-1node"]
-    published = {"lobster": "1.7", "lobster-threads": "1.3", "lobster-eviction": "1.15", "dali": "1"}
+    published = {
+        "lobster": "1.7",
+        "lobster-threads": "1.3",
+        "lobster-eviction": "1.15",
+        "dali": "1",
+    }
     lines = [
-        (policy, value, f"{one['dali']['seconds'] / one[policy]['seconds']:.2f}", number(one[policy]["seconds"]))
+        (
+            policy,
+            value,
+            f"{one['dali']['seconds'] / one[policy]['seconds']:.2f}",
+            number(one[policy]["seconds"]),
+        )
         for policy, value in published.items()
     ]
     return rows(("policy", "published, DALI / it", "ours", "seconds"), lines)
@@ -342,7 +368,9 @@ def lobster_utilisation(runs):
         run = one[policy]
         busy = sum(run["distinct_bytes_per_epoch"]) / (gpus * rate) / run["seconds"]
         off = f" ({100 * (busy / published[policy] - 1):+.0f} %)" if policy in published else ""
-        lines.append((policy, percent(published[policy]) if policy in published else "", percent(busy) + off))
+        lines.append(
+            (policy, percent(published[policy]) if policy in published else "", percent(busy) + off)
+        )
     return rows(("busy GPUs, one node", "published", "ours"), lines)
 
 
@@ -352,7 +380,10 @@ def lobster_imbalance(runs):
     lines = [
         (
             policy,
-            *(percent(all_runs[name][policy]["imbalanced_iterations_after_first"]) for name in LOBSTER),
+            *(
+                percent(all_runs[name][policy]["imbalanced_iterations_after_first"])
+                for name in LOBSTER
+            ),
         )
         for policy in LOBSTER_POLICIES
     ]
@@ -360,7 +391,7 @@ def lobster_imbalance(runs):
 
 
 # ---------------------------------------------------------------------------
-# MONARCH (seed 004, section IV)
+# MONARCH (section IV)
 
 MONARCH = ("monarch-100gib", "monarch-200gib-lenet", "monarch-200gib")
 
@@ -378,7 +409,13 @@ def monarch_times(runs):
                 continue
             value = published.get(name, {}).get(policy)
             minutes = run["seconds"] / 60
-            ours = "cannot run" if not run["supported"] else beside(minutes, value) if value else f"{minutes:,.2f}"
+            ours = (
+                "cannot run"
+                if not run["supported"]
+                else beside(minutes, value)
+                if value
+                else f"{minutes:,.2f}"
+            )
             first = number(run["epoch_seconds"][0] / 60) if run["supported"] else ""
             lines.append((f"{name}, {policy}", value or "", ours, first))
     return rows(("scenario, policy", "published, min", "ours", "first epoch"), lines)
@@ -397,7 +434,9 @@ def monarch_operations(runs):
     lines = []
     for name in MONARCH:
         found = by_policy(runs(name, AGGREGATE))
-        reads = {p: [ops["read"] for ops in run["source_ops_per_epoch"]] for p, run in found.items()}
+        reads = {
+            p: [ops["read"] for ops in run["source_ops_per_epoch"]] for p, run in found.items()
+        }
         for policy, run in found.items():
             if policy in ("perfect", "local") or not run["supported"]:
                 continue
@@ -412,7 +451,9 @@ def monarch_operations(runs):
                     opens,
                 )
             )
-    return rows(("scenario, policy", "published reads", "reads by epoch", "in all", "opens by epoch"), lines)
+    return rows(
+        ("scenario, policy", "published reads", "reads by epoch", "in all", "opens by epoch"), lines
+    )
 
 
 # Minutes of three epochs: what was run, the published `lustre`, `local`, `cache` and `monarch`, and
@@ -442,7 +483,7 @@ def monarch_model(runs, what, lustre, local):
         runs(
             "monarch-200gib-lenet" if large else "monarch-100gib",
             AGGREGATE,
-            f"cluster.source.throughput=[[1, \"{rate / 1e6:.1f} MB/s\"]]",
+            f'cluster.source.throughput=[[1, "{rate / 1e6:.1f} MB/s"]]',
             f"cluster.compute={compute / 1e6:.2f} MB/s",
         )
     )
@@ -478,7 +519,10 @@ def monarch_models_reads(runs):
         found = monarch_model(runs, what, lustre, rate)
 
         def fewer(kind, first, found=found):
-            counts = [[ops[kind] for ops in found[p]["source_ops_per_epoch"]][first:] for p in ("monarch", "lustre")]
+            counts = [
+                [ops[kind] for ops in found[p]["source_ops_per_epoch"]][first:]
+                for p in ("monarch", "lustre")
+            ]
             return percent(1 - sum(counts[0]) / sum(counts[1]))
 
         lines.append((what, published[what], fewer("read", 0), fewer("open", 0), fewer("open", 1)))
@@ -499,10 +543,22 @@ def monarch_long_run(runs):
 # ---------------------------------------------------------------------------
 # What `belady` promises
 
-ALL = (
-    "perfect naive staging deepio-ordered deepio-opportunistic parallel-staging lbann-dynamic "
-    "lbann-preload locality-aware nopfs lobster monarch lru belady"
-).split()
+ALL = [
+    "perfect",
+    "naive",
+    "staging",
+    "deepio-ordered",
+    "deepio-opportunistic",
+    "parallel-staging",
+    "lbann-dynamic",
+    "lbann-preload",
+    "locality-aware",
+    "nopfs",
+    "lobster",
+    "monarch",
+    "lru",
+    "belady",
+]
 NOT_COMPARED = {"perfect", "local", "deepio-opportunistic", "parallel-staging", "locality-aware"}
 # In scenarios that name their policies, the others; where that is too long to wait for,
 # those that could matter.
@@ -559,7 +615,13 @@ def belady_source(runs):
                 percent(max(f / s for f, s in zip(first[1:], used[1:])), 3),
             )
         )
-    header = ("scenario", "first epoch once", "later: (S_e − N·D)/S_e", "read beyond it", "first-ever reads")
+    header = (
+        "scenario",
+        "first epoch once",
+        "later: (S_e − N·D)/S_e",
+        "read beyond it",
+        "first-ever reads",
+    )
     return rows(header, lines)
 
 
@@ -570,7 +632,9 @@ def belady_time(runs):
         found = everything(runs, name)
         belady = found["belady"]
         others = [
-            run for policy, run in found.items() if run["supported"] and policy not in NOT_COMPARED | {"belady"}
+            run
+            for policy, run in found.items()
+            if run["supported"] and policy not in NOT_COMPARED | {"belady"}
         ]
         best = min(others, key=lambda run: run["seconds"])
         by = belady["bound_by"]
@@ -584,7 +648,14 @@ def belady_time(runs):
                 f"{belady['seconds'] / best['seconds']:.4f}",
             )
         )
-    header = ("scenario", "what binds", "bound, s", "belady / bound", "best other", "belady / best other")
+    header = (
+        "scenario",
+        "what binds",
+        "bound, s",
+        "belady / bound",
+        "best other",
+        "belady / best other",
+    )
     return rows(header, lines)
 
 
@@ -598,7 +669,13 @@ def belady_balance(runs):
         wait = belady["mean_wait_share"]
         verdict = "not judged" if 0.03 <= wait <= 0.08 else "yes" if share <= 0.02 else "no"
         lines.append(
-            (name, percent(other), percent(share), percent(wait), verdict if other >= 0.05 else "not asked")
+            (
+                name,
+                percent(other),
+                percent(share),
+                percent(wait),
+                verdict if other >= 0.05 else "not asked",
+            )
         )
     return rows(("scenario", "lobster", "belady", "belady's mean wait", "at most 2 %"), lines)
 
@@ -608,7 +685,11 @@ def below_bound(runs):
     lines = []
     for name in scenarios():
         for policy, run in everything(runs, name).items():
-            if run["supported"] and policy not in NOT_COMPARED and run["seconds"] < 0.99 * run["bound_seconds"]:
+            if (
+                run["supported"]
+                and policy not in NOT_COMPARED
+                and run["seconds"] < 0.99 * run["bound_seconds"]
+            ):
                 lines.append((f"{name}, {policy}", f"{run['seconds'] / run['bound_seconds']:.4f}"))
     return rows(("run", "time / bound"), lines or [("none", "")])
 

@@ -21,8 +21,17 @@ STAGING = 32 << 20
 
 def boundaries(context):
     dataset = context.dataset("flat-boundaries", "--samples", SAMPLES, "--mean", f"{SAMPLE}B")
-    section = Section(["source", "boundaries", "first batches: p50, p99, max", "others: p50, p99, max",
-                       "first batches above the others' p99", f"first {FEW}: p99", ""])
+    section = Section(
+        [
+            "source",
+            "boundaries",
+            "first batches: p50, p99, max",
+            "others: p50, p99, max",
+            "first batches above the others' p99",
+            f"first {FEW}: p99",
+            "",
+        ]
+    )
     cache = round(0.6 * SAMPLES * SAMPLE)
     common = ("--epochs", BOUNDARIES + 1, "--threads", 16, "--staging", f"{STAGING}B")
     for _ in range(context.runs):
@@ -47,9 +56,12 @@ def add_row(section, source, result):
     waits, others = first_waits(result), result["wait_us"]
     above = sum(wait > others["p99"] for wait in waits)
     section.row(
-        source, len(waits), three(quantile(waits, 0.5), quantile(waits, 0.99), max(waits)),
+        source,
+        len(waits),
+        three(quantile(waits, 0.5), quantile(waits, 0.99), max(waits)),
         three(others["p50"], others["p99"], others["max"]),
-        f"{above} ({100 * above / len(waits):.1f} %)", f"{quantile(waits[:FEW], 0.99):,} µs",
+        f"{above} ({100 * above / len(waits):.1f} %)",
+        f"{quantile(waits[:FEW], 0.99):,} µs",
         verdict(quantile(waits, 0.99) <= others["p99"], "p99 within p99"),
     )
 

@@ -1,8 +1,8 @@
 """A limit on memory, page cache included, for a program that is measured (cgroups of version 1 or 2; root).
 
-A loader that keeps nothing itself is kept for by the kernel, in whatever memory the machine has left.
-Beside a loader with a RAM cache it gets as much: what its own processes hold, and the other's quotas.
-What was really held is looked at while it runs, and printed.
+The kernel caches files for a loader that has no cache, in all memory that the machine has left. Beside a
+loader with a RAM cache it gets as much as that one: its own processes' memory, and the other's quotas.
+What it really held is sampled while it runs, and printed.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ PATIENCE = 10
 
 
 class NoCgroup(CommandFailed):
-    """Memory cannot be limited here, so there is no peer to measure."""
+    """Memory cannot be limited here, so there is no baseline with a page cache."""
 
 
 @dataclasses.dataclass
@@ -37,7 +37,11 @@ class Held:
     used: int = 0
 
     def add(self, pages, used):
-        self.pages, self.own, self.used = max(self.pages, pages), max(self.own, used - pages), max(self.used, used)
+        self.pages, self.own, self.used = (
+            max(self.pages, pages),
+            max(self.own, used - pages),
+            max(self.used, used),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +67,9 @@ def hierarchy(root=CGROUPS):
     controllers, children = root / "cgroup.controllers", root / "cgroup.subtree_control"
     try:
         if "memory" not in controllers.read_text().split():
-            raise NoCgroup(f"memory cannot be limited: {controllers} does not name the memory controller")
+            raise NoCgroup(
+                f"memory cannot be limited: {controllers} does not name the memory controller"
+            )
         if "memory" not in children.read_text().split():
             children.write_text("+memory")
     except OSError as error:
@@ -93,7 +99,9 @@ class MemoryGroup:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self.path.rmdir()
-            raise NoCgroup(f"memory cannot be limited with a cgroup at {self.path}: {error}") from error
+            raise NoCgroup(
+                f"memory cannot be limited with a cgroup at {self.path}: {error}"
+            ) from error
         self.thread.start()
         return self
 
@@ -109,7 +117,9 @@ class MemoryGroup:
             except OSError as error:
                 if time.monotonic() > until:
                     left = ", ".join((self.path / "cgroup.procs").read_text().split())
-                    raise CommandFailed(f"{self.path} cannot be removed ({error}); processes in it: {left}") from error
+                    raise CommandFailed(
+                        f"{self.path} cannot be removed ({error}); processes in it: {left}"
+                    ) from error
                 time.sleep(0.05)
 
     def _look(self):

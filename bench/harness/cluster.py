@@ -51,7 +51,9 @@ class Machine:
 
     def cluster(self, cache):
         """As `belady read --system` and `belady simulate` know it."""
-        points = ", ".join(f'[{readers}, "{value:g} MB/s"]' for readers, value in self.curve.items())
+        points = ", ".join(
+            f'[{readers}, "{value:g} MB/s"]' for readers, value in self.curve.items()
+        )
         # Rates that no run comes near: what binds is the source, the links and the consumers.
         return f"""[cluster]
 nodes = {NODES}
@@ -85,7 +87,8 @@ SIXTH = Machine(compute=30e6, network=100e6, curve={1: 20})
 # hdmlp-4's own rates, all divided by this.
 DIVISOR = 4
 HDMLP = Machine(
-    compute=100e6 / DIVISOR, network=10_000e6 / DIVISOR,
+    compute=100e6 / DIVISOR,
+    network=10_000e6 / DIVISOR,
     curve={readers: value / DIVISOR for readers, value in HDMLP_4.items()},
 )
 
@@ -145,29 +148,70 @@ seed = 0
 
     def mounted(self, source=None, *options):
         slowfs = self.context.binary("slowfs")
-        return Mount(self.context.commands, slowfs, source or self.dataset, self.machine.curve, *options)
+        return Mount(
+            self.context.commands, slowfs, source or self.dataset, self.machine.curve, *options
+        )
 
     def read(self, at, policy, *options):
         return [
-            self.context.binary("belady"), "read", at, "--format", "flat", "--batch", BATCH, "--seed", 0,
-            "--epochs", EPOCHS, "--staging", f"{STAGING}B", "--threads", THREADS, "--cache",
-            f"ram:{self.cache}B", "--policy", policy, "--system", self.system, "--consume",
-            f"{self.machine.compute / 1e6:g}MB/s", "--barrier", "--checksum", "--no-snapshot", "--json", *options,
+            self.context.binary("belady"),
+            "read",
+            at,
+            "--format",
+            "flat",
+            "--batch",
+            BATCH,
+            "--seed",
+            0,
+            "--epochs",
+            EPOCHS,
+            "--staging",
+            f"{STAGING}B",
+            "--threads",
+            THREADS,
+            "--cache",
+            f"ram:{self.cache}B",
+            "--policy",
+            policy,
+            "--system",
+            self.system,
+            "--consume",
+            f"{self.machine.compute / 1e6:g}MB/s",
+            "--barrier",
+            "--checksum",
+            "--no-snapshot",
+            "--json",
+            *options,
         ]
 
     def tcp(self, network, policy):
         """All ranks over TCP, each in its namespace."""
         with self.mounted() as at:
-            ranks = network.everywhere(self.context.commands, lambda node: self.read(
-                at.path, policy, "--rank", node, "--ranks", NODES, "--meet", f"{network.address(0)}:{PORT}",
-                "--bind", network.address(node), "--key-file", self.key,
-            ))
+            ranks = network.everywhere(
+                self.context.commands,
+                lambda node: self.read(
+                    at.path,
+                    policy,
+                    "--rank",
+                    node,
+                    "--ranks",
+                    NODES,
+                    "--meet",
+                    f"{network.address(0)}:{PORT}",
+                    "--bind",
+                    network.address(node),
+                    "--key-file",
+                    self.key,
+                ),
+            )
             return Run(ranks, at.stats())
 
     def torch(self, network, python):
         try:
             with self.mounted() as at, self.groups() as groups:
-                found = self._torch(network, python, at, lambda node: (groups[node].inside, at.path))
+                found = self._torch(
+                    network, python, at, lambda node: (groups[node].inside, at.path)
+                )
         except NoCgroup:
             with self.mounted() as at:
                 return self._torch(network, python, at, lambda node: ([], at.path))
@@ -178,7 +222,9 @@ seed = 0
         """The kernel of each node keeps pages for it, in as much memory as belady has there."""
         limit = self.used + self.cache + STAGING
         with self.mounted(self.copies(), "--page-cache") as at, self.groups(limit) as groups:
-            found = self._torch(network, python, at, lambda node: (groups[node].inside, at.path / str(node)))
+            found = self._torch(
+                network, python, at, lambda node: (groups[node].inside, at.path / str(node))
+            )
         found.limit, found.pages = limit, max(group.held.pages for group in groups)
         return found
 
@@ -187,7 +233,10 @@ seed = 0
         """A memory cgroup for each node."""
         with contextlib.ExitStack() as stack:
             commands = self.context.commands
-            yield [stack.enter_context(MemoryGroup(commands, limit, f"-{node}")) for node in range(NODES)]
+            yield [
+                stack.enter_context(MemoryGroup(commands, limit, f"-{node}"))
+                for node in range(NODES)
+            ]
 
     def copies(self):
         """The dataset in a folder for each node, as links: files of other names are other files to the kernel,
@@ -208,9 +257,24 @@ seed = 0
         def command(node):
             inside, folder = place(node)
             return [
-                *inside, python, script, folder, "--rank", node, "--ranks", NODES, "--meet",
-                f"{network.address(0)}:{PORT}", "--epochs", TORCH_EPOCHS, "--batch", BATCH, "--workers", WORKERS,
-                "--consume", self.machine.compute,
+                *inside,
+                python,
+                script,
+                folder,
+                "--rank",
+                node,
+                "--ranks",
+                NODES,
+                "--meet",
+                f"{network.address(0)}:{PORT}",
+                "--epochs",
+                TORCH_EPOCHS,
+                "--batch",
+                BATCH,
+                "--workers",
+                WORKERS,
+                "--consume",
+                self.machine.compute,
             ]
 
         ranks = network.everywhere(self.context.commands, command, {"GLOO_SOCKET_IFNAME": "eth0"})
@@ -224,9 +288,29 @@ seed = 0
             self.context.commands.name(folder, "REPORTS")
             hosts = ",".join(f"{network.address(node)}:1" for node in range(NODES))
             command = [
-                *network.on(0), "mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", NODES, "-H", hosts,
-                "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
-                "--mca", "oob_tcp_if_include", "eth0", "--output-filename", folder,
+                *network.on(0),
+                "mpirun",
+                "--allow-run-as-root",
+                "--bind-to",
+                "none",
+                "-n",
+                NODES,
+                "-H",
+                hosts,
+                "--mca",
+                "plm_rsh_agent",
+                agent,
+                "--mca",
+                "btl",
+                "tcp,self",
+                "--mca",
+                "btl_tcp_if_include",
+                "eth0",
+                "--mca",
+                "oob_tcp_if_include",
+                "eth0",
+                "--output-filename",
+                folder,
                 *self.read(at.path, "belady", "--ranks", NODES, "--transport", "mpi"),
             ]
             run(self.context.commands, command)
@@ -269,7 +353,8 @@ class Run:
 
     def stall(self):
         return statistics.mean(
-            statistics.mean(epoch["stall_seconds"] for epoch in rank["epochs"][1:]) for rank in self.ranks
+            statistics.mean(epoch["stall_seconds"] for epoch in rank["epochs"][1:])
+            for rank in self.ranks
         )
 
     def checksums(self):
@@ -297,7 +382,11 @@ def torch_python():
             ["python3", ROOT / "scripts" / "python_env.py", *options, "--where"], text=True
         ).strip()
         python = pathlib.Path(where) / "bin" / "python"
-        has_torch = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False) if python.exists() else None
+        has_torch = (
+            subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
+            if python.exists()
+            else None
+        )
         if has_torch is not None and has_torch.returncode == 0:
             return python
     return None
@@ -308,9 +397,16 @@ def mpi_missing(context):
     if shutil.which("mpirun") is None:
         return "there is no mpirun; it is in the package openmpi-bin"
     answer = subprocess.run(
-        [context.binary("belady"), "read", "/", "--transport", "mpi", "--ranks", "2"], capture_output=True, text=True, check=False
+        [context.binary("belady"), "read", "/", "--transport", "mpi", "--ranks", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return "`belady` was built without MPI: `make bench-cluster` builds it with it" if "without MPI" in answer.stderr else None
+    return (
+        "`belady` was built without MPI: `make bench-cluster` builds it with it"
+        if "without MPI" in answer.stderr
+        else None
+    )
 
 
 def measure(context, name, machine, factor):
@@ -319,7 +415,9 @@ def measure(context, name, machine, factor):
     perfect = predicted["belady"]["perfect_seconds"] / EPOCHS
     python, no_mpi = torch_python(), mpi_missing(context)
     with Network(context.commands, NODES, machine.network) as network:
-        measured = {policy: lambda policy=policy: bench.tcp(network, policy) for policy in predicted}
+        measured = {
+            policy: lambda policy=policy: bench.tcp(network, policy) for policy in predicted
+        }
         if no_mpi is None:
             measured["mpi"] = lambda: bench.mpi(network)
         if python is not None:
@@ -328,18 +426,52 @@ def measure(context, name, machine, factor):
         found = in_turns(measured, context.runs)
     runs = {name: given for name, given in found.items() if given is not None}
     section = Section(
-        ["loader", "epoch 1", "later epochs", "belady is", "of no I/O", "of simulate: epoch 1, later", "stall",
-         "source bytes, later", "peers, RAM, source: later", ""]
+        [
+            "loader",
+            "epoch 1",
+            "later epochs",
+            "belady is",
+            "of no I/O",
+            "of simulate: epoch 1, later",
+            "stall",
+            "source bytes, later",
+            "peers, RAM, source: later",
+            "",
+        ]
     )
-    for policy, title in (("belady", "belady, TCP"), ("nopfs", "nopfs, TCP"), ("mpi", "belady, MPI"),
-                          ("torch", "torch DataLoader"), ("torch-pages", "torch DataLoader, page cache")):
+    for policy, title in (
+        ("belady", "belady, TCP"),
+        ("nopfs", "nopfs, TCP"),
+        ("mpi", "belady, MPI"),
+        ("torch", "torch DataLoader"),
+        ("torch-pages", "torch DataLoader, page cache"),
+    ):
         if policy in runs:
             gain = typical_epoch(runs[policy]) / typical_epoch(runs["belady"])
-            row(section, bench, title, runs[policy], gain, perfect, predicted.get(policy.replace("mpi", "belady")), policy)
+            row(
+                section,
+                bench,
+                title,
+                runs[policy],
+                gain,
+                perfect,
+                predicted.get(policy.replace("mpi", "belady")),
+                policy,
+            )
     for policy, outcome in predicted.items():
         planned, bytes_read = outcome["epoch_seconds"], outcome["source_bytes_per_epoch"]
-        section.row(f"`belady simulate`, {policy}", seconds(planned[0]), seconds(statistics.mean(planned[1:])), "", "", "", "",
-                    size(statistics.mean(bytes_read[1:])), "", "")
+        section.row(
+            f"`belady simulate`, {policy}",
+            seconds(planned[0]),
+            seconds(statistics.mean(planned[1:])),
+            "",
+            "",
+            "",
+            "",
+            size(statistics.mean(bytes_read[1:])),
+            "",
+            "",
+        )
     section.row("no I/O", "", seconds(perfect), "", "", "", "", "", "", "")
     conclude(section, bench, runs, factor, python, no_mpi)
     return section
@@ -356,7 +488,10 @@ def row(section, bench, title, found, gain, perfect, predicted, policy):
     judged, beside, shares = [], "", ""
     if predicted:
         planned = predicted["epoch_seconds"]
-        offs = (statistics.median(first) / planned[0] - 1, statistics.median(later) / statistics.mean(planned[1:]) - 1)
+        offs = (
+            statistics.median(first) / planned[0] - 1,
+            statistics.median(later) / statistics.mean(planned[1:]) - 1,
+        )
         beside = ", ".join(map(signed_percent, offs))
         shares = ", ".join(
             percent(statistics.mean(run.share(key) for run in found))
@@ -370,9 +505,16 @@ def row(section, bench, title, found, gain, perfect, predicted, policy):
             verdict(max(map(abs, offs)) <= 0.1, "simulate ± 10 %"),
         ]
     section.row(
-        title, spread(first, seconds), spread(later, seconds), "" if policy in ("belady", "mpi") else times(gain),
-        signed_percent(off), beside,
-        spread([run.stall() for run in found], seconds), spread(source, size), shares, ", ".join(judged),
+        title,
+        spread(first, seconds),
+        spread(later, seconds),
+        "" if policy in ("belady", "mpi") else times(gain),
+        signed_percent(off),
+        beside,
+        spread([run.stall() for run in found], seconds),
+        spread(source, size),
+        shares,
+        ", ".join(judged),
     )
 
 
@@ -381,7 +523,9 @@ def conclude(section, bench, runs, factor, python, no_mpi):
     if "mpi" in runs:
         wanted = runs["belady"][0].checksums()
         alike = all(run.checksums() == wanted for run in runs["mpi"] + runs["belady"])
-        section.note(f"Checksums of all bytes in their order, rank by rank, {verdict(alike, 'MPI and TCP alike')}.")
+        section.note(
+            f"Checksums of all bytes in their order, rank by rank, {verdict(alike, 'MPI and TCP alike')}."
+        )
     else:
         section.note(f"MPI was not measured: {no_mpi}.")
         say(f"MPI: {no_mpi}")
@@ -404,7 +548,8 @@ def beside_torch(section, runs, factor, python):
         return
     gains = {
         name: typical_epoch(runs[name]) / typical_epoch(runs["belady"])
-        for name in ("torch", "torch-pages") if name in runs
+        for name in ("torch", "torch-pages")
+        if name in runs
     }
     judged = f", {verdict(gains['torch'] >= factor, f'at least {factor} times')}" if factor else ""
     section.note(
@@ -412,7 +557,9 @@ def beside_torch(section, runs, factor, python):
         f"cache{judged}."
     )
     if "torch-pages" not in gains:
-        section.note("torch's DataLoader with page cache was not measured: there is no memory cgroup.")
+        section.note(
+            "torch's DataLoader with page cache was not measured: there is no memory cgroup."
+        )
         return
     pages = runs["torch-pages"]
     section.note(

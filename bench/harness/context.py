@@ -35,11 +35,11 @@ class Context:
 
     def dataset(self, name, *options):
         path = self.folder / name
-        run(self.commands, [self.binary("peers"), "dataset", path, *options])
+        run(self.commands, [self.binary("baselines"), "dataset", path, *options])
         return path
 
-    def peer(self, *command, **how):
-        return run(self.commands, [self.binary("peers"), *command], **how)
+    def baseline(self, *command, **how):
+        return run(self.commands, [self.binary("baselines"), *command], **how)
 
     def belady(self, *command, **how):
         return run(self.commands, [self.binary("belady"), *command], **how)
@@ -47,8 +47,19 @@ class Context:
     def read(self, dataset, kind, *options, **how):
         """`belady read` with what is the same in every section; checks the order."""
         finished = self.belady(
-            "read", dataset, "--format", kind, "--batch", 64, "--seed", 0, "--order", "torch",
-            "--json", *options, **how,
+            "read",
+            dataset,
+            "--format",
+            kind,
+            "--batch",
+            64,
+            "--seed",
+            0,
+            "--order",
+            "torch",
+            "--json",
+            *options,
+            **how,
         )
         if not finished.json["order_ok"]:
             raise CommandFailed("belady read delivered samples out of order")

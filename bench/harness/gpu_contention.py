@@ -44,7 +44,8 @@ def measure(trainer: Any, folder: pathlib.Path) -> dict[str, dict[str, float]]:
             if thread:
                 thread.start()
             found[name] = {
-                model: trainer.train(model, trainer.fixed_batch())["images_a_second"] for model in MODELS
+                model: trainer.train(model, trainer.fixed_batch())["images_a_second"]
+                for model in MODELS
             }
         finally:
             stop.set()
@@ -62,7 +63,10 @@ def decode(folder: pathlib.Path, stopped: Callable[[], bool]) -> None:
     import torchvision
 
     paths = sorted(folder.glob("*/*.jpg"))[:IMAGES]
-    files = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).pin_memory() for path in paths]
+    files = [
+        torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).pin_memory()
+        for path in paths
+    ]
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         while not stopped():

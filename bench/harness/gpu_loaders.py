@@ -22,7 +22,6 @@ def endless(loader: Any) -> Iterator[Any]:
 
 def torch_pil(args: argparse.Namespace) -> Feed:
     """As in torch's own example of ImageNet, with workers that live across epochs."""
-    import torch
     from torchvision import datasets, transforms
 
     transform = transforms.Compose([
@@ -43,7 +42,9 @@ def torch_v2(args: argparse.Namespace) -> Feed:
 
     transform = v2.Compose([v2.RandomResizedCrop(SIDE, antialias=True), v2.RandomHorizontalFlip()])
     batches, close = torch_feed(args, datasets.ImageFolder(args.folder, transform, loader=decoded))
-    mean, std = (torch.tensor(values, device=args.device).view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
+    mean, std = (
+        torch.tensor(values, device=args.device).view(1, 3, 1, 1) * 255 for values in (MEAN, STD)
+    )
 
     def normalised() -> Iterator[Any]:
         for images, labels in batches:

@@ -27,7 +27,9 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 class Trainer:
     def __init__(self, device: str, batch: int, seconds: float) -> None:
         if device == "cuda" and not torch.cuda.is_available():
-            raise SystemExit("there is no GPU that torch can use; --device cpu tries the program itself")
+            raise SystemExit(
+                "there is no GPU that torch can use; --device cpu tries the program itself"
+            )
         self.device, self.batch, self.seconds = device, batch, seconds
         self.models: dict[str, Any] = {}
         torch.backends.cudnn.benchmark = True
@@ -69,7 +71,9 @@ class Trainer:
         del found["waits"]
         return found
 
-    def _steps(self, batches: Iterator[Batch], step: Any, seconds: float, least: int) -> dict[str, float]:
+    def _steps(
+        self, batches: Iterator[Batch], step: Any, seconds: float, least: int
+    ) -> dict[str, float]:
         """Runs steps until both are over."""
         images, starts, ends = 0, [], []
         self._synchronize()
@@ -89,7 +93,11 @@ class Trainer:
         spent = time.perf_counter() - began
         pairs = zip(starts, ends, strict=True)
         busy = sum(self._between(start, end) for start, end in pairs)
-        return {"images_a_second": images / spent, "waits": max(0.0, 1 - busy / spent), "steps": len(ends)}
+        return {
+            "images_a_second": images / spent,
+            "waits": max(0.0, 1 - busy / spent),
+            "steps": len(ends),
+        }
 
     def _synchronize(self) -> None:
         if self.device == "cuda":

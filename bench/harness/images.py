@@ -1,7 +1,7 @@
-"""ImageNet's training transform: images a CPU-second, beside each peer and a bare loop.
+"""ImageNet's training transform: images a CPU-second, beside each baseline and a bare loop.
 
 All do the same work (bench/loaders/images/task.py) on the same files, which lie in memory: the page
-cache, or belady's RAM tier. What they deliver is compared, so that nobody wins by doing less.
+cache, or belady's RAM tier. What they deliver is compared, so that no loader wins by doing less.
 """
 
 import dataclasses
@@ -49,7 +49,11 @@ class Speed:
 
     def cells(self):
         first = [run["first_batch_seconds"] for run in self.runs if "first_batch_seconds" in run]
-        return spread(self.cpu_rates, whole), spread(self.rates, whole), spread(first, seconds) if first else ""
+        return (
+            spread(self.cpu_rates, whole),
+            spread(self.rates, whole),
+            spread(first, seconds) if first else "",
+        )
 
 
 def speed(context):
@@ -70,24 +74,36 @@ def speed(context):
 
 def table(bare, speeds):
     section = Section(
-        ["loader", "threads", "images a CPU-second", "images/s", "import and first batch", "belady is", ""]
+        [
+            "loader",
+            "threads",
+            "images a CPU-second",
+            "images/s",
+            "import and first batch",
+            "belady is",
+            "",
+        ]
     )
     section.row("bare loop in Rust", 1, *bare.cells(), "", "")
-    ours = {loader.threads: speed for loader, speed in speeds.items() if loader.ours and loader.cached}
+    ours = {
+        loader.threads: speed for loader, speed in speeds.items() if loader.ours and loader.cached
+    }
     for loader, one in speeds.items():
         mine = ours.get(loader.threads)
         gain = times(mine.a_cpu_second / one.a_cpu_second) if mine and not loader.ours else ""
-        judged = judge_ours(loader, bare, ours) if loader.ours else judge_peer(loader, one, mine)
+        judged = (
+            judge_ours(loader, bare, ours) if loader.ours else judge_baseline(loader, one, mine)
+        )
         section.row(loader.name, loader.threads, *one.cells(), gain, judged)
     return section
 
 
-def judge_peer(loader, peer, mine):
+def judge_baseline(loader, baseline, mine):
     target = TARGETS.get(loader.key)
     if target is None or mine is None:
         return ""
     text = f"at least {target:g} ×" if target > 1 else "ahead of it"
-    return verdict(mine.a_cpu_second >= target * peer.a_cpu_second, text)
+    return verdict(mine.a_cpu_second >= target * baseline.a_cpu_second, text)
 
 
 def judge_ours(loader, bare, ours):
@@ -95,13 +111,15 @@ def judge_ours(loader, bare, ours):
         return ""
     if loader.threads == 1:
         share = ours[1].a_cpu_second / bare.a_cpu_second
-        return f"{percent(share)} of the bare loop, {verdict(share >= OF_BARE_LOOP, 'at least 95 %')}"
+        return (
+            f"{percent(share)} of the bare loop, {verdict(share >= OF_BARE_LOOP, 'at least 95 %')}"
+        )
     gain = ours[2].a_second / ours[1].a_second
     return f"{times(gain)} one thread, {verdict(gain >= TWO_THREADS, 'at least 1.9 ×')}"
 
 
 def compare(found):
-    """That all deliver alike images: their means and deviations beside those of the first peer.
+    """That all deliver alike images: their means and deviations beside those of the first baseline.
     The largest differences."""
     runs = {loader: runs[0] for loader, runs in found.items()}
     known = next((run for loader, run in runs.items() if loader.key == "torch-pil"), None)
@@ -109,7 +127,9 @@ def compare(found):
     mean = deviation = 0.0
     for loader, run in runs.items():
         off = max(abs(a - b) for a, b in zip(run["mean"], known["mean"], strict=True))
-        wide = max(abs(a / b - 1) for a, b in zip(run["deviation"], known["deviation"], strict=True))
+        wide = max(
+            abs(a / b - 1) for a, b in zip(run["deviation"], known["deviation"], strict=True)
+        )
         if off > MEAN_DIFFERENCE or wide > DEVIATION_DIFFERENCE:
             raise CommandFailed(
                 f"{loader.title} delivers other images: means {run['mean']}, deviations "
@@ -124,7 +144,9 @@ def parts(bare):
     best = min(bare, key=lambda run: run["cpu_seconds"] / run["images"])
     # Measured by the clock, told in CPU time.
     scale = best["cpu_seconds"] / sum(best["parts"].values()) / best["images"]
-    shares = ", ".join(f"{name} {spent * scale * 1e6:,.0f} µs" for name, spent in best["parts"].items())
+    shares = ", ".join(
+        f"{name} {spent * scale * 1e6:,.0f} µs" for name, spent in best["parts"].items()
+    )
     return f"An image in the bare loop: {shares}."
 
 

@@ -24,7 +24,9 @@ def peak(context):
     """The largest resident set of everything that a loader runs."""
     loaders, missing = present(context, [one for one in LOADERS if one.threads == 2 or one.ours])
     data = Data(context, IMAGES)
-    section = Section(["loader", "threads", "peak PSS of all processes", "peak RSS", "beyond the quotas", ""])
+    section = Section(
+        ["loader", "threads", "peak PSS of all processes", "peak RSS", "beyond the quotas", ""]
+    )
     for loader in loaders:
         runs = [data.run(loader, "--seconds", 0, watch=TreeWatcher) for _ in range(context.runs)]
         tree, own = [run.memory for run in runs], [run.rss for run in runs]
@@ -33,7 +35,12 @@ def peak(context):
             more = max(own) - STAGING - (data.bytes if loader.cached else 0)
             beyond, judged = f"{more / 1e6:,.0f} MB", verdict(more <= ALLOWED, "at most 300 MB")
         section.row(
-            loader.name, loader.threads, spread(tree, mib), spread(own, mib) if loader.ours else "", beyond, judged
+            loader.name,
+            loader.threads,
+            spread(tree, mib),
+            spread(own, mib) if loader.ours else "",
+            beyond,
+            judged,
         )
     section.note(
         f"Two epochs. PSS: looked at every {TreeWatcher.interval * 1e3:.0f} ms, what processes share is counted "
@@ -50,7 +57,15 @@ def growth(context):
     """belady alone: memory after every epoch."""
     ours = next(one for one in LOADERS if one.ours and one.threads == 2)
     section = Section(
-        ["images", "epochs", "staging buffer, least and most", "all else after the warm-up", "at the end", "its line's growth", ""]
+        [
+            "images",
+            "epochs",
+            "staging buffer, least and most",
+            "all else after the warm-up",
+            "at the end",
+            "its line's growth",
+            "",
+        ]
     )
     for count, epochs in SHAPES:
         data = Data(context, count)
@@ -75,7 +90,11 @@ def grow(section, data, loader, epochs, *options):
     staging, other = found["staging"][begin:], found["other"][begin:]
     grown = statistics.linear_regression(range(len(other)), other).slope * (len(other) - 1)
     section.row(
-        data.count, f"{epochs:,}", f"{mib(min(staging))}, {mib(max(staging))}", f"{other[0] / MIB:,.1f} MiB",
-        f"{other[-1] / MIB:,.1f} MiB", f"{grown / MIB:+.2f} MiB",
+        data.count,
+        f"{epochs:,}",
+        f"{mib(min(staging))}, {mib(max(staging))}",
+        f"{other[0] / MIB:,.1f} MiB",
+        f"{other[-1] / MIB:,.1f} MiB",
+        f"{grown / MIB:+.2f} MiB",
     )
     return grown

@@ -27,7 +27,9 @@ def slowfs(context):
         follow(context, section, FILES[0], 0.001, (1,)),
     ]
     worst = max(deviations)
-    section.note(f"Largest deviation of a median: {percent(worst)}, {verdict(worst <= 0.02, '2 %')}.")
+    section.note(
+        f"Largest deviation of a median: {percent(worst)}, {verdict(worst <= 0.02, '2 %')}."
+    )
     section.note("Without a table that binds:")
     section.note(ceiling(context).markdown())
     return section
@@ -35,7 +37,9 @@ def slowfs(context):
 
 def dataset(context, files):
     samples, bytes_each = files
-    return context.dataset(f"flat-{samples}x{bytes_each}", "--samples", samples, "--mean", f"{bytes_each}B")
+    return context.dataset(
+        f"flat-{samples}x{bytes_each}", "--samples", samples, "--mean", f"{bytes_each}B"
+    )
 
 
 def follow(context, section, files, latency, counts):
@@ -44,26 +48,44 @@ def follow(context, section, files, latency, counts):
     source = dataset(context, files)
     options = ("--latency", f"{latency * 1e3:g}ms") if latency else ()
     with Mount(context.commands, context.binary("slowfs"), source, CURVE, *options) as at:
-        context.peer("pread-pool", at.path, "--threads", 4)
+        context.baseline("pread-pool", at.path, "--threads", 4)
         for readers in counts:
             in_service = 1e6 * CURVE[min(readers, max(CURVE))]
             expected = bytes_each / (latency + bytes_each / in_service) if latency else in_service
-            runs = [context.peer("pread-pool", at.path, "--threads", readers).json for _ in range(context.runs)]
+            runs = [
+                context.baseline("pread-pool", at.path, "--threads", readers).json
+                for _ in range(context.runs)
+            ]
             measured = [run["bytes"] / run["seconds"] for run in runs]
             off = statistics.median(measured) / expected - 1
             worst = max(worst, abs(off))
-            section.row(size(bytes_each), seconds(latency) if latency else "none", readers,
-                        rate(expected), spread(measured, rate), signed_percent(off))
+            section.row(
+                size(bytes_each),
+                seconds(latency) if latency else "none",
+                readers,
+                rate(expected),
+                spread(measured, rate),
+                signed_percent(off),
+            )
     return worst
 
 
 def ceiling(context):
     section = Section(["file", "readers", "rate", "reads/s"])
     for files in FILES:
-        with Mount(context.commands, context.binary("slowfs"), dataset(context, files), UNBOUND) as at:
-            context.peer("pread-pool", at.path, "--threads", 4)
+        with Mount(
+            context.commands, context.binary("slowfs"), dataset(context, files), UNBOUND
+        ) as at:
+            context.baseline("pread-pool", at.path, "--threads", 4)
             for readers in (1, 4, 16):
-                runs = [context.peer("pread-pool", at.path, "--threads", readers).json for _ in range(context.runs)]
-                section.row(size(files[1]), readers, spread([run["bytes"] / run["seconds"] for run in runs], rate),
-                            spread([run["samples"] / run["seconds"] for run in runs], whole))
+                runs = [
+                    context.baseline("pread-pool", at.path, "--threads", readers).json
+                    for _ in range(context.runs)
+                ]
+                section.row(
+                    size(files[1]),
+                    readers,
+                    spread([run["bytes"] / run["seconds"] for run in runs], rate),
+                    spread([run["samples"] / run["seconds"] for run in runs], whole),
+                )
     return section

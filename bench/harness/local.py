@@ -16,22 +16,33 @@ EPOCHS = 20
 
 def ram(context):
     """Samples from the RAM tier to a Rust consumer, beside memcpy on memory of the same kind."""
-    section = Section(["samples", "how", "threads", "samples/s", "rate", "CPU-s per GB", "of memcpy", ""])
+    section = Section(
+        ["samples", "how", "threads", "samples/s", "rate", "CPU-s per GB", "of memcpy", ""]
+    )
     rings = []
     for size in (SAMPLE, 1_000):
         for threads in (1, 2):
             found = {"memcpy": [], "copy": [], "lend": []}
             for _ in range(context.runs):
                 for mode in ("copy", "lend"):
-                    found[mode].append(context.example(
-                        "ram_speed", "--size", f"{size}B", "--threads", threads, "--mode", mode, "--json",
-                    ).json)
+                    found[mode].append(
+                        context.example(
+                            "ram_speed",
+                            "--size",
+                            f"{size}B",
+                            "--threads",
+                            threads,
+                            "--mode",
+                            mode,
+                            "--json",
+                        ).json
+                    )
                 copied = found["copy"][-1]
                 rings.append(copied["span"])
                 found["memcpy"].append(memcpy(context, size, threads, copied))
-            peer = statistics.median(map(bytes_a_second, found["memcpy"]))
+            baseline = statistics.median(map(bytes_a_second, found["memcpy"]))
             for how, runs in found.items():
-                ram_row(section, size, how, threads, runs, peer)
+                ram_row(section, size, how, threads, runs, baseline)
     section.note(
         "`copy`: each sample is copied once, from the tier into a slot of the ring. `lend`: the tier's own bytes are "
         "lent, and nothing is copied, so that there is nothing to put beside memcpy. `memcpy`: as many threads copy blocks of the same size and alignment, from "
@@ -45,9 +56,18 @@ def memcpy(context, size, threads, copied):
     """A bare copy into as much memory as `copied`, a run of the engine, has used of its ring."""
     # Small blocks are slower; a second or two of either is enough.
     total = "20GB" if size == SAMPLE else "4GB"
-    return context.peer(
-        "memcpy", "--size", f"{size}B", "--threads", threads, "--total", total,
-        "--ring", f"{max(copied['span'], 2 * threads * size)}B", "--align", f"{copied['align']}B",
+    return context.baseline(
+        "memcpy",
+        "--size",
+        f"{size}B",
+        "--threads",
+        threads,
+        "--total",
+        total,
+        "--ring",
+        f"{max(copied['span'], 2 * threads * size)}B",
+        "--align",
+        f"{copied['align']}B",
     ).json
 
 
@@ -55,21 +75,28 @@ def bytes_a_second(result):
     return result["bytes"] / result["seconds"]
 
 
-def ram_row(section, size, how, threads, runs, peer):
+def ram_row(section, size, how, threads, runs, baseline):
     # What is lent was not touched, so its bytes a second say nothing.
-    copied = ("",) * 3 if how == "lend" else (
-        spread(list(map(bytes_a_second, runs)), rate),
-        spread([run["cpu_seconds"] / run["bytes"] * 1e9 for run in runs], lambda value: f"{value:.3f}"),
-        percent(statistics.median(map(bytes_a_second, runs)) / peer),
+    copied = (
+        ("",) * 3
+        if how == "lend"
+        else (
+            spread(list(map(bytes_a_second, runs)), rate),
+            spread(
+                [run["cpu_seconds"] / run["bytes"] * 1e9 for run in runs],
+                lambda value: f"{value:.3f}",
+            ),
+            percent(statistics.median(map(bytes_a_second, runs)) / baseline),
+        )
     )
     speed = spread([run["samples"] / run["seconds"] for run in runs], whole)
-    section.row(f"{size:,} B", how, threads, speed, *copied, ram_verdict(size, how, runs, peer))
+    section.row(f"{size:,} B", how, threads, speed, *copied, ram_verdict(size, how, runs, baseline))
 
 
-def ram_verdict(size, how, runs, peer):
+def ram_verdict(size, how, runs, baseline):
     ours = statistics.median(map(bytes_a_second, runs))
     if size == SAMPLE and how == "copy":
-        return verdict(ours >= 0.6 * peer, "at least 60 %")
+        return verdict(ours >= 0.6 * baseline, "at least 60 %")
     if size == 1_000 and how == "lend":
         return verdict(ours / size >= 2e6, "at least 2 million/s")
     return ""
@@ -85,18 +112,22 @@ def overall(finished):
 def warm(context):
     """Files in the page cache, beside a bare pread pool."""
     dataset = context.dataset("flat-110k", "--samples", 10_000, "--mean", f"{SAMPLE}B")
-    section = Section(["reader", "threads", "samples/s", "rate", "CPU-s per 1,000 samples", "of the pool", ""])
-    context.peer("pread-pool", dataset, "--threads", 2)
+    section = Section(
+        ["reader", "threads", "samples/s", "rate", "CPU-s per 1,000 samples", "of the pool", ""]
+    )
+    context.baseline("pread-pool", dataset, "--threads", 2)
     best = {"pread pool": 0.0, "pread pool, keeps a batch": 0.0, "belady": 0.0}
     for threads in (1, 2, 4, 8):
         # In turns, so that a busy neighbour meets both.
         pools, keeping, ours = [], [], []
         for _ in range(context.runs):
             pool = ("pread-pool", dataset, "--threads", threads, "--epochs", EPOCHS)
-            pools.append(context.peer(*pool))
-            keeping.append(context.peer(*pool, "--keep", 64))
+            pools.append(context.baseline(*pool))
+            keeping.append(context.baseline(*pool, "--keep", 64))
             ours.append(
-                context.read(dataset, "flat", "--epochs", EPOCHS, "--threads", threads, "--staging", "64MiB")
+                context.read(
+                    dataset, "flat", "--epochs", EPOCHS, "--threads", threads, "--staging", "64MiB"
+                )
             )
         pool_rate = None
         loaders = (("pread pool", pools), ("pread pool, keeps a batch", keeping), ("belady", ours))
@@ -107,9 +138,16 @@ def warm(context):
             pool_rate = pool_rate or speed
             best[name] = max(best[name], speed)
             section.row(
-                name, threads, spread(speeds, whole), spread(list(map(bytes_a_second, done)), rate),
-                spread([1e3 * finished.cpu / done[0]["samples"] for finished in runs], lambda value: f"{value:.4f}"),
-                percent(speed / pool_rate), "",
+                name,
+                threads,
+                spread(speeds, whole),
+                spread(list(map(bytes_a_second, done)), rate),
+                spread(
+                    [1e3 * finished.cpu / done[0]["samples"] for finished in runs],
+                    lambda value: f"{value:.4f}",
+                ),
+                percent(speed / pool_rate),
+                "",
             )
     ratio = best["belady"] / best["pread pool"]
     fair = best["belady"] / best["pread pool, keeps a batch"]
@@ -136,13 +174,22 @@ def fio(context, file, options):
     # Jobs do not know of each other's reads, so each has a part of the file.
     part = BLOCKS * BLOCK // jobs
     command = [
-        "fio", "--name=cold", f"--filename={file}", "--readonly", "--rw=randread",
-        f"--bs={BLOCK}", "--group_reporting", "--output-format=json", "--randrepeat=0",
-        f"--size={part}", f"--offset_increment={part}", *options,
+        "fio",
+        "--name=cold",
+        f"--filename={file}",
+        "--readonly",
+        "--rw=randread",
+        f"--bs={BLOCK}",
+        "--group_reporting",
+        "--output-format=json",
+        "--randrepeat=0",
+        f"--size={part}",
+        f"--offset_increment={part}",
+        *options,
     ]
     text = run(context.commands, command).output
     # fio may print notes before its JSON.
-    job = json.loads(text[text.index("{"):])["jobs"][0]
+    job = json.loads(text[text.index("{") :])["jobs"][0]
     if job["error"]:
         raise CommandFailed(f"fio ended with error {job['error']}")
     return job["read"]["bw_bytes"]
@@ -164,7 +211,15 @@ def cold(context):
             rates[name].append(fio(context, dataset / "00000.rec", options))
         drop_caches()
         ours = context.read(
-            dataset, f"records:{BLOCK}", "--epochs", 1, "--threads", 32, "--staging", "256MiB", "--direct"
+            dataset,
+            f"records:{BLOCK}",
+            "--epochs",
+            1,
+            "--threads",
+            32,
+            "--staging",
+            "256MiB",
+            "--direct",
         )
         rates["belady"].append(bytes_a_second(overall(ours)))
         processes.append(ours)

@@ -70,7 +70,9 @@ class Network:
     def __exit__(self, *_):
         for node in [*range(self.nodes), "hub"]:
             # One that was never made is gone already.
-            subprocess.run(["ip", "netns", "del", self.space(node)], capture_output=True, check=False)
+            subprocess.run(
+                ["ip", "netns", "del", self.space(node)], capture_output=True, check=False
+            )
 
     def set_link(self, node, how):
         """Takes the link of a node `"down"`, or `"up"` again."""
@@ -78,7 +80,9 @@ class Network:
 
     def everywhere(self, commands, make, env=None):
         """Runs `make(node)` on all nodes at once; what each has printed, as JSON, by node."""
-        return together(commands, [[*self.on(node), *make(node)] for node in range(self.nodes)], env)
+        return together(
+            commands, [[*self.on(node), *make(node)] for node in range(self.nodes)], env
+        )
 
 
 def ip(*arguments):
@@ -90,7 +94,9 @@ def tool(*command):
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise CommandFailed(f"{command[0]}: {error.strerror}; it is in the package iproute2") from error
+        raise CommandFailed(
+            f"{command[0]}: {error.strerror}; it is in the package iproute2"
+        ) from error
     if done.returncode != 0:
         raise CommandFailed(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
 
@@ -106,10 +112,15 @@ def together(commands, all_of_them, env=None):
         try:
             for file, command in zip(files, all_of_them, strict=True):
                 with file.open("wb") as out, file.with_suffix(".err").open("wb") as err:
-                    started.append(subprocess.Popen(
-                        command, cwd=process.ROOT, stdout=out, stderr=err,
-                        env={**os.environ, **(env or {})},
-                    ))
+                    started.append(
+                        subprocess.Popen(
+                            command,
+                            cwd=process.ROOT,
+                            stdout=out,
+                            stderr=err,
+                            env={**os.environ, **(env or {})},
+                        )
+                    )
             wait_for_all(commands, started, all_of_them, files)
         finally:
             for child in started:
@@ -125,7 +136,9 @@ def wait_for_all(commands, started, all_of_them, files):
     while any(child.poll() is None for child in started):
         failed(commands, started, all_of_them, files)
         if time.monotonic() > until:
-            raise CommandFailed(f"{commands.show(all_of_them[0])} was ended after {process.LIMIT_SECONDS} s")
+            raise CommandFailed(
+                f"{commands.show(all_of_them[0])} was ended after {process.LIMIT_SECONDS} s"
+            )
         time.sleep(0.05)
     failed(commands, started, all_of_them, files)
 

@@ -22,7 +22,19 @@ ONE = ("--samples", 1, "--slots", 1)
 
 def network(context):
     """Ours and iperf3 in turns."""
-    section = Section(["samples", "of", "by", "rate", "samples/s", "of iperf3", "CPU-s per GB", "of iperf3", ""])
+    section = Section(
+        [
+            "samples",
+            "of",
+            "by",
+            "rate",
+            "samples/s",
+            "of iperf3",
+            "CPU-s per GB",
+            "CPU of iperf3",
+            "",
+        ]
+    )
     for size, block, share in KINDS:
         compare(context, section, size, block, share)
     small(context, section)
@@ -48,25 +60,52 @@ def compare(context, section, size, block, share):
             ours[name].append(measure(context, *options))
     row(section, f"{size >> 10} KiB", f"writes of {block}", "iperf3", plain, plain)
     for (name, transport), runs in ours.items():
-        row(section, f"{size >> 10} KiB", name, f"ours, {transport}", runs, plain, size, share if transport == "tcp" else None)
+        row(
+            section,
+            f"{size >> 10} KiB",
+            name,
+            f"ours, {transport}",
+            runs,
+            plain,
+            size,
+            share if transport == "tcp" else None,
+        )
 
 
 def small(context, section):
     runs = [measure(context, "--size", 1024) for _ in range(context.runs)]
     counts = [run["rate"] / 1024 for run in runs]
     judged = verdict(statistics.median(counts) > 100_000, "more than 100,000/s")
-    section.row("1 KiB", "256 MiB", "ours, tcp", all_of(runs, "rate", rate), spread(counts, whole), "",
-                all_of(runs, "cpu", thousandths), "", judged)
+    section.row(
+        "1 KiB",
+        "256 MiB",
+        "ours, tcp",
+        all_of(runs, "rate", rate),
+        spread(counts, whole),
+        "",
+        all_of(runs, "cpu", thousandths),
+        "",
+        judged,
+    )
 
 
-def row(section, samples, of, by, runs, peer, size=0, share=None):
-    faster, dearer = (middle(runs, key) / middle(peer, key) for key in ("rate", "cpu"))
-    judged = "" if share is None else verdict(
-        faster >= share and dearer <= 1.5, f"at least {share:.0%}, CPU at most 1.5"
+def row(section, samples, of, by, runs, baseline, size=0, share=None):
+    faster, dearer = (middle(runs, key) / middle(baseline, key) for key in ("rate", "cpu"))
+    judged = (
+        ""
+        if share is None
+        else verdict(faster >= share and dearer <= 1.5, f"at least {share:.0%}, CPU at most 1.5")
     )
     section.row(
-        samples, of, by, all_of(runs, "rate", rate), spread([run["rate"] / size for run in runs], whole) if size else "",
-        percent(faster), all_of(runs, "cpu", thousandths), f"{dearer:.2f}", judged,
+        samples,
+        of,
+        by,
+        all_of(runs, "rate", rate),
+        spread([run["rate"] / size for run in runs], whole) if size else "",
+        percent(faster),
+        all_of(runs, "cpu", thousandths),
+        f"{dearer:.2f}",
+        judged,
     )
 
 
@@ -99,7 +138,18 @@ def iperf3(context, block):
     except OSError as error:
         raise CommandFailed("iperf3 is not installed: apt-get install iperf3") from error
     try:
-        client = ["iperf3", "--client", "127.0.0.1", "--port", PORT, "--time", SECONDS, "--length", block, "--json"]
+        client = [
+            "iperf3",
+            "--client",
+            "127.0.0.1",
+            "--port",
+            PORT,
+            "--time",
+            SECONDS,
+            "--length",
+            block,
+            "--json",
+        ]
         end = ask(context, client)["end"]
     finally:
         process.terminate()

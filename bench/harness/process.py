@@ -1,7 +1,7 @@
-"""Runs commands and says what they took.
+"""Runs commands and returns their time, CPU time and memory.
 
 Times and memory are taken from outside, by the kernel's account of the child, so that a
-program cannot flatter itself. Every command is kept, to be printed beside its figures.
+program cannot misreport them. Every command is kept, to be printed beside its figures.
 """
 
 import dataclasses
@@ -191,7 +191,9 @@ def commit():
 
 
 def git(*arguments):
-    return subprocess.check_output(["git", *arguments], cwd=ROOT, text=True, stderr=subprocess.DEVNULL)
+    return subprocess.check_output(
+        ["git", *arguments], cwd=ROOT, text=True, stderr=subprocess.DEVNULL
+    )
 
 
 def say(text):

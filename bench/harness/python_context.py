@@ -1,4 +1,4 @@
-"""What sections about the Python package need: its environment, and the loaders of others."""
+"""What sections about the Python package need: its environment, and the other loaders."""
 
 import dataclasses
 import os
@@ -19,7 +19,9 @@ class PythonContext(Context):
     def __post_init__(self):
         super().__post_init__()
         if not PYTHON.exists():
-            raise CommandFailed(f"{PYTHON} does not exist: run `make bench-environment`, which makes it")
+            raise CommandFailed(
+                f"{PYTHON} does not exist: run `make bench-environment`, which makes it"
+            )
 
     def python(self, script, *options, **how):
         return run(self.commands, [PYTHON, script, *options], **how)
@@ -43,8 +45,15 @@ class PythonContext(Context):
             ["python3", ROOT / "scripts" / "python_env.py", "--bench", "--where"], text=True
         ).strip()
         say("building FFCV")
-        quietly(f"{where}/bin/python", "-m", "pip", "install", "--disable-pip-version-check",
-                "--requirement", ROOT / "python" / "requirements-ffcv.txt")
+        quietly(
+            f"{where}/bin/python",
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+            "--requirement",
+            ROOT / "python" / "requirements-ffcv.txt",
+        )
         return None if imports("ffcv") else "FFCV is not here: it could not be built"
 
 

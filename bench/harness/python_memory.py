@@ -10,7 +10,7 @@ from .table import Section, mib, spread, verdict
 
 sys.path.insert(0, str(ROOT / "bench" / "loaders"))
 
-from tree import proportional_bytes  # noqa: E402
+from tree import proportional_bytes
 
 
 class TreeWatcher(MemoryWatcher):
@@ -30,7 +30,9 @@ CACHE = 512 << 20
 def memory(context):
     section = Section(["dataset", "loader", "peak PSS of all processes", ""])
     large = context.dataset("flat-110k", "--samples", 10_000, "--mean", f"{SAMPLE}B")
-    many = context.dataset("folder-many", "--samples", MANY, "--mean", "16B", "--layout", "folder:1000")
+    many = context.dataset(
+        "folder-many", "--samples", MANY, "--mean", "16B", "--layout", "folder:1000"
+    )
     shapes = (
         ("10,000 files of 110 KB", large, "flat", SAMPLE, 64, ("", f"ram:{CACHE}B")),
         (f"{MANY:,} files of 16 B", many, "folder", 16, 256, ("",)),
@@ -43,7 +45,9 @@ def memory(context):
             options = ("--staging", f"{STAGING}B", *(("--cache", cache) if cache else ()))
             ours = peaks(context, "belady-torch", *common, *options)
             kept = mib(CACHE) if cache else "no"
-            judged = "" if cache else verdict(max(ours) <= statistics.median(torch), "at most torch's")
+            judged = (
+                "" if cache else verdict(max(ours) <= statistics.median(torch), "at most torch's")
+            )
             section.row(name, f"belady, torch tensors, {kept} cache", spread(ours, mib), judged)
     section.note(
         f"The largest sum of PSS over the whole tree, looked at every {TreeWatcher.interval * 1e3:.0f} ms; "
@@ -54,4 +58,7 @@ def memory(context):
 
 
 def peaks(context, loader, *options):
-    return [context.loader("raw.py", loader, *options, watch=TreeWatcher).memory for _ in range(context.runs)]
+    return [
+        context.loader("raw.py", loader, *options, watch=TreeWatcher).memory
+        for _ in range(context.runs)
+    ]

@@ -16,7 +16,9 @@ NAMES = {
 
 
 def start(context):
-    section = Section(["dataset", "loader", "first batch", "first batch, going on in mid-epoch", ""])
+    section = Section(
+        ["dataset", "loader", "first batch", "first batch, going on in mid-epoch", ""]
+    )
     for name, form, dataset in many_samples(context):
         loaders = {loader: dataset for loader in ("belady", "stateful")}
         if form.startswith("records"):
@@ -46,11 +48,16 @@ def row(context, section, name, loader, data, form):
     fresh, resumed = [], []
     for _ in range(context.runs):
         fresh.append(context.loader("start.py", *common).json["first_batch_seconds"])
-        resumed.append(context.loader("start.py", *common, "--resume", state).json["first_batch_seconds"])
+        resumed.append(
+            context.loader("start.py", *common, "--resume", state).json["first_batch_seconds"]
+        )
     judged = ""
     if loader == "belady":
         more = statistics.median(resumed) - statistics.median(fresh)
-        judged = ", ".join((
-            verdict(statistics.median(fresh) <= FRESH, "at most 50 ms"), verdict(more <= RESUME, "at most 100 ms more"),
-        ))
+        judged = ", ".join(
+            (
+                verdict(statistics.median(fresh) <= FRESH, "at most 50 ms"),
+                verdict(more <= RESUME, "at most 100 ms more"),
+            )
+        )
     section.row(name, NAMES[loader], spread(fresh, seconds), spread(resumed, seconds), judged)

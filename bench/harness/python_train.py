@@ -18,7 +18,8 @@ SLOWER = 2.2
 # As the program has it.
 STAGING = 8_000_000
 NAMES = {
-    "torch": "torch DataLoader, 2 workers", "torch-pages": "torch DataLoader, 2 workers, page cache",
+    "torch": "torch DataLoader, 2 workers",
+    "torch-pages": "torch DataLoader, 2 workers, page cache",
     "belady": "belady",
 }
 
@@ -29,17 +30,30 @@ def train(context):
     total = sum(file.stat().st_size for file in folder.rglob("*.png"))
     cache = round(CACHED * total)
     at_hand = statistics.median(
-        program(context, folder, "torch", "--epochs", 2)["epochs"][-1]["seconds"] for _ in range(context.runs)
+        program(context, folder, "torch", "--epochs", 2)["epochs"][-1]["seconds"]
+        for _ in range(context.runs)
     )
     source = Source(context, folder, total / at_hand / SLOWER)
-    found = in_turns({
-        "torch": source.torch,
-        "torch-pages": lambda: source.torch_with_pages(cache + STAGING),
-        "belady": lambda: source.belady(cache),
-    }, context.runs)
+    found = in_turns(
+        {
+            "torch": source.torch,
+            "torch-pages": lambda: source.torch_with_pages(cache + STAGING),
+            "belady": lambda: source.belady(cache),
+        },
+        context.runs,
+    )
     section = Section(
-        ["loader", "epoch 1", "later epochs", "belady is", "stall, epoch 1", "stall, later",
-         "source bytes, epoch 1", "source bytes, later", ""]
+        [
+            "loader",
+            "epoch 1",
+            "later epochs",
+            "belady is",
+            "stall, epoch 1",
+            "stall, later",
+            "source bytes, epoch 1",
+            "source bytes, later",
+            "",
+        ]
     )
     runs = {name: given for name, given in found.items() if given is not None}
     for name, given in runs.items():
@@ -76,9 +90,13 @@ class Source:
 
     def _run(self, loader, *options, mount=(), **how):
         slowfs = self.context.binary("slowfs")
-        with Mount(self.context.commands, slowfs, self.folder, {1: f"{self.speed / 1e6:.3f}"}, *mount) as at:
+        with Mount(
+            self.context.commands, slowfs, self.folder, {1: f"{self.speed / 1e6:.3f}"}, *mount
+        ) as at:
             counter = ("--counter", at.path / ".slowfs-stats")
-            return program(self.context, at.path, loader, "--epochs", EPOCHS, *counter, *options, **how)
+            return program(
+                self.context, at.path, loader, "--epochs", EPOCHS, *counter, *options, **how
+            )
 
 
 def program(context, folder, loader, *options, **how):
@@ -109,11 +127,15 @@ def row(section, name, found, ours, bound, total):
     judged = verdict(over <= 0.01, "bytes within 1 % of the bound") if name == "belady" else ""
     gain = typical_epoch(found) / typical_epoch(ours)
     section.row(
-        NAMES[name], spread([run["epochs"][0]["seconds"] for run in found], seconds),
-        spread([later(run, "seconds") for run in found], seconds), "" if name == "belady" else times(gain),
+        NAMES[name],
+        spread([run["epochs"][0]["seconds"] for run in found], seconds),
+        spread([later(run, "seconds") for run in found], seconds),
+        "" if name == "belady" else times(gain),
         spread([stall(run["epochs"][:1]) for run in found], percent),
         spread([stall(run["epochs"][1:]) for run in found], percent),
-        spread([run["epochs"][0]["source_bytes"] for run in found], size), spread(given, size), judged,
+        spread([run["epochs"][0]["source_bytes"] for run in found], size),
+        spread(given, size),
+        judged,
     )
 
 
@@ -122,7 +144,9 @@ def summarise(section, runs, at_hand, source, total, cache):
     if len(curves) != 1:
         raise CommandFailed("the loss curves of torch's DataLoader and belady differ")
     (curve,) = curves
-    section.note(f"All {len(curve)} losses of all runs are equal to the last bit, {verdict(True, 'the same curve')}.")
+    section.note(
+        f"All {len(curve)} losses of all runs are equal to the last bit, {verdict(True, 'the same curve')}."
+    )
     section.note(
         f"{PICTURES:,} PNG pictures, {size(total)}; a CNN of three layers, one thread, Adam, batch 32, {EPOCHS} "
         f"epochs. An epoch takes {seconds(at_hand)} with all files in the page cache (torch, 2 workers); the "

@@ -10,8 +10,6 @@ import time
 
 from . import process, table
 
-DOCUMENT = process.ROOT / "docs" / "performance.md"
-
 
 class Results:
     """What became of the sections, told at the end."""
@@ -25,7 +23,9 @@ class Results:
         self.missed += [f"{name}: {what}" for what in missed]
 
     def text(self):
-        lines = [f"{self.met} targets met, {len(self.missed)} missed, {len(self.failed)} sections not measured"]
+        lines = [
+            f"{self.met} targets met, {len(self.missed)} missed, {len(self.failed)} sections not measured"
+        ]
         lines += [f"  missed        {what}" for what in self.missed]
         lines += [f"  not measured  {what}" for what in self.failed]
         return "\n".join(lines)
@@ -49,12 +49,16 @@ class Harness:
         args = self._arguments()
         cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
         if load > cores / 4:
-            process.say(f"Load {load:.1f} on {cores} cores: other programs are running, and the figures will suffer.")
+            process.say(
+                f"Load {load:.1f} on {cores} cores: other programs are running, and the figures will suffer."
+            )
         signal.signal(signal.SIGTERM, stop)
         target, results, start = process.target_directory(), Results(), time.monotonic()
         chosen = args.only or list(self.sections)
         for at, name in enumerate(chosen, 1):
-            process.say(f"[{at}/{len(chosen)}] {name}, after {(time.monotonic() - start) / 60:.1f} min")
+            process.say(
+                f"[{at}/{len(chosen)}] {name}, after {(time.monotonic() - start) / 60:.1f} min"
+            )
             text = self._measure(name, target, args.runs, results)
             if text is None:
                 continue
@@ -67,14 +71,22 @@ class Harness:
 
     def _arguments(self):
         parser = argparse.ArgumentParser(description=self.description)
-        parser.add_argument("--only", action="append", choices=self.sections, help="measure only this; repeatable")
-        parser.add_argument("--runs", type=int, default=table.LEAST_RUNS, help="runs of each command")
-        parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/performance.md")
+        parser.add_argument(
+            "--only", action="append", choices=self.sections, help="measure only this; repeatable"
+        )
+        parser.add_argument(
+            "--runs", type=int, default=table.LEAST_RUNS, help="runs of each command"
+        )
+        parser.add_argument(
+            "--write-docs", action="store_true", help="write the tables into bench/METHODS.md"
+        )
         args = parser.parse_args()
         if args.runs < 1:
             parser.error("--runs must be at least 1")
         if args.write_docs and args.runs < table.LEAST_RUNS:
-            parser.error(f"--write-docs wants --runs {table.LEAST_RUNS} or more: fewer do not show how figures spread")
+            parser.error(
+                f"--write-docs wants --runs {table.LEAST_RUNS} or more: fewer do not show how figures spread"
+            )
         return args
 
     def _measure(self, name, target, runs, results):
@@ -98,8 +110,8 @@ class Harness:
 
 
 def write(name, text):
-    """Puts a section's text into the documentation, and what it comes to where that is said."""
-    DOCUMENT.write_text(table.insert(DOCUMENT.read_text(), name, text))
+    """Puts a section's text into bench/METHODS.md, and its best and worst figures where they are quoted."""
+    table.METHODS.write_text(table.insert(table.METHODS.read_text(), name, text))
     summary = [sys.executable, process.ROOT / "bench" / "summary.py", "--write"]
     subprocess.run(summary, check=True, stdout=subprocess.DEVNULL)
 

@@ -60,8 +60,20 @@ def slow(context):
     )
     total = sum(file.stat().st_size for file in dataset.iterdir())
     section = Section(
-        ["cache", "loader", "epoch 1", "later epochs", "of the bound", "of simulate", "stall",
-         "source bytes, later", "over the bound", "opens, reads", "CPU-s", ""]
+        [
+            "cache",
+            "loader",
+            "epoch 1",
+            "later epochs",
+            "of the bound",
+            "of simulate",
+            "stall",
+            "source bytes, later",
+            "over the bound",
+            "opens, reads",
+            "CPU-s",
+            "",
+        ]
     )
     pages, own = [], own_memory(context, dataset)
     for cache in caches(total):
@@ -72,12 +84,39 @@ def slow(context):
                 section.row(cache.name, name, "not measured", *[""] * 10)
                 continue
             add_row(section, cache, name, runs, total, bound, predicted)
-            pages += [f"{cache.name} {spread([run['held'].pages for run in runs], size)}"] if "held" in runs[0] else []
-        section.row(cache.name, "`belady simulate`", seconds(predicted["epoch_seconds"][0]),
-                    seconds(later(predicted["epoch_seconds"])), "", "", "",
-                    size(later(predicted["source_bytes_per_epoch"])), "", "", "", "")
-        section.row(cache.name, "bound", "", seconds(bound), "", "", "",
-                    size(max(0, total - cache.total)), "", "", "", "")
+            pages += (
+                [f"{cache.name} {spread([run['held'].pages for run in runs], size)}"]
+                if "held" in runs[0]
+                else []
+            )
+        section.row(
+            cache.name,
+            "`belady simulate`",
+            seconds(predicted["epoch_seconds"][0]),
+            seconds(later(predicted["epoch_seconds"])),
+            "",
+            "",
+            "",
+            size(later(predicted["source_bytes_per_epoch"])),
+            "",
+            "",
+            "",
+            "",
+        )
+        section.row(
+            cache.name,
+            "bound",
+            "",
+            seconds(bound),
+            "",
+            "",
+            "",
+            size(max(0, total - cache.total)),
+            "",
+            "",
+            "",
+            "",
+        )
     section.note(
         f"Dataset: {SAMPLES:,} files, {size(total)}. t(γ) of `scenarios/hdmlp-4.toml` times "
         f"{FACTOR}: {', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}, no latency. Consumer: "
@@ -136,16 +175,26 @@ def add_row(section, cache, name, runs, total, bound, predicted):
     off_bound, off_simulated = middle / bound - 1, middle / later(predicted["epoch_seconds"]) - 1
     judged = ""
     if name == "belady":
-        judged = ", ".join((
-            verdict(off_bound <= 0.05, "bound + 5 %"),
-            verdict(abs(off_simulated) <= 0.05, "simulate ± 5 %"),
-            verdict(over <= 0.01, "bytes + 1 %"),
-        ))
+        judged = ", ".join(
+            (
+                verdict(off_bound <= 0.05, "bound + 5 %"),
+                verdict(abs(off_simulated) <= 0.05, "simulate ± 5 %"),
+                verdict(over <= 0.01, "bytes + 1 %"),
+            )
+        )
     section.row(
-        cache.name, name, spread([values[0] for values in epochs], seconds), spread(times, seconds),
-        signed_percent(off_bound), signed_percent(off_simulated), spread(stalls, seconds),
-        spread(per_epoch, size), f"{100 * over:+.2f} %", ", ".join(f"{count:,.0f}" for count in operations),
-        spread([run["cpu"] for run in runs], lambda value: f"{value:.2f}"), judged,
+        cache.name,
+        name,
+        spread([values[0] for values in epochs], seconds),
+        spread(times, seconds),
+        signed_percent(off_bound),
+        signed_percent(off_simulated),
+        spread(stalls, seconds),
+        spread(per_epoch, size),
+        f"{100 * over:+.2f} %",
+        ", ".join(f"{count:,.0f}" for count in operations),
+        spread([run["cpu"] for run in runs], lambda value: f"{value:.2f}"),
+        judged,
     )
 
 
@@ -163,10 +212,27 @@ def ours(context, dataset, cache):
     cached = ("--cache", f"ram:{cache.ram}B") if cache.ram else ()
     cached += ("--cache", f"{folder}:{cache.disk}B") if cache.disk else ()
     with empty_folder(folder):
-        return counted(context, dataset, lambda at: context.read(
-            at, "flat", "--epochs", EPOCHS, "--staging", f"{STAGING}B", "--threads", THREADS, *cached,
-            "--policy", "belady", "--consume", f"{CONSUME / 1e6:g}MB/s", "--system", system,
-        ))
+        return counted(
+            context,
+            dataset,
+            lambda at: context.read(
+                at,
+                "flat",
+                "--epochs",
+                EPOCHS,
+                "--staging",
+                f"{STAGING}B",
+                "--threads",
+                THREADS,
+                *cached,
+                "--policy",
+                "belady",
+                "--consume",
+                f"{CONSUME / 1e6:g}MB/s",
+                "--system",
+                system,
+            ),
+        )
 
 
 @contextlib.contextmanager
@@ -181,9 +247,20 @@ def empty_folder(path):
 
 
 def reader(context, at, **how):
-    return context.peer(
-        "reader", at, "--threads", THREADS, "--epochs", EPOCHS, "--batch", 64, "--staging",
-        f"{STAGING}B", "--consume", f"{CONSUME / 1e6:g}MB/s", **how,
+    return context.baseline(
+        "reader",
+        at,
+        "--threads",
+        THREADS,
+        "--epochs",
+        EPOCHS,
+        "--batch",
+        64,
+        "--staging",
+        f"{STAGING}B",
+        "--consume",
+        f"{CONSUME / 1e6:g}MB/s",
+        **how,
     )
 
 
@@ -195,7 +272,12 @@ def own_memory(context, dataset):
     """What the reader holds beside pages of files, and the kernel for it (names, inodes), without a limit."""
     try:
         with MemoryGroup(context.commands) as group:
-            counted(context, dataset, lambda at: reader(context, at, inside=group.inside), "--page-cache")
+            counted(
+                context,
+                dataset,
+                lambda at: reader(context, at, inside=group.inside),
+                "--page-cache",
+            )
     except NoCgroup:
         return None
     return group.held.own
@@ -215,13 +297,17 @@ def page_cache(context, dataset, cache, own):
 
 
 def tier(name, capacity, rate):
-    return f"""
+    return (
+        f"""
 [[cluster.tier]]
 name = "{name}"
 capacity = {capacity}
 threads = 2
 read = [[1, "{rate}"]]
-""" if capacity else ""
+"""
+        if capacity
+        else ""
+    )
 
 
 def cluster(cache):

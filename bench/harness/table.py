@@ -11,6 +11,9 @@ import statistics
 
 from . import process
 
+# The page whose tables the harnesses write; docs/performance.md shows what they come to.
+METHODS = process.ROOT / "bench" / "METHODS.md"
+
 # Fewer say nothing of how far figures spread.
 LEAST_RUNS = 3
 
@@ -19,11 +22,15 @@ def heading(command, runs, machine=None, commit=None, date=None):
     """The line above a table. What is not given is that of this checkout, machine and day."""
     machine, commit = machine or process.machine(), commit or process.commit()
     date = date or datetime.date.today().isoformat()
-    return f"`{command}` at {commit}, {runs} {'run' if runs == 1 else 'runs'}, {date}, on {machine}:"
+    return (
+        f"`{command}` at {commit}, {runs} {'run' if runs == 1 else 'runs'}, {date}, on {machine}:"
+    )
 
 
 # The runs of a table that `heading` is above. Headings of older methods were marked by hand, each in its way.
-HEADING = re.compile(r"`[^`]+` at (?:commit \w+(?:, changed since)?|a commit that is not known), (\d+) runs?, \d{4}-\d\d-\d\d, on ")
+HEADING = re.compile(
+    r"`[^`]+` at (?:commit \w+(?:, changed since)?|a commit that is not known), (\d+) runs?, \d{4}-\d\d-\d\d, on "
+)
 
 
 def runs_of(text):
@@ -123,3 +130,30 @@ def insert(document, name, text):
     if not marker or not closing:
         raise ValueError(f"the document has no {begin} followed by {end}")
     return f"{before}{begin}\n{text.strip()}\n{end}{after}"
+
+
+def sections(document):
+    """The texts between markers, by name."""
+    return dict(re.findall(r"<!-- bench:([\w-]+) -->\n(.*?)<!-- /bench:\1 -->", document, re.S))
+
+
+def rows(text):
+    """The rows of the first table in a text, by the names of their columns."""
+    first = re.search(r"(?:^\|.*\n?)+", text, re.M)
+    lines = [cells(line) for line in first[0].splitlines()] if first else []
+    head = lines[0] if lines else []
+    return [dict(zip(head, line, strict=True)) for line in lines[2:] if len(line) == len(head)]
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def median(cell):
+    """A cell without the spread that `spread` puts behind the median."""
+    return cell.split(" (")[0]
+
+
+def number(cell):
+    match = re.match(r"[+-]?[\d,.]+", cell)
+    return float(match[0].replace(",", "")) if match else None

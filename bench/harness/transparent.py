@@ -26,7 +26,16 @@ class TransparentContext(Context):
         return run(self.commands, self.command(data, level, quota, program), **how)
 
     def command(self, data, level, quota, program):
-        return [self.binary("belady"), "run", "--data", data, "--cache", f"{level}:{quota}B", "--", *program]
+        return [
+            self.binary("belady"),
+            "run",
+            "--data",
+            data,
+            "--cache",
+            f"{level}:{quota}B",
+            "--",
+            *program,
+        ]
 
     def fill(self, data, level, quota, files):
         """Makes copies of all files, by a program that reads them; the folder they lie in."""
@@ -58,8 +67,14 @@ class TransparentContext(Context):
         logs = self.folder / "callgrind"
         shutil.rmtree(logs, ignore_errors=True)
         logs.mkdir()
-        counted = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--trace-children=yes",
-                   f"--log-file={logs}/%p", *command]
+        counted = [
+            "valgrind",
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            "--trace-children=yes",
+            f"--log-file={logs}/%p",
+            *command,
+        ]
         run(self.commands, [*prefix, *counted])
         found = [re.search(r"Collected\s*:\s*(\d+)", log.read_text()) for log in logs.iterdir()]
         if not any(found):

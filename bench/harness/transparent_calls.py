@@ -1,7 +1,7 @@
 """Calls on files that have a copy: through `belady run` by the dataset's name, and natively by the
 copy's own.
 
-A loop of calls runs in one process many times over (bench/calls.c). Native and ours are processes in
+A loop of calls runs in one process many times over (bench/calls.c). Native and belady are processes in
 turns; `native again` is the same as native, and what it differs by is chance.
 """
 
@@ -22,7 +22,11 @@ PROCESSES = 2
 
 def case(name, call, size, target=None, threads=1, nanoseconds=2_000):
     return {
-        "name": name, "call": call, "size": size, "target": target, "threads": threads,
+        "name": name,
+        "call": call,
+        "size": size,
+        "target": target,
+        "threads": threads,
         "count": int(ROUND_NS / nanoseconds),
     }
 
@@ -41,10 +45,22 @@ CASES = [
 
 def calls(context):
     section = Section(
-        ["call", "native", "`belady run`", "ratio", "CPU", "native again", "instructions, native",
-         "`belady run`", "files elsewhere", ""]
+        [
+            "call",
+            "native",
+            "`belady run`",
+            "ratio",
+            "CPU",
+            "native again",
+            "instructions, native",
+            "`belady run`",
+            "files elsewhere",
+            "",
+        ]
     )
-    for size, cases in itertools.groupby(sorted(CASES, key=lambda case: case["size"]), lambda case: case["size"]):
+    for size, cases in itertools.groupby(
+        sorted(CASES, key=lambda case: case["size"]), lambda case: case["size"]
+    ):
         measure_size(context, section, size, list(cases))
     section.note(
         f"{FILES} files in turns, all in the page cache. {PROCESSES * context.runs} processes of each kind, in turns, of "
@@ -78,17 +94,25 @@ def add_row(context, section, one, copies, prefix, data, other):
 
     found = in_turns(
         {
-            "native": measure([], copies), "ours": measure(prefix, data), "again": measure([], copies),
-            "other": measure([], other), "beside": measure(prefix, other),
+            "native": measure([], copies),
+            "ours": measure(prefix, data),
+            "again": measure([], copies),
+            "other": measure([], other),
+            "beside": measure(prefix, other),
         },
         PROCESSES * context.runs,
     )
     wall, cpu = medians(found, "wall_ns"), medians(found, "cpu_ns")
     ratio = median_ratio(wall["ours"], wall["native"])
     section.row(
-        one["name"], nanoseconds(wall["native"]), nanoseconds(wall["ours"]), f"{ratio:.3f}",
-        f"{median_ratio(cpu['ours'], cpu['native']):.3f}", f"{median_ratio(wall['again'], wall['native']):.3f}",
-        instructions(context, loop, [], copies), instructions(context, loop, prefix, data),
+        one["name"],
+        nanoseconds(wall["native"]),
+        nanoseconds(wall["ours"]),
+        f"{ratio:.3f}",
+        f"{median_ratio(cpu['ours'], cpu['native']):.3f}",
+        f"{median_ratio(wall['again'], wall['native']):.3f}",
+        instructions(context, loop, [], copies),
+        instructions(context, loop, prefix, data),
         f"{median_ratio(wall['beside'], wall['other']):.3f}",
         verdict(ratio <= one["target"], f"at most {one['target']}") if one["target"] else "",
     )
@@ -96,7 +120,10 @@ def add_row(context, section, one, copies, prefix, data, other):
 
 def medians(found, key):
     """Of the rounds of each process, by name."""
-    return {name: [statistics.median(result[key]) for result in results] for name, results in found.items()}
+    return {
+        name: [statistics.median(result[key]) for result in results]
+        for name, results in found.items()
+    }
 
 
 def nanoseconds(values):

@@ -17,11 +17,24 @@ PROCESSES, STARTS = 2, 20
 
 def programs(context):
     section = Section(
-        ["program", "native", "`belady run`", "ratio", "CPU", "the library alone", "CPU", "native again", "CPU",
-         "instructions", ""]
+        [
+            "program",
+            "native",
+            "`belady run`",
+            "ratio",
+            "CPU",
+            "the library alone",
+            "CPU",
+            "native again",
+            "CPU",
+            "instructions",
+            "",
+        ]
     )
     with small_cache(context) as (data, level, quota):
-        other = context.dataset("transparent-tree", "--samples", 20_000, "--mean", "2KB", "--layout", "folder:200")
+        other = context.dataset(
+            "transparent-tree", "--samples", 20_000, "--mean", "2KB", "--layout", "folder:200"
+        )
         for name, (timed_part, counted_part) in commands(other).items():
             add_program(context, section, name, timed_part, counted_part, data, level, quota)
     section.note(
@@ -36,7 +49,10 @@ def programs(context):
 
 def commands(other):
     """What is timed, about a second each, and the part of it in which instructions are counted."""
-    python, compiler = f"python3 -c 'import {MODULES}'", f"cc -O2 -c -o /dev/null {ROOT}/bench/calls.c"
+    python, compiler = (
+        f"python3 -c 'import {MODULES}'",
+        f"cc -O2 -c -o /dev/null {ROOT}/bench/calls.c",
+    )
     tar = f"tar --create --file - --directory {other} . | cat > /dev/null"
     return {
         "10 × python3, which imports much": (ten(python), python),
@@ -57,8 +73,10 @@ def add_program(context, section, name, timed_part, counted_part, data, level, q
     with Launcher(context, data, level, quota) as environment:
         found = in_turns(
             {
-                "native": lambda: timed(command), "ours": lambda: timed(whole),
-                "library": lambda: timed(command, environment), "again": lambda: timed(command),
+                "native": lambda: timed(command),
+                "ours": lambda: timed(whole),
+                "library": lambda: timed(command, environment),
+                "again": lambda: timed(command),
             },
             PROCESSES * context.runs,
         )
@@ -68,10 +86,15 @@ def add_program(context, section, name, timed_part, counted_part, data, level, q
     one_way = context.instructions(counted)
     other_way = context.instructions(counted, context.command(data, level, quota, []))
     section.row(
-        name, spread(wall["native"], seconds), spread(wall["ours"], seconds), f"{ratio:.3f}",
+        name,
+        spread(wall["native"], seconds),
+        spread(wall["ours"], seconds),
+        f"{ratio:.3f}",
         f"{median_ratio(cpu['ours'], cpu['native']):.3f}",
-        f"{median_ratio(wall['library'], wall['native']):.3f}", f"{median_ratio(cpu['library'], cpu['native']):.3f}",
-        f"{median_ratio(wall['again'], wall['native']):.3f}", f"{median_ratio(cpu['again'], cpu['native']):.3f}",
+        f"{median_ratio(wall['library'], wall['native']):.3f}",
+        f"{median_ratio(cpu['library'], cpu['native']):.3f}",
+        f"{median_ratio(wall['again'], wall['native']):.3f}",
+        f"{median_ratio(cpu['again'], cpu['native']):.3f}",
         f"{other_way / one_way:.4f}" if one_way else "",
         verdict(ratio <= 1.02, "at most 1.02"),
     )
@@ -94,17 +117,28 @@ def start(context):
         with Launcher(context, data, level, quota) as environment:
             variants["the library alone"] = (plain, environment)
             found = in_turns(
-                {name: lambda run=run: timed(*run) for name, run in variants.items()}, STARTS * context.runs
+                {name: lambda run=run: timed(*run) for name, run in variants.items()},
+                STARTS * context.runs,
             )
     wall, cpu = split(found)
     for name in variants:
-        more, more_cpu = (statistics.median(of[name]) - statistics.median(of["native"]) for of in (wall, cpu))
-        judged = "" if name.startswith("native") else verdict(more <= START_LIMIT, "at most 3 ms more")
-        section.row(
-            name, spread(wall[name], milliseconds), milliseconds(more),
-            spread(cpu[name], milliseconds), milliseconds(more_cpu), judged,
+        more, more_cpu = (
+            statistics.median(of[name]) - statistics.median(of["native"]) for of in (wall, cpu)
         )
-    section.note(f"{STARTS * context.runs} starts of each kind, in turns; CPU is that of the launcher and the program.")
+        judged = (
+            "" if name.startswith("native") else verdict(more <= START_LIMIT, "at most 3 ms more")
+        )
+        section.row(
+            name,
+            spread(wall[name], milliseconds),
+            milliseconds(more),
+            spread(cpu[name], milliseconds),
+            milliseconds(more_cpu),
+            judged,
+        )
+    section.note(
+        f"{STARTS * context.runs} starts of each kind, in turns; CPU is that of the launcher and the program."
+    )
     return section
 
 

@@ -1,6 +1,6 @@
-"""A program that knows nothing of us on a slow source, with `belady run` and without.
+"""An unmodified program on a slow source, with `belady run` and without.
 
-The program is `peers pread-pool`: threads that open, read and close shuffled files, epoch after epoch.
+The program is `baselines pread-pool`: threads that open, read and close shuffled files, epoch after epoch.
 slowfs is told to let the kernel keep neither names nor attributes, so that each stat of a program reaches
 it and is counted. Its counters are read by the program itself, when an epoch begins and when it ends.
 They lie outside of the dataset, which is a folder of the mount.
@@ -25,9 +25,21 @@ EPOCHS = 3
 THREADS = 8
 QUOTA = 0.56
 HEAD = [
-    "dataset", "read", "epoch 1", "of no belady", "epoch 2", "later epochs", "epoch 2 of direct", "later of direct",
-    "copying after epoch 1", "at the source a later epoch: stats", "opens", "reads",
-    "operations of no belady: a later epoch", "all epochs, the first too", "",
+    "dataset",
+    "read",
+    "epoch 1",
+    "of no belady",
+    "epoch 2",
+    "later epochs",
+    "epoch 2 of direct",
+    "later of direct",
+    "copying after epoch 1",
+    "at the source a later epoch: stats",
+    "opens",
+    "reads",
+    "operations of no belady: a later epoch",
+    "all epochs, the first too",
+    "",
 ]
 OPERATIONS = ("lookup", "getattr", "open", "read", "opendir", "readdir")
 
@@ -36,10 +48,22 @@ def slow(context):
     section = Section(HEAD)
     # All of one size, so that 56 % of the bytes are 56 % of the files.
     files = context.dataset(
-        "transparent-files/data", "--samples", 10_000, "--mean", f"{SAMPLE}B", "--layout", "folder:100"
+        "transparent-files/data",
+        "--samples",
+        10_000,
+        "--mean",
+        f"{SAMPLE}B",
+        "--layout",
+        "folder:100",
     )
     records = context.dataset(
-        "transparent-records/data", "--samples", 10_000, "--mean", f"{SAMPLE}B", "--layout", "records:25"
+        "transparent-records/data",
+        "--samples",
+        10_000,
+        "--mean",
+        f"{SAMPLE}B",
+        "--layout",
+        "records:25",
     )
     for name, data, options in (
         ("10,000 files of 110 KB", files, ()),
@@ -69,9 +93,20 @@ def notes(context):
 
 
 def pool(context, options=()):
-    """`peers pread-pool` as it is typed, for a folder."""
+    """`baselines pread-pool` as it is typed, for a folder."""
+
     def command(folder, *more):
-        return [context.binary("peers"), "pread-pool", folder, "--threads", THREADS, "--epochs", EPOCHS, *options, *more]
+        return [
+            context.binary("baselines"),
+            "pread-pool",
+            folder,
+            "--threads",
+            THREADS,
+            "--epochs",
+            EPOCHS,
+            *options,
+            *more,
+        ]
 
     return command
 
@@ -80,8 +115,13 @@ def measure(context, data, program):
     """Runs of each kind, by name; each is the program's report and how long copying went on."""
     total = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
     kinds = (
-        "no belady", "belady, all fits", "directly", "belady, all fits, no pause", "belady, 56 %",
-        "no belady, page cache", "belady, page cache",
+        "no belady",
+        "belady, all fits",
+        "directly",
+        "belady, all fits, no pause",
+        "belady, 56 %",
+        "no belady, page cache",
+        "belady, page cache",
     )
     found = {name: [] for name in kinds}
     for _ in range(context.runs):
@@ -89,7 +129,9 @@ def measure(context, data, program):
         ours, direct = fitting(context, data, program, total)
         found["belady, all fits"].append(ours)
         found["directly"].append(direct)
-        found["belady, all fits, no pause"].append(under(context, data, program, total, pause=False)[0])
+        found["belady, all fits, no pause"].append(
+            under(context, data, program, total, pause=False)[0]
+        )
         found["belady, 56 %"].append(under(context, data, program, round(QUOTA * total))[0])
         found["no belady, page cache"].append(alone(context, data, program, "--page-cache"))
         found["belady, page cache"].append(
@@ -100,8 +142,17 @@ def measure(context, data, program):
 
 def mounted(context, data, *options):
     return Mount(
-        context.commands, context.binary("slowfs"), data.parent, CURVE, "--metadata-latency", LATENCY,
-        "--metadata-cache", "0s", "--threads", SERVERS, *options,
+        context.commands,
+        context.binary("slowfs"),
+        data.parent,
+        CURVE,
+        "--metadata-latency",
+        LATENCY,
+        "--metadata-cache",
+        "0s",
+        "--threads",
+        SERVERS,
+        *options,
     )
 
 
@@ -127,7 +178,10 @@ def fitting(context, data, program, total):
     # A little more than all, since a level has files of its own.
     quota = round(1.05 * total)
     return under(
-        context, data, program, quota,
+        context,
+        data,
+        program,
+        quota,
         then=lambda level: directly(context, program, level),
     )
 
@@ -138,7 +192,10 @@ def directly(context, program, level):
 
 
 def add_rows(section, dataset, found):
-    plain = [statistics.mean(count(run) for run in found["no belady"]) for count in (operations, all_operations)]
+    plain = [
+        statistics.mean(count(run) for run in found["no belady"])
+        for count in (operations, all_operations)
+    ]
     direct = [epochs(run) for run in found["directly"]]
     # The first from the copies, as our second is.
     first = statistics.median(values[0] for values in direct)
@@ -148,15 +205,23 @@ def add_rows(section, dataset, found):
         times = [epochs(run) for run in runs]
         # The one that reads copies for the first time, and those after it.
         from_copies = 0 if name == "directly" else 1
-        settled = [value for values in times for value in values[from_copies + 1:]]
+        settled = [value for values in times for value in values[from_copies + 1 :]]
         of_second = statistics.median(values[from_copies] for values in times) / first
         of_later = statistics.median(settled) / later
         worst = max(runs, key=all_operations) if name != "directly" else None
         section.row(
-            dataset, name, spread([values[0] for values in times], seconds),
-            percent(statistics.median(values[0] for values in times) / alone_first) if "belady" in name else "",
-            spread([values[1] for values in times], seconds), spread(settled, seconds),
-            percent(of_second), percent(of_later), lag(runs), *counts(worst, plain),
+            dataset,
+            name,
+            spread([values[0] for values in times], seconds),
+            percent(statistics.median(values[0] for values in times) / alone_first)
+            if "belady" in name
+            else "",
+            spread([values[1] for values in times], seconds),
+            spread(settled, seconds),
+            percent(of_second),
+            percent(of_later),
+            lag(runs),
+            *counts(worst, plain),
             judged(name, of_second, worst, plain),
         )
 
@@ -168,7 +233,8 @@ def epochs(run):
 def per_epoch(run, names):
     """What the source was asked for in a later epoch, on average."""
     differences = (
-        sum(epoch["counters"][1][name] - epoch["counters"][0][name] for name in names) for epoch in run["epochs"][1:]
+        sum(epoch["counters"][1][name] - epoch["counters"][0][name] for name in names)
+        for epoch in run["epochs"][1:]
     )
     return statistics.mean(differences)
 
@@ -192,24 +258,32 @@ def counts(worst, plain):
     if worst is None:
         return ("",) * 5
     shown = (per_epoch(worst, names) for names in (("lookup", "getattr"), ("open",), ("read",)))
-    return (*map(whole, shown), percent(operations(worst) / plain[0]), percent(all_operations(worst) / plain[1]))
+    return (
+        *map(whole, shown),
+        percent(operations(worst) / plain[0]),
+        percent(all_operations(worst) / plain[1]),
+    )
 
 
 def judged(name, of_second, worst, plain):
     if name == "belady, all fits":
         asked = per_epoch(worst, ("lookup", "getattr", "open", "read"))
-        return ", ".join((
-            verdict(of_second <= 1.05, "epoch 2 within 5 % of direct"),
-            verdict(asked == 0, "nothing at the source"),
-        ))
+        return ", ".join(
+            (
+                verdict(of_second <= 1.05, "epoch 2 within 5 % of direct"),
+                verdict(asked == 0, "nothing at the source"),
+            )
+        )
     if name == "belady, 56 %":
         # To a tenth of a per cent, as it is shown: files of different sizes do not come out even.
         later, everything = (
             round(1 - count(worst) / without, 3) >= QUOTA
             for count, without in zip((operations, all_operations), plain, strict=True)
         )
-        return ", ".join((
-            verdict(later, "a later epoch: operations down by at least 56 %"),
-            verdict(everything, "all epochs: operations down by at least 56 %"),
-        ))
+        return ", ".join(
+            (
+                verdict(later, "a later epoch: operations down by at least 56 %"),
+                verdict(everything, "all epochs: operations down by at least 56 %"),
+            )
+        )
     return ""

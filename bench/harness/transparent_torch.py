@@ -19,7 +19,16 @@ def torch(context):
     run(context.commands, [python, ROOT / "python" / "demo" / "images.py", data, PICTURES])
 
     def program(folder, *options):
-        return [python, LOADERS / "image_folder.py", folder, "--epochs", EPOCHS, "--workers", 2, *options]
+        return [
+            python,
+            LOADERS / "image_folder.py",
+            folder,
+            "--epochs",
+            EPOCHS,
+            "--workers",
+            2,
+            *options,
+        ]
 
     found = measure(context, data, program)
     check(found)
@@ -35,10 +44,14 @@ def find_python():
         asked = [python, "-c", "import torch, torchvision"]
         if python.exists() and subprocess.run(asked, capture_output=True).returncode == 0:
             return python
-    raise CommandFailed("no environment has torch and torchvision: run `make bench-environment`, which makes one")
+    raise CommandFailed(
+        "no environment has torch and torchvision: run `make bench-environment`, which makes one"
+    )
 
 
 def check(found):
-    totals = {epoch["total"] for runs in found.values() for each in runs for epoch in each["epochs"]}
+    totals = {
+        epoch["total"] for runs in found.values() for each in runs for epoch in each["epochs"]
+    }
     if len(totals) != 1:
         raise CommandFailed(f"pictures of different runs differ: their sums are {sorted(totals)}")

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy
 from ffcv.fields import BytesField
 from ffcv.writer import DatasetWriter
-
 from raw import files
 
 

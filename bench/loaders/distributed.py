@@ -20,7 +20,9 @@ class Files(Dataset):
     """A sample is the bytes of a file, in the order of names."""
 
     def __init__(self, folder):
-        self.paths = sorted(entry.path for entry in os.scandir(folder) if not entry.name.startswith("."))
+        self.paths = sorted(
+            entry.path for entry in os.scandir(folder) if not entry.name.startswith(".")
+        )
 
     def __len__(self):
         return len(self.paths)
@@ -29,7 +31,9 @@ class Files(Dataset):
         # One read a file: `read_bytes` makes another to see that it has ended.
         file = os.open(self.paths[at], os.O_RDONLY)
         try:
-            return torch.frombuffer(bytearray(os.read(file, os.fstat(file).st_size)), dtype=torch.uint8)
+            return torch.frombuffer(
+                bytearray(os.read(file, os.fstat(file).st_size)), dtype=torch.uint8
+            )
         finally:
             os.close(file)
 
@@ -47,15 +51,29 @@ def main():
     parser.add_argument("--consume", type=float, required=True, help="bytes a second")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://{args.meet}", rank=args.rank, world_size=args.ranks)
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://{args.meet}", rank=args.rank, world_size=args.ranks
+    )
     dataset = Files(args.folder)
     sampler = DistributedSampler(dataset, args.ranks, args.rank, seed=args.seed)
     loader = DataLoader(
-        dataset, args.batch, sampler=sampler, num_workers=args.workers, persistent_workers=True,
+        dataset,
+        args.batch,
+        sampler=sampler,
+        num_workers=args.workers,
+        persistent_workers=True,
         collate_fn=list,
     )
     dist.barrier()
-    print(json.dumps({"epochs": [epoch(loader, sampler, number, args.consume) for number in range(args.epochs)]}))
+    print(
+        json.dumps(
+            {
+                "epochs": [
+                    epoch(loader, sampler, number, args.consume) for number in range(args.epochs)
+                ]
+            }
+        )
+    )
     dist.destroy_process_group()
 
 
@@ -71,7 +89,12 @@ def epoch(loader, sampler, number, consume):
         time.sleep(max(0.0, had + size / consume - time.perf_counter()))
         dist.barrier()
         asked = time.perf_counter()
-    return {"epoch": number, "seconds": time.perf_counter() - start, "bytes": total, "stall_seconds": waited}
+    return {
+        "epoch": number,
+        "seconds": time.perf_counter() - start,
+        "bytes": total,
+        "stall_seconds": waited,
+    }
 
 
 if __name__ == "__main__":

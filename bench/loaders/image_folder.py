@@ -1,8 +1,8 @@
-"""A torch DataLoader over torchvision's ImageFolder, as everybody writes it: times as JSON.
+"""A torch DataLoader over torchvision's ImageFolder, as it is usually written: times as JSON.
 
     python image_folder.py FOLDER --epochs 4 --workers 2
 
-`--counter` and `--gate` are those of `peers pread-pool`: a file with counters that is shown as it was when
+`--counter` and `--gate` are those of `baselines pread-pool`: a file with counters that is shown as it was when
 an epoch began and ended, and a folder in which the program waits after the first epoch.
 """
 

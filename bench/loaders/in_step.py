@@ -25,7 +25,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="belady-classes-") as folder:
         told = [context.SimpleQueue() for _ in range(ranks)]
         processes = [
-            context.Process(target=run, args=(job, rank, folder, barrier, told[rank])) for rank in range(ranks)
+            context.Process(target=run, args=(job, rank, folder, barrier, told[rank]))
+            for rank in range(ranks)
         ]
         for process in processes:
             process.start()
@@ -48,13 +49,24 @@ def run(job, rank, folder, barrier, told):
 def read(job, rank, folder, barrier):
     ranks = len(job["capacities"])
     if ranks > 1:
-        os.environ |= {"BELADY_RANK": str(rank), "BELADY_RANKS": str(ranks), "BELADY_MEET": f"{folder}/meeting"}
+        os.environ |= {
+            "BELADY_RANK": str(rank),
+            "BELADY_RANKS": str(ranks),
+            "BELADY_MEET": f"{folder}/meeting",
+        }
     import belady
 
     # A quota is that of all processes of a machine, which divide it.
-    options = {"cache": f"ram:{ranks * job['capacities'][rank]}", "epochs": EPOCHS, "seed": job["seed"], "staging": job["staging"]}
+    options = {
+        "cache": f"ram:{ranks * job['capacities'][rank]}",
+        "epochs": EPOCHS,
+        "seed": job["seed"],
+        "staging": job["staging"],
+    }
     data, order = opened(belady, job)
-    loader = belady.DataLoader(data, batch_size=job["batch"] // ranks, drop_last=job["drop_last"], **order, **options)
+    loader = belady.DataLoader(
+        data, batch_size=job["batch"] // ranks, drop_last=job["drop_last"], **order, **options
+    )
     sizes, epochs, source = {}, [], []
     for _ in range(EPOCHS):
         steps = []

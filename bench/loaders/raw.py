@@ -118,8 +118,7 @@ class Ffcv(Loader):
 
     def __init__(self, args: argparse.Namespace) -> None:
         from ffcv.fields.decoders import BytesDecoder
-        from ffcv.loader import Loader as FfcvLoader
-        from ffcv.loader import OrderOption
+        from ffcv.loader import Loader as FfcvLoader, OrderOption
 
         self.loader = FfcvLoader(
             str(args.data), batch_size=args.batch, num_workers=int(args.loader.removeprefix("ffcv-")),
@@ -186,7 +185,9 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--size", type=int, required=True, help="bytes of a sample")
     parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--seconds", type=float, default=2, help="whole epochs for at least so long")
+    parser.add_argument(
+        "--seconds", type=float, default=2, help="whole epochs for at least so long"
+    )
     parser.add_argument("--format", default="flat", help="as belady takes it")
     parser.add_argument("--cache", help="belady's, such as ram:2GB; none without it")
     parser.add_argument("--staging", default="256MiB", help="belady's")
@@ -205,7 +206,9 @@ def main() -> None:
     if len(sums) != 1:
         raise SystemExit(f"epochs of {args.loader} do not have the same bytes: {sums}")
     # A hash of all bytes, or their number: the same with every loader.
-    print(json.dumps({"samples": samples, "seconds": seconds, "cpu_seconds": cpu, "sum": sums.pop()}))
+    print(
+        json.dumps({"samples": samples, "seconds": seconds, "cpu_seconds": cpu, "sum": sums.pop()})
+    )
 
 
 if __name__ == "__main__":

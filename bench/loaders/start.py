@@ -58,7 +58,9 @@ def stateful(args: argparse.Namespace) -> Callable[[], Any]:
         if args.format.startswith("records"):
             data = Records(int(args.format.split(":")[1]))
         else:
-            data = DatasetFolder(args.data, lambda path: Path(path).read_bytes(), is_valid_file=bool)
+            data = DatasetFolder(
+                args.data, lambda path: Path(path).read_bytes(), is_valid_file=bool
+            )
         return StatefulDataLoader(
             data, batch_size=BATCH, shuffle=True, drop_last=True, num_workers=WORKERS,
             generator=torch.Generator().manual_seed(0),
@@ -72,7 +74,9 @@ def streaming(args: argparse.Namespace) -> Callable[[], Any]:
     from streaming import StreamingDataLoader, StreamingDataset
 
     def make() -> Any:
-        data = StreamingDataset(local=str(args.data), batch_size=BATCH, shuffle=True, shuffle_seed=0)
+        data = StreamingDataset(
+            local=str(args.data), batch_size=BATCH, shuffle=True, shuffle_seed=0
+        )
         return StreamingDataLoader(data, batch_size=BATCH, num_workers=WORKERS, drop_last=True)
 
     return make

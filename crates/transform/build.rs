@@ -1,9 +1,9 @@
-//! Compiles the few lines of C around libjpeg, whose errors jump where Rust must not.
+//! Compiles the C shim around libjpeg, whose errors use longjmp.
 
 fn main() {
     println!("cargo:rerun-if-changed=src/codec/jpeg/shim.c");
     let mut shim = cc::Build::new();
-    // Where turbojpeg-sys has put the headers of the library it has built.
+    // The headers of the library that turbojpeg-sys has built.
     let headers = std::env::var("DEP_TURBOJPEG_INCLUDE").unwrap_or_default();
     shim.includes(headers.split(',').filter(|path| !path.is_empty()));
     shim.file("src/codec/jpeg/shim.c").warnings(true).compile("belady_jpeg");

@@ -1,14 +1,14 @@
-//! Builds the library that is preloaded into programs (crates/shim), to be put into this crate.
+//! Builds the shim (crates/shim), which this crate embeds.
 //!
-//! Cargo has no stable way to say that a package needs the library file of another. So cargo is
-//! called once more, in a target directory of its own: the one in use is locked.
+//! Cargo has no stable way to depend on another package's library file. So this script runs cargo
+//! again, in a separate target directory because the one in use is locked.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PACKAGE: &str = "belady-shim";
 const FILE: &str = "libbelady_shim.so";
-/// Of the root manifest, where its settings are.
+/// A profile of the root manifest.
 const PROFILE: &str = "shim";
 
 fn main() {
@@ -45,7 +45,7 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name} for build scripts"))
 }
 
-/// The target directory that is in use. All profiles share what is built below it.
+/// Returns the target directory in use. All profiles share the shim that is built below it.
 fn target_directory(out: &Path, triple: &str) -> PathBuf {
     // TARGET[/TRIPLE]/PROFILE/build/PACKAGE-HASH/out
     let above = out.ancestors().nth(4).unwrap_or(out);
@@ -61,7 +61,7 @@ fn build(manifest: &Path, triple: &str, target: &Path) -> Command {
         .arg(manifest)
         .arg("--target-dir")
         .arg(target);
-    // Meant for the package that is being built: clippy's wrapper would check and not build.
+    // These are for the outer package; clippy's wrapper would check instead of build.
     for name in ["RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
         cargo.env_remove(name);
     }

@@ -3,14 +3,14 @@
 
 #![no_main]
 
-use belady_data::source::example::{self, Values};
+use belady_data::source::tf_example::{self, Values};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(features) = example::features(input) else { return };
+    let Ok(features) = tf_example::features(input) else { return };
     assert!(features.len() <= input.len());
     for feature in &features {
-        let found = example::find(&features, feature.name).expect("a name that is there");
+        let found = tf_example::find(&features, feature.name).expect("a name that is there");
         assert_eq!(found.name, feature.name);
         let within = |bytes: &[u8]| {
             bytes.is_empty() || input.as_ptr_range().contains(&bytes.as_ptr())

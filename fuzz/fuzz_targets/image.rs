@@ -6,7 +6,7 @@
 #![no_main]
 
 use belady_transform::Mode;
-use belady_transform::codec::{Decoder, Info, Wanted, probe};
+use belady_transform::codec::{DecodeRequest, Decoder, ImageInfo, probe};
 use belady_transform::image::{Pixels, Rect};
 use libfuzzer_sys::fuzz_target;
 
@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     let part = part(width, height, numbers);
     let mut pixels = Pixels::default();
     let region = Some(part);
-    if let Ok(cover) = decoder.decode(file, &Wanted { region, ..wanted }, &mut pixels) {
+    if let Ok(cover) = decoder.decode(file, &DecodeRequest { region, ..wanted }, &mut pixels) {
         check_shape(cover, &pixels);
         if decoded.is_ok() {
             check_part(part, cover, &pixels, &whole);
@@ -44,13 +44,13 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn wanted(choice: u8) -> Wanted {
+fn wanted(choice: u8) -> DecodeRequest {
     let mode = [Mode::Rgb, Mode::Gray, Mode::Unchanged, Mode::Rgb][usize::from(choice & 3)];
     let apply_exif_orientation = choice & 4 != 0;
-    Wanted { mode, apply_exif_orientation, max_pixels: MAX_PIXELS, region: None }
+    DecodeRequest { mode, apply_exif_orientation, max_pixels: MAX_PIXELS, region: None }
 }
 
-fn channels(mode: Mode, info: &Info) -> u32 {
+fn channels(mode: Mode, info: &ImageInfo) -> u32 {
     match mode {
         Mode::Rgb => 3,
         Mode::Gray => 1,

@@ -6,22 +6,22 @@
 
 #![no_main]
 
-use belady_transform::{Array, Chain, Draw, Dtype, Scratch, Step};
+use belady_transform::{Array, Chain, Draw, Dtype, Scratch, TransformStep};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, rest)) = input.split_first() else { return };
     let file = if choice % 2 == 0 { rest.to_vec() } else { framed(rest) };
-    let Some(array) = run(&file, vec![Step::Numpy]) else { return };
+    let Some(array) = run(&file, vec![TransformStep::Numpy]) else { return };
     let count: usize = array.shape.iter().product();
     assert_eq!(array.bytes.len(), count * array.dtype.size());
     assert!(array.bytes.len() <= file.len());
-    let double = vec![Step::Numpy, Step::ToDtype { dtype: Dtype::Float64 }];
+    let double = vec![TransformStep::Numpy, TransformStep::ToDtype { dtype: Dtype::Float64 }];
     let doubles = run(&file, double).expect("numbers become numbers");
     assert_eq!((doubles.bytes.len(), &doubles.shape), (count * 8, &array.shape));
 });
 
-fn run(file: &[u8], steps: Vec<Step>) -> Option<Array> {
+fn run(file: &[u8], steps: Vec<TransformStep>) -> Option<Array> {
     let chain = Chain::new(steps).expect("the steps fit together");
     let draw = Draw { seed: 0, epoch: 0, sample: 0 };
     chain.run(file, draw, &mut Scratch::default()).ok()

@@ -1,19 +1,22 @@
-//! The side of a connection that listens: whatever is said to it, the conversation ends, and its answers
-//! are whole frames in the order of the requests. Who has not the key gets first words at most.
+//! The side of a connection that listens: whatever is said to it, the conversation ends, and its
+//! answers are whole frames in the order of the requests. A client without the key gets first words
+//! at most.
 //!
-//! The first byte chooses: the handshake; requests as they are; or pieces of the input as frames with
-//! right checksums.
+//! The first byte chooses: the handshake; requests as they are; or pieces of the input as frames
+//! with right checksums.
 
 #![no_main]
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Weak};
 
-use belady_data::memory::Memory;
+use belady_base::memory::Memory;
 use belady_peer::auth::{Role, prove};
-use belady_peer::tcp::frame::{self, HEAD, Head, Kind};
+use belady_peer::tcp::frame::{self, FrameHeader, HEADER};
+use belady_peer::wire::WireMessage;
 use belady_peer::{
-    Channel, Desk, Key, NodeId, Notice, Payload, Push, Reply, Request, Serve, Taken,
+    Channel, Dispatcher, GetReply, GetRequest, Handler, JobKey, NodeId, Notice, Payload, Push,
+    PushOutcome,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -39,8 +42,8 @@ impl Write for Tape<'_> {
 /// Every kind of answer.
 struct Job;
 
-impl Serve for Job {
-    fn get(&self, _: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
+impl Handler for Job {
+    fn get(&self, _: NodeId, request: &GetRequest<'_>, limit: usize, replies: &mut Vec<GetReply>) {
         let mut bytes = 0;
         for ask in request.asks {
             if bytes > limit {
@@ -49,22 +52,22 @@ impl Serve for Job {
             let length = (ask.sample % 300) as usize;
             bytes += length;
             replies.push(match ask.sample % 5 {
-                0 => Reply::NotHere,
-                1 => Reply::NotYet,
-                2 => Reply::Busy,
+                0 => GetReply::NotHere,
+                1 => GetReply::NotYet,
+                2 => GetReply::Busy,
                 _ => {
                     let bytes = Payload::Copied(Memory::zeroed(length));
-                    Reply::Here { bytes, digest: 7, version: 8 }
+                    GetReply::Here { bytes, digest: 7, version: 8 }
                 }
             });
         }
     }
 
-    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<PushOutcome>) {
         taken.extend(pushes.iter().map(|push| match push.bytes.len() % 3 {
-            0 => Taken::Stored,
-            1 => Taken::NoRoom,
-            _ => Taken::Refused,
+            0 => PushOutcome::Stored,
+            1 => PushOutcome::NoSpace,
+            _ => PushOutcome::Refused,
         }));
     }
 
@@ -82,54 +85,44 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn handshake(said: &[u8], answers: &mut Vec<u8>) {
-    let key = Key::from_text(&"5a".repeat(32)).expect("a key");
-    // Nobody can prove that he has the key, since the number in the proof is fresh.
+    let key = JobKey::from_text(&"5a".repeat(32)).expect("a key");
+    // Without the key no input can pass the proof, since its challenge is fresh.
     assert!(prove(&mut Tape(said, answers), &key, Role::Listens, b"secret").is_err());
     assert!(answers.len() <= 43, "no more than first words and a no");
 }
 
 fn talk(said: &[u8], answers: &mut Vec<u8>) {
-    let desk = Arc::new(Desk::default());
-    let job: Arc<dyn Serve> = Arc::new(Job);
-    let weak: Weak<dyn Serve> = Arc::downgrade(&job);
-    let _serving = desk.open(Channel(0), weak);
-    let _ = belady_peer::tcp::serve(Tape(said, answers), 1, &desk);
+    let dispatcher = Arc::new(Dispatcher::default());
+    let job: Arc<dyn Handler> = Arc::new(Job);
+    let weak: Weak<dyn Handler> = Arc::downgrade(&job);
+    let _serving = dispatcher.register(Channel(0), weak);
+    let _ = belady_peer::tcp::serve(Tape(said, answers), 1, &dispatcher);
     check(answers);
 }
 
-/// Pieces of 64 bytes and less as frames, whatever they begin with.
+/// Pieces of 64 bytes and less as frames, each with bytes after it that may be those of pushes.
 fn frames(input: &[u8]) -> Vec<u8> {
     let mut said = vec![];
     for piece in input.chunks(64) {
-        let (&[kind, count, samples, ..], Some(body)) = (piece, piece.get(3..)) else { break };
-        let mut head = vec![];
-        for word in [u32::from(kind % 9), 0, 0, count.into(), body.len() as u32] {
-            head.extend(word.to_le_bytes());
-        }
-        head.extend(crc32c::crc32c(body).to_le_bytes());
-        head.extend(crc32c::crc32c(&head).to_le_bytes());
-        said.extend(head);
-        said.extend(body);
-        // What may be the bytes of pushes.
+        let Some((&samples, body)) = piece.split_first() else { break };
+        let mut frame = [&[0; HEADER], body].concat();
+        frame::seal(&mut frame);
+        said.extend(frame);
         said.extend(vec![7; samples as usize]);
     }
     said
 }
 
-/// All answers are whole.
+/// All answers are whole frames.
 fn check(mut answers: &[u8]) {
     while !answers.is_empty() {
-        let (head, rest) = answers.split_first_chunk::<HEAD>().expect("a whole head");
-        let head = Head::decode(head).expect("a right head");
-        let (body, rest) = rest.split_at(head.body as usize);
-        head.check(body).expect("a right body");
-        let samples = match head.kind {
-            Kind::Replies => {
-                let count = frame::replies(&head, body, frame::ASKS).expect("replies");
-                (0..count).map(|at| frame::reply(body, at).expect("a reply").0).sum()
-            }
-            Kind::Taken | Kind::Heard => 0,
-            kind => panic!("{kind:?} is no answer"),
+        let (header, rest) = answers.split_first_chunk::<HEADER>().expect("a whole header");
+        let header = FrameHeader::decode(header).expect("a right header");
+        let (body, rest) = rest.split_at(header.body as usize);
+        let samples: u64 = match header.message(body).expect("a message") {
+            WireMessage::Replies(replies) => replies.iter().map(|reply| reply.length()).sum(),
+            WireMessage::Outcomes(_) | WireMessage::Heard => 0,
+            message => panic!("{message:?} is no answer"),
         };
         answers = &rest[samples as usize..];
     }

@@ -9,7 +9,7 @@
 use std::io::Cursor;
 
 use belady_data::source::tfrecord::{self, FOOTER, HEADER};
-use belady_data::source::{Flaw, Record};
+use belady_data::source::{Flaw, PackedRecord};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 /// Indexes a file and checks what was found.
-fn check(file: &[u8]) -> Result<Vec<Record>, Flaw> {
+fn check(file: &[u8]) -> Result<Vec<PackedRecord>, Flaw> {
     let length = file.len() as u64;
     let found = tfrecord::index(Cursor::new(file), length);
     match &found {
@@ -50,7 +50,7 @@ fn check(file: &[u8]) -> Result<Vec<Record>, Flaw> {
     found
 }
 
-fn damage(file: &[u8], record: &Record) -> Option<String> {
+fn damage(file: &[u8], record: &PackedRecord) -> Option<String> {
     let end = (record.offset + record.length) as usize;
     let footer = file[end..end + FOOTER].try_into().expect("four bytes");
     tfrecord::damage(&file[record.offset as usize..end], footer)

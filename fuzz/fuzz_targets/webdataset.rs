@@ -9,7 +9,7 @@
 
 use std::io::Cursor;
 
-use belady_data::source::{Flaw, Record, webdataset};
+use belady_data::source::{Flaw, PackedRecord, webdataset};
 use libfuzzer_sys::fuzz_target;
 
 const BLOCK: usize = 512;
@@ -55,7 +55,7 @@ fn check(file: &[u8]) {
     }
 }
 
-fn check_sample(file: &[u8], record: &Record) {
+fn check_sample(file: &[u8], record: &PackedRecord) {
     let sample = &file[record.offset as usize..][..record.length as usize];
     let members = webdataset::members(sample).expect("a sample that was found can be taken apart");
     let mut end = 0;

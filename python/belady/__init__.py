@@ -1,4 +1,4 @@
-"""Belady feeds training: from the shuffle's seed it knows which sample is read when, and keeps
+"""Belady feeds training jobs: it knows from the shuffle's seed which sample is read when, and keeps
 the right bytes in RAM or on a local disk.
 
 >>> import belady
@@ -8,27 +8,33 @@ the right bytes in RAM or on a local disk.
 ...     for samples, labels in loader:
 ...         pass
 
-`belady.torch`, `belady.jax` and `belady.tensorflow` give tensors. Nothing of these is imported
-before you do.
-"""
+`belady.torch`, `belady.jax` and `belady.tensorflow` make tensors; they are imported when you use
+them. `belady.transforms` has the transforms, `belady.errors` the exceptions."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
-from ._native import __version__
-from . import few  # first: what it holds back is told when all others have ended
-from .batch import Batch, Sample
-from .dataset import Dataset, flat, folder, join, open, records, tfrecord, webdataset
-from .engine import Engine
-from .errors import BeladyError, DecodeError, SampleError, StalledError, WorkerError
-from .job import Job
-from .loader import DataLoader
-from .mixing import Mixture, Weighted
-from .peers import Cluster, cluster
-from .stats import Stats
-from .subsets import subset
+from . import _log  # first: its exit handler runs last
+
+# isort: split
 from . import transforms
+from ._cluster.cluster import Cluster, cluster
+from ._dataset import dataset as _dataset, manifest as _manifest
+from ._dataset.dataset import Dataset, flat, folder, join, open, records, tfrecord, webdataset
+from ._dataset.subset import subset
+from ._engine import stats as _stats
+from ._engine.engine import Engine
+from ._engine.stats import Stats
+from ._loader.job import Job
+from ._loader.loader import DataLoader
+from ._native import __version__
+from ._orders import weighted as _weighted
+from ._orders.weighted import Mixture, Weighted
+from ._pipeline import batch as _batch
+from ._pipeline.batch import Batch, Sample
+from .errors import BeladyError, DecodeError, SampleError, StalledError, WorkerError
 
 __all__ = [
     "Batch",
@@ -59,12 +65,27 @@ __all__ = [
     "webdataset",
 ]
 
-few.install("belady")
+_log.limit("belady")
 
-if not TYPE_CHECKING:  # for which any name would be good
+# Classes show, and pickles name, the module that users import them from.
+for _name in __all__:
+    _shown = globals()[_name]
+    if isinstance(_shown, type) and _shown.__module__.startswith("belady._"):
+        _shown.__module__ = "belady"
+
+# Pickles of version 0.1 name these modules.
+sys.modules |= {
+    "belady.batch": _batch,
+    "belady.dataset": _dataset,
+    "belady.manifest": _manifest,
+    "belady.mixing": _weighted,
+    "belady.stats": _stats,
+}
+
+if not TYPE_CHECKING:  # a type checker would then accept any name
 
     def __getattr__(name: str) -> Any:
-        """`belady.torch` and its kin, which import what they are named after, when asked for."""
+        """Imports `belady.torch`, `belady.jax` or `belady.tensorflow` when it is first used."""
         if name in ("torch", "jax", "tensorflow"):
             import importlib
 

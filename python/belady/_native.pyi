@@ -1,12 +1,14 @@
-"""The native module: the engine as Python sees it. Private; use the package's own names."""
+"""The native module: the Python interface of the engine. Private; use the package's own names."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
-    from .peers.meeting import Meeting
+    from ._cluster.rendezvous import Rendezvous
 
 __all__ = [
+    "POLICIES",
+    "SCHEMES",
     "Array",
     "Batch",
     "BeladyError",
@@ -14,12 +16,13 @@ __all__ = [
     "Cluster",
     "Dataset",
     "Engine",
+    "GeneratorState",
     "Loader",
     "Made",
     "Orders",
     "Sample",
-    "Share",
     "SampleError",
+    "Share",
     "Stacked",
     "StalledError",
     "Transformer",
@@ -28,15 +31,23 @@ __all__ = [
     "__version__",
     "clear_caches",
     "finish_log",
+    "format_size",
+    "launcher",
     "meeting_place",
+    "parse_size",
     "part",
-    "run_command",
+    "randperm_words",
 ]
 
 __version__: str
 
+#: Policies that the engine runs.
+POLICIES: list[str]
+#: Schemes by which ranks share a batch.
+SCHEMES: list[str]
+
 class BeladyError(Exception):
-    """Something failed that is no mistake in an argument."""
+    """An error that is not a wrong argument."""
 
 class SampleError(BeladyError):
     """A sample could not be read."""
@@ -45,7 +56,7 @@ class SampleError(BeladyError):
     path: str
 
 class StalledError(BeladyError):
-    """The source does not answer, or all of the staging buffer is held by the caller."""
+    """The source does not respond, or the caller holds all of the staging buffer."""
 
 def part(
     data: Any,
@@ -55,34 +66,45 @@ def part(
     epoch: int = 0,
     sample: int = 0,
 ) -> Array | bytes:
-    """A part of a sample (see `Loader.transformed`), transformed by a chain if there is one."""
+    """Returns a part of a sample (see `Loader.transformed`), transformed by a chain if given."""
 
 def finish_log() -> None:
-    """Tells how many warnings were held back since there were too many of one kind."""
-
-def run_command(arguments: Sequence[str]) -> int:
-    """Runs the `belady` command line; its exit status."""
+    """Logs how many warnings the rate limit has suppressed."""
 
 def clear_caches(directory: str) -> None:
     """Removes the caches in a directory, if none of them is in use."""
 
+def parse_size(text: str) -> int:
+    """Returns the bytes of a size such as "40GiB" or "500 GB"."""
+
+def format_size(bytes: int) -> str:
+    """Formats a number of bytes for messages, such as "42.95 GB"."""
+
+def randperm_words(samples: int) -> int:
+    """Returns the number of words that `torch.randperm(samples)` draws."""
+
+def launcher(environment: dict[str, str] | None = None) -> tuple[int, int, int, int] | None:
+    """Returns rank, number of ranks, and the same on this node, from the launcher of this process.
+
+    None without a launcher. The default environment is that of this process."""
+
 def meeting_place(key: str | None = None) -> str | None:
-    """Where what started this process says that ranks can meet; None if it says nothing."""
+    """Returns the rendezvous address from the launcher of this process; None if it has none."""
 
 @final
 class Cluster:
-    """The processes of a job, once they have met."""
+    """The processes of a job, after their rendezvous."""
 
     @staticmethod
     def join(
-        meeting: Meeting,
+        meeting: Rendezvous,
         *,
         key: str | None = None,
         bind: str | None = None,
         tls: Sequence[str] | None = None,
         timeout: float = 300.0,
     ) -> Cluster:
-        """Meets at a place that a library of Python's has, which is private to the job.
+        """Joins by the rendezvous of a Python library, which is private to the job.
 
         `key` is text or the path of a file, `tls` the paths of certificate, key and authority.
         """
@@ -97,7 +119,7 @@ class Cluster:
         tls: Sequence[str] | None = None,
         timeout: float = 300.0,
     ) -> Cluster:
-        """Meets at "HOST:PORT", by hosts, in a directory, or with "mpi" by MPI."""
+        """Joins at "HOST:PORT", by a list of hosts, by a directory, or with "mpi" by MPI."""
     @staticmethod
     def found(
         *,
@@ -106,23 +128,23 @@ class Cluster:
         tls: Sequence[str] | None = None,
         timeout: float = 300.0,
     ) -> Cluster:
-        """Meets where the environment says (`meeting_place`)."""
+        """Joins at the rendezvous address of the environment (`meeting_place`)."""
     @property
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
     def near(self) -> list[int]:
-        """Ranks that run on this machine, this one included."""
+        """Returns the ranks on this machine, with this one."""
     def exchange(self, name: str, mine: bytes) -> list[bytes]:
-        """What all ranks gave, by rank."""
+        """Exchanges bytes with all ranks, and returns theirs by rank."""
     def agree(self, what: str, facts: Sequence[tuple[str, str]]) -> None:
-        """Raises if a rank has other facts."""
+        """Raises if the facts of a rank differ."""
     def close(self) -> None:
-        """Leaves the others: nothing is served any more."""
+        """Leaves the job: this process serves no more samples."""
 
 @final
 class Dataset:
-    """A dataset that was listed: what is in it, and how to read it."""
+    """A listed dataset."""
 
     @staticmethod
     def open(
@@ -137,23 +159,23 @@ class Dataset:
         throttle: str | None = None,
         freshness: str = "start",
     ) -> Dataset:
-        """Lists a dataset, or takes the listing from its snapshot.
+        """Lists a dataset, or reads the listing from its snapshot.
 
-        `format` as on the command line ("folder", "records:114688", ...; None guesses).
-        `extensions`: None is as usual, none in it all files. `files` are the samples instead of what
-        is found: paths, their labels (as many, or none), and the names of labels.
-        `snapshots` is a directory, True for the usual one, False for none. `progress` is
-        called now and then with what is being done, how far it is and how far it goes.
-        `freshness` is when copies in caches are compared with files: "start", "epoch", "never".
-        """
-    def hand_out(
+        `format` is as on the command line ("folder", "records:114688", ...; None guesses).
+        `extensions` limits the files: None for the default, an empty sequence for all files.
+        `files` replaces listing: paths, their labels (one for each, or none), and the names of
+        labels. `snapshots` is a directory, True for the default one, False for none. `progress` is
+        called with the phase, the number done and the total, if it is known. `freshness` is when
+        cached samples are compared with files: "start", "epoch", "never"."""
+    def share_listing(
         self,
         cluster: Cluster,
         format: str | None = None,
         extensions: Sequence[str] | None = None,
     ) -> None:
-        """Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one
-        of the two; `format` and `extensions` are what was asked for."""
+        """Sends the listing of this dataset from rank 0 to all others, which call `received`.
+
+        `format` and `extensions` are the options of `open`."""
     @staticmethod
     def received(
         cluster: Cluster,
@@ -165,12 +187,12 @@ class Dataset:
         throttle: str | None = None,
         freshness: str = "start",
     ) -> Dataset:
-        """The dataset that rank 0 has listed. This rank asks nothing of its storage."""
+        """Receives a dataset that rank 0 has listed. This rank does not list the storage."""
     @staticmethod
     def join(datasets: Sequence[Dataset]) -> Dataset:
-        """Several datasets laid end to end: ids of the second follow those of the first."""
+        """Joins several datasets: ids of the second follow those of the first."""
     def chosen(self, samples: Sequence[int]) -> Dataset:
-        """Some samples of this dataset, in this order, as one of their own."""
+        """Returns some samples of this dataset, in this order, as a dataset."""
     def __len__(self) -> int: ...
     @property
     def path(self) -> str: ...
@@ -179,23 +201,23 @@ class Dataset:
     @property
     def fingerprint(self) -> str: ...
     def staging_needed(self, batch: int) -> int:
-        """The smallest staging buffer for batches of so many samples."""
+        """Returns the smallest staging buffer for batches of this many samples."""
     @property
     def total_bytes(self) -> int: ...
     @property
     def classes(self) -> list[str]: ...
     def label(self, sample: int) -> int | None: ...
     def labels(self) -> bytes:
-        """Labels of all samples as native int64; -1 where there is none."""
+        """Returns the labels of all samples as native int64; -1 where there is none."""
     def size(self, sample: int) -> int: ...
     def sample_path(self, sample: int) -> str:
-        """Where a sample lies, for people: a file, or a file and the place in it."""
+        """Returns the path of a sample for messages: a file, or a file and the bytes in it."""
     def read(self, samples: Sequence[int]) -> list[bytes]:
-        """Reads straight from the source, past every cache."""
+        """Reads from the source, without any cache."""
 
 @final
 class Orders:
-    """Which samples come in which batch of which epoch, for one rank."""
+    """The samples of each batch of each epoch, for one rank."""
 
     @staticmethod
     def distributed(
@@ -210,8 +232,8 @@ class Orders:
         drop_last: bool = False,
         sampler_drop_last: bool = False,
     ) -> Orders:
-        """As `DistributedSampler(seed=seed)` deals them out, or the order "sequential" or
-        "permutation". `batch` is the rank's own."""
+        """The order of `DistributedSampler(seed=seed)`, or the order "sequential" or
+        "permutation". `batch` is the size of the rank's own batches."""
     @staticmethod
     def loader(
         *,
@@ -223,8 +245,8 @@ class Orders:
         draws: str = "loader",
         drop_last: bool = False,
     ) -> Orders:
-        """As `DataLoader(shuffle=True, generator=g)` draws them. `state` is g's state
-        (`torch.Generator.get_state()`) at the beginning of epoch `first_epoch`; without it g
+        """The order of `DataLoader(shuffle=True, generator=g)`. `state` is g's state
+        (`torch.Generator.get_state()`) at the beginning of epoch `first_epoch`; without it, g
         was seeded with `seed`. `draws` is "loader", "persistent-loader" or "sampler"."""
     @staticmethod
     def weighted(
@@ -250,8 +272,8 @@ class Orders:
         ranks: int = 1,
         drop_last: bool = False,
     ) -> Orders:
-        """Each position comes from a dataset drawn by weight; each dataset is gone through
-        in shuffled order, again and again."""
+        """Each position takes the next sample of a dataset drawn by weight; each dataset is
+        shuffled again after each pass."""
     @staticmethod
     def python(
         epoch: Callable[[int], tuple[Any, Any] | None],
@@ -261,25 +283,50 @@ class Orders:
         drop_last: bool = False,
         largest_batch: int | None = None,
     ) -> Orders:
-        """A callback gives epoch after epoch: (ids, None), or (ids, ends of batches), both
-        anything iterable or a buffer of int64; None when there are no more. It is called on
-        a thread of its own, once for each epoch, while the epoch before is being read.
-        What it raises is raised by `Loader.next`."""
+        """The order that a callback returns for each epoch: (ids, None), or (ids, ends of
+        batches), each an iterable or a buffer of int64; None after the last epoch. It is called
+        on a separate thread, once for each epoch, while the epoch before is read. `Loader.next`
+        raises its exceptions."""
     def first_batches(self, cut: int) -> Orders:
-        """Of every epoch the first so many batches, where any epoch can be computed."""
+        """Returns the first `cut` batches of every epoch, for computed orders."""
     def place(self) -> tuple[int, int] | None:
-        """Rank and ranks, where it is known what the others read."""
+        """Returns the rank and the number of ranks, if the accesses of other ranks are known."""
     def start_at(self, epoch: int, batch: int) -> Orders:
-        """The same from there on: epoch 0 of the result is `epoch` without its first
+        """Returns the rest of this order: epoch 0 of the result is `epoch` without its first
         `batch` batches."""
     def ids(self, epoch: int) -> bytes:
-        """Samples of an epoch, as an array of numbers of 32 bits; nothing after the last epoch."""
+        """Returns the samples of an epoch as native uint32; empty after the last epoch."""
     def epoch(self, epoch: int) -> tuple[list[int], list[int]] | None:
-        """Samples and ends of batches of an epoch."""
+        """Returns the samples and the ends of batches of an epoch."""
     def batches(self, epoch: int) -> int | None:
-        """How many batches an epoch has, if that is known without running anything."""
+        """Returns the number of batches of an epoch; None if that is not known in advance."""
     def state(self, epoch: int) -> bytes | None:
-        """The generator's state at an epoch's beginning, where there is one generator."""
+        """Returns the generator's state at the beginning of an epoch; None without a generator."""
+
+@final
+class GeneratorState:
+    """A state of torch's CPU generator: 624 words, and the number of used ones."""
+
+    @staticmethod
+    def from_torch(state: bytes) -> GeneratorState:
+        """Makes a state from the bytes of `torch.Generator.get_state()`."""
+    def to_torch(self, like: bytes | None = None) -> bytes:
+        """Returns the bytes for `torch.Generator.set_state()`. Everything but the words, such as
+        the seed, is copied from `like`."""
+    @staticmethod
+    def from_bytes(packed: bytes) -> GeneratorState:
+        """Makes a state from the result of `to_bytes`."""
+    def to_bytes(self) -> bytes:
+        """Returns the words, four bytes each, then the number of used ones in two bytes."""
+    def skip(self, words: int) -> GeneratorState:
+        """Returns the state after drawing this many words."""
+    def next_int64(self) -> int:
+        """Returns the number that `torch.empty((), dtype=torch.int64).random_()` draws next."""
+    def words_until(self, later: GeneratorState) -> int | None:
+        """Returns the number of words drawn between this state and a later one; None above a
+        limit."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
 
 @final
 class Engine:
@@ -314,14 +361,15 @@ class Engine:
         trace: str | None = None,
         peers: bool = True,
     ) -> Loader:
-        """`peers`: whether the engine's peers take part, if the orders know what they read."""
+        """Starts a job. With `peers`, the engine's peers take part if the accesses of all ranks are
+        known."""
     def view(self, dataset: Dataset) -> View: ...
     def let_go(self) -> None:
-        """Gives back the memory that is kept for the next loader of a dataset."""
+        """Frees the memory that is retained for the next loader of a dataset."""
     def stats(self) -> dict[str, Any]: ...
     def metrics_text(self) -> str: ...
     def serve_metrics(self, address: str) -> str:
-        """Serves Prometheus text there; the address it listens on."""
+        """Serves metrics in Prometheus' format, and returns the address it listens on."""
     @property
     def threads(self) -> int: ...
 
@@ -333,21 +381,21 @@ class View:
 
 @final
 class Loader:
-    """Gives out batches in order."""
+    """Delivers batches in order."""
 
     def next(self, timeout: float | None = None) -> Batch | None:
-        """The next batch; None after the last one. Lets other threads run, and Ctrl-C.
-        Raises TimeoutError when `timeout` seconds pass."""
+        """Waits for the next batch; None after the last one. Releases the interpreter and checks
+        for signals. Raises TimeoutError after `timeout` seconds."""
     def begin_epoch(self, epoch: int) -> None:
-        """Says that the consumer begins an epoch, so that all of it may be staged."""
+        """Notes that the consumer begins an epoch, so that all of it can be staged."""
     def rest(self) -> None:
-        """Says that the consumer is done with its epoch, so that memory goes back to the system."""
+        """Notes that the consumer has ended its epoch, so that memory is returned to the system."""
     def waiting_for(self) -> str:
-        """What the loader waits for, in words."""
+        """Returns what the loader waits for, as text."""
     def close(self) -> None: ...
     def stats(self) -> dict[str, Any]: ...
     def shared_memory(self) -> tuple[int, int] | None:
-        """Descriptor and length of the ring's memory, if it is shared."""
+        """Returns descriptor and length of the ring's memory, if it is shared."""
     def transformed(
         self,
         fields: Sequence[tuple[str | None, Chain | None]],
@@ -359,22 +407,21 @@ class Loader:
         first: tuple[int, int] = (0, 0),
         repeats: bool = False,
     ) -> Transformer:
-        """Its batches with every sample transformed, by threads of their own.
+        """Starts threads that transform every sample; the result takes over this loader.
 
-        This loader is closed by that: its batches come from the answer. A field is the part of a
-        sample (a member of a WebDataset sample, a feature of a tf.train.Example; "jpg;png" takes
-        the first that is there; None the whole sample) and what is done to it (None: nothing).
-        `depth` is how many batches are worked on ahead. What is drawn at random depends on
-        `seed`, on the epoch counted from `first` on, and on the sample; with `repeats` also on its
-        place in the epoch.
+        This closes the loader: the result delivers its batches. A field is a part of a sample (a
+        member of a WebDataset sample, a feature of a tf.train.Example; "jpg;png" takes the first
+        that exists; None the whole sample) and its chain (None: unchanged). `depth` is the number
+        of batches that are transformed ahead. Random choices depend on `seed`, on the epoch
+        counted from `first`, and on the sample; with `repeats` also on its position in the epoch.
 
-        `on_block(address, length, True)` is called before a piece of memory is used for the first
-        time, on the thread that calls `next`, and with False before it goes, on any thread.
+        `on_block(address, length, True)` is called before memory is used for the first time, on the
+        thread that calls `next`, and with False before it is freed, on any thread.
         """
 
 @final
 class Batch:
-    """A batch, lent: its memory goes back when the last reference is dropped."""
+    """A lent batch. Its memory is released when the last reference is dropped."""
 
     @property
     def epoch(self) -> int: ...
@@ -382,7 +429,7 @@ class Batch:
     def iteration(self) -> int: ...
     @property
     def ids(self) -> list[int]:
-        """Ids of the samples that are there: without skipped ones, with substitutes."""
+        """Ids of the delivered samples: without skipped ones, with substitutes."""
     @property
     def labels(self) -> list[int]: ...
     def labels_bytes(self) -> bytes:
@@ -392,13 +439,13 @@ class Batch:
     def __getitem__(self, index: int, /) -> Sample: ...
     def samples(self) -> list[Sample]: ...
     def place(self, index: int) -> tuple[int, int] | None:
-        """Offset and length in the shared memory, if the sample lies there."""
+        """Returns offset and length of a sample in the shared memory; None if it is elsewhere."""
     def stacked(self) -> Stacked | None:
-        """All samples as one array, if they are equally long and lie evenly in memory."""
+        """Returns all samples as one array, if they have equal lengths and distances in memory."""
 
 @final
 class Sample:
-    """The bytes of a sample: a buffer (read-only unless the loader is writable), and DLPack."""
+    """The bytes of a sample, with a buffer (read-only unless the loader is writable) and DLPack."""
 
     @property
     def id(self) -> int: ...
@@ -421,7 +468,7 @@ class Sample:
 
 @final
 class Stacked:
-    """A batch of equally long samples: a buffer of two dimensions, and DLPack."""
+    """A batch of equally long samples, with a buffer of two dimensions and DLPack."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -438,18 +485,18 @@ class Stacked:
 
 @final
 class Chain:
-    """A list of steps that fit together."""
+    """A validated list of transforms."""
 
     def __new__(cls, steps: str, *, before: int | None = None) -> Chain:
-        """From JSON: `[{"op": "Resize", "size": [256], ...}, ...]`. ValueError names the step.
+        """Parses JSON: `[{"op": "Resize", "size": [256], ...}, ...]`. ValueError names the step.
 
-        With `before` it goes on from an array, behind so many steps of a longer chain.
+        With `before`, the chain begins with an array, after this many steps of a longer chain.
         """
     @property
     def output(self) -> tuple[str | None, tuple[int, ...] | None]:
-        """Dtype and shape of what comes out; None if that depends on the sample."""
+        """Dtype and shape of the output; None if that depends on the sample."""
     def run(self, data: Any, seed: int, epoch: int, sample: int) -> Array:
-        """Transforms a sample: the bytes of anything with a buffer. Lets other threads run."""
+        """Transforms a sample, any object with a buffer. Releases the interpreter."""
     def run_array(
         self,
         data: Any,
@@ -459,28 +506,27 @@ class Chain:
         epoch: int,
         sample: int,
     ) -> Array:
-        """The same on an array that a function gave; for chains that go on from one."""
+        """Transforms an array from a function; for chains that begin with one."""
     def drawn(self, seed: int, epoch: int, sample: int, width: int, height: int) -> str:
-        """What random steps draw for an image of this size, as JSON."""
+        """Returns the random choices for an image of this size, as JSON."""
     def check_window(self) -> None:
-        """ValueError unless all that is done to an image is one window, as a kernel makes it."""
+        """Raises ValueError unless one kernel can compute the chain as a window of the image."""
+
 @final
 class Share:
-    """What a processor does for a GPU that decodes: a part of each batch."""
+    """The CPU's share of decoding for a GPU."""
 
     def __new__(cls, chain: Chain, threads: int) -> Share: ...
-    def windows(
-        self, batch: Batch, seed: int, epoch: int, iteration: int | None = None
-    ) -> Windows:
-        """What is to be taken of each image of a batch. `iteration` is its number where places take
-        part in draws."""
+    def windows(self, batch: Batch, seed: int, epoch: int, iteration: int | None = None) -> Windows:
+        """Returns the window of each image of a batch. `iteration` is the batch's number, if
+        positions take part in draws."""
     @staticmethod
     def bytes(batch: Batch, positions: Sequence[int]) -> int:
-        """How many bytes some samples of a batch have together."""
+        """Returns the total bytes of some samples of a batch."""
     @staticmethod
     def gather(batch: Batch, positions: Sequence[int], into: Any) -> list[int]:
-        """Copies some samples of a batch one after the other into `into`, which is as long as all
-        of them, for a decoder that fetches them from pinned memory. The answer is where each ends."""
+        """Copies some samples of a batch one after the other into `into`, which has exactly their
+        length, for a decoder that reads pinned memory. Returns where each ends."""
     def run(
         self,
         batch: Batch,
@@ -490,16 +536,16 @@ class Share:
         into: Any,
         iteration: int | None = None,
     ) -> list[tuple[int, str]]:
-        """Transforms some samples of a batch in threads, one after the other into `into`, which is
-        as long as all of them. The answer is where that failed, and why."""
+        """Transforms some samples of a batch in threads, one after the other into `into`, which has
+        exactly their length. Returns the positions of failures and their reasons."""
 
 @final
 class Windows:
-    """What is to be taken of each image of a batch."""
+    """The windows of the images of a batch."""
 
     def __len__(self) -> int: ...
     def suited(self) -> tuple[list[int], list[int]]:
-        """Positions of images that decoders of GPUs take, and of the others."""
+        """Returns the positions of images that a GPU can decode, and of the others."""
     def table(
         self,
         positions: Sequence[int],
@@ -508,12 +554,13 @@ class Windows:
         height: int,
         width: int,
     ) -> bytes:
-        """The windows of these positions as the kernel reads them. `decoded` has the addresses of
-        images in planes by their positions, `finished` of images that only have to be normalised."""
+        """Returns the windows of these positions in the kernel's format. By position, `decoded` has
+        the addresses of planar images, `finished` those of images that only need to be
+        normalised."""
 
 @final
 class Array:
-    """Numbers in memory: a writable buffer, and DLPack. bfloat16 shows as "H" in buffers."""
+    """An array with a writable buffer and DLPack. In buffers, bfloat16 has the format "H"."""
 
     @property
     def dtype(self) -> str: ...
@@ -523,10 +570,10 @@ class Array:
     def nbytes(self) -> int: ...
     @property
     def address(self) -> int:
-        """Of the first byte, to be compared with what `on_block` was told."""
+        """Address of the first byte, as `on_block` gets it."""
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Array:
-        """One of the first axis, on the same memory."""
+        """Returns a row of the first axis, on the same memory."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __dlpack__(
         self,
@@ -540,27 +587,27 @@ class Array:
 
 @final
 class Transformer:
-    """Gives out transformed batches in order."""
+    """Delivers transformed batches in order."""
 
     def next(self, timeout: float | None = None) -> Made | None:
-        """As `Loader.next`. With on_error="raise" a sample that cannot be transformed is a
-        `belady.errors.DecodeError`; the next call goes on with the batch after it."""
+        """As `Loader.next`. With on_error="raise", a sample that cannot be transformed raises
+        `belady.errors.DecodeError`; the next call continues with the next batch."""
     def waiting_for(self) -> str:
-        """What it waits for, in words."""
+        """Returns what it waits for, as text."""
     def close(self) -> None: ...
     def stats(self) -> dict[str, Any]: ...
 
 @final
 class Made:
-    """A transformed batch. Its memory is used again when the last reference is dropped.
+    """A transformed batch. Its memory is reused after the last reference is dropped.
 
-    Ids, labels, paths and failures are by position in the batch as it was read, failed samples
-    included; `kept` says which of them make up the fields.
+    Ids, labels, paths and failures are by position in the batch as it was read, with failed
+    samples; `kept` has the positions of the samples in the fields.
     """
 
     @property
     def epoch(self) -> int:
-        """As the loader counts: `first` is not added."""
+        """The loader's epoch, without the offset `first`."""
     @property
     def iteration(self) -> int: ...
     @property
@@ -577,12 +624,12 @@ class Made:
     def failures(self) -> list[tuple[int, str]]:
         """Position and reason of the samples that could not be transformed."""
     def __len__(self) -> int:
-        """Samples that were read, failed ones included."""
+        """Returns the number of samples that were read, with failed ones."""
     @property
     def fields(self) -> int: ...
     def field(self, index: int) -> Array | list[Array] | list[bytes]:
-        """One array where the chain's shape is fixed, else one a sample; without a chain the
-        bytes (numbers of a tf.train.Example are arrays)."""
+        """Returns one array if the chain's shape is fixed, else one per sample; without a chain,
+        the bytes (numbers of a tf.train.Example are arrays)."""
     @property
     def bytes(self) -> int:
-        """Memory that it holds."""
+        """Bytes of memory that it holds."""

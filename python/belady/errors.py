@@ -1,12 +1,21 @@
-"""What can go wrong.
+"""Exceptions.
 
 A mistake in an argument is a `ValueError` or a `TypeError`, raised where the object is made.
 Everything else that fails is a `BeladyError`:
 
 - `SampleError`: a sample could not be read. It has `.sample` (its id) and `.path`.
-- `DecodeError`, a `SampleError`: your `decode` raised. Its `__cause__` is what you raised.
+- `DecodeError`, a `SampleError`: your `decode` raised. Its `__cause__` is your exception.
 - `StalledError`: the source does not answer, or you hold all of the staging buffer.
 - `WorkerError`: a worker process died.
+
+>>> import belady
+>>> data = belady.open(photos)
+>>> loader = belady.DataLoader(data, batch_size=4, decode=lambda sample, label: 1 / 0)
+>>> try:
+...     next(iter(loader))
+... except belady.DecodeError as error:
+...     print(error.sample, repr(error.__cause__))
+0 ZeroDivisionError('division by zero')
 """
 
 from __future__ import annotations
@@ -17,7 +26,7 @@ __all__ = ["BeladyError", "DecodeError", "SampleError", "StalledError", "WorkerE
 
 
 class DecodeError(SampleError):
-    """`decode` raised on a sample; `.sample` and `.path` say on which."""
+    """`decode` raised on a sample; `.sample` is its id, `.path` its path."""
 
     def __init__(self, message: str, sample: int, path: str) -> None:
         super().__init__(message)
@@ -31,9 +40,9 @@ class DecodeError(SampleError):
 class StepError(Exception):
     """A step of a chain failed on a sample; becomes a `DecodeError`, which names the sample.
 
-    A function of the user's that raised is the cause; what a native step says is the sentence.
+    The cause is the exception of a user's function, if one raised.
     """
 
 
 class WorkerError(BeladyError):
-    """A worker process ended by itself, or could not be started."""
+    """A worker process died, or could not be started."""

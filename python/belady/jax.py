@@ -1,11 +1,10 @@
-"""Arrays of JAX from samples.
+"""Makes arrays of JAX from samples.
 
     loader = belady.DataLoader(data, batch_size=64, collate_fn=belady.jax.stack)
     for images, labels in loader:       # uint8 [64, bytes of a sample], int32 [64]
 
-On the CPU an array may lie on a slot of the staging buffer, which it then keeps; to other
-devices JAX copies.
-"""
+On the CPU an array may lie on a slot of the staging buffer, which it then keeps; JAX copies to
+other devices."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from . import _native
 
 
 def array(sample: _native.Sample | _native.Stacked) -> jax.Array:
-    """The bytes of a sample, or of a whole stack, as an array of uint8."""
+    """Returns the bytes of a sample, or of a whole stack, as an array of uint8."""
     made: jax.Array = jnp.from_dlpack(sample)
     return made
 
 
 def labels(batch: _native.Batch) -> jax.Array:
-    """The labels of a batch; -1 where there is none."""
+    """Returns the labels of a batch; -1 for none."""
     return jnp.asarray(np.frombuffer(batch.labels_bytes(), dtype=np.int64))
 
 
 class Stack:
-    """A `collate_fn` for samples that are arrays of one shape, as they lie in the file."""
+    """A `collate_fn` for samples that are raw arrays of one dtype and shape."""
 
     takes_batch = True
     __name__ = "belady.jax.Stack"
@@ -55,12 +54,12 @@ class Stack:
         return data, labels(batch)
 
 
-#: Bytes as they are: uint8 of two dimensions.
+#: The unchanged bytes: uint8 of two dimensions.
 stack = Stack()
 
 
 def arrays(batch: _native.Batch) -> tuple[list[jax.Array], jax.Array]:
-    """A `collate_fn` for samples of different sizes: a list of arrays of uint8, and labels."""
+    """A `collate_fn` for samples of any size: returns a list of arrays of uint8, and labels."""
     return [array(sample) for sample in batch.samples()], labels(batch)
 
 

@@ -1,4 +1,4 @@
-"""Tensors of TensorFlow from samples, and a loader as a `tf.data.Dataset`.
+"""Makes tensors of TensorFlow from samples, and a `tf.data.Dataset` from a loader.
 
     loader = belady.DataLoader(data, batch_size=64, collate_fn=belady.tensorflow.strings)
     for images, labels in belady.tensorflow.dataset(loader):   # string [64], int64 [64]
@@ -15,11 +15,11 @@ from typing import Any
 import tensorflow as tf  # type: ignore[import-untyped,unused-ignore]
 
 from . import _native
-from .loader import DataLoader
+from ._loader.loader import DataLoader
 
 
 def strings(batch: _native.Batch) -> tuple[Any, Any]:
-    """A `collate_fn`: samples as a tensor of strings, labels as int64."""
+    """A `collate_fn`: returns samples as a tensor of strings, and labels as int64."""
     return tf.constant([bytes(sample) for sample in batch.samples()]), labels(batch)
 
 
@@ -27,16 +27,15 @@ strings.takes_batch = True  # type: ignore[attr-defined]
 
 
 def labels(batch: _native.Batch) -> Any:
-    """The labels of a batch as int64; -1 where there is none."""
+    """Returns the labels of a batch as int64; -1 for none."""
     return tf.constant(batch.labels, dtype=tf.int64)
 
 
 def dataset(loader: DataLoader, output_signature: Any = None) -> Any:
-    """The loader as a `tf.data.Dataset`; one pass over it is one epoch.
+    """Returns the loader as a `tf.data.Dataset`; one pass over it is one epoch.
 
-    `output_signature` says what the batches are, as for `tf.data.Dataset.from_generator`; it is
-    not needed for a loader of `strings`.
-    """
+    `output_signature` describes the batches, as for `tf.data.Dataset.from_generator`; by default
+    they are those of `strings`."""
     if output_signature is None:
         output_signature = (
             tf.TensorSpec(shape=(None,), dtype=tf.string),

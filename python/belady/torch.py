@@ -1,11 +1,17 @@
-"""Tensors of torch from samples, without a copy where that is safe.
+"""Makes tensors of torch from samples, without a copy where that is safe.
 
     loader = belady.DataLoader(data, batch_size=64, collate_fn=belady.torch.stack)
     for images, labels in loader:       # uint8 [64, bytes of a sample], int64 [64]
 
-torch does not know read-only memory: an in-place operation writes to whatever a tensor lies on.
-So tensors lie on slots of the staging buffer, which belong to whoever holds them, or on copies;
-never on a cache.
+torch ignores read-only memory: an in-place operation writes to any memory of a tensor. So tensors
+lie on slots of the staging buffer, which are yours until you release them, or on copies; never on a
+cache.
+
+>>> import belady, belady.torch
+>>> data = belady.records(numbers, 64)
+>>> loader = belady.DataLoader(data, batch_size=4, collate_fn=belady.torch.stack)
+>>> next(iter(loader))[0].shape
+torch.Size([4, 64])
 """
 
 from __future__ import annotations
@@ -18,22 +24,22 @@ import torch
 import torch.utils.dlpack
 
 from . import _native
-from .batch import Batch
+from ._pipeline.batch import Batch
 
 
 def tensor(sample: _native.Sample) -> torch.Tensor:
-    """The bytes of a sample as a tensor of uint8."""
+    """Returns the bytes of a sample as a tensor of uint8."""
     made: torch.Tensor = torch.utils.dlpack.from_dlpack(sample)
     return made
 
 
 def labels(batch: _native.Batch) -> torch.Tensor:
-    """The labels of a batch as int64; -1 where there is none."""
+    """Returns the labels of a batch as int64; -1 for none."""
     return torch.frombuffer(bytearray(batch.labels_bytes()), dtype=torch.int64)
 
 
 class Stack:
-    """A `collate_fn` for samples that are arrays of one shape, as they lie in the file."""
+    """A `collate_fn` for samples that are raw arrays of one dtype and shape."""
 
     takes_batch = True
     __name__ = "belady.torch.Stack"
@@ -56,12 +62,12 @@ class Stack:
         return data, labels(batch)
 
 
-#: Bytes as they are: uint8 of two dimensions.
+#: The unchanged bytes: uint8 of two dimensions.
 stack = Stack()
 
 
 def tensors(batch: _native.Batch) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """A `collate_fn` for samples of different sizes: a list of tensors of uint8, and labels."""
+    """A `collate_fn` for samples of any size: returns a list of tensors of uint8, and labels."""
     return [tensor(sample) for sample in batch.samples()], labels(batch)
 
 
@@ -73,18 +79,16 @@ def _equal(made: list[torch.Tensor], batch: _native.Batch) -> list[torch.Tensor]
         if len(one) != len(made[0]):
             paths = batch.paths()
             raise ValueError(
-                f"samples of a stack are equally long, but {paths[0]} has {len(made[0])} bytes "
-                f"and {paths[index]} has {len(one)}; use belady.torch.tensors, or decode"
+                f"samples of a stack have to be equally long, but {paths[0]} has {len(made[0])} "
+                f"bytes and {paths[index]} has {len(one)}; use belady.torch.tensors, or decode"
             )
     return made
 
 
 def pinned(value: Any) -> Any:
-    """All tensors in pinned memory, if there is an accelerator."""
+    """Copies all tensors to pinned memory, if there is an accelerator."""
     if not torch.accelerator.is_available():
-        warnings.warn(
-            "pin_memory=True has no effect: torch finds no accelerator", stacklevel=3
-        )
+        warnings.warn("pin_memory=True has no effect: torch finds no accelerator", stacklevel=3)
         return value
     if isinstance(value, Batch):
         return value.pin_memory()

@@ -11,7 +11,7 @@ from html import escape
 from report import Found, per_epoch, summary, table
 
 WIDTH = 720
-LEFT = 195
+LEFT = 235
 RIGHT = 110
 PLOT = WIDTH - LEFT - RIGHT
 ROW = 22
@@ -19,16 +19,16 @@ GAP = 14
 
 STYLE = """
 :root { color-scheme: light dark; --bg: #fdfdfb; --ink: #23272f; --soft: #5b6270; --grid: #d9d9d2;
-  --panel: #f5f5f1; --train: #cfd6e0; --wait: #da6648; --torch: #ee9f57; --belady: #3b2f9b; }
+  --panel: #f5f5f1; --train: #cfd6e0; --wait: #da6648; --baseline: #ee9f57; --belady: #3b2f9b; }
 @media (prefers-color-scheme: dark) { :root { --bg: #15171c; --ink: #e4e6ea; --soft: #a7adb9;
-  --grid: #353a44; --panel: #1c1f26; --train: #465064; --wait: #e47c61; --torch: #f0ac6b;
+  --grid: #353a44; --panel: #1c1f26; --train: #465064; --wait: #e47c61; --baseline: #f0ac6b;
   --belady: #8f8cf2; } }
 svg { font-family: system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; }
 text { font-size: 12.5px; fill: var(--ink); } .soft { fill: var(--soft); } .name { font-weight: 600; }
 .page { fill: var(--bg); } .halo { paint-order: stroke; stroke: var(--bg); stroke-width: 4px; } .train { fill: var(--train); } .wait { fill: var(--wait); }
-.torch { fill: var(--torch); } .belady { fill: var(--belady); }
+.baseline { fill: var(--baseline); } .belady { fill: var(--belady); }
 .axis { stroke: var(--grid); } .mark { stroke: var(--soft); stroke-dasharray: 2 3; }
-.line { fill: none; } .line.torch { stroke: var(--torch); stroke-width: 5; fill: none; }
+.line { fill: none; } .line.baseline { stroke: var(--baseline); stroke-width: 5; fill: none; }
 .line.belady { stroke: var(--belady); stroke-width: 1.3; fill: none; }
 """
 PAGE_STYLE = """
@@ -69,7 +69,7 @@ def picture(found: Found) -> str:
     said = escape("; ".join(" ".join(line.split()) for line in summary(found)[:3]))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img">\n<title>Time of each epoch '
-        f"with torch's DataLoader and with belady: {said}</title>\n<style>{STYLE}</style>\n"
+        f"with {escape(found.title)} and with belady: {said}</title>\n<style>{STYLE}</style>\n"
         f'<rect class="page" x="{-margin}" y="{-margin}" width="{WIDTH + 2 * margin}" '
         f'height="{height + 2 * margin}" rx="8"/>\n{inner}\n</svg>\n'
     )
@@ -115,8 +115,8 @@ def _legend() -> str:
 
 
 def source(found: Found) -> tuple[str, int]:
-    """Two bars for each epoch: what was read with torch, and with belady."""
-    runs = [("torch", per_epoch(found.torch)), ("belady", per_epoch(found.belady))]
+    """Two bars for each epoch: what was read with the baseline, and with belady."""
+    runs = [("baseline", per_epoch(found.baseline)), ("belady", per_epoch(found.belady))]
     most = max(row[2] for _, run in runs for row in run) or 1
     parts, y = [], 4
     for number in range(len(runs[0][1])):
@@ -125,16 +125,23 @@ def source(found: Found) -> tuple[str, int]:
             given = run[number][2]
             width = given / most * PLOT
             parts.append(_rect(kind, LEFT, y, width, 12))
-            parts.append(_text(LEFT + width + 8, y + 11, f"{kind}, {given / 1e6:.1f} MB", "soft"))
+            parts.append(
+                _text(
+                    LEFT + width + 8,
+                    y + 11,
+                    f"{found.name if kind == 'baseline' else kind}, {given / 1e6:.1f} MB",
+                    "soft",
+                )
+            )
             y += 14
         y += 10
     return "\n".join(parts), y
 
 
 def losses(found: Found) -> tuple[str, int]:
-    """The torch run as a thick line, ours as a thin one upon it."""
+    """The baseline's run as a thick line, belady's as a thin one upon it."""
     height, bottom = 220, 200
-    runs = {"torch": found.torch["losses"], "belady": found.belady["losses"]}
+    runs = {"baseline": found.baseline["losses"], "belady": found.belady["losses"]}
     most = max(max(values) for values in runs.values())
     parts = [f'<line class="axis" x1="{LEFT}" x2="{LEFT + PLOT}" y1="{bottom}" y2="{bottom}"/>']
     for share in (0.0, 0.5, 1.0):
@@ -156,4 +163,6 @@ def _rect(kind: str, x: float, y: float, width: float, height: float) -> str:
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    return (
+        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    )

@@ -15,16 +15,26 @@ class Found:
     cache: int
     rate: float
     at_hand: float
-    torch: dict[str, Any] = field(default_factory=dict)
-    # torch's DataLoader with page cache, where that was measured.
+    # The baseline's name: torch, or plain reader.
+    name: str
+    baseline: dict[str, Any] = field(default_factory=dict)
+    # The baseline with page cache, where that was measured.
     pages: dict[str, Any] = field(default_factory=dict)
     belady: dict[str, Any] = field(default_factory=dict)
     how: str = ""
 
     @property
     def runs(self) -> dict[str, dict[str, Any]]:
-        pages = {"torch, page cache": self.pages} if self.pages else {}
-        return {"torch DataLoader": self.torch, **pages, "belady": self.belady}
+        pages = {f"{self.name}, page cache": self.pages} if self.pages else {}
+        return {self.title: self.baseline, **pages, "belady": self.belady}
+
+    @property
+    def words(self) -> str:
+        return self.name if self.name == "torch" else f"the {self.name}"
+
+    @property
+    def title(self) -> str:
+        return "torch DataLoader" if self.name == "torch" else self.name
 
 
 def per_epoch(run: dict[str, Any]) -> list[tuple[float, float, int]]:
@@ -60,20 +70,20 @@ def _cells(row: tuple[float, float, int]) -> str:
 
 def summary(found: Found) -> list[str]:
     """What it comes to, a sentence a line."""
-    torch, belady = per_epoch(found.torch), per_epoch(found.belady)
-    (t, waited_t, bytes_t), (b, waited_b, bytes_b) = sums(torch), sums(belady)
-    later_t, later_b = sums(torch[1:]), sums(belady[1:])
+    base, belady, name = per_epoch(found.baseline), per_epoch(found.belady), found.words
+    (t, waited_t, bytes_t), (b, waited_b, bytes_b) = sums(base), sums(belady)
+    later_t, later_b = sums(base[1:]), sums(belady[1:])
     same = all(run["losses"] == found.belady["losses"] for run in found.runs.values())
     equal = "equal to the last bit" if same else "DIFFERENT, which they must not be"
     return [
         f"speed-up       {t / b:.2f} times; {later_t[0] / later_b[0]:.2f} times after the first epoch",
         *_beside_pages(found, b, later_b[0]),
-        f"stall time     {waited_t:.1f} s of {t:.1f} s with torch, {waited_b:.1f} s of {b:.1f} s with belady",
-        f"  later epochs {later_t[1]:.1f} s of {later_t[0]:.1f} s with torch, {later_b[1]:.1f} s of {later_b[0]:.1f} s with belady",
-        f"source bytes   {bytes_t / 1e6:.0f} MB with torch, {bytes_b / 1e6:.0f} MB with belady",
-        f"an epoch       {later_t[0] / len(torch[1:]):.2f} s with torch, {later_b[0] / len(belady[1:]):.2f} s with "
+        f"stall time     {waited_t:.1f} s of {t:.1f} s with {name}, {waited_b:.1f} s of {b:.1f} s with belady",
+        f"  later epochs {later_t[1]:.1f} s of {later_t[0]:.1f} s with {name}, {later_b[1]:.1f} s of {later_b[0]:.1f} s with belady",
+        f"source bytes   {bytes_t / 1e6:.0f} MB with {name}, {bytes_b / 1e6:.0f} MB with belady",
+        f"an epoch       {later_t[0] / len(base[1:]):.2f} s with {name}, {later_b[0] / len(belady[1:]):.2f} s with "
         f"belady, {found.at_hand:.2f} s with all files at hand",
-        f"losses         {len(found.torch['losses'])} of each, {equal}",
+        f"losses         {len(found.baseline['losses'])} of each, {equal}",
     ]
 
 
@@ -83,5 +93,5 @@ def _beside_pages(found: Found, seconds: float, later: float) -> list[str]:
     pages = per_epoch(found.pages)
     return [
         f"  page cache   {sums(pages)[0] / seconds:.2f} times; {sums(pages[1:])[0] / later:.2f} times after the first "
-        "epoch, beside torch with page cache in as much memory"
+        f"epoch, beside {found.words} with page cache in as much memory"
     ]

@@ -27,7 +27,12 @@ def make() -> tuple[Path, list[list[float]]]:
 
 def main() -> None:
     root, parameters = make()
-    chain = [T.Raw("int16", SHAPE), T.ToDtype("float32"), T.Log(offset=1.0), T.ScaleShift(scale=1 / 6)]
+    chain = [
+        T.Raw("int16", SHAPE),
+        T.ToDtype("float32"),
+        T.Log(offset=1.0),
+        T.ScaleShift(scale=1 / 6),
+    ]
     loader = belady.DataLoader(
         belady.records(root, 2 * NUMBERS), batch_size=4, shuffle=True, cache="ram:8MiB",
         transform=chain, labels=[tuple(four) for four in parameters],

@@ -1,4 +1,4 @@
-"""Lightning. Its checkpoints carry the loader's state, so a run goes on in mid-epoch."""
+"""Lightning. Its checkpoints carry the loader's state, so a run resumes within an epoch."""
 
 from __future__ import annotations
 

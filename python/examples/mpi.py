@@ -31,7 +31,7 @@ def read(path: str) -> None:
             assert sorted(sum(whole, [])) == list(range(len(data)))
             print(f"epoch {epoch}: {world.size} processes have read every sample once")
     engine = loader.stats()["engine"]
-    # Most samples are given to who needs them next before he asks.
+    # Most samples are pushed to the rank that reads them next, ahead of use.
     peers = world.reduce(engine["peers"]["taken"]["samples"] + engine["peers"]["read"]["samples"])
     source = world.reduce(engine["source"]["samples"])
     if world.rank == 0:

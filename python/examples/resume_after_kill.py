@@ -1,4 +1,4 @@
-"""A training that is killed in mid-epoch, and goes on with the very next batch.
+"""A training that is killed within an epoch, and resumes with the very next batch.
 
 The first process saves a checkpoint after every batch and is killed without warning. The second
 loads it. Together they see what one uninterrupted run sees, each sample once.

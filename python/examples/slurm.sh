@@ -1,7 +1,7 @@
 #!/bin/bash
 # Eight processes on two nodes under Slurm: sbatch slurm.sh
 #
-# Nothing about belady is said here: each process finds its rank in what srun sets. Where the program
+# Nothing here configures belady: each process finds its rank in srun's variables. Where the program
 # initialises torch.distributed, the processes meet at its store; else they meet on the first node, with the
 # key below (without one, in a directory of your home).
 #SBATCH --job-name=train

@@ -2,10 +2,9 @@
 
     torchrun --nproc-per-node 4 torchrun_ddp.py /data/train
 
-Run without torchrun it starts itself on two processes, with a small dataset. Each of them may keep a
-little more than half of the dataset in RAM, so from the second epoch on nothing is read from the source:
-what one process does not have, the other one has.
-"""
+Run without torchrun it starts itself on two processes, with a small dataset. Each of them may keep
+a little more than half of the dataset in RAM, so from the second epoch on nothing is read from the
+source: what one process does not have, the other one has."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def train(path: str) -> None:
         together.all_reduce(counts)
         assert counts.tolist() == [1] * len(data)
         engine = loader.stats()["engine"]
-        # Most samples are given to who needs them next before he asks.
+        # Most samples are pushed to the rank that reads them next, ahead of use.
         peers = engine["peers"]["taken"]["samples"] + engine["peers"]["read"]["samples"]
         moved = torch.tensor([engine["source"]["samples"], peers])
         together.all_reduce(moved)

@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
+from not_run import pytest_collectreport, pytest_runtest_logreport
 
 import belady
-from belady.few import Few
-from not_run import pytest_collectreport, pytest_runtest_logreport
+from belady._log import RateLimit
 
 __all__ = ["pytest_collectreport", "pytest_runtest_logreport"]
 
@@ -43,9 +43,9 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests do not see who started them, keep their snapshots apart, and hold back no warnings because of
-    those of other tests."""
-    monkeypatch.setattr(logging.getLogger("belady"), "filters", [Few()])
+    """Hides the launcher, separates snapshots, and suppresses no warnings
+    because of those of other tests."""
+    monkeypatch.setattr(logging.getLogger("belady"), "filters", [RateLimit()])
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("BELADY_SNAPSHOTS", str(tmp_path_factory.getbasetemp() / "snapshots"))

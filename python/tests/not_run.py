@@ -23,7 +23,7 @@ def record(report: pytest.TestReport | pytest.CollectReport) -> None:
     file = os.environ.get("BELADY_TEST_NOT_RUN")
     if file is None:
         return
-    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    reason = " ".join(said.removeprefix("Skipped: ").split())
+    output = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = " ".join(output.removeprefix("Skipped: ").split())
     with open(file, "a") as lines:
         lines.write(f"{reason}\t{report.nodeid}\n")

@@ -1,4 +1,4 @@
-"""Peers over MPI, with the wheel that docs/mpi.md says how to build: run by `make test-mpi`."""
+"""Peers over MPI, with the wheel of docs/mpi.md: run by `make test-mpi`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from starting import PROLOGUE, finished, mpirun
-from test_peers import READ, epoch, out, told
+from test_peers import READ, epoch, out, results
 
 __all__ = ["out"]
 
@@ -41,7 +40,7 @@ def test_samples_travel_by_the_one_mpi_of_the_process(
 ) -> None:
     script = PROLOGUE + imports + READ + OVER_MPI
     mpirun(tmp_path, script, ranks=ranks, DATA=str(photos), OUT=str(out))
-    all_ = told(out)
+    all_ = results(out)
     assert len(all_) == ranks
     for number in range(3):
         assert epoch(all_, number) == list(range(60))
@@ -61,9 +60,11 @@ def test_the_wheel_has_no_mpi_of_its_own() -> None:
     assert wheel is not None and "Tag: cp311-abi3-linux_" in wheel
 
 
-def test_a_rank_that_mpirun_has_not_started_is_told_so(tmp_path: Path) -> None:
+def test_a_rank_that_mpirun_did_not_start_gets_an_error(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(BELADY + 'belady.cluster("mpi")')
-    said = finished([sys.executable, script], fails=True, RANK="1", WORLD_SIZE="2")
-    assert "this process is rank 1 of 2 in its job and rank 0 of 1 in MPI: start it by the" in said
-    assert "Open MPI" in said
+    output = finished([sys.executable, script], fails=True, RANK="1", WORLD_SIZE="2")
+    assert (
+        "this process is rank 1 of 2 in its job and rank 0 of 1 in MPI: start it with the" in output
+    )
+    assert "Open MPI" in output

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: Every script begins like this: what a rank says comes out as whole lines.
+#: Every script begins like this: the output of a rank consists of whole lines.
 PROLOGUE = """
 import functools, os, sys
 print = functools.partial(print, flush=True)
@@ -21,7 +21,7 @@ LIMIT = 240
 
 
 def free_port() -> int:
-    """A port that nobody listens at, and that the system gives to nobody by itself."""
+    """Returns a free port that the system does not assign by itself."""
     while True:
         port = random.randint(20_000, 30_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -46,22 +46,20 @@ def started(command: list[Any], **more: str) -> subprocess.Popen[str]:
 
 
 def finished(command: list[Any], *, fails: bool = False, **more: str) -> str:
-    """What a command says, once it has ended well (or, if it `fails`, badly)."""
+    """Returns the output of a command that has to succeed, or to fail if it `fails`."""
     process = started(command, **more)
     try:
-        said, _ = process.communicate(timeout=LIMIT)
+        output, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # torchrun's children too
-        said, _ = process.communicate()
-        raise AssertionError(f"it hangs, and has said: {said}") from None
-    assert (process.returncode != 0) == fails, said
-    return said
+        output, _ = process.communicate()
+        raise AssertionError(f"it hangs after this output: {output}") from None
+    assert (process.returncode != 0) == fails, output
+    return output
 
 
-def torchrun(
-    folder: Path, script: str, *, ranks: int, fails: bool = False, **more: str
-) -> str:
-    """Runs a script on several ranks of this machine, with torchrun; what they said."""
+def torchrun(folder: Path, script: str, *, ranks: int, fails: bool = False, **more: str) -> str:
+    """Runs a script on several ranks of this machine, with torchrun; returns their output."""
     file = folder / "rank.py"
     file.write_text(script)
     command = [

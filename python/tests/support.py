@@ -6,7 +6,7 @@ from typing import Any
 
 import belady
 
-#: For programs that fork with threads running, as tests do on purpose: from 3.12 on Python says so.
+#: For programs that fork with threads running, as tests do on purpose: from 3.12 on Python warns of it.
 MAY_FORK = ("-W", "ignore:This process (pid=:DeprecationWarning")
 
 

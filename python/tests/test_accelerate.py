@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, strategies
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, TensorDataset
+from support import ids, make
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
 import belady
-from belady.with_accelerate import UNKNOWN, Padding, remainder
-from support import ids, make
+from belady._loader.accelerate import UNKNOWN, Padding, remainder
 
 accelerate = pytest.importorskip("accelerate")
 
@@ -35,7 +41,9 @@ def accelerator() -> Any:
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_skipping_the_first_batches_gives_the_rest_of_the_epoch(data: belady.Dataset, name: str) -> None:
+def test_skipping_the_first_batches_gives_the_rest_of_the_epoch(
+    data: belady.Dataset, name: str
+) -> None:
     """It made a loader of torch's, which died over bytes."""
     straight, loader = (make(data, **ORDERS[name]) for _ in range(2))
     expected = [ids(straight) for _ in range(3)]
@@ -45,13 +53,19 @@ def test_skipping_the_first_batches_gives_the_rest_of_the_epoch(data: belady.Dat
     assert [ids(loader), ids(loader)] == expected[1:], "it goes on with the epochs after that"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_is_skipped_to_is_decoded_and_drawn_as_ever(data: belady.Dataset, workers: int) -> None:
-    def decode(sample: Any, label: int) -> tuple[int, int]:
-        return len(sample), label
+def size_and_label(sample: Any, label: int) -> tuple[int, int]:
+    """Not local to the test: workers that are not forked import it."""
+    return len(sample), label
 
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_after_a_skip_are_decoded_and_drawn_as_without_it(
+    data: belady.Dataset, workers: int
+) -> None:
     def fresh() -> belady.DataLoader:
-        return make(data, batch_size=9, shuffle=True, seed=1, decode=decode, num_workers=workers)
+        return make(
+            data, batch_size=9, shuffle=True, seed=1, decode=size_and_label, num_workers=workers
+        )
 
     whole = [(sizes.tolist(), labels.tolist()) for sizes, labels in fresh()]
     rest = accelerate.skip_first_batches(fresh(), 3)
@@ -62,7 +76,9 @@ def test_skipping_in_a_later_epoch_and_beyond_its_end(data: belady.Dataset) -> N
     straight, loader = (make(data, **ORDERS["shuffle"]) for _ in range(2))
     expected = [ids(straight) for _ in range(4)]
     loader.set_epoch(2)
-    assert [list(batch.ids) for batch in accelerate.skip_first_batches(loader, 4)] == expected[2][4:]
+    assert [list(batch.ids) for batch in accelerate.skip_first_batches(loader, 4)] == expected[2][
+        4:
+    ]
     loader.set_epoch(2)
     assert list(accelerate.skip_first_batches(loader, 9)) == []
     assert ids(loader) == expected[3]
@@ -84,7 +100,7 @@ def test_a_state_is_saved_while_the_rest_is_read(data: belady.Dataset) -> None:
     assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 3)
 
 
-def test_torchs_own_loaders_are_skipped_as_ever(data: belady.Dataset) -> None:
+def test_torchs_own_loaders_are_skipped_unchanged(data: belady.Dataset) -> None:
     list(accelerate.skip_first_batches(make(data, batch_size=7), 1))
     torchs = torch.utils.data.DataLoader(TensorDataset(torch.arange(10)), batch_size=4)
     rest = accelerate.skip_first_batches(torchs, 1)
@@ -93,10 +109,12 @@ def test_torchs_own_loaders_are_skipped_as_ever(data: belady.Dataset) -> None:
 
 
 @pytest.mark.parametrize("sampler", [False, True])
-def test_skipping_in_an_order_that_torchs_generator_draws_is_told(
+def test_skipping_in_an_order_of_torchs_generator_warns(
     data: belady.Dataset, caplog: pytest.LogCaptureFixture, sampler: bool
 ) -> None:
-    order: dict[str, Any] = {"sampler": RandomSampler(data)} if sampler else {"shuffle": True, "seed": "torch"}
+    order: dict[str, Any] = (
+        {"sampler": RandomSampler(data)} if sampler else {"shuffle": True, "seed": "torch"}
+    )
     with caplog.at_level(logging.WARNING, "belady"):
         iter(accelerate.skip_first_batches(make(data, batch_size=7, **order), 2))
     assert "2 batches of epoch 0 are skipped" in caplog.text and "pass seed=" in caplog.text
@@ -128,7 +146,7 @@ def test_accelerate_knows_the_last_batch(data: belady.Dataset, accelerator: Any)
     assert not state.in_dataloader
 
 
-def test_an_epoch_that_is_left_early_is_not_the_current_one_for_ever(
+def test_after_an_early_end_the_next_epoch_is_the_current_one(
     data: belady.Dataset, accelerator: Any
 ) -> None:
     loader = make(data, batch_size=25)
@@ -154,8 +172,12 @@ def test_where_accelerate_is_used_ranks_share_batches_in_parts(
     batch=strategies.integers(1, 9),
     drop_last=strategies.booleans(),
 )
-def test_what_is_cut_off_is_the_padding(samples: int, ranks: int, batch: int, drop_last: bool) -> None:
-    """A naive reading judges: batches are dealt out, laid end to end, and cut as `gather_for_metrics` cuts them."""
+def test_accelerate_cuts_off_exactly_the_padding(
+    samples: int, ranks: int, batch: int, drop_last: bool
+) -> None:
+    """A naive reading judges: batches are dealt out, laid end to end, and cut as
+    `gather_for_metrics` cuts them.
+    """
     missing = -samples % ranks
     padded = [*range(samples), *(["padding"] * missing)]
     whole = len(padded) // (batch * ranks) * batch * ranks if drop_last else len(padded)
@@ -165,7 +187,9 @@ def test_what_is_cut_off_is_the_padding(samples: int, ranks: int, batch: int, dr
     last = batches[-1]
     each = len(last) // ranks
     for in_parts in (True, False):
-        parts = [last[r * each : (r + 1) * each] if in_parts else last[r::ranks] for r in range(ranks)]
+        parts = [
+            last[r * each : (r + 1) * each] if in_parts else last[r::ranks] for r in range(ranks)
+        ]
         laid = [sample for part in parts for sample in part]
         found = remainder(Padding(samples, missing), ranks, batch, len(batches), in_parts)
         if found == UNKNOWN:
@@ -188,12 +212,12 @@ def test_what_is_cut_off_is_the_padding(samples: int, ranks: int, batch: int, dr
 )
 def test_the_padding_of_an_order(data: belady.Dataset, order: Any, found: Padding | None) -> None:
     loader = make(data, rank=0, world_size=8, peers=None, **order)
-    assert loader._choice.padding == found
+    assert loader._selection.padding == found
 
 
 def test_the_padding_of_torchs_samplers(data: belady.Dataset) -> None:
     def padding(**order: Any) -> Padding | None:
-        return make(data, rank=1, world_size=8, peers=None, **order)._choice.padding
+        return make(data, rank=1, world_size=8, peers=None, **order)._selection.padding
 
     assert padding(sampler=DistributedSampler(data, 8, 1)) == Padding(60, 4)  # type: ignore[arg-type]
     assert padding(sampler=DistributedSampler(data, 8, 1, drop_last=True)) == Padding(60, 0)  # type: ignore[arg-type]

@@ -41,15 +41,13 @@ def test_fewer_than_three_runs_are_not_written_into_the_documentation() -> None:
 
 
 def test_every_table_of_the_documentation_says_its_commit_and_runs() -> None:
-    import summary  # type: ignore[import-not-found]
-
-    for name, text in summary.sections(summary.DOCUMENT.read_text()).items():
+    for name, text in table.sections(table.METHODS.read_text()).items():
         head = text.partition("\n")[0]
         if "|" in text:
             assert "commit " in head and "run" in head, f"{name}: {head}"
 
 
-def test_the_readme_and_the_list_of_missed_targets_say_what_the_tables_say() -> None:
+def test_the_readme_the_results_and_the_pictures_say_what_the_tables_say() -> None:
     checked = subprocess.run(
         [sys.executable, ROOT / "bench" / "summary.py", "--check"], capture_output=True, text=True
     )
@@ -70,9 +68,15 @@ def warm_and_cold(warm: str, cold: str) -> dict[str, str]:
     import summary  # type: ignore[import-not-found]
 
     tables = {line.table: "Not measured." for line in summary.LINES}
-    rows = "\n\n| reader | threads | of the pool |  |\n|---|---|---|---|\n| belady | {} | {} % | {} |"
-    tables["warm"] = warm.format("warm") + rows.format(2, 95, "ok (at least 90%), **missed** (at least 99%)")
-    tables["cold"] = cold.format("cold") + rows.format(4, 85, "ok (at least 80%), **missed** (at least 90%)")
+    rows = (
+        "\n\n| reader | threads | of the pool |  |\n|---|---|---|---|\n| belady | {} | {} % | {} |"
+    )
+    tables["warm"] = warm.format("warm") + rows.format(
+        2, 95, "ok (at least 90%), **missed** (at least 99%)"
+    )
+    tables["cold"] = cold.format("cold") + rows.format(
+        4, 85, "ok (at least 80%), **missed** (at least 90%)"
+    )
     return tables
 
 
@@ -80,7 +84,10 @@ def test_the_summary_says_of_how_many_runs_each_figure_is() -> None:
     import summary
 
     text = summary.summary(warm_and_cold(NOW, NOW))
-    assert "| files in the page cache, beside a bare pread pool | 95 % (2 threads) | the same | 3 |" in text
+    assert (
+        "| files in the page cache, compared with a bare pread pool | 95 % (2 threads) | the same | 3 |"
+        in text
+    )
     assert "Of their targets 2 are met and 2 are [missed]" in text
     listed = summary.missed(warm_and_cold(NOW, NOW))
     assert "| warm | belady, 2, 95 % | at least 99% | 3 |" in listed
@@ -92,8 +99,12 @@ def test_verdicts_and_figures_of_an_older_method_do_not_count(older: str) -> Non
 
     text = summary.summary(warm_and_cold(older, NOW))
     assert "Of their targets 1 are met and 1 are [missed]" in text
-    assert "95 %" not in text and "files in the page cache" in text.partition("Not measured since")[2]
-    assert "| warm | belady, 2, 95 % | at least 99% | an older method |" in summary.missed(warm_and_cold(older, NOW))
+    assert (
+        "95 %" not in text and "files in the page cache" in text.partition("Not measured since")[2]
+    )
+    assert "| warm | belady, 2, 95 % | at least 99% | an older method |" in summary.missed(
+        warm_and_cold(older, NOW)
+    )
 
 
 def test_the_heading_of_every_table_that_is_made_now_counts() -> None:
@@ -107,7 +118,9 @@ def test_operations_of_all_epochs_count_the_first_and_what_is_copied_after_it() 
         return {name: 0 for name in transparent_slow.OPERATIONS} | {"read": reads}
 
     epochs = [(0, 150), (160, 204), (204, 248)]
-    run = {"epochs": [{"counters": [counters(before), counters(after)]} for before, after in epochs]}
+    run = {
+        "epochs": [{"counters": [counters(before), counters(after)]} for before, after in epochs]
+    }
     assert transparent_slow.operations(run) == 44
     assert transparent_slow.all_operations(run) == 248
 
@@ -149,7 +162,9 @@ def test_epochs_with_a_fault_are_compared_with_those_of_a_run_without_one(
     assert absence(tmp_path, monkeypatch) == 0
     none, stop, _ = capsys.readouterr().out.splitlines()
     assert none.startswith("none     epochs 1.0 1.0 1.0 times")
-    assert stop.startswith("stop     epochs 3.0 3.0 3.0 times those without a fault (2.00 s); retries 21, source reads")
+    assert stop.startswith(
+        "stop     epochs 3.0 3.0 3.0 times those without a fault (2.00 s); retries 21, source reads"
+    )
 
 
 def test_the_benchmark_of_a_fault_fails_when_a_rank_fails(
@@ -172,7 +187,9 @@ def version_2(root: Path, controllers: str = "cpu io memory pids", children: str
 def test_a_memory_cgroup_of_either_version_says_what_its_processes_hold(tmp_path: Path) -> None:
     found = cgroup.hierarchy(version_2(tmp_path))
     assert found.groups == tmp_path and found.limit == "memory.max"
-    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory", "groups below it can limit memory"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory", (
+        "groups below it can limit memory"
+    )
     group = tmp_path / "group"
     group.mkdir()
     (group / "memory.stat").write_text("anon 5000\nfile 9000\nshmem 2000\n")
@@ -187,11 +204,17 @@ def test_a_memory_cgroup_of_either_version_says_what_its_processes_hold(tmp_path
     assert found.held(tmp_path / "memory") == (7000, 15000)
 
 
-def test_without_a_memory_controller_a_page_cache_is_left_out_and_the_reason_is_told(tmp_path: Path) -> None:
-    with pytest.raises(cgroup.NoCgroup, match="cgroup.controllers does not name the memory controller"):
+def test_without_a_memory_controller_a_page_cache_is_left_out_and_the_reason_is_told(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        cgroup.NoCgroup, match="cgroup.controllers does not name the memory controller"
+    ):
         cgroup.hierarchy(version_2(tmp_path, controllers="hugetlb"))
     (tmp_path / "cgroup.controllers").unlink()
-    with pytest.raises(cgroup.NoCgroup, match="memory cannot be limited with a cgroup: .*cgroup.controllers"):
+    with pytest.raises(
+        cgroup.NoCgroup, match="memory cannot be limited with a cgroup: .*cgroup.controllers"
+    ):
         cgroup.hierarchy(tmp_path)
 
 
@@ -224,7 +247,9 @@ def test_a_staging_buffer_that_changes_between_looks_never_counts_as_other_memor
     try:
         buffer.madvise(mmap.MADV_HUGEPAGE)
     except OSError as error:
-        pytest.skip(f"this kernel has no large pages, by which the staging buffer is known: {error}")
+        pytest.skip(
+            f"this kernel has no large pages, by which the staging buffer is known: {error}"
+        )
     buffer.madvise(mmap.MADV_DONTFORK)
     filled, read_text = False, Path.read_text
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from belady.collate import collate
+from belady._pipeline.collate import collate
 
 Pair = namedtuple("Pair", "image label")
 

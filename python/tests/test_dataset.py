@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import make_photos
+from support import MAY_FORK, ids, make
 from torch.utils.data import DataLoader as TorchLoader
 
 import belady
-from belady.progress import Bar
-from conftest import make_photos
-from support import MAY_FORK, ids, make
+from belady._dataset.progress import Bar
 
 
 def test_it_looks_like_an_image_folder(data: belady.Dataset, photos: Path) -> None:
@@ -32,7 +32,7 @@ def test_it_looks_like_an_image_folder(data: belady.Dataset, photos: Path) -> No
     assert (sample, label) == ((photos / "dog/005.bin").read_bytes(), 1)
     assert data[-1] == data[59]
     assert data[3:5] == [data[3], data[4]]
-    with pytest.raises(IndexError, match="sample 60 is not among the 60"):
+    with pytest.raises(IndexError, match="sample 60 does not exist: .* has 60"):
         data[60]
 
 
@@ -58,7 +58,7 @@ def test_joined_datasets_follow_each_other(
         belady.join(data, "more")  # type: ignore[arg-type]
 
 
-def test_pickled_it_is_opened_anew_and_compared(tmp_path: Path) -> None:
+def test_a_pickled_dataset_is_opened_again_and_compared(tmp_path: Path) -> None:
     root = make_photos(tmp_path / "changing", each=3)
     data = belady.open(root)
     pickled = pickle.dumps(data)
@@ -177,7 +177,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
 def test_the_interpreter_ends_quietly_with_a_live_iterator(
     photos: Path, decode: str, workers: int, order: str
 ) -> None:
-    # A lambda travels by a fork only, which is not what Python 3.14 does unless it is told to.
+    # A lambda needs a fork, which is not the default of Python 3.14.
     method = "fork" if workers else None
     done = run(f"""
         import belady

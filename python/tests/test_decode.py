@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import os
 import random
 import signal
@@ -16,13 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
+from support import ids, make, read_all
 
 import belady
-from belady.decode import Failure, kept_positions
-from support import ids, make, read_all
+from belady._pipeline.decode import Failure, kept_positions
 
 WAYS = [{"num_workers": 0}, {"num_workers": 2}]
 ways = pytest.mark.parametrize("way", WAYS, ids=["threads", "processes"])
@@ -78,7 +77,7 @@ def test_order_and_length_are_those_without_decode(
 @ways
 def test_arrays_tensors_and_dicts(data: belady.Dataset, way: dict[str, Any]) -> None:
     with make(data, batch_size=6, decode=as_array, staging="2MiB", **way) as loader:
-        for images, labels in loader:
+        for images, _ in loader:
             assert images.shape == (6, 300, 300) and images.dtype == np.float32
             images += 1  # what one gets is one's own
     with make(data, batch_size=6, decode=as_tensor, **way) as loader:
@@ -92,7 +91,9 @@ def test_arrays_tensors_and_dicts(data: belady.Dataset, way: dict[str, Any]) -> 
 
 
 @ways
-def test_what_decode_looks_at_stays_as_it_is(data: belady.Dataset, way: dict[str, Any]) -> None:
+def test_the_bytes_that_decode_reads_do_not_change(
+    data: belady.Dataset, way: dict[str, Any]
+) -> None:
     """Views of the staging buffer, kept for long: by then it was used many times over."""
     expected = {id_: sample[:50] for id_, (sample, _) in enumerate(data)}
     loader = make(data, batch_size=4, decode=view, collate_fn=list, staging="2MiB", **way)
@@ -131,14 +132,18 @@ def named(samples: list[Any]) -> dict[str, Any]:
 
 
 @ways
-def test_a_dict_of_collate_fn_is_given_as_it_is(data: belady.Dataset, way: dict[str, Any]) -> None:
+def test_a_dict_from_collate_fn_is_delivered_unchanged(
+    data: belady.Dataset, way: dict[str, Any]
+) -> None:
     with make(data, batch_size=25, collate_fn=named, **way) as loader:
         assert list(loader) == [{"count": 25}, {"count": 25}, {"count": 10}]
 
 
 @given(st.lists(st.booleans(), max_size=12), st.sampled_from(["skip", "replace"]))
 def test_which_samples_are_kept(good: list[bool], on_error: str) -> None:
-    samples = [None if fine else Failure(p, None, "", "it is broken") for p, fine in enumerate(good)]
+    samples = [
+        None if fine else Failure(p, None, "", "it is broken") for p, fine in enumerate(good)
+    ]
     fine = [p for p, ok in enumerate(good) if ok]
     expected = fine
     if on_error == "replace" and fine:
@@ -192,7 +197,7 @@ def test_samples_that_fail_are_skipped_or_replaced(
 
 
 @ways
-def test_too_many_failures_end_it(data: belady.Dataset, way: dict[str, Any]) -> None:
+def test_too_many_failures_are_an_error(data: belady.Dataset, way: dict[str, Any]) -> None:
     more = {"on_error": "skip", "max_failures": 5, **way}
     with make(data, batch_size=6, decode=fails_on_owls, **more) as loader:
         with pytest.raises(belady.BeladyError, match="max_failures is 5; the last was .*owl"):
@@ -204,7 +209,7 @@ def bad_collate(samples: list[Any]) -> Any:
 
 
 @ways
-def test_an_error_in_collate_is_told(data: belady.Dataset, way: dict[str, Any]) -> None:
+def test_an_error_in_collate_is_raised(data: belady.Dataset, way: dict[str, Any]) -> None:
     with make(data, batch_size=6, decode=length, collate_fn=bad_collate, **way) as loader:
         with pytest.raises((ValueError, belady.BeladyError), match="cannot be put together"):
             list(loader)
@@ -212,9 +217,7 @@ def test_an_error_in_collate_is_told(data: belady.Dataset, way: dict[str, Any]) 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_however_they_are_started(data: belady.Dataset, method: str) -> None:
-    loader = make(
-        data, batch_size=20, decode=both, num_workers=1, multiprocessing_context=method
-    )
+    loader = make(data, batch_size=20, decode=both, num_workers=1, multiprocessing_context=method)
     with loader:
         values = [int(value) for batch in loader for value in batch.samples]
     assert values == [sum(sample) % 256 for sample, _ in data]
@@ -244,9 +247,7 @@ def tell(sample: Any, label: int) -> int:
 
 
 def test_worker_init_fn_is_called_in_each_worker(data: belady.Dataset) -> None:
-    with make(
-        data, batch_size=10, decode=tell, num_workers=2, worker_init_fn=initialise
-    ) as loader:
+    with make(data, batch_size=10, decode=tell, num_workers=2, worker_init_fn=initialise) as loader:
         assert [int(batch.samples[0]) for batch in loader] == [0, 1, 0, 1, 0, 1]
     assert INITIALISED == [-1]
 
@@ -255,7 +256,7 @@ def refuse(worker: int) -> None:
     raise OSError("no device for you")
 
 
-def test_worker_init_fn_that_fails_is_told(data: belady.Dataset) -> None:
+def test_an_error_of_worker_init_fn_is_raised(data: belady.Dataset) -> None:
     with make(data, decode=tell, num_workers=1, worker_init_fn=refuse) as loader:
         with pytest.raises(belady.BeladyError, match="worker_init_fn failed .*no device for you"):
             next(iter(loader))
@@ -266,7 +267,7 @@ def dies(sample: Any, label: int) -> int:
     return 0
 
 
-def test_a_worker_that_dies_is_named(data: belady.Dataset) -> None:
+def test_an_error_names_a_worker_that_dies(data: belady.Dataset) -> None:
     with make(data, batch_size=5, decode=dies, num_workers=2) as loader:
         with pytest.raises(belady.WorkerError, match=r"worker 0 \(process \d+\) ended by SIGKILL"):
             list(loader)
@@ -276,16 +277,14 @@ def a_lock(sample: Any, label: int) -> Any:
     return (threading.Lock(),)
 
 
-def test_what_cannot_be_pickled_is_told(data: belady.Dataset) -> None:
+def test_a_result_that_cannot_be_pickled_is_an_error(data: belady.Dataset) -> None:
     with make(data, batch_size=5, decode=a_lock, num_workers=1) as loader:
         with pytest.raises(belady.BeladyError, match="cannot be sent to the training process"):
             list(loader)
 
 
-def test_a_function_that_cannot_be_spawned_is_told(data: belady.Dataset) -> None:
-    loader = make(
-        data, decode=lambda s, y: 1, num_workers=1, multiprocessing_context="spawn"
-    )
+def test_a_function_that_cannot_be_spawned_is_an_error(data: belady.Dataset) -> None:
+    loader = make(data, decode=lambda s, y: 1, num_workers=1, multiprocessing_context="spawn")
     with pytest.raises(belady.WorkerError, match="functions of a module"):
         next(iter(loader))
 
@@ -313,7 +312,7 @@ def test_decode_gets_a_view_that_can_be_cut_in_every_batch(
 
 
 @ways
-def test_leaving_early_and_going_on(data: belady.Dataset, way: dict[str, Any]) -> None:
+def test_epochs_continue_after_an_early_end(data: belady.Dataset, way: dict[str, Any]) -> None:
     plain = make(data, batch_size=7, shuffle=True)
     loader = make(data, batch_size=7, shuffle=True, decode=both, **way)
     with loader:
@@ -373,7 +372,7 @@ def large_and_larger(samples: list[Any]) -> list[Any]:
 def test_long_tasks_and_long_answers_do_not_wait_for_each_other(
     record_data: belady.Dataset,
 ) -> None:
-    """The feeding thread waited for the worker to take a task, the worker for somebody to take
+    """The feeding thread waited for the worker to take a task, the worker for the parent to take
     its answer, and the user for the feeding thread."""
     many = make(
         record_data, batch_size=4000, sampler=list(range(100)) * 1000, num_workers=1,
@@ -397,7 +396,7 @@ if __name__ == "__main__":
     next(iterator)
     import multiprocessing
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)
-    time.sleep(1)  # answers that nobody takes
+    time.sleep(1)  # answers that are not received
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -407,11 +406,11 @@ def test_workers_do_not_outlive_a_parent_that_was_killed(
     data: belady.Dataset, tmp_path: Path, method: str
 ) -> None:
     """Those that waited for an answer to be taken stayed for ever."""
-    script, told = tmp_path / "orphan.py", tmp_path / "told"
+    script, listed = tmp_path / "orphan.py", tmp_path / "listed"
     script.write_text(ORPHAN)
-    with told.open("w") as output:
+    with listed.open("w") as output:
         subprocess.run([sys.executable, script, data.path, method], stdout=output, check=False)
-    workers = [int(pid) for pid in told.read_text().split()]
+    workers = [int(pid) for pid in listed.read_text().split()]
     assert len(workers) == 2
     until = time.monotonic() + 60
     while any(map(is_running, workers)):
@@ -433,7 +432,7 @@ def says_and_leaves(sample: Any, label: int) -> int:
     return 1
 
 
-def test_what_a_worker_prints_is_not_lost(
+def test_the_output_of_a_worker_is_not_lost(
     data: belady.Dataset, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Output was not flushed, and sys.exit in decode looked like a good end."""
@@ -454,7 +453,7 @@ def writes(sample: Any, label: int) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")
-def test_writing_to_a_sample_in_a_worker_says_what_to_do(data: belady.Dataset) -> None:
+def test_the_error_of_writing_to_a_sample_in_a_worker_says_what_to_do(data: belady.Dataset) -> None:
     with make(data, batch_size=20, decode=writes, num_workers=1) as loader:
         with pytest.raises(belady.WorkerError, match="let it copy them first"):
             list(loader)
@@ -499,3 +498,29 @@ def no_process_is_left() -> Iterator[None]:
     for child in multiprocessing.active_children():
         child.join(timeout=5)
     assert multiprocessing.active_children() == []
+
+
+def test_a_loader_that_is_collected_while_its_thread_submits_a_batch_does_not_hang(
+    data: belady.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector closed the loader on the thread that held the lock of the loader's own pool."""
+    collected = threading.Event()
+    made: Any = concurrent.futures.thread._WorkItem
+
+    def collect(*arguments: Any) -> Any:
+        if not collected.is_set():
+            collected.set()
+            loader._reader.stop()
+        return made(*arguments)
+
+    monkeypatch.setattr(concurrent.futures.thread, "_WorkItem", collect)
+    with make(data, batch_size=4, decode=lambda sample, label: len(sample)) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert collected.wait(60)
+        for thread in threading.enumerate():
+            if thread.name == "belady-feed":
+                thread.join(60)
+                assert not thread.is_alive()
+        with pytest.raises(belady.BeladyError, match="the loader was closed"):
+            next(iterator)

@@ -1,4 +1,6 @@
-"""Random Python code in `decode`: as with torch, where `num_workers=0` runs it on the user's thread."""
+"""Random Python code in `decode`: as with torch, where `num_workers=0` runs it on the user's
+thread.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ import numpy as np
 import numpy.random as numpy_random
 import pytest
 import torch
+from support import make
 
 import belady
-from support import make
 
 
 def draw_python(sample: Any, label: Any) -> tuple[float, int]:
@@ -79,7 +81,9 @@ def test_decode_that_draws_draws_what_it_draws_under_torch(
     assert run(data, decode) == (theirs, generators())
 
 
-def test_decode_that_draws_nothing_leaves_the_generators_to_the_program(data: belady.Dataset) -> None:
+def test_decode_that_draws_nothing_leaves_the_generators_to_the_program(
+    data: belady.Dataset,
+) -> None:
     seed_all(5)
     with make(data, batch_size=7, decode=nothing) as loader:
         for _ in loader:
@@ -97,7 +101,7 @@ def draw_late(sample: Any, label: Any) -> tuple[float, int]:
     return (random.random() if label == 2 else 0.0), label
 
 
-def test_decode_that_draws_for_some_samples_only_is_told(
+def test_a_decode_that_draws_for_some_samples_only_warns(
     data: belady.Dataset, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="belady"):
@@ -106,7 +110,7 @@ def test_decode_that_draws_for_some_samples_only_is_told(
 
 
 def draw_own(sample: Any, label: Any) -> tuple[float, int]:
-    """Imports a module with a generator of its own, and draws from another one."""
+    """Imports a module with its own generator, and draws from another one."""
     sys.modules["numpy.random"] = numpy_random
     return float(np.random.default_rng(label).random()), threading.get_ident()
 

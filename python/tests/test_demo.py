@@ -1,4 +1,4 @@
-"""`make demo` in small: both loaders give the same losses, and its page is written."""
+"""`make demo` in small: all loaders give the same losses, with torch and without, and its page is written."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import sys
 from pathlib import Path
 
 import numpy
+import pytest
 
 DEMO = Path(__file__).resolve().parent.parent / "demo"
 
 
-def test_demo_trains_alike_with_both_loaders(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torch", [True, False])
+def test_the_demo_trains_alike_with_belady_and_its_baseline(torch: bool, tmp_path: Path) -> None:
     # Without a slow file system, which tests may not be able to mount.
     command = [sys.executable, DEMO, "--pictures", "160", "--epochs", "2", "--out", tmp_path]
+    command += [] if torch else ["--no-torch"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert ("torch's DataLoader" if torch else "a plain reader") in done.stdout
     assert "10 of each, equal to the last bit" in done.stdout
     assert "speed-up" in done.stdout
     page = (tmp_path / "demo.html").read_text()

@@ -1,4 +1,6 @@
-"""Many epochs in a fresh process: what is there after the first of them is all that there is after the last."""
+"""Many epochs in a fresh process: what is there after the first of them is all that there is after
+the last.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,16 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def counts(images: Path, arguments: str, leak: int = 0) -> list[list[int]]:
     """Bytes, threads and descriptors after the warm-up and at the end."""
     program = PROGRAM.format(
-        loaders=str(LOADERS), images=str(images), arguments=arguments, leak=leak, warm_up=WARM_UP, epochs=EPOCHS
+        loaders=str(LOADERS),
+        images=str(images),
+        arguments=arguments,
+        leak=leak,
+        warm_up=WARM_UP,
+        epochs=EPOCHS,
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240
+    )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)  # type: ignore[no-any-return]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import make_photos
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import belady
-from conftest import make_photos
 
 
 def write(root: Path, *names: str | bytes) -> Path:
@@ -57,19 +57,21 @@ def test_the_extensions_of_images_are_those_of_torchvision(tmp_path: Path) -> No
     assert {os.path.splitext(path)[1] for path in ours.paths} == set(IMG_EXTENSIONS)
 
 
-def told(opened: str) -> str:
-    """What a process of its own says: of one kind, only the first warnings of a process are shown."""
+def warnings_of(opened: str) -> str:
+    """Returns the warnings of a new process, where the rate limit has not begun."""
     code = f"import belady; data = belady.{opened}; print(len(data))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return ran.stderr
 
 
-def test_what_is_left_out_is_told_when_it_is_listed(tmp_path: Path) -> None:
+def test_files_that_are_left_out_are_logged_when_listed(tmp_path: Path) -> None:
     write(tmp_path, *MIXED)
-    warning = told(f"open({str(tmp_path)!r}, snapshots=False)")
-    assert "left out files that are no images" in warning
+    warning = warnings_of(f"open({str(tmp_path)!r}, snapshots=False)")
+    assert "left out files whose names are not those of images" in warning
     assert "images=7 others=6" in warning and "B/jpg" in warning
-    assert told(f"open({str(tmp_path)!r}, snapshots=False, extensions={IMG_EXTENSIONS})") == ""
+    assert (
+        warnings_of(f"open({str(tmp_path)!r}, snapshots=False, extensions={IMG_EXTENSIONS})") == ""
+    )
 
 
 def test_without_images_all_files_count(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ UNREAD = [
 
 
 @pytest.mark.parametrize("names", UNREAD, ids=lambda names: names[0])
-def test_a_format_that_is_not_read_is_refused_with_a_sentence(
+def test_a_format_that_is_not_supported_is_refused_with_a_sentence(
     tmp_path: Path, names: list[str]
 ) -> None:
     write(tmp_path, *names)
@@ -174,8 +176,12 @@ def test_names_that_are_no_utf_8_open_the_file(tmp_path: Path) -> None:
             assert file.read() == ours[sample][0]
     with belady.DataLoader(ours, batch_size=3, cache=[]) as loader:
         for batch in loader:
-            assert list(batch.paths) == [sample.path for sample in batch.samples] == list(ours.paths)
-    assert belady.open(os.fsencode(tmp_path) + b"/caf\xe9", format="flat").path.endswith("caf\udce9")
+            assert (
+                list(batch.paths) == [sample.path for sample in batch.samples] == list(ours.paths)
+            )
+    assert belady.open(os.fsencode(tmp_path) + b"/caf\xe9", format="flat").path.endswith(
+        "caf\udce9"
+    )
 
 
 def test_an_error_names_a_file_whose_name_is_no_utf_8(tmp_path: Path) -> None:
@@ -187,15 +193,15 @@ def test_an_error_names_a_file_whose_name_is_no_utf_8(tmp_path: Path) -> None:
     assert raised.value.path == data.paths[0]
 
 
-def test_the_end_of_a_file_that_is_no_whole_record_is_left_out_and_told(tmp_path: Path) -> None:
+def test_an_incomplete_last_record_is_left_out_with_a_warning(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(bytes(range(100)))
     data = belady.records(tmp_path / "train.bin", 32)
     assert len(data) == 3 and data[2][0] == bytes(range(64, 96))
     path = str(tmp_path / "train.bin")
     for _ in range(2):  # also where the list comes from a snapshot
-        warning = told(f"records({path!r}, 32)")
+        warning = warnings_of(f"records({path!r}, 32)")
         assert "left out the ends of files" in warning and "bytes=4" in warning
-    assert told(f"records({path!r}, 50)") == ""
+    assert warnings_of(f"records({path!r}, 50)") == ""
     with pytest.raises(ValueError, match="its files are shorter than a record"):
         belady.records(tmp_path / "train.bin", 101)
 
@@ -212,11 +218,11 @@ def test_a_tilde_is_the_home_directory(
     with belady.DataLoader(data, batch_size=2, cache="~/cache:1MiB") as loader:
         list(loader)
     assert (tmp_path / "cache").is_dir() and not os.path.exists("~")
-    assert f"there is no directory {tmp_path}/cache, so it is created" in caplog.text
+    assert f"directory {tmp_path}/cache does not exist and is created" in caplog.text
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/train", "gs://bucket", "https://host/train.csv"])
-def test_a_url_is_told_from_a_path(url: str) -> None:
+def test_a_url_is_not_taken_for_a_path(url: str) -> None:
     for given in (url, [url]):
         with pytest.raises(ValueError, match=f"{url} is not a path: belady reads files"):
             belady.open(given)

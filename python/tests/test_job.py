@@ -29,7 +29,7 @@ def test_every_sample_comes_once_an_epoch(photos: Path) -> None:
     assert running.buffer_p is None
 
 
-def test_with_transforms_batches_come(photos: Path) -> None:
+def test_a_job_with_transforms_gives_batches(photos: Path) -> None:
     with job(photos, transforms=[bytes, len]) as running:
         sizes, labels = running.get()
         assert len(sizes) == len(labels) == 12
@@ -47,7 +47,7 @@ def test_nodes_share_a_global_batch(photos: Path) -> None:
     assert sorted(seen) == sorted(sample for sample, _ in belady.open(photos))
 
 
-def test_wrong_use_is_told(photos: Path) -> None:
+def test_wrong_use_is_an_error(photos: Path) -> None:
     with pytest.raises(belady.BeladyError, match=r"call setup\(\) first"):
         job(photos).get()
     with pytest.raises(ValueError, match="12 cannot be divided by 5 nodes"):
@@ -60,7 +60,7 @@ def test_wrong_use_is_told(photos: Path) -> None:
         job(photos, transforms=["resize"])
     running = job(photos)
     running.setup()
-    with pytest.raises(belady.BeladyError, match="set up already"):
+    with pytest.raises(belady.BeladyError, match="this job is set up"):
         running.setup()
     running.destroy()
     running.destroy()

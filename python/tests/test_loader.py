@@ -11,10 +11,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
-import belady
 from conftest import make_photos
 from support import ids, make
+
+import belady
 
 
 def test_one_iter_is_one_epoch(data: belady.Dataset) -> None:
@@ -26,7 +26,7 @@ def test_one_iter_is_one_epoch(data: belady.Dataset) -> None:
     assert loader.epoch == 3
 
 
-def test_going_beyond_the_epochs_that_were_named(data: belady.Dataset) -> None:
+def test_more_epochs_than_announced_can_be_read(data: belady.Dataset) -> None:
     bounded, open_ended = (make(data, batch_size=16, shuffle=True, epochs=n) for n in (2, None))
     assert [ids(bounded) for _ in range(5)] == [ids(open_ended) for _ in range(5)]
 
@@ -40,15 +40,15 @@ def test_images_and_labels_unpack(data: belady.Dataset) -> None:
     assert batch.samples[3].path == data.paths[3] and batch.samples[3].id == 3
 
 
-def test_what_torchs_loader_shows(data: belady.Dataset) -> None:
+def test_attributes_of_torchs_loader(data: belady.Dataset) -> None:
     loader = make(data, batch_size=16, drop_last=True, num_workers=4)
     assert loader.dataset is data
     assert (loader.batch_size, loader.drop_last, loader.num_workers) == (16, True, 4)
     assert len(loader) == 3 == len(list(loader))
 
 
-def test_a_loader_that_starts_anew_finds_its_memory(data: belady.Dataset) -> None:
-    """An early end that nobody could foresee starts the pipeline anew."""
+def test_a_loader_that_restarts_reuses_its_memory(data: belady.Dataset) -> None:
+    """An early end that could not be foreseen restarts the pipeline."""
     loader = make(data, batch_size=16, shuffle=True, cache="ram:1MiB")
     for _ in range(2):
         for _batch in loader:
@@ -63,7 +63,7 @@ def test_a_loader_that_starts_anew_finds_its_memory(data: belady.Dataset) -> Non
     assert loader.stats()["engine"]["source"]["samples"] == 120
 
 
-def test_an_older_iterator_says_that_it_has_ended(data: belady.Dataset) -> None:
+def test_an_older_iterator_raises_that_it_has_ended(data: belady.Dataset) -> None:
     loader = make(data, batch_size=16)
     older, newer = iter(loader), iter(loader)
     next(older)
@@ -81,7 +81,7 @@ def test_an_iterator_that_is_over_stays_over(data: belady.Dataset) -> None:
             next(iterator)
 
 
-def test_closing_and_going_on(data: belady.Dataset) -> None:
+def test_a_closed_loader_can_be_iterated_again(data: belady.Dataset) -> None:
     with make(data, batch_size=16, shuffle=True) as loader:
         first = ids(loader)
     loader.close()
@@ -123,7 +123,7 @@ def broken(tmp_path: Path) -> belady.Dataset:
     return data
 
 
-def test_a_sample_that_cannot_be_read_is_named(broken: belady.Dataset) -> None:
+def test_an_error_names_an_unreadable_sample(broken: belady.Dataset) -> None:
     loader = make(broken, batch_size=10, retries=0)
     iterator = iter(loader)
     with pytest.raises(belady.SampleError) as raised:
@@ -176,7 +176,7 @@ def test_a_wait_that_is_too_long_is_an_error(photos: Path) -> None:
         next(iter(loader))
 
 
-def test_a_stall_is_told(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stall_is_logged(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = belady.open(photos, throttle="1:30KB/s")
     loader = make(data, batch_size=20, stall_after=0.1)
     with caplog.at_level(logging.WARNING, "belady"):
@@ -201,7 +201,7 @@ def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
         belady.records(tmp_path, 64)
 
 
-def test_a_staging_buffer_that_is_too_small_says_what_it_needs(data: belady.Dataset) -> None:
+def test_the_error_of_a_small_staging_buffer_names_the_size_it_needs(data: belady.Dataset) -> None:
     with pytest.raises(ValueError, match="two of the largest batches need") as refused:
         make(data, batch_size=60, staging=1000)
     needed = int(str(refused.value).split("(")[1].split(" ")[0])
@@ -237,7 +237,7 @@ def test_every_policy_delivers(data: belady.Dataset, policy: str) -> None:
         assert sorted(id_ for batch in ids(loader) for id_ in batch) == list(range(60))
 
 
-def test_what_torchs_loader_shows_is_shown(data: belady.Dataset) -> None:
+def test_attributes_of_torchs_loader_exist(data: belady.Dataset) -> None:
     generator = object()
     with pytest.raises((TypeError, ValueError), match="generator"):
         make(data, generator=generator)
@@ -246,7 +246,7 @@ def test_what_torchs_loader_shows_is_shown(data: belady.Dataset) -> None:
     assert (loader.pin_memory, loader.generator) == (False, None)
 
 
-def test_an_engine_can_be_closed_and_goes_on(data: belady.Dataset) -> None:
+def test_a_closed_engine_can_be_used_again(data: belady.Dataset) -> None:
     with belady.Engine(cache="ram:1MiB") as engine:
         assert len(list(make(data, batch_size=60, engine=engine, cache=None))) == 1
     assert len(list(make(data, batch_size=60, engine=engine, cache=None))) == 1

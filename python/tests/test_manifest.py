@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-import belady
 from conftest import make_photos
 from support import ids, make
+
+import belady
 
 
 @pytest.fixture
@@ -82,7 +82,9 @@ def test_a_state_of_another_list_is_refused(root: Path) -> None:
             other.load_state_dict(state)
 
 
-def test_a_changed_file_of_a_list_is_not_served_from_a_warm_cache(root: Path, tmp_path: Path) -> None:
+def test_a_changed_file_of_a_list_is_not_served_from_a_warm_cache(
+    root: Path, tmp_path: Path
+) -> None:
     files = [root / f"cat/00{number}.bin" for number in range(4)]
     cache = f"{tmp_path / 'cache'}:10MiB"
     with make(belady.open(files), batch_size=4, cache=cache) as loader:
@@ -107,16 +109,24 @@ WRONG_LISTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"labels": [0.5, 1.0]}, TypeError, r"labels\[0\] has to be a whole number or text, not 0.5"),
     ({"labels": [0, -2]}, ValueError, r"labels\[1\] has to be at least 0, not -2"),
     ({"labels": "ab"}, TypeError, "labels has to be a list"),
-    ({"format": "folder"}, ValueError, "here files are named"),
-    ({"extensions": "bin"}, ValueError, "here files are named"),
-    ({"path_column": "a"}, ValueError, "path_column and label_column are those of a table"),
-    ({"path": ["cat/000.bin", "cat/none.bin"]}, FileNotFoundError, "none.bin, number 1 in the list"),
-    ({"path": ["cat/000.bin", "cat"]}, OSError, "cat, number 1 in the list of files: it is no regular"),
+    ({"format": "folder"}, ValueError, "path names files"),
+    ({"extensions": "bin"}, ValueError, "path names files"),
+    ({"path_column": "a"}, ValueError, "path_column and label_column are for a table"),
+    (
+        {"path": ["cat/000.bin", "cat/none.bin"]},
+        FileNotFoundError,
+        "none.bin, number 1 in the list",
+    ),
+    (
+        {"path": ["cat/000.bin", "cat"]},
+        OSError,
+        "cat, number 1 in the list of files: it is not a regular",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("given", "kind", "text"), WRONG_LISTS, ids=lambda it: str(it)[:40])
-def test_a_wrong_list_gets_a_sentence(
+def test_a_wrong_list_is_an_error_of_one_sentence(
     root: Path,
     given: dict[str, Any],
     kind: type[Exception],
@@ -129,7 +139,7 @@ def test_a_wrong_list_gets_a_sentence(
 
 
 def test_labels_of_a_directory_go_to_the_loader(root: Path) -> None:
-    with pytest.raises(ValueError, match="go to its loader"):
+    with pytest.raises(ValueError, match="to its loader"):
         belady.open(root, labels=[1, 2])
 
 
@@ -143,7 +153,12 @@ def table(root: Path, text: str, name: str = "train.csv") -> Path:
 
 
 def test_a_table_names_files_relative_to_it(root: Path) -> None:
-    rows = ["path,split,label", "owl/003.bin,a,owl", '"cat/001.bin",b,cat', f"{root}/dog/002.bin,a,dog"]
+    rows = [
+        "path,split,label",
+        "owl/003.bin,a,owl",
+        '"cat/001.bin",b,cat',
+        f"{root}/dog/002.bin,a,dog",
+    ]
     data = belady.open(table(root, "\n".join(rows) + "\n\n"))
     files = [root / "owl/003.bin", root / "cat/001.bin", root / "dog/002.bin"]
     assert list(data.paths) == [str(file) for file in files]
@@ -164,7 +179,7 @@ def test_columns_are_named_or_found(root: Path) -> None:
     assert belady.open(table(root, "image\ncat/000.bin\n")).targets == [-1]
 
 
-def test_a_table_with_a_mark_of_its_encoding(root: Path) -> None:
+def test_a_table_may_begin_with_a_byte_order_mark(root: Path) -> None:
     path = root / "marked.csv"
     path.write_bytes("\ufeffpath,label\ncat/000.bin,é\n".encode())
     assert belady.open(path).classes == ["é"]
@@ -205,19 +220,19 @@ WRONG_TABLES = [
     ("path,label\ncat/000.bin\n", {}, "line 2, has 1 fields, and the header 2"),
     ("path\ncat/000.bin\n", {"label_column": "labl"}, "has no column 'labl'"),
     ("path\ns3://a/b\n", {}, "line 2: path s3://a/b is not a path"),
-    ('path\n"cat\n', {}, "is no table"),
+    ('path\n"cat\n', {}, "is not part of a table"),
 ]
 
 
 @pytest.mark.parametrize(("text", "columns", "sentence"), WRONG_TABLES, ids=lambda it: str(it)[:30])
-def test_a_wrong_table_gets_a_sentence(
+def test_a_wrong_table_is_an_error_of_one_sentence(
     root: Path, text: str, columns: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         belady.open(table(root, text), **columns)
 
 
-def test_a_file_that_a_table_names_and_that_is_not_there_is_named(root: Path) -> None:
+def test_an_error_names_a_missing_file_of_a_table(root: Path) -> None:
     with pytest.raises(FileNotFoundError, match="cat/none.bin, number 1 in the list of files"):
         belady.open(table(root, "path\ncat/000.bin\ncat/none.bin\n"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from belady import memory
+from belady._configuration import memory
 
 GIB = 1 << 30
 
@@ -57,7 +57,9 @@ def test_version_one_within_a_container(tmp_path: Path) -> None:
 
 
 def test_a_limit_of_nearly_two_to_the_63_is_none(tmp_path: Path) -> None:
-    root = machine(tmp_path, "4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712"})
+    root = machine(
+        tmp_path, "4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712"}
+    )
     assert memory.limit(root) is None
 
 

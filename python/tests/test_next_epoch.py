@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import ids, make
 
 import belady
-from support import ids, make
 
 SIZE = 10_000
 FILES = 200
@@ -42,7 +42,9 @@ def test_an_idle_loader_has_read_one_epoch_and_the_start_of_the_next(
     many: belady.Dataset, order: dict[str, Any], decode: Any
 ) -> None:
     """It read on and on: 452 MB of a dataset of 1.77 MB."""
-    with make(many, batch_size=10, cache=[], staging="16MiB", next_epoch="300KB", decode=decode, **order) as loader:
+    with make(
+        many, batch_size=10, cache=[], staging="16MiB", next_epoch="300KB", decode=decode, **order
+    ) as loader:
         for epoch in range(1, 4):
             ids(loader) if decode is None else [None for _ in loader]
             assert read_when_idle(loader) <= epoch * FILES * SIZE + 300_000
@@ -60,7 +62,9 @@ def test_two_batches_of_the_next_epoch_are_staged_however_large(many: belady.Dat
         assert read_when_idle(loader) <= FILES * SIZE + 2 * 20 * SIZE
 
 
-def test_with_a_number_of_epochs_it_reads_ahead_as_far_as_there_is_room(many: belady.Dataset) -> None:
+def test_with_a_number_of_epochs_it_reads_ahead_as_far_as_space_allows(
+    many: belady.Dataset,
+) -> None:
     with make(many, batch_size=10, cache=[], staging="16MiB", epochs=3) as loader:
         ids(loader)
         assert FILES * SIZE * 105 // 100 < read_when_idle(loader) <= 3 * FILES * SIZE
@@ -68,7 +72,9 @@ def test_with_a_number_of_epochs_it_reads_ahead_as_far_as_there_is_room(many: be
 
 def test_loaders_of_one_engine_read_what_they_give(many: belady.Dataset) -> None:
     engine = belady.Engine(cache=[])
-    train = make(many, batch_size=10, shuffle=True, seed=1, engine=engine, next_epoch=0, staging="16MiB")
+    train = make(
+        many, batch_size=10, shuffle=True, seed=1, engine=engine, next_epoch=0, staging="16MiB"
+    )
     check = make(many, batch_size=20, engine=engine, next_epoch=0, staging="16MiB")
     for _ in range(2):
         ids(train)
@@ -78,16 +84,18 @@ def test_loaders_of_one_engine_read_what_they_give(many: belady.Dataset) -> None
 
 
 @pytest.mark.parametrize("transformed", [False, True])
-def test_a_sample_that_fails_is_told_of_when_its_batch_comes(
+def test_the_error_of_a_sample_comes_with_its_batch(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], transformed: bool
 ) -> None:
-    """54 warnings for two failures: those of epochs that were read in vain were told as well."""
+    """54 warnings for two failures: those of epochs that were read ahead in vain were logged too."""
     for number in range(20):
         (tmp_path / f"{number:02}.bin").write_bytes(bytes(SIZE))
     data = belady.open(tmp_path)
     (tmp_path / "07.bin").unlink()
     transform = [belady.transforms.Raw("uint8", (SIZE,))] if transformed else None
-    with make(data, batch_size=4, cache=[], on_error="skip", transform=transform, retries=0) as loader:
+    with make(
+        data, batch_size=4, cache=[], on_error="skip", transform=transform, retries=0
+    ) as loader:
         for _ in range(2):
             for _ in loader:
                 pass
@@ -152,5 +160,8 @@ def test_training_with_validation_takes_no_more_without_a_number_of_epochs(
 
 
 def test_loaders_between_epochs_hold_little(large: Path) -> None:
-    """Five validation loaders held 1.6 GB. Two batches of each are 14 MB; each had 40 MB at a time."""
+    """Five validation loaders held 1.6 GB.
+
+    Two batches of each are 14 MB; each had 40 MB at a time.
+    """
     assert training(large, cache=[])["resident"] <= 32 << 20

@@ -1,4 +1,6 @@
-"""Several processes of one job on a node: what they share, what each has of its own, and how they leave."""
+"""Several processes of one job on a node: what they share, what each has alone, and how they
+leave.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from starting import LIMIT, PROLOGUE, started
 
 import belady
-from belady import memory
-from belady.distributed import World
-from belady.engine import serve
-from belady.few import Few
-from starting import LIMIT, PROLOGUE, started
+from belady._cluster.world import World
+from belady._configuration import memory
+from belady._engine.engine import serve
+from belady._log import RateLimit
 
 RANKS = 3
 
@@ -29,7 +31,7 @@ loader = belady.DataLoader(data, batch_size=2, shuffle=True, seed=0, cache="ram:
 
 
 def ranks(folder: Path, script: str, *, fails: bool = False, **more: str) -> list[str]:
-    """What each of several processes says that meet in a directory."""
+    """Returns the output of several processes that meet in a directory."""
     file = folder / "rank.py"
     file.write_text(PROLOGUE + script)
     meeting = {"BELADY_MEET": str(folder / "meeting"), "BELADY_RANKS": str(RANKS)}
@@ -37,12 +39,14 @@ def ranks(folder: Path, script: str, *, fails: bool = False, **more: str) -> lis
         started([sys.executable, file], BELADY_RANK=str(rank), **meeting, **more)
         for rank in range(RANKS)
     ]
-    said = [process.communicate(timeout=LIMIT)[0] for process in processes]
-    assert [process.returncode != 0 for process in processes] == [fails] * RANKS, said
-    return said
+    output = [process.communicate(timeout=LIMIT)[0] for process in processes]
+    assert [process.returncode != 0 for process in processes] == [fails] * RANKS, output
+    return output
 
 
-def test_ranks_that_leave_epochs_after_different_batches_go_on(photos: Path, tmp_path: Path) -> None:
+def test_ranks_that_leave_epochs_after_different_batches_continue(
+    photos: Path, tmp_path: Path
+) -> None:
     """The third such epoch ended in "the order ... adds up to ..."."""
     leave = """
 for epoch in range(6):
@@ -52,11 +56,11 @@ for epoch in range(6):
             break
 print("done")
 """
-    for said in ranks(tmp_path, LOADER + leave, DATA=str(photos)):
-        assert said.endswith("done\n"), said
+    for output in ranks(tmp_path, LOADER + leave, DATA=str(photos)):
+        assert output.endswith("done\n"), output
 
 
-def test_ranks_that_begin_at_different_places_are_told_where(photos: Path, tmp_path: Path) -> None:
+def test_the_error_of_different_starts_names_them(photos: Path, tmp_path: Path) -> None:
     begin = """
 loader.set_epoch(3 if rank == 1 else 0)
 try:
@@ -65,9 +69,9 @@ except belady.BeladyError as error:
     print(error)
     sys.exit(1)
 """
-    for said in ranks(tmp_path, LOADER + begin, fails=True, DATA=str(photos)):
-        assert "rank 0 with batch 0 of epoch 0 and rank 1 with batch 0 of epoch 3" in said, said
-        assert "peers=None" in said
+    for output in ranks(tmp_path, LOADER + begin, fails=True, DATA=str(photos)):
+        assert "rank 0 with batch 0 of epoch 0 and rank 1 with batch 0 of epoch 3" in output, output
+        assert "peers=None" in output
 
 
 def test_ranks_that_are_done_leave_without_a_warning(photos: Path, tmp_path: Path) -> None:
@@ -88,27 +92,28 @@ def test_each_rank_has_a_port_for_metrics_and_one_that_is_taken_blocks_no_rank(
 sum(1 for batch in loader)
 print(loader.engine.metrics_address)
 """
-    # An address of the loopback that this process has to itself, at ports that the system gives to none.
+    # An address of the loopback that this process has to itself, at ports that the system gives to
+    # none.
     high, middle, low = os.getpid().to_bytes(3, "big")
     host, port = f"127.{128 | high}.{middle}.{low}", 19464
     with socket.socket() as taken:
         taken.bind((host, port + 1))
         taken.listen()
         token = {"BELADY_METRICS_TOKEN": "secret", "METRICS": f"{host}:{port}"}
-        said = ranks(tmp_path, LOADER + read, DATA=str(photos), **token)
-    assert said[0] == f"{host}:{port}\n"
-    assert f"{host}:{port + 1}" in said[1] and "rank 1 goes on without them" in said[1]
-    assert said[2] == f"{host}:{port + 2}\n"
+        output = ranks(tmp_path, LOADER + read, DATA=str(photos), **token)
+    assert output[0] == f"{host}:{port}\n"
+    assert f"{host}:{port + 1}" in output[1] and "rank 1 continues without metrics" in output[1]
+    assert output[2] == f"{host}:{port + 2}\n"
 
 
-def test_a_rank_for_which_there_is_no_port_for_metrics_goes_on(
+def test_a_rank_without_a_port_for_metrics_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(rank=3, size=8, local_rank=3, local_size=8)
     with belady.Engine(cache=[], peers=None) as engine, caplog.at_level(logging.WARNING, "belady"):
         assert serve(engine.native, "127.0.0.1:65533", world) is None
     assert "leaves no port for process 3" in caplog.text
-    assert "rank 3 goes on without them" in caplog.text
+    assert "rank 3 continues without metrics" in caplog.text
 
 
 def test_ranks_of_a_node_share_the_staging_buffer_of_default_size(
@@ -132,7 +137,7 @@ def test_ranks_of_a_node_share_the_staging_buffer_of_default_size(
 def test_warnings_of_one_kind_are_a_few_lines_and_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 0.0
     monkeypatch.setattr("time.monotonic", lambda: clock)
-    few = Few()
+    few = RateLimit()
 
     def line(text: str, level: int = logging.WARNING) -> logging.LogRecord:
         return logging.LogRecord("belady", level, __file__, 1, text, (), None)
@@ -148,7 +153,7 @@ def test_warnings_of_one_kind_are_a_few_lines_and_a_count(monkeypatch: pytest.Mo
 #: A pipeline that has much to say when the program ends.
 LAST_WORDS = """
 import logging, belady
-from belady import pipeline
+from belady._pipeline import pipeline
 class Talkative:
     def close(self):
         for _ in range(100):
@@ -159,20 +164,20 @@ pipeline._LIVE.add(last)
 
 
 def test_warnings_of_what_ends_with_the_program_are_few_too(tmp_path: Path) -> None:
-    """They were told after the count, all of them."""
+    """They were logged after the count, all of them."""
     file = tmp_path / "last.py"
     file.write_text(PROLOGUE + LAST_WORDS)
-    said = started([sys.executable, file]).communicate(timeout=LIMIT)[0]
-    assert said.count("late\n") == 5 + 1 and "95 more were not shown of: late" in said, said
+    output = started([sys.executable, file]).communicate(timeout=LIMIT)[0]
+    assert output.count("late\n") == 5 + 1 and "95 more were not shown of: late" in output, output
 
 
-def test_what_was_held_back_is_counted_at_the_end() -> None:
+def test_suppressed_warnings_are_counted_at_the_end() -> None:
     log = logging.Logger("of a test")
     shown: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: shown.append(record.getMessage())  # type: ignore[method-assign]
     log.addHandler(handler)
-    few = Few()
+    few = RateLimit()
     log.addFilter(few)
     # More kinds than lines of one kind are shown: their counts are one kind themselves.
     for kind in range(8):

@@ -42,7 +42,7 @@ pytest.importorskip("no_such_library", reason="no such library")
 """
 
 
-def said(file: Path, *arguments: str) -> str:
+def not_run(file: Path, *arguments: str) -> str:
     command = [sys.executable, SCRIPT, *arguments]
     env = os.environ | {"BELADY_TEST_NOT_RUN": str(file)}
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
@@ -52,11 +52,11 @@ def test_skipped_tests_are_named_with_their_reasons(tmp_path: Path) -> None:
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_whole.py").write_text(WHOLE)
     file = tmp_path / "not" / "run"
-    said(file, "--begin")
+    not_run(file, "--begin")
     command = [sys.executable, "-m", "pytest", "-p", "not_run", "-p", "no:cacheprovider"]
     env = os.environ | {"BELADY_TEST_NOT_RUN": str(file), "PYTHONPATH": str(HERE)}
     subprocess.run([*command, "--rootdir", tmp_path, tmp_path], env=env, check=True)
-    assert said(file) == (
+    assert not_run(file) == (
         "not run: 5 tests\n"
         "  no FUSE at all (1)\n"
         "    test_skips.py::test_in_a_fixture\n"
@@ -71,8 +71,8 @@ def test_skipped_tests_are_named_with_their_reasons(tmp_path: Path) -> None:
 def test_nothing_is_left_of_an_earlier_run(tmp_path: Path) -> None:
     file = tmp_path / "not-run"
     file.write_text("no GPU\ttest_old\n")
-    said(file, "--begin")
-    assert said(file) == "every test ran\n"
+    not_run(file, "--begin")
+    assert not_run(file) == "every test ran\n"
 
 
 def test_ignored_tests_of_rust_count(tmp_path: Path) -> None:

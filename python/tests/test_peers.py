@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import belady
-from belady.distributed import World
-from belady.peers.find import named
 from conftest import make_photos
 from starting import PROLOGUE, free_port, mpirun, started, torchrun
+
+import belady
+from belady._cluster.discovery import named
+from belady._cluster.world import World
 
 #: Reads some epochs, checks every byte, and writes down what it saw.
 READ = """
@@ -37,10 +37,10 @@ def read(loader, epochs, together):
 def write(loader, seen, **more):
     engine = loader.stats()["engine"]
     rank = loader.engine.cluster.rank
-    told = {"rank": rank, "seen": seen, "source": engine["source"]["samples"],
+    results = {"rank": rank, "seen": seen, "source": engine["source"]["samples"],
             "peers": engine["peers"], **more}
     with open(os.path.join(os.environ["OUT"], f"{rank}.json"), "w") as file:
-        json.dump(told, file)
+        json.dump(results, file)
 """
 
 #: A training with torch.distributed, in step.
@@ -69,9 +69,11 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def told(out: Path) -> list[dict[str, Any]]:
+def results(out: Path) -> list[dict[str, Any]]:
     """What ranks wrote down, by rank."""
-    return sorted((json.loads(file.read_text()) for file in out.iterdir()), key=lambda it: it["rank"])
+    return sorted(
+        (json.loads(file.read_text()) for file in out.iterdir()), key=lambda it: it["rank"]
+    )
 
 
 def epoch(ranks: list[dict[str, Any]], number: int) -> list[int]:
@@ -91,13 +93,13 @@ def test_later_epochs_read_nothing_from_the_source(
 ) -> None:
     cache = room(photos, 1.3)
     torchrun(tmp_path, TRAIN, ranks=ranks, DATA=str(photos), OUT=str(out), CACHE=cache)
-    all_ = told(out)
+    all_ = results(out)
     assert len(all_) == ranks
     for number in range(4):
         assert epoch(all_, number) == list(range(60))
     assert sum(rank["source"] for rank in all_) == 60, "each sample was read once in the whole run"
     for rank in all_:
-        given = rank["peers"]["taken"]["samples"]  # by who had it before, for what comes next
+        given = rank["peers"]["taken"]["samples"]  # pushed ahead by the ranks that had them
         assert given + rank["peers"]["read"]["samples"] > 20
     assert all(rank["peers"]["down"] == 0 for rank in all_)
 
@@ -106,7 +108,7 @@ def test_the_order_is_that_of_torch(photos: Path, out: Path, tmp_path: Path) -> 
     import torch
 
     torchrun(tmp_path, TRAIN, ranks=2, DATA=str(photos), OUT=str(out), CACHE="ram:1MiB")
-    for rank in told(out):
+    for rank in results(out):
         sampler = torch.utils.data.DistributedSampler(
             range(60), num_replicas=2, rank=rank["rank"], shuffle=True, seed=3
         )
@@ -137,7 +139,7 @@ def test_torchrun_alone_is_enough_and_a_seed_is_drawn_for_all(
     photos: Path, out: Path, tmp_path: Path
 ) -> None:
     torchrun(tmp_path, UNINITIALISED, ranks=2, DATA=str(photos), OUT=str(out))
-    first, second = told(out)
+    first, second = results(out)
     assert first["seed"] == second["seed"] != 0
     assert epoch([first, second], 2) == list(range(60))
     assert first["source"] + second["source"] < 90, "two epochs of three came from caches"
@@ -147,13 +149,13 @@ def test_torchrun_alone_is_enough_and_a_seed_is_drawn_for_all(
 def test_mpirun(photos: Path, out: Path, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     mpirun(tmp_path, UNINITIALISED, ranks=3, DATA=str(photos), OUT=str(out))
-    all_ = told(out)
+    all_ = results(out)
     assert len({rank["seed"] for rank in all_}) == 1
     assert epoch(all_, 1) == list(range(60))
     assert sum(rank["source"] for rank in all_) < 90
 
 
-def test_a_build_without_mpi_says_how_to_install_one_with_it() -> None:
+def test_a_build_without_mpi_explains_how_to_install_one_with_it() -> None:
     with pytest.raises(belady.BeladyError, match='pip install -C build-args="--features mpi" .'):
         belady.cluster("mpi", rank=0, world_size=2)
 
@@ -197,7 +199,7 @@ def by_hand(folder: Path, script: str, ranks: list[int], size: int, **more: str)
     ]
 
 
-def test_one_of_three_is_killed_and_the_others_go_on(
+def test_when_one_of_three_ranks_is_killed_the_others_continue(
     photos: Path, out: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "done").mkdir()
@@ -205,9 +207,9 @@ def test_one_of_three_is_killed_and_the_others_go_on(
         tmp_path, BY_HAND, [0, 1, 2], 3,
         DATA=str(photos), OUT=str(out), DIES="2", DONE=str(tmp_path / "done"), SURVIVORS="2",
     )  # fmt: skip
-    said = [process.communicate(timeout=240)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, -9], said
-    survivors = told(out)
+    output = [process.communicate(timeout=240)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, -9], output
+    survivors = results(out)
     assert [rank["rank"] for rank in survivors] == [0, 1]
     for rank in survivors:
         expected = belady.DataLoader(
@@ -226,8 +228,8 @@ ALONE = (
 import logging
 import torch.distributed as dist
 import belady
-from belady.peers import meeting
-meeting._TELL_AFTER = 0.2
+from belady._cluster import rendezvous
+rendezvous._WARN_AFTER = 0.2
 dist.init_process_group("gloo")
 data = belady.open(os.environ["DATA"])
 if os.environ["MET"]:
@@ -248,11 +250,11 @@ def test_a_loader_on_rank_0_alone_names_the_missing_rank_and_peers_none(
     photos: Path, tmp_path: Path, met: str
 ) -> None:
     """It waited for half an hour before it named the argument."""
-    said = torchrun(tmp_path, ALONE, ranks=2, DATA=str(photos), MET=met)
-    assert "for rank 1 of 2 to come to" in said and "takes peers=None" in said, said
+    output = torchrun(tmp_path, ALONE, ranks=2, DATA=str(photos), MET=met)
+    assert "for rank 1 of 2 to come to" in output and "takes peers=None" in output, output
 
 
-def test_ranks_with_different_keys_are_told(photos: Path, out: Path, tmp_path: Path) -> None:
+def test_ranks_with_different_keys_get_an_error(photos: Path, out: Path, tmp_path: Path) -> None:
     file = tmp_path / "rank.py"
     file.write_text(BY_HAND)
     common = {
@@ -266,29 +268,27 @@ def test_ranks_with_different_keys_are_told(photos: Path, out: Path, tmp_path: P
         )
         for rank in range(2)
     ]
-    said = [process.communicate(timeout=240)[0] for process in processes]
-    assert all(process.returncode == 1 for process in processes), said
-    assert "key" in said[1].splitlines()[-1]
-    assert "rank 1 of 2 did not come" in said[0].splitlines()[-1]
+    output = [process.communicate(timeout=240)[0] for process in processes]
+    assert all(process.returncode == 1 for process in processes), output
+    assert "key" in output[1].splitlines()[-1]
+    assert "rank 1 of 2 did not come" in output[0].splitlines()[-1]
 
 
-def test_a_world_that_never_fills_names_who_is_missing(
+def test_the_error_of_an_incomplete_world_names_the_missing_ranks(
     photos: Path, out: Path, tmp_path: Path
 ) -> None:
-    processes = by_hand(
-        tmp_path, BY_HAND, [0, 2], 4, DATA=str(photos), OUT=str(out), TIMEOUT="6"
-    )
+    processes = by_hand(tmp_path, BY_HAND, [0, 2], 4, DATA=str(photos), OUT=str(out), TIMEOUT="6")
     for process in processes:
-        said = process.communicate(timeout=240)[0]
+        output = process.communicate(timeout=240)[0]
         assert process.returncode == 1
-        assert "ranks 1, 3 of 4 did not come" in said.splitlines()[-1], said
+        assert "ranks 1, 3 of 4 did not come" in output.splitlines()[-1], output
 
 
-def test_without_a_key_nobody_meets_over_tcp(photos: Path, tmp_path: Path) -> None:
+def test_without_a_key_ranks_do_not_meet_over_tcp(photos: Path, tmp_path: Path) -> None:
     (process,) = by_hand(tmp_path, BY_HAND, [0], 2, DATA=str(photos), BELADY_KEY="")
-    said = process.communicate(timeout=240)[0]
+    output = process.communicate(timeout=240)[0]
     assert process.returncode == 1
-    assert "needs a key that all ranks share" in said.splitlines()[-1]
+    assert "needs a key that all ranks share" in output.splitlines()[-1]
 
 
 DISAGREE = (
@@ -302,7 +302,7 @@ try:
 except belady.BeladyError as error:
     print(f"rank {rank}: {error}")
 else:
-    raise SystemExit("nobody has noticed")
+    raise SystemExit("no rank has noticed")
 """
 )
 
@@ -316,12 +316,12 @@ else:
         ("lambda rank: {'shuffle': rank == 1}", "rank 1 has order distributed"),
     ],
 )
-def test_ranks_that_disagree_are_told_what_differs(
+def test_the_error_of_disagreeing_ranks_names_what_differs(
     different: str, sentence: str, photos: Path, tmp_path: Path
 ) -> None:
-    said = torchrun(tmp_path, DISAGREE, ranks=3, DATA=str(photos), DIFFERENT=different)
-    assert [f"rank {rank}: the ranks disagree: " in said for rank in range(3)] == [True] * 3
-    assert said.count(sentence) == 3, said
+    output = torchrun(tmp_path, DISAGREE, ranks=3, DATA=str(photos), DIFFERENT=different)
+    assert [f"rank {rank}: the ranks disagree: " in output for rank in range(3)] == [True] * 3
+    assert output.count(sentence) == 3, output
 
 
 OTHER_DATA = (
@@ -339,11 +339,11 @@ except belady.BeladyError as error:
 )
 
 
-def test_ranks_with_different_datasets_are_told(photos: Path, tmp_path: Path) -> None:
+def test_ranks_with_different_datasets_get_an_error(photos: Path, tmp_path: Path) -> None:
     other = make_photos(tmp_path / "other", each=7)
-    said = torchrun(tmp_path, OTHER_DATA, ranks=2, DATA=str(photos), OTHER=str(other))
-    assert said.count("the ranks disagree: rank 0 has dataset") == 2
-    assert "(60 samples)" in said and "(21 samples)" in said
+    output = torchrun(tmp_path, OTHER_DATA, ranks=2, DATA=str(photos), OTHER=str(other))
+    assert output.count("the ranks disagree: rank 0 has dataset") == 2
+    assert "(60 samples)" in output and "(21 samples)" in output
 
 
 LISTS = (
@@ -374,9 +374,9 @@ belady.cluster().exchange("end", b"")
 
 
 def test_one_rank_lists_and_the_others_get_its_list(photos: Path, tmp_path: Path) -> None:
-    said = torchrun(tmp_path, LISTS, ranks=3, DATA=str(photos))
-    assert "rank 0 has listed 2 times" in said
-    assert "rank 1 has listed 0 times" in said and "rank 2 has listed 0 times" in said
+    output = torchrun(tmp_path, LISTS, ranks=3, DATA=str(photos))
+    assert "rank 0 has listed 2 times" in output
+    assert "rank 1 has listed 0 times" in output and "rank 2 has listed 0 times" in output
 
 
 WORKERS = (
@@ -387,11 +387,13 @@ data = belady.open(os.environ["DATA"])
 def decode(sample, label):
     return len(sample)
 loader = belady.DataLoader(data, batch_size=6, shuffle=True, cache="ram:300KB", num_workers=2,
+                           multiprocessing_context="fork",
                            decode=decode, epochs=2)
 for epoch in range(2):
     for lengths, labels in loader:
         pass
-theirs = torch.utils.data.DataLoader(data, batch_size=10, num_workers=2, collate_fn=len)
+theirs = torch.utils.data.DataLoader(data, batch_size=10, num_workers=2, collate_fn=len,
+                                     multiprocessing_context="fork")
 assert sum(theirs) == 60
 pid = os.fork()
 if pid == 0:
@@ -427,9 +429,9 @@ belady.cluster().exchange("end", b"")
 )
 
 
-def test_a_sampler_of_the_users_is_not_shared_and_says_so(photos: Path, tmp_path: Path) -> None:
-    said = torchrun(tmp_path, SAMPLER, ranks=2, DATA=str(photos))
-    assert said.count("so its cache is not shared") == 2
+def test_a_cache_with_a_users_sampler_is_not_shared_and_warns(photos: Path, tmp_path: Path) -> None:
+    output = torchrun(tmp_path, SAMPLER, ranks=2, DATA=str(photos))
+    assert output.count("so its cache is not shared") == 2
 
 
 #: Saves in mid-epoch, or goes on from there, with caches on disk.
@@ -462,7 +464,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_a_job_of_four_goes_on_with_fewer_and_finds_its_caches(
+def test_a_job_of_four_continues_with_fewer_ranks_and_its_caches(
     ranks: int, photos: Path, tmp_path: Path
 ) -> None:
     common = {
@@ -472,7 +474,7 @@ def test_a_job_of_four_goes_on_with_fewer_and_finds_its_caches(
     for name, size in (("before", 4), ("after", ranks)):
         (tmp_path / name).mkdir()
         torchrun(tmp_path, ELASTIC, ranks=size, OUT=str(tmp_path / name), **common)
-    before, after = told(tmp_path / "before"), told(tmp_path / "after")
+    before, after = results(tmp_path / "before"), results(tmp_path / "after")
     assert epoch(before, 0) == epoch(before, 1) == list(range(60))
     assert sorted(epoch(before, 2) + epoch(after, 0)) == list(range(60))
     assert epoch(after, 1) == list(range(60))
@@ -483,7 +485,7 @@ def test_a_job_of_four_goes_on_with_fewer_and_finds_its_caches(
 # What needs no other process.
 
 
-def test_what_peers_may_be() -> None:
+def test_the_forms_of_peers() -> None:
     assert named("auto") == named(True) == "auto"
     assert named(None) is None and named(False) is None
     assert named(("a", "b")) == ["a", "b"]
@@ -493,15 +495,15 @@ def test_what_peers_may_be() -> None:
             named(wrong)
 
 
-def test_alone_there_are_no_peers(data: belady.Dataset) -> None:
+def test_one_process_has_no_peers(data: belady.Dataset) -> None:
     assert belady.cluster() is None
-    assert belady.cluster("127.0.0.1:1", key="0" * 64) is None, "one process meets nobody"
+    assert belady.cluster("127.0.0.1:1", key="0" * 64) is None, "one process has no peers"
     loader = belady.DataLoader(data, batch_size=4, seed=None, shuffle=True, cache="ram:100KB")
     assert loader.engine.cluster is None
     assert loader.state_dict()["order"]["seed"] > 0
 
 
-def test_a_state_brings_the_seed_that_nobody_has_named(data: belady.Dataset) -> None:
+def test_a_state_brings_the_seed_that_the_user_left_open(data: belady.Dataset) -> None:
     first = belady.DataLoader(data, batch_size=4, seed=None, shuffle=True, cache="ram:100KB")
     batches = iter(first)
     for _ in range(3):
@@ -516,10 +518,10 @@ def test_a_state_brings_the_seed_that_nobody_has_named(data: belady.Dataset) -> 
         named.load_state_dict(state)
 
 
-def test_who_names_ranks_and_no_place_works_alone_with_one_warning(
+def test_ranks_without_a_rendezvous_work_alone_with_one_warning(
     data: belady.Dataset, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("belady.peers._told", False)
+    monkeypatch.setattr("belady._cluster.cluster._warned", False)
     for rank in range(2):
         loader = belady.DataLoader(data, batch_size=4, rank=rank, world_size=2, cache="ram:100KB")
         assert loader.engine.cluster is None

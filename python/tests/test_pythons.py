@@ -21,7 +21,7 @@ c==4
 """
 
 
-def test_a_line_for_another_python_does_not_make_an_environment_anew() -> None:
+def test_a_line_for_another_python_keeps_the_environment() -> None:
     assert python_env.applicable(LIST, 11) == "# Two lines are not for all.\na==1\nb==2\nc==4\n"
     assert python_env.applicable(LIST, 14) == "# Two lines are not for all.\na==1\nb==3\nc==4\n"
 
@@ -40,7 +40,7 @@ def executable(path: Path, script: str) -> Path:
     return path
 
 
-def test_a_python_that_does_not_run_is_passed_over_for_one_that_does(
+def test_a_python_that_does_not_run_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executable(tmp_path / "bin" / "python3.12", "echo 'command not found' >&2; exit 127")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import make_photos
+from support import ids, make
 from torch.utils.data import DistributedSampler, RandomSampler
 
 import belady
-from conftest import make_photos
-from support import ids, make
 
 ORDERS: dict[str, dict[str, Any]] = {
     "shuffle": {"shuffle": True, "seed": 8},
@@ -38,7 +38,7 @@ def saved(loader: belady.DataLoader) -> Any:
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize("epoch", [0, 2])
 @pytest.mark.parametrize("batch", [0, 1, 3])
-def test_going_on_in_mid_epoch(
+def test_a_run_resumes_within_an_epoch(
     data: belady.Dataset, name: str, epoch: int, batch: int
 ) -> None:
     straight = fresh(data, name)
@@ -58,7 +58,9 @@ def test_going_on_in_mid_epoch(
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_saved_between_epochs(data: belady.Dataset, name: str) -> None:
+def test_a_state_saved_between_epochs_resumes_with_the_next(
+    data: belady.Dataset, name: str
+) -> None:
     straight = fresh(data, name)
     expected = [ids(straight) for _ in range(3)]
     first = fresh(data, name)
@@ -70,7 +72,9 @@ def test_saved_between_epochs(data: belady.Dataset, name: str) -> None:
     assert [ids(second), ids(second)] == expected[1:]
 
 
-def test_saved_within_the_loop_after_the_last_batch(data: belady.Dataset) -> None:
+def test_a_state_saved_after_the_last_batch_leaves_nothing_of_the_epoch(
+    data: belady.Dataset,
+) -> None:
     straight = fresh(data, "shuffle")
     expected = [ids(straight) for _ in range(2)]
     first = fresh(data, "shuffle")
@@ -83,7 +87,7 @@ def test_saved_within_the_loop_after_the_last_batch(data: belady.Dataset) -> Non
     assert ids(second) == expected[1]
 
 
-def test_a_batch_knows_its_number_in_the_epoch_also_after_going_on(data: belady.Dataset) -> None:
+def test_a_batch_has_its_number_in_the_epoch_also_after_resuming(data: belady.Dataset) -> None:
     """It was counted from where the run went on."""
     loader = belady.DataLoader(data, batch_size=7, shuffle=True, seed=4)
     whole = [(batch.iteration, batch.ids) for batch in loader]
@@ -98,7 +102,7 @@ def test_a_batch_knows_its_number_in_the_epoch_also_after_going_on(data: belady.
     assert next(iter(again)).iteration == 0, "of the next epoch"
 
 
-def test_saved_after_a_break(data: belady.Dataset) -> None:
+def test_a_state_saved_after_a_break_is_the_next_epoch(data: belady.Dataset) -> None:
     expected = ids(fresh(data, "shuffle"))
     first = fresh(data, "shuffle")
     for number, _ in enumerate(first, start=1):
@@ -109,7 +113,7 @@ def test_saved_after_a_break(data: belady.Dataset) -> None:
     assert ids(second) == expected[5:]
 
 
-def test_going_on_twice(data: belady.Dataset) -> None:
+def test_a_run_resumes_twice(data: belady.Dataset) -> None:
     expected = ids(fresh(data, "shuffle"))
     state, seen = None, []
     for batches in (3, 4, 100):
@@ -163,9 +167,7 @@ def test_another_world_size_with_the_same_global_batch(
 ) -> None:
     def ranks(world: int) -> list[belady.DataLoader]:
         return [
-            make(
-                data, batch_size=12 // world, shuffle=shuffle, rank=r, world_size=world, seed=4
-            )
+            make(data, batch_size=12 // world, shuffle=shuffle, rank=r, world_size=world, seed=4)
             for r in range(world)
         ]
 
@@ -256,7 +258,7 @@ def test_other_weights_are_refused(data: belady.Dataset, other: belady.Weighted)
         make(data, batch_size=4, sampler=other).load_state_dict(state)
 
 
-def test_a_broken_generator_is_refused_and_nothing_is_changed(data: belady.Dataset) -> None:
+def test_a_damaged_generator_is_refused_and_changes_nothing(data: belady.Dataset) -> None:
     """It was a KeyError or a struct.error, after the loader had been stopped."""
     expected = ids(fresh(data, "shuffle"))
     loader = fresh(data, "shuffle")
@@ -268,7 +270,7 @@ def test_a_broken_generator_is_refused_and_nothing_is_changed(data: belady.Datas
         good["order"] | {"generator": "abcd"},
         good["order"] | {"generator": 5},
     ):
-        with pytest.raises(ValueError, match="generator in this state is broken"):
+        with pytest.raises(ValueError, match="generator in this state is damaged"):
             loader.load_state_dict(good | {"order": order})
     assert seen + [batch.ids for batch in iterator] == expected
 
@@ -288,13 +290,13 @@ def test_another_seed_is_refused_where_the_seed_decides(data: belady.Dataset) ->
         ({"version": 99}, ValueError, "has no epoch"),
     ],
 )
-def test_what_is_no_state_is_refused(
+def test_a_dict_that_is_no_state_is_refused(
     data: belady.Dataset, state: Any, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
         fresh(data, "shuffle").load_state_dict(state)
     good = saved(fresh(data, "shuffle"))
-    with pytest.raises(ValueError, match="has version 99, and this belady knows 1"):
+    with pytest.raises(ValueError, match="has version 99, and this belady reads 1"):
         fresh(data, "shuffle").load_state_dict(good | {"version": 99})
-    with pytest.raises(ValueError, match="position is broken"):
+    with pytest.raises(ValueError, match="position is damaged"):
         fresh(data, "shuffle").load_state_dict(good | {"batch": -1})

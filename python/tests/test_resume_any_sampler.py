@@ -1,5 +1,5 @@
-"""A state that was saved at any batch, of any sampler, on any rank: what is left is what torch would have
-given, and nothing is repeated or left out."""
+"""A state that was saved at any batch, of any sampler, on any rank: what is left is what torch
+would have given, and nothing is repeated or left out."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
+from support import as_by_default as make
+from test_torch_order import Ids, of
 from torch.utils.data import (
     BatchSampler,
+    DataLoader as TorchLoader,
     DistributedSampler,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from torch.utils.data import DataLoader as TorchLoader
 
 import belady
-from support import as_by_default as make
-from test_torch_order import Ids, of
 
 WEIGHTS = [1.0 + i % 5 for i in range(60)]
 Samplers = dict[str, Callable[[Any], Any]]
@@ -86,9 +86,11 @@ def through_json(state: dict[str, Any]) -> Any:
     return json.loads(json.dumps(state))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(case=cases, restores=st.booleans())
-def test_what_is_left_is_what_torch_would_have_given(
+def test_the_rest_of_an_epoch_is_that_of_torch(
     data: belady.Dataset, case: Case, restores: bool
 ) -> None:
     torch.manual_seed(case.epoch)
@@ -107,7 +109,8 @@ def test_what_is_left_is_what_torch_would_have_given(
     again = make(data, **case.arguments())
     again.load_state_dict(state)
     if restores or at == 0:
-        # An epoch that has not begun is drawn when it begins, from where the program's generator is.
+        # An epoch that has not begun is drawn when it begins, from where the program's generator
+        # is.
         torch.set_rng_state(generator)
     assert numbered(again) == expected[case.epoch][at:]
     if restores:
@@ -140,9 +143,11 @@ def dealt(case: Case, rank: int, ranks: int, epoch: int) -> list[list[int]]:
     return [b for b in batches if len(b) == batch or not drop_last]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(case=cases, ranks=st.integers(2, 4), data_=st.data())
-def test_ranks_share_out_a_sampler_that_knows_nothing_of_them_and_go_on(
+def test_ranks_share_a_sampler_that_knows_nothing_of_them_and_resume(
     data: belady.Dataset, case: Case, ranks: int, data_: st.DataObject
 ) -> None:
     rank = data_.draw(st.integers(0, ranks - 1))
@@ -164,7 +169,9 @@ def test_ranks_share_out_a_sampler_that_knows_nothing_of_them_and_go_on(
     assert numbered(again) == expected[case.epoch + 1]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     ranks=st.integers(1, 4),
     shuffle=st.booleans(),
@@ -173,7 +180,7 @@ def test_ranks_share_out_a_sampler_that_knows_nothing_of_them_and_go_on(
     epoch=st.integers(0, 2),
     at=st.integers(0, 7),
 )
-def test_ranks_of_a_distributed_sampler_go_on(
+def test_ranks_with_a_distributed_sampler_resume(
     data: belady.Dataset,
     ranks: int,
     shuffle: bool,
@@ -199,7 +206,9 @@ def test_ranks_of_a_distributed_sampler_go_on(
     assert numbered(again) == expected[at:]
 
 
-def test_a_sampler_that_draws_something_else_after_a_restart_is_refused(data: belady.Dataset) -> None:
+def test_a_sampler_that_draws_something_else_after_a_restart_is_refused(
+    data: belady.Dataset,
+) -> None:
     """It was silent: 144 of 600 samples came twice, and as many never."""
     import random
 
@@ -215,7 +224,7 @@ def test_a_sampler_that_draws_something_else_after_a_restart_is_refused(data: be
     state = through_json(begun.state_dict())
     again = make(data, batch_size=7, sampler=Mine(2))
     again.load_state_dict(state)
-    with pytest.raises(ValueError, match="gives another order in epoch 0 than it gave when the state"):
+    with pytest.raises(ValueError, match="gives another order in epoch 0 than when the state"):
         numbered(again)
     seeded = make(data, batch_size=7, sampler=Mine(1))
     seeded.load_state_dict(state)
@@ -235,5 +244,5 @@ def test_a_state_of_another_rank_that_drew_for_itself_is_refused(data: belady.Da
 
     begun = loader(0)
     numbered(begun, 3)
-    with pytest.raises(ValueError, match="load there what was saved there"):
+    with pytest.raises(ValueError, match="load it on the same rank"):
         loader(1).load_state_dict(through_json(begun.state_dict()))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support import make
 
 import belady
 import belady.torch
-from support import make
 
 
 def expected(index: int) -> list[int]:
@@ -87,7 +87,7 @@ def test_writable_by_default_where_a_framework_is_imported(
         monkeypatch.setitem(sys.modules, "torch", torch)
         assert [batch.ids for batch in iterator] == [list(range(20, 40)), list(range(40, 60))]
         monkeypatch.delitem(sys.modules, "torch")
-    assert lending._options.writable and not knowing._options.writable
+    assert lending._reader._options.writable and not knowing._reader._options.writable
 
 
 def test_tensors_outlive_the_loader(record_data: belady.Dataset) -> None:
@@ -113,13 +113,13 @@ def test_samples_of_different_sizes_are_no_stack(data: belady.Dataset) -> None:
         make(data, decode=len, collate_fn=belady.torch.stack)
 
 
-def test_batches_move_as_a_whole(record_data: belady.Dataset) -> None:
+def test_moving_a_batch_moves_all_its_tensors(record_data: belady.Dataset) -> None:
     batch = next(iter(make(record_data, batch_size=5, collate_fn=belady.torch.stack)))
     moved = batch.to(torch.float32)
     assert moved.samples.dtype == torch.float32
     assert moved.ids == batch.ids and moved.paths == batch.paths
     assert type(batch)([1, 2]) == (1, 2)
-    with pytest.raises(AttributeError, match="no longer knows its samples"):
+    with pytest.raises(AttributeError, match="has no ids and paths"):
         _ = type(batch)([1, 2]).ids
 
 

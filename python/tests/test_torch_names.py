@@ -1,4 +1,6 @@
-"""What torch's loader takes and shows, we take and show; and the documentation says what becomes of it."""
+"""The loader has torch's arguments and attributes, and the documentation describes each of
+it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ VALUES: dict[str, list[Any]] = {
 
 def table(heading: str) -> dict[str, str]:
     """What the guide says of each name in a table."""
-    found = re.search(rf"^\| {heading} \| here \|\n\|---\|---\|\n((?:\|.*\n)+)", GUIDE.read_text(), re.MULTILINE)
+    found = re.search(
+        rf"^\| {heading} \| here \|\n\|---\|---\|\n((?:\|.*\n)+)", GUIDE.read_text(), re.MULTILINE
+    )
     assert found, f"the guide has no table of torch's {heading}s"
     rows = [line.strip("|").split(" | ", 1) for line in found[1].splitlines()]
     return {name: here.strip() for names, here in rows for name in re.findall(r"`(\w+)`", names)}
@@ -88,7 +92,14 @@ def test_every_attribute_is_there_unless_the_guide_says_that_it_is_not(
 
 def test_attributes_are_as_given(data: belady.Dataset) -> None:
     """timm, Accelerate and others read them."""
-    for name in ("num_workers", "drop_last", "timeout", "worker_init_fn", "persistent_workers", "in_order"):
+    for name in (
+        "num_workers",
+        "drop_last",
+        "timeout",
+        "worker_init_fn",
+        "persistent_workers",
+        "in_order",
+    ):
         for value in VALUES[name]:
             assert getattr(belady.DataLoader(data, cache=[], **{name: value}), name) == value
     loader = belady.DataLoader(data, cache=[], num_workers=2, prefetch_factor=5)

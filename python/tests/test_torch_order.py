@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from support import ids, make
 from torch.utils.data import (
     BatchSampler,
+    DataLoader as TorchLoader,
     Dataset,
     DistributedSampler,
     RandomSampler,
@@ -17,10 +19,8 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from torch.utils.data import DataLoader as TorchLoader
 
 import belady
-from support import ids, make
 
 EPOCHS = 4
 
@@ -112,13 +112,13 @@ def test_steps_per_epoch_keep_the_cache(data: belady.Dataset, order: dict[str, A
     loader = make(data, batch_size=5, cache="ram:10MiB", **order)
     for _ in range(4):
         first(loader, 4)
-    pipeline = loader._pipeline
+    pipeline = loader._reader.pipeline
     for epoch in range(4, 12):
         assert [batch.epoch for _, batch in zip(range(4), loader)] == [epoch] * 4
-    assert loader._pipeline is pipeline
+    assert loader._reader.pipeline is pipeline
 
 
-def test_saved_amid_steps_per_epoch(data: belady.Dataset) -> None:
+def test_a_state_saved_between_steps_per_epoch_resumes(data: belady.Dataset) -> None:
     straight, loader = (make(data, batch_size=7, shuffle=True) for _ in range(2))
     for one in (straight, loader):
         for _ in range(5):
@@ -175,9 +175,7 @@ def test_a_generator_is_used_from_where_it_stands_and_moved_as_torch_moves_it(
 SAMPLERS: dict[str, Callable[[Any], Any]] = {
     "random": lambda g: RandomSampler(Ids(60), generator=g),
     "sequential": lambda g: SequentialSampler(Ids(60)),
-    "replacement": lambda g: RandomSampler(
-        Ids(60), replacement=True, num_samples=50, generator=g
-    ),
+    "replacement": lambda g: RandomSampler(Ids(60), replacement=True, num_samples=50, generator=g),
     "subset": lambda g: SubsetRandomSampler(range(10, 40), generator=g),
     "weighted": lambda g: WeightedRandomSampler([1.0] * 30 + [2.0] * 30, 40, generator=g),
     "random by default generator": lambda g: RandomSampler(Ids(60)),
@@ -271,13 +269,13 @@ def test_set_epoch_jumps(data: belady.Dataset) -> None:
     assert ids(alone) == epochs[3]
 
 
-def test_an_iterator_that_is_never_asked_changes_nothing(data: belady.Dataset) -> None:
+def test_an_iterator_without_a_next_changes_nothing(data: belady.Dataset) -> None:
     loader, plain = (make(data, batch_size=20, shuffle=True) for _ in range(2))
     iter(loader)
     assert ids(loader) == ids(plain)
 
 
-def test_the_sampler_shows_what_comes(data: belady.Dataset) -> None:
+def test_the_shown_sampler_gives_the_ids_that_come(data: belady.Dataset) -> None:
     loader = make(data, batch_size=25, shuffle=True)
     shown = list(loader.batch_sampler)
     assert [id_ for batch in shown for id_ in batch] == list(loader.sampler)
@@ -291,7 +289,7 @@ def test_the_sampler_shows_what_comes(data: belady.Dataset) -> None:
     assert loader.batch_sampler.batch_size == 25
 
 
-def test_a_sampler_with_set_epoch_is_told(data: belady.Dataset) -> None:
+def test_set_epoch_of_a_sampler_is_called(data: belady.Dataset) -> None:
     class Rotating:
         epoch = 0
 
@@ -337,7 +335,7 @@ def test_a_mixture_takes_from_each_dataset_by_weight(
     assert loader.dataset is mixture.dataset
 
 
-def test_a_sampler_that_goes_wrong_is_named(data: belady.Dataset) -> None:
+def test_an_error_names_the_failing_sampler(data: belady.Dataset) -> None:
     class Wrong:
         def __init__(self, *given: Any) -> None:
             self.given = given
@@ -355,7 +353,7 @@ def test_a_sampler_that_goes_wrong_is_named(data: belady.Dataset) -> None:
         ids(make(data, sampler=Wrong()))
 
 
-def test_a_sampler_that_raises_shows_its_own_line(data: belady.Dataset) -> None:
+def test_the_traceback_of_a_sampler_shows_its_own_line(data: belady.Dataset) -> None:
     def broken() -> Any:
         yield 1
         raise KeyError("my own mistake")
@@ -369,10 +367,10 @@ def test_a_sampler_that_raises_shows_its_own_line(data: belady.Dataset) -> None:
     assert raised.traceback[-1].name == "broken"
 
 
-def test_a_generator_that_ends_early_is_told(data: belady.Dataset) -> None:
+def test_a_generator_that_ends_early_is_an_error(data: belady.Dataset) -> None:
     loader = make(data, batch_size=2, sampler=(i for i in range(4)))
     assert ids(loader) == [[0, 1], [2, 3]]
-    with pytest.raises(ValueError, match="a generator can be gone through only once"):
+    with pytest.raises(ValueError, match="a generator can be iterated only once"):
         ids(loader)
 
     class Short:
@@ -392,7 +390,7 @@ def test_an_endless_sampler_is_refused(data: belady.Dataset) -> None:
             while True:
                 yield 1
 
-    with pytest.raises(ValueError, match="has to be cut into epochs"):
+    with pytest.raises(ValueError, match="cut an endless sampler into epochs"):
         ids(make(data, sampler=Endless()))
 
 
@@ -401,8 +399,10 @@ class EveryOther(DistributedSampler):  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("epochs", [[0, 1, 2], [30, 31, 32], [5, 2, 9]])
-def test_a_sampler_that_the_user_tells_its_epoch(data: belady.Dataset, epochs: list[int]) -> None:
-    """It was told the loader's own count, so a script that went on at epoch 30 got epoch 0."""
+def test_the_loader_follows_set_epoch_of_a_users_sampler(
+    data: belady.Dataset, epochs: list[int]
+) -> None:
+    """It got the loader's own count, so a script that resumed at epoch 30 got epoch 0."""
     ours, theirs = EveryOther(data, 2, 1), EveryOther(data, 2, 1)  # type: ignore[arg-type]
     loader = make(data, batch_size=7, sampler=ours)
     for epoch in epochs:
@@ -413,7 +413,7 @@ def test_a_sampler_that_the_user_tells_its_epoch(data: belady.Dataset, epochs: l
 
 
 def test_a_long_sampler_over_few_samples_is_not_endless(data: belady.Dataset) -> None:
-    """More than a hundred times the dataset was taken for endless, whatever its length said."""
+    """More than a hundred times the dataset was taken to be endless, whatever its length."""
     loader = make(data, batch_size=100, sampler=[7, 9] * 4000)
     assert sum(len(batch.ids) for batch in loader) == 8000
     batches = make(data, batch_sampler=[[7] * 100] * 80)

@@ -1,4 +1,6 @@
-"""`torch.manual_seed` decides about the order and about what transforms draw, as with torch's loader."""
+"""`torch.manual_seed` decides about the order and about what transforms draw, as with torch's
+loader.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from support import as_by_default as make, ids
+from test_torch_order import Ids, first
 from torch.utils.data import DataLoader as TorchLoader
 
 import belady
-from support import as_by_default as make, ids
-from test_torch_order import Ids, first
 
 
 def run(
@@ -59,7 +61,7 @@ def rand(count: int) -> None:
         lambda epoch: rand(3_000_000),  # too many to be guessed
         lambda epoch: torch.randn(5),  # the generator keeps one more number for the next time
     ],
-    ids=["nothing", "a little", "more", "another number", "seeded anew", "very much", "normal"],
+    ids=["nothing", "a little", "more", "another number", "seeded again", "very much", "normal"],
 )
 def test_the_order_is_that_of_torch_whatever_the_program_draws_between_epochs(
     data: belady.Dataset, between: Callable[[int], object]
@@ -90,22 +92,25 @@ def test_training_and_validation_draw_in_turns(data: belady.Dataset) -> None:
 
     def epochs(loader_of: Callable[..., Any], source: Any) -> list[Any]:
         torch.manual_seed(5)
-        train, check = loader_of(source, batch_size=7, shuffle=True), loader_of(source, batch_size=30)
+        train, check = (
+            loader_of(source, batch_size=7, shuffle=True),
+            loader_of(source, batch_size=30),
+        )
         return [(first(train, None), first(check, None)) for _ in range(4)]
 
     assert epochs(make, data) == epochs(TorchLoader, Ids(60))
 
 
-def test_what_is_read_ahead_is_kept_while_the_program_draws_alike(data: belady.Dataset) -> None:
-    """A wrong guess starts the engine's job anew; from the third epoch on there is none."""
+def test_data_read_ahead_is_kept_while_the_program_draws_alike(data: belady.Dataset) -> None:
+    """A wrong guess restarts the engine's job; from the third epoch on there is none."""
     torch.manual_seed(1)
     loader = make(data, batch_size=7, shuffle=True, cache="ram:10MiB")
     for epoch in range(6):
         ids(loader)
         torch.rand(100)
         if epoch == 2:
-            pipeline = loader._pipeline
-    assert loader._pipeline is pipeline
+            pipeline = loader._reader.pipeline
+    assert loader._reader.pipeline is pipeline
 
 
 def test_two_seeds_give_two_orders_and_a_fixed_seed_stays(data: belady.Dataset) -> None:
@@ -135,13 +140,17 @@ def test_orders_of_our_own_follow_manual_seed_too(
 def test_several_ranks_shuffle_as_a_distributed_sampler_whatever_the_seed(
     data: belady.Dataset,
 ) -> None:
-    """torch's DistributedSampler has a seed of its own, 0, so that all ranks draw alike."""
+    """torch's DistributedSampler has its own seed, 0, so that all ranks draw alike."""
 
     def order(seed: int) -> list[list[int]]:
         torch.manual_seed(seed)
         return ids(make(data, batch_size=7, shuffle=True, rank=1, world_size=2))
 
-    assert order(1) == order(2) == ids(make(data, batch_size=7, shuffle=True, rank=1, world_size=2, seed=0))
+    assert (
+        order(1)
+        == order(2)
+        == ids(make(data, batch_size=7, shuffle=True, rank=1, world_size=2, seed=0))
+    )
 
 
 def test_without_a_seed_it_is_torchs() -> None:
@@ -158,11 +167,13 @@ def test_without_torch_the_seed_is_zero(photos: Path) -> None:
         assert "torch" not in sys.modules
         print(first == second)
     """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert ended.stdout.strip() == "True"
 
 
-def test_a_state_in_mid_epoch_goes_on_with_the_order_of_that_epoch(data: belady.Dataset) -> None:
+def test_a_state_within_an_epoch_continues_its_order(data: belady.Dataset) -> None:
     torch.manual_seed(2)
     straight = make(data, batch_size=7, shuffle=True)
     whole = [ids(straight) for _ in range(2)][1]
@@ -178,7 +189,7 @@ def test_a_state_in_mid_epoch_goes_on_with_the_order_of_that_epoch(data: belady.
     assert ids(again) == whole[3:]
 
 
-def test_a_program_that_restores_its_generator_goes_on_as_if_it_had_not_stopped(
+def test_a_program_that_restores_its_generator_continues_as_if_it_had_not_stopped(
     data: belady.Dataset,
 ) -> None:
     torch.manual_seed(2)
@@ -197,7 +208,9 @@ def test_a_program_that_restores_its_generator_goes_on_as_if_it_had_not_stopped(
     assert [ids(again) for _ in range(3)] == [whole[1][1:], *whole[2:]]
 
 
-def test_ranks_that_go_on_from_one_process_share_every_later_epoch(data: belady.Dataset) -> None:
+def test_ranks_that_resume_a_run_of_one_process_share_every_later_epoch(
+    data: belady.Dataset,
+) -> None:
     """After `set_epoch` each rank drew from its own generator: 18 of 24 samples came."""
     torch.manual_seed(3)
     alone = make(data, batch_size=4, shuffle=True)
@@ -216,7 +229,7 @@ def test_ranks_that_go_on_from_one_process_share_every_later_epoch(data: belady.
 @pytest.mark.parametrize(
     "order", [{"shuffle": "permutation"}, {"sampler": belady.Weighted([1.0] * 60)}]
 )
-def test_several_ranks_go_on_with_the_seed_that_one_process_drew(
+def test_several_ranks_resume_with_the_seed_that_one_process_drew(
     data: belady.Dataset, order: dict[str, Any]
 ) -> None:
     torch.manual_seed(5)

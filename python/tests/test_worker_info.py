@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from support import make
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, Subset, get_worker_info
 
 import belady
-from support import make
 
 
 def init(number: int) -> None:
-    """As timm and Lightning do: seeds by what the worker is told."""
+    """As timm and Lightning do: seeds by `get_worker_info()`."""
     info = get_worker_info()
     assert info is not None and info.id == number
     assert torch.initial_seed() == info.seed
@@ -27,7 +27,7 @@ def decode(sample: Any, label: int) -> tuple[int, int, int, int]:
 
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("dataset", ["by name", "by place"])
-def test_workers_know_who_they_are(data: belady.Dataset, context: str, dataset: str) -> None:
+def test_get_worker_info_names_the_worker(data: belady.Dataset, context: str, dataset: str) -> None:
     arguments: dict[str, Any] = {
         "batch_size": 5,
         "num_workers": 2,

@@ -1,33 +1,33 @@
-//! What is broken, and by which counter of the victim it shows.
+//! The faults, and the victim's counters that show them.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use crate::dice::Dice;
 use crate::node::Vitals;
 use crate::proxy::Proxy;
+use crate::random::Random;
 
-/// Room on a disk that is full: enough for an index and a few samples.
+/// Space on a full disk: enough for an index and a few samples.
 const LEFT: u64 = 128 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Connections from one node to another end, and no new ones come through for a while.
+    /// Connections from one node to another end, and no new ones pass for a while.
     Cut,
-    /// Everything on a link takes longer for a while.
+    /// A link is slow for a while.
     Delay,
     /// Bits are flipped on a link.
     Flip,
-    /// What lies on a node's disk is overwritten.
+    /// A node's disk tier is overwritten.
     Damage,
-    /// A node is killed and comes back on a disk that is full for a while.
+    /// A node is killed, and restarts on a disk that is full for a while.
     FullDisk,
     Kill,
     /// A node's process is stopped for a while.
     Stop,
-    /// Nothing gets through to or from a node for a while, and no connection ends.
+    /// No byte passes to or from a node for a while, and no connection ends.
     Isolate,
 }
 
@@ -43,9 +43,9 @@ impl Kind {
         Self::Isolate,
     ];
 
-    /// Kills are rare: each takes a node out for long.
-    pub fn draw(dice: &mut Dice) -> Self {
-        match dice.between(0, 28) {
+    /// Kills are rare: each removes a node for long.
+    pub fn draw(random: &mut Random) -> Self {
+        match random.between(0, 28) {
             0..=7 => Self::Cut,
             8..=12 => Self::Delay,
             13..=18 => Self::Flip,
@@ -57,7 +57,8 @@ impl Kind {
         }
     }
 
-    /// What the victim counts when it meets such a fault. Kills, stops and delays are seen elsewhere.
+    /// Returns the counter of the victim that shows the fault. Kills, stops and delays show
+    /// elsewhere.
     pub fn counter(self, vitals: &Vitals) -> u64 {
         match self {
             Self::Cut | Self::Isolate => vitals.failures,
@@ -69,18 +70,18 @@ impl Kind {
     }
 }
 
-/// Overwrites a part of every file of samples in a disk tier; whether there was one.
-pub fn damage(tier: &Path, dice: &mut Dice) -> bool {
+/// Overwrites a part of every sample file in a disk tier; returns whether there was one.
+pub fn damage(tier: &Path, random: &mut Random) -> bool {
     let mut any = false;
     for file in files(tier) {
         let Ok(open) = OpenOptions::new().read(true).write(true).open(&file) else { continue };
         let length = open.metadata().map_or(0, |meta| meta.len());
-        // The index is small, and is not what this is about.
+        // The index is small and not a target.
         if length < 1 << 16 || !file.to_string_lossy().contains("segment") {
             continue;
         }
         for _ in 0..20 {
-            let at = dice.between(0, length - 1);
+            let at = random.between(0, length - 1);
             let mut byte = [0];
             if open.read_exact_at(&mut byte, at).is_ok() {
                 any |= open.write_all_at(&[byte[0] ^ 0x40], at).is_ok();
@@ -103,7 +104,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Takes nearly all the room that is left where a disk tier is: it can be opened, and cannot grow.
+/// Fills the disk of a tier: the tier can be opened, and cannot grow.
 pub fn fill(disk: &Path) {
     let ballast = vec![0; 1 << 12];
     let Ok(mut file) = OpenOptions::new().create(true).append(true).open(disk.join("ballast"))

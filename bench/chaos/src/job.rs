@@ -11,16 +11,16 @@ pub const NODES: u32 = 4;
 const SAMPLES: u32 = 960;
 const BATCH: u32 = 8;
 
-/// The dataset: any process can make it, and knows its bytes.
+/// The dataset: every process can make it, and knows its bytes.
 pub fn source() -> Arc<Synthetic> {
     let sizes = (0..SAMPLES).map(|sample| 2000 + u64::from(sample * 7919 % 4000));
     Arc::new(Synthetic::of_sizes(sizes, 7))
 }
 
-/// Memory and disk of one node: all together they are a bit larger than the dataset.
+/// Memory and disk of one node: all together they are slightly larger than the dataset.
 pub fn capacities(source: &Synthetic) -> (u64, u64) {
     let each = source.catalog().sizes().total().0 * 105 / 100 / u64::from(NODES);
-    // A disk tier is used in blocks of 4 KiB, so that small samples take more.
+    // A disk tier allocates blocks of 4 KiB, so small samples take more.
     (each / 2, each * 2)
 }
 
@@ -34,7 +34,7 @@ pub fn config(source: &Arc<Synthetic>, seed: u64, epochs: u32) -> JobConfig {
     }
 }
 
-/// What every rank is to get.
+/// Returns the samples that every rank should get.
 pub fn stream(seed: u64) -> anyhow::Result<AccessStream> {
     Ok(AccessStream::new(StreamConfig {
         samples: SAMPLES,

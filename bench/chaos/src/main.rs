@@ -1,16 +1,16 @@
-//! Four nodes as processes, and everything that can go wrong between them.
+//! Runs four nodes as processes and injects every kind of fault.
 //!
-//! `chaos run` starts the nodes ([`node`]) and lets all their connections pass through [`proxy`], which
-//! cuts and delays links and flips bits. It also kills nodes with SIGKILL and starts them again, damages
-//! what lies in their disk tiers, and fills their disks ([`faults`]). A fault counts when the victim's
-//! own counters show it ([`run`]). Each node checks what it is given: its list of every epoch, and the
+//! `chaos run` starts the nodes ([`node`]) and passes all their connections through [`proxy`],
+//! which cuts and delays links and flips bits. It also kills nodes with SIGKILL and restarts them,
+//! damages their disk tiers, and fills their disks ([`faults`]). A fault counts when the victim's
+//! own counters show it ([`run`]). Each node checks what it gets: its list of every epoch, and the
 //! bytes of every sample.
 
-mod dice;
 mod faults;
 mod job;
 mod node;
 mod proxy;
+mod random;
 mod run;
 
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Runs nodes and breaks things
+    /// Runs nodes and injects faults
     Run(RunArgs),
     /// One node; `run` starts it
     Node(NodeArgs),
@@ -33,7 +33,7 @@ enum What {
 
 #[derive(Args, Clone, Debug)]
 struct RunArgs {
-    /// Runs, one after another
+    /// How many runs, one after another
     #[arg(long, default_value_t = 20)]
     seeds: u64,
     /// The first seed
@@ -57,10 +57,10 @@ struct NodeArgs {
     seed: u64,
     #[arg(long)]
     epochs: u32,
-    /// Where all nodes meet, and tell how they are
+    /// The directory for the rendezvous and for status files
     #[arg(long)]
     directory: PathBuf,
-    /// Where its disk tier is
+    /// The directory of its disk tier
     #[arg(long)]
     disk: PathBuf,
     /// Ports of the proxies to the nodes, by rank

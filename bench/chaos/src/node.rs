@@ -1,4 +1,4 @@
-//! One node: takes part, consumes as if it trained, checks everything, and tells how it is.
+//! One node: joins, consumes as a training would, checks everything, and reports its status.
 
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,34 +10,34 @@ use anyhow::{Context as _, ensure};
 use belady_control::model::Bytes;
 use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{Batch, Engine, EngineConfig, PeerPatience, TierConfig};
-use belady_peer::meet::file;
-use belady_peer::meet::interface::Bind;
-use belady_peer::tcp::{Address, Machine};
-use belady_peer::{ADDRESSES, JoinOptions, Meet, MeetError, World, join};
+use belady_peer::rendezvous::directory;
+use belady_peer::rendezvous::interface::Bind;
+use belady_peer::tcp::{Address, MachineId};
+use belady_peer::{ADDRESSES, JobWorld, JoinOptions, Rendezvous, RendezvousError, join};
 use serde::{Deserialize, Serialize};
 
 use crate::{NodeArgs, job};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// What training takes over a batch.
+/// The time of training on a batch.
 const COMPUTE: Duration = Duration::from_millis(25);
-/// How often it tells how it is.
+/// The interval of status reports.
 const TELL: Duration = Duration::from_millis(25);
-/// A call to a peer, or a wait for one, is over after this.
+/// The limit of a call to a peer, and of a wait for one.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Nobody waits longer for a batch, whatever happens: patience for an epoch to begin, for samples, for
-/// others to load the step, and calls that time out, on a busy machine.
+/// No batch takes longer, whatever happens: the patience for an epoch to begin, for samples, for
+/// other nodes to load the step, and calls that time out, on a busy machine.
 const HANG: Duration = Duration::from_secs(20);
 
-/// How a node is: a line in a file, for the one who breaks things.
+/// The status of a node: a line in a file, for the process that injects faults.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Vitals {
     pub life: u32,
-    /// Epochs that it has been given, all right.
+    /// Epochs that were delivered correctly.
     pub epochs: u32,
     pub done: bool,
     pub longest_wait_ms: u64,
-    /// Counters of faults that it has met.
+    /// Counters of faults that the node has met.
     pub failures: u64,
     pub damaged: u64,
     pub tier_damaged: u64,
@@ -47,44 +47,45 @@ pub struct Vitals {
     pub from_peers: u64,
 }
 
-/// The meeting, but the others are where their proxies are.
+/// A rendezvous that replaces the addresses of peers by those of their proxies.
 #[derive(Debug)]
 struct Through {
-    inner: Arc<dyn Meet>,
+    inner: Arc<dyn Rendezvous>,
     args: NodeArgs,
 }
 
-impl Meet for Through {
-    fn world(&self) -> World {
+impl Rendezvous for Through {
+    fn world(&self) -> JobWorld {
         self.inner.world()
     }
 
-    fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
+    fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, RendezvousError> {
         if name != ADDRESSES {
             return self.inner.exchange(name, mine);
         }
         let port = Address::from_bytes(mine).map_or(0, |address| address.tcp.port());
         let file = self.args.directory.join(format!("port.{}", self.args.rank));
-        write(&file, &port.to_string()).map_err(|error| MeetError::Other(error.to_string()))?;
+        write(&file, &port.to_string())
+            .map_err(|error| RendezvousError::Other(error.to_string()))?;
         self.inner.exchange(name, mine)?;
         let proxied = |&port: &u16| {
-            // Newer than anything that a peer says of itself.
+            // Newer than anything that the peer itself reports.
             let (incarnation, tcp) = (u64::MAX, (LOOPBACK, port).into());
-            Address { incarnation, tcp, unix: None, machine: Machine::UNKNOWN }.to_bytes()
+            Address { incarnation, tcp, unix: None, machine: MachineId::UNKNOWN }.to_bytes()
         };
         Ok(self.args.proxies.iter().map(proxied).collect())
     }
 
-    fn key(&self) -> Option<belady_peer::Key> {
+    fn key(&self) -> Option<belady_peer::JobKey> {
         self.inner.key()
     }
 }
 
 pub fn take_part(args: &NodeArgs) -> anyhow::Result<()> {
-    let world = World { rank: args.rank, size: job::NODES };
-    let inner = file::meet(
+    let world = JobWorld { rank: args.rank, size: job::NODES };
+    let inner = directory::start(
         &args.directory,
-        file::Options {
+        directory::DirectoryOptions {
             world,
             job: "chaos".into(),
             key: None,
@@ -138,12 +139,12 @@ pub fn take_part(args: &NodeArgs) -> anyhow::Result<()> {
     ensure!(next == (args.epochs, 0), "the run ended at {next:?}");
     vitals.done = true;
     tell(args, &mut vitals, &engine.metrics().snapshot())?;
-    // Goes on serving until it is told to go.
+    // Serves until it is told to end.
     let _ = std::io::stdin().read(&mut [0]);
     Ok(())
 }
 
-/// The right samples in the right order, and the right bytes.
+/// Checks the samples, their order and their bytes.
 fn check(
     batch: &Batch,
     source: &belady_data::source::Synthetic,
@@ -174,7 +175,7 @@ fn tell(args: &NodeArgs, vitals: &mut Vitals, now: &MetricsSnapshot) -> anyhow::
     write(&file, &serde_json::to_string(vitals)?).context("cannot tell how it is")
 }
 
-/// As a whole or not at all.
+/// Writes a file as a whole or not at all.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let new = file.with_added_extension("new");
     std::fs::write(&new, text)?;

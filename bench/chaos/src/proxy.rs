@@ -1,4 +1,4 @@
-//! A link from one node to another, which can be cut and delayed, and which can flip bits.
+//! A link from one node to another that can be cut and delayed, and can flip bits.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -7,25 +7,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A chunk that is shorter is not worth a flipped bit: it has no sample.
+/// Shorter chunks contain no sample, so no bit of them is flipped.
 const FLIPPED: usize = 1500;
-/// How often a link that is held looks whether it still is.
+/// The interval at which a held link checks whether it is released.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
 pub struct State {
     pub is_cut: AtomicBool,
-    /// What comes waits: peers notice only by the time it takes.
+    /// Bytes wait: peers notice only the time.
     pub is_held: AtomicBool,
     /// Milliseconds.
     pub delay: AtomicU64,
     pub delayed: AtomicU64,
-    /// So many chunks from now on have a bit flipped.
+    /// How many of the next chunks have a bit flipped.
     pub flips: AtomicU64,
     connections: Mutex<Vec<TcpStream>>,
 }
 
-/// From one node to another: what the one asks, and what the other answers.
+/// The link from one node to another, with requests and replies.
 #[derive(Clone, Debug)]
 pub struct Proxy {
     pub port: u16,
@@ -33,7 +33,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// `target`: a file with the port of the node that is called.
+    /// Starts a proxy; `target` is a file with the port of the called node.
     pub fn open(target: PathBuf) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -47,7 +47,7 @@ impl Proxy {
         Ok(Self { port, state })
     }
 
-    /// Ends all connections, and lets no new ones through until [`Self::mend`].
+    /// Ends all connections, and passes no new ones until [`Self::mend`].
     pub fn cut(&self) {
         self.state.is_cut.store(true, Ordering::SeqCst);
         let mut connections = self.connections();

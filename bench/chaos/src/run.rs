@@ -1,4 +1,4 @@
-//! Runs: starts nodes, breaks things, and sees to it that everybody who lives gets what he should.
+//! Runs: starts nodes, injects faults, and checks that every running node gets its samples.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,13 +11,13 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RunArgs;
-use crate::dice::Dice;
 use crate::faults::{self, Kind};
 use crate::job::NODES;
 use crate::node::Vitals;
 use crate::proxy::Proxy;
+use crate::random::Random;
 
-/// Ranks that are never killed: the meeting is with the first.
+/// Ranks that are never killed: rank 0 is the rendezvous server.
 const SURVIVORS: u32 = 2;
 /// Longer than any run takes on a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const SHOWS: Duration = Duration::from_secs(10);
 /// A node that disappears returns after this many milliseconds: less and more than a call may take.
 const ABSENCE: (u64, u64) = (300, 4000);
-/// Room of a node's disk: more than its tier may have.
+/// The size of a node's disk: larger than its tier.
 const DISK: &str = "8m";
 
 struct Node {
@@ -34,7 +34,7 @@ struct Node {
     life: u32,
 }
 
-/// Something that was broken and has not shown yet.
+/// A fault that has not shown yet.
 struct Pending {
     kind: Kind,
     victim: u32,
@@ -45,7 +45,7 @@ struct Pending {
     until: Instant,
 }
 
-/// Something that is whole again at some time.
+/// Something that is repaired later.
 enum Repair {
     Mend(usize),
     Undelay(usize),
@@ -58,11 +58,11 @@ enum Repair {
 struct Run<'a> {
     args: &'a RunArgs,
     seed: u64,
-    dice: Dice,
+    random: Random,
     directory: PathBuf,
     /// Disks are file systems of their own.
     mounted: bool,
-    /// From a to b at a * NODES + b.
+    /// The link from a to b at a * NODES + b.
     links: Vec<Proxy>,
     nodes: Vec<Option<Node>>,
     lives: Vec<u32>,
@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
         let mut run = Self {
             args,
             seed,
-            dice: Dice::new(seed),
+            random: Random::new(seed),
             directory: directory.to_owned(),
             mounted: true,
             links,
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
         &self.links[(from * NODES + to) as usize]
     }
 
-    /// How a node is, as far as it has told in this life.
+    /// Returns the status of a node, if it has reported one since its start.
     fn vitals(&self, rank: u32) -> Option<Vitals> {
         let life = self.nodes[rank as usize].as_ref()?.life;
         let text = std::fs::read_to_string(self.directory.join(format!("vitals.{rank}"))).ok()?;
@@ -172,13 +172,13 @@ impl<'a> Run<'a> {
             let running = survivors.iter().any(|one| one.epochs > 0 || one.from_source > 0);
             if running && Instant::now() >= next {
                 self.break_something();
-                next = Instant::now() + self.dice.millis(20, 160);
+                next = Instant::now() + self.random.millis(20, 160);
             }
         }
         self.judge()
     }
 
-    /// A node that ends by itself has found something wrong.
+    /// A node that ends by itself has found an error.
     fn look_at_children(&mut self) -> anyhow::Result<()> {
         for rank in 0..NODES {
             let Some(node) = &mut self.nodes[rank as usize] else { continue };
@@ -191,9 +191,9 @@ impl<'a> Run<'a> {
     }
 
     fn break_something(&mut self) {
-        let kind = Kind::draw(&mut self.dice);
-        let victim = self.dice.between(0, u64::from(NODES) - 1) as u32;
-        let other = (victim + self.dice.between(1, u64::from(NODES) - 1) as u32) % NODES;
+        let kind = Kind::draw(&mut self.random);
+        let victim = self.random.between(0, u64::from(NODES) - 1) as u32;
+        let other = (victim + self.random.between(1, u64::from(NODES) - 1) as u32) % NODES;
         let Some(vitals) = self.vitals(victim) else { return };
         if matches!(kind, Kind::Stop | Kind::Isolate) && self.is_one_away() {
             return;
@@ -211,15 +211,15 @@ impl<'a> Run<'a> {
         match kind {
             Kind::Cut => {
                 self.links[link].cut();
-                let until = now + self.dice.millis(20, 600);
+                let until = now + self.random.millis(20, 600);
                 self.repairs.push((until, Repair::Mend(link)));
             }
             Kind::Delay => {
                 pending.before = faults::delayed(&self.links[link]);
                 pending.link = Some(link);
-                let delay = self.dice.between(5, 300);
+                let delay = self.random.between(5, 300);
                 self.links[link].state.delay.store(delay, Ordering::SeqCst);
-                let until = now + self.dice.millis(100, 800);
+                let until = now + self.random.millis(100, 800);
                 self.repairs.push((until, Repair::Undelay(link)));
             }
             Kind::Flip => {
@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
             }
             Kind::Damage => {
                 let tier = self.disk(victim).join("tier");
-                if !faults::damage(&tier, &mut self.dice) {
+                if !faults::damage(&tier, &mut self.random) {
                     return;
                 }
             }
@@ -235,11 +235,11 @@ impl<'a> Run<'a> {
                 if !self.mounted || !self.kill(victim) {
                     return;
                 }
-                // It comes back on a disk that has no room, and no cache from before: what a tier has
-                // once, nobody takes from it.
+                // The node restarts on a full disk without an earlier cache, since a tier keeps the
+                // space that it has.
                 let _ = std::fs::remove_dir_all(self.disk(victim).join("tier"));
                 faults::fill(&self.disk(victim));
-                let until = now + self.dice.millis(2000, 6000);
+                let until = now + self.random.millis(2000, 6000);
                 self.repairs.push((until, Repair::Empty(victim)));
                 pending.life = self.lives[victim as usize];
                 pending.before = 0;
@@ -255,14 +255,14 @@ impl<'a> Run<'a> {
             }
             Kind::Isolate => {
                 self.hold(victim, true);
-                let until = now + self.dice.millis(ABSENCE.0, ABSENCE.1);
+                let until = now + self.random.millis(ABSENCE.0, ABSENCE.1);
                 self.repairs.push((until, Repair::Join(victim)));
             }
         }
         self.pending.push(pending);
     }
 
-    /// Kills a node, which is started again after a while; whether it was there and may be killed.
+    /// Kills a node, which is restarted after a while; returns whether it ran and may be killed.
     fn kill(&mut self, victim: u32) -> bool {
         if victim < SURVIVORS {
             return false;
@@ -273,12 +273,12 @@ impl<'a> Run<'a> {
         let status = node.child.wait();
         let seen = status.is_ok_and(|status| status.signal() == Some(9));
         *if seen { &mut self.seen } else { &mut self.unseen }.entry(Kind::Kill).or_default() += 1;
-        let until = Instant::now() + self.dice.millis(50, 800);
+        let until = Instant::now() + self.random.millis(50, 800);
         self.repairs.push((until, Repair::Start(victim)));
         true
     }
 
-    /// Whether a node is stopped or isolated. One at a time: a run has to come to its end.
+    /// Returns whether a node is stopped or isolated. One at a time: a run has to end.
     fn is_one_away(&self) -> bool {
         let away = |repair: &Repair| matches!(repair, Repair::Continue(_) | Repair::Join(_));
         self.repairs.iter().any(|(_, repair)| away(repair))
@@ -289,11 +289,11 @@ impl<'a> Run<'a> {
         let Some(node) = &self.nodes[victim as usize] else { return };
         let seen = signal(&node.child, Signal::STOP) && is_stopped(&node.child);
         *if seen { &mut self.seen } else { &mut self.unseen }.entry(Kind::Stop).or_default() += 1;
-        let until = Instant::now() + self.dice.millis(ABSENCE.0, ABSENCE.1);
+        let until = Instant::now() + self.random.millis(ABSENCE.0, ABSENCE.1);
         self.repairs.push((until, Repair::Continue(victim)));
     }
 
-    /// Holds what is said to a node and by it, or lets it through again.
+    /// Holds the bytes to and from a node, or passes them again.
     fn hold(&mut self, victim: u32, held: bool) {
         for other in 0..NODES {
             for link in [victim * NODES + other, other * NODES + victim] {
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Faults that show in a counter of their victim.
+    /// The faults that show in a counter of their victim.
     fn confirm(&mut self) {
         let now = Instant::now();
         for pending in std::mem::take(&mut self.pending) {
@@ -365,7 +365,8 @@ impl<'a> Run<'a> {
         });
         let nodes = (0..NODES).map(|rank| match self.vitals(rank) {
             Some(one) => format!(
-                "rank {rank} (life {}) {} epochs, longest wait {} ms, {} from source, {} from peers",
+                "rank {rank} (life {}) {} epochs, longest wait {} ms, {} from source, {} from \
+                 peers",
                 one.life, one.epochs, one.longest_wait_ms, one.from_source, one.from_peers
             ),
             None => format!("rank {rank} is not there"),
@@ -396,17 +397,17 @@ fn mount(directory: &Path) -> bool {
     command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Whether a process could be sent a signal.
+/// Sends a signal; returns whether that succeeded.
 fn signal(child: &Child, signal: Signal) -> bool {
     kill_process(Pid::from_child(child), signal).is_ok()
 }
 
-/// Whether a process is stopped, or is about to be.
+/// Returns whether a process is stopped, or is about to be.
 fn is_stopped(child: &Child) -> bool {
     (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         let status = std::fs::read_to_string(format!("/proc/{}/stat", child.id()));
-        // Its state follows its name, which is in parentheses.
+        // The state follows the name, which is in parentheses.
         status.is_ok_and(|text| text.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T")))
     })
 }

@@ -1,4 +1,4 @@
-//! Two short runs; `chaos run` alone makes twenty long ones.
+//! Two short runs; `chaos run` by default makes twenty long ones.
 
 use std::process::Command;
 

@@ -22,7 +22,7 @@ from task import BATCH, SIZE, Loader
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tree import cpu_seconds, held  # noqa: E402
+from tree import cpu_seconds, held
 
 LOADERS = (
     "belady", "dali-fused", "dali-full", "ffcv-jpg", "ffcv-jpg-chw", "ffcv-raw", "ffcv-raw-chw",
@@ -56,7 +56,9 @@ class Look:
     def at(self, batch: Any) -> None:
         values = numpy.asarray(batch)
         if values.dtype != numpy.float32 or values.shape[1:] != (3, SIZE, SIZE):
-            raise SystemExit(f"a batch is {values.dtype} of {values.shape}, not float32 of (n, 3, {SIZE}, {SIZE})")
+            raise SystemExit(
+                f"a batch is {values.dtype} of {values.shape}, not float32 of (n, 3, {SIZE}, {SIZE})"
+            )
         few = values[:, :, 3::8, 3::8].astype(numpy.float64)
         self.images += len(values)
         self.numbers += few.size // 3
@@ -82,7 +84,13 @@ def measure(loader: Loader, seconds: float, epochs: int, leak: int) -> dict[str,
         memory.extend(held())
     cpu = cpu_seconds() - cpu
     staging, other = memory[::2].tolist(), memory[1::2].tolist()
-    return {"images": images, "seconds": spent, "cpu_seconds": cpu, "staging": staging, "other": other}
+    return {
+        "images": images,
+        "seconds": spent,
+        "cpu_seconds": cpu,
+        "staging": staging,
+        "other": other,
+    }
 
 
 def main() -> None:
@@ -90,9 +98,16 @@ def main() -> None:
     parser.add_argument("loader", choices=LOADERS)
     parser.add_argument("data", type=Path)
     parser.add_argument("--threads", type=int, required=True, help="or worker processes")
-    parser.add_argument("--seconds", type=float, default=10, help="whole epochs for at least so long")
+    parser.add_argument(
+        "--seconds", type=float, default=10, help="whole epochs for at least so long"
+    )
     parser.add_argument("--epochs", type=int, default=1, help="and at least so many")
-    parser.add_argument("--leak", type=int, default=0, help="bytes an image that are never given back, to see whether they show")
+    parser.add_argument(
+        "--leak",
+        type=int,
+        default=0,
+        help="bytes an image that are never given back, to see whether they show",
+    )
     parser.add_argument("--cache", help="belady's, such as ram:600MB; none without it")
     parser.add_argument("--staging", default="128MiB", help="belady's")
     args = parser.parse_args()

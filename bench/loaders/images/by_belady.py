@@ -1,4 +1,4 @@
-"""Ours: the transform runs in the engine's threads, straight into the batch."""
+"""belady: the transform runs in the engine's threads, straight into the batch."""
 
 from __future__ import annotations
 

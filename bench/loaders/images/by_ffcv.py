@@ -18,8 +18,7 @@ class Ffcv(Loader):
         import numpy
         import torch
         from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
-        from ffcv.loader import Loader as FfcvLoader
-        from ffcv.loader import OrderOption
+        from ffcv.loader import Loader as FfcvLoader, OrderOption
         from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 
         # For the copy to channels first, which torch makes: its threads wait in busy loops.

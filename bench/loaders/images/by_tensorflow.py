@@ -24,7 +24,9 @@ class Tensorflow(Loader):
                 max_attempts=10, use_image_if_no_bounding_boxes=True,
             )  # fmt: skip
             window = tf.stack([begin[0], begin[1], size[0], size[1]])
-            part = tf.image.decode_and_crop_jpeg(data, window, channels=3, dct_method="INTEGER_ACCURATE")
+            part = tf.image.decode_and_crop_jpeg(
+                data, window, channels=3, dct_method="INTEGER_ACCURATE"
+            )
             image = tf.image.resize(part, [SIZE, SIZE], antialias=True)
             image = tf.image.random_flip_left_right(image)
             image = (image / 255.0 - tf.constant(MEAN)) / tf.constant(STD)

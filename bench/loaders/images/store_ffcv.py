@@ -39,7 +39,9 @@ def main() -> None:
         return
     made = args.file.with_suffix(".part")
     field = RGBImageField(write_mode=args.mode, jpeg_quality=QUALITY)
-    DatasetWriter(str(made), {"image": field}, num_workers=1).from_indexed_dataset(Images(args.folder))
+    DatasetWriter(str(made), {"image": field}, num_workers=1).from_indexed_dataset(
+        Images(args.folder)
+    )
     made.rename(args.file)
 
 

@@ -1,9 +1,8 @@
 //! The file system: a read-only view of a folder whose reads go through the link.
 //!
-//! Metadata is answered at once, or after `metadata_latency`, and the kernel may keep it
-//! for as long as it is told: what it asks again it would ask any file system again. A read
-//! is admitted to the link the moment it comes; the bytes come from the backing file
-//! meanwhile, and the pacer lets them go.
+//! Metadata is answered at once, or after `metadata_latency`, and the kernel may cache it for
+//! `metadata_cache`. A read is admitted to the link when it arrives; meanwhile its bytes are read
+//! from the backing file, and the pacer sends the answer.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -220,7 +219,7 @@ impl Filesystem for SlowFs {
         }
         count(&self.stats.getattr);
         self.wait_for_metadata();
-        // Who reads the counters passes through the root, and should not be counted for that.
+        // Reading the counters looks the root up, which should not be counted.
         let keep = if inode.0 == ROOT { Duration::from_hours(24) } else { self.metadata.keep };
         match self.attributes(inode.0) {
             Ok(attributes) => reply.attr(&keep, &attributes),

@@ -1,4 +1,4 @@
-//! What the kernel has open.
+//! The files and directories that the kernel has open.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use fuser::{FileHandle, FileType};
 
 #[derive(Debug)]
 pub enum Handle {
-    /// The size is that at the open.
+    /// With its size when it was opened.
     File { file: File, size: u64 },
     /// A listing is taken at once, so that it is the same for all parts of a readdir.
     Directory(Vec<(OsString, FileType)>),

@@ -1,6 +1,6 @@
 //! Inode numbers and the paths they stand for.
 //!
-//! The kernel names files by numbers that we hand out. A number is never taken back: the
+//! The kernel names files by numbers that this file system assigns. A number is never reused: the
 //! tree is read-only and a run is short.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ impl Inodes {
         Self { root, table: RwLock::default() }
     }
 
-    /// Where the inode is in the backing folder; none if it was never handed out.
+    /// Returns the path of an inode in the backing folder; `None` if it was never assigned.
     pub fn path(&self, inode: u64) -> Option<PathBuf> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let mut names = Vec::new();
@@ -44,7 +44,7 @@ impl Inodes {
         Some(names.iter().rev().fold(self.root.clone(), |path, name| path.join(Path::new(name))))
     }
 
-    /// The number of `name` in `parent`, always the same.
+    /// Returns the number of `name` in `parent`, always the same.
     pub fn number(&self, parent: u64, name: &OsStr) -> u64 {
         let key = (parent, name.to_owned());
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);

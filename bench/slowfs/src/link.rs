@@ -11,7 +11,7 @@
 //! and left alone it would make the link a few per cent slower than its table. So an ended
 //! read leaves its *place* behind: the place goes through latency and service as if the
 //! next read had already come, and the next read to arrive takes it over with what it has
-//! been served. A place that nobody takes within the turnaround vanishes. The link never
+//! been served. A place that is not taken within the turnaround vanishes. The link never
 //! serves more than t(γ), where γ counts places too.
 
 use belady_control::model::Curve;

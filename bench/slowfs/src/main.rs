@@ -1,15 +1,15 @@
-//! A slow file system over a folder, for honest end-to-end runs.
+//! A slow file system over a folder, for end-to-end benchmarks.
 //!
 //! ```text
 //! slowfs SOURCE MOUNTPOINT --throughput "1:66MB/s,2:86MB/s,3:129MB/s,4:146MB/s" --latency 1ms
 //! ```
 //!
 //! A read-only pass-through in user space. A request comes from the kernel to a worker
-//! ([`fs`]), is admitted to the link that all readers share ([`link`]), and its answer
-//! leaves when the link has served it ([`pacer`]). Reads use direct I/O, so that the page
-//! cache of the machine neither answers nor keeps anything; with `--page-cache` it does.
+//! ([`fs`]), is admitted to the link that all readers share ([`link`]), and is answered when the
+//! link has served it ([`pacer`]). Reads use direct I/O, so that they bypass the machine's page
+//! cache, unless `--page-cache` is given.
 //!
-//! It counts what it is asked for ([`stats`]): `cat MOUNTPOINT/.slowfs-stats` at any time.
+//! It counts the kernel's requests ([`stats`]): `cat MOUNTPOINT/.slowfs-stats` at any time.
 //! SIGTERM or SIGINT unmounts it.
 
 mod fs;
@@ -106,8 +106,8 @@ fn main() -> anyhow::Result<()> {
     }
     // Before any thread starts, since threads inherit what is blocked.
     signals::block();
-    // It stands for another machine, which does not wait for the programs on this one. Who
-    // may not ask for that goes without.
+    // It stands for another machine, which does not wait for programs on this one. Without the
+    // permission it runs at normal priority.
     let _ = rustix::process::setpriority_process(None, FIRST);
     let stats = Arc::new(Stats::default());
     let link = LinkConfig {
@@ -161,14 +161,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn throughput_reads_as_people_write_it() {
+    fn throughput_is_parsed_with_and_without_blanks() {
         let curve = parse_throughput("1:66MB/s, 4:146 MB/s").unwrap();
         assert_eq!(curve.at(1).0, 66e6);
         assert_eq!(curve.at(4).0, 146e6);
     }
 
     #[test]
-    fn broken_throughput_is_refused_by_name() {
+    fn an_invalid_throughput_is_quoted_in_the_error() {
         for (text, expected) in [
             ("66MB/s", "`66MB/s` is not READERS:RATE"),
             ("x:66MB/s", "`x` in `x:66MB/s` is not a number of readers"),

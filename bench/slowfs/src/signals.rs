@@ -33,8 +33,8 @@ pub fn unmount_when_told(mountpoint: &CStr, mut unmounter: SessionUnmounter) {
     unsafe {
         libc::sigwait(&raw const set, &raw mut signal);
     }
-    // Who still has a file open may finish with it: the name goes at once, the session
-    // when the last file is closed.
+    // Programs with an open file may finish: the mount disappears at once, the session ends when
+    // the last file is closed.
     // SAFETY: the path is a C string that outlives the call.
     let gone = unsafe { libc::umount2(mountpoint.as_ptr(), libc::MNT_DETACH) } == 0;
     if !gone && let Err(error) = unmounter.unmount() {

@@ -1,4 +1,4 @@
-//! What the kernel asked for, counted here and nowhere else.
+//! Counts the kernel's requests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -16,7 +16,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// None where this machine does not let us mount; the test then says so and passes.
+    /// Returns `None` on a machine without FUSE, and records that the test did not run.
     fn new(source: &Path, at: &Path, options: &[&str]) -> Option<Self> {
         fs::create_dir(at).unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_slowfs"))

@@ -1,26 +1,27 @@
-//! Hash tables from what a file is known by to its record. The launcher writes, everybody reads.
+//! Hash tables from a path, a source file or a copy to its record. The launcher is the only writer.
 //!
-//! A slot is a word: half of it tells keys apart, half is the record's number. When a table gets
-//! full the launcher fills the next, twice as large, says that this is the one in use, and
-//! gives the old one's memory back. Who is still looking there finds nothing, and looks again in
-//! the new one.
+//! A slot is one word: half of the key's hash, and the record's number. When a table gets full, the
+//! launcher fills the next one, which is twice as large, switches to it, and frees the old table. A
+//! reader of the old table then finds nothing and repeats its lookup in the new one.
+//!
+//! Written by hand, because the tables are in shared memory and lookups must not allocate or lock.
 
+use crate::file_stat::FileId;
 use crate::path::PathKey;
-use crate::record::FileId;
 use crate::sync::{AtomicU64, Ordering::SeqCst};
 
 /// Slots of the first table, as a power of two.
 pub const FIRST_LOG2: u32 = 16;
 
-/// What a file is known by.
+/// A key of the index.
 #[derive(Clone, Copy, Debug)]
-pub enum Key {
+pub enum IndexKey {
     Path(PathKey),
     Source(FileId),
     Copy(FileId),
 }
 
-impl Key {
+impl IndexKey {
     pub fn hash(self) -> u64 {
         match self {
             Self::Path(path) => path.0[0],
@@ -38,13 +39,13 @@ pub fn mix(file: FileId, salt: u64) -> u64 {
     fold(fold(file.ino ^ salt, 0xff51_afd7_ed55_8ccd) ^ file.dev, 0xc4ce_b9fe_1a85_ec53)
 }
 
-/// The number of the last table, which has room for 2^`records_log2` records.
+/// Returns the number of the last table, which holds 2^`records_log2` records.
 pub fn last_table(records_log2: u32) -> u32 {
-    // Three quarters full at most: three keys for each four slots.
+    // A record has three keys, and there are four slots per record: at most three quarters full.
     (records_log2 + 2).saturating_sub(FIRST_LOG2)
 }
 
-/// Slots of all tables before this one.
+/// Returns the slots of all tables before this one.
 pub fn slots_before(table: u32) -> usize {
     (1 << (FIRST_LOG2 + table)) - (1 << FIRST_LOG2)
 }
@@ -53,13 +54,13 @@ pub fn slots_of(table: u32) -> usize {
     1 << (FIRST_LOG2 + table)
 }
 
-/// Records for which there is room in this table.
-pub fn room(table: u32) -> u64 {
+/// Returns how many records fit into a table.
+pub fn capacity(table: u32) -> u64 {
     slots_of(table) as u64 / 4
 }
 
-/// The numbers of the records that may have this hash, until `found` says that it was the one: in the table in
-/// use, and in the next one if that went away meanwhile.
+/// Passes the numbers of records that may have this hash to `found` until it returns an answer.
+/// Looks in the table in use, and again if the launcher switched tables meanwhile.
 pub fn look_up<'a, T>(
     in_use: impl Fn() -> u32,
     slots: impl Fn(u32) -> &'a [AtomicU64],
@@ -84,7 +85,7 @@ fn look_up_in<T>(
 ) -> Option<T> {
     let mask = slots.len() - 1;
     let mut at = hash as usize & mask;
-    // Not forever, even if somebody has filled the table with nonsense.
+    // Bounded, because a program may have overwritten the table.
     for _ in 0..slots.len() {
         let slot = slots[at].load(SeqCst);
         if slot == 0 {
@@ -100,18 +101,19 @@ fn look_up_in<T>(
     None
 }
 
-/// By the launcher only, and not into a full table.
+/// Inserts a record. Called by the launcher only, and never on a full table.
 pub fn insert(slots: &[AtomicU64], hash: u64, number: u32) {
     let mask = slots.len() - 1;
     let mut at = hash as usize & mask;
     while slots[at].load(SeqCst) != 0 {
         at = (at + 1) & mask;
     }
-    // Seen by a writer before the launcher looks for writers: a weaker order would let it look first.
+    // SeqCst: the store is visible to a writer of the file before the launcher checks the written
+    // files. A weaker order would allow the check to come first.
     slots[at].store(hash >> 32 << 32 | u64::from(number + 1), SeqCst);
 }
 
-/// Schedules of a writer, a publisher and a table that grows under their hands.
+/// Explores schedules of a writer, a publisher and a growing table.
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests {
     use std::sync::Arc;
@@ -119,12 +121,12 @@ mod shuttle_tests {
     use shuttle::sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::written;
+    use crate::written_files;
 
     const LIVE: u32 = 1;
     const DROPPED: u32 = 2;
 
-    /// The board in small: two tables of a few slots, two records of one source file.
+    /// A small board: two tables of a few slots, two records of one source file.
     struct Small {
         tables: [Vec<AtomicU64>; 2],
         in_use: AtomicU32,
@@ -146,10 +148,10 @@ mod shuttle_tests {
         }
 
         fn insert(&self, table: u32, number: u32) {
-            insert(&self.tables[table as usize], Key::Source(SOURCE).hash(), number);
+            insert(&self.tables[table as usize], IndexKey::Source(SOURCE).hash(), number);
         }
 
-        /// As `Publisher::publish`.
+        /// Mirrors `BoardPublisher::publish`.
         fn publish(&self, number: u32, grow: bool) {
             self.states[number as usize].store(LIVE, SeqCst);
             if grow {
@@ -157,21 +159,21 @@ mod shuttle_tests {
                     self.insert(1, number);
                 }
                 self.in_use.store(1, SeqCst);
-                // As the memory that is given back.
+                // The freed table reads as zeros.
                 self.tables[0].iter().for_each(|slot| slot.store(0, SeqCst));
             } else {
                 self.insert(0, number);
             }
-            if written::contains(&self.written, SOURCE) {
+            if written_files::contains(&self.written, SOURCE) {
                 self.states[number as usize].store(DROPPED, SeqCst);
             }
         }
 
-        /// As `Board::source_is_written`.
+        /// Mirrors `Board::mark_written`.
         fn write(&self) {
-            written::add(&self.written, SOURCE);
+            written_files::add(&self.written, SOURCE);
             let tables = |table: u32| &self.tables[table as usize][..];
-            let hash = Key::Source(SOURCE).hash();
+            let hash = IndexKey::Source(SOURCE).hash();
             let _: Option<()> = look_up(
                 || self.in_use.load(SeqCst),
                 tables,

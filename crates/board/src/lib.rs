@@ -1,29 +1,31 @@
-//! The board: memory that `belady run` shares with the program it runs.
+//! The shared board: memory that `belady run` shares with the processes of the program it runs.
 //!
-//! The launcher (`crates/transparent`) writes on it which files of the dataset have a copy, and
-//! what the source says of them. The library in the program's processes (`crates/shim`) looks
-//! files up, asks for those that are missing, and notes what it did.
+//! The launcher (`crates/transparent`) publishes which files of the dataset have a copy, together
+//! with the source's `stat`. The library in the program's processes (`crates/shim`) looks files up,
+//! requests copies of files that have none, and counts what it does.
 //!
 //! ```text
-//! head      who it belongs to, the dataset's names, the levels, counters          (head.rs)
-//! written   files that the job has opened for writing                             (written.rs)
-//! index     hash tables: a name, a source file or a copy -> its record            (index.rs)
-//! records   a file each: where its copy is, and what stat says of the source      (record.rs)
+//! header         owner, the dataset's paths, the levels, counters                (header.rs)
+//! written files  files that the job has opened for writing                       (written_files.rs)
+//! index          hash tables: a path, a source file or a copy -> its record      (index.rs)
+//! records        one per file: where its copy is, and the source's stat          (record.rs)
 //! ```
 //!
-//! What the library needs of this crate runs inside `open` and `stat` of any program, at any
-//! time: it allocates nothing, takes no lock, calls the kernel without libc, and leaves errno
-//! alone. Only the launcher adds records ([`Publisher`]), and a record never changes but for
-//! its three counters; so readers need no lock, and see a file either as it is or not yet.
+//! The shim calls this crate inside `open` and `stat` of any program, at any time, also in signal
+//! handlers. Those functions allocate nothing, take no lock, call the kernel without libc, and
+//! leave errno alone. Only the launcher adds records ([`BoardPublisher`]). After a record is
+//! published only its three counters change, so readers need no lock.
 //!
-//! Whatever a program has done to the memory, looking up stays inside of it.
+//! A program can overwrite the shared memory. Lookups stay inside the mapping whatever it contains.
 
 #![cfg_attr(feature = "shuttle", allow(dead_code))]
 
 #[cfg(not(feature = "shuttle"))]
+mod attach;
+#[cfg(not(feature = "shuttle"))]
 mod board;
-pub mod facts;
-mod head;
+pub mod file_stat;
+mod header;
 mod index;
 pub mod message;
 pub mod path;
@@ -31,18 +33,20 @@ pub mod path;
 mod publisher;
 mod record;
 mod sync;
-mod written;
+mod written_files;
 
 #[cfg(not(feature = "shuttle"))]
-pub use board::{Attach, Board, Config, LevelConfig};
-pub use facts::Facts;
-pub use head::{Counted, Revalidate, Totals};
-pub use path::{Dataset, PathKey};
+pub use attach::Attach;
 #[cfg(not(feature = "shuttle"))]
-pub use publisher::{Full, Publisher};
-pub use record::{Entry, FileId, Kind, NewRecord, Seen};
+pub use board::{Board, BoardConfig, BoardLevelConfig};
+pub use file_stat::{FileId, FileStat};
+pub use header::{OpenCounter, Revalidate, Totals};
+pub use path::{DatasetPaths, PathKey};
+#[cfg(not(feature = "shuttle"))]
+pub use publisher::{BoardFull, BoardPublisher};
+pub use record::{ChangeSnapshot, NewRecord, RecordKind, RecordRef};
 
-/// The environment variable that tells the library where the board is.
+/// The environment variable that tells the shim where the board is.
 pub const VARIABLE: &str = "BELADY_RUN";
-/// As many levels as a board has room for.
+/// The most levels that a board can have.
 pub const MOST_LEVELS: usize = 8;

@@ -1,60 +1,63 @@
-//! Names of files: is a path below the dataset, and what is it called there?
+//! Paths: whether one is below the dataset, and its name there.
 //!
-//! Names are told apart as text, since asking the kernel costs as much as opening. So `..` after a
-//! name is left alone ([`Place::Odd`]): with symbolic links it may lead anywhere.
+//! Paths are compared as text, because asking the kernel costs as much as opening the file. So a
+//! `..` after a name is not resolved ([`PathLocation::Ambiguous`]): with symbolic links it may lead
+//! anywhere.
 
 use std::mem::MaybeUninit;
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// As long as any path may be, with the 0 at its end.
+/// The longest path, with its terminating NUL.
 pub const LONGEST: usize = 4096;
 
-/// A file's name below the dataset, as a number. No two files of a dataset have the same, as far as
-/// 128 bits go.
+/// A 128-bit hash of a path below the dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathKey(pub [u64; 2]);
 
 impl PathKey {
+    /// Hashes a path below the dataset.
     pub fn of(relative: &[u8], seed: u64) -> Self {
         let hash = xxh3_128_with_seed(relative, seed);
         Self([hash as u64, (hash >> 64) as u64])
     }
 }
 
-/// The dataset's directory: as it was given, and without symbolic links. Both are absolute, without
-/// `.`, `..`, doubled slashes, or a slash at the end.
+/// The paths of the dataset's directory. Both are absolute, without `.`, `..`, doubled slashes, or
+/// a slash at the end.
 #[derive(Clone, Copy, Debug)]
-pub struct Dataset<'a> {
+pub struct DatasetPaths<'a> {
+    /// As the user gave it.
     pub given: &'a [u8],
+    /// Without symbolic links.
     pub real: &'a [u8],
 }
 
-/// Where a path leads.
+/// Where a path leads, by its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<'a> {
-    /// To this file or directory below the dataset.
+pub enum PathLocation<'a> {
+    /// To this path below the dataset.
     Below(&'a [u8]),
-    /// Elsewhere, as far as its text tells.
+    /// Not below the dataset.
     Elsewhere,
-    /// That cannot be told from its text.
-    Odd,
+    /// The text does not show it.
+    Ambiguous,
 }
 
-/// Room for a path. It is not cleared: that would take as long as all the rest of looking a file up.
+/// A buffer for a path. It is not zeroed, which would take as long as the rest of a lookup.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct PathBuffer {
     bytes: [MaybeUninit<u8>; LONGEST],
-    /// So many were written.
+    /// The number of initialised bytes.
     length: usize,
 }
 
-impl Default for Buffer {
+impl Default for PathBuffer {
     #[inline]
     fn default() -> Self {
-        // In two steps: as one value, the compiler would take it for zeros and clear all of it.
+        // In two steps: the compiler zeroes all of it if it is built as one value.
         let mut buffer = MaybeUninit::<Self>::uninit();
-        // SAFETY: the length is written, and the bytes need not be.
+        // SAFETY: the length is written, and the bytes are `MaybeUninit`.
         unsafe {
             (&raw mut (*buffer.as_mut_ptr()).length).write(0);
             buffer.assume_init()
@@ -62,10 +65,10 @@ impl Default for Buffer {
     }
 }
 
-impl Buffer {
+impl PathBuffer {
     fn push(&mut self, text: &[u8]) -> Option<()> {
         let end = self.length.checked_add(text.len())?;
-        // There is always room for a 0 at the end.
+        // Leaves space for a terminating NUL.
         if end >= LONGEST {
             return None;
         }
@@ -79,85 +82,90 @@ impl Buffer {
         self.push(component)
     }
 
-    /// Takes the last component away; none is left of `/`.
+    /// Removes the last component; `/` becomes empty.
     fn pop_component(&mut self) {
         let slash = self.as_bytes().iter().rposition(|&byte| byte == b'/');
         self.length = slash.unwrap_or(0);
     }
 
+    /// Returns the bytes that were pushed.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: so many were written, and it only ever gets less without writing more.
+        // SAFETY: `length` bytes are initialised; it grows only after writing.
         unsafe { self.bytes[..self.length].assume_init_ref() }
     }
 
-    /// `directory/name` with a 0 at its end, if there is room.
-    pub fn joined(&mut self, directory: &[u8], name: &[u8]) -> Option<&std::ffi::CStr> {
+    /// Writes `directory/name` with a terminating NUL; None if it is too long.
+    pub fn join(&mut self, directory: &[u8], name: &[u8]) -> Option<&std::ffi::CStr> {
         self.length = 0;
         self.push(directory)?;
         self.push_component(name)?;
-        // There is room: see `push`.
+        // `push` left space for it.
         self.bytes[self.length].write(0);
         self.length += 1;
         std::ffi::CStr::from_bytes_with_nul(self.as_bytes()).ok()
     }
 }
 
-impl Dataset<'_> {
-    /// Where an absolute `path` leads. Most paths of most programs lead elsewhere, which the first
-    /// comparison tells.
-    pub fn place<'b>(&self, path: &[u8], buffer: &'b mut Buffer) -> Place<'b> {
+impl DatasetPaths<'_> {
+    /// Returns where an absolute `path` leads. The first comparison excludes most paths of most
+    /// programs.
+    pub fn locate<'b>(&self, path: &[u8], buffer: &'b mut PathBuffer) -> PathLocation<'b> {
         debug_assert!(path.starts_with(b"/"));
         if !self.may_be_below(path) {
-            return if has_parent(path) { Place::Odd } else { Place::Elsewhere };
+            return if has_parent(path) {
+                PathLocation::Ambiguous
+            } else {
+                PathLocation::Elsewhere
+            };
         }
-        self.place_from(b"", path, buffer)
+        self.locate_from(b"", path, buffer)
     }
 
-    /// Where `path` leads from `directory`, which is absolute and has no symbolic links: the kernel's
-    /// own word for a directory.
-    pub fn place_from<'b>(
+    /// Returns where `path` leads from `directory`, which is the kernel's name of a directory:
+    /// absolute and without symbolic links.
+    pub fn locate_from<'b>(
         &self,
         directory: &[u8],
         path: &[u8],
-        buffer: &'b mut Buffer,
-    ) -> Place<'b> {
+        buffer: &'b mut PathBuffer,
+    ) -> PathLocation<'b> {
         buffer.length = 0;
         let absolute = path.starts_with(b"/");
         if !absolute && buffer.push(directory).is_none() {
-            return Place::Odd;
+            return PathLocation::Ambiguous;
         }
         if buffer.as_bytes() == b"/" {
             buffer.length = 0;
         }
-        // A name that ends like this has to be a directory.
+        // A path that ends like this names a directory.
         if path.is_empty() || path.ends_with(b"/") || path.ends_with(b"/.") || path == b"." {
-            return Place::Odd;
+            return PathLocation::Ambiguous;
         }
         let mut named = absolute;
         for component in path.split(|&byte| byte == b'/') {
             match component {
                 b"" | b"." => {}
-                // The parent of a directory without symbolic links is what its name says.
+                // The directory has no symbolic links, so its parent is known from its text.
                 b".." if !named => buffer.pop_component(),
-                b".." => return Place::Odd,
+                b".." => return PathLocation::Ambiguous,
                 name => {
                     named = true;
                     if buffer.push_component(name).is_none() {
-                        return Place::Odd;
+                        return PathLocation::Ambiguous;
                     }
                 }
             }
         }
         for root in [self.given, self.real] {
             if let Some(below) = below(root, buffer.as_bytes()) {
-                return Place::Below(below);
+                return PathLocation::Below(below);
             }
         }
-        Place::Elsewhere
+        PathLocation::Elsewhere
     }
 
-    /// Whether an absolute path may lead below the dataset: it begins like one of its names, or its
-    /// first slashes and dots have to be looked at.
+    /// Returns whether an absolute path may lead below the dataset: it begins with one of the
+    /// dataset's paths, or it contains slashes and dots to normalise.
     fn may_be_below(&self, path: &[u8]) -> bool {
         path.starts_with(self.given)
             || path.starts_with(self.real)
@@ -169,7 +177,7 @@ fn has_parent(path: &[u8]) -> bool {
     path.windows(3).any(|three| three == b"/..")
 }
 
-/// What is left of a clean `path` after `root`.
+/// Returns what follows `root` in a normalised `path`.
 fn below<'a>(root: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = if root == b"/" { path } else { path.strip_prefix(root)? };
     rest.strip_prefix(b"/").filter(|rest| !rest.is_empty())
@@ -181,33 +189,33 @@ mod tests {
 
     use super::*;
 
-    const DATA: Dataset = Dataset { given: b"/data/set", real: b"/mnt/pfs/set" };
+    const DATA: DatasetPaths = DatasetPaths { given: b"/data/set", real: b"/mnt/pfs/set" };
 
     fn absolute(path: &str) -> Option<String> {
-        told(DATA.place(path.as_bytes(), &mut Buffer::default()))
+        shown(DATA.locate(path.as_bytes(), &mut PathBuffer::default()))
     }
 
     fn from(directory: &str, path: &str) -> Option<String> {
-        told(DATA.place_from(directory.as_bytes(), path.as_bytes(), &mut Buffer::default()))
+        shown(DATA.locate_from(directory.as_bytes(), path.as_bytes(), &mut PathBuffer::default()))
     }
 
-    fn told(place: Place) -> Option<String> {
-        match place {
-            Place::Below(name) => Some(String::from_utf8(name.to_vec()).unwrap()),
-            Place::Elsewhere => None,
-            Place::Odd => Some("?".to_owned()),
+    fn shown(location: PathLocation) -> Option<String> {
+        match location {
+            PathLocation::Below(name) => Some(String::from_utf8(name.to_vec()).unwrap()),
+            PathLocation::Elsewhere => None,
+            PathLocation::Ambiguous => Some("?".to_owned()),
         }
     }
 
     #[test]
-    fn both_names_of_the_dataset_count() {
+    fn both_paths_of_the_dataset_are_recognised() {
         assert_eq!(absolute("/data/set/a/b.jpg").as_deref(), Some("a/b.jpg"));
         assert_eq!(absolute("/mnt/pfs/set/a/b.jpg").as_deref(), Some("a/b.jpg"));
         assert_eq!(absolute("/data//./set///a/./b.jpg").as_deref(), Some("a/b.jpg"));
     }
 
     #[test]
-    fn neighbours_are_elsewhere() {
+    fn similar_paths_are_elsewhere() {
         assert_eq!(absolute("/data/settings/a"), None);
         assert_eq!(absolute("/data/set"), None);
         assert_eq!(absolute("/etc/passwd"), None);
@@ -215,21 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn parents_after_a_name_are_odd() {
+    fn a_parent_after_a_name_is_ambiguous() {
         assert_eq!(absolute("/data/set/a/../b").as_deref(), Some("?"));
         assert_eq!(absolute("/elsewhere/../data/set/b").as_deref(), Some("?"));
         assert_eq!(from("/mnt/pfs/set", "a/../b").as_deref(), Some("?"));
     }
 
     #[test]
-    fn what_has_to_be_a_directory_is_left_alone() {
+    fn a_path_that_names_a_directory_is_ambiguous() {
         assert_eq!(absolute("/data/set/a/").as_deref(), Some("?"));
         assert_eq!(absolute("/data/set/a/.").as_deref(), Some("?"));
         assert_eq!(from("/mnt/pfs/set", ".").as_deref(), Some("?"));
     }
 
     #[test]
-    fn directories_are_left_upwards_and_entered() {
+    fn relative_paths_start_at_the_directory() {
         assert_eq!(from("/mnt/pfs/set/train", "x").as_deref(), Some("train/x"));
         assert_eq!(from("/mnt/pfs/set/train", "../val/x").as_deref(), Some("val/x"));
         assert_eq!(from("/mnt/pfs/set/train", "./.././val/x").as_deref(), Some("val/x"));
@@ -241,18 +249,21 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_too_long_are_odd() {
+    fn a_path_that_is_too_long_is_ambiguous() {
         let long = format!("/data/set/{}", "x/".repeat(3000) + "y");
         assert_eq!(absolute(&long).as_deref(), Some("?"));
     }
 
     #[test]
-    fn the_root_of_everything_can_be_a_dataset() {
-        let all = Dataset { given: b"/", real: b"/" };
-        assert_eq!(all.place(b"/etc/passwd", &mut Buffer::default()), Place::Below(b"etc/passwd"));
+    fn the_root_directory_can_be_a_dataset() {
+        let all = DatasetPaths { given: b"/", real: b"/" };
+        assert_eq!(
+            all.locate(b"/etc/passwd", &mut PathBuffer::default()),
+            PathLocation::Below(b"etc/passwd")
+        );
     }
 
-    /// The same by lists of components.
+    /// A naive version on lists of components.
     fn naive(directory: &str, path: &str) -> Option<String> {
         if path.ends_with('/') || path.ends_with("/.") || path == "." || path.is_empty() {
             return Some("?".to_owned());
@@ -279,13 +290,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_is_understood_as_a_list_of_components(
+        fn the_text_version_agrees_with_the_naive_one(
             directory in "(/(data|mnt|pfs|set|a)){0,4}",
             path in "/?((data|mnt|pfs|set|a|\\.|\\.\\.|)/){0,6}(set|a|b|\\.|\\.\\.|)",
         ) {
             let directory = if directory.is_empty() { "/" } else { &directory };
             prop_assert_eq!(from(directory, &path), naive(directory, &path));
-            // Of paths elsewhere it is not asked whether they have to be directories.
+            // Paths elsewhere are not checked for naming a directory.
             if path.starts_with('/') && absolute(&path).is_some() {
                 prop_assert_eq!(absolute(&path), naive("/", &path));
             }

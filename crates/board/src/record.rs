@@ -1,45 +1,44 @@
-//! A record: one file of the dataset.
+//! Records: one per published file of the dataset.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
-use crate::facts::Facts;
-use crate::head::Head;
+use crate::file_stat::{FileId, FileStat};
+use crate::header::BoardHeader;
 use crate::path::PathKey;
 
-/// A file as the kernel knows it: its device and its number there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct FileId {
-    pub dev: u64,
-    pub ino: u64,
-}
-
-/// What a record tells.
+/// What a record says about its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// There is a copy in this level.
-    Copy { level: usize, copy: FileId },
-    /// There is no room for a copy: nobody need ask again.
+pub enum RecordKind {
+    /// The file has a copy.
+    Copy {
+        /// The level of the copy.
+        level: usize,
+        /// The copy's file.
+        copy: FileId,
+    },
+    /// No level has space for a copy, so requesting one again is pointless.
     Refused,
 }
 
-/// What a file is published with.
+/// A record to publish.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRecord {
+    /// The file's path below the dataset.
     pub path: PathKey,
-    pub kind: Kind,
-    /// Of the source.
-    pub facts: Facts,
-    /// The name is that of a symbolic link; the facts and bytes are of what it leads to.
+    /// Where the copy is, if there is one.
+    pub kind: RecordKind,
+    /// The source's stat.
+    pub stat: FileStat,
+    /// Whether the path is a symbolic link; stat and bytes are those of its target.
     pub is_link: bool,
-    /// What was seen before the source was looked at that the copy is like; None if it has to be
-    /// compared with it.
-    pub proved: Option<Seen>,
+    /// The snapshot from before the source was read; None if the copy has to be compared with its
+    /// source before its first use.
+    pub validated: Option<ChangeSnapshot>,
 }
 
-/// What the job had changed by then: see [`crate::Board::seen`].
+/// How many changes the job had made at some time: see [`crate::Board::change_snapshot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ChangeSnapshot {
     pub(crate) generation: u32,
     pub(crate) changes: u64,
 }
@@ -49,114 +48,123 @@ const DROPPED: u32 = 2;
 const LINK: u32 = 1;
 const REFUSED: u32 = 2;
 
-/// Written before the index tells of it. Only the three counters change then.
+/// A record in the mapping. Only its three atomics change after it is published.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Record {
+pub struct FileRecord {
     path: [u64; 2],
     copy: FileId,
-    facts: Facts,
+    stat: FileStat,
     level: u32,
     flags: u32,
     state: AtomicU32,
-    /// The generation in which the copy was last found to be like its source; 0 is none.
-    proved: AtomicU32,
+    /// The generation in which the copy was last found to equal its source; 0 is none.
+    validated: AtomicU32,
     opens: AtomicU32,
 }
 
-impl Record {
+impl FileRecord {
     pub fn new(new: &NewRecord) -> Self {
         let (level, copy, refused) = match new.kind {
-            Kind::Copy { level, copy } => (level as u32, copy, 0),
-            Kind::Refused => (0, FileId::default(), REFUSED),
+            RecordKind::Copy { level, copy } => (level as u32, copy, 0),
+            RecordKind::Refused => (0, FileId::default(), REFUSED),
         };
         Self {
             path: new.path.0,
             copy,
-            facts: new.facts,
+            stat: new.stat,
             level,
             flags: refused | if new.is_link { LINK } else { 0 },
             state: AtomicU32::new(LIVE),
-            proved: AtomicU32::new(0),
+            validated: AtomicU32::new(0),
             opens: AtomicU32::new(0),
         }
     }
 
     pub fn source_id(&self) -> FileId {
-        FileId { dev: self.facts.dev, ino: self.facts.ino }
+        self.stat.id()
     }
 }
 
-/// A record that was found.
+/// A published record.
 #[derive(Clone, Copy)]
-pub struct Entry<'a> {
-    pub(crate) head: &'a Head,
-    pub(crate) record: &'a Record,
-    /// Which one it is.
+pub struct RecordRef<'a> {
+    pub(crate) header: &'a BoardHeader,
+    pub(crate) record: &'a FileRecord,
+    /// The record's number.
     pub number: u32,
 }
 
-impl<'a> Entry<'a> {
-    pub fn facts(&self) -> &'a Facts {
-        &self.record.facts
+impl<'a> RecordRef<'a> {
+    /// Returns the source's stat.
+    pub fn stat(&self) -> &'a FileStat {
+        &self.record.stat
     }
 
+    /// Returns the key of the file's path.
     pub fn path(&self) -> PathKey {
         PathKey(self.record.path)
     }
 
-    pub fn kind(&self) -> Kind {
+    /// Returns what the record says about its file.
+    pub fn kind(&self) -> RecordKind {
         if self.record.flags & REFUSED != 0 {
-            Kind::Refused
+            RecordKind::Refused
         } else {
-            Kind::Copy { level: self.record.level as usize, copy: self.record.copy }
+            RecordKind::Copy { level: self.record.level as usize, copy: self.record.copy }
         }
     }
 
+    /// Returns whether the path is a symbolic link.
     pub fn is_link(&self) -> bool {
         self.record.flags & LINK != 0
     }
 
+    /// Returns whether the record is in force.
     pub fn is_live(&self) -> bool {
         self.record.state.load(SeqCst) == LIVE
     }
 
-    /// Whether the copy need not be compared with its source.
-    pub fn is_proved(&self) -> bool {
-        self.record.proved.load(Relaxed) == self.head.generation.load(SeqCst)
+    /// Returns whether the copy was compared with its source in the current generation.
+    pub fn is_validated(&self) -> bool {
+        self.record.validated.load(Relaxed) == self.header.generation.load(SeqCst)
     }
 
-    /// The copy was like its source when this was the generation.
-    pub fn prove(&self, generation: u32) {
-        self.record.proved.store(generation, Relaxed);
+    /// Notes that the copy equalled its source in this generation.
+    pub fn mark_validated(&self, generation: u32) {
+        self.record.validated.store(generation, Relaxed);
     }
 
-    /// The copy is not to be used any more; whether this was news.
+    /// Drops the copy, so that it is not used any more. Returns whether it was live.
     pub fn drop_copy(&self) -> bool {
-        let news = self.retire();
-        if news {
-            self.head.dropped.fetch_add(1, SeqCst);
+        let was_live = self.retire();
+        if was_live {
+            self.header.dropped.fetch_add(1, SeqCst);
         }
-        news
+        was_live
     }
 
-    /// The same by the launcher, which need not be told.
+    /// Drops the copy without counting it for the launcher. Returns whether it was live.
     pub fn retire(&self) -> bool {
         self.record.state.swap(DROPPED, SeqCst) == LIVE
     }
 
-    /// It was opened once more.
-    pub fn note_open(&self) {
+    /// Counts an open.
+    pub fn count_open(&self) {
         self.record.opens.fetch_add(1, Relaxed);
     }
 
+    /// Returns how often the file was opened.
     pub fn opens(&self) -> u32 {
         self.record.opens.load(Relaxed)
     }
 }
 
-impl std::fmt::Debug for Entry<'_> {
+impl std::fmt::Debug for RecordRef<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry").field("number", &self.number).field("record", &self.record).finish()
+        f.debug_struct("RecordRef")
+            .field("number", &self.number)
+            .field("record", &self.record)
+            .finish()
     }
 }

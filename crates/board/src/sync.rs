@@ -1,5 +1,6 @@
-//! Where the atomics of tables come from, so that a schedule explorer needs one switch. With it there is no
-//! mapped memory, in which its atomics would not fit.
+//! The atomics of the hash tables, behind one switch for a schedule explorer.
+//!
+//! With the switch on there is no mapped memory: shuttle's atomics are larger than a word.
 
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,19 +1,20 @@
-//! The board beside a naive model, and seen from other threads and processes' mappings.
+//! The board against a naive model, and through other mappings from other threads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use belady_board::facts::Facts;
-use belady_board::message::Message;
+use belady_board::file_stat::FileStat;
+use belady_board::message::ShimMessage;
 use belady_board::{
-    Attach, Board, Config, Counted, FileId, Kind, LevelConfig, NewRecord, Publisher, Revalidate,
+    Attach, Board, BoardConfig, BoardLevelConfig, BoardPublisher, FileId, NewRecord, OpenCounter,
+    RecordKind, Revalidate,
 };
 use proptest::prelude::*;
 
-fn config(records_log2: u32) -> Config {
-    let level = |files: &str, dev| LevelConfig { files: files.into(), dev };
-    Config {
+fn config(records_log2: u32) -> BoardConfig {
+    let level = |files: &str, dev| BoardLevelConfig { files: files.into(), dev };
+    BoardConfig {
         given: b"/data".to_vec(),
         real: b"/mnt/data".to_vec(),
         levels: vec![level("/fast/files", 1), level("/slow/files", 2)],
@@ -37,10 +38,10 @@ fn copy(number: u64) -> FileId {
 fn record(board: &Board, name: u64, ino: u64, number: u64) -> NewRecord {
     NewRecord {
         path: board.key(&name.to_le_bytes()),
-        kind: Kind::Copy { level: 0, copy: copy(number) },
-        facts: Facts { dev: 9, ino, size: number, ..Facts::default() },
+        kind: RecordKind::Copy { level: 0, copy: copy(number) },
+        stat: FileStat { dev: 9, ino, size: number, ..FileStat::default() },
         is_link: false,
-        proved: Some(board.seen()),
+        validated: Some(board.change_snapshot()),
     }
 }
 
@@ -70,9 +71,9 @@ struct Model {
 
 proptest! {
     #[test]
-    fn a_board_is_a_map_of_names(steps in prop::collection::vec(step(), 0..200)) {
+    fn a_board_agrees_with_a_map_of_names(steps in prop::collection::vec(step(), 0..200)) {
         let board = board(10);
-        let mut publisher = Publisher::new(Arc::clone(&board));
+        let mut publisher = BoardPublisher::new(Arc::clone(&board));
         let mut model = Model::default();
         for (number, step) in steps.into_iter().enumerate() {
             let number = number as u64;
@@ -97,51 +98,51 @@ proptest! {
                     prop_assert_eq!(board.drop_source(source(ino)), before - model.live.len());
                 }
                 Step::Write(ino) => {
-                    board.source_is_written(source(ino));
+                    board.mark_written(source(ino));
                     model.written.push(ino);
                     model.live.retain(|_, file| file.0 != ino);
                 }
             }
             for name in 0..40 {
                 let found = board.find(board.key(&u64::to_le_bytes(name)));
-                let told = found.map(|entry| (entry.facts().ino, entry.facts().size));
-                prop_assert_eq!(told, model.live.get(&name).copied());
-                if let Some((_, number)) = told {
-                    prop_assert_eq!(board.find_copy(copy(number)).map(|entry| entry.facts().size), Some(number));
+                let said = found.map(|entry| (entry.stat().ino, entry.stat().size));
+                prop_assert_eq!(said, model.live.get(&name).copied());
+                if let Some((_, number)) = said {
+                    prop_assert_eq!(board.find_copy(copy(number)).map(|entry| entry.stat().size), Some(number));
                 }
             }
         }
     }
 }
 
-/// More than the first three tables have room for, while others look and write.
+/// Publishes more records than the first three tables hold, with concurrent lookups and writes.
 #[test]
-fn nothing_is_missed_while_the_tables_grow() {
+fn no_lookup_misses_a_record_while_the_tables_grow() {
     const FILES: u64 = 100_000;
     let (board, file) = Board::create(&config(17)).unwrap();
     let (_reader, pipe) = rustix::pipe::pipe().unwrap();
     let attach = Attach::new(&board, &file, &pipe);
     let board = Arc::new(board);
-    let mut publisher = Publisher::new(Arc::clone(&board));
+    let mut publisher = BoardPublisher::new(Arc::clone(&board));
     publisher.publish(&record(&board, FILES, FILES, FILES)).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                // As another process sees it.
+                // As another process maps it.
                 let seen = attach.board().unwrap();
                 let first = seen.key(&FILES.to_le_bytes());
                 while !done.load(Relaxed) {
-                    assert_eq!(seen.find(first).unwrap().facts().ino, FILES);
-                    assert_eq!(seen.find_copy(copy(FILES)).unwrap().facts().ino, FILES);
+                    assert_eq!(seen.find(first).unwrap().stat().ino, FILES);
+                    assert_eq!(seen.find_copy(copy(FILES)).unwrap().stat().ino, FILES);
                 }
             });
         }
         scope.spawn(|| {
             let seen = attach.board().unwrap();
-            // Each second file is written to, before or after it is published.
+            // Every second file is opened for writing, before or after it is published.
             for ino in (0..FILES).step_by(2) {
-                seen.source_is_written(source(ino));
+                seen.mark_written(source(ino));
                 if ino % 1000 == 0 {
                     std::thread::yield_now();
                 }
@@ -155,17 +156,17 @@ fn nothing_is_missed_while_the_tables_grow() {
     for number in 0..FILES {
         let found = board.find(board.key(&number.to_le_bytes()));
         if number % 2 == 0 {
-            assert!(found.is_none(), "{number} was written to and is still there");
+            assert!(found.is_none(), "{number} was written and still has a copy");
         } else if !board.was_written(source(number)) {
-            assert_eq!(found.unwrap().facts().size, number);
+            assert_eq!(found.unwrap().stat().size, number);
         }
     }
 }
 
 #[test]
-fn a_full_board_says_so() {
+fn publishing_on_a_full_board_is_an_error() {
     let board = board(4);
-    let mut publisher = Publisher::new(Arc::clone(&board));
+    let mut publisher = BoardPublisher::new(Arc::clone(&board));
     for number in 0..16 {
         publisher.publish(&record(&board, number, number, number)).unwrap();
     }
@@ -175,37 +176,37 @@ fn a_full_board_says_so() {
 }
 
 #[test]
-fn copies_are_doubted_together() {
+fn requiring_revalidation_concerns_all_copies() {
     let board = board(4);
-    let mut publisher = Publisher::new(Arc::clone(&board));
-    let unproved = NewRecord { proved: None, ..record(&board, 2, 2, 2) };
-    assert!(!publisher.publish(&unproved).unwrap().is_proved());
-    assert!(publisher.publish(&record(&board, 1, 1, 1)).unwrap().is_proved());
-    board.doubt_all();
+    let mut publisher = BoardPublisher::new(Arc::clone(&board));
+    let unvalidated = NewRecord { validated: None, ..record(&board, 2, 2, 2) };
+    assert!(!publisher.publish(&unvalidated).unwrap().is_validated());
+    assert!(publisher.publish(&record(&board, 1, 1, 1)).unwrap().is_validated());
+    board.require_revalidation();
     let entry = board.find(board.key(&1u64.to_le_bytes())).unwrap();
-    assert!(!entry.is_proved());
-    entry.prove(2);
-    assert!(entry.is_proved());
+    assert!(!entry.is_validated());
+    entry.mark_validated(2);
+    assert!(entry.is_validated());
 }
 
 #[test]
-fn another_mapping_sees_and_counts_and_posts() {
+fn another_mapping_shares_records_counters_and_messages() {
     let (board, file) = Board::create(&config(4)).unwrap();
     let (reader, pipe) = rustix::pipe::pipe().unwrap();
     let text = Attach::new(&board, &file, &pipe).to_text();
     let attach = Attach::parse(text.as_bytes()).unwrap();
     let other = attach.board().unwrap();
-    assert_eq!(other.head().dataset().real, b"/mnt/data");
-    assert_eq!(other.head().levels()[1].files.get(), b"/slow/files");
-    other.head().count(Some(1), Counted::Opens, 2);
-    other.head().count(None, Counted::Bytes, 5);
-    assert_eq!(board.head().totals(Some(1)).opens, 2);
-    assert_eq!(board.head().totals(None).bytes, 5);
-    assert!(attach.post(Message::Want(b"a/b")));
+    assert_eq!(other.header().dataset().real, b"/mnt/data");
+    assert_eq!(other.header().levels()[1].files.get(), b"/slow/files");
+    other.header().count(Some(1), OpenCounter::Opens, 2);
+    other.header().count(None, OpenCounter::Bytes, 5);
+    assert_eq!(board.header().totals(Some(1)).opens, 2);
+    assert_eq!(board.header().totals(None).bytes, 5);
+    assert!(attach.send(ShimMessage::Want(b"a/b")));
     let mut bytes = [0; 64];
     let length = rustix::io::read(&reader, &mut bytes).unwrap();
-    assert_eq!(Message::decode(&bytes[..length]), Some((Message::Want(b"a/b"), length)));
-    // Neither another board of the same number nor nonsense is taken for it.
+    assert_eq!(ShimMessage::decode(&bytes[..length]), Some((ShimMessage::Want(b"a/b"), length)));
+    // Another board with the same descriptor and malformed text are rejected.
     assert!(Attach { token: attach.token ^ 1, ..attach }.board().is_none());
     assert!(Attach { board: 9999, ..attach }.board().is_none());
     for nonsense in
@@ -216,30 +217,30 @@ fn another_mapping_sees_and_counts_and_posts() {
 }
 
 #[test]
-fn what_the_job_changes_while_a_file_is_copied_leaves_the_copy_unproved() {
+fn a_change_while_a_file_is_copied_leaves_the_copy_unvalidated() {
     let board = board(4);
-    let mut publisher = Publisher::new(Arc::clone(&board));
+    let mut publisher = BoardPublisher::new(Arc::clone(&board));
     let renamed_directory = record(&board, 1, 1, 1);
-    board.doubt_all();
-    assert!(!publisher.publish(&renamed_directory).unwrap().is_proved());
+    board.require_revalidation();
+    assert!(!publisher.publish(&renamed_directory).unwrap().is_validated());
     let replaced = record(&board, 2, 2, 2);
-    board.note_change();
-    assert!(!publisher.publish(&replaced).unwrap().is_proved());
-    assert!(publisher.publish(&record(&board, 3, 3, 3)).unwrap().is_proved());
+    board.count_change();
+    assert!(!publisher.publish(&replaced).unwrap().is_validated());
+    assert!(publisher.publish(&record(&board, 3, 3, 3)).unwrap().is_validated());
 }
 
 #[test]
-fn nothing_is_written_to_a_file_that_has_the_number_of_the_pipe() {
+fn a_message_is_only_written_to_the_launchers_own_pipe() {
     let (board, file) = Board::create(&config(4)).unwrap();
     let (_reader, pipe) = rustix::pipe::pipe().unwrap();
     let attach = Attach::new(&board, &file, &pipe);
-    // As when the launcher has gone, and another process has its number.
+    // The launcher has exited, and another process has its id.
     let other = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(other.path(), "somebody's bytes").unwrap();
+    std::fs::write(other.path(), "unrelated bytes").unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(other.as_file()).cast_unsigned();
-    assert!(!Attach { pipe: number, ..attach }.post(Message::Want(b"a")));
-    assert_eq!(std::fs::read(other.path()).unwrap(), b"somebody's bytes");
+    assert!(!Attach { pipe: number, ..attach }.send(ShimMessage::Want(b"a")));
+    assert_eq!(std::fs::read(other.path()).unwrap(), b"unrelated bytes");
     let (_reader, other) = rustix::pipe::pipe().unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&other).cast_unsigned();
-    assert!(!Attach { pipe: number, ..attach }.post(Message::Want(b"a")));
+    assert!(!Attach { pipe: number, ..attach }.send(ShimMessage::Want(b"a")));
 }

@@ -1,8 +1,8 @@
-//! `belady analyze`: what a run's access pattern looks like before it is run.
+//! `belady analyze`: predicts a run's access pattern.
 //!
-//! Expectations come from the binomial law, everything else from following a number
-//! of samples through the whole run ([`belady_control::access::survey`]), so that a
-//! billion samples take no more memory than a thousand.
+//! Expected counts come from the binomial law. Everything else comes from following a number of
+//! samples through the whole run ([`belady_control::access::survey`]), so a billion samples take no
+//! more memory than a thousand.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -17,21 +17,22 @@ use serde_json::{Value, json};
 use crate::text::{chart, grouped, percent};
 use crate::usage::{UsageError, count};
 
-/// Looked-up positions a run may cost: about a second on two cores.
+/// The number of positions that are looked up: about a second on two cores.
 const LOOKUPS: u32 = 20_000_000;
-/// Each epoch's permutation is kept ready, some 300 bytes each.
+/// The limit of epochs: each keeps a permutation of about 300 bytes.
 const MOST_EPOCHS: u64 = 100_000;
-/// Each thread keeps 16 bytes a worker.
+/// The limit of workers: each takes 16 bytes in every thread.
 const MOST_WORKERS: u64 = 1 << 20;
 /// Rows of a chart.
 const ROWS: usize = 16;
 
+/// The options of `belady analyze`.
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzeArgs {
     /// Samples in the dataset (F)
     #[arg(long, value_name = "F", value_parser = samples, allow_negative_numbers = true)]
     pub samples: u32,
-    /// Workers that read it (N)
+    /// Workers that read the dataset (N)
     #[arg(long, value_name = "N", value_parser = workers, allow_negative_numbers = true)]
     pub workers: u32,
     /// Epochs of the run (E)
@@ -41,13 +42,14 @@ pub struct AnalyzeArgs {
     #[arg(long, value_name = "D", default_value = "0.8", value_parser = delta,
           allow_negative_numbers = true)]
     pub delta: f64,
-    /// Samples in a global batch, a multiple of N [default: 32 a worker]
+    /// Samples in a global batch, a multiple of N [default: 32 per worker]
     #[arg(long, value_name = "B", value_parser = batch, allow_negative_numbers = true)]
     pub batch: Option<u32>,
-    /// Storage of all workers together, as a share of the dataset
+    /// Cache of all workers together, as a share of the dataset
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = capacity,
           allow_negative_numbers = true)]
     pub capacity: f64,
+    /// Seed of the order
     #[arg(long, value_name = "S", default_value_t = 42)]
     pub seed: u64,
     /// Print JSON instead of charts
@@ -86,6 +88,7 @@ fn capacity(text: &str) -> Result<f64, String> {
     if capacity < 0.0 { Err("the capacity must not be negative".to_owned()) } else { Ok(capacity) }
 }
 
+/// Runs the command.
 pub fn run(args: AnalyzeArgs) -> anyhow::Result<()> {
     let analysis = Analysis::new(args)?;
     // Not `println`, which panics when the reader of a pipe has gone.
@@ -105,7 +108,7 @@ struct Analysis {
     survey: Survey,
 }
 
-/// The share of the dataset that nobody holds under one placement.
+/// The share of the dataset that no worker holds under one placement.
 struct Coverage {
     placement: &'static str,
     uncovered: f64,
@@ -120,7 +123,7 @@ impl Analysis {
             epochs: args.epochs,
             draw: LOOKUPS / args.epochs,
             threshold: law.more_than(args.delta),
-            room: (args.capacity / f64::from(args.workers)).min(1.0),
+            capacity: (args.capacity / f64::from(args.workers)).min(1.0),
         };
         let survey = survey(&stream, question)
             .ok_or_else(|| UsageError::new("only index-free orders can be surveyed".to_owned()))?;
@@ -150,10 +153,10 @@ impl Analysis {
             row(
                 "nopfs, ties at random",
                 share(self.survey.uncovered.ties_at_random),
-                "the same, ties broken by each worker for itself",
+                "the same, ties broken by each worker independently",
             ),
-            row("random", random, "each worker any, without asking others"),
-            row("first-touch", left, "who reads it in the first epoch, until full"),
+            row("random", random, "each worker any, independently"),
+            row("first-touch", left, "its first reader, until that one is full"),
             row("belady", left, "each sample once before any twice"),
         ]
     }
@@ -201,7 +204,7 @@ impl Analysis {
             },
             "frequency_share": frequency,
             "reuse_by_worker": reuse(&self.survey.reuse_by_worker),
-            "reuse_by_anyone": reuse(&self.survey.reuse_by_anyone),
+            "reuse_by_anyone": reuse(&self.survey.reuse_by_any),
             "uncovered": coverage,
         })
     }
@@ -257,7 +260,7 @@ impl Analysis {
         let counts = &self.survey.frequency;
         let total: u64 = counts.iter().sum();
         writeln!(out, "\nHow often a worker reads a sample (share of samples):")?;
-        // A fraction below this is invisible even as a partial column.
+        // A smaller count is not visible even as a partial column.
         let visible = total / 10_000;
         let first = counts.iter().position(|&n| n > visible).unwrap_or(0);
         let last = counts.iter().rposition(|&n| n > visible).unwrap_or(0);
@@ -287,7 +290,7 @@ impl Analysis {
         if total == 0 {
             return writeln!(out, "  no worker reads a sample twice");
         }
-        // Most of the mass; the tail of a geometric law would only add empty rows.
+        // Up to the 99th percentile: the tail of a geometric law would add only empty rows.
         let shown = epoch(histogram.quantile(0.99)).max(1.0);
         let width = round_step(shown / ROWS as f64) * iterations as f64;
         let bins = ((width / f64::from(histogram.bin())).round() as usize).max(1);
@@ -305,11 +308,11 @@ impl Analysis {
             (label, bin.iter().sum::<u64>() as f64 / total as f64)
         });
         chart(out, rows.take(ROWS))?;
-        let anyone = &self.survey.reuse_by_anyone;
+        let anyone = &self.survey.reuse_by_any;
         writeln!(
             out,
             "  {:.0} % of a worker's reuses lie an epoch or more apart; half within {:.2} epochs.\n  \
-             By anyone, half of the reuses lie within {:.2} epochs, all within {:.2}.",
+             By any worker, half of the reuses lie within {:.2} epochs, all within {:.2}.",
             100.0 * histogram.share_from(iterations),
             epoch(histogram.quantile(0.5)),
             epoch(anyone.quantile(0.5)),
@@ -320,7 +323,7 @@ impl Analysis {
     fn write_coverage(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
-            "\nSamples that nobody holds when all workers together have room for {} of the dataset\n\
+            "\nSamples that no worker holds if all workers together can hold {} of the dataset\n\
              (read from shared storage in every epoch):",
             percent(self.args.capacity),
         )?;
@@ -339,7 +342,7 @@ fn stream(args: &AnalyzeArgs) -> Result<AccessStream, UsageError> {
              nothing to read"
         )));
     }
-    // Lobster's 32 a GPU, or an epoch in one batch where that is less.
+    // 32 per worker as in Lobster, or an epoch in one batch where that is less.
     let batch = args.batch.unwrap_or_else(|| workers * (samples / workers).min(32));
     if batch > samples {
         return Err(UsageError::new(format!(
@@ -359,7 +362,7 @@ fn stream(args: &AnalyzeArgs) -> Result<AccessStream, UsageError> {
     .map_err(|error| UsageError::new(format!("--batch: {error}")))
 }
 
-/// The next of 0.25, 0.5, 1, 2, 5, 10, 20, 50, ... that is not less.
+/// Returns the smallest of 0.25, 0.5, 1, 2, 5, 10, 20, 50, ... that is at least `least`.
 fn round_step(least: f64) -> f64 {
     let mut step = 0.25;
     while step < least {
@@ -391,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_published_numbers() {
+    fn the_expected_counts_are_those_of_the_nopfs_paper() {
         let analysis = analysis("--samples 1_281_167 --workers 16 --epochs 90 --delta 0.8");
         assert!(analysis.text().contains("31,634.7"));
         let json = analysis.json();
@@ -402,14 +405,14 @@ mod tests {
     }
 
     #[test]
-    fn follows_every_sample_of_a_small_dataset() {
+    fn every_sample_of_a_small_dataset_is_followed() {
         let analysis = analysis("--samples 10000 --workers 4 --epochs 1000 --delta 0.1");
         let text = analysis.text();
         assert!(text.contains("322.9") && text.contains("Followed all"), "{text}");
     }
 
     #[test]
-    fn covers_what_fits() {
+    fn each_placement_leaves_its_known_share_uncovered() {
         let uncovered = |capacity: &str| {
             let rest = format!("--samples 100000 --workers 16 --epochs 90 --capacity {capacity}");
             analysis(&rest).json()["uncovered"].clone()
@@ -424,14 +427,14 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_alone_reuses_nothing() {
+    fn a_run_of_one_epoch_has_no_reuses() {
         let analysis = analysis("--samples 100 --workers 1 --epochs 1");
         assert!(analysis.text().contains("no worker reads a sample twice"));
         assert_eq!(analysis.json()["uncovered"]["nopfs"], 0.0);
     }
 
     #[test]
-    fn refuses_nonsense_in_a_sentence() {
+    fn an_invalid_option_is_refused_with_its_reason() {
         for (text, sentence) in [
             ("--samples 0 --workers 4 --epochs 1", "the number of samples must be at least 1"),
             ("--samples -5 --workers 4 --epochs 1", "the number of samples must be at least 1"),
@@ -449,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_fit_together() {
+    fn options_that_contradict_each_other_are_refused() {
         let error = |text| Analysis::new(parse(text).unwrap()).err().unwrap().to_string();
         let crowded = error("--samples 3 --workers 4 --epochs 1");
         assert!(crowded.contains("more than --samples 3"), "{crowded}");
@@ -460,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_round() {
+    fn chart_steps_are_round_numbers() {
         let steps: Vec<f64> = [0.1, 0.3, 0.7, 1.5, 2.1, 7.0, 11.0, 21.0].map(round_step).into();
         assert_eq!(steps, [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
     }

@@ -1,44 +1,46 @@
-//! Opening the dataset that a command names, with a line that says how listing goes.
+//! Opens the dataset that a command names, and shows the progress of listing it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use belady_data::source::{
-    Extensions, Format, OpenOptions, Progress, Seen, Snapshots, Source, open,
+    DatasetFormat, Extensions, ListingCounts, ListingProgress, OpenOptions, Snapshots, Source, open,
 };
 use belady_peer::{Cluster, open_together};
-use belady_sim::scenario::Snapshot;
+use belady_scenario::Snapshot;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::logging;
 use crate::text::grouped;
+use belady_base::logging;
 
+/// The options of all commands that open a dataset.
 #[derive(Args, Clone, Debug)]
 pub struct DatasetArgs {
-    /// A directory, or one file of a packed format
+    /// The dataset: a directory, or one file of a packed format
     #[arg(value_name = "DATASET")]
     pub dataset: PathBuf,
-    /// folder, flat, records:SIZE, tfrecord or webdataset [default: as the files' names look]
+    /// Format: folder, flat, records:SIZE, tfrecord or webdataset [default: guessed from the files'
+    /// names]
     #[arg(long, value_name = "F")]
-    format: Option<Format>,
-    /// Only files that end so, such as jpg,png; all if it is empty [default: in class folders images, if
-    /// there are any]
+    format: Option<DatasetFormat>,
+    /// Only files with these extensions, such as jpg,png; all files if empty [default: images in
+    /// class folders that have any, otherwise all files]
     #[arg(long, value_name = "E,...", value_delimiter = ',')]
     extensions: Option<Vec<String>>,
-    /// Class folders may hold no file that counts
+    /// Allow class folders without a matching file
     #[arg(long)]
     allow_empty: bool,
-    /// Where lists of datasets are kept [default: see `belady help environment`]
+    /// Directory of dataset listings [default: see `belady help environment`]
     #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
-    /// List the dataset anew and keep no list of it
+    /// List the dataset again, and store no listing
     #[arg(long, conflicts_with = "snapshots")]
     no_snapshot: bool,
 }
 
 impl DatasetArgs {
-    /// How to open it; `described` is what a system file says of snapshots.
+    /// Returns how to open the dataset. `described` is the system file's setting of snapshots.
     pub fn options(&self, direct: Option<bool>, described: Option<&Snapshot>) -> OpenOptions {
         let snapshots = match (&self.snapshots, described) {
             _ if self.no_snapshot => Snapshots::Off,
@@ -61,7 +63,7 @@ impl DatasetArgs {
         }
     }
 
-    /// What the dataset is called in caches and warnings.
+    /// Returns the dataset's name in caches and warnings.
     pub fn name(&self) -> String {
         let whole = self.dataset.canonicalize();
         let path = whole.as_deref().unwrap_or(&self.dataset);
@@ -69,11 +71,12 @@ impl DatasetArgs {
         name.unwrap_or_else(|| path.display().to_string())
     }
 
+    /// Opens the dataset.
     pub fn open(&self, options: &OpenOptions) -> anyhow::Result<Box<dyn Source>> {
         showing_progress(|progress| Ok(open(&self.dataset, options, progress)?))
     }
 
-    /// By all ranks of a cluster, of which only the first looks at the storage.
+    /// Opens the dataset on all ranks of a cluster; only rank 0 lists the storage.
     pub fn open_together(
         &self,
         cluster: &Cluster,
@@ -83,19 +86,24 @@ impl DatasetArgs {
     }
 }
 
-fn showing_progress<T>(work: impl FnOnce(&Progress<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+fn showing_progress<T>(
+    work: impl FnOnce(&ListingProgress<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let bar = logging::progress(ProgressBar::new_spinner());
     if let Ok(style) = ProgressStyle::with_template("{spinner} listing: {msg}") {
         bar.set_style(style);
     }
-    let tell = |seen: Seen| bar.set_message(listed(seen));
-    let opened =
-        if bar.is_hidden() { work(&Progress::silent()) } else { work(&Progress::telling(&tell)) };
+    let tell = |seen: ListingCounts| bar.set_message(listed(seen));
+    let opened = if bar.is_hidden() {
+        work(&ListingProgress::silent())
+    } else {
+        work(&ListingProgress::reporting(&tell))
+    };
     bar.finish_and_clear();
     opened
 }
 
-fn listed(Seen { directories, files, indexed }: Seen) -> String {
+fn listed(ListingCounts { directories, files, indexed }: ListingCounts) -> String {
     let number = |count: u64| grouped(count as f64, 0);
     let found = format!("{} files in {} folders", number(files), number(directories));
     if indexed == 0 { found } else { format!("{found}, {} indexed", number(indexed)) }

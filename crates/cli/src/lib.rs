@@ -1,13 +1,11 @@
-//! The `belady` command: only glue between arguments and the crates that do the work.
+//! The `belady` command: it parses arguments, calls the other crates and prints their results.
 //!
-//! A library, so that the Python package can carry the command; the binary only calls [`run`].
+//! It is a library so that the Python package can contain the command; the binary calls [`run`].
 #![forbid(unsafe_code)]
 
 mod analyze;
 mod cache;
 mod dataset;
-pub mod environment;
-pub mod logging;
 mod ls;
 mod metrics;
 mod peers;
@@ -19,18 +17,20 @@ mod top;
 mod usage;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 
+use belady_base::{environment, logging};
 use belady_data::source::OpenError;
 use belady_data::tier::disk::ManageError;
 use belady_engine::EngineError;
-use belady_sim::scenario::ScenarioError;
+use belady_scenario::ScenarioError;
 use belady_transparent::program::ProgramError;
 use clap::{Parser, Subcommand};
 use usage::UsageError;
 
-/// Feeds machine-learning training from the right place at the right time.
+/// Caches and prefetches training data from its known future accesses.
 #[derive(Debug, Parser)]
-#[command(version, about, propagate_version = true)]
+#[command(version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -38,37 +38,37 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run policies on a described cluster in virtual time
+    /// Simulate policies on a described cluster
     Simulate(simulate::SimulateArgs),
-    /// Show how often and how far apart a run reads its samples
+    /// Show how often a run reads each sample, and at what distance
     Analyze(analyze::AnalyzeArgs),
-    /// Read a dataset as training would, and measure it
+    /// Read a dataset as training does, and measure it
     Read(Box<read::ReadArgs>),
-    /// Run a program that reads files, and keep copies of them near
+    /// Run a program and serve the files that it reads from local copies
     Run(run::RunArgs),
-    /// Show what a dataset holds
+    /// Show a dataset's samples, sizes and classes
     Ls(ls::LsArgs),
-    /// Look after the caches in a directory
+    /// List, verify, fill and clear the caches in a directory
     #[command(subcommand)]
     Cache(cache::CacheCommand),
-    /// Watch all nodes of a running job
+    /// Show the nodes of a running job, live
     Top(top::TopArgs),
     /// Show the environment variables that Belady reads
     #[command(after_help = environment::help())]
     Environment,
 }
 
-/// Runs the command with these arguments, the first of which is its name; the exit status.
+/// Runs the command and returns its exit status. The first argument is the command's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let command = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command,
         Err(answer) => {
-            // Help is an answer as well. If nobody reads it, there is nobody to tell.
+            // `answer` is an error or a help text. A closed output is ignored.
             let _ = answer.print();
             return answer.exit_code() as u8;
         }
     };
-    // The errors of the program that `belady run` starts are its own.
+    // Under `belady run`, standard error belongs to the program.
     if !matches!(command, Command::Run(_)) {
         logging::start();
     }
@@ -81,7 +81,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Ls(args) => ls::run(&args).map(done),
         Command::Cache(command) => cache::run(&command).map(done),
         Command::Top(args) => top::run(&args).map(done),
-        Command::Environment => environment::run().map(done),
+        Command::Environment => list_environment().map(done),
     };
     logging::finish();
     match result {
@@ -94,19 +94,28 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// 2 is a mistake in what was asked for, as from the argument parser itself.
+/// Prints each variable with its value and its meaning.
+fn list_environment() -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for variable in environment::ALL {
+        writeln!(out, "{}={}\n    {}", variable.name, variable.shown(), variable.meaning)?;
+    }
+    Ok(())
+}
+
+/// Returns the exit status of an error: 2 for wrong usage, as from the argument parser.
 fn status(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<ProgramError>() {
         Some(error) => error.exit_code(),
-        None if asked_wrongly(error) => 2,
+        None if is_usage_error(error) => 2,
         None => 1,
     }
 }
 
-fn asked_wrongly(error: &anyhow::Error) -> bool {
+fn is_usage_error(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<ScenarioError>() || cause.is::<UsageError>())
         || error.downcast_ref::<OpenError>().is_some_and(|error| {
-            // Storage that fails is not the user's mistake.
+            // Failing storage is not a usage error.
             !matches!(error, OpenError::Unreadable { .. } | OpenError::Index { .. })
         })
         || error.downcast_ref::<EngineError>().is_some_and(|error| {
@@ -123,7 +132,7 @@ fn asked_wrongly(error: &anyhow::Error) -> bool {
             .is_some_and(|error| !matches!(error, ManageError::Io { .. } | ManageError::InUse(_)))
 }
 
-/// `belady ... | head` is no failure.
+/// Returns whether the reader of standard output has closed it, as in `belady ... | head`.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()

@@ -1,10 +1,10 @@
-//! `belady ls`: what a dataset holds.
+//! `belady ls`: prints a dataset's samples, sizes and classes.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use belady_data::source::{Catalog, Format, snapshot_path};
+use belady_data::source::{Catalog, DatasetFormat, snapshot_path};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -16,32 +16,34 @@ const ROWS: usize = 16;
 /// Classes that are shown by name.
 const CLASSES: usize = 12;
 
+/// The options of `belady ls`.
 #[derive(Args, Clone, Debug)]
 pub struct LsArgs {
     #[command(flatten)]
     dataset: DatasetArgs,
-    /// Print one JSON object instead
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
 
+/// Runs the command.
 pub fn run(args: &LsArgs) -> anyhow::Result<()> {
     let options = args.dataset.options(None, None);
     let source = args.dataset.open(&options)?;
     let snapshot = snapshot_path(&args.dataset.dataset, &options).filter(|path| path.exists());
-    let format = options.format.map_or_else(|| Format::guess(&args.dataset.dataset), Ok)?;
-    let listing = Listing::new(source.catalog(), format, snapshot);
+    let format = options.format.map_or_else(|| DatasetFormat::guess(&args.dataset.dataset), Ok)?;
+    let summary = DatasetSummary::new(source.catalog(), format, snapshot);
     // Not `println`, which panics when the reader of a pipe has gone.
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{:#}", listing.json(&args.dataset.dataset))?;
+        writeln!(out, "{:#}", summary.json(&args.dataset.dataset))?;
     } else {
-        out.write_all(listing.text()?.as_bytes())?;
+        out.write_all(summary.text()?.as_bytes())?;
     }
     Ok(())
 }
 
-struct Listing {
+struct DatasetSummary {
     format: String,
     samples: u64,
     files: u64,
@@ -55,8 +57,8 @@ struct Listing {
     fingerprint: u64,
 }
 
-impl Listing {
-    fn new(catalog: &Catalog, format: Format, snapshot: Option<PathBuf>) -> Self {
+impl DatasetSummary {
+    fn new(catalog: &Catalog, format: DatasetFormat, snapshot: Option<PathBuf>) -> Self {
         let names = catalog.classes().into_iter().map(|name| name.display().to_string());
         let mut classes: Vec<(String, u64)> = names.map(|name| (name, 0)).collect();
         let mut sizes = SizeHistogram::default();
@@ -150,14 +152,14 @@ impl Listing {
     }
 }
 
-/// Such as 512 B or 64 KiB; anything else in bytes.
+/// Formats a power of two, such as 512 B or 64 KiB.
 fn power_of_two(size: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (size.checked_ilog2().unwrap_or(0) / 10) as usize;
     format!("{} {}", size >> (10 * unit), UNITS[unit])
 }
 
-/// Samples by size: one count for empty ones, and one for each power of two.
+/// Counts of samples by size: one for empty samples, and one for each power of two.
 #[derive(Clone, Debug)]
 struct SizeHistogram([u64; 65]);
 
@@ -172,8 +174,8 @@ impl SizeHistogram {
         self.0[size.checked_ilog2().map_or(0, |power| power as usize + 1)] += 1;
     }
 
-    /// From the first to the last count that is not zero, at most so many rows: the
-    /// smallest and the largest size of each, and its samples.
+    /// Returns at most `most` rows, from the first to the last count that is not zero. A row is the
+    /// smallest size, the largest size and the number of samples.
     fn rows(&self, most: usize) -> Vec<(u64, u64, u64)> {
         let used = |&(_, &count): &(usize, &u64)| count > 0;
         let Some((first, _)) = self.0.iter().enumerate().find(used) else { return vec![] };

@@ -1,12 +1,12 @@
-//! `--metrics ADDRESS:PORT`, which several commands have.
+//! The option `--metrics ADDRESS:PORT` of several commands.
 
 use anyhow::Context;
 use belady_engine::metrics::{MetricsServer, serve_text};
 
-use crate::environment;
 use crate::usage::UsageError;
+use belady_base::environment;
 
-/// Where metrics are offered, and to whom.
+/// The address that serves metrics, and the token that clients must send.
 #[derive(Clone, Debug)]
 pub struct MetricsPort {
     address: String,
@@ -14,53 +14,59 @@ pub struct MetricsPort {
 }
 
 impl MetricsPort {
+    /// Reads the token from the environment.
+    ///
+    /// # Errors
+    /// If no token is set.
     pub fn at(address: &str) -> Result<Self, UsageError> {
         let token = environment::METRICS_TOKEN.value().and_then(|token| token.into_string().ok());
         let token = token.ok_or_else(|| {
             UsageError::new(format!(
-                "--metrics {address} needs a token: set {} to the one that scrapers send",
+                "--metrics {address} needs a token: set {} to the token that scrapers send",
                 environment::METRICS_TOKEN.name
             ))
         })?;
         Ok(Self { address: address.to_owned(), token })
     }
 
-    /// That of the process which is number `place` of those of one job on a machine: each has a port of its
-    /// own, from the one that was given on.
+    /// Returns the address of process `place` on this machine. The processes of a job use
+    /// consecutive ports, starting with the given one.
     fn of_process(self, place: usize) -> anyhow::Result<Self> {
         let Some((host, port)) = self.address.rsplit_once(':') else { return Ok(self) };
-        // Whatever is no port, and port 0, is as the system takes it.
+        // The system interprets port 0 and text that is not a port.
         let Some(port) = port.parse::<u16>().ok().filter(|&port| port > 0) else {
             return Ok(self);
         };
         let own = usize::from(port) + place;
         anyhow::ensure!(
             u16::try_from(own).is_ok(),
-            "--metrics {} leaves no port for process {place} of this machine, take a lower one",
+            "--metrics {} leaves no port for process {place} of this machine: use a lower port",
             self.address
         );
         Ok(Self { address: format!("{host}:{own}"), token: self.token })
     }
 
-    /// As `offer`, of the process which is number `place` on this machine. A port that cannot be had is
-    /// told, and nothing else stops: other processes count on this one.
+    /// Serves metrics as `offer` does, for process `place` on this machine. A port that is not
+    /// available is logged and does not stop the process, since other processes need it.
     pub fn try_offer(
         &self,
         place: usize,
         figures: impl Fn() -> String + Send + 'static,
     ) -> Option<MetricsServer> {
         let offered = self.clone().of_process(place).and_then(|own| own.offer(figures));
-        offered.inspect_err(|error| eprintln!("{error:#}; this process goes on without them")).ok()
+        offered
+            .inspect_err(|error| eprintln!("{error:#}; this process continues without them"))
+            .ok()
     }
 
-    /// Until the answer is dropped.
+    /// Serves metrics until the returned server is dropped.
     pub fn offer(
         &self,
         figures: impl Fn() -> String + Send + 'static,
     ) -> anyhow::Result<MetricsServer> {
         let server = serve_text(self.address.as_str(), &self.token, figures)
-            .with_context(|| format!("cannot offer metrics at {}", self.address))?;
-        // With port 0 only the system knows which one it is.
+            .with_context(|| format!("cannot serve metrics at {}", self.address))?;
+        // With port 0, the system has chosen the port.
         eprintln!("metrics at http://{}/metrics", server.address());
         Ok(server)
     }

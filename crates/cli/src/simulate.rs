@@ -1,4 +1,4 @@
-//! `belady simulate`: policies on a described cluster, before it is bought or used.
+//! `belady simulate`: runs policies on a described cluster in virtual time.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write as _};
@@ -6,43 +6,44 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use anyhow::Context;
+use belady_scenario::{Scenario, Set, Sweep};
 use belady_sim::report::{ReportContext, Style, html, json, table_with};
 use belady_sim::run::run as simulate;
-use belady_sim::scenario::{Scenario, Set, Sweep};
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::environment;
+use belady_base::environment;
 
+/// The options of `belady simulate`.
 #[derive(Args, Clone, Debug)]
 pub struct SimulateArgs {
-    /// The scenario: a TOML file
+    /// The scenario, a TOML file
     #[arg(value_name = "FILE.toml")]
     scenario: PathBuf,
-    /// Run this policy only; may be given several times
+    /// Run only this policy; can be repeated
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
     /// Print one JSON array instead of the table
     #[arg(long)]
     json: bool,
-    /// Also write a report with plots
+    /// Also write an HTML report with plots
     #[arg(long, value_name = "OUT.html")]
     html: Option<PathBuf>,
     /// Set a key of the scenario, such as cluster.nodes=8
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Run once for each value of a key; two sweeps give every combination
+    /// Run once for each value of a key; several sweeps run every combination
     #[arg(long, value_name = "KEY=V1,V2,...")]
     sweep: Vec<String>,
 }
 
+/// Runs the command.
 pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
     let sets = args.set.iter().map(|set| Set::parse(set)).collect::<Result<Vec<_>, _>>()?;
     let sweeps = args.sweep.iter().map(|s| Sweep::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let combinations = Sweep::combinations(&sweeps);
     let mut scenarios = vec![];
-    // All are read before the first runs: a mistake in the last one must not cost the
-    // time of the others.
+    // All scenarios are parsed before the first one runs, so a mistake in the last one shows early.
     for combination in combinations {
         let all: Vec<Set> = sets.iter().chain(&combination).cloned().collect();
         let mut scenario = Scenario::load(&args.scenario, &all)?;
@@ -93,7 +94,7 @@ fn command_line() -> String {
     format!("belady {rest}")
 }
 
-/// One progress bar a running policy, on a terminal only.
+/// Progress bars, one for each running policy, on a terminal only.
 struct Bars {
     all: MultiProgress,
     bars: Mutex<HashMap<String, ProgressBar>>,

@@ -1,11 +1,11 @@
-//! Mistakes in what was asked for: a sentence each, and exit status 2.
+//! Usage errors, which end the command with exit status 2, and the parser of counts.
 
-/// Arguments that are fine one by one but not together, or not with what is there. Like the
-/// command-line parser's own complaints, it is the user's to mend.
+/// Arguments that are valid one by one, but not together or not on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageError(String);
 
 impl UsageError {
+    /// Makes an error of one sentence.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }
@@ -19,7 +19,7 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// A whole number from 1 to `most`; digits may be grouped.
+/// Parses a whole number from 1 to `most`; digits may be grouped. `what` names it in errors.
 pub fn count(text: &str, what: &str, most: u64) -> Result<u32, String> {
     let number: i128 = text
         .replace(['_', ','], "")

@@ -1,4 +1,4 @@
-//! `belady cache` as a user meets it.
+//! `belady cache` end to end.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn a_cache_is_filled_listed_verified_and_cleared() {
 }
 
 #[test]
-fn a_filled_cache_spares_the_source() {
+fn a_job_with_a_filled_cache_does_not_read_the_source() {
     let folder = Folder::new();
     folder.write("records/a.bin", &content(1, 64 * 900));
     let filled = folder.json(&[
@@ -60,7 +60,7 @@ fn a_filled_cache_spares_the_source() {
 }
 
 #[test]
-fn a_small_quota_is_filled_and_no_more() {
+fn filling_stops_at_the_quota() {
     let folder = Folder::new();
     for at in 0..50 {
         folder.write(&format!("flat/{at}.bin"), &content(at, 20_000));
@@ -78,7 +78,7 @@ fn a_small_quota_is_filled_and_no_more() {
 }
 
 #[test]
-fn damage_is_found_named_and_let_go() {
+fn a_damaged_sample_is_found_and_removed() {
     let folder = Folder::new();
     folder.class_folders(20);
     folder.text(&["cache", "fill", "cache", "photos", "--quota", "5MB"]);
@@ -98,7 +98,7 @@ fn damage_is_found_named_and_let_go() {
 }
 
 #[test]
-fn mistakes_are_refused_in_a_sentence() {
+fn a_usage_error_is_one_sentence_that_names_the_option() {
     let folder = Folder::new();
     folder.class_folders(3);
     for (args, parts) in [

@@ -1,4 +1,4 @@
-//! The `belady` command as a user meets it: what it prints, and how it says no.
+//! `belady simulate` and `belady analyze` end to end: output and usage errors.
 
 use std::path::PathBuf;
 
@@ -65,7 +65,7 @@ fn json(args: &[&str]) -> Vec<Value> {
     serde_json::from_slice(&output).expect("one JSON array")
 }
 
-/// Fails with exit code 2 and one sentence that names every one of `names`.
+/// Asserts that the command fails with exit code 2 and one sentence with all `names`.
 fn refused(args: &[&str], names: &[&str]) {
     let output = belady(args).assert().code(2).get_output().stderr.clone();
     let text = String::from_utf8_lossy(&output);
@@ -77,7 +77,7 @@ fn refused(args: &[&str], names: &[&str]) {
 }
 
 #[test]
-fn json_has_every_promised_field() {
+fn json_has_every_documented_field() {
     let (_folder, path) = Folder::with(SMALL);
     let outcomes = json(&["simulate", &path, "--json"]);
     assert_eq!(outcomes.len(), 14, "a scenario without policies runs them all");
@@ -117,7 +117,7 @@ fn json_has_every_promised_field() {
 }
 
 #[test]
-fn policies_can_be_chosen_and_set() {
+fn policies_can_be_selected_and_keys_set() {
     let (_folder, path) = Folder::with(SMALL);
     let names = |outcomes: &[Value]| -> Vec<String> {
         outcomes.iter().map(|o| o["policy"].as_str().unwrap().to_owned()).collect()
@@ -162,7 +162,7 @@ fn sweeps_run_every_combination() {
 }
 
 #[test]
-fn the_report_stands_alone() {
+fn the_html_report_loads_nothing_from_the_network() {
     let (folder, path) = Folder::with(SMALL);
     let out = folder.path("report.html");
     belady(&["simulate", &path, "--html", &out.to_string_lossy()]).assert().success();
@@ -253,7 +253,7 @@ fn analyze_prints_the_published_expectations() {
 }
 
 #[test]
-fn analyze_refuses_what_makes_no_sense() {
+fn analyze_refuses_invalid_counts() {
     for args in [
         ["analyze", "--samples", "0", "--workers", "4", "--epochs", "10"],
         ["analyze", "--samples", "100", "--workers", "0", "--epochs", "10"],

@@ -1,4 +1,4 @@
-//! `belady read --ranks` and `belady top` as processes that meet on this machine.
+//! `belady read --ranks` and `belady top` with several processes on this machine.
 
 #[allow(dead_code, reason = "not every test file needs all of it")]
 mod common;
@@ -30,12 +30,12 @@ impl Job {
         Self { folder, place: free_place(), key }
     }
 
-    /// One rank, with what all have and its own options.
+    /// Starts one rank, with the common options and its own.
     fn rank(&self, rank: usize, options: &[&str]) -> Child {
         self.rank_by(self.command(), rank, options)
     }
 
-    /// The same by a command that ends with the program's name.
+    /// Starts one rank by a command that ends with the program's name.
     fn rank_by(&self, mut command: Command, rank: usize, options: &[&str]) -> Child {
         let rank = rank.to_string();
         let ranks = RANKS.to_string();
@@ -66,7 +66,7 @@ impl Job {
     }
 }
 
-/// Each time another one.
+/// Returns a different address each time.
 fn free_place() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(20_464);
     format!("{}:{}", own_loopback(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -84,7 +84,7 @@ fn sum(reports: &[Value], epoch: usize, key: &str) -> u64 {
 }
 
 #[test]
-fn ranks_are_one_cache_and_read_the_source_once() {
+fn ranks_share_their_caches_and_read_the_source_once() {
     let job = Job::new();
     let reports = job.all(&[]);
     let whole: u64 = (0..96).map(|at| 1000 + at).sum();
@@ -101,11 +101,11 @@ fn ranks_are_one_cache_and_read_the_source_once() {
         assert_eq!(report["order_ok"], true);
         assert_eq!((&report["peers"]["nodes"], &report["peers"]["down"]), (&2.into(), &0.into()));
     }
-    // Only rank 0 has looked at what there is.
+    // Only rank 0 has listed the dataset.
     let operations = |rank: usize| reports[rank]["source_operations"]["list"].as_u64();
     assert!(operations(0) > Some(0));
     assert_eq!((operations(1), operations(2)), (Some(0), Some(0)));
-    // Another policy gives the same bytes in the same order.
+    // Another policy delivers the same bytes in the same order.
     let sums = |reports: &[Value]| -> Vec<Value> {
         reports.iter().map(|report| report["checksum"].clone()).collect()
     };
@@ -114,9 +114,9 @@ fn ranks_are_one_cache_and_read_the_source_once() {
 }
 
 #[test]
-fn top_sees_all_ranks_and_only_with_the_key() {
+fn top_shows_all_ranks_and_needs_the_key() {
     let job = Job::new();
-    // They go on until somebody has looked.
+    // Slow enough to run until `top` has queried them.
     let slow = ["--consume", "1KB/s"];
     let mut ranks: Vec<Child> = (0..RANKS).map(|rank| job.rank(rank, &slow)).collect();
     let top = |key: &PathBuf| {
@@ -125,7 +125,7 @@ fn top_sees_all_ranks_and_only_with_the_key() {
         command.output().expect("it starts")
     };
     let told = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
-    // The meeting point opens when rank 0 is there, and ranks tell something when they have begun.
+    // Rank 0 opens the rendezvous, and ranks publish after they have begun.
     let table = loop {
         let output = top(&job.key);
         let text = told(&output);
@@ -133,10 +133,10 @@ fn top_sees_all_ranks_and_only_with_the_key() {
             break text;
         }
         let ended = ranks.iter_mut().find_map(|rank| rank.try_wait().expect("ours"));
-        assert!(ended.is_none(), "a rank ended before anybody saw it: {text}");
+        assert!(ended.is_none(), "a rank ended before `top` showed it: {text}");
     };
     assert!(table.starts_with("rank") && table.contains("ram full"), "{table}");
-    assert!(table.contains("2/2"), "everybody reaches everybody: {table}");
+    assert!(table.contains("2/2"), "every rank reaches all others: {table}");
     let wrong = job.folder.write("wrong", "cd".repeat(32).as_bytes());
     std::fs::set_permissions(&wrong, PermissionsExt::from_mode(0o600)).expect("ours");
     let refused = top(&wrong);
@@ -148,19 +148,20 @@ fn top_sees_all_ranks_and_only_with_the_key() {
     }
 }
 
-/// The first line on standard error that has all of these parts. Then the process is killed.
+/// Waits for a line on standard error with all of these parts, then kills the process.
 fn says(mut process: Child, parts: &[&str]) {
     let lines = BufReader::new(process.stderr.take().expect("piped")).lines();
     let mut lines = lines.map_while(Result::ok);
     let found = lines.any(|line| parts.iter().all(|part| line.contains(part)));
     process.kill().expect("ours");
     process.wait().expect("it ends");
-    assert!(found, "it never said {parts:?}");
+    assert!(found, "no line has {parts:?}");
 }
 
-/// Rank 0 listened there instead of where the other ranks connect, and these waited without a message.
+/// Regression test: rank 0 listened at the address of `--bind` instead of the one that the other
+/// ranks connect to, and these waited without a message.
 #[test]
-fn an_address_to_bind_to_does_not_move_the_meeting_point() {
+fn bind_does_not_change_the_rendezvous_address() {
     let job = Job::new();
     for report in job.all(&["--bind", "127.0.0.2"]) {
         assert_eq!(report["peers"]["down"], 0);
@@ -168,23 +169,23 @@ fn an_address_to_bind_to_does_not_move_the_meeting_point() {
 }
 
 #[test]
-fn a_rank_that_cannot_reach_the_meeting_point_says_where_it_dials_and_what_is_wrong() {
+fn a_rank_that_cannot_reach_the_rendezvous_names_its_address_and_the_error() {
     let job = Job::new();
     says(job.rank(1, &[]), &["rank 0 of 3", &job.place, "Connection refused"]);
 }
 
 #[test]
-fn a_missing_rank_is_named_while_it_is_waited_for() {
+fn a_missing_rank_is_named_while_others_wait_for_it() {
     let job = Job::new();
-    let [host, guest] = [0, 1].map(|rank| job.rank(rank, &[]));
-    says(guest, &["rank 2 of 3 did not come", &job.place, "waiting on", "peers=None"]);
-    says(host, &["did not come", "2 of 3", &job.place, "waiting on", "peers=None"]);
+    let [server, client] = [0, 1].map(|rank| job.rank(rank, &[]));
+    says(client, &["rank 2 of 3 did not come", &job.place, "still waiting", "peers=None"]);
+    says(server, &["did not come", "2 of 3", &job.place, "still waiting", "peers=None"]);
 }
 
 #[test]
-fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
+fn each_rank_of_a_machine_serves_metrics_at_its_own_port() {
     let job = Job::new();
-    // One that is taken is reported by its own rank, and blocks no other.
+    // Only the rank of a port in use reports it, and no other rank is affected.
     let host = own_loopback();
     let taken = TcpListener::bind((host, METRICS + 1)).expect("no other program has this address");
     let address = format!("{host}:{METRICS}");
@@ -200,8 +201,8 @@ fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
         let told = String::from_utf8_lossy(&output.stderr);
         let own = METRICS + rank as u16;
         if rank == 1 {
-            assert!(told.contains(&format!("cannot offer metrics at {host}:{own}")), "{told}");
-            assert!(told.contains("goes on without"), "{told}");
+            assert!(told.contains(&format!("cannot serve metrics at {host}:{own}")), "{told}");
+            assert!(told.contains("continues without"), "{told}");
         } else {
             assert!(told.contains(&format!("metrics at http://{host}:{own}/")), "{told}");
         }
@@ -209,17 +210,18 @@ fn each_rank_of_a_machine_offers_metrics_at_a_port_of_its_own() {
     drop(taken);
 }
 
-/// The first of several ports that the system gives to no program by itself.
+/// The first of several ports outside of the system's ephemeral range.
 const METRICS: u16 = 19_464;
 
-/// An address of the loopback interface that this test process has to itself: its ports are free.
+/// Returns an address of the loopback interface that only this test process uses, so its ports are
+/// free.
 fn own_loopback() -> Ipv4Addr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 128 | high, middle, low)
 }
 
 #[test]
-fn a_rank_for_which_there_is_no_port_for_metrics_goes_on() {
+fn a_rank_without_a_port_for_metrics_continues() {
     let job = Job::new();
     let address = format!("{}:65534", own_loopback());
     let ranks = (0..RANKS).map(|rank| {
@@ -236,9 +238,9 @@ fn a_rank_for_which_there_is_no_port_for_metrics_goes_on() {
     }
 }
 
-/// A rank that was killed was shown as up, and a directory was asked for a key.
+/// Regression test: a rank that was killed was shown as up, and a directory needed a key.
 #[test]
-fn top_marks_a_rank_that_was_killed_and_needs_no_key_for_a_directory() {
+fn top_shows_a_killed_rank_as_silent_and_needs_no_key_for_a_directory() {
     let mut job = Job::new();
     job.place = job.folder.path("meeting").display().to_string();
     let slow = ["--consume", "1KB/s"];
@@ -266,9 +268,10 @@ fn top_marks_a_rank_that_was_killed_and_needs_no_key_for_a_directory() {
     }
 }
 
-/// With 38 descriptors a rank of eight ended, since connections had taken those that its reads needed.
+/// Regression test: with 38 descriptors a rank of eight failed, since connections had used those
+/// that its reads needed.
 #[test]
-fn ranks_that_may_open_few_files_read_everything_all_the_same() {
+fn ranks_with_few_descriptors_read_the_whole_dataset() {
     const MANY: usize = 8;
     let job = Job::new();
     let belady = assert_cmd::cargo::cargo_bin("belady");
@@ -292,13 +295,13 @@ fn ranks_that_may_open_few_files_read_everything_all_the_same() {
 }
 
 #[test]
-fn mistakes_are_told_in_a_sentence() {
+fn a_usage_error_is_one_sentence_that_names_the_option() {
     let folder = Folder::new();
     folder.class_folders(3);
     let read = |options: &[&'static str], parts: &[&str]| {
         folder.refuses(2, &[&["read", "photos"], options].concat(), parts);
     };
-    read(&["--ranks", "4"], &["which rank this process is", "--rank"]);
+    read(&["--ranks", "4"], &["rank of this process is not known", "--rank"]);
     read(&["--rank", "0"], &["--ranks"]);
     read(&["--barrier"], &["--ranks"]);
     read(&["--ranks", "two"], &["whole number", "`auto`"]);
@@ -307,7 +310,7 @@ fn mistakes_are_told_in_a_sentence() {
     };
     one(&["--ranks", "2", "--rank", "1", "--meet", "localhost:1"], &["needs a key", "BELADY_KEY"]);
     one(&["--ranks", "2", "--rank", "1", "--meet", "localhost"], &["names no port"]);
-    one(&["--ranks", "4", "--rank", "4", "--meet", "h:1"], &["--rank 4 is not below --ranks 4"]);
+    one(&["--ranks", "4", "--rank", "4", "--meet", "h:1"], &["--rank 4 must be below --ranks 4"]);
     folder.refuses(2, &["top"], &["--meet HOST:PORT"]);
     folder.refuses(
         1,

@@ -1,4 +1,4 @@
-//! `belady read` and `belady ls` as a user meets them.
+//! `belady read` and `belady ls` end to end.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn sum(report: &Value, key: &str) -> u64 {
 }
 
 #[test]
-fn json_has_every_promised_field() {
+fn json_has_every_documented_field() {
     let folder = Folder::new();
     folder.class_folders(100);
     let report = folder.json(&[
@@ -74,7 +74,7 @@ fn json_has_every_promised_field() {
 }
 
 #[test]
-fn every_format_order_and_policy_comes_as_promised() {
+fn every_format_order_and_policy_delivers_the_expected_order() {
     let folder = Folder::new();
     folder.class_folders(50);
     folder.write("records/a.bin", &content(1, 64 * 30));
@@ -125,7 +125,7 @@ fn every_format_order_and_policy_comes_as_promised() {
 }
 
 #[test]
-fn a_paced_consumer_takes_its_time() {
+fn a_consumer_with_a_rate_takes_at_least_its_time() {
     let folder = Folder::new();
     folder.class_folders(60);
     let report = folder.json(&["read", "photos", "--batch", "6", "--consume", "1MB/s", "--json"]);
@@ -134,7 +134,7 @@ fn a_paced_consumer_takes_its_time() {
 }
 
 #[test]
-fn the_system_file_says_what_the_command_leaves_open() {
+fn the_system_file_provides_defaults_of_options() {
     let folder = Folder::new();
     folder.class_folders(30);
     folder.write(
@@ -168,7 +168,7 @@ fn the_system_file_says_what_the_command_leaves_open() {
     assert_eq!((&tiers[0]["kind"], &tiers[0]["capacity"]), (&"ram".into(), &20_000.into()));
     assert_eq!((&tiers[1]["kind"], &tiers[1]["capacity"]), (&"disk".into(), &3_000_000.into()));
     assert!(folder.path("ssd").exists(), "a relative path starts at the file's folder");
-    assert!(!folder.path("snapshots").exists(), "the file says that nothing is kept");
+    assert!(!folder.path("snapshots").exists(), "the file turns snapshots off");
     let output = folder
         .belady(&[&args[..], &["--cache", "ram:9KB"]].concat())
         .env("BELADY_SYSTEM", "system.toml")
@@ -182,7 +182,7 @@ fn the_system_file_says_what_the_command_leaves_open() {
     assert_eq!(typed["tiers"][0]["capacity"], 9000);
 }
 
-/// TFRecords of which some are damaged.
+/// Writes TFRecords, some of them damaged.
 fn records(folder: &Folder, count: usize, is_damaged: impl Fn(usize) -> bool) {
     let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8);
     let mut file = vec![];
@@ -198,9 +198,9 @@ fn records(folder: &Folder, count: usize, is_damaged: impl Fn(usize) -> bool) {
     folder.write("records/train.tfrecord", &file);
 }
 
-/// There was a line for each, however many.
+/// Regression test: every warning was a line.
 #[test]
-fn warnings_without_number_are_a_few_lines_and_a_count() {
+fn many_equal_warnings_are_a_few_lines_and_a_count() {
     let folder = Folder::new();
     records(&folder, 80, |at| at >= 10);
     let args = ["read", "records", "--batch", "4", "--retries", "0", "--bad-samples", "skip"];
@@ -236,7 +236,7 @@ fn the_summary_names_every_epoch() {
     let rows: Vec<&str> = text.lines().take(3).collect();
     assert!(rows[0].starts_with("epoch") && rows[0].contains("source"), "{text}");
     assert!(rows[1].starts_with("1 ") && rows[2].starts_with("2 "), "{text}");
-    assert!(text.contains("every epoch came in the promised order"), "{text}");
+    assert!(text.contains("every epoch was in the expected order"), "{text}");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_trace_is_written() {
 }
 
 #[test]
-fn metrics_are_there_while_it_runs_for_the_token() {
+fn metrics_are_served_during_the_run_to_clients_with_the_token() {
     let folder = Folder::new();
     folder.class_folders(60);
     let args =
@@ -286,7 +286,7 @@ fn metrics_are_there_while_it_runs_for_the_token() {
 }
 
 #[test]
-fn mistakes_are_refused_in_a_sentence() {
+fn a_usage_error_is_one_sentence_that_names_the_option() {
     let folder = Folder::new();
     folder.class_folders(10);
     std::fs::create_dir(folder.path("empty")).expect("a folder");
@@ -352,19 +352,19 @@ fn ls_counts_the_files_that_extensions_name() {
         let args = [&["ls", "mixed", "--json", "--no-snapshot"], args].concat();
         folder.json(&args)["samples"].as_u64().expect("a number")
     };
-    assert_eq!(samples(&[]), 2, "images alone, as ImageFolder has it");
+    assert_eq!(samples(&[]), 2, "only images, as in ImageFolder");
     assert_eq!(samples(&["--extensions", "jpg,.NPY"]), 3);
     assert_eq!(samples(&["--extensions", ""]), 4);
     assert_eq!(samples(&["--extensions", "txt", "--allow-empty"]), 1);
 }
 
 #[test]
-fn ls_says_where_the_snapshot_is() {
+fn ls_prints_the_path_of_the_snapshot() {
     let folder = Folder::new();
     folder.class_folders(6);
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
     for name in ["photos", "photos/cat", "photos/dog", "photos/owl"] {
-        // What changed just now is not kept.
+        // A folder that has changed just now gets no snapshot.
         let directory = std::fs::File::open(folder.path(name)).expect("a folder");
         directory.set_modified(long_ago).expect("its time");
     }

@@ -1,8 +1,9 @@
-//! The commands in the documentation, run as they stand.
+//! Runs the commands in the documentation.
 //!
-//! In a `sh` block every line that starts with `belady` is run, in a folder that has the
-//! repository's `scenarios` and a small dataset, `photos`; a `make` line has to name a target that exists. A `text` block
-//! that follows the commands has to be what they print. After a change that is meant:
+//! In a `sh` block, every line that starts with `belady` is run in a folder that has the
+//! repository's
+//! `scenarios` and a small dataset, `photos`. A `make` line must name an existing target. A `text`
+//! block that follows the commands must be their output. After an intended change, run:
 //!
 //! ```sh
 //! UPDATE_DOCS=1 cargo test -p belady --test readme
@@ -34,7 +35,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A stretch of prose or a fenced block.
+/// Prose or a fenced block.
 struct Block {
     /// `None` for prose.
     language: Option<String>,
@@ -73,7 +74,7 @@ fn to_text(blocks: &[Block]) -> String {
     text
 }
 
-/// The lines of a block, joined where they end in a backslash.
+/// Returns the lines of a block, joined where they end in a backslash.
 fn commands(block: &Block) -> Vec<String> {
     block.lines.join("\n").replace("\\\n", "").lines().map(str::to_owned).collect()
 }
@@ -94,7 +95,7 @@ fn run(command: &str, folder: &Path, at: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Runs the commands of a block; what they print, if there are any.
+/// Runs the commands of a block and returns their output; `None` if it has no commands.
 fn run_block(block: &Block, makefile: &str, folder: &Path, at: &str) -> Option<String> {
     let mut printed = None;
     for command in commands(block) {
@@ -109,7 +110,7 @@ fn run_block(block: &Block, makefile: &str, folder: &Path, at: &str) -> Option<S
     printed
 }
 
-/// Sixty files of 2 to 40 KB in three class folders.
+/// Writes sixty files of 2 to 40 KB into three class folders.
 fn write_photos(folder: &Path) {
     for at in 0..60_usize {
         let class = folder.join(["cat", "dog", "owl"][at % 3]);
@@ -122,7 +123,7 @@ fn write_photos(folder: &Path) {
 #[test]
 fn documented_commands_run_and_print_what_is_shown() {
     let makefile = read(&root().join("Makefile"));
-    // They may write files, so they do not run in the repository itself.
+    // Commands may write files, so they do not run in the repository.
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::os::unix::fs::symlink(root().join("scenarios"), folder.path().join("scenarios"))
         .expect("a link to the scenarios");
@@ -151,7 +152,7 @@ fn documented_commands_run_and_print_what_is_shown() {
                         );
                     }
                 }
-                // Output stands right below its command.
+                // Output follows its command directly.
                 None if block.lines.iter().all(|line| line.trim().is_empty()) => {}
                 _ => printed = None,
             }
@@ -163,13 +164,13 @@ fn documented_commands_run_and_print_what_is_shown() {
     assert!(compared > 3, "only {compared} outputs were found: have the blocks changed form?");
 }
 
-/// The anchors that a code host gives to the headings of a document.
+/// Returns the anchors of a document's headings, as code hosts make them.
 fn anchors(text: &str) -> Vec<String> {
     let headings = blocks(text).into_iter().filter(|block| block.language.is_none());
     let lines = headings.flat_map(|block| block.lines).filter(|line| line.starts_with('#'));
     lines
         .map(|line| {
-            // Of a link, its text.
+            // A link counts by its text.
             let title = line.trim_start_matches('#').trim().replace('[', "");
             let title = title.split("](").next().unwrap_or_default().to_lowercase();
             let kept = title.chars().filter(|&c| c.is_alphanumeric() || " -_".contains(c));
@@ -178,10 +179,30 @@ fn anchors(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Returns every Markdown file at the root and under docs, bench and .github.
+fn documents() -> Vec<PathBuf> {
+    let mut folders = vec![root().join("docs"), root().join("bench"), root().join(".github")];
+    let mut found = markdown_in(&root(), &mut vec![]);
+    while let Some(folder) = folders.pop() {
+        found.extend(markdown_in(&folder, &mut folders));
+    }
+    found
+}
+
+fn markdown_in(folder: &Path, folders: &mut Vec<PathBuf>) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder of the repository");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let (below, files): (Vec<_>, Vec<_>) = paths.partition(|path| path.is_dir());
+    folders.extend(below);
+    files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
+}
+
 #[test]
-fn links_between_documents_lead_somewhere() {
-    for document in DOCUMENTS.iter().chain(&["CHANGELOG.md"]) {
-        let path = root().join(document);
+fn relative_links_in_markdown_lead_to_files_and_headings_that_exist() {
+    let documents = documents();
+    assert!(documents.len() > DOCUMENTS.len(), "only {documents:?} were found");
+    for path in documents {
+        let document = path.strip_prefix(root()).expect("below the root").display().to_string();
         let text = read(&path);
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if target.contains("://") {

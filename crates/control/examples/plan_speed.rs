@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
-use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Source, System, Tier};
+use belady_control::model::{
+    Bytes, Curve, Pipeline, Rate, Readers, Sharing, SourceModel, System, TierModel,
+};
 use belady_control::policy::{self, PolicyKind};
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 
@@ -64,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// One node, with a RAM and a disk tier.
 fn system(cache: Bytes) -> System {
-    let tier = |name: &str, capacity| Tier {
+    let tier = |name: &str, capacity| TierModel {
         name: name.into(),
         capacity,
         by_node: vec![],
@@ -78,7 +80,7 @@ fn system(cache: Bytes) -> System {
         compute: Rate(1e12),
         preprocess: Rate(1e12),
         network: Rate(1e12),
-        source: Source {
+        source: SourceModel {
             throughput: Curve::flat(Rate(1e8)),
             link: Rate(1e12),
             sharing: Sharing::Aggregate,

@@ -2,22 +2,23 @@
 
 use crate::sampler::SampleId;
 
+/// A set of samples. Membership costs one load and one shift.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bits(Vec<u64>);
 
 impl Bits {
-    /// An empty set of samples below `samples`.
+    /// Returns an empty set of samples below `samples`.
     pub fn new(samples: u32) -> Self {
         Self(vec![0; (samples as usize).div_ceil(64)])
     }
 
-    /// As it is written down: 64 samples a word, the lowest bit first.
+    /// Returns the set as words of 64 samples, the lowest bit first.
     pub fn words(&self) -> &[u64] {
         &self.0
     }
 
-    /// A set of samples below `samples` that was written down; what is missing is empty, and what is
-    /// beyond is left out.
+    /// Returns the set of samples below `samples` that [`Self::words`] gave. Missing words are
+    /// empty; bits beyond `samples` are ignored.
     pub fn from_words(samples: u32, words: &[u64]) -> Self {
         let mut bits = Self::new(samples);
         for (mine, theirs) in bits.0.iter_mut().zip(words) {
@@ -31,12 +32,13 @@ impl Bits {
         bits
     }
 
+    /// Returns whether the sample is in the set.
     #[inline]
     pub fn contains(&self, sample: SampleId) -> bool {
         self.0.get(sample as usize / 64).is_some_and(|word| word >> (sample % 64) & 1 == 1)
     }
 
-    /// Whether it was new.
+    /// Adds a sample; returns whether it was new.
     #[inline]
     pub fn insert(&mut self, sample: SampleId) -> bool {
         let word = &mut self.0[sample as usize / 64];
@@ -46,7 +48,7 @@ impl Bits {
         new
     }
 
-    /// Whether it was there.
+    /// Removes a sample; returns whether it was in the set.
     #[inline]
     pub fn remove(&mut self, sample: SampleId) -> bool {
         let word = &mut self.0[sample as usize / 64];
@@ -56,24 +58,24 @@ impl Bits {
         there
     }
 
-    /// Made with [`Default`] and never given room.
+    /// Returns whether the set was made with [`Default`] and has no memory yet.
     pub fn is_unallocated(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Puts all samples below `samples` in.
+    /// Adds all samples below `samples`.
     pub fn fill(&mut self, samples: u32) {
         for sample in 0..samples {
             self.insert(sample);
         }
     }
 
-    /// How many there are.
+    /// Returns the number of samples in the set.
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// The samples in the set, in order.
+    /// Returns the samples in the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = SampleId> {
         (0..).zip(&self.0).flat_map(|(at, &word)| {
             let mut left = word;
@@ -85,31 +87,33 @@ impl Bits {
         })
     }
 
-    /// For asking how many samples of the set come before one.
-    pub fn ranks(&self) -> Ranks<'_> {
+    /// Returns an index that counts how many samples of the set come before a given one.
+    pub fn ranks(&self) -> BitRanks<'_> {
         let mut count = 0;
         let before = self.0.iter().map(|word| {
             let before = count;
             count += word.count_ones();
             before
         });
-        Ranks { before: before.collect(), bits: self }
+        BitRanks { before: before.collect(), bits: self }
     }
 
+    /// Empties the set.
     pub fn clear(&mut self) {
         self.0.fill(0);
     }
 }
 
-/// How many samples of a set come before one.
+/// An index over a set: how many of its samples come before a given one.
 #[derive(Debug)]
-pub struct Ranks<'a> {
+pub struct BitRanks<'a> {
     /// By word of the set.
     before: Vec<u32>,
     bits: &'a Bits,
 }
 
-impl Ranks<'_> {
+impl BitRanks<'_> {
+    /// Returns the number of samples of the set below `sample`.
     #[inline]
     pub fn of(&self, sample: SampleId) -> u32 {
         let word = sample as usize / 64;
@@ -124,7 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn remembers_what_was_put_in() {
+    fn a_sample_is_in_the_set_from_insert_to_remove() {
         let mut bits = Bits::new(130);
         assert!(bits.insert(129) && !bits.insert(129));
         assert!(bits.contains(129) && !bits.contains(128) && !bits.contains(5000));
@@ -134,7 +138,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_and_ranks_agree_with_a_plain_list(flags in proptest::collection::vec(any::<bool>(), 1..300)) {
+        fn lists_and_ranks_agree_with_a_plain_list(
+            flags in proptest::collection::vec(any::<bool>(), 1..300),
+        ) {
             let mut bits = Bits::new(flags.len() as u32);
             let set = |sample: &u32| flags[*sample as usize];
             let plain: Vec<u32> = (0..flags.len() as u32).filter(set).collect();

@@ -1,13 +1,12 @@
 //! The control path: sampler → access stream → model → policy → actions.
 //!
-//! Everything here is pure. Nothing reads a clock, a file, a socket or a
-//! thread's state: time is passed in, bytes are never touched. The engine and
-//! the simulator each build a world around this crate, so what is simulated is
-//! what runs.
+//! Everything here is pure. Nothing reads a clock, a file or a socket: time is passed in, and
+//! samples' bytes are never touched. The engine and the simulator each build a world around this
+//! crate, so what is simulated is what runs.
 //!
-//! Read it in the order of the path: [`sampler`] says which rank reads which
-//! sample when, [`access`] counts and looks ahead in that stream, [`model`] says
-//! what an action costs on a given system, [`policy`] decides.
+//! Read it in the order of the path: [`sampler`] computes which rank reads which sample when,
+//! [`access`] counts in that stream, [`model`] gives the cost of an action on a given system,
+//! [`policy`] decides.
 #![forbid(unsafe_code)]
 
 pub mod access;

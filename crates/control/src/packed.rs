@@ -1,6 +1,6 @@
 //! Small numbers, one a sample, in as few bits as the largest of them needs.
 
-/// A list of numbers; an empty one has zeros everywhere.
+/// A list of numbers; an empty list reads as zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
     /// Of one number: a power of two, so that none lies in two words.
@@ -9,7 +9,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// So many zeros, with room for numbers up to `largest`.
+    /// Returns a list of zeros that can hold numbers up to `largest`.
     pub fn new(numbers: u32, largest: u16) -> Self {
         let bits = (u16::BITS - largest.leading_zeros()).max(1).next_power_of_two();
         let words = vec![0; (numbers as usize).div_ceil((u64::BITS / bits) as usize)];
@@ -20,7 +20,7 @@ impl Packed {
         self.words.is_empty()
     }
 
-    /// The word that a number lies in, and how far up.
+    /// Returns the word that a number lies in, and its shift.
     #[inline]
     fn place(&self, at: u32) -> (usize, u32) {
         let bit = u64::from(at) * u64::from(self.bits);
@@ -38,13 +38,15 @@ impl Packed {
         self.words.get(word).map_or(0, |word| (word >> shift & self.mask()) as u16)
     }
 
+    /// Sets a number.
+    ///
     /// # Panics
-    /// If there is no such place in the list.
+    /// If the list is shorter.
     #[inline]
     pub fn set(&mut self, at: u32, number: u16) {
         let (word, shift) = self.place(at);
         let mask = self.mask();
-        debug_assert!(u64::from(number) <= mask, "{number} is larger than was said");
+        debug_assert!(u64::from(number) <= mask, "{number} is larger than the list's largest");
         let word = &mut self.words[word];
         *word = *word & !(mask << shift) | (u64::from(number) & mask) << shift;
     }
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn three_places_take_two_bits_a_sample() {
+    fn numbers_up_to_two_take_two_bits_a_sample() {
         assert_eq!(Packed::new(14_000_000, 2).words.len() * 8, 3_500_000);
     }
 }

@@ -56,7 +56,7 @@ fn given_orders_are_checked_before_the_first_epoch() {
     );
     let range = error(with(vec![vec![0, 4], vec![3, 5]]));
     assert_eq!(range, SamplerError::OutOfRange { epoch: 1, position: 1, sample: 5, samples: 5 });
-    assert!(range.to_string().contains("samples end at 4"), "{range}");
+    assert!(range.to_string().contains("the last sample is 4"), "{range}");
 }
 
 #[test]
@@ -145,7 +145,7 @@ proptest! {
         };
         let Ok(stream) = AccessStream::new(config) else { return Ok(()) };
         let epoch_order = stream.epoch(epoch);
-        prop_assert_eq!(epoch_order.samples().len() as u64, stream.deal().entries());
+        prop_assert_eq!(epoch_order.samples().len() as u64, stream.layout().entries());
 
         // By batches of ranks and iterations, each sample first comes up where
         // `locate` and `positions` say.

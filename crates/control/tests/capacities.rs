@@ -1,4 +1,4 @@
-//! Nodes whose caches differ in size: every policy fills the room of each node, and no more.
+//! Nodes whose caches differ in size: every policy fills each node's capacity, and no more.
 //!
 //! A naive world carries out what the instances of all nodes answer, step by step, with nothing but
 //! sets of samples, and fails where a tier would hold more than its own node's capacity.
@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use belady_control::job::{Job, Packing, Sizes};
 use belady_control::model::{
-    Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, Source, System, Tier,
+    Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, SourceModel, System, TierModel,
 };
 use belady_control::policy::{
-    self, Actions, Availability, Event, Evict, NodeId, Place, Plan, Policy, PolicyKind, TierId,
+    self, Actions, Availability, Event, Evict, LoadFrom, NodeId, Policy, PolicyKind, PolicyPlan,
+    TierId,
 };
 use belady_control::sampler::{
     AccessStream, EpochOrder, Order, SampleId, Scheme, Step, StreamConfig,
@@ -27,9 +28,9 @@ fn kinds() -> impl Iterator<Item = PolicyKind> {
     ])
 }
 
-fn tier(rooms: &[u64]) -> Tier {
+fn tier(rooms: &[u64]) -> TierModel {
     let least = rooms.iter().min().copied().unwrap_or(0);
-    Tier {
+    TierModel {
         name: format!("{least} B"),
         capacity: Bytes(least),
         by_node: rooms.iter().map(|&room| Bytes(room)).collect(),
@@ -63,7 +64,7 @@ fn job(samples: u32, ranks_per_node: u32, rooms: &[Vec<u64>], scheme: Scheme, se
             compute: Rate(100.0),
             preprocess: Rate(200.0),
             network: Rate(1000.0),
-            source: Source {
+            source: SourceModel {
                 throughput: Curve::flat(Rate(100.0)),
                 link: Rate(1000.0),
                 sharing: Sharing::Aggregate,
@@ -123,7 +124,7 @@ impl World {
         Some(world)
     }
 
-    fn step(&mut self, plan: &dyn Plan, order: &EpochOrder, step: Step) {
+    fn step(&mut self, plan: &dyn PolicyPlan, order: &EpochOrder, step: Step) {
         self.ring = vec![BTreeSet::new(); self.held.len()];
         if self.job.stream.config().scheme == Scheme::Whole {
             // Every ring gets the whole batch, and one may take from another what that brings.
@@ -145,8 +146,10 @@ impl World {
                     self.put(node, tier, load.sample);
                 }
                 match load.from {
-                    Place::Local(tier) if load.last_use => releases.push((node, tier, load.sample)),
-                    Place::Peer(peer, tier) if load.last_use => {
+                    LoadFrom::Local(tier) if load.last_use => {
+                        releases.push((node, tier, load.sample));
+                    }
+                    LoadFrom::Peer(peer, tier) if load.last_use => {
                         releases.push((peer, tier, load.sample));
                     }
                     _ => {}
@@ -157,7 +160,7 @@ impl World {
         for (node, tier, sample) in releases {
             self.held[node as usize][usize::from(tier)].remove(&sample);
         }
-        // Evictions of all nodes make room for what one keeps on another.
+        // Evictions of all nodes free space for what one keeps on another.
         let mut keeps = vec![];
         for (rank, samples) in (0..).zip(&given) {
             let node = self.job.system.node_of(rank);
@@ -183,16 +186,16 @@ impl World {
         }
     }
 
-    fn read(&mut self, node: NodeId, rank: u32, sample: SampleId, from: Place) {
+    fn read(&mut self, node: NodeId, rank: u32, sample: SampleId, from: LoadFrom) {
         let holds = |node: NodeId, tier: TierId| {
             let node = node as usize;
             self.held[node][usize::from(tier)].contains(&sample)
                 || self.ring[node].contains(&sample)
         };
         match from {
-            Place::Source => {}
-            Place::Local(tier) => assert!(holds(node, tier), "{sample} is not on node {node}"),
-            Place::Peer(peer, tier) => {
+            LoadFrom::Source => {}
+            LoadFrom::Local(tier) => assert!(holds(node, tier), "{sample} is not on node {node}"),
+            LoadFrom::Peer(peer, tier) => {
                 if !holds(peer, tier) {
                     let missed = Event::Missed { rank, sample, peer };
                     assert_eq!(self.ask(node, missed).loads.len(), 1);
@@ -273,7 +276,7 @@ proptest! {
 
 /// The largest sample is of 15 bytes: a policy may leave less than that free in each tier.
 #[test]
-fn policies_fill_the_room_of_each_node() {
+fn policies_fill_each_nodes_capacity() {
     let rooms = [50, 120, 250, 400];
     let job = Arc::new(job(200, 1, &[rooms.to_vec()], Scheme::Uniform, 7));
     let lobster = PolicyKind::Lobster { threads: true, eviction: false, tau: Seconds(0.001) };
@@ -299,9 +302,9 @@ fn a_dataset_that_fits_all_nodes_together_is_kept_whole() {
     }
 }
 
-/// A node that is too small for the whole dataset is named by its own room.
+/// The error names the capacity of the node that is too small for the whole dataset.
 #[test]
-fn whole_copies_need_room_on_every_node() {
+fn whole_copies_need_the_capacity_on_every_node() {
     let enough = job(40, 1, &[vec![1000, 300, 500], vec![0, 300, 500]], Scheme::Uniform, 7);
     let small = job(40, 1, &[vec![1000, 77, 500], vec![0, 12, 500]], Scheme::Uniform, 7);
     for kind in PolicyKind::ON_REQUEST {
@@ -312,10 +315,10 @@ fn whole_copies_need_room_on_every_node() {
     }
 }
 
-/// What each policy answers where all nodes are alike, as it was before nodes could differ: in a job
-/// that no node holds alone, and in one that each does. (`belady` has digests of its own.)
+/// What each policy answers where all nodes are alike, as it was before nodes could differ: in a
+/// job that no node holds alone, and in one that each does. (`belady` has digests of its own.)
 #[test]
-fn nodes_that_are_alike_get_the_answers_that_they_always_got() {
+fn equal_nodes_get_the_recorded_answers() {
     let rooms = [vec![130; 4], vec![200; 4]];
     let told = [100, 30].map(|samples| {
         let mut job = job(samples, 2, &rooms, Scheme::Uniform, 3);

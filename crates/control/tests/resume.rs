@@ -7,7 +7,7 @@ use belady_control::sampler::orders::{
     MixtureOrders, MixturePart, RankOrders, RankShare, Replacement, StartAt, WeightedOrders,
 };
 use belady_control::sampler::{
-    AccessStream, Order, Orders, RankPlace, SampleId, SamplerError, Scheme, StreamConfig,
+    AccessStream, Order, OrderProvider, RankPlace, SampleId, SamplerError, Scheme, StreamConfig,
 };
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn config(case: Case, ranks: u32, order: Order, scheme: Scheme) -> StreamConfig 
     }
 }
 
-fn orders(case: Case, rank: u32, ranks: u32) -> Result<Arc<dyn Orders>, SamplerError> {
+fn orders(case: Case, rank: u32, ranks: u32) -> Result<Arc<dyn OrderProvider>, SamplerError> {
     let Case { samples, seed, sampler_drop_last, drop_last, kind } = case;
     let batch = BATCH / ranks;
     let share = RankShare { rank, ranks, batch, sampler_drop_last, drop_last };
@@ -145,16 +145,19 @@ proptest! {
         batch in 0u32..3,
     ) {
         let case = Case { samples, seed, sampler_drop_last, drop_last, kind };
-        let from = |rank| Some(StartAt { orders: orders(case, rank, ranks).ok()?, epoch: 1, batch });
+        let from = |rank| {
+            Some(StartAt { orders: orders(case, rank, ranks).ok()?, epoch: 1, batch })
+        };
         let Some(asking) = from(asks % ranks) else { return Ok(()) };
         let place = RankPlace { rank: asks % ranks, ranks };
         prop_assert_eq!(asking.place(), Some(place));
-        let Ok(own) = (0..ranks).map(|rank| from(rank).unwrap().epoch(epoch)).collect::<Result<Option<Vec<_>>, _>>()
-        else {
-            prop_assert!(asking.everybody(epoch).is_err());
+        let own: Result<Option<Vec<_>>, _> =
+            (0..ranks).map(|rank| from(rank).unwrap().epoch(epoch)).collect();
+        let Ok(own) = own else {
+            prop_assert!(asking.all_ranks(epoch).is_err());
             return Ok(());
         };
-        let all = asking.everybody(epoch).unwrap();
+        let all = asking.all_ranks(epoch).unwrap();
         prop_assert_eq!(&all, &own);
         let stream = AccessStream::new(StreamConfig {
             batch: BATCH,

@@ -6,7 +6,7 @@ use std::path::Path;
 use belady_control::sampler::mt19937::Mt19937;
 use belady_control::sampler::orders::{LoaderOrders, RankOrders};
 use belady_control::sampler::torch::{self, Draws, RandomSampler};
-use belady_control::sampler::{AccessStream, Order, Orders, Scheme, StreamConfig};
+use belady_control::sampler::{AccessStream, Order, OrderProvider, Scheme, StreamConfig};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -148,7 +148,7 @@ struct Loader {
 }
 
 #[test]
-fn uniform_streams_deal_the_batches_of_torchs_loader() {
+fn uniform_streams_have_the_batches_of_torchs_loader() {
     for case in cases::<Loader>("distributed_loader") {
         let stream = AccessStream::new(StreamConfig {
             samples: case.samples,
@@ -272,7 +272,7 @@ fn loader_orders_are_torchs_loader_in_any_order_of_asking_and_from_any_epoch() {
     for case in cases::<Random>("random_sampler") {
         let name = format!("{} of {}, seed {}", case.draws, case.samples, case.seed);
         let sampler = RandomSampler::new(case.samples, case.seed as u64, case.draws());
-        // Up to the first epoch that is left early; the run goes on from what it left behind.
+        // Up to the first epoch that is left early; the run continues from its generator's state.
         let mut first = 0;
         let mut orders = LoaderOrders::new(sampler, case.batch, case.drop_last).unwrap();
         for (epoch, golden) in case.epochs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a forked child has of its parent's caches: what was lent, and nothing else.
+//! A forked child inherits of its parent's caches only what was lent.
 
 mod tier_support;
 
@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belady_base::fork::{FileLock, Loan, Mapping, OwnDescriptor, generation};
+use belady_base::memory::Memory;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
 use belady_control::sampler::Step;
-use belady_data::fork::{FileLock, Loan, Mapping, Own, generation};
-use belady_data::memory::Memory;
 use belady_data::stage::{RingConfig, Take, ring};
 use belady_data::tier::{Put, RamTier, Tier};
 use tempfile::tempdir;
@@ -22,8 +22,8 @@ use tier_support::*;
 struct Child(libc::pid_t);
 
 impl Child {
-    /// Runs `work` in a child: what it answers is the exit status. Only the calling thread is there,
-    /// so it must neither print nor wait for others.
+    /// Runs `work` in a child and returns its exit status. The child has only the calling thread,
+    /// so `work` must neither print nor wait for other threads.
     fn run(work: impl FnOnce() -> i32) -> i32 {
         let child = Self::fork(work);
         let mut status = 0;
@@ -76,7 +76,7 @@ impl Drop for Child {
     }
 }
 
-/// A child lets go of what it inherited as the first thing it does, which may take a moment.
+/// A child closes what it inherited as the first thing it does, which may take a moment.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..10_000 {
         if is_so() {
@@ -122,7 +122,7 @@ fn a_child_inherits_what_is_lent_and_nothing_else_of_a_mapping() {
 }
 
 #[test]
-fn what_is_lent_is_the_childs_though_the_process_has_all_the_mappings_it_may_have() {
+fn a_child_inherits_what_is_lent_at_the_limit_of_mappings() {
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
     if limit.trim().parse::<usize>().unwrap() > 2_000_000 {
         return belady_testing::not_run("vm.max_map_count is too large to be reached");
@@ -150,7 +150,7 @@ fn what_is_lent_is_the_childs_though_the_process_has_all_the_mappings_it_may_hav
     assert_eq!(seen, 0, "the child reads what it was lent");
 }
 
-/// Maps single pages, each other than its neighbours, until the kernel has no room for one more.
+/// Maps single pages, each unlike its neighbours, until the kernel allows no more.
 fn take_all_mappings() {
     for page in 0.. {
         let access = if page % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
@@ -198,7 +198,7 @@ fn a_child_may_drop_the_mappings_and_loans_of_its_parent() {
     let status = Child::run(move || {
         let before = generation();
         drop((mapping, loan));
-        // Its own are as those of any process, and so are those of a child's child.
+        // The child's own mappings work as in any process, and so do those of its child.
         let own = Mapping::new(MIB).unwrap();
         let start = own.start().as_ptr() as usize;
         let child = Child::that_sleeps();
@@ -225,7 +225,7 @@ fn a_forked_child_keeps_no_copy_of_ram_tier_ring_and_large_memory() {
 
     let addresses = [pinned.start as usize, memory.as_ptr() as usize, batch.as_ptr() as usize];
     assert_eq!(addresses.map(|at| Child::that_sleeps().has(at)), [false; 3]);
-    // The ends of the ring are not the child's, and say so without a look at what is not there.
+    // The ends of the ring tell that they belong to the parent without touching its memory.
     let status = Child::run(move || {
         let ended = matches!(consumer.take(None), Take::Ended);
         drop((batch, consumer, producer));
@@ -236,7 +236,7 @@ fn a_forked_child_keeps_no_copy_of_ram_tier_ring_and_large_memory() {
 }
 
 #[test]
-fn what_is_lent_shares_no_page_with_what_a_disk_writes_to() {
+fn a_lent_batch_shares_no_page_with_direct_reads() {
     let config = RingConfig { capacity: MIB, batches: 4, align: 512 };
     let (mut producer, _consumer) = ring(&config).unwrap();
     let starts = [0, 1].map(|iteration| {
@@ -253,7 +253,7 @@ fn lock_file(path: &Path) -> std::io::Result<File> {
 }
 
 #[test]
-fn a_lock_that_is_taken_only_to_see_whether_there_is_one_is_waited_out() {
+fn a_lock_that_is_held_for_a_moment_is_waited_for() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("lock");
     for exclusive in [true, false] {
@@ -330,7 +330,7 @@ fn a_child_that_drops_what_it_inherited_does_not_end_its_parents_lock() {
 }
 
 #[test]
-fn a_lock_is_no_childs_however_often_the_process_forks_while_it_is_taken() {
+fn a_lock_is_not_inherited_however_often_the_process_forks_meanwhile() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("lock");
     let take = || FileLock::try_exclusive(|| lock_file(&path)).unwrap();
@@ -338,7 +338,7 @@ fn a_lock_is_no_childs_however_often_the_process_forks_while_it_is_taken() {
         let forking = scope.spawn(|| (0..100).map(|_| Child::that_sleeps()).collect::<Vec<_>>());
         while !forking.is_finished() {
             let lock = take().expect("only this thread takes it");
-            // Closed without a word, as when the process is killed.
+            // Closed without an unlock, as when the process is killed.
             let descriptor = lock.as_raw_fd();
             std::mem::forget(lock);
             // SAFETY: its owner is forgotten.
@@ -351,7 +351,7 @@ fn a_lock_is_no_childs_however_often_the_process_forks_while_it_is_taken() {
 
 #[test]
 fn a_port_is_free_when_its_owner_is_gone_though_a_forked_child_lives() {
-    let listener = Own::open(|| std::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let listener = OwnDescriptor::open(|| std::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let _child = Child::that_sleeps();
     drop(listener);

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Mutex, PoisonError};
 
-use belady_data::open_files;
+use belady_base::open_files;
 use belady_data::source::{Source, Want};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use source_support::Dataset;
@@ -43,7 +43,7 @@ fn open_another() -> std::io::Result<File> {
 }
 
 #[test]
-fn several_sources_used_up_the_descriptors_of_the_process() {
+fn several_sources_share_the_descriptors_of_the_process() {
     let _alone = LIMITED.lock().unwrap_or_else(PoisonError::into_inner);
     let datasets: Vec<Dataset> = (0..4).map(|at| many_files(at * 1000)).collect();
     limit(128);
@@ -58,7 +58,7 @@ fn several_sources_used_up_the_descriptors_of_the_process() {
 }
 
 #[test]
-fn files_kept_open_are_let_go_when_others_have_used_up_the_descriptors() {
+fn files_kept_open_are_closed_when_descriptors_run_out() {
     let _alone = LIMITED.lock().unwrap_or_else(PoisonError::into_inner);
     let dataset = many_files(7);
     limit(200);

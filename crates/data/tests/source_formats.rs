@@ -1,9 +1,9 @@
-//! Every format passes the suite of sources.
+//! Every format passes the conformance suite of sources.
 
 mod source_support;
 
 use belady_data::source::conformance::{Expected, check, check_changes};
-use belady_data::source::{Format, OpenError, OpenOptions, Snapshots, webdataset};
+use belady_data::source::{DatasetFormat, OpenError, OpenOptions, Snapshots, webdataset};
 use source_support::{Dataset, expected, noise, tfrecord_file};
 
 fn check_all(dataset: &Dataset, format: &str, samples: &[Expected]) {
@@ -14,7 +14,7 @@ fn check_all(dataset: &Dataset, format: &str, samples: &[Expected]) {
             belady_data::source::open(
                 &dataset.root,
                 &options,
-                &belady_data::source::Progress::silent(),
+                &belady_data::source::ListingProgress::silent(),
             )
             .expect("opened")
         };
@@ -119,7 +119,7 @@ fn one_file_alone_is_a_dataset_of_a_packed_format() {
     let dataset = Dataset::with(&[("only.tfrecord", &tfrecord_file(&payloads)), ("beside", b"x")]);
     let path = dataset.root.join("only.tfrecord");
     let open = |format: &str| {
-        let progress = belady_data::source::Progress::silent();
+        let progress = belady_data::source::ListingProgress::silent();
         belady_data::source::open(&path, &dataset.options(format), &progress)
     };
     check(&*open("tfrecord").expect("opened"), &expected(payloads.clone()));
@@ -128,7 +128,7 @@ fn one_file_alone_is_a_dataset_of_a_packed_format() {
     check(&*again, &expected(payloads));
     let error = open("folder").expect_err("a file");
     assert!(matches!(error, OpenError::NotADirectory { .. }), "{error}");
-    assert_eq!(Format::guess(&path).expect("by its name"), Format::TfRecord);
+    assert_eq!(DatasetFormat::guess(&path).expect("by its name"), DatasetFormat::TfRecord);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn truncated_packed_files_are_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_whole_record_at_the_end_of_a_file_is_left_out() {
+fn a_partial_record_at_the_end_of_a_file_is_left_out() {
     let (good, odd) = (noise(1, 20), noise(2, 27));
     let dataset = Dataset::with(&[("good", &good), ("odd", &odd), ("short", &odd[..9])]);
     let whole = [&good[..10], &good[10..], &odd[..10], &odd[10..20]];
@@ -172,16 +172,19 @@ fn what_is_no_whole_record_at_the_end_of_a_file_is_left_out() {
 #[test]
 fn formats_have_names() {
     for name in ["folder", "flat", "records:4096", "tfrecord", "webdataset"] {
-        assert_eq!(name.parse::<Format>().expect("a format").to_string(), name);
+        assert_eq!(name.parse::<DatasetFormat>().expect("a format").to_string(), name);
     }
-    assert_eq!("records:2MB".parse::<Format>().expect("a format").to_string(), "records:2000000");
+    assert_eq!(
+        "records:2MB".parse::<DatasetFormat>().expect("a format").to_string(),
+        "records:2000000"
+    );
     for (name, reason) in [
-        ("zip", "is no format; use folder"),
-        ("records", "is no format"),
+        ("zip", "is not a format; use folder"),
+        ("records", "is not a format"),
         ("records:0", "at least one byte"),
         ("records:2 apples", "`apples`"),
     ] {
-        let error = name.parse::<Format>().expect_err(name).to_string();
+        let error = name.parse::<DatasetFormat>().expect_err(name).to_string();
         assert!(error.contains(reason), "{error}");
     }
 }
@@ -189,25 +192,25 @@ fn formats_have_names() {
 #[test]
 fn formats_are_guessed_from_names() {
     for (files, format) in [
-        (&["a/1.jpg", "b/2.jpg", "readme.txt"][..], Format::Folder),
-        (&["1.jpg", "2.jpg"], Format::Flat),
-        (&["1.tar", "2.tar"], Format::WebDataset),
-        (&["1.tar", "sizes.json"], Format::WebDataset),
-        (&["1.tar", "2.jpg"], Format::Flat),
-        (&["x/1.tar", "x/2.tar"], Format::WebDataset),
-        (&["train.tfrecord-0-of-2", "train.tfrecord-1-of-2"], Format::TfRecord),
-        (&["a.tfrec"], Format::TfRecord),
-        (&["deep/deeper/deepest/1.jpg"], Format::Folder),
-        (&[".hidden/1.tar", "2.jpg"], Format::Flat),
-        (&[], Format::Flat),
+        (&["a/1.jpg", "b/2.jpg", "readme.txt"][..], DatasetFormat::Folder),
+        (&["1.jpg", "2.jpg"], DatasetFormat::Flat),
+        (&["1.tar", "2.tar"], DatasetFormat::WebDataset),
+        (&["1.tar", "sizes.json"], DatasetFormat::WebDataset),
+        (&["1.tar", "2.jpg"], DatasetFormat::Flat),
+        (&["x/1.tar", "x/2.tar"], DatasetFormat::WebDataset),
+        (&["train.tfrecord-0-of-2", "train.tfrecord-1-of-2"], DatasetFormat::TfRecord),
+        (&["a.tfrec"], DatasetFormat::TfRecord),
+        (&["deep/deeper/deepest/1.jpg"], DatasetFormat::Folder),
+        (&[".hidden/1.tar", "2.jpg"], DatasetFormat::Flat),
+        (&[], DatasetFormat::Flat),
     ] {
         let dataset = Dataset::new();
         for file in files {
             dataset.write(file, b"x");
         }
-        assert_eq!(Format::guess(&dataset.root).expect("a guess"), format, "{files:?}");
+        assert_eq!(DatasetFormat::guess(&dataset.root).expect("a guess"), format, "{files:?}");
     }
     let dataset = Dataset::with(&[("tokens.bin", b"x")]);
-    let error = Format::guess(&dataset.root.join("tokens.bin")).expect_err("no guess");
+    let error = DatasetFormat::guess(&dataset.root.join("tokens.bin")).expect_err("no guess");
     assert!(matches!(error, OpenError::CannotGuess { .. }), "{error}");
 }

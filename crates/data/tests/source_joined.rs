@@ -1,4 +1,4 @@
-//! Sources laid end to end pass the suite of sources as one.
+//! Joined sources pass the conformance suite as one source.
 
 mod source_support;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use belady_data::source::conformance::{Expected, check, check_changes};
-use belady_data::source::{JoinError, Joined, Source, Synthetic, Want};
+use belady_data::source::{JoinSourcesError, Joined, Source, Synthetic, Want};
 use proptest::prelude::*;
 use source_support::{Dataset, noise};
 
@@ -21,7 +21,7 @@ fn made_up(sizes: &[u64], seed: u64) -> Part {
     (name, Arc::new(Synthetic::of_sizes(sizes.iter().copied(), seed)))
 }
 
-/// What a source gives, one sample after the other, with labels by the names of classes.
+/// Reads all samples of a source, with the names of their classes.
 fn contents(source: &dyn Source) -> Vec<(Vec<u8>, Option<String>)> {
     let catalog = source.catalog();
     let classes = catalog.classes();
@@ -59,7 +59,7 @@ fn records(count: usize, salt: usize) -> Dataset {
 }
 
 #[test]
-fn parts_of_all_kinds_are_one_dataset() {
+fn parts_of_all_formats_join_into_one_dataset() {
     let (one, two) = (folder(&["cat", "dog"], 0), folder(&["ant", "cat"], 50));
     let packed = records(5, 100);
     let parts = || {
@@ -89,7 +89,7 @@ fn parts_without_files_need_none() {
 }
 
 #[test]
-fn a_joined_dataset_is_known_by_its_parts_wherever_they_lie() {
+fn the_fingerprint_of_a_joined_dataset_follows_from_its_parts() {
     let (one, two) = (made_up(&[3], 1), made_up(&[4], 2));
     let fingerprint =
         |parts: Vec<Part>| Joined::new(parts).expect("joined").catalog().fingerprint();
@@ -101,8 +101,8 @@ fn a_joined_dataset_is_known_by_its_parts_wherever_they_lie() {
 }
 
 #[test]
-fn nothing_cannot_be_joined() {
-    assert_eq!(Joined::new(vec![]).expect_err("nothing"), JoinError::Nothing);
+fn joining_no_sources_is_an_error() {
+    assert_eq!(Joined::new(vec![]).expect_err("nothing"), JoinSourcesError::Nothing);
 }
 
 proptest! {
@@ -120,7 +120,7 @@ proptest! {
 }
 
 #[test]
-fn parts_on_a_local_disk_were_read_one_sample_at_a_time_once_joined() {
+fn joined_parts_on_a_local_disk_are_read_together() {
     let datasets = [folder(&["a", "b"], 0), folder(&["c"], 100)];
     let direct = |dataset: &Dataset| -> Part {
         (dataset.root.clone(), Arc::from(dataset.open_direct("folder")))

@@ -1,4 +1,4 @@
-//! Listing: which files are found, in which order, and what is said of bad datasets.
+//! Listing: which files are found, in which order, and the errors of bad datasets.
 
 mod source_support;
 
@@ -8,7 +8,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use belady_data::source::{Extensions, OpenError, OpenOptions, Progress, Seen, open};
+use belady_data::source::{
+    Extensions, ListingCounts, ListingProgress, OpenError, OpenOptions, open,
+};
 use proptest::prelude::*;
 use source_support::{Dataset, paths, read};
 
@@ -47,7 +49,7 @@ fn a_class_without_files_is_refused_or_keeps_its_number() {
     std::fs::create_dir(dataset.root.join("b")).expect("made");
     let allowing = OpenOptions { allow_empty: true, ..dataset.options("folder") };
     for _ in 0..2 {
-        let source = open(&dataset.root, &allowing, &Progress::silent()).expect("opened");
+        let source = open(&dataset.root, &allowing, &ListingProgress::silent()).expect("opened");
         assert_eq!(source.catalog().classes(), ["a", "b", "c"]);
         assert_eq!(source.catalog().label(1), Some(2));
         let error = dataset.try_open("folder").expect_err("an empty class").to_string();
@@ -66,26 +68,26 @@ fn in_class_folders_with_images_only_these_count() {
     assert_eq!(paths(&*dataset.open("folder")), ["a/1.jpg", "a/deep/2.PNG", "b/3.webp"]);
     assert_eq!(paths(&*dataset.open("flat")).len(), 7, "a flat dataset has files of any kind");
     let all = OpenOptions { extensions: Extensions::All, ..dataset.options("folder") };
-    let all = open(&dataset.root, &all, &Progress::silent()).expect("opened");
+    let all = open(&dataset.root, &all, &ListingProgress::silent()).expect("opened");
     assert_eq!(paths(&*all).len(), 5);
 }
 
 #[test]
-fn what_is_not_read_is_refused_unless_a_format_is_named() {
+fn unsupported_formats_are_refused_unless_a_format_is_named() {
     for file in ["0.parquet", "train/0.parquet", "x.zarr/c/0", "a.tar.gz"] {
         let dataset = Dataset::with(&[(file, b"x")]);
         let guessed = OpenOptions { format: None, ..dataset.options("flat") };
         for path in [dataset.root.clone(), dataset.root.join(file.split('/').next().unwrap())] {
-            let error = open(&path, &guessed, &Progress::silent()).expect_err("refused");
-            assert!(matches!(error, OpenError::Unread { .. }), "{error}");
+            let error = open(&path, &guessed, &ListingProgress::silent()).expect_err("refused");
+            assert!(matches!(error, OpenError::Unsupported { .. }), "{error}");
             if path.join("0.parquet").exists() {
                 break; // a folder that is called `train` tells nothing
             }
         }
         assert_eq!(paths(&*dataset.open("flat")), [file]);
-        let error =
-            open(&dataset.root, &guessed, &Progress::silent()).expect_err("no snapshot of it");
-        assert!(matches!(error, OpenError::Unread { .. }), "{error}");
+        let error = open(&dataset.root, &guessed, &ListingProgress::silent())
+            .expect_err("no snapshot of it");
+        assert!(matches!(error, OpenError::Unsupported { .. }), "{error}");
     }
 }
 
@@ -140,25 +142,26 @@ fn extensions_choose_files_in_any_case() {
     symlink("3.txt", dataset.root.join("a/5.jpg")).expect("linked");
     let options =
         OpenOptions { extensions: Extensions::only(["jpg", ".JPEG"]), ..dataset.options("folder") };
-    let source = open(&dataset.root, &options, &Progress::silent()).expect("opened");
+    let source = open(&dataset.root, &options, &ListingProgress::silent()).expect("opened");
     assert_eq!(paths(&*source), ["a/1.jpg", "a/2.JPEG", "a/5.jpg", "b/4.Jpg"]);
     let all = OpenOptions { extensions: Extensions::All, ..dataset.options("folder") };
-    let all = open(&dataset.root, &all, &Progress::silent()).expect("opened");
+    let all = open(&dataset.root, &all, &ListingProgress::silent()).expect("opened");
     assert_eq!(paths(&*all).len(), 6, "other options, other snapshot");
 }
 
 #[test]
-fn progress_ends_with_all_that_was_seen() {
+fn progress_ends_with_the_totals() {
     let dataset = Dataset::with(&[("a/1", b"x"), ("a/b/2", b"x"), ("c/3", b"x")]);
-    let last = std::sync::Mutex::new(Seen::default());
-    let tell = |seen: Seen| {
+    let last = std::sync::Mutex::new(ListingCounts::default());
+    let tell = |seen: ListingCounts| {
         let mut last = last.lock().expect("not poisoned");
         last.files = last.files.max(seen.files);
         last.directories = last.directories.max(seen.directories);
     };
-    open(&dataset.root, &dataset.options("flat"), &Progress::telling(&tell)).expect("opened");
+    open(&dataset.root, &dataset.options("flat"), &ListingProgress::reporting(&tell))
+        .expect("opened");
     let seen = *last.lock().expect("not poisoned");
-    assert_eq!(seen, Seen { directories: 4, files: 3, indexed: 0 });
+    assert_eq!(seen, ListingCounts { directories: 4, files: 3, indexed: 0 });
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn bad_datasets_get_clear_errors() {
     let dataset = Dataset::with(&[("file", b"x")]);
     let try_open = |path: &str, format: &str| {
         let path = dataset.root.join(path);
-        open(&path, &dataset.options(format), &Progress::silent()).expect_err("refused")
+        open(&path, &dataset.options(format), &ListingProgress::silent()).expect_err("refused")
     };
     let missing = try_open("nothing", "folder");
     assert!(matches!(missing, OpenError::Missing { .. }), "{missing}");
@@ -201,7 +204,7 @@ fn bad_datasets_get_clear_errors() {
     let error = hollow.try_open("folder").expect_err("empty").to_string();
     assert!(error.contains("folders hold no files"), "{error}");
     let unguessed = OpenOptions { format: None, ..empty.options("flat") };
-    assert!(open(&empty.root.join("no"), &unguessed, &Progress::silent()).is_err());
+    assert!(open(&empty.root.join("no"), &unguessed, &ListingProgress::silent()).is_err());
 }
 
 /// Names of files and folders, some of them no UTF-8.
@@ -215,8 +218,8 @@ fn tree() -> impl Strategy<Value = BTreeMap<PathBuf, Vec<u8>>> {
     prop::collection::btree_map(path, prop::collection::vec(any::<u8>(), 0..20), 1..25)
 }
 
-/// What torchvision's walk over class folders gives: sorted classes; below each, sorted
-/// directories; in each, sorted names.
+/// Lists class folders as torchvision does: sorted classes; below each, sorted directories; in
+/// each, sorted names.
 fn naive_order(files: &mut [PathBuf]) {
     files.sort_by_key(|file| {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
@@ -252,7 +255,7 @@ proptest! {
         made.retain(|path| path.components().count() > 1);
         if !made.is_empty() {
             let options = OpenOptions { allow_empty: true, ..dataset.options("folder") };
-            let folder = open(&dataset.root, &options, &Progress::silent()).expect("opened");
+            let folder = open(&dataset.root, &options, &ListingProgress::silent()).expect("opened");
             prop_assert_eq!(&listed(&*folder), &made);
             let labels: Vec<_> = (0..made.len() as u32).map(|it| folder.catalog().label(it)).collect();
             prop_assert!(labels.is_sorted());

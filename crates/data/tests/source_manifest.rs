@@ -1,4 +1,4 @@
-//! Files that the user names one by one pass the suite of sources.
+//! A dataset given by a manifest passes the conformance suite of sources.
 
 mod source_support;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use belady_data::source::conformance::{Expected, check, check_changes};
-use belady_data::source::{Manifest, OpenError, OpenOptions, Progress, Source, open};
+use belady_data::source::{ListingProgress, Manifest, OpenError, OpenOptions, Source, open};
 use source_support::{Dataset, noise, paths};
 
 fn dataset() -> Dataset {
@@ -28,7 +28,7 @@ fn named(files: &[&str], labels: &[Option<u32>]) -> Manifest {
 fn try_open(dataset: &Dataset, manifest: Manifest) -> Result<Box<dyn Source>, OpenError> {
     let options =
         OpenOptions { format: None, manifest: Some(Arc::new(manifest)), ..dataset.options("flat") };
-    open(&dataset.root, &options, &Progress::silent())
+    open(&dataset.root, &options, &ListingProgress::silent())
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn named_files_are_samples_in_their_order() {
 }
 
 #[test]
-fn a_list_is_looked_at_once_and_another_list_anew() {
+fn each_manifest_has_its_own_snapshot() {
     let dataset = dataset();
     dataset.settle();
     let files = ["1/5.bin", "0/0.bin"];
@@ -70,7 +70,7 @@ fn a_list_is_looked_at_once_and_another_list_anew() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named_with_its_place() {
+fn a_missing_file_is_named_with_its_position() {
     let dataset = dataset();
     for wrong in ["0/none.bin", "0"] {
         let error = try_open(&dataset, named(&["0/0.bin", wrong], &[])).expect_err("no file");

@@ -1,4 +1,4 @@
-//! Reading: few calls, right bytes, whatever is asked for together.
+//! Reading files: few calls and right bytes for any request, and every change is noticed.
 
 mod source_support;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, SystemTime};
 
-use belady_data::source::{Begin, OpenOptions, Progress, ReadError, Want};
+use belady_data::source::{Begin, ListingProgress, OpenOptions, ReadError, Want};
 use proptest::prelude::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use source_support::{Dataset, noise, read, tfrecord_file};
@@ -27,7 +27,7 @@ fn neighbours_are_read_with_one_call() {
 }
 
 #[test]
-fn what_lies_far_apart_is_read_with_a_call_each() {
+fn samples_far_apart_are_read_with_separate_calls() {
     let bytes = noise(3, 400_000);
     let dataset = Dataset::with(&[("tokens", &bytes)]);
     let source = dataset.open("records:1000");
@@ -43,7 +43,7 @@ fn touch(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(rights)).expect("touched");
 }
 
-/// The time of change of a file, as versions are told.
+/// Returns the time of change of a file, which is its version.
 fn changed(path: &Path) -> i64 {
     let metadata = fs::metadata(path).expect("there");
     metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec()
@@ -65,7 +65,7 @@ fn a_file_that_was_touched_since_it_was_listed_is_read_once() {
 }
 
 #[test]
-fn what_is_read_is_of_the_version_that_it_says() {
+fn the_version_of_a_read_is_that_of_its_bytes() {
     let bytes = noise(1, 4000);
     for direct in [false, true] {
         let dataset = Dataset::with(&[("a", &bytes), ("b", &bytes)]);
@@ -86,7 +86,7 @@ fn what_is_read_is_of_the_version_that_it_says() {
 }
 
 #[test]
-fn a_touched_shard_is_indexed_once_however_many_threads_come_upon_it() {
+fn a_touched_shard_is_indexed_once_however_many_threads_read_it() {
     let payloads: Vec<Vec<u8>> = (0..64).map(|seed| noise(seed, 100)).collect();
     let moved: Vec<Vec<u8>> = (0..64).map(|seed| noise(seed, 36 + 2 * seed)).collect();
     for (after_touch, is_right) in [(&payloads, true), (&moved, false)] {
@@ -126,9 +126,9 @@ fn a_touched_shard_is_indexed_once_however_many_threads_come_upon_it() {
     }
 }
 
-/// Nothing happens to the file that is kept open: its name leads to another one.
+/// The file that is kept open does not change: its path leads to another one.
 #[test]
-fn a_file_is_found_by_its_name_in_every_round_whatever_is_kept_open() {
+fn a_file_is_opened_by_its_path_once_in_every_round() {
     let (old, new) = (noise(1, 4000), noise(2, 4000));
     for by_link in [false, true] {
         let dataset = Dataset::with(&[("v1/a", &old), ("v2/a", &new)]);
@@ -154,7 +154,7 @@ fn a_file_is_found_by_its_name_in_every_round_whatever_is_kept_open() {
         let options = dataset.options("folder");
         let path = dataset.root.join("classes");
         let source =
-            belady_data::source::open(&path, &options, &Progress::silent()).expect("opened");
+            belady_data::source::open(&path, &options, &ListingProgress::silent()).expect("opened");
         assert!(read(&*source, &[0]).expect("read") == [old.clone()]);
         put("v2");
         source.begin(Begin::Job);
@@ -195,7 +195,7 @@ fn a_file_replaced_or_removed_is_noticed_though_it_may_be_kept_open() {
     assert!(matches!(error, ReadError::Io { sample: 1, .. }), "{error}");
 }
 
-/// Its old bytes were delivered for ever: the link that was left looked like the file itself.
+/// Its old bytes were delivered forever: the remaining hard link looked like the file itself.
 #[test]
 fn a_file_moved_away_or_replaced_while_it_has_another_name_is_noticed() {
     let dataset = Dataset::with(&[("a", &noise(1, 4000)), ("b", &noise(2, 4000))]);
@@ -263,7 +263,7 @@ fn more_packed_files_than_are_kept_open() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_kept_open() {
+fn a_file_that_shrinks_while_it_is_kept_open_is_noticed() {
     let dataset = Dataset::with(&[("tokens", &noise(3, 4000))]);
     let source = dataset.open("records:100");
     read(&*source, &[39]).expect("read");
@@ -299,7 +299,10 @@ fn a_file_rewritten_during_a_read_is_not_delivered() {
                     }
                 }
             });
-            std::thread::sleep(Duration::from_millis(30));
+            let reads = source.operations().read;
+            while source.operations().read == reads && !reader.is_finished() {
+                std::thread::yield_now();
+            }
             let last = u64::from(wants[2_999]) * RECORD;
             std::os::unix::fs::FileExt::write_all_at(&file, b"changed", last).expect("written");
             let error = reader.join().expect("right bytes or an error");
@@ -317,14 +320,14 @@ fn a_pipe_in_place_of_a_file_does_not_hang() {
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, rustix::fs::Mode::RWXU, 0).expect("a pipe");
     let error = read(&*source, &[0]).expect_err("a pipe");
-    assert!(error.to_string().contains("no regular file any more"), "{error}");
+    assert!(error.to_string().contains("no longer a regular file"), "{error}");
 }
 
 #[test]
-fn times_can_be_left_out_of_account() {
+fn times_can_be_ignored() {
     let dataset = Dataset::with(&[("a", b"x")]);
     let options = OpenOptions { verify_times: false, ..dataset.options("flat") };
-    let progress = belady_data::source::Progress::silent();
+    let progress = belady_data::source::ListingProgress::silent();
     let source = belady_data::source::open(&dataset.root, &options, &progress).expect("opened");
     let file = fs::File::options().write(true).open(dataset.root.join("a")).expect("opened");
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("touched");
@@ -368,7 +371,7 @@ proptest! {
             }
         }
         let options = OpenOptions { direct, ..dataset.options("tfrecord") };
-        let progress = belady_data::source::Progress::silent();
+        let progress = belady_data::source::ListingProgress::silent();
         let source = belady_data::source::open(&dataset.root, &options, &progress).expect("opened");
         let mut wants: Vec<u32> = picks.iter().map(|pick| pick.index(sizes.len()) as u32).collect();
         if sorted {

@@ -1,4 +1,4 @@
-//! Snapshots: used when the dataset is as it was, never otherwise, and never in the way.
+//! A snapshot is used if the dataset has not changed, never otherwise, and never fails an opening.
 
 mod source_support;
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use belady_data::source::{Extensions, OpenOptions, Progress, ReadError, Snapshots, open};
+use belady_data::source::{Extensions, ListingProgress, OpenOptions, ReadError, Snapshots, open};
 use source_support::{Dataset, noise, paths, read, tfrecord_file};
 
 fn two_classes() -> Dataset {
@@ -65,7 +65,7 @@ fn a_touched_directory_is_listed_again_and_is_the_same_dataset() {
 }
 
 #[test]
-fn a_dataset_written_just_now_is_not_kept() {
+fn the_listing_of_a_dataset_that_was_just_written_is_not_stored() {
     let dataset = Dataset::with(&[("a/1", b"one")]);
     let future = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
     let directory = fs::File::open(dataset.root.join("a")).expect("opened");
@@ -112,20 +112,20 @@ fn two_datasets_never_collide() {
     two.settle();
     let options = one.options("folder");
     let lists = |dataset: &Dataset, options: &OpenOptions| {
-        let source = open(&dataset.root, options, &Progress::silent()).expect("opened");
+        let source = open(&dataset.root, options, &ListingProgress::silent()).expect("opened");
         (source.operations().list > 0, source.catalog().len())
     };
     assert_eq!(lists(&one, &options), (true, 3));
     assert_eq!(lists(&two, &options), (true, 4));
     let jpg = OpenOptions { extensions: Extensions::only(["jpg"]), ..options.clone() };
-    assert!(open(&one.root, &jpg, &Progress::silent()).is_err(), "other options, no files");
+    assert!(open(&one.root, &jpg, &ListingProgress::silent()).is_err(), "other options, no files");
     let records = OpenOptions { format: one.options("records:1").format, ..options.clone() };
     assert_eq!(lists(&one, &records), (true, 11));
     assert_eq!(lists(&one, &options), (false, 3));
     assert_eq!(lists(&two, &options), (false, 4));
     assert_eq!(one.snapshot_files().len(), 3);
 
-    // Should two hashes ever meet: one's snapshot under the other's name.
+    // As if two hashes collided: the snapshot of one dataset under the name of the other.
     let snapshots = one.snapshot_files();
     for from in &snapshots {
         let bytes = fs::read(from).expect("read");
@@ -144,7 +144,8 @@ fn a_link_and_its_target_are_one_dataset() {
     dataset.open("folder");
     let link = dataset.root.with_file_name("link");
     symlink(&dataset.root, &link).expect("linked");
-    let source = open(&link, &dataset.options("folder"), &Progress::silent()).expect("opened");
+    let source =
+        open(&link, &dataset.options("folder"), &ListingProgress::silent()).expect("opened");
     assert_eq!(source.operations().list, 0);
     assert_eq!(read(&*source, &[0]).expect("read"), [b"one"]);
 }
@@ -174,7 +175,7 @@ fn an_unusable_cache_directory_is_no_error() {
         let snapshots = Snapshots::In(dataset.root.join(place));
         let options = OpenOptions { snapshots, ..dataset.options("folder") };
         for _ in 0..2 {
-            let source = open(&dataset.root, &options, &Progress::silent()).expect("opened");
+            let source = open(&dataset.root, &options, &ListingProgress::silent()).expect("opened");
             assert_eq!(source.operations().list, 3);
         }
     }
@@ -185,7 +186,7 @@ fn snapshots_can_be_switched_off() {
     let dataset = two_classes();
     let options = OpenOptions { snapshots: Snapshots::Off, ..dataset.options("folder") };
     for _ in 0..2 {
-        let source = open(&dataset.root, &options, &Progress::silent()).expect("opened");
+        let source = open(&dataset.root, &options, &ListingProgress::silent()).expect("opened");
         assert_eq!(source.operations().list, 3);
     }
     assert!(!dataset.snapshots.exists());
@@ -240,7 +241,7 @@ fn the_dataset_itself_is_never_written_to() {
 }
 
 #[test]
-fn a_snapshot_cut_off_under_an_open_dataset_changes_no_read_of_it() {
+fn truncating_a_snapshot_does_not_affect_an_open_dataset() {
     let dataset = two_classes();
     drop(dataset.open("folder"));
     let source = dataset.open("folder");

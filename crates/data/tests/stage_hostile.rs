@@ -1,4 +1,4 @@
-//! A ring whose memory the other side has scribbled on: refused, or used within bounds.
+//! A ring whose memory the other side has overwritten is refused, or used within bounds.
 #![cfg(not(feature = "shuttle"))]
 
 use std::fs::File;
@@ -8,7 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use belady_control::sampler::Step;
-use belady_data::stage::{Batch, Consumer, Producer, RingConfig, RingError, Take, shared_ring};
+use belady_data::stage::{
+    RingBatch, RingConfig, RingConsumer, RingError, RingProducer, Take, shared_ring,
+};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
@@ -16,7 +18,7 @@ const CONFIG: RingConfig = RingConfig { capacity: 8192, batches: 4, align: 8 };
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
 fn refused(file: impl Into<OwnedFd>, because: &str) {
-    let error = Consumer::attach(file.into()).unwrap_err();
+    let error = RingConsumer::attach(file.into()).unwrap_err();
     assert!(matches!(error, RingError::NotARing { .. }), "{error}");
     assert!(error.to_string().contains(because), "{error}");
 }
@@ -33,7 +35,7 @@ fn size_seals() -> SealFlags {
     SealFlags::GROW | SealFlags::SHRINK
 }
 
-/// A ring's file with some of its bytes replaced, before anyone attaches.
+/// Returns a ring's file with some bytes replaced, before a consumer attaches.
 fn ring_with(at: u64, bytes: &[u8]) -> File {
     let (_producer, file) = shared_ring(&CONFIG).unwrap();
     let file = File::from(file);
@@ -42,7 +44,7 @@ fn ring_with(at: u64, bytes: &[u8]) -> File {
 }
 
 #[test]
-fn what_is_not_a_ring_is_refused() {
+fn a_file_that_is_not_a_ring_is_refused() {
     refused(tempfile::tempfile().unwrap(), "");
     refused(File::open("/dev/null").unwrap(), "");
     refused(memory_file(&[0; 10_000], SealFlags::empty()), "sealed");
@@ -58,7 +60,7 @@ fn what_is_not_a_ring_is_refused() {
 }
 
 #[test]
-fn a_header_that_lies_is_refused() {
+fn a_header_with_a_false_size_is_refused() {
     // Words of the header: magic, version, then capacity, alignment and batches.
     refused(ring_with(0, &[0; 8]), "begin");
     refused(ring_with(8, &99u32.to_ne_bytes()), "version 99");
@@ -77,13 +79,13 @@ fn a_header_that_lies_is_refused() {
 fn a_ring_has_one_consumer() {
     let (_producer, file) = shared_ring(&CONFIG).unwrap();
     let again = file.try_clone().unwrap();
-    let first = Consumer::attach(file).unwrap();
+    let first = RingConsumer::attach(file).unwrap();
     drop(first);
-    assert!(matches!(Consumer::attach(again), Err(RingError::Occupied)));
+    assert!(matches!(RingConsumer::attach(again), Err(RingError::Occupied)));
 }
 
-/// Produces, takes and lets go for a while; what it gets is checked only to be readable.
-fn use_it(producer: &mut Producer, consumer: &mut Consumer, held: &mut Vec<Batch>) {
+/// Produces, takes and releases batches for a while; their bytes only have to be readable.
+fn use_it(producer: &mut RingProducer, consumer: &mut RingConsumer, held: &mut Vec<RingBatch>) {
     for iteration in 0..6 {
         let lengths = [100, 0, 900];
         let step = Step { epoch: 0, iteration };
@@ -131,11 +133,11 @@ proptest! {
     ) {
         let (mut producer, file) = shared_ring(&CONFIG).unwrap();
         let scribbler = File::from(file.try_clone().unwrap());
-        let mut consumer = Consumer::attach(file).unwrap();
+        let mut consumer = RingConsumer::attach(file).unwrap();
         let mut held = Vec::new();
         use_it(&mut producer, &mut consumer, &mut held);
         for (at, word) in scribbles {
-            // By a system call, so that no reference of ours is written through.
+            // By a system call, so that no reference is written through.
             scribbler.write_all_at(&word.to_ne_bytes(), at as u64 / 4 * 4).unwrap();
             use_it(&mut producer, &mut consumer, &mut held);
         }
@@ -150,7 +152,7 @@ proptest! {
         for (at, word) in words {
             file.write_all_at(&word.to_ne_bytes(), at / 4 * 4).unwrap();
         }
-        if let Ok(mut consumer) = Consumer::attach(file.into()) {
+        if let Ok(mut consumer) = RingConsumer::attach(file.into()) {
             while let Take::Batch(batch) = consumer.take(NOW) {
                 prop_assert!((0..batch.len()).all(|index| batch.bytes(index).len() < 10_000));
             }

@@ -1,21 +1,22 @@
-//! The ring against a naive model: a list of batches, each with the bytes it must hold for
-//! as long as anyone holds it.
+//! The ring against a naive model: a list of batches, each with the bytes that must not change
+//! while it is held.
 #![cfg(not(feature = "shuttle"))]
 
 use std::time::Duration;
 
 use belady_control::sampler::Step;
 use belady_data::stage::{
-    Batch, Block, Consumer, Producer, RingConfig, RingError, SlotState, Take, Wait, ring,
+    RingBatch, RingBlock, RingConfig, RingConsumer, RingError, RingProducer, SlotState, Take, Wait,
+    ring,
 };
 use proptest::prelude::*;
 
-/// The byte at a place of a sample of a batch: neighbours and successors differ.
+/// Returns the byte at an offset of a sample of a batch; neighbours differ.
 fn pattern(sequence: u64, index: usize, at: usize) -> u8 {
     (sequence.wrapping_mul(31) as usize ^ index.wrapping_mul(7) ^ at ^ (at >> 8)) as u8
 }
 
-fn fill(block: &Block, sequence: u64) {
+fn fill(block: &RingBlock, sequence: u64) {
     for index in 0..block.len() {
         // SAFETY: this thread alone has the block, and has not published it.
         let slot = unsafe { block.slot(index) };
@@ -73,7 +74,7 @@ fn any_move() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// What the naive model remembers of a batch.
+/// A batch in the naive model.
 #[derive(Debug)]
 struct Expected {
     sizes: Vec<u64>,
@@ -95,17 +96,17 @@ impl Expected {
 struct Kept {
     sequence: u64,
     slots: Vec<(*const u8, usize)>,
-    _block: Block,
+    _block: RingBlock,
 }
 
 struct Bench {
-    producer: Producer,
-    consumer: Consumer,
+    producer: RingProducer,
+    consumer: RingConsumer,
     config: RingConfig,
     all: Vec<Expected>,
-    filling: Vec<(u64, Block)>,
+    filling: Vec<(u64, RingBlock)>,
     kept: Vec<Kept>,
-    held: Vec<Batch>,
+    held: Vec<RingBatch>,
 }
 
 impl Bench {
@@ -115,7 +116,7 @@ impl Bench {
         Self { producer, consumer, config, all, filling, kept, held }
     }
 
-    /// Batches whose space the producer cannot have back yet.
+    /// Returns the batches whose space cannot have returned yet.
     fn outstanding(&self) -> impl Iterator<Item = &Expected> {
         self.all.iter().filter(|batch| !batch.is_back())
     }
@@ -164,13 +165,13 @@ impl Bench {
             }
             Ok(None) => {
                 let outstanding: Vec<_> = self.outstanding().collect();
-                assert!(!outstanding.is_empty(), "an empty ring has room for what it can hold");
+                assert!(!outstanding.is_empty(), "an empty ring has space for what it can hold");
                 let only_small = outstanding.iter().all(|batch| {
                     self.config.check(batch.sizes.iter().sum(), batch.sizes.len() as u32).is_ok()
                 });
                 assert!(
                     !(half && only_small && outstanding.len() == 1),
-                    "one batch of half the ring leaves room for another"
+                    "one batch of half the ring leaves space for another"
                 );
                 assert_eq!(self.producer.wait(Duration::ZERO), Wait::TimedOut);
             }
@@ -233,7 +234,7 @@ impl Bench {
         }
     }
 
-    /// What anyone holds is as it was.
+    /// Checks that held bytes have not changed.
     fn check(&self) {
         for batch in &self.held {
             for index in 0..batch.len() {
@@ -252,7 +253,7 @@ impl Bench {
         assert_eq!((self.producer.lent(), self.producer.ready()), (lent as u32, ready as u32));
     }
 
-    /// Everything published is delivered after the end, and then the end.
+    /// Checks that everything published is delivered, and then the end.
     fn finish(mut self) {
         self.producer.finish();
         self.kept.clear();
@@ -288,7 +289,8 @@ proptest! {
         bench.finish();
     }
 
-    /// Threads fill, others let go of batches in any order; the consumer sees exact order.
+    /// Threads fill batches, others release them in any order; the consumer gets them in exact
+    /// order.
     #[test]
     fn batches_cross_threads_in_order_and_unharmed(
         sizes in prop::collection::vec(prop::collection::vec(0u64..3000, 0..8), 1..120),
@@ -298,7 +300,7 @@ proptest! {
         hold in 1usize..5,
     ) {
         let largest = sizes.iter().map(|batch| batch.iter().sum::<u64>()).max().unwrap_or(0);
-        // Room for what a holder keeps until it lets go of all.
+        // Space for what a holder keeps until it releases everything.
         let capacity = RingConfig::needed(largest, 8, 1) as usize * hold + extra;
         let batches = hold as u32 + more_batches;
         let (producer, consumer) = ring(&RingConfig { capacity, batches, align: 1 }).unwrap();
@@ -306,8 +308,8 @@ proptest! {
     }
 }
 
-/// Lets go of batches in an order that is neither theirs nor its reverse.
-fn let_go(held: &mut Vec<Batch>) {
+/// Releases batches in an order that is neither theirs nor its reverse.
+fn release(held: &mut Vec<RingBatch>) {
     while !held.is_empty() {
         let batch = held.swap_remove(held.len() / 2);
         for index in 0..batch.len() {
@@ -317,14 +319,14 @@ fn let_go(held: &mut Vec<Batch>) {
 }
 
 fn cross_threads(
-    mut producer: Producer,
-    mut consumer: Consumer,
+    mut producer: RingProducer,
+    mut consumer: RingConsumer,
     sizes: &[Vec<u64>],
     holders: usize,
     hold: usize,
 ) {
     std::thread::scope(|scope| {
-        let (to_fill, fillers) = std::sync::mpsc::channel::<(u64, Block)>();
+        let (to_fill, fillers) = std::sync::mpsc::channel::<(u64, RingBlock)>();
         let fillers = std::sync::Arc::new(std::sync::Mutex::new(fillers));
         for _ in 0..2 {
             let fillers = fillers.clone();
@@ -352,16 +354,16 @@ fn cross_threads(
         });
         let holders: Vec<_> = (0..holders)
             .map(|_| {
-                let (to_hold, taken) = std::sync::mpsc::channel::<Batch>();
+                let (to_hold, taken) = std::sync::mpsc::channel::<RingBatch>();
                 scope.spawn(move || {
                     let mut held = Vec::new();
                     for batch in taken {
                         held.push(batch);
                         if held.len() == hold {
-                            let_go(&mut held);
+                            release(&mut held);
                         }
                     }
-                    let_go(&mut held);
+                    release(&mut held);
                 });
                 to_hold
             })
@@ -389,12 +391,12 @@ fn a_buffer_too_small_is_refused_with_the_size_it_needs() {
     let enough = RingConfig { capacity: needed as usize, ..small };
     enough.check(10_000, 64).unwrap();
     let (mut producer, mut consumer) = ring(&enough).unwrap();
-    // The consumer holds on to one batch until it has the next, as a training loop does.
+    // The consumer holds one batch until it has the next, as a training loop does.
     let mut held = None;
     for sequence in 0..50 {
         let sizes: Vec<u64> = vec![if sequence % 3 == 0 { 1 } else { 10_000 / 64 }; 64];
         let block = producer.reserve(step(sequence), &samples(sequence, 64), &sizes).unwrap();
-        block.expect("room beside one held batch").publish();
+        block.expect("space beside one held batch").publish();
         let Take::Batch(batch) = consumer.take(None) else { panic!("published") };
         held.replace(batch);
     }
@@ -419,7 +421,7 @@ fn a_batch_of_the_whole_ring_goes_through() {
 }
 
 #[test]
-fn unsound_shapes_are_refused() {
+fn invalid_ring_configs_are_refused() {
     let sound = RingConfig { capacity: 4096, batches: 4, align: 1 };
     for unsound in [
         RingConfig { align: 0, ..sound },
@@ -437,7 +439,7 @@ fn unsound_shapes_are_refused() {
 }
 
 #[test]
-fn each_side_learns_that_the_other_has_left() {
+fn each_side_notices_that_the_other_was_dropped() {
     let config = RingConfig { capacity: 4096, batches: 2, align: 1 };
     let (mut producer, consumer) = ring(&config).unwrap();
     let _block = producer.reserve(step(0), &[], &[]).unwrap().unwrap();

@@ -8,12 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use belady_control::sampler::Step;
-use belady_data::stage::{Batch, Block, Consumer, Producer, RingConfig, Take, Wait, shared_ring};
+use belady_data::stage::{
+    RingBatch, RingBlock, RingConfig, RingConsumer, RingProducer, Take, Wait, shared_ring,
+};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 const BATCHES: u32 = 2_000;
 const CONFIG: RingConfig = RingConfig { capacity: 64 << 10, batches: 8, align: 8 };
-/// Says which part the child plays, and on which descriptor.
+/// The environment variable with the child's role and descriptor.
 const ROLE: &str = "BELADY_TEST_ROLE";
 const FILE: &str = "BELADY_TEST_FILE";
 
@@ -25,7 +27,7 @@ fn byte(iteration: u32, index: usize, at: usize) -> u8 {
     (iteration as usize * 31 + index * 7 + at) as u8
 }
 
-fn reserve(producer: &mut Producer, iteration: u32) -> Result<Block, Wait> {
+fn reserve(producer: &mut RingProducer, iteration: u32) -> Result<RingBlock, Wait> {
     let lengths = lengths(iteration);
     let samples: Vec<u32> = (0..lengths.len() as u32).map(|index| iteration + index).collect();
     loop {
@@ -40,7 +42,7 @@ fn reserve(producer: &mut Producer, iteration: u32) -> Result<Block, Wait> {
     }
 }
 
-fn produce(producer: &mut Producer, iteration: u32) -> Result<(), Wait> {
+fn produce(producer: &mut RingProducer, iteration: u32) -> Result<(), Wait> {
     let block = reserve(producer, iteration)?;
     for index in 0..block.len() {
         // SAFETY: this thread alone has the block, and has not published it.
@@ -52,7 +54,7 @@ fn produce(producer: &mut Producer, iteration: u32) -> Result<(), Wait> {
     Ok(())
 }
 
-fn check(batch: &Batch, iteration: u32) {
+fn check(batch: &RingBatch, iteration: u32) {
     assert_eq!(batch.step(), Step { epoch: 3, iteration });
     let lengths = lengths(iteration);
     assert_eq!(batch.len(), lengths.len());
@@ -79,13 +81,13 @@ fn other_side(role: &str, file: Option<&OwnedFd>) -> (Child, String) {
     (child, said.expect("the child says one thing"))
 }
 
-/// Not a test by itself: the part of the child in the tests below.
+/// Not a test: the child's side of the tests below.
 #[test]
 fn the_other_side() {
     let inherited = || {
         let number = std::env::var(FILE).unwrap().parse().unwrap();
-        // SAFETY: the parent left this descriptor open for us, and nobody else uses it.
-        Consumer::attach(unsafe { OwnedFd::from_raw_fd(number) }).unwrap()
+        // SAFETY: the parent left this descriptor open, and nothing else uses it.
+        RingConsumer::attach(unsafe { OwnedFd::from_raw_fd(number) }).unwrap()
     };
     let sleep = || loop {
         std::thread::sleep(Duration::from_mins(1));
@@ -105,7 +107,7 @@ fn the_other_side() {
             assert!(matches!(consumer.take(None), Take::Ended));
             println!("SAYS complete {}", consumer.is_complete());
             drop((held, consumer));
-            // Before the test harness reports to a parent that no longer listens.
+            // Before the test harness writes to a closed pipe.
             std::process::exit(0);
         }
         Ok("takes one and hangs") => {
@@ -155,7 +157,7 @@ fn a_killed_consumer_is_noticed() {
         (1..).find_map(|iteration| produce(&mut producer, iteration).err())
     });
     child.kill().unwrap();
-    // Before anyone waits for the child: it may stay a zombie for long.
+    // Before the child is waited for: it may stay a zombie for long.
     assert_eq!(outcome.join().unwrap(), Some(Wait::ConsumerGone));
     child.wait().unwrap();
 }
@@ -165,7 +167,7 @@ fn a_killed_producer_is_noticed() {
     let (mut child, said) = other_side("produces three and hangs", None);
     let path = format!("/proc/{}/fd/{said}", child.id());
     let file = File::options().read(true).write(true).open(path).unwrap();
-    let mut consumer = Consumer::attach(file.into()).unwrap();
+    let mut consumer = RingConsumer::attach(file.into()).unwrap();
     let Take::Batch(first) = consumer.take(None) else { panic!("published") };
     child.kill().unwrap();
     check(&first, 0);
@@ -181,7 +183,7 @@ fn a_killed_producer_is_noticed() {
 #[test]
 fn a_fork_that_drops_what_it_inherited_releases_nothing() {
     let (mut producer, file) = shared_ring(&CONFIG).unwrap();
-    let mut consumer = Consumer::attach(file).unwrap();
+    let mut consumer = RingConsumer::attach(file).unwrap();
     produce(&mut producer, 1).unwrap();
     let Take::Batch(batch) = consumer.take(None) else { panic!("published") };
     // SAFETY: the child only drops, which takes no lock but the allocator's, and leaves.

@@ -1,21 +1,23 @@
-//! Space that comes back in another order than it was given in.
+//! Space that returns in another order than it was reserved in.
 #![cfg(not(feature = "shuttle"))]
 
 use std::time::Duration;
 
 use belady_control::sampler::Step;
-use belady_data::stage::{Batch, Block, Consumer, Producer, RingConfig, Take, Wait, ring};
+use belady_data::stage::{
+    RingBatch, RingBlock, RingConfig, RingConsumer, RingProducer, Take, Wait, ring,
+};
 
 /// Bytes of the one sample in each batch, and of the block that it lies in.
 const SAMPLE: u64 = 4000;
 const BLOCK: usize = 4032;
 
-fn reserve(producer: &mut Producer, iteration: u32) -> Option<Block> {
+fn reserve(producer: &mut RingProducer, iteration: u32) -> Option<RingBlock> {
     producer.reserve(Step { epoch: 0, iteration }, &[iteration], &[SAMPLE]).unwrap()
 }
 
-/// Reserves, fills and publishes a batch; the block is still to be let go of.
-fn put(producer: &mut Producer, iteration: u32) -> Option<Block> {
+/// Reserves, fills and publishes a batch; the block is not dropped yet.
+fn put(producer: &mut RingProducer, iteration: u32) -> Option<RingBlock> {
     let block = reserve(producer, iteration)?;
     // SAFETY: this thread alone has the block, and has not published it.
     unsafe { block.slot(0) }.fill(iteration as u8);
@@ -23,32 +25,32 @@ fn put(producer: &mut Producer, iteration: u32) -> Option<Block> {
     Some(block)
 }
 
-fn take(consumer: &mut Consumer) -> Batch {
+fn take(consumer: &mut RingConsumer) -> RingBatch {
     match consumer.take(Some(Duration::ZERO)) {
         Take::Batch(batch) => batch,
         other => panic!("published, and yet {other:?}"),
     }
 }
 
-fn is_unharmed(batch: &Batch) -> bool {
+fn is_unharmed(batch: &RingBatch) -> bool {
     let iteration = batch.step().iteration;
     batch.sample(0) == iteration && batch.bytes(0).iter().all(|byte| *byte == iteration as u8)
 }
 
-fn ring_of(blocks: usize, batches: u32) -> (Producer, Consumer) {
+fn ring_of(blocks: usize, batches: u32) -> (RingProducer, RingConsumer) {
     ring(&RingConfig { capacity: blocks * BLOCK, batches, align: 1 }).unwrap()
 }
 
 #[test]
-fn one_read_that_never_returned_stopped_the_run() {
-    // Room for the batch of the hung read, the one that is held, and the next.
+fn one_read_that_never_returns_does_not_stop_the_run() {
+    // Space for the batch of the hung read, the one that is held, and the next.
     let (mut producer, mut consumer) = ring_of(6, 3);
     let hung = put(&mut producer, 0).unwrap();
-    // SAFETY: nobody writes to it, and the space is not given away while the block lives.
+    // SAFETY: no thread writes to it, and the space is not reused while the block lives.
     let written = unsafe { hung.slot(0) }.as_ptr();
     let mut held = take(&mut consumer);
     for iteration in 1..1000 {
-        put(&mut producer, iteration).expect("room beside the hung and the held batch");
+        put(&mut producer, iteration).expect("space beside the hung and the held batch");
         let next = take(&mut consumer);
         assert!(is_unharmed(&held) && is_unharmed(&next) && next.step().iteration == iteration);
         held = next;
@@ -63,7 +65,7 @@ fn one_read_that_never_returned_stopped_the_run() {
 }
 
 #[test]
-fn a_hung_read_in_the_smallest_ring_is_a_wait_until_the_held_batch_goes() {
+fn with_a_hung_read_the_smallest_ring_waits_for_the_held_batch() {
     let (mut producer, mut consumer) = ring_of(2, 8);
     let hung = put(&mut producer, 0).unwrap();
     drop(take(&mut consumer));
@@ -80,11 +82,11 @@ fn a_hung_read_in_the_smallest_ring_is_a_wait_until_the_held_batch_goes() {
 }
 
 #[test]
-fn a_pause_left_most_of_the_ring_out_of_reach() {
+fn after_a_pause_the_whole_ring_is_usable() {
     for keeps_up_for in 3..24 {
         let (mut producer, mut consumer) = ring_of(1000, 1024);
         let mut iterations = 0..;
-        let mut put_next = |producer: &mut Producer| put(producer, iterations.next().unwrap());
+        let mut put_next = |producer: &mut RingProducer| put(producer, iterations.next().unwrap());
         let mut held = None;
         for _ in 0..keeps_up_for {
             while producer.ready() < 2 {
@@ -92,7 +94,7 @@ fn a_pause_left_most_of_the_ring_out_of_reach() {
             }
             held = Some(take(&mut consumer));
         }
-        // Now it pauses, with that batch in its hands.
+        // Now it pauses and holds that batch.
         while put_next(&mut producer).is_some() {}
         assert_eq!((producer.lent(), producer.ready()), (1, 999));
         assert!(held.is_some_and(|batch| is_unharmed(&batch)));
@@ -100,7 +102,7 @@ fn a_pause_left_most_of_the_ring_out_of_reach() {
 }
 
 #[test]
-fn a_wait_ends_when_a_later_batch_comes_back_first() {
+fn a_wait_ends_when_a_later_batch_returns_first() {
     let (mut producer, mut consumer) = ring_of(4, 8);
     for iteration in 0..4 {
         put(&mut producer, iteration).unwrap();
@@ -120,7 +122,7 @@ fn a_wait_ends_when_a_later_batch_comes_back_first() {
 }
 
 #[test]
-fn hung_reads_use_up_the_batches_that_may_be_outstanding_one_by_one() {
+fn each_hung_read_costs_one_outstanding_batch() {
     let (mut producer, mut consumer) = ring_of(100, 4);
     let mut hung = Vec::new();
     for iteration in 0..4 {
@@ -144,18 +146,18 @@ fn memory_without_a_batch_goes_back_to_the_system_and_batches_stay() {
     for iteration in 1..32 {
         put(&mut producer, iteration).unwrap();
     }
-    let mut taken: Vec<Batch> = (1..32).map(|_| take(&mut consumer)).collect();
+    let mut taken: Vec<RingBatch> = (1..32).map(|_| take(&mut consumer)).collect();
     let held = taken.remove(7);
     drop(taken);
     put(&mut producer, 32).unwrap();
     producer.trim();
     let ready = take(&mut consumer);
     assert!(is_unharmed(&held) && is_unharmed(&ready));
-    // What went back is zero when it is next used; the rest has what was written before.
-    let blocks: Vec<Block> =
+    // Discarded memory is zero when next used; the rest is unchanged.
+    let blocks: Vec<RingBlock> =
         (40..60).filter_map(|iteration| reserve(&mut producer, iteration)).collect();
     // SAFETY: this thread alone has the blocks.
-    let zero = |block: &&Block| unsafe { block.slot(0) }.iter().all(|byte| *byte == 0);
+    let zero = |block: &&RingBlock| unsafe { block.slot(0) }.iter().all(|byte| *byte == 0);
     assert!(blocks.iter().filter(zero).count() > blocks.len() / 2, "pages at the edges stay");
     for block in &blocks {
         block.publish();

@@ -11,12 +11,14 @@
 use std::time::Duration;
 
 use belady_control::sampler::Step;
-use belady_data::stage::{Batch, Block, Consumer, Producer, RingConfig, Take, Wait, ring};
+use belady_data::stage::{
+    RingBatch, RingBlock, RingConfig, RingConsumer, RingProducer, Take, Wait, ring,
+};
 use shuttle::thread;
 
 /// Schedules tried by each of the two explorers.
 const SCHEDULES: usize = 3_000;
-/// How often the second explorer takes the processor away from a thread by surprise.
+/// How often the second explorer preempts a thread.
 const SURPRISES: usize = 4;
 
 fn explore(scene: fn()) {
@@ -24,26 +26,26 @@ fn explore(scene: fn()) {
     shuttle::check_pct(scene, SCHEDULES, SURPRISES);
 }
 
-/// A ring with room for two batches of two samples.
-fn small_ring() -> (Producer, Consumer) {
+/// A ring with space for two batches of two samples.
+fn small_ring() -> (RingProducer, RingConsumer) {
     let capacity = RingConfig::needed(16, 2, 1) as usize;
     ring(&RingConfig { capacity, batches: 2, align: 1 }).unwrap()
 }
 
-fn fill(block: &Block) {
+fn fill(block: &RingBlock) {
     for index in 0..block.len() {
         // SAFETY: one thread fills a block, before it publishes it.
         unsafe { block.slot(index) }.fill(block.step().iteration as u8);
     }
 }
 
-fn holds_its_bytes(batch: &Batch) -> bool {
+fn holds_its_bytes(batch: &RingBatch) -> bool {
     let expected = batch.sequence() as u8;
     (0..batch.len()).all(|index| batch.bytes(index).iter().all(|byte| *byte == expected))
 }
 
-/// Reserves the next batch, waiting for room; `None` once the wait ends otherwise.
-fn reserve(producer: &mut Producer, iteration: u32) -> Result<Block, Wait> {
+/// Reserves the next batch, waiting for space; `None` once the wait ends otherwise.
+fn reserve(producer: &mut RingProducer, iteration: u32) -> Result<RingBlock, Wait> {
     let step = Step { epoch: 0, iteration };
     loop {
         if let Some(block) = producer.reserve(step, &[1, 2], &[8, 8]).unwrap() {
@@ -56,7 +58,7 @@ fn reserve(producer: &mut Producer, iteration: u32) -> Result<Block, Wait> {
     }
 }
 
-fn produce(mut producer: Producer, batches: u32) -> Result<(), Wait> {
+fn produce(mut producer: RingProducer, batches: u32) -> Result<(), Wait> {
     for iteration in 0..batches {
         let block = reserve(&mut producer, iteration)?;
         fill(&block);
@@ -66,7 +68,7 @@ fn produce(mut producer: Producer, batches: u32) -> Result<(), Wait> {
     Ok(())
 }
 
-fn take_all(consumer: &mut Consumer, mut each: impl FnMut(Batch)) -> u64 {
+fn take_all(consumer: &mut RingConsumer, mut each: impl FnMut(RingBatch)) -> u64 {
     let mut taken = 0;
     while let Take::Batch(batch) = consumer.take(None) {
         assert_eq!(batch.sequence(), taken);
@@ -95,7 +97,7 @@ fn batches_arrive_in_order_and_the_end_after_them() {
 }
 
 #[test]
-fn blocks_are_published_by_others_out_of_order_and_outlive_their_batches() {
+fn blocks_may_be_published_out_of_order_and_outlive_their_batches() {
     explore(|| {
         let (mut producer, mut consumer) = small_ring();
         let producing = thread::spawn(move || {
@@ -129,9 +131,9 @@ fn blocks_are_published_by_others_out_of_order_and_outlive_their_batches() {
 }
 
 #[test]
-fn a_block_kept_for_ever_stops_nothing() {
+fn a_block_that_is_never_dropped_stops_nothing() {
     explore(|| {
-        // Room for the batch kept, one that is taken, and the next.
+        // Space for the kept batch, one that is taken, and the next.
         let capacity = RingConfig::needed(16, 2, 1) as usize * 3;
         let config = RingConfig { capacity, batches: 3, align: 1 };
         let (mut producer, mut consumer) = ring(&config).unwrap();
@@ -155,7 +157,7 @@ fn a_block_kept_for_ever_stops_nothing() {
 }
 
 #[test]
-fn clones_are_let_go_of_on_other_threads() {
+fn clones_can_be_dropped_on_other_threads() {
     explore(|| {
         let (producer, mut consumer) = small_ring();
         let producing = thread::spawn(move || produce(producer, 4));

@@ -1,10 +1,10 @@
-//! TFRecord files: what is written is found, and what is broken is refused in words.
+//! TFRecord files: written records are found, and damaged files are refused with a clear error.
 
 use std::fs;
 use std::io::Cursor;
 
 use belady_data::source::tfrecord::{self, FOOTER, masked_crc};
-use belady_data::source::{Flaw, Operations, Record};
+use belady_data::source::{Flaw, Operations, PackedRecord};
 use proptest::prelude::*;
 
 fn record(payload: &[u8]) -> Vec<u8> {
@@ -13,15 +13,15 @@ fn record(payload: &[u8]) -> Vec<u8> {
     [&length, &header[..], payload, &footer].concat()
 }
 
-fn index(file: &[u8]) -> Result<Vec<Record>, Flaw> {
+fn index(file: &[u8]) -> Result<Vec<PackedRecord>, Flaw> {
     tfrecord::index(Cursor::new(file), file.len() as u64)
 }
 
-fn payload<'a>(file: &'a [u8], record: &Record) -> &'a [u8] {
+fn payload<'a>(file: &'a [u8], record: &PackedRecord) -> &'a [u8] {
     &file[record.offset as usize..][..record.length as usize]
 }
 
-fn damage(file: &[u8], record: &Record) -> Option<String> {
+fn damage(file: &[u8], record: &PackedRecord) -> Option<String> {
     let end = (record.offset + record.length) as usize;
     tfrecord::damage(payload(file, record), file[end..end + FOOTER].try_into().unwrap())
 }
@@ -64,7 +64,7 @@ fn a_file_without_records_is_legal() {
 }
 
 #[test]
-fn a_cut_file_says_where_and_after_how_many() {
+fn a_truncated_file_names_the_offset_and_the_whole_samples() {
     let file = three();
     let starts = [0, 19, 35, file.len()];
     for keep in 0..file.len() {
@@ -80,7 +80,7 @@ fn a_cut_file_says_where_and_after_how_many() {
 }
 
 #[test]
-fn a_file_that_shrinks_meanwhile_is_truncated() {
+fn a_file_that_shrinks_while_it_is_indexed_is_truncated() {
     let file = three();
     let flaw = tfrecord::index(Cursor::new(&file[..40]), file.len() as u64).unwrap_err();
     assert!(matches!(flaw, Flaw::Truncated { offset: 35, whole: 2 }), "{flaw}");
@@ -105,11 +105,11 @@ fn every_flipped_bit_is_noticed() {
 #[test]
 fn damage_names_both_checksums() {
     let text = tfrecord::damage(b"", [0; FOOTER]).unwrap();
-    assert_eq!(text, "its checksum is a282ead8 and should be 00000000, as the record says");
+    assert_eq!(text, "its checksum is a282ead8 and the record says 00000000");
 }
 
 #[test]
-fn absurd_lengths_are_no_room_to_read() {
+fn a_length_beyond_the_file_is_refused() {
     for length in [u64::MAX, u64::MAX - 15, 1 << 63, 1 << 40, 1] {
         let mut file = record(b"first");
         file.extend(length.to_le_bytes());
@@ -136,7 +136,7 @@ fn compressed_files_are_refused_by_name() {
 }
 
 #[test]
-fn a_file_is_named_and_its_reads_are_counted() {
+fn errors_name_the_file_and_reads_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("train-0.tfrecord");
     let mut operations = Operations::default();
@@ -155,8 +155,8 @@ fn a_file_is_named_and_its_reads_are_counted() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot index {}: it breaks off in the middle of what begins at byte 19, after 1 \
-             whole samples: copy or write it again",
+            "cannot index {}: it ends within what begins at byte 19, after 1 whole samples: \
+             copy or write it again",
             path.display()
         )
     );

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use belady_data::tier::disk::{self, IndexError, ManageError, Which, check_index};
+use belady_data::tier::disk::{self, CacheIndexError, ManageError, Which, check_index};
 use belady_data::tier::{DiskTier, Get, Put, Tier};
 use belady_testing::not_run;
 use proptest::prelude::*;
@@ -31,12 +31,12 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
 }
 
 #[test]
-fn the_next_run_finds_the_samples_and_their_room() {
+fn the_next_run_finds_the_samples_and_the_free_space() {
     let sizes = mixed_sizes(2_000);
     let (directory, stored) = filled(&sizes);
     let tier = open(directory.path(), QUOTA, &sizes);
     assert!(stored > 500 && stored < 2_000, "{stored}");
-    assert_eq!(tier.status().samples, stored, "before its room is worked out");
+    assert_eq!(tier.status().samples, stored, "before its free space is recovered");
     assert_eq!(hits(&tier, &sizes), stored);
     let used = tier.status().used;
     tier.recover();
@@ -57,8 +57,8 @@ fn a_quota_is_used_to_the_last_percent_and_never_passed() {
         let tier = open(directory.path(), quota, &sizes);
         let stored = fill(&tier, &sizes);
         let index = fs::metadata(cache(directory.path()).join("index")).expect("index").len();
-        let room = quota - index;
-        assert!(stored * 11_000 >= room - room / 100 - 2 * 4096 - 11_000, "{stored} of {room}");
+        let space = quota - index;
+        assert!(stored * 11_000 >= space - space / 100 - 2 * 4096 - 11_000, "{stored} of {space}");
         assert!(disk_usage(&root(directory.path())) <= quota);
     }
 }
@@ -106,7 +106,7 @@ fn segments_that_are_short_or_gone_lose_their_samples_only() {
 }
 
 #[test]
-fn a_smaller_quota_gives_room_back_and_a_larger_one_takes_more() {
+fn a_smaller_quota_releases_space_and_a_larger_one_takes_more() {
     let sizes = mixed_sizes(2_000);
     let (directory, stored) = filled(&sizes);
     for (quota, fewer) in [(QUOTA / 2, true), (2 * QUOTA, false)] {
@@ -122,7 +122,7 @@ fn a_smaller_quota_gives_room_back_and_a_larger_one_takes_more() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the files say: right bytes or none, and the quota holds.
+    /// Whatever the files hold, a get returns right bytes or none, and the quota holds.
     #[test]
     fn files_with_any_bytes_changed_never_give_a_wrong_byte(
         flips in proptest::collection::vec((0_usize..6, any::<u32>(), any::<u64>(), 1_usize..9), 1..40),
@@ -139,7 +139,7 @@ proptest! {
         }
         drop(tier);
         for (file, at, bytes, length) in flips {
-            // Most go to the entries: they are where the thinking is.
+            // Most edits go to the entries.
             let (name, first) = match file {
                 0 => ("segment-0000".to_owned(), 0),
                 1 => ("segment-0001".to_owned(), 0),
@@ -189,7 +189,7 @@ proptest! {
 }
 
 #[test]
-fn two_entries_for_one_place_keep_one_sample() {
+fn of_two_overlapping_entries_one_is_kept() {
     let sizes = Arc::new(Sizes::Equal { bytes: 500, samples: 10 });
     let (directory, _) = filled(&sizes);
     let index = cache(directory.path()).join("index");
@@ -202,13 +202,13 @@ fn two_entries_for_one_place_keep_one_sample() {
 }
 
 #[test]
-fn a_cache_of_another_version_or_dataset_starts_anew_with_a_word() {
+fn a_cache_of_another_version_or_dataset_is_reset_with_a_warning() {
     let sizes = mixed_sizes(300);
     for (at, bytes) in [(8, 9_u32.to_le_bytes()), (100, *b"oops"), (0, *b"what")] {
         let (directory, _) = filled(&sizes);
         overwrite(&cache(directory.path()).join("index"), at, &bytes);
         let tier = open(directory.path(), QUOTA, &sizes);
-        assert!(degraded(&tier).contains("starts anew"), "{}", degraded(&tier));
+        assert!(degraded(&tier).contains("is reset"), "{}", degraded(&tier));
         assert_eq!(tier.status().samples, 0);
         assert_eq!(fill(&tier, &sizes), 300);
         drop(tier);
@@ -236,13 +236,13 @@ fn a_second_opener_shares_what_the_first_writes() {
     assert_eq!(open(directory.path(), QUOTA, &sizes).status().degraded, None);
 }
 
-/// More samples than are looked through while a cache is opened.
+/// More samples than are recovered while a cache is opened.
 fn many_small_samples() -> Arc<Sizes> {
     Arc::new(Sizes::Equal { bytes: 20, samples: 40_000 })
 }
 
 #[test]
-fn a_large_cache_is_of_use_before_its_room_is_worked_out() {
+fn a_large_cache_is_read_before_its_free_space_is_recovered() {
     let sizes = many_small_samples();
     let directory = tempdir().expect("a directory");
     let quota = 4 << 20;
@@ -269,7 +269,7 @@ fn a_large_cache_is_of_use_before_its_room_is_worked_out() {
 }
 
 #[test]
-fn a_count_of_samples_that_a_crash_left_wrong_is_put_right() {
+fn totals_that_a_crash_left_wrong_are_corrected() {
     for sizes in [mixed_sizes(300), many_small_samples()] {
         for wrong in [0, 7, u64::MAX] {
             let directory = tempdir().expect("a directory");
@@ -336,7 +336,7 @@ fn a_directory_that_cannot_be_written_is_read() {
     fs::remove_file(&lock).expect("removed");
     fs::create_dir(&lock).expect("made");
     let tier = open(directory.path(), QUOTA, &sizes);
-    assert!(degraded(&tier).contains("nothing is added"), "{}", degraded(&tier));
+    assert!(degraded(&tier).contains("none are added"), "{}", degraded(&tier));
     assert_eq!(hits(&tier, &sizes), stored);
     assert_eq!(tier.put(1, &payload(1, &sizes), 0), Put::Refused);
 
@@ -346,7 +346,7 @@ fn a_directory_that_cannot_be_written_is_read() {
 }
 
 #[test]
-fn a_directory_that_vanishes_costs_no_call() {
+fn a_directory_that_vanishes_fails_no_call() {
     let sizes = mixed_sizes(2_000);
     let directory = tempdir().expect("a directory");
     let tier = open(directory.path(), QUOTA, &sizes);
@@ -360,9 +360,9 @@ fn a_directory_that_vanishes_costs_no_call() {
     assert_eq!((tier.status().samples, tier.status().degraded), (0, None));
 }
 
-/// Needs a file system of its own; where it cannot be mounted, nothing is shown.
+/// Mounts a small file system, and records that it did not run where it cannot.
 #[test]
-fn a_full_disk_is_used_as_far_as_it_goes() {
+fn a_full_disk_is_used_to_its_end() {
     let directory = tempdir().expect("a directory");
     let mount = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=2m", "none"])
@@ -381,7 +381,7 @@ fn a_full_disk_is_used_as_far_as_it_goes() {
     let said_later = degraded(&tier);
     drop(tier);
     let unmount = std::process::Command::new("umount").arg(directory.path()).status();
-    assert!(said.contains("has room for"), "{said}");
+    assert!(said.contains("has space for"), "{said}");
     assert!(filler.is_ok() && (95..105).contains(&stored), "{stored}");
     assert_eq!(read, stored);
     assert!(said_later.contains("cannot grow further"), "{said_later}");
@@ -438,7 +438,7 @@ fn a_cache_with_readers_only_is_in_use() {
 }
 
 #[test]
-fn only_the_user_may_look_into_a_cache() {
+fn a_cache_is_readable_by_its_user_only() {
     use std::os::unix::fs::MetadataExt;
     let (directory, _) = filled(&mixed_sizes(10));
     let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
@@ -454,13 +454,13 @@ fn an_index_of_another_version_is_named_before_its_checksum() {
     let (directory, _) = filled(&mixed_sizes(10));
     let mut bytes = fs::read(cache(directory.path()).join("index")).expect("read");
     bytes[8] = 7;
-    assert_eq!(check_index(&bytes).err(), Some(IndexError::Version { found: 7 }));
+    assert_eq!(check_index(&bytes).err(), Some(CacheIndexError::Version { found: 7 }));
     overwrite(&cache(directory.path()).join("index"), 8, &[7]);
     assert!(!disk::list(directory.path()).expect("listed")[0].version_ok);
 }
 
 #[test]
-fn an_index_cut_off_under_an_open_tier_is_a_miss_and_no_signal() {
+fn truncating_the_index_of_an_open_tier_is_a_miss_and_no_signal() {
     let sizes = mixed_sizes(300);
     for length in [0, 4096, 8192] {
         let (directory, _) = filled(&sizes);
@@ -470,10 +470,10 @@ fn an_index_cut_off_under_an_open_tier_is_a_miss_and_no_signal() {
         assert_eq!((hits(&writer, &sizes), hits(&reader, &sizes)), (300, 300));
         let index = cache(directory.path()).join("index");
         fs::File::options().write(true).open(index).expect("opened").set_len(length).expect("cut");
-        // What it still says is right, and the rest is not there.
+        // The remaining entries are right, and the others are misses.
         assert!(hits(&reader, &sizes) < 300 && hits(&writer, &sizes) < 300);
         assert!(degraded(&writer).contains("cannot read"), "{}", degraded(&writer));
-        // It is made anew as samples come.
+        // It is created again as samples come.
         fill(&writer, &sizes);
         assert_eq!(hits(&writer, &sizes), 300);
         drop((reader, writer));
@@ -489,7 +489,7 @@ fn an_index_that_cannot_be_opened_leaves_the_cache_as_it_is() {
     let index = cache(directory.path()).join("index");
     let aside = directory.path().join("aside");
     fs::rename(&index, &aside).expect("renamed");
-    // We follow no link below a cache directory, so this is an error of the system.
+    // Links below a cache directory are not followed, so this is an error of the system.
     std::os::unix::fs::symlink(&aside, &index).expect("linked");
     let tier = open(directory.path(), QUOTA, &sizes);
     assert!(degraded(&tier).contains("is off: its index cannot be opened"), "{}", degraded(&tier));

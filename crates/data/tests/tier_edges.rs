@@ -1,4 +1,4 @@
-//! What the disk tier says of trouble, of other versions of files and of caches in use, in numbers.
+//! The disk tier's degradations, outdated copies, caches in use and exact accounting of space.
 
 mod tier_support;
 
@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use belady_base::SampleId;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use belady_data::SampleId;
 use belady_data::source::{Catalog, Operations, ReadError, Source, Synthetic, Version, Want};
 use belady_data::tier::disk::{self, FileVersions, VerifyProgress, Which};
 use belady_data::tier::{DiskConfig, DiskTier, Evicted, Get, Put, Tier};
@@ -52,33 +52,33 @@ fn a_cache_is_granted_what_its_dataset_needs_and_no_more() {
         let lock = fs::read_to_string(cache(directory.path()).join("lock")).expect("read");
         assert_eq!(lock.trim().parse(), Ok(needed));
         // The lock's page, and what file systems take for themselves.
-        let room = (needed - index - PAGE - needed / 512) / PAGE * PAGE;
-        assert_eq!(tier.status().capacity, Bytes(room));
+        let space = (needed - index - PAGE - needed / 512) / PAGE * PAGE;
+        assert_eq!(tier.status().capacity, Bytes(space));
         assert_eq!(fill(&tier, &sizes), u64::from(sizes.len()));
     }
 }
 
 #[test]
-fn a_quota_below_one_page_of_room_turns_the_tier_off() {
+fn a_quota_below_one_page_of_space_turns_the_tier_off() {
     let sizes = mixed_sizes(100);
     let index = {
         let directory = tempdir().expect("a directory");
         let _tier = open(directory.path(), 1 << 20, &sizes);
         fs::metadata(cache(directory.path()).join("index")).expect("index").len()
     };
-    // Beside the index there are the lock's page, a page of room, and a 512th for the file system.
+    // Beside the index there are the lock's page, a page of space, and a 512th for the file system.
     for (pages, capacity) in [(1, 0), (2, 0), (3, PAGE)] {
         let directory = tempdir().expect("a directory");
         let tier = open(directory.path(), index + pages * PAGE, &sizes);
         assert_eq!(tier.status().capacity, Bytes(capacity), "{pages}");
         let said = tier.status().degraded;
-        let off = said.is_some_and(|said| said.contains("no room beside its index"));
+        let off = said.is_some_and(|said| said.contains("no space beside its index"));
         assert_eq!(off, capacity == 0, "{pages}");
     }
 }
 
 #[test]
-fn damage_in_a_cache_in_use_is_told_and_stays() {
+fn damage_in_a_cache_in_use_is_reported_and_kept() {
     let sizes = Arc::new(Sizes::Equal { bytes: 1_000, samples: 20 });
     let directory = tempdir().expect("a directory");
     let tier = open(directory.path(), QUOTA, &sizes);
@@ -100,7 +100,7 @@ fn damage_in_a_cache_in_use_is_told_and_stays() {
 }
 
 #[test]
-fn an_index_that_cannot_be_read_is_a_problem_of_its_cache_alone() {
+fn an_unreadable_index_affects_its_own_cache_only() {
     let sizes = mixed_sizes(50);
     let directory = tempdir().expect("a directory");
     for fingerprint in [1, 2] {
@@ -121,16 +121,16 @@ fn an_index_that_cannot_be_read_is_a_problem_of_its_cache_alone() {
     assert_eq!(left.iter().map(|cache| cache.fingerprint).collect::<Vec<_>>(), [2]);
 }
 
-/// Bytes that a disk cannot give are lost with their room, and no other sample is put there.
+/// Space that a disk cannot read is lost, and no other sample is put there.
 #[test]
-fn room_that_cannot_be_read_is_given_up() {
+fn space_that_cannot_be_read_is_retired() {
     let sizes = Arc::new(Sizes::Equal { bytes: 1_000, samples: 200 });
     let directory = tempdir().expect("a directory");
     let tier = open(directory.path(), QUOTA, &sizes);
     (0..100).for_each(|sample| assert_eq!(put(&tier, &sizes, sample), Put::Stored));
     let before = tier.status();
     let place = tier.footprint(1_000);
-    // The second segment begins with sample 64 or so: cut off what is in the middle of it.
+    // The second segment begins with sample 64 or so: it is truncated in the middle.
     let path = cache(directory.path()).join("segment-0001");
     OpenOptions::new().write(true).open(path).expect("there").set_len(0).expect("cut");
     let lost: Vec<u32> =
@@ -148,15 +148,15 @@ fn room_that_cannot_be_read_is_given_up() {
         assert!(!tier.holds(sample));
         assert_eq!(get(&tier, &sizes, sample), Get::Miss, "it is damage once");
     }
-    // What lay there is put elsewhere, and can be read.
+    // The lost samples are put elsewhere and can be read.
     assert_eq!(put(&tier, &sizes, lost[0]), Put::Stored);
     assert_eq!(get(&tier, &sizes, lost[0]), Get::Hit);
     assert_eq!(tier.status().used.0, after.used.0 + place);
 }
 
-/// A disk without room for a write, which had room for the file's length.
+/// A disk without space for a write, though the file has its length.
 #[test]
-fn a_write_that_finds_no_room_is_full_and_its_place_is_given_up() {
+fn a_put_without_disk_space_is_full_and_its_space_is_retired() {
     let directory = tempdir().expect("a directory");
     let mount = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=1m", "none"])
@@ -170,7 +170,7 @@ fn a_write_that_finds_no_room_is_full_and_its_place_is_given_up() {
     let tier = open(directory.path(), 100 << 20, &sizes);
     let first = put(&tier, &sizes, 0);
     let capacity = tier.status().capacity;
-    // The segment has its length again, and no room: cut off, then made long by its end alone.
+    // The segment has its length, and no space: truncated, then made long by its end alone.
     let segment = cache(directory.path()).join("segment-0000");
     let file = OpenOptions::new().write(true).open(&segment).expect("there");
     let length = file.metadata().expect("there").len();
@@ -216,7 +216,7 @@ impl Source for Changing {
 }
 
 #[test]
-fn a_copy_of_another_version_is_a_miss_for_writer_and_reader_and_is_replaced() {
+fn a_copy_of_another_version_is_a_miss_and_is_replaced() {
     let sizes = Arc::new(Sizes::Equal { bytes: 1_000, samples: 3 });
     let source =
         Arc::new(Changing { source: Synthetic::of_sizes([1_000; 3], 1), changed: 5.into() });
@@ -259,13 +259,13 @@ fn a_reader_finds_damage_and_leaves_it_to_the_writer() {
     assert_eq!(get(&reader, &sizes, 0), Get::Damaged);
     assert_eq!(reader.evict_now(0), Evicted::NotHeld);
     assert_eq!(get(&writer, &sizes, 0), Get::Damaged);
-    // The file is brought up to date with the next sample that goes or comes.
+    // The next put or eviction brings the file up to date.
     assert!(writer.evict(1));
     assert_eq!((get(&reader, &sizes, 0), hits(&reader, &sizes)), (Get::Miss, 1));
 }
 
 #[test]
-fn samples_that_are_none_of_the_dataset_are_refused() {
+fn samples_outside_of_the_dataset_are_refused() {
     let sizes = mixed_sizes(300);
     let directory = tempdir().expect("a directory");
     let tier = open(directory.path(), QUOTA, &sizes);
@@ -287,9 +287,9 @@ fn samples_that_are_none_of_the_dataset_are_refused() {
     assert_eq!(tier.status().samples, 298);
 }
 
-/// Room is counted in the unit of the segments, and is all there again when samples have gone.
+/// Space is counted in granules, and all of it is free again after the evictions.
 #[test]
-fn what_samples_take_is_counted_to_the_byte() {
+fn the_space_of_samples_is_counted_to_the_byte() {
     for (bytes, unit) in [(1_000, 16), (1_008, 16), (100_000, 512)] {
         let sizes = Arc::new(Sizes::Equal { bytes, samples: 8 });
         let directory = tempdir().expect("a directory");
@@ -314,9 +314,9 @@ fn what_samples_take_is_counted_to_the_byte() {
 }
 
 #[test]
-fn a_cache_that_another_one_writes_says_whether_it_lacks_anything() {
+fn a_cache_with_another_writer_warns_only_if_samples_are_missing() {
     let sizes = mixed_sizes(20);
-    for (held, sentence) in [(19, "nothing is added"), (20, "holds all samples")] {
+    for (held, sentence) in [(19, "none are added"), (20, "holds all samples")] {
         let directory = tempdir().expect("a directory");
         let writer = open(directory.path(), QUOTA, &sizes);
         for sample in 0..held {

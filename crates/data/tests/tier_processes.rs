@@ -16,7 +16,7 @@ use tier_support::*;
 const DIRECTORY: &str = "BELADY_TEST_CHURN_DIRECTORY";
 const SEED: &str = "BELADY_TEST_CHURN_SEED";
 const SAMPLES: u32 = 500;
-/// Room for some 200 of the samples.
+/// Space for some 200 of the samples.
 const QUOTA: u64 = 320 << 10;
 
 /// Not a test of its own: what the child runs.
@@ -113,7 +113,7 @@ fn a_writer_killed_at_any_point_leaves_right_bytes_only() {
         assert!(disk_usage(&root(directory.path())) <= QUOTA);
         assert!(tier.status().used <= tier.status().capacity);
         if round % 8 == 7 {
-            // No room was lost on the way.
+            // No space was lost.
             (0..SAMPLES).for_each(|sample| {
                 tier.evict(sample);
             });

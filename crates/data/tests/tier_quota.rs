@@ -1,4 +1,4 @@
-//! The quota of a directory and what each cache in it gets of it.
+//! The quota of a directory, and the part that each cache gets.
 
 mod tier_support;
 
@@ -22,7 +22,7 @@ fn dataset(directory: &Path, fingerprint: u64, quota: u64) -> (DiskTier, Arc<Siz
 }
 
 #[test]
-fn idle_caches_make_room_least_recently_used_first() {
+fn idle_caches_are_removed_least_recently_used_first() {
     let directory = tempdir().expect("a directory");
     let mut one = 0;
     for fingerprint in [1, 2, 3] {
@@ -31,7 +31,7 @@ fn idle_caches_make_room_least_recently_used_first() {
         one = one.max(disk_usage(&root(directory.path())) / fingerprint);
     }
     drop(dataset(directory.path(), 1, 100 << 20));
-    // Room for two that are there and one that may come to be about as large.
+    // Space for two existing caches and one that may become about as large.
     let quota = 2 * one + 1_450_000;
     let (tier, _) = dataset(directory.path(), 4, quota);
     assert_eq!(tier.status().degraded, None);
@@ -60,7 +60,7 @@ fn fingerprints(directory: &Path) -> Vec<u64> {
     disk::list(directory).expect("listed").iter().map(|info| info.fingerprint).collect()
 }
 
-/// The share once was taken for the quota of all, and idle caches went for nothing.
+/// The share was once taken for the quota of all, and idle caches were removed for nothing.
 #[test]
 fn a_small_share_removes_no_idle_caches() {
     let directory = tempdir().expect("a directory");
@@ -97,7 +97,7 @@ fn a_share_of_nothing_opens_nothing_and_removes_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Jobs come and go with any shares: the directory never passes its quota.
+    /// Whatever jobs start and end with any shares, the directory never exceeds its quota.
     #[test]
     fn all_caches_together_stay_within_the_quota(
         jobs in proptest::collection::vec((0_u64..6, 0_u64..900_000, any::<bool>()), 1..12),
@@ -124,11 +124,11 @@ proptest! {
 }
 
 #[test]
-fn a_quota_below_the_index_turns_the_tier_off_with_a_word() {
+fn a_quota_below_the_index_turns_the_tier_off_with_a_warning() {
     let directory = tempdir().expect("a directory");
     let sizes = mixed_sizes(1_000);
     let tier = open(directory.path(), 10_000, &sizes);
-    assert!(degraded(&tier).contains("no room beside its index"), "{}", degraded(&tier));
+    assert!(degraded(&tier).contains("no space beside its index"), "{}", degraded(&tier));
     assert_eq!(tier.status().capacity, Bytes(0));
     assert_eq!(tier.put(1, &payload(1, &sizes), 0), Put::Refused);
     assert_eq!(hits(&tier, &sizes), 0);

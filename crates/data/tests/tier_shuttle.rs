@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
+use belady_base::SampleId;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use belady_data::SampleId;
 use belady_data::tier::{Get, Put, RamTier, Tier};
 
 const SCHEDULES: usize = 3_000;
@@ -19,7 +19,7 @@ fn ram(capacity: u64, sizes: &[u64]) -> Arc<RamTier> {
     Arc::new(RamTier::new(Bytes(capacity), Arc::new(Sizes::from_bytes(sizes))))
 }
 
-/// Runs each as a thread on one tier, then takes the tier apart: no room may be lost.
+/// Runs each as a thread on one tier, then empties the tier: no space may be lost.
 fn explore(
     tier: impl Fn() -> Arc<RamTier> + Send + Sync + 'static,
     threads: &'static [fn(&RamTier)],
@@ -44,7 +44,7 @@ fn explore(
             assert!(!tier.holds(sample));
         }
         let status = tier.status();
-        assert_eq!((status.samples, status.used), (0, Bytes(0)), "room was lost");
+        assert_eq!((status.samples, status.used), (0, Bytes(0)), "space was lost");
     };
     let body = Arc::new(body);
     let again = Arc::clone(&body);
@@ -70,7 +70,7 @@ fn get_gives_its_own_bytes(tier: &RamTier, sample: SampleId, size: u64) {
     }
 }
 
-/// One sample's room, which another wants.
+/// The space of one sample, which another needs.
 fn room_for_one() -> Arc<RamTier> {
     let tier = ram(16, &[16, 16]);
     assert_eq!(tier.put(0, &payload(0, 16), 0), Put::Stored);
@@ -160,7 +160,7 @@ fn a_sample_in_pieces_is_copied_whole_or_missed() {
     );
 }
 
-/// Sample 7 lies in two pieces, and there is room for another two between the others.
+/// Sample 7 lies in two pieces, and there is space for another two between the others.
 fn in_pieces_with_room_for_a_second_copy() -> Arc<RamTier> {
     let tier = ram(7 * 16, &[16, 16, 16, 16, 16, 16, 16, 32]);
     for sample in 0..7 {

@@ -1,11 +1,11 @@
-//! WebDataset archives: samples are found as a naive grouping finds them, and what is broken
-//! or hostile is refused in words.
+//! WebDataset archives: samples are found as by a naive grouping, and damaged or hostile archives
+//! are refused with a clear error.
 
 use std::fs;
 use std::io::{Cursor, Read};
 
 use belady_data::source::webdataset::{self, Member};
-use belady_data::source::{Flaw, Operations, Record};
+use belady_data::source::{Flaw, Operations, PackedRecord};
 use proptest::prelude::*;
 use tar::{Archive, Builder, EntryType, Header};
 
@@ -60,17 +60,17 @@ fn ended(mut entries: Vec<u8>) -> Vec<u8> {
     entries
 }
 
-fn index(archive: &[u8]) -> Result<Vec<Record>, Flaw> {
+fn index(archive: &[u8]) -> Result<Vec<PackedRecord>, Flaw> {
     webdataset::index(Cursor::new(archive), archive.len() as u64)
 }
 
-fn sample<'a>(archive: &'a [u8], record: &Record) -> &'a [u8] {
+fn sample<'a>(archive: &'a [u8], record: &PackedRecord) -> &'a [u8] {
     &archive[record.offset as usize..][..record.length as usize]
 }
 
 type Parts = Vec<(String, Vec<u8>)>;
 
-/// The naive way: everything is read, by another program's parser, and grouped by key.
+/// The naive way: the `tar` crate reads everything, and members are grouped by key.
 fn naive(archive: &[u8]) -> Vec<(String, Parts)> {
     let mut samples: Vec<(String, Parts)> = Vec::new();
     for entry in Archive::new(archive).entries().unwrap() {
@@ -92,9 +92,9 @@ fn naive(archive: &[u8]) -> Vec<(String, Parts)> {
     samples
 }
 
-/// Our way.
+/// The tested way.
 fn found(archive: &[u8]) -> Vec<(String, Parts)> {
-    let take = |record: Record| {
+    let take = |record: PackedRecord| {
         let sample = sample(archive, &record);
         let part = |Member { name, range }| (name, sample[range].to_vec());
         let parts = webdataset::members(sample).unwrap().into_iter().map(part).collect();
@@ -115,7 +115,7 @@ fn entries() -> impl Strategy<Value = Vec<Written>> {
     prop::collection::vec(member, 0..40).prop_map(|members| {
         let mut entries: Vec<Written> = Vec::new();
         for (at, (folder, stem, name, size, kind)) in members.into_iter().enumerate() {
-            // A number that rises keeps names in a group apart, as they have to be.
+            // A rising number makes the names in a group unique.
             let name = format!("{folder}{stem}.{at}{}", ["jpg", "cls", "Seg.PNG", ""][name]);
             entries.push(match kind {
                 0 => other(&format!("{folder}d"), EntryType::Directory),
@@ -180,12 +180,12 @@ fn labels_are_the_numbers_beside_the_samples() {
 }
 
 #[test]
-fn a_cut_archive_is_never_taken_for_whole() {
+fn a_truncated_archive_is_never_taken_for_whole() {
     let archive = pairs();
     assert_eq!(archive.len(), 7 * 512 + 1024, "the second picture is empty");
     for keep in 0..archive.len() {
         match index(&archive[..keep]) {
-            // One block of zeros is the mark; the second is a habit.
+            // One block of zeros is the end mark; a second one is usual.
             Ok(records) => assert!(keep >= 8 * 512 && records.len() == 2, "cut at {keep}"),
             Err(Flaw::Truncated { offset, whole } | Flaw::NoEnd { offset, whole }) => {
                 assert!(offset <= keep as u64, "cut at {keep}");
@@ -198,7 +198,7 @@ fn a_cut_archive_is_never_taken_for_whole() {
 }
 
 #[test]
-fn the_error_of_a_cut_archive_names_file_place_and_samples() {
+fn the_error_of_a_truncated_archive_names_file_offset_and_samples() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("train-0.tar");
     fs::write(&path, &pairs()[..3_300]).unwrap();
@@ -206,8 +206,8 @@ fn the_error_of_a_cut_archive_names_file_place_and_samples() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot index {}: it breaks off in the middle of what begins at byte 2560, after 1 \
-             whole samples: copy or write it again",
+            "cannot index {}: it ends within what begins at byte 2560, after 1 whole samples: \
+             copy or write it again",
             path.display()
         )
     );
@@ -220,14 +220,14 @@ fn the_error_of_a_cut_archive_names_file_place_and_samples() {
 }
 
 #[test]
-fn joined_archives_are_refused_and_not_read_in_half() {
+fn concatenated_archives_are_refused() {
     let flaw = index(&[pairs(), pairs()].concat()).unwrap_err();
     assert!(matches!(flaw, Flaw::Unsupported { offset: 4608, .. }), "{flaw}");
-    assert!(flaw.to_string().contains("joined archives"), "{flaw}");
+    assert!(flaw.to_string().contains("concatenated archives"), "{flaw}");
 }
 
 #[test]
-fn zeros_behind_the_mark_are_padding() {
+fn zeros_behind_the_end_mark_are_padding() {
     let mut archive = pairs();
     archive.resize(100_000, 0);
     assert_eq!(index(&archive).unwrap().len(), 2);
@@ -264,13 +264,13 @@ fn pax(lines: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_names_hide_in_descriptions_too() {
+fn hostile_names_in_descriptions_are_refused() {
     let member = raw(b"0.jpg", b'0', b"");
     let long = vec![b'a'; 5_000];
     for (name, words) in [
         (&b"/abs.jpg"[..], "absolute"),
         (b"zero\0.jpg", "`zero\\0.jpg`, which holds a zero byte"),
-        (&long, "longer than any path"),
+        (&long, "longer than a path"),
     ] {
         let described = raw(b"pax", b'x', &pax(&[("path", name)]));
         let flaw = index(&ended([described, member.clone()].concat())).unwrap_err().to_string();
@@ -282,7 +282,7 @@ fn hostile_names_hide_in_descriptions_too() {
 }
 
 #[test]
-fn what_is_no_file_is_skipped_whatever_its_name() {
+fn links_and_directories_in_archives_are_skipped() {
     let others = (b'1'..=b'6').map(|kind| raw(b"../../evil.jpg", kind, b""));
     let entries: Vec<u8> = [raw(b"0.a", b'0', b"1")]
         .into_iter()
@@ -321,7 +321,7 @@ fn a_size_beyond_eight_gigabytes_is_read() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused() {
+fn unsupported_archive_features_are_refused() {
     let sparse = raw(b"0.jpg", b'S', b"");
     let pax_sparse =
         [raw(b"p", b'x', &pax(&[("GNU.sparse.major", b"1")])), raw(b"0.jpg", b'0', b"")];
@@ -337,21 +337,21 @@ fn what_cannot_be_used_is_refused() {
     let twice = ended([raw(b"0.jpg", b'0', b""), raw(b"0.JPG", b'0', b"")].concat());
     assert!(index(&twice).unwrap_err().to_string().contains("second member `0.JPG`"));
     let dangling = ended(raw(b"p", b'x', &pax(&[("path", b"x.y")])));
-    assert!(index(&dangling).unwrap_err().to_string().contains("of no member"));
+    assert!(index(&dangling).unwrap_err().to_string().contains("without a member"));
 }
 
 #[test]
-fn an_absurd_description_is_not_read() {
+fn a_description_that_is_too_long_is_not_read() {
     let mut header = Header::new_gnu();
     header.as_old_mut().linkflag = [b'L'];
     header.set_size(1 << 50);
     header.set_cksum();
     let flaw = webdataset::index(Cursor::new(header.as_bytes()), u64::MAX).unwrap_err();
-    assert!(flaw.to_string().contains("absurd"), "{flaw}");
+    assert!(flaw.to_string().contains("too long"), "{flaw}");
 }
 
 #[test]
-fn a_damaged_header_says_where() {
+fn a_damaged_header_names_its_offset() {
     let mut archive = pairs();
     archive[1024] ^= 1;
     let flaw = index(&archive).unwrap_err();

@@ -1,11 +1,10 @@
-//! How much memory a job needs beside its quotas: a dataset of many small samples, with a RAM
-//! and a disk tier that hold a quarter of it each, through a few epochs. Prints one object of
-//! JSON.
+//! Measures the memory of a job beside its quotas: a dataset of many small samples, with a RAM and
+//! a disk tier that hold a quarter of it each, through a few epochs. Prints one object of JSON.
 //!
 //!     cargo run --release -p belady-engine --example memory -- --samples 14000000
 //!
-//! The source makes its samples up, so its catalog is in anonymous memory, where that of files
-//! would be mapped: what the process has before the engine starts does not count.
+//! The source generates its samples, so its catalog is in anonymous memory, where that of files
+//! would be mapped: memory from before the engine starts does not count.
 
 mod arguments;
 
@@ -29,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         arguments.get("directory", std::env::temp_dir().display().to_string())?.into();
     let directory = directory.join(format!("belady-memory-{}", std::process::id()));
 
-    // Small, and of different sizes: equal ones would need no list of them.
+    // Small, and of different sizes: equal sizes need no list.
     let sizes = (0..samples).map(|sample| 32 + u64::from(sample.wrapping_mul(0x9e37_79b9) >> 26));
     let source = Arc::new(Synthetic::of_sizes(sizes, 7));
     let total = source.catalog().sizes().total().0;
@@ -77,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The most memory that was seen.
+/// The peak of the memory.
 #[derive(Default)]
 struct Peak {
     bytes: AtomicU64,

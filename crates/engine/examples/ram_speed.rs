@@ -1,5 +1,5 @@
-//! How fast samples come out of the RAM tier, with and without a copy. Prints one object of
-//! JSON. Its `span` and `align` say which memory batches lay in, so that a bare copy can be
+//! Measures how fast samples are read from the RAM tier, with and without a copy. Prints one object
+//! of JSON. Its `span` and `align` describe the batches' memory, so that a bare copy can be
 //! measured on memory of the same size and alignment.
 //!
 //!     cargo run --release -p belady-engine --example ram_speed -- --size 110000B --mode copy
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         staging: Bytes((8 * batch * (size + 1024)).max(64 << 20)),
         ..JobConfig::new(source)
     })?;
-    // Two epochs fill the tier and bring what was staged before the plan was there.
+    // Two epochs fill the tier, with the batches that were staged before the plan was ready.
     for _ in 0..2 * samples.div_ceil(batch) {
         loader.next_batch()?;
     }
@@ -71,15 +71,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Where samples lay. The engine puts a batch into the lowest gap of its staging buffer, so most
-/// of the buffer may never be written.
+/// The memory of the samples. The engine puts a batch into the lowest gap of its staging buffer, so
+/// most of the buffer may never be written.
 #[derive(Default)]
 struct Places {
     lowest: Option<usize>,
-    /// The end of the sample that came last, and of each batch.
+    /// The end of the last sample, and of each batch.
     end: usize,
     ends: Vec<usize>,
-    /// All addresses of samples in one.
+    /// The bitwise or of all addresses of samples.
     addresses: usize,
 }
 
@@ -103,7 +103,7 @@ impl Places {
         nine_in_ten.zip(self.lowest).map_or(0, |(end, lowest)| end - lowest)
     }
 
-    /// The largest power of two, up to a page, that all samples begin at a multiple of.
+    /// Returns the largest power of two, up to a page, that divides the addresses of all samples.
     fn align(&self) -> usize {
         1 << self.addresses.trailing_zeros().min(12)
     }

@@ -1,14 +1,13 @@
-//! Millions of samples of 0 B to 4 MiB through an unreliable source, every byte and every
-//! order checked. Prints one object of JSON; exits with 1 if anything was wrong.
+//! Delivers millions of samples of 0 B to 4 MiB from an unreliable source, and checks every byte
+//! and every order. Prints one object of JSON; exits with 1 if anything was wrong.
 //!
 //!     cargo run --release -p belady-engine --example soak -- --samples 10000000
 //!
-//! Memory and descriptors are noted at each epoch's start. The ring's memory and the tiers' is
-//! touched when it is first used, so a quota that is used up late looks like a leak. Hence the
-//! first fifth of the epochs warms up: at each start the consumer pauses until the ring is full.
-//! What the allocator keeps of freed memory looks like a leak too: `MALLOC_MMAP_THRESHOLD_=131072`
-//! makes glibc's give large blocks back. `--leak 4` leaks four bytes a sample on purpose, to see
-//! that a leak would be seen.
+//! Records memory and descriptors at each epoch's start. The memory of the ring and the tiers is
+//! used as it fills, so a quota that fills late looks like a leak. Hence the first fifth of the
+//! epochs warms up: at each start the consumer pauses until the ring is full. Freed memory that the
+//! allocator keeps looks like a leak too: `MALLOC_MMAP_THRESHOLD_=131072` makes glibc return large
+//! blocks. `--leak 4` leaks four bytes a sample on purpose, to show that a leak is detected.
 
 mod arguments;
 
@@ -38,7 +37,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let cache = directory.join(format!("belady-soak-{}", std::process::id()));
 
     let spec = FaultSpec { hang: Duration::from_millis(240), ..FaultSpec::all_at(rate, 11) };
-    // Slower than the disk, as a source is: else the disk would be passed over.
+    // Slower than the disk, which would be bypassed otherwise.
     let throttle: ThrottleSpec = "1:1GB/s".parse()?;
     let throttled = Throttled::new(Synthetic::of_mean(dataset, mean, 7), throttle, 3);
     let source = Arc::new(Faulty::new(throttled, spec));
@@ -84,7 +83,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             delivered += 1;
             wrong_bytes += u64::from(!source.source().source().verify(sample.id, sample.bytes()));
         }
-        // Not zeros: those would take no memory until they are written.
+        // Not zeros, which take no memory until they are written.
         Box::leak(vec![1u8; leak * batch.len()].into_boxed_slice());
     }
     let seconds = began.elapsed().as_secs_f64();
@@ -115,7 +114,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Waits until nothing is loaded any more, as the ring has no room.
+/// Waits until the ring is full and nothing is loaded.
 fn wait_until_full(metrics: &Metrics) {
     let loaded = || {
         let seen = metrics.snapshot();
@@ -125,14 +124,14 @@ fn wait_until_full(metrics: &Metrics) {
     let mut before = None;
     while before != Some(loaded()) {
         before = Some(loaded());
-        // Longer than the longest wait between two reads, which is a hung one.
+        // Longer than the longest wait between two reads, that of a hung one.
         std::thread::sleep(Duration::from_millis(200));
     }
 }
 
-/// What the process holds at one moment.
+/// The memory and descriptors of the process at one moment.
 struct Usage {
-    /// Anonymous and shared memory; files that are mapped are none of it.
+    /// Anonymous and shared memory, without mapped files.
     memory: u64,
     files: usize,
     threads: u64,

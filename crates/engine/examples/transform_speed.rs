@@ -1,4 +1,4 @@
-//! What the transforming stage costs a sample, and what a second thread brings. Prints one object
+//! Measures the transform stage's cost a sample, and the gain of a second thread. Prints one object
 //! of JSON.
 //!
 //!     cargo run --release -p belady-engine --example transform_speed -- --threads 2 --work 500
@@ -12,12 +12,12 @@ use arguments::{Arguments, cpu_seconds};
 use belady_control::model::Bytes;
 use belady_data::source::{Source, Synthetic};
 use belady_engine::{
-    Engine, EngineConfig, Field, JobConfig, Lend, Next, TierConfig, Transform, TransformConfig,
-    Transformed,
+    Delivery, Engine, EngineConfig, FieldSpec, JobConfig, Lend, TierConfig, Transform,
+    TransformConfig, Transformed,
 };
 use belady_transform::{Array, Draw, Dtype, Output, Scratch, TransformError};
 
-/// Counts, for so many rounds.
+/// Computes for so many rounds.
 #[derive(Debug)]
 struct Toil {
     output: Output,
@@ -57,7 +57,7 @@ impl Transform for Toil {
 }
 
 impl Toil {
-    /// As many rounds as take so long here.
+    /// Returns the number of rounds that take so long on this machine.
     fn lasting(time: Duration) -> Self {
         let output = Output { dtype: Some(Dtype::Uint64), shape: Some(vec![1]) };
         let mut toil = Self { output, rounds: 100_000 };
@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..JobConfig::new(source)
     })?;
     let toil = Toil::lasting(work);
-    let field = Field { part: None, transform: Some(Arc::new(toil)) };
+    let field = FieldSpec { part: None, transform: Some(Arc::new(toil)) };
     let config = TransformConfig { fields: vec![field], threads, depth: 4, ..Default::default() };
     let stage = Transformed::new(loader, config)?;
     let take = |batches: u64, until: Option<Instant>| -> Result<u64, belady_engine::EngineError> {
@@ -105,13 +105,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
-            if let Next::Batch(made) = stage.next_batch_timeout(Duration::from_mins(1))? {
+            if let Delivery::Batch(made) = stage.next_batch_timeout(Duration::from_mins(1))? {
                 seen += made.samples.len() as u64;
             }
         }
         Ok(seen)
     };
-    // What fills the tier is not counted, as far as that takes no longer than the rest.
+    // The first part of the run, which fills the tier, is not counted.
     take(2 * samples.div_ceil(batch), Some(Instant::now() + limit))?;
     let before = engine.metrics().snapshot();
     let (cpu, began) = (cpu_seconds(), Instant::now());

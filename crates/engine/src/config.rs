@@ -1,5 +1,4 @@
-//! What an engine and its jobs are told. Sizes and durations are typed; nothing here does
-//! anything.
+//! The configuration of an engine and of its jobs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,38 +11,51 @@ use belady_data::source::Source;
 use belady_data::tier::TierFaults;
 use belady_peer::Cluster;
 
-/// An engine: threads and cache tiers that its jobs share.
+/// The configuration of an engine: threads and cache tiers that its jobs share.
 #[derive(Clone, Debug, Default)]
 pub struct EngineConfig {
-    /// Threads that load; `None` for as many as suit the machine.
+    /// Threads that load; `None` for four a core, 8 to 32.
     pub threads: Option<u32>,
     /// Cache tiers, fastest first.
     pub tiers: Vec<TierConfig>,
-    /// What the machine and its storage can do, as far as it is known. What is not known is
-    /// measured while running.
+    /// The rates of the machine and its storage. Rates that are not given are measured.
     pub system: Option<System>,
+    /// How reads of the source are tried again.
     pub retry: Retry,
-    /// Other nodes, whose caches and ours are one.
+    /// Other nodes, which share their caches with this one.
     pub peers: Option<Arc<Cluster>>,
+    /// How long this node waits for other nodes.
     pub peer_patience: PeerPatience,
-    /// For drills: every tier fails like this, from a seed.
+    /// Injects faults into every tier, from a seed, for tests.
     pub tier_faults: Option<(TierFaults, u64)>,
 }
 
-/// A cache tier of the engine; its quota is hard.
+/// A cache tier of the engine. It never exceeds its quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TierConfig {
-    Ram { capacity: Bytes },
-    Disk { directory: PathBuf, capacity: Bytes },
+    /// In memory.
+    Ram {
+        /// The quota.
+        capacity: Bytes,
+    },
+    /// In a directory on a local disk.
+    Disk {
+        /// Where the cache is.
+        directory: PathBuf,
+        /// The quota of all caches in the directory.
+        capacity: Bytes,
+    },
 }
 
 impl TierConfig {
+    /// Returns the quota.
     pub fn capacity(&self) -> Bytes {
         match self {
             Self::Ram { capacity } | Self::Disk { capacity, .. } => *capacity,
         }
     }
 
+    /// Returns the name in metrics and warnings: `ram` or the directory.
     pub fn name(&self) -> String {
         match self {
             Self::Ram { .. } => "ram".to_owned(),
@@ -52,12 +64,12 @@ impl TierConfig {
     }
 }
 
-/// How long other nodes are waited for.
+/// How long a node waits for other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerPatience {
-    /// A call that is not answered within this time has failed.
+    /// A call fails if nothing of it moves within this time.
     pub answer: Duration,
-    /// How long a consumer waits for what other nodes have not done yet.
+    /// How long a consumer waits for steps that other nodes have not filled yet.
     pub wait: Duration,
 }
 
@@ -68,21 +80,21 @@ impl Default for PeerPatience {
     }
 }
 
-/// How long a read of the source is tried.
+/// How reads of the source are tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Tries in all, the first included.
+    /// Attempts in all, the first included.
     pub attempts: u32,
-    /// Pause before the second try; doubled each time.
+    /// The pause before the second attempt; doubled each time.
     pub backoff: Duration,
-    /// A read that takes longer is given up and counts as a try.
+    /// A read that takes longer is given up and counts as an attempt.
     pub timeout: Duration,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        // In all about 2 s of pauses: a metadata server fails over in that time; and half a
-        // minute is what NFS waits before it says that a server is not responding.
+        // The pauses take about 2 s together, enough for a metadata server to fail over. NFS waits
+        // half a minute before it reports that a server is not responding.
         Self { attempts: 6, backoff: Duration::from_millis(50), timeout: Duration::from_secs(30) }
     }
 }
@@ -93,82 +105,88 @@ pub enum BadSamples {
     /// The consumer gets an error instead of the batch.
     #[default]
     Raise,
-    /// The batch comes without it.
+    /// The batch is delivered without the sample.
     Skip,
-    /// Another sample of the batch takes its place.
+    /// The next good sample of the batch takes its place.
     Replace,
 }
 
-/// What a consumer may do with the memory that it is lent.
+/// What a consumer may do with the memory of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lend {
-    /// It may write to it: every sample gets a slot of the ring.
+    /// Write to it: every sample is copied to a slot of the ring.
     #[default]
     Slots,
-    /// It only reads: samples in RAM are lent from there, without a copy.
+    /// Only read it: samples in RAM are lent from there, without a copy.
     ReadOnly,
 }
 
-/// Who can reach the memory of the staging buffer.
+/// Which processes can access the memory of the staging buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ring {
-    /// This process alone.
+pub enum RingKind {
+    /// Only this process.
     #[default]
     Private,
-    /// Other processes can map it and read samples there while this one holds their batch
-    /// ([`crate::Loader::shared_memory`], [`crate::Batch::place`]). Memory of tiers cannot be
-    /// mapped, so [`Lend::ReadOnly`] has no effect: every sample gets a slot.
+    /// Other processes can map it and read samples while this process holds their batch
+    /// ([`crate::Loader::shared_memory`], [`crate::Batch::place`]). The memory of tiers cannot be
+    /// mapped, so [`Lend::ReadOnly`] has no effect.
     Shared,
 }
 
-/// What the staging buffers of a node's processes take together, by default.
+/// The default size of the staging buffers of all processes on a node together.
 pub const NODE_STAGING: Bytes = Bytes(512 << 20);
 
-/// The staging buffer of each of so many processes on a node, by default: their batches may need
-/// more ([`JobConfig::staging_grows`]).
+/// Returns the default size of the staging buffer of each of so many processes on a node. Large
+/// batches may need more ([`JobConfig::staging_grows`]).
 pub fn share_of_staging(processes: usize) -> Bytes {
     Bytes(NODE_STAGING.0 / processes.max(1) as u64)
 }
 
-/// One run over a dataset.
+/// The configuration of a job: one run over a dataset.
 #[derive(Clone, Debug)]
 pub struct JobConfig {
+    /// The dataset.
     pub source: Arc<dyn Source>,
-    /// Names the dataset in warnings and caches.
+    /// The name of the dataset in warnings and caches.
     pub name: String,
-    /// What is read when. An `Order::Provided` comes epoch by epoch and says itself how it is
-    /// cut into batches: seed, batch and `drop_last` are for the others.
+    /// The order of the samples. An `Order::Provided` comes epoch by epoch and defines its batches;
+    /// it ignores `seed`, `batch` and `drop_last`.
     pub order: Order,
+    /// The seed of the order.
     pub seed: u64,
-    /// Of one rank.
+    /// The batch size of one rank.
     pub batch: u32,
+    /// Drops the last, incomplete batch of an epoch.
     pub drop_last: bool,
-    /// `None` runs until the order ends or the loader is dropped.
+    /// The number of epochs; `None` to run until the order ends or the loader is dropped.
     pub epochs: Option<u32>,
-    /// The staging buffer of this process.
+    /// The size of the staging buffer of this process.
     pub staging: Bytes,
-    /// Bytes of the next epoch that are staged before the consumer says that it begins
-    /// ([`crate::Outlook::begin_epoch`]), beside its first two batches; `None` stages as much as there is
-    /// room for.
+    /// Bytes of the next epoch that are staged before the consumer begins it
+    /// ([`crate::LoaderMonitor::begin_epoch`]), beside its first two batches; `None` for no limit.
     pub next_epoch: Option<Bytes>,
-    /// Whether it may become as large as two of the largest batches need, if it is smaller: its
-    /// size is the default.
+    /// Enlarges the staging buffer if two of the largest batches do not fit.
     pub staging_grows: bool,
+    /// The policy, one of [`crate::POLICIES`].
     pub policy: PolicyKind,
+    /// What happens to samples that cannot be read.
     pub bad_samples: BadSamples,
+    /// What the consumer may do with the memory of a batch.
     pub lend: Lend,
-    pub ring: Ring,
-    /// This job's part of every tier's quota, of what other jobs have left.
+    /// Which processes can access the staging buffer.
+    pub ring: RingKind,
+    /// The fraction that this job takes of what other jobs have left of every quota.
     pub cache_share: f64,
-    /// Records what the policy was told and answered.
+    /// Where to record the policy's events and actions.
     pub trace: Option<PathBuf>,
-    /// The first batch that is staged. A node that joins others in the midst of a run begins where
-    /// they are, but plans from the run's beginning as they did.
+    /// The first step that is staged. A node that joins a run begins where the others are, but
+    /// plans from the run's beginning.
     pub begin: Step,
 }
 
 impl JobConfig {
-    /// A job with the defaults: torch's order, batches of 64, one epoch, the policy `belady`.
+    /// Returns a job with the defaults: torch's order, batches of 64, one epoch, the policy
+    /// `belady`.
     pub fn new(source: Arc<dyn Source>) -> Self {
         Self {
             source,
@@ -184,7 +202,7 @@ impl JobConfig {
             policy: PolicyKind::Belady,
             bad_samples: BadSamples::default(),
             lend: Lend::default(),
-            ring: Ring::default(),
+            ring: RingKind::default(),
             cache_share: 1.0,
             trace: None,
             begin: Step { epoch: 0, iteration: 0 },

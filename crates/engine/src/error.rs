@@ -1,3 +1,5 @@
+//! The errors of the engine.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -6,73 +8,136 @@ use belady_control::policy::Unsupported;
 use belady_control::sampler::{OrderError, SamplerError};
 use belady_data::source::ReadError;
 use belady_data::stage::RingError;
-use belady_peer::MeetError;
+use belady_peer::RendezvousError;
 use belady_transform::TransformError;
 
 /// Why a job cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    /// Two of the largest batches do not fit into the staging buffer.
     #[error(
         "the staging buffer of {given} is too small: two of the largest batches need {needed}; \
-         make it larger or the batch of {batch} samples smaller"
+         enlarge it or reduce the batch of {batch} samples"
     )]
-    StagingTooSmall { given: Bytes, needed: Bytes, batch: u32 },
-    #[error("the policy `{0}` exists in the simulator only; the engine runs {1}")]
+    StagingTooSmall {
+        /// The size of the buffer.
+        given: Bytes,
+        /// The size that is needed.
+        needed: Bytes,
+        /// The batch size.
+        batch: u32,
+    },
+    /// The engine cannot run the policy; the second field lists those that it can.
+    #[error("the policy `{0}` exists in the simulator only: choose one of {1}")]
     SimulatorOnly(&'static str, String),
+    /// The policy cannot run this job.
     #[error(transparent)]
     Policy(#[from] Unsupported),
+    /// The access stream is invalid.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
+    /// A provided order has failed.
     #[error(transparent)]
     Order(#[from] OrderError),
+    /// A run without an end has no more batches.
     #[error(
-        "the order has given {epochs} epochs in a row without a batch, and the run has no end; is \
-         the sampler empty?"
+        "the order has given {epochs} epochs in a row without a batch, and the run has no end: \
+         check that the sampler is not empty"
     )]
-    EmptyEpochs { epochs: u32 },
+    EmptyEpochs {
+        /// The number of empty epochs.
+        epochs: u32,
+    },
+    /// The ring cannot be made.
     #[error("cannot make the staging buffer: {0}")]
     Ring(#[from] RingError),
-    #[error("no thread can be started: {0}")]
+    /// The system refuses a thread.
+    #[error("cannot start a thread: {0}; raise the limit of threads (ulimit -u)")]
     Threads(std::io::Error),
+    /// A sample cannot be read.
     #[error(
-        "{error} (tried {attempts} times); choose to skip or replace bad samples if the run \
-         should go on without it"
+        "{error} (tried {attempts} times); to go on without it, let bad samples be skipped or \
+         replaced"
     )]
-    BadSample { error: ReadError, attempts: u32 },
+    BadSample {
+        /// Names the sample, the file and the cause.
+        error: ReadError,
+        /// The number of attempts.
+        attempts: u32,
+    },
+    /// A sample cannot be transformed.
     #[error(
-        "sample {sample} cannot be transformed: {error}; choose to skip or replace bad samples if \
-         the run should go on without it"
+        "cannot transform sample {sample}: {error}; to go on without it, let bad samples be \
+         skipped or replaced"
     )]
-    BadTransform { sample: u32, error: TransformError },
-    #[error("there is no memory for a batch of {bytes}; make batches or their arrays smaller")]
-    NoMemory { bytes: Bytes },
+    BadTransform {
+        /// The sample's number in the dataset.
+        sample: u32,
+        /// The cause.
+        error: TransformError,
+    },
+    /// There is no memory for a batch's arrays.
+    #[error("no memory is left for a batch of {bytes}: reduce the batch or its arrays")]
+    NoMemory {
+        /// The size of the batch.
+        bytes: Bytes,
+    },
+    /// Too many reads of the source hang.
     #[error(
-        "{hung} reads of the source have not returned after {limit:?} each, the last of \
-         sample {sample}; is the storage still there?"
+        "{hung} reads of the source have not returned after {limit:?} each, the last one of sample \
+         {sample}: check the storage"
     )]
-    SourceHangs { hung: u32, limit: Duration, sample: u32 },
+    SourceHangs {
+        /// The number of hung threads.
+        hung: u32,
+        /// The time limit of a read.
+        limit: Duration,
+        /// The sample of the last read.
+        sample: u32,
+    },
+    /// Too many calls of tiers hang.
     #[error(
-        "{hung} reads and writes have not returned after {limit:?} each, the last in cache tier \
-         {tier}; is its disk still there?"
+        "{hung} reads and writes have not returned after {limit:?} each, the last one in cache \
+         tier {tier}: check its disk"
     )]
-    TierHangs { hung: u32, limit: Duration, tier: u8 },
+    TierHangs {
+        /// The number of hung threads.
+        hung: u32,
+        /// The time limit of a call.
+        limit: Duration,
+        /// The tier of the last call.
+        tier: u8,
+    },
+    /// The consumer holds all batches that fit, and waits for another one.
     #[error(
-        "no batch can be staged: all {batches} that the buffer holds are still in use by the \
-         caller; drop batches after use or make the staging buffer larger"
+        "cannot stage a batch: the caller holds all {batches} batches that the staging buffer has \
+         space for; drop batches after use or enlarge the buffer"
     )]
-    AllLent { batches: u32 },
+    AllLent {
+        /// The number of batches that the caller holds.
+        batches: u32,
+    },
+    /// The trace cannot be created.
     #[error("cannot write the trace to {}: {error}", path.display())]
-    Trace { path: PathBuf, error: std::io::Error },
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// The rendezvous has failed.
     #[error(transparent)]
-    Meet(#[from] MeetError),
-    /// What is wrong among the ranks.
+    Rendezvous(#[from] RendezvousError),
+    /// The ranks do not agree.
     #[error("{0}")]
     Peers(String),
-    #[error("the run has ended with the error that was reported before; start it again")]
+    /// The job has failed before.
+    #[error("the run has ended with an error that was reported before: start it again")]
     Stopped,
+    /// A thread of the engine has panicked.
     #[error(
-        "a thread of belady ended with a panic, which is a defect of belady; nothing wrong was \
-         delivered, and what was cached can be used again"
+        "a thread of belady panicked, which is a defect of belady: please report it; no wrong \
+         sample was delivered, and the caches remain usable"
     )]
     Defect,
 }

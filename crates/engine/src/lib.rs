@@ -1,55 +1,50 @@
-//! The engine: the real world around the policies.
+//! The engine: runs the policies with real bytes, threads and storage.
 //!
 //! ```text
-//! epochs ──▶ planner ──▶ parcels ──▶ loading threads ──▶ in order: let go, keep ──▶ consumer
-//!   plan      policy      ring        tiers, source        tiers                     batches
+//! plan ──────▶ fill ─────────────▶ retire ──────────────────▶ deliver
+//! policy,      tiers, peers,       in order: evict, store,    batches to the consumer
+//! ring space   source              publish
 //! ```
 //!
-//! A [`planner`] goes through the access stream ahead of the consumer and asks the policy what
-//! to do. Everything it decides is in logical time. [`load`] and [`keep`] carry it out with
-//! the threads of the [`pool`], and [`flights`] see to it that a sample which is wanted
-//! several times at once is read once. [`build`] wires it all together. A [`transformed`] stage may
-//! stand between the loader and its consumer.
+//! 1. `plan` goes through the access stream ahead of the consumer. It reserves a batch's space in
+//!    the ring, and asks the policy where each sample comes from. The result is a `pending`
+//!    batch.
+//! 2. `fill` brings the samples of pending batches, in any order, on the threads of the `pool`.
+//! 3. `retire` takes filled batches in order: it evicts what a step frees, stores what it keeps,
+//!    and publishes the batch.
+//! 4. `deliver` lends batches to the consumer. A `transform` stage may stand in between.
+//!
+//! A stage knows the next one as a value that it passes on, never by name: a pending batch reports
+//! that it is complete. `job` is the state that stages share, `tiers` the caches of this node,
+//! `peers` the other nodes. `build` wires everything.
 
-mod brain;
 mod build;
-mod cache;
-mod compare;
 mod config;
-mod epochs;
+mod deliver;
 mod error;
-mod flights;
-mod hangs;
-mod horizon;
-mod keep;
-mod load;
-mod loader;
+mod fill;
+mod job;
 pub mod metrics;
-mod outlook;
-mod parcel;
-mod parking;
 mod peers;
-mod planner;
+mod pending;
+mod plan;
 mod pool;
-mod prefetch;
-mod rates;
-mod run;
-mod system;
+mod retire;
+mod tiers;
 pub mod trace;
-mod transformed;
+mod transform;
 mod view;
 
 pub use build::{Engine, POLICIES, staging_needed};
 pub use config::{
-    BadSamples, EngineConfig, JobConfig, Lend, NODE_STAGING, PeerPatience, Retry, Ring, TierConfig,
-    share_of_staging,
+    BadSamples, EngineConfig, JobConfig, Lend, NODE_STAGING, PeerPatience, Retry, RingKind,
+    TierConfig, share_of_staging,
 };
+pub use deliver::{Batch, Delivery, Loader, LoaderMonitor, Sample, SharedRegion};
 pub use error::EngineError;
-pub use loader::{Batch, Loader, Next, Sample, SharedRegion};
-pub use outlook::Outlook;
-pub use transformed::{
-    Block, Column, Failed, Field, Made, OnGone, Parts, Rows, Transform, TransformConfig,
-    Transformed, Value,
+pub use transform::{
+    FailedSample, FieldSpec, OnGone, OutputBatch, OutputBlock, OutputColumn, RowArray, SampleParts,
+    Transform, TransformConfig, Transformed, Value,
 };
 pub use view::View;
 

@@ -1,5 +1,4 @@
-//! What a policy was told and what it answered, one line of JSON each, and the proof that it
-//! would answer the same again.
+//! Records a policy's events and actions, one line of JSON each, and replays them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -16,7 +15,7 @@ use crate::EngineError;
 
 /// One line of a trace.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Line {
+struct TraceLine {
     now: f64,
     told: Told,
     answer: Actions,
@@ -74,6 +73,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// Creates the file.
     pub fn create(path: &Path) -> Result<Self, EngineError> {
         match File::create(path) {
             Ok(file) => {
@@ -83,27 +83,34 @@ impl Recorder {
         }
     }
 
+    /// Records the beginning of an epoch.
     pub fn begin(&mut self, now: Seconds, epoch: u32) {
-        self.write(&Line { now: now.0, told: Told::Begin { epoch }, answer: Actions::default() });
+        self.write(&TraceLine {
+            now: now.0,
+            told: Told::Begin { epoch },
+            answer: Actions::default(),
+        });
     }
 
+    /// Records an event and the policy's actions.
     pub fn record(&mut self, now: Seconds, event: &Event<'_>, answer: &Actions) {
-        self.write(&Line { now: now.0, told: Told::of(event), answer: answer.clone() });
+        self.write(&TraceLine { now: now.0, told: Told::of(event), answer: answer.clone() });
     }
 
-    fn write(&mut self, line: &Line) {
+    fn write(&mut self, line: &TraceLine) {
         let written = serde_json::to_writer(&mut self.out, line)
             .map_err(std::io::Error::from)
             .and_then(|()| self.out.write_all(b"\n"));
         self.check(written);
     }
 
+    /// Writes what is buffered.
     pub fn finish(mut self) {
         let written = self.out.flush();
         self.check(written);
     }
 
-    /// A trace that cannot be written is no reason to stop training, but one to say so, once.
+    /// Warns once about a trace that cannot be written; training goes on.
     fn check(&mut self, written: std::io::Result<()>) {
         if let Err(error) = written
             && !std::mem::replace(&mut self.failed, true)
@@ -113,11 +120,17 @@ impl Recorder {
     }
 }
 
-/// Tells a fresh policy of a node what a trace says and compares its answers; how many there were. The
-/// job's orders are asked for once more.
+/// Sends the events of a trace to a fresh policy of a node, and compares its actions with the
+/// recorded ones. Returns the number of events. Asks for the job's orders again.
+///
+/// # Errors
+/// Returns a sentence that names the line if the trace cannot be read, or the actions differ.
 pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>, node: NodeId) -> Result<u64, String> {
     if !job.stream.ahead() {
-        return Err("the orders of this job come only once, so its trace cannot be replayed".into());
+        return Err(
+            "the orders of this job can be asked for only once, so its trace cannot be replayed"
+                .into(),
+        );
     }
     let file = File::open(path).map_err(|error| error.to_string())?;
     let plan = policy::plan(kind, job).map_err(|error| error.to_string())?;
@@ -126,8 +139,8 @@ pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>, node: NodeId) -> R
     let mut answers = 0;
     for (number, line) in BufReader::new(file).lines().enumerate() {
         let line = line.map_err(|error| error.to_string())?;
-        let line: Line = serde_json::from_str(&line)
-            .map_err(|error| format!("line {} is no trace: {error}", number + 1))?;
+        let line: TraceLine = serde_json::from_str(&line)
+            .map_err(|error| format!("line {} is not a line of a trace: {error}", number + 1))?;
         let Some(event) = line.told.event() else {
             if let Told::Begin { epoch } = line.told {
                 let this = order(job, epoch).ok_or(format!("there is no epoch {epoch}"))?;
@@ -139,7 +152,7 @@ pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>, node: NodeId) -> R
         instance.on(Seconds(line.now), event, &mut actions);
         if actions != line.answer {
             return Err(format!(
-                "line {}: told {:?}, answered {:?}, and now {actions:?}",
+                "line {}: the event {:?} was answered by {:?}, and now by {actions:?}",
                 number + 1,
                 line.told,
                 line.answer
@@ -150,7 +163,7 @@ pub fn replay(path: &Path, kind: &PolicyKind, job: &Arc<Job>, node: NodeId) -> R
     Ok(answers)
 }
 
-/// The order of an epoch, if the job has it; why not, the run itself has told.
+/// Returns the order of an epoch, if the job has it; the run itself has reported why not.
 fn order(job: &Job, epoch: u32) -> Option<Arc<EpochOrder>> {
     if job.epochs.is_some_and(|epochs| epoch >= epochs) {
         return None;

@@ -1,45 +1,45 @@
-//! Random access to a dataset, through whatever the engine's caches hold of it.
+//! Random access to a dataset through the engine's caches.
 //!
-//! A sample is looked for in the tiers of jobs that run on the same dataset, then in the
-//! engine's cache directories, which earlier runs and other processes have filled, and then it
-//! is read from the source. Its file is compared with the listing before the first copy of it is
-//! taken. Nothing is kept: what a cache holds is for policies to decide.
+//! A view looks for a sample in the tiers of jobs that run on the same dataset, then in the
+//! engine's cache directories, which earlier runs and other processes have filled, and then reads
+//! the source. It compares a file with the listing before it takes the first copy of it. It keeps
+//! nothing: policies decide what a cache holds.
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
+use belady_base::SampleId;
+use belady_base::sync::{Arc, Mutex, lock};
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use belady_data::SampleId;
 use belady_data::source::{Begin, Source, Want};
-use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::disk::{DiskConfig, DiskTier, FileVersions};
 use belady_data::tier::{Get, Tier};
 
+use crate::EngineError;
 use crate::config::{Retry, TierConfig};
-use crate::metrics::{Metrics, Served, Watch};
-use crate::run::Run;
-use crate::{Engine, EngineError};
+use crate::job::JobContext;
+use crate::metrics::{Metrics, Served, SourceWatch};
 
-/// How often a cache that is not there is looked for: a job that fills it may start any time.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How often a missing cache is looked for, since a job that fills it may start any time.
+const LOOKUP_EVERY: Duration = Duration::from_secs(5);
 
-/// The jobs that run on an engine.
+/// The running jobs of an engine.
 #[derive(Debug, Default)]
-pub struct Jobs(Mutex<Vec<Weak<Run>>>);
+pub struct RunningJobs(Mutex<Vec<Weak<JobContext>>>);
 
-impl Jobs {
-    pub fn add(&self, run: &Arc<Run>) {
+impl RunningJobs {
+    pub fn add(&self, job: &Arc<JobContext>) {
         let mut jobs = lock(&self.0);
         jobs.retain(|job| job.strong_count() > 0);
-        jobs.push(Arc::downgrade(run));
+        jobs.push(Arc::downgrade(job));
     }
 
-    /// Those that read a dataset.
-    fn of(&self, fingerprint: u64) -> Vec<Arc<Run>> {
+    /// Returns the jobs that read a dataset.
+    fn of(&self, fingerprint: u64) -> Vec<Arc<JobContext>> {
         let jobs = lock(&self.0);
         let running = jobs.iter().filter_map(Weak::upgrade);
-        running.filter(|run| run.source.catalog().fingerprint() == fingerprint).collect()
+        running.filter(|job| job.source.catalog().fingerprint() == fingerprint).collect()
     }
 }
 
@@ -47,42 +47,19 @@ impl Jobs {
 #[derive(Debug)]
 pub struct View {
     source: Arc<dyn Source>,
-    jobs: Arc<Jobs>,
+    jobs: Arc<RunningJobs>,
     retry: Retry,
     metrics: Arc<Metrics>,
-    disks: Mutex<Disks>,
-    _watch: Watch,
+    disks: Mutex<DiskCaches>,
+    _watch: SourceWatch,
 }
 
-/// Caches in directories, once they are found.
+/// The engine's cache directories.
 #[derive(Debug)]
-struct Disks {
+struct DiskCaches {
     wanted: Vec<DiskConfig>,
     found: Vec<Arc<DiskTier>>,
-    next_look: Option<Instant>,
-}
-
-impl Engine {
-    /// Random access to a dataset; `name` is for people who look at its caches.
-    pub fn view(&self, source: Arc<dyn Source>, name: &str) -> View {
-        source.begin(Begin::Job);
-        let sizes = Arc::new(source.catalog().sizes());
-        let disk = |tier: &TierConfig| match tier {
-            TierConfig::Ram { .. } => None,
-            TierConfig::Disk { directory, capacity } => {
-                Some(disk_config(directory, *capacity, &source, name, &sizes))
-            }
-        };
-        let wanted = self.config.tiers.iter().filter_map(disk).collect();
-        View {
-            _watch: self.metrics().watch(source.clone()),
-            jobs: self.jobs.clone(),
-            retry: self.config.retry,
-            metrics: self.metrics().clone(),
-            disks: Mutex::new(Disks { wanted, found: vec![], next_look: None }),
-            source,
-        }
-    }
+    next_lookup: Option<Instant>,
 }
 
 fn disk_config(
@@ -105,7 +82,37 @@ fn disk_config(
 }
 
 impl View {
-    /// The bytes of a sample.
+    pub(crate) fn new(
+        source: Arc<dyn Source>,
+        name: &str,
+        tiers: &[TierConfig],
+        retry: Retry,
+        metrics: Arc<Metrics>,
+        jobs: Arc<RunningJobs>,
+    ) -> Self {
+        source.begin(Begin::Job);
+        let sizes = Arc::new(source.catalog().sizes());
+        let disk = |tier: &TierConfig| match tier {
+            TierConfig::Ram { .. } => None,
+            TierConfig::Disk { directory, capacity } => {
+                Some(disk_config(directory, *capacity, &source, name, &sizes))
+            }
+        };
+        let wanted = tiers.iter().filter_map(disk).collect();
+        Self {
+            _watch: metrics.watch(source.clone()),
+            jobs,
+            retry,
+            metrics,
+            disks: Mutex::new(DiskCaches { wanted, found: vec![], next_lookup: None }),
+            source,
+        }
+    }
+
+    /// Reads a sample.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be read, after the engine's retries.
     pub fn read(&self, sample: SampleId) -> Result<Vec<u8>, EngineError> {
         let mut bytes = vec![0; self.source.catalog().size(sample) as usize];
         if !self.read_from_caches(sample, &mut bytes) {
@@ -115,23 +122,23 @@ impl View {
     }
 
     fn read_from_caches(&self, sample: SampleId, into: &mut [u8]) -> bool {
-        // Why it cannot be had is said by a read of the source.
+        // A read of the source reports the error.
         if self.source.compare(sample).is_err() {
             return false;
         }
         let version = self.source.version(sample).changed;
         let fingerprint = self.source.catalog().fingerprint();
         for job in self.jobs.of(fingerprint) {
-            if let Some(id) = job.cache.find(sample)
-                && job.cache.believed(id, sample) == Some(version)
-                && let Some(tier) = job.cache.tier(id)
+            if let Some(id) = job.tiers.find(sample)
+                && job.tiers.current_version(id, sample) == Some(version)
+                && let Some(tier) = job.tiers.get(id)
                 && tier.get(sample, into) == Get::Hit
             {
                 self.metrics.loaded(Served::Tier(id), 1, into.len() as u64);
                 return true;
             }
         }
-        let disks = lock(&self.disks).look();
+        let disks = lock(&self.disks).found();
         disks.iter().any(|disk| disk.get(sample, into) == Get::Hit)
     }
 
@@ -162,11 +169,12 @@ impl View {
     }
 }
 
-impl Disks {
-    fn look(&mut self) -> Vec<Arc<DiskTier>> {
+impl DiskCaches {
+    /// Opens caches that have appeared, and returns all that are open.
+    fn found(&mut self) -> Vec<Arc<DiskTier>> {
         let now = Instant::now();
-        if !self.wanted.is_empty() && self.next_look.is_none_or(|at| now >= at) {
-            self.next_look = Some(now + LOOK_AGAIN);
+        if !self.wanted.is_empty() && self.next_lookup.is_none_or(|at| now >= at) {
+            self.next_lookup = Some(now + LOOKUP_EVERY);
             let found = &mut self.found;
             self.wanted.retain(|config| match DiskTier::open_to_read(config.clone()) {
                 Some(tier) => {

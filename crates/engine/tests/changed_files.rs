@@ -6,15 +6,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use belady_base::SampleId;
 use belady_control::model::Bytes;
-use belady_data::SampleId;
-use belady_data::source::{Format, OpenOptions, Progress, Snapshots, Source, open};
+use belady_data::source::{DatasetFormat, ListingProgress, OpenOptions, Snapshots, Source, open};
 use belady_engine::{BadSamples, Engine, EngineConfig, EngineError, JobConfig, Loader};
 use common::expected;
 
 const FILES: u8 = 60;
 const LENGTH: usize = 20_000;
-/// What becomes of them is in [`spoil`].
+/// [`spoil`] changes them.
 const SPOILT: std::ops::Range<SampleId> = 10..15;
 
 fn content(file: u8) -> Vec<u8> {
@@ -35,18 +35,19 @@ fn spoil(root: &Path) {
     fs::rename(root.join("new"), path(root, 14)).unwrap();
 }
 
-/// A loader of three epochs that is an epoch behind its consumer at most.
+/// Returns a loader of three epochs that stages less than an epoch ahead.
 fn start(root: &Path, direct: bool, bad_samples: BadSamples) -> (JobConfig, Loader) {
     for file in 0..FILES {
         fs::write(path(root, file), content(file)).unwrap();
     }
     let options = OpenOptions {
-        format: Some(Format::Flat),
+        format: Some(DatasetFormat::Flat),
         snapshots: Snapshots::Off,
         direct: Some(direct),
         ..OpenOptions::default()
     };
-    let source: Arc<dyn Source> = Arc::from(open(root, &options, &Progress::silent()).unwrap());
+    let source: Arc<dyn Source> =
+        Arc::from(open(root, &options, &ListingProgress::silent()).unwrap());
     let config = JobConfig {
         epochs: Some(3),
         batch: 4,
@@ -61,12 +62,12 @@ fn start(root: &Path, direct: bool, bad_samples: BadSamples) -> (JobConfig, Load
 
 #[derive(Default)]
 struct Seen {
-    /// Ids of each batch that came.
+    /// The ids of each delivered batch.
     batches: Vec<Vec<SampleId>>,
     errors: Vec<EngineError>,
 }
 
-/// Spoils files after the first epoch and goes on to the end. All bytes are looked at.
+/// Spoils files after the first epoch and goes on to the end. Checks all bytes.
 fn run(direct: bool, bad_samples: BadSamples) -> (Vec<Vec<SampleId>>, Seen) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
@@ -108,7 +109,7 @@ fn files_spoilt_in_mid_run_are_skipped_and_nothing_else_is() {
             if at >= third {
                 expected.retain(|&sample| !is_spoilt(sample));
             }
-            // In the second epoch some were loaded before they were spoilt.
+            // In the second epoch some were staged before they were spoilt.
             assert!(*batch == expected || at < third && has_spoilt(&expected));
         }
     }

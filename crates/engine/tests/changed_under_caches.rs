@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use belady_control::model::Bytes;
 use belady_control::sampler::Order;
-use belady_control::sampler::orders::{Cut, EpochList, Lists};
+use belady_control::sampler::orders::{Batching, EpochList, Lists};
 use belady_data::source::{
-    Begin, Catalog, Format, Freshness, Joined, OpenOptions, Operations, Progress, ReadError,
-    Snapshots, Source, Version, Want, open,
+    Begin, Catalog, DatasetFormat, Freshness, Joined, ListingProgress, OpenOptions, Operations,
+    ReadError, Snapshots, Source, Version, Want, open,
 };
 use belady_engine::{BadSamples, Engine, EngineConfig, EngineError, JobConfig, TierConfig};
 use belady_peer::Cluster;
-use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
+use belady_peer::rendezvous::InProcessRendezvous;
 use tempfile::TempDir;
 
 const LENGTH: usize = 64;
@@ -32,7 +32,7 @@ const NEW: u8 = 128;
 struct Place {
     folder: TempDir,
     files: u32,
-    format: Format,
+    format: DatasetFormat,
     freshness: Freshness,
 }
 
@@ -43,7 +43,7 @@ fn content(sample: u32, version: u8) -> Vec<u8> {
 impl Place {
     /// A file for each sample.
     fn of_files(files: u32) -> Self {
-        let place = Self::new(files, Format::Flat);
+        let place = Self::new(files, DatasetFormat::Flat);
         for sample in 0..files {
             fs::write(place.data().join(format!("{sample:05}")), content(sample, OLD)).unwrap();
         }
@@ -52,13 +52,13 @@ impl Place {
 
     /// All samples in one file.
     fn packed(samples: u32) -> Self {
-        let place = Self::new(samples, Format::Records(Bytes(LENGTH as u64)));
+        let place = Self::new(samples, DatasetFormat::Records(Bytes(LENGTH as u64)));
         let all: Vec<u8> = (0..samples).flat_map(|sample| content(sample, OLD)).collect();
         fs::write(place.file(), all).unwrap();
         place
     }
 
-    fn new(files: u32, format: Format) -> Self {
+    fn new(files: u32, format: DatasetFormat) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("data")).unwrap();
         Self { folder, files, format, freshness: Freshness::Start }
@@ -70,13 +70,14 @@ impl Place {
 
     /// The file of the changed sample.
     fn file(&self) -> PathBuf {
-        let name = if self.format == Format::Flat { format!("{CHANGED:05}") } else { "all".into() };
+        let name =
+            if self.format == DatasetFormat::Flat { format!("{CHANGED:05}") } else { "all".into() };
         self.data().join(name)
     }
 
-    /// What the file of the changed sample holds in a version of it.
+    /// Returns the bytes of a version of the changed sample's file.
     fn version(&self, version: u8) -> Vec<u8> {
-        if self.format == Format::Flat {
+        if self.format == DatasetFormat::Flat {
             return content(CHANGED, version);
         }
         let of = |sample| if sample == CHANGED { version } else { OLD };
@@ -84,7 +85,7 @@ impl Place {
     }
 
     fn open(&self) -> Arc<dyn Source> {
-        // A listing of directories that have just changed is not kept.
+        // A listing of directories that have just changed is not stored.
         std::thread::sleep(Duration::from_millis(50));
         let options = OpenOptions {
             format: Some(self.format),
@@ -92,7 +93,7 @@ impl Place {
             freshness: self.freshness,
             ..OpenOptions::default()
         };
-        Arc::from(open(&self.data(), &options, &Progress::silent()).unwrap())
+        Arc::from(open(&self.data(), &options, &ListingProgress::silent()).unwrap())
     }
 
     fn disk(&self, name: &str) -> TierConfig {
@@ -119,8 +120,8 @@ fn job(source: &Arc<dyn Source>, epochs: u32) -> JobConfig {
     }
 }
 
-/// What became of the changed sample in each epoch: its version, or an error that names it. All others
-/// have to be right.
+/// Returns the changed sample's version in each epoch, or the error that names it. Checks all
+/// others.
 fn consume(engine: &Engine, job: &JobConfig) -> Vec<Result<u8, String>> {
     let mut loader = engine.start(job).unwrap();
     let mut outcomes = vec![];
@@ -143,14 +144,14 @@ fn consume(engine: &Engine, job: &JobConfig) -> Vec<Result<u8, String>> {
     }
 }
 
-/// Fills a cache with all of the dataset: what is used again is kept.
+/// Fills a cache with the whole dataset.
 fn warm(engine: &Engine, source: &Arc<dyn Source>) {
     assert_eq!(consume(engine, &job(source, 2)), [Ok(OLD), Ok(OLD)]);
     let next = engine.start(&job(source, 1)).unwrap();
     assert_eq!(next.tiers()[0].samples, u64::from(source.catalog().len()), "all of it was kept");
 }
 
-/// Ways to change a file, each with what it is called. None changes its size.
+/// Named ways to change a file without changing its size.
 type Change = fn(&Path, &[u8]);
 
 const CHANGES: [(&str, Change); 4] = [
@@ -169,7 +170,7 @@ fn overwrite(path: &Path, bytes: &[u8]) {
     fs::File::options().write(true).open(path).unwrap().write_all_at(bytes, 0).unwrap();
 }
 
-/// By a file that was made elsewhere, so that the directory alone tells of it.
+/// Replaces it by a file made elsewhere, so that only the directory shows it.
 fn replace(path: &Path, bytes: &[u8]) {
     let other = path.parent().unwrap().with_extension("other");
     fs::write(&other, bytes).unwrap();
@@ -182,7 +183,7 @@ fn setting_the_time_back(path: &Path, change: impl FnOnce()) {
     fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
 }
 
-/// Not the version before, but the new one or an error that names the file.
+/// Checks that it is the new version or an error that names the file.
 fn assert_new(outcomes: &[Result<u8, String>], place: &Place, what: &str) {
     assert!(!outcomes.is_empty(), "{what}");
     for outcome in outcomes {
@@ -205,12 +206,12 @@ fn a_changed_file_is_never_served_from_a_warm_disk_cache() {
             change(&place.file(), &place.version(NEW));
             let later = engine(place.disk("cache"));
             let what = format!("{what}, {files} files");
-            // Before anything is noticed, which makes the next start list anew.
+            // Before anything is noticed, which would make the next start list anew.
             let (for_view, for_job) = (place.open(), place.open());
             let view = later.view(for_view, "data").read(CHANGED);
             assert!(view.is_err() || view.unwrap() == content(CHANGED, NEW), "{what}");
             assert_new(&consume(&later, &job(&for_job, 2)), &place, &what);
-            // Whatever it said, it is read as it is by now.
+            // Whatever the outcome, the current version is read now.
             let again = consume(&later, &job(&place.open(), 2));
             assert_eq!(again, [Ok(NEW), Ok(NEW)], "{what}");
         }
@@ -225,7 +226,7 @@ fn a_changed_packed_file_is_never_served_from_a_warm_disk_cache() {
         warm(&engine(place.disk("cache")), &early);
         change(&place.file(), &place.version(NEW));
         let later = engine(place.disk("cache"));
-        // As it was listed before the change, and anew.
+        // With the listing from before the change, and with a new one.
         let skip = JobConfig { bad_samples: BadSamples::Skip, ..job(&early, 1) };
         let seen = consume(&later, &skip);
         assert!(seen.iter().all(|outcome| *outcome == Ok(NEW)), "{what}: {seen:?}");
@@ -298,12 +299,14 @@ fn a_node_gives_no_copy_of_a_changed_file_to_another() {
         let place = Place::of_files(200);
         let sources: Vec<_> = (0..2).map(|_| place.open()).collect();
         let run = || -> Vec<Result<u8, String>> {
-            let (hall, nodes) = (Hall::new(2, Duration::from_mins(1)), MemoryTransport::network(2));
+            let (rendezvous, nodes) =
+                (InProcessRendezvous::new(2, Duration::from_mins(1)), MemoryTransport::network(2));
             std::thread::scope(|scope| {
                 let nodes = nodes.into_iter().zip(&sources).enumerate();
                 let threads: Vec<_> = nodes
                     .map(|(rank, (transport, source))| {
-                        let cluster = Arc::new(Cluster::new(hall.seat(rank as u32), transport));
+                        let cluster =
+                            Arc::new(Cluster::new(rendezvous.member(rank as u32), transport));
                         let tiers = vec![place.disk(&format!("cache {rank}"))];
                         let peers = Some(cluster);
                         let config = EngineConfig {
@@ -324,21 +327,22 @@ fn a_node_gives_no_copy_of_a_changed_file_to_another() {
     }
 }
 
-/// All batches of two ranks: which samples came in which epoch, and of which version. Between two epochs
-/// both wait until `between` is done. Each has room for so many samples.
+/// Runs two ranks, and returns the samples of each epoch with their versions. Between two epochs
+/// both wait for `between`. Each has space for so many samples.
 fn two_ranks(
     sources: &[Arc<dyn Source>],
     job: &JobConfig,
     rooms: [u32; 2],
     between: &(dyn Fn(u32) + Sync),
 ) -> Vec<Vec<(u32, u32, u8)>> {
-    let (hall, nodes) = (Hall::new(2, Duration::from_mins(1)), MemoryTransport::network(2));
+    let (rendezvous, nodes) =
+        (InProcessRendezvous::new(2, Duration::from_mins(1)), MemoryTransport::network(2));
     let together = Barrier::new(2);
     let rank = |rank: u32, transport, source: &Arc<dyn Source>| {
         let config = EngineConfig {
             threads: Some(3),
             tiers: vec![TierConfig::Ram { capacity: Bytes(u64::from(rooms[rank as usize]) * 64) }],
-            peers: Some(Arc::new(Cluster::new(hall.seat(rank), transport))),
+            peers: Some(Arc::new(Cluster::new(rendezvous.member(rank), transport))),
             ..EngineConfig::default()
         };
         let job = JobConfig { source: source.clone(), ..job.clone() };
@@ -390,13 +394,13 @@ fn a_rank_takes_no_old_bytes_from_one_that_has_not_seen_the_new_version() {
             let path = place.data().join(format!("{sample:05}"));
             setting_the_time_back(&path, || overwrite(&path, &content(sample, NEW)));
         }
-        // One of the two sees it.
+        // One of the two notices it.
         sources[1].begin(Begin::Job);
         for sample in 0..FILES {
             sources[1].compare(sample).unwrap();
         }
     };
-    // The one that does not holds what the other one lacks.
+    // The other one holds what the first lacks.
     let rooms = [2 * FILES, FILES / 8];
     let seen = two_ranks(&sources, &two_rank_job(&sources[0], 5), rooms, &change_all);
     // Some batches of the epoch after the change were staged before it.
@@ -419,13 +423,12 @@ fn a_touched_file_is_cached_by_all_ranks_again() {
     let rooms = [FILES * 2 / 3; 2];
     let seen = two_ranks(&sources, &two_rank_job(&sources[0], 5), rooms, &|_| ());
     assert!(seen.iter().flatten().all(|(.., version)| *version == OLD));
-    // Each once, and a few more that did not come in time.
+    // Each once, and a few more that were not pushed in time.
     let read = reads() - before;
     assert!(read < u64::from(FILES) * 3 / 2, "{read} reads of {FILES} files in 5 epochs");
 }
 
-/// A source that changes a file after it was read for the first time, when the next epoch has begun. That
-/// begins when it was read.
+/// A source that changes a file after its first read, when the next epoch has begun.
 #[derive(Debug)]
 struct ChangesOnTheWay {
     inner: Arc<dyn Source>,
@@ -445,7 +448,7 @@ impl Source for ChangesOnTheWay {
         let is_wanted = wants.iter().any(|want| want.sample == CHANGED);
         if is_wanted && !self.was_read.swap(true, Ordering::AcqRel) {
             self.begun.lock().unwrap().recv().unwrap();
-            // So that the batch of the next epoch waits for this read.
+            // So that the batch of the next epoch is coalesced with this read.
             std::thread::sleep(Duration::from_millis(100));
             setting_the_time_back(&self.path, || overwrite(&self.path, &content(CHANGED, NEW)));
         }
@@ -490,7 +493,7 @@ fn a_batch_of_the_next_epoch_that_waits_for_a_read_of_this_one_gets_the_new_vers
         begin,
         was_read: AtomicBool::new(false),
     });
-    let batches = Cut::Every { batch: 4, drop_last: false };
+    let batches = Batching::Every { batch: 4, drop_last: false };
     let list = |samples: Vec<u32>| EpochList { samples, batches: batches.clone() };
     let epochs = vec![list(vec![1, 2, 3, CHANGED]), list(vec![CHANGED, 4, 5, 6])];
     let order = Order::Provided(Arc::new(Lists(epochs)));
@@ -499,7 +502,7 @@ fn a_batch_of_the_next_epoch_that_waits_for_a_read_of_this_one_gets_the_new_vers
 }
 
 #[test]
-fn a_warm_run_asks_for_each_file_once_and_never_if_told_so() {
+fn a_warm_run_compares_each_file_once_and_never_with_freshness_never() {
     for (freshness, asked) in [(Freshness::Start, 1), (Freshness::Epoch, 3), (Freshness::Never, 0)]
     {
         let place = Place { freshness, ..Place::of_files(5_000) };
@@ -508,16 +511,16 @@ fn a_warm_run_asks_for_each_file_once_and_never_if_told_so() {
         let before = source.operations();
         consume(&engine(place.disk("cache")), &job(&source, 3));
         let after = source.operations();
-        assert_eq!(after.read, before.read, "all of it was there");
-        // The pass and a thread that loads may ask for one at the same time, and what is loaded when
-        // an epoch begins may be asked for once for both.
+        assert_eq!(after.read, before.read, "all of it was cached");
+        // The background pass and a loading thread may compare one file at the same time, and a
+        // sample staged when an epoch begins may be compared once for both.
         let stats = after.stat - before.stat;
         assert!((4_500 * asked..=7_500 * asked).contains(&stats), "{freshness:?}: {stats}");
     }
 }
 
 #[test]
-fn new_rights_cost_one_read_of_a_file_and_no_sample() {
+fn changed_permissions_cost_one_read_of_a_file_and_no_sample() {
     let place = Place::of_files(5_000);
     warm(&engine(place.disk("cache")), &place.open());
     for sample in 0..5_000 {
@@ -527,7 +530,7 @@ fn new_rights_cost_one_read_of_a_file_and_no_sample() {
     assert_eq!(consume(&engine(place.disk("cache")), &job(&place.open(), 2)), [Ok(OLD), Ok(OLD)]);
     let source = place.open();
     assert_eq!(consume(&engine(place.disk("cache")), &job(&source, 1)), [Ok(OLD)]);
-    assert_eq!(source.operations().read, 0, "its copies are believed again");
+    assert_eq!(source.operations().read, 0, "its copies are valid again");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every epoch is an exact permutation with the right bytes, whatever the policy, the room,
+//! Every epoch is an exact permutation with the right bytes, whatever the policy, the capacities,
 //! the threads and the sizes.
 
 mod common;
@@ -11,8 +11,8 @@ use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::Order;
 use belady_data::source::{
-    Catalog, Fault, FaultSpec, Faulty, Format, OpenOptions, Operations, Progress, ReadError,
-    Snapshots, Source, Synthetic, Want,
+    Catalog, DatasetFormat, Fault, FaultSpec, Faulty, ListingProgress, OpenOptions, Operations,
+    ReadError, Snapshots, Source, Synthetic, Want,
 };
 use belady_data::tier::TierFaults;
 use belady_engine::POLICIES;
@@ -57,7 +57,7 @@ proptest! {
             lend: if read_only { Lend::ReadOnly } else { Lend::Slots },
             ..job(&source, policy(POLICIES[which]))
         };
-        // The smallest buffer that is taken, and a little more.
+        // The smallest buffer that is accepted, and a little more.
         let refused = JobConfig { staging: Bytes(0), ..config.clone() };
         let needed = match engine.start(&refused) {
             Err(EngineError::StagingTooSmall { needed, .. }) => needed,
@@ -71,7 +71,7 @@ proptest! {
 }
 
 #[test]
-fn what_fits_is_read_once_and_later_epochs_leave_the_source_alone() {
+fn a_dataset_that_fits_is_read_once_and_later_epochs_do_not_read_the_source() {
     for name in ["belady", "nopfs", "lru", "monarch", "lobster"] {
         let source = Arc::new(Synthetic::of_sizes(vec![1000; 200], 1));
         let engine = engine(4, &[300_000]);
@@ -84,13 +84,13 @@ fn what_fits_is_read_once_and_later_epochs_leave_the_source_alone() {
 }
 
 #[test]
-fn a_job_finds_in_memory_what_the_one_before_it_had_there() {
+fn a_job_finds_in_memory_what_its_predecessor_kept_there() {
     let source = Arc::new(Synthetic::of_sizes(vec![1000; 200], 1));
     let other = Arc::new(Synthetic::of_sizes(vec![1000; 200], 2));
     let engine = engine(4, &[300_000]);
     let config =
         JobConfig { epochs: Some(2), lend: Lend::ReadOnly, ..job(&source, policy("belady")) };
-    // The second is left early, and what it lent is still held; the third has another seed.
+    // The second is left early while a batch is still held; the third has another seed.
     let mut held = None;
     for (round, seed) in [0, 0, 7].into_iter().enumerate() {
         let config = JobConfig { seed, ..config.clone() };
@@ -103,14 +103,14 @@ fn a_job_finds_in_memory_what_the_one_before_it_had_there() {
         assert_eq!(source.operations().bytes, 200_000, "read once in all, round {round}");
     }
     drop(held);
-    // Another dataset gets the room, and the first has to be read again.
+    // Another dataset gets the space, and the first has to be read again.
     let elsewhere = JobConfig { epochs: Some(2), ..job(&other, policy("belady")) };
     consume(engine.start(&elsewhere).unwrap(), &other).unwrap();
     assert_eq!(other.operations().bytes, 200_000);
     consume(engine.start(&config).unwrap(), &source).unwrap();
     assert_eq!(source.operations().bytes, 400_000);
-    // And so it has to when the memory was given back.
-    engine.let_go();
+    // The same after the memory was freed.
+    engine.free_retained();
     consume(engine.start(&config).unwrap(), &source).unwrap();
     assert_eq!(source.operations().bytes, 600_000);
 }
@@ -118,7 +118,7 @@ fn a_job_finds_in_memory_what_the_one_before_it_had_there() {
 #[test]
 fn half_a_cache_halves_what_belady_reads() {
     let source = Arc::new(Synthetic::of_sizes(vec![1000; 400], 1));
-    // 16 B beyond the room of 200 samples, whose sizes are rounded to 1,008.
+    // 16 B beyond the space of 200 samples, whose sizes are rounded to 1,008.
     let engine = engine(4, &[200 * 1008]);
     let config =
         JobConfig { epochs: Some(11), staging: Bytes(40_000), ..job(&source, policy("belady")) };
@@ -131,7 +131,7 @@ fn half_a_cache_halves_what_belady_reads() {
 }
 
 #[test]
-fn a_tier_holds_what_the_plan_counts_on_and_has_room_for_what_it_keeps() {
+fn a_tier_holds_what_the_plan_counts_on_and_has_space_for_what_it_keeps() {
     let source = Arc::new(Synthetic::of_sizes(vec![1000; 400], 1));
     for name in ["belady", "nopfs", "lobster"] {
         let engine = engine(4, &[100 * 1008, 150 * 1008]);
@@ -139,7 +139,7 @@ fn a_tier_holds_what_the_plan_counts_on_and_has_room_for_what_it_keeps() {
             JobConfig { epochs: Some(6), staging: Bytes(40_000), ..job(&source, policy(name)) };
         let loader = engine.start(&config).unwrap();
         assert_eq!(consume(loader, &source).unwrap(), expected(&config), "{name}");
-        // A sample may come a moment before its room is free; without letting go most do.
+        // A sample may arrive a moment before its space is free; without evictions most do.
         for tier in engine.metrics().snapshot().tiers {
             assert!(4 * tier.misses < tier.hits(), "{name}: {tier:?}");
             assert!(4 * tier.puts.full < tier.puts.stored, "{name}: {tier:?}");
@@ -189,12 +189,11 @@ fn a_sample_that_a_tier_has_lost_is_put_back() {
     let loader = engine.start(&config).unwrap();
     assert_eq!(consume(loader, &source).unwrap(), expected(&config));
     let misses = engine.metrics().snapshot().tiers[0].misses;
-    // A fiftieth of 3,800; a sample that was not put back would be missed in every epoch after.
+    // A fiftieth of 3,800; a sample that was not put back would be missing in all later epochs.
     assert!((1..200).contains(&misses), "{misses}");
     assert_eq!(source.operations().bytes, 200_000 + misses * 1000);
 }
 
-/// In whatever order a batch names them.
 #[test]
 fn neighbouring_records_are_read_in_one_request() {
     requests_of_neighbours(Order::Sequential, 64);
@@ -206,12 +205,14 @@ fn requests_of_neighbours(order: Order, batch: u32) {
     let bytes: Vec<u8> = (0..100 * 256u32).map(|at| (at / 100) as u8).collect();
     std::fs::write(folder.path().join("records.bin"), bytes).unwrap();
     let options = OpenOptions {
-        format: Some(Format::Records(Bytes(100))),
+        format: Some(DatasetFormat::Records(Bytes(100))),
         snapshots: Snapshots::Off,
         ..OpenOptions::default()
     };
     let source: Arc<dyn Source> =
-        belady_data::source::open(folder.path(), &options, &Progress::silent()).unwrap().into();
+        belady_data::source::open(folder.path(), &options, &ListingProgress::silent())
+            .unwrap()
+            .into();
     let config = JobConfig {
         batch,
         order,
@@ -251,7 +252,7 @@ fn a_disk_tier_is_warm_for_the_next_run() {
         assert_eq!(consume(loader, &source).unwrap(), expected(&config.1));
         assert_eq!(source.operations().bytes, from_source, "run {run}");
     }
-    // Half the room: what is there serves the first epoch as far as it goes.
+    // Half the space: what is cached serves the first epoch.
     let source = Arc::new(Synthetic::of_sizes(sizes(), 3));
     let tiers = vec![disk(total / 2)];
     let engine =
@@ -263,9 +264,9 @@ fn a_disk_tier_is_warm_for_the_next_run() {
 }
 
 #[test]
-fn an_earlier_batch_did_not_wait_for_itself_behind_a_later_one() {
-    // Samples that get lost in a tier are put back; near the end of an epoch the same sample
-    // is wanted by two batches, and the later one may be the first to notice.
+fn an_earlier_batch_does_not_deadlock_behind_a_later_one() {
+    // Samples that a tier loses are put back; near the end of an epoch two batches need the same
+    // sample, and the later one may be the first to notice.
     for seed in 0..20 {
         let (source, config) = faulty(FaultSpec::all_at(0.02, seed));
         let config = JobConfig { seed, epochs: Some(8), batch: 3, ..config };
@@ -303,14 +304,14 @@ fn impatient(tiers: &[u64]) -> Engine {
     let retry = Retry {
         attempts: 20,
         backoff: Duration::from_micros(100),
-        timeout: Duration::from_millis(20),
+        timeout: Duration::from_millis(60),
     };
     Engine::new(EngineConfig { threads: Some(4), tiers, retry, ..EngineConfig::default() }).unwrap()
 }
 
 #[test]
 fn faults_of_all_kinds_change_nothing_for_the_consumer() {
-    let spec = FaultSpec { hang: Duration::from_millis(60), ..FaultSpec::all_at(0.02, 5) };
+    let spec = FaultSpec { hang: Duration::from_millis(120), ..FaultSpec::all_at(0.02, 5) };
     for name in POLICIES {
         let (source, config) = faulty(spec.clone());
         let config = JobConfig { policy: policy(name), ..config };
@@ -360,7 +361,7 @@ fn a_bad_sample_is_raised_skipped_or_replaced_as_asked() {
     }
 }
 
-/// A source that reads up to 16 samples at once, and knows the most that it was asked for.
+/// A source that reads up to 16 samples at once, and records the largest request.
 #[derive(Debug)]
 struct Several {
     inner: Synthetic,
@@ -399,7 +400,7 @@ fn a_source_that_reads_several_at_once_is_asked_for_a_threads_part_of_a_batch() 
 }
 
 #[test]
-fn a_sample_that_cannot_be_read_is_tried_as_often_as_the_user_wants_it() {
+fn a_sample_that_cannot_be_read_is_tried_as_often_as_configured() {
     for attempts in [1, 2, 5] {
         let spec = FaultSpec { broken: [2].into_iter().collect(), ..FaultSpec::default() };
         let source = Arc::new(Faulty::new(Synthetic::of_sizes([100; 4], 9), spec));

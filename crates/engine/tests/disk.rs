@@ -1,4 +1,4 @@
-//! Jobs of one engine on one disk tier, and a disk that is warm.
+//! Jobs of one engine on one disk tier, and a warm disk.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn samples(size: u64, seed: u64) -> Arc<Synthetic> {
     Arc::new(Synthetic::of_sizes(vec![size; 200], seed))
 }
 
-/// Delivers a whole job and looks at its bytes.
+/// Delivers a whole job and checks its bytes.
 fn run(engine: &Engine, source: &Arc<Synthetic>) {
     finish(engine.start(&job(source)).unwrap(), source);
 }
@@ -106,7 +106,7 @@ fn a_batch_held_after_its_loader_leaves_the_cache_to_the_next_job() {
     assert_eq!(next.tiers()[0].degraded, None, "its writer is gone");
 }
 
-/// Enough samples that the room between them is worked out behind the start.
+/// Enough samples that the free space is computed after the start.
 #[test]
 fn a_large_warm_disk_is_known_to_be_warm_at_once() {
     let directory = tempdir().unwrap();

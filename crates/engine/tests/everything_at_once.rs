@@ -1,6 +1,6 @@
-//! Everything that can go wrong, all at once: a source that fails and hangs, caches that lose,
-//! refuse, damage and hang and come back, orders of all kinds, and a second run on what the first
-//! has left. Every batch is what it should be.
+//! All faults at once: a source that fails and hangs, caches that lose, refuse, damage, hang and
+//! come back, orders of all kinds, and a second run on the caches of the first. Every batch is
+//! exact.
 
 mod common;
 
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use belady_control::model::Bytes;
 use belady_control::sampler::orders::Lists;
-use belady_control::sampler::{Cut, EpochList, Order, SampleId};
+use belady_control::sampler::{Batching, EpochList, Order, SampleId};
 use belady_data::source::{FaultSpec, Faulty, Source, Synthetic, ThrottleSpec, Throttled};
 use belady_data::tier::TierFaults;
 use belady_engine::{
-    Batch, Engine, EngineConfig, JobConfig, Lend, Loader, POLICIES, Retry, Ring, TierConfig,
+    Batch, Engine, EngineConfig, JobConfig, Lend, Loader, POLICIES, Retry, RingKind, TierConfig,
 };
 use common::{expected, policy};
 use proptest::prelude::*;
@@ -37,11 +37,11 @@ struct Case {
 
 #[derive(Clone, Debug)]
 struct RunCase {
-    /// Torch's order if there are none.
+    /// Empty for torch's order.
     epochs: Vec<EpochList>,
     lend: Lend,
-    ring: Ring,
-    /// Batches that the consumer holds on to.
+    ring: RingKind,
+    /// Batches that the consumer holds.
     held: usize,
 }
 
@@ -51,7 +51,7 @@ fn epoch() -> impl Strategy<Value = EpochList> {
     prop_oneof![
         ragged.prop_map(EpochList::of_batches),
         even.prop_map(|(samples, batch, drop_last)| {
-            EpochList { samples, batches: Cut::Every { batch, drop_last } }
+            EpochList { samples, batches: Batching::Every { batch, drop_last } }
         }),
     ]
 }
@@ -59,7 +59,7 @@ fn epoch() -> impl Strategy<Value = EpochList> {
 fn run_case() -> impl Strategy<Value = RunCase> {
     let epochs = prop_oneof![Just(vec![]), prop::collection::vec(epoch(), 3)];
     let lend = prop_oneof![Just(Lend::Slots), Just(Lend::ReadOnly)];
-    let ring = prop_oneof![Just(Ring::Private), Just(Ring::Shared)];
+    let ring = prop_oneof![Just(RingKind::Private), Just(RingKind::Shared)];
     let all = (epochs, lend, ring, 0usize..4);
     all.prop_map(|(epochs, lend, ring, held)| RunCase { epochs, lend, ring, held })
 }
@@ -135,7 +135,7 @@ fn job(case: &Case, run: &RunCase) -> (JobConfig, Vec<Vec<SampleId>>) {
     (config, batches.map(<[SampleId]>::to_vec).collect())
 }
 
-/// The batches, their bytes looked at when the consumer lets go of them.
+/// Returns the batches; checks their bytes when the consumer drops them.
 fn consume(loader: &mut Loader, held: usize) -> Vec<Vec<SampleId>> {
     let known = synthetic();
     let look = |batch: Batch| {

@@ -1,5 +1,5 @@
-//! A cache disk that hangs blocks neither other nodes nor a node that leaves; nor does a source that hangs
-//! when files are compared with it.
+//! A cache disk that hangs blocks neither other nodes nor a node that leaves; nor does a source
+//! that hangs when files are compared with it.
 
 mod common;
 
@@ -14,8 +14,8 @@ use belady_data::source::{
 };
 use belady_data::tier::TierFaults;
 use belady_engine::{Engine, EngineConfig, JobConfig, Loader, PeerPatience, Retry, TierConfig};
-use belady_peer::meet::Hall;
-use belady_peer::{Answer, Ask, Channel, Cluster, Push, Receive, Request, Taken};
+use belady_peer::rendezvous::InProcessRendezvous;
+use belady_peer::{Answer, Ask, Channel, Cluster, GetRequest, Push, PushOutcome, Receive};
 use common::{tcp_network, told_digest};
 use tempfile::TempDir;
 
@@ -28,7 +28,7 @@ fn dataset() -> Synthetic {
     Synthetic::of_sizes((0..SAMPLES).map(|sample| 1000 + u64::from(sample * 37 % 3_000)), 3)
 }
 
-/// What runs on one node.
+/// The engine and loader of one node.
 struct Node {
     cluster: Arc<Cluster>,
     engine: Engine,
@@ -42,9 +42,9 @@ fn within_limit<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     outcome.recv_timeout(LONG).expect("it ends")
 }
 
-/// All nodes of a job whose first node's disk fails like this.
+/// Starts all nodes of a job; the first node's disk fails like this.
 fn start(disks: &Path, faults: TierFaults, retry: Retry, source: &Arc<dyn Source>) -> Vec<Node> {
-    let hall = Hall::new(NODES, LONG);
+    let rendezvous = InProcessRendezvous::new(NODES, LONG);
     let start = |rank: u32, cluster: Arc<Cluster>| {
         let engine = Engine::new(EngineConfig {
             threads: Some(2),
@@ -69,7 +69,7 @@ fn start(disks: &Path, faults: TierFaults, retry: Retry, source: &Arc<dyn Source
         let threads: Vec<_> = (0..)
             .zip(tcp_network(NODES))
             .map(|(rank, transport)| {
-                let cluster = Arc::new(Cluster::new(hall.seat(rank), transport));
+                let cluster = Arc::new(Cluster::new(rendezvous.member(rank), transport));
                 scope.spawn(move || start(rank, cluster))
             })
             .collect();
@@ -103,7 +103,7 @@ fn expected(rank: u32) -> Vec<Vec<SampleId>> {
         .collect()
 }
 
-/// Everything comes, on all nodes, and all of them leave.
+/// Checks that all nodes deliver everything and leave.
 fn run(disks: &Path, faults: TierFaults, retry: Retry) {
     let source: Arc<dyn Source> = Arc::new(dataset());
     let nodes = start(disks, faults, retry, &source);
@@ -160,17 +160,17 @@ impl Receive for Slot {
 fn ask(node: &Node, sample: SampleId) -> Vec<Answer> {
     let mut slot = Slot(vec![0; dataset().catalog().size(sample) as usize], vec![]);
     let request =
-        Request { channel: Channel(0), epoch: 0, asks: &[Ask { sample, last_use: false }] };
+        GetRequest { channel: Channel(0), epoch: 0, asks: &[Ask { sample, last_use: false }] };
     let got = node.cluster.transport.get(0, &request, Instant::now() + LONG, &mut slot);
     got.unwrap_or_else(|error| panic!("{error}"));
     slot.1
 }
 
 #[test]
-fn a_peer_that_asks_a_disk_that_hangs_is_told_a_miss() {
+fn a_peer_that_asks_a_hung_disk_gets_a_miss() {
     let disks = TempDir::new().unwrap();
     let source: Arc<dyn Source> = Arc::new(dataset());
-    // What the disk holds is known from an earlier run.
+    // The disk is warm from an earlier run.
     let path = disks.path().to_owned();
     within_limit(move || run(&path, TierFaults::default(), Retry::default()));
     let path = disks.path().to_owned();
@@ -183,7 +183,7 @@ fn a_peer_that_asks_a_disk_that_hangs_is_told_a_miss() {
             let told = matches!(answers[..], [Answer::NotHere | Answer::NotYet]);
             assert!(told, "sample {sample}: {answers:?}");
         }
-        assert!(nodes[0].loader.tiers()[0].samples > 20, "there was something to ask for");
+        assert!(nodes[0].loader.tiers()[0].samples > 20, "the disk holds samples");
         drop(nodes);
     });
 }
@@ -209,13 +209,13 @@ fn a_push_to_a_disk_that_hangs_finds_no_room_and_blocks_no_node() {
                 bytes: &bytes,
             };
             let put = nodes[1].cluster.transport.put(0, Channel(0), &[push], Instant::now() + LONG);
-            assert_eq!(put.unwrap(), [Taken::NoRoom], "sample {sample}");
+            assert_eq!(put.unwrap(), [PushOutcome::NoSpace], "sample {sample}");
         }
         drop(nodes);
     });
 }
 
-/// A source that never says whether the files of even samples have changed.
+/// A source whose comparisons of even samples never return.
 #[derive(Debug)]
 struct Silent(Synthetic);
 
@@ -254,7 +254,7 @@ fn a_source_that_hangs_is_not_blamed_on_the_disk_and_keeps_no_peer_waiting() {
         let source: Arc<dyn Source> = Arc::new(Silent(dataset()));
         let nodes = start(&path, TierFaults::default(), Retry::default(), &source);
         let mut here = 0;
-        // Both kinds in turn: an answer that comes after one that could not is as good.
+        // Both kinds in turn: a comparison works after one that hung.
         for sample in 0..40 {
             let answers = ask(&nodes[1], sample);
             let is_here = matches!(answers[..], [Answer::Here { .. }]);

@@ -1,5 +1,4 @@
-//! A cache disk that hangs costs time once, and nothing else: every sample comes, exactly as it
-//! should be.
+//! A cache disk that hangs costs time once, and nothing else: every sample is delivered, exactly.
 
 mod common;
 
@@ -7,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use belady_base::SampleId;
 use belady_control::model::Bytes;
-use belady_data::SampleId;
 use belady_data::source::{Source, Synthetic, ThrottleSpec, Throttled};
 use belady_data::tier::{TierFaults, TierStatus};
 use belady_engine::POLICIES;
@@ -24,8 +23,8 @@ struct Seen {
     timeouts: u64,
 }
 
-/// Runs four epochs with a disk that has room for most of the dataset and fails like this, and
-/// looks at every byte. Fails the test instead of hanging it.
+/// Runs four epochs with a disk that has space for most of the dataset and fails like this, and
+/// checks every byte. Fails the test instead of hanging it.
 fn run(name: &'static str, faults: TierFaults) -> (JobConfig, Seen) {
     let (done, outcome) = mpsc::channel();
     std::thread::spawn(move || drop(done.send(Box::new(run_here(name, faults)))));
@@ -36,7 +35,7 @@ fn run_here(name: &str, faults: TierFaults) -> (JobConfig, Seen) {
     let folder = tempfile::tempdir().unwrap();
     let known = Synthetic::of_sizes((0..600).map(|sample| sample * 37 % 3_000), 3);
     let made = Synthetic::of_sizes((0..600).map(|sample| sample * 37 % 3_000), 3);
-    // Slower than any disk, which would else be passed over.
+    // Slower than any disk, which would be bypassed otherwise.
     let slow: ThrottleSpec = "1:20MB/s".parse().unwrap();
     let source: Arc<dyn Source> = Arc::new(Throttled::new(made, slow, 1));
     let impatient = Retry { timeout: Duration::from_millis(50), ..Retry::default() };
@@ -66,7 +65,7 @@ fn run_here(name: &str, faults: TierFaults) -> (JobConfig, Seen) {
         batches.push(batch.iter().map(|sample| sample.id).collect());
         held.push(batch);
     }
-    // What comes back late writes to what was delivered by now, if it can.
+    // A late read would write to a delivered batch now, if it could.
     if faults.hang != NEVER {
         std::thread::sleep(2 * faults.hang);
     }
@@ -107,7 +106,7 @@ fn a_disk_whose_reads_never_return_is_given_up() {
 }
 
 #[test]
-fn a_disk_whose_writes_never_return_is_given_up_and_batches_come_all_the_same() {
+fn a_disk_whose_writes_never_return_is_given_up_and_batches_are_delivered() {
     for name in policies() {
         let seen = check(name, TierFaults { hung_put: 0.02, hang: NEVER, ..TierFaults::default() });
         assert!(is_given_up(&seen) && seen.timeouts > 0, "{name}");
@@ -115,8 +114,8 @@ fn a_disk_whose_writes_never_return_is_given_up_and_batches_come_all_the_same() 
 }
 
 #[test]
-fn a_read_that_comes_back_late_and_wrong_harms_nobody() {
-    // What is damaged is overwritten with nonsense.
+fn a_read_that_returns_late_and_wrong_changes_no_batch() {
+    // A damaged read is overwritten with other bytes.
     let faults = TierFaults {
         hung_get: 0.05,
         damaged: 0.9,

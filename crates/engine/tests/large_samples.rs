@@ -1,4 +1,4 @@
-//! Samples of many MiB go from node to node as small ones do.
+//! Samples of many MiB move between nodes like small ones.
 
 mod common;
 
@@ -9,8 +9,8 @@ use belady_control::model::Bytes;
 use belady_data::source::Synthetic;
 use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{Engine, EngineConfig, JobConfig, TierConfig};
-use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
+use belady_peer::rendezvous::InProcessRendezvous;
 use belady_peer::{Ask, Cluster, NodeId, PeerError, Transport};
 use common::intercept::{Call, Intercept, Intercepted};
 use common::{consume, tcp_network};
@@ -20,7 +20,7 @@ const NODES: u32 = 2;
 
 const SIZES: [u64; 4] = [66 * MIB, 80 * MIB, 70 * MIB, 75 * MIB];
 
-/// A network so slow that no sample comes within the time of a small answer, without the waiting.
+/// A simulated network so slow that no sample arrives within the time of a small answer.
 #[derive(Debug)]
 struct Slow {
     /// Bytes a second.
@@ -41,10 +41,10 @@ impl Intercept for Slow {
     }
 }
 
-/// Four epochs of four samples on two nodes, whose caches hold them all together.
+/// Runs four epochs of four samples on two nodes, whose caches together hold all of them.
 fn run(network: Vec<Arc<dyn Transport>>) {
     let source = Arc::new(Synthetic::of_sizes(SIZES, 3));
-    let hall = Hall::new(NODES, Duration::from_mins(2));
+    let rendezvous = InProcessRendezvous::new(NODES, Duration::from_mins(2));
     let node = |cluster: Arc<Cluster>| {
         let engine = Engine::new(EngineConfig {
             threads: Some(2),
@@ -64,7 +64,7 @@ fn run(network: Vec<Arc<dyn Transport>>) {
         let threads: Vec<_> = (0..)
             .zip(network)
             .map(|(rank, transport)| {
-                let cluster = Arc::new(Cluster::new(hall.seat(rank), transport));
+                let cluster = Arc::new(Cluster::new(rendezvous.member(rank), transport));
                 scope.spawn(|| node(cluster))
             })
             .collect();

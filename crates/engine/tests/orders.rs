@@ -1,5 +1,5 @@
-//! Orders that come over time: whatever a provider gives is delivered, and what it cannot
-//! give is told when it is due.
+//! Orders that come over time: every order is delivered, and a provider's error is reported when
+//! it is due.
 
 mod common;
 
@@ -10,22 +10,25 @@ use std::time::Duration;
 use belady_control::model::Bytes;
 use belady_control::sampler::orders::{Lists, LoaderOrders, StartAt};
 use belady_control::sampler::torch::{Draws, RandomSampler};
-use belady_control::sampler::{Cut, EpochList, Order, OrderError, Orders, SampleId, Step};
+use belady_control::sampler::{
+    Batching, EpochList, Order, OrderError, OrderProvider, SampleId, Step,
+};
 use belady_data::source::{Source, Synthetic};
 use belady_engine::{
-    Engine, EngineConfig, EngineError, JobConfig, Lend, Loader, Next, POLICIES, TierConfig, trace,
+    Delivery, Engine, EngineConfig, EngineError, JobConfig, Lend, Loader, POLICIES, TierConfig,
+    trace,
 };
 use common::policy;
 use proptest::prelude::*;
 
-/// A user's sampler: each epoch once, one after the other.
+/// A user's sampler, which returns each epoch once, in order.
 #[derive(Debug, Default)]
 struct Sampler {
     epochs: Vec<EpochList>,
     asked: Mutex<Vec<u32>>,
-    /// From this epoch on nothing comes before the gate opens.
+    /// From this epoch on it blocks until the gate opens.
     gate: Option<(u32, Mutex<bool>, Condvar)>,
-    /// What it says after its last epoch, instead of that there are no more.
+    /// The error after its last epoch; otherwise it ends.
     error: Option<&'static str>,
 }
 
@@ -50,7 +53,7 @@ impl Sampler {
     }
 }
 
-impl Orders for Sampler {
+impl OrderProvider for Sampler {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         self.asked.lock().unwrap().push(epoch);
         if let Some((from, open, opened)) = &self.gate
@@ -71,7 +74,7 @@ fn engine(threads: u32, tiers: &[u64]) -> Engine {
     Engine::new(EngineConfig { threads: Some(threads), tiers, ..EngineConfig::default() }).unwrap()
 }
 
-fn job(source: &Arc<Synthetic>, orders: Arc<dyn Orders>) -> JobConfig {
+fn job(source: &Arc<Synthetic>, orders: Arc<dyn OrderProvider>) -> JobConfig {
     let source: Arc<dyn Source> = source.clone();
     JobConfig { order: Order::Provided(orders), epochs: None, ..JobConfig::new(source) }
 }
@@ -89,7 +92,7 @@ fn within<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'st
 
 type Delivered = Vec<(Step, Vec<SampleId>)>;
 
-/// All batches until the end or an error, after a look at their bytes.
+/// Returns all batches until the end or an error; checks their bytes.
 fn consume(loader: &mut Loader, source: &Synthetic) -> (Delivered, Result<(), EngineError>) {
     let mut seen = vec![];
     loop {
@@ -119,7 +122,7 @@ fn expected(epochs: &[EpochList]) -> Delivered {
     all
 }
 
-/// Lists of any length, ragged or even, that repeat samples and leave some out.
+/// Returns lists of any length, ragged or even, that repeat samples and leave some out.
 fn lists(samples: u32) -> impl Strategy<Value = EpochList> {
     let one = 0..samples;
     let ragged = prop::collection::vec(prop::collection::vec(one.clone(), 0..8), 0..14);
@@ -129,7 +132,7 @@ fn lists(samples: u32) -> impl Strategy<Value = EpochList> {
     let shuffled = (order, 1u32..12, any::<bool>());
     let cut = |(samples, batch, drop_last)| EpochList {
         samples,
-        batches: Cut::Every { batch, drop_last },
+        batches: Batching::Every { batch, drop_last },
     };
     prop_oneof![ragged.prop_map(EpochList::of_batches), even.prop_map(cut), shuffled.prop_map(cut)]
 }
@@ -146,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn whatever_is_provided_is_delivered(
+    fn every_provided_order_is_delivered(
         (sizes, epochs) in jobs(),
         threads in 1u32..5,
         tiers in prop::collection::vec(0u64..150_000, 0..3),
@@ -157,7 +160,7 @@ proptest! {
     ) {
         let source = Arc::new(Synthetic::of_sizes(sizes, 1));
         let sampler = Arc::new(Sampler::new(epochs.clone()));
-        let orders: Arc<dyn Orders> =
+        let orders: Arc<dyn OrderProvider> =
             if ahead { Arc::new(Lists(epochs.clone())) } else { sampler.clone() };
         let config = JobConfig {
             epochs: known,
@@ -173,7 +176,8 @@ proptest! {
         prop_assert_eq!(seen, expected(&epochs[..end]));
         if !ahead {
             // Once each, in order, and not beyond the last.
-            let most = known.map_or(epochs.len() as u32 + 1, |known| known.min(epochs.len() as u32 + 1));
+            let given = epochs.len() as u32 + 1;
+            let most = known.map_or(given, |known| known.min(given));
             prop_assert_eq!(sampler.asked(), (0..most).collect::<Vec<_>>());
         }
     }
@@ -181,7 +185,7 @@ proptest! {
 
 #[test]
 fn a_sampler_is_asked_one_epoch_ahead_and_no_further() {
-    // The buffer has room for at most five of an epoch's twenty batches.
+    // At most five of an epoch's twenty batches fit into the buffer.
     let source = small();
     let list = || EpochList::of_batches(vec![[1, 2, 3, 4]; 20]);
     for name in POLICIES {
@@ -206,7 +210,7 @@ fn a_sampler_is_asked_one_epoch_ahead_and_no_further() {
 }
 
 #[test]
-fn a_samplers_error_comes_after_everything_before_it_and_as_it_was() {
+fn a_samplers_error_follows_all_batches_before_it_unchanged() {
     let source = small();
     let epochs =
         vec![EpochList::of_batches([vec![1, 2], vec![3]]), EpochList::of_batches([[4, 5]])];
@@ -214,7 +218,7 @@ fn a_samplers_error_comes_after_everything_before_it_and_as_it_was() {
         let sampler = Sampler { error: Some("out of ideas"), ..Sampler::new(epochs.clone()) };
         let config = JobConfig { policy: policy(name), ..job(&source, Arc::new(sampler)) };
         let mut loader = engine(3, &[1000]).start(&config).unwrap();
-        // Time to fail long before anything is taken.
+        // Gives it time to fail before the first batch is taken.
         std::thread::sleep(Duration::from_millis(20));
         let (seen, outcome) = consume(&mut loader, &source);
         assert_eq!(seen, expected(&epochs), "{name}");
@@ -230,8 +234,8 @@ fn a_samplers_error_comes_after_everything_before_it_and_as_it_was() {
 fn a_sample_that_does_not_exist_is_refused_when_its_epoch_comes() {
     let source = small();
     let epochs = vec![EpochList::of_batches([[1, 2]]), EpochList::of_batches([[3, 4], [5, 20]])];
-    let orders: Arc<dyn Orders> = Arc::new(Lists(epochs.clone()));
-    // In a run that goes on at epoch 7, it is epoch 8 that is wrong.
+    let orders: Arc<dyn OrderProvider> = Arc::new(Lists(epochs.clone()));
+    // In a run that is resumed at epoch 7, epoch 8 is wrong.
     let before = vec![EpochList::of_batches([[0]]); 7];
     let later = Arc::new(Lists(before.into_iter().chain(epochs.clone()).collect()));
     let resumed = Arc::new(StartAt { orders: later, epoch: 7, batch: 0 });
@@ -263,7 +267,7 @@ fn a_batch_that_does_not_fit_is_refused_when_it_is_due_with_the_size_that_it_nee
     let mut loader = engine.start(&config(needed)).unwrap();
     let (seen, outcome) = consume(&mut loader, &source);
     assert!(outcome.is_ok() && seen == expected(&epochs), "{outcome:?}");
-    // Whoever knows his largest batch hears of it at the start.
+    // OrderProvider with a known largest batch are refused at the start.
     let lists = Arc::new(Lists(vec![EpochList::of_batches([(0..15).collect::<Vec<_>>()])]));
     let config = JobConfig { staging: Bytes(3000), ..job(&source, lists) };
     let refused = engine.start(&config);
@@ -290,15 +294,17 @@ fn the_first_batches_come_before_the_plan_if_it_takes_long() {
 }
 
 #[test]
-fn a_sampler_that_never_returns_does_not_hold_up_who_wants_to_stop() {
+fn a_sampler_that_never_returns_does_not_delay_a_stop() {
     within(20, || {
         for from in 0..3 {
             let list = EpochList::of_batches([[1, 2], [3, 4]]);
             let sampler = Arc::new(Sampler::behind_gate(vec![list; 4], from));
             let mut loader = engine(2, &[]).start(&job(&small(), sampler.clone())).unwrap();
-            let next = loader.next_batch_timeout(Duration::from_millis(30)).unwrap();
-            // An epoch begins when the order of the next one is there.
-            assert_eq!(matches!(next, Next::TimedOut), from < 2);
+            // An epoch begins when the order of the next one is known.
+            let (waits, long) = (from < 2, Duration::from_mins(10));
+            let patience = if waits { Duration::from_millis(30) } else { long };
+            let next = loader.next_batch_timeout(patience).unwrap();
+            assert_eq!(matches!(next, Delivery::TimedOut), waits);
             drop(loader);
             sampler.open();
         }
@@ -306,7 +312,7 @@ fn a_sampler_that_never_returns_does_not_hold_up_who_wants_to_stop() {
 }
 
 #[test]
-fn a_caller_who_looks_around_while_waiting_waits_once() {
+fn repeated_calls_with_a_timeout_count_as_one_wait() {
     let source = small();
     let list = EpochList::of_batches([[1, 2], [3, 4]]);
     for name in POLICIES {
@@ -316,30 +322,32 @@ fn a_caller_who_looks_around_while_waiting_waits_once() {
         let mut loader = engine.start(&config).unwrap();
         let brief = Duration::from_millis(15);
         for _ in 0..4 {
-            assert!(matches!(loader.next_batch_timeout(brief).unwrap(), Next::TimedOut));
+            assert!(matches!(loader.next_batch_timeout(brief).unwrap(), Delivery::TimedOut));
         }
-        assert!(matches!(loader.next_batch_timeout(Duration::ZERO).unwrap(), Next::TimedOut));
+        assert!(matches!(loader.next_batch_timeout(Duration::ZERO).unwrap(), Delivery::TimedOut));
         sampler.open();
         let long = Duration::MAX;
-        let Next::Batch(batch) = loader.next_batch_timeout(long).unwrap() else { panic!("{name}") };
+        let Delivery::Batch(batch) = loader.next_batch_timeout(long).unwrap() else {
+            panic!("{name}")
+        };
         assert_eq!(batch.iter().map(|sample| sample.id).collect::<Vec<_>>(), [1, 2]);
         let waits = engine.metrics().snapshot();
         assert_eq!(waits.wait_us.count, 1, "{name}");
-        // Four waits that timed out belong to it.
+        // Four waits that timed out count.
         assert!(u128::from(waits.blocked_ns) >= 4 * brief.as_nanos(), "{name}");
-        assert!(matches!(loader.next_batch_timeout(long).unwrap(), Next::Batch(_)));
-        assert!(matches!(loader.next_batch_timeout(long).unwrap(), Next::Ended));
-        assert!(matches!(loader.next_batch_timeout(long).unwrap(), Next::Ended));
+        assert!(matches!(loader.next_batch_timeout(long).unwrap(), Delivery::Batch(_)));
+        assert!(matches!(loader.next_batch_timeout(long).unwrap(), Delivery::Ended));
+        assert!(matches!(loader.next_batch_timeout(long).unwrap(), Delivery::Ended));
     }
 }
 
 #[test]
-fn epochs_without_a_batch_are_passed_over_but_not_for_ever() {
+fn epochs_without_a_batch_are_skipped_but_not_for_ever() {
     #[derive(Debug)]
     struct Nothing;
-    impl Orders for Nothing {
+    impl OrderProvider for Nothing {
         fn epoch(&self, _: u32) -> Result<Option<EpochList>, OrderError> {
-            Ok(Some(EpochList { samples: vec![], batches: Cut::Ends(vec![]) }))
+            Ok(Some(EpochList { samples: vec![], batches: Batching::Ends(vec![]) }))
         }
     }
     within(20, || {
@@ -354,12 +362,12 @@ fn epochs_without_a_batch_are_passed_over_but_not_for_ever() {
 }
 
 #[test]
-fn a_run_that_was_saved_goes_on_where_it_was() {
+fn a_saved_run_is_resumed_where_it_was() {
     let source = small();
     let sampler = || RandomSampler::new(20, 3, Draws::ThroughLoader);
     let whole = Arc::new(LoaderOrders::new(sampler(), 6, false).unwrap());
     let engine = engine(3, &[1200]);
-    let run = |orders: Arc<dyn Orders>, epochs| {
+    let run = |orders: Arc<dyn OrderProvider>, epochs| {
         let config = JobConfig { epochs: Some(epochs), ..job(&source, orders) };
         let (seen, outcome) = consume(&mut engine.start(&config).unwrap(), &source);
         outcome.unwrap();
@@ -367,7 +375,7 @@ fn a_run_that_was_saved_goes_on_where_it_was() {
     };
     let all = run(whole.clone(), 5);
     for delivered in 0..=20u32 {
-        // A position at an epoch's end is as good as one at the next one's start.
+        // A position at an epoch's end equals one at the next one's start.
         let (epoch, batch) = (delivered / 4, delivered % 4);
         let places = if batch == 0 && epoch > 0 {
             vec![(epoch, 0), (epoch - 1, 4)]
@@ -377,7 +385,7 @@ fn a_run_that_was_saved_goes_on_where_it_was() {
         for (epoch, batch) in places {
             let rest = run(Arc::new(StartAt { orders: whole.clone(), epoch, batch }), 5 - epoch);
             assert_eq!(rest, all[delivered as usize..], "{epoch} {batch}");
-            // The same from the generator's state, without what came before.
+            // The same from the generator's state.
             let state = whole.before(epoch).state().clone();
             let sampler =
                 RandomSampler::from_state(20, Draws::ThroughLoader, u64::from(epoch), state);
@@ -389,7 +397,7 @@ fn a_run_that_was_saved_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_recorded_run_of_provided_orders_is_answered_in_the_same_way_again() {
+fn a_replayed_run_of_provided_orders_gives_the_same_actions() {
     let folder = tempfile::tempdir().unwrap();
     let epoch = |k: u32| {
         let batch = |at: u32| (0..at % 5).map(|j| (at * 7 + j * k) % 20).collect::<Vec<_>>();
@@ -415,19 +423,19 @@ fn a_recorded_run_of_provided_orders_is_answered_in_the_same_way_again() {
 }
 
 #[test]
-fn what_a_varying_order_keeps_using_is_read_once() {
+fn samples_that_a_varying_order_repeats_are_read_once() {
     // Epochs of different lengths over the same half of the samples, which fits.
     let source = Arc::new(Synthetic::of_sizes(vec![1000; 100], 1));
     let epoch = |k: u32| {
         let mut samples: Vec<u32> = (0..50).map(|j| 2 * ((j * 7 + k) % 50)).collect();
         samples.extend_from_within(..(5 * k as usize));
-        EpochList { samples, batches: Cut::Every { batch: 4 + k, drop_last: false } }
+        EpochList { samples, batches: Batching::Every { batch: 4 + k, drop_last: false } }
     };
     let epochs: Vec<EpochList> = (0..5).map(epoch).collect();
     for name in ["belady", "nopfs", "lru", "monarch", "lobster"] {
         for ahead in [true, false] {
             let before = source.operations().bytes;
-            let orders: Arc<dyn Orders> = if ahead {
+            let orders: Arc<dyn OrderProvider> = if ahead {
                 Arc::new(Lists(epochs.clone()))
             } else {
                 Arc::new(Sampler::new(epochs.clone()))

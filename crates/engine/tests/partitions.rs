@@ -1,9 +1,9 @@
-//! Nodes that disappear for a while and come back, each at its own speed: whatever is set aside for
-//! them is taken up again, so every rank gets all of its batches.
+//! Nodes that disappear for a while and come back, each at its own speed: deferred work is resumed,
+//! so every rank gets all of its batches.
 //!
-//! The network ([`Weather`]) stops nodes and cuts links, in one direction or both, silently or with an
-//! error, for a time that a seed decides. `SEED=17 cargo nextest run -p belady-engine --test partitions`
-//! runs one seed alone.
+//! The network ([`Weather`]) stops nodes and cuts links, in one direction or both, silently or with
+//! an error, for a time that a seed decides. `SEED=17 cargo nextest run -p belady-engine --test
+//! partitions` runs one seed alone.
 
 mod common;
 
@@ -14,20 +14,20 @@ use belady_control::model::Bytes;
 use belady_control::sampler::{AccessStream, Order, SampleId, Scheme, StreamConfig};
 use belady_data::source::{Source as _, Synthetic};
 use belady_engine::metrics::MetricsSnapshot;
-use belady_engine::{Engine, EngineConfig, JobConfig, Next, PeerPatience, TierConfig};
-use belady_peer::meet::Hall;
+use belady_engine::{Delivery, Engine, EngineConfig, JobConfig, PeerPatience, TierConfig};
 use belady_peer::memory::MemoryTransport;
+use belady_peer::rendezvous::InProcessRendezvous;
 use belady_peer::{Cluster, NodeId, PeerError};
 use common::intercept::{Call, Intercept, Intercepted};
 
 const NODES: u32 = 4;
-/// How long a call waits for its answer, and a consumer for what may still come.
+/// How long a call waits for its answer, and a consumer for other nodes.
 const ANSWER: Duration = Duration::from_millis(300);
 const WAIT: Duration = Duration::from_millis(100);
-/// No batch takes as long as this, on however busy a machine, unless it never comes.
+/// No batch takes as long as this, even on a busy machine.
 const HANGS: Duration = Duration::from_secs(20);
 
-/// Chance from a seed (splitmix64).
+/// A seeded random generator (splitmix64).
 struct Dice(u64);
 
 impl Dice {
@@ -48,14 +48,14 @@ impl Dice {
     }
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Link {
     #[default]
     Whole,
-    /// It is lost, and the connection with it.
+    /// It is lost, and the connection breaks.
     Reset,
-    /// It is lost, and nothing is heard of it.
+    /// It is lost silently.
     Silent,
 }
 
@@ -94,7 +94,7 @@ impl Weather {
         }
     }
 
-    /// A message from one node to another, which the caller waits for until then.
+    /// Passes a message from one node to another; the caller waits until the deadline.
     fn carry(
         &self,
         caller: NodeId,
@@ -122,7 +122,7 @@ impl Weather {
         }
     }
 
-    /// Breaks something, one thing after another, until all is over.
+    /// Injects one fault after another until the run is over.
     fn blow(&self, dice: &mut Dice) {
         while !self.state.lock().unwrap().ended {
             std::thread::sleep(dice.millis(20, 150));
@@ -152,7 +152,7 @@ impl Weather {
     }
 }
 
-/// A node's way to the others: a question, what the peer does, and its answer.
+/// A node's transport: a request, the peer's work, and its answer.
 #[derive(Debug)]
 struct Exposed {
     me: NodeId,
@@ -172,7 +172,7 @@ impl Intercept for Exposed {
     }
 }
 
-/// The steps that ranks have finished, told by a network that does not fail.
+/// The steps that ranks have finished, shared by a network that does not fail.
 #[derive(Default)]
 struct Steps {
     finished: Mutex<([usize; NODES as usize], bool)>,
@@ -180,7 +180,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// A rank has finished so many steps; waits until all have, or one of them hangs.
+    /// Notes that a rank has finished so many steps; waits until all have, or one of them hangs.
     fn finish(&self, rank: u32, steps: usize) {
         let mut state = self.finished.lock().unwrap();
         state.0[rank as usize] = steps;
@@ -196,17 +196,17 @@ impl Steps {
     }
 }
 
-struct World {
+struct JobWorld {
     source: Arc<Synthetic>,
     job: JobConfig,
     ram: u64,
-    /// What training takes over a batch.
+    /// The time that training takes for a batch.
     compute: Duration,
     /// Ranks begin each step together, as in training.
     together: Option<Steps>,
 }
 
-impl World {
+impl JobWorld {
     fn draw(dice: &mut Dice) -> Self {
         let samples = 400 + dice.below(300) as u32;
         let sizes = (0..samples).map(|k| 1500 + u64::from(k * 7919 % 1000));
@@ -215,7 +215,7 @@ impl World {
         let mut job = JobConfig::new(source.clone());
         job.batch = 4;
         job.epochs = Some(6);
-        // A few batches ahead, and an outbox of a quarter of that.
+        // A few batches ahead, and a push queue of a quarter of that.
         job.staging = Bytes([40 << 10, 80 << 10, 160 << 10][dice.below(3) as usize]);
         let cached = 80 + dice.below(40);
         let ram = bytes * cached / 100 / u64::from(NODES);
@@ -238,16 +238,17 @@ impl World {
         orders.flat_map(|order| order_of(&order, rank)).collect()
     }
 
-    /// What each rank has seen: its batches, or what it hangs in.
+    /// Returns what each rank has seen: its batches, or what it waits for.
     fn run(&self, weather: &Arc<Weather>) -> Vec<Result<MetricsSnapshot, String>> {
-        let hall = Hall::new(NODES, Duration::from_mins(1));
+        let rendezvous = InProcessRendezvous::new(NODES, Duration::from_mins(1));
         std::thread::scope(|scope| {
             let nodes: Vec<_> = (0..)
                 .zip(MemoryTransport::network(NODES))
                 .map(|(rank, inner)| {
                     let by = Exposed { me: rank, weather: weather.clone() };
                     let exposed = Intercepted { inner, by };
-                    let cluster = Arc::new(Cluster::new(hall.seat(rank), Arc::new(exposed)));
+                    let cluster =
+                        Arc::new(Cluster::new(rendezvous.member(rank), Arc::new(exposed)));
                     scope.spawn(move || self.node(rank, &cluster, weather))
                 })
                 .collect();
@@ -270,13 +271,13 @@ impl World {
         })
         .unwrap();
         let mut loader = engine.start(&self.job).unwrap();
-        let outlook = loader.outlook();
+        let monitor = loader.monitor();
         for (number, expected) in self.expected(rank).into_iter().enumerate() {
-            let Next::Batch(batch) = loader.next_batch_timeout(HANGS).unwrap() else {
+            let Delivery::Batch(batch) = loader.next_batch_timeout(HANGS).unwrap() else {
                 self.together.as_ref().inspect(|steps| steps.give_up());
                 return Err(format!(
                     "rank {rank} hangs at batch {number}, and waits for {}",
-                    outlook.waiting_for()
+                    monitor.waiting_for()
                 ));
             };
             let right = |sample: belady_engine::Sample<'_>| {
@@ -300,7 +301,7 @@ fn order_of(order: &belady_control::sampler::EpochOrder, rank: u32) -> Vec<Vec<S
     (0..order.iterations()).map(|at| order.batch(rank, at).collect()).collect()
 }
 
-/// The seeds from a first one on, or the one that is to be looked at.
+/// Returns the seeds from a first one on, or the one in `SEED`.
 fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
     match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
@@ -310,7 +311,7 @@ fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
 
 fn every_rank_ends(seed: u64, together: bool) {
     let mut dice = Dice(seed);
-    let mut world = World::draw(&mut dice);
+    let mut world = JobWorld::draw(&mut dice);
     world.together = together.then(Steps::default);
     let weather = Arc::new(Weather::new());
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Several nodes in one process, each with an engine of its own: together they are one cache.
+//! Several nodes in one process, each with its own engine, which share their caches.
 
 mod common;
 
@@ -7,7 +7,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use belady_control::model::Bytes;
-use belady_control::sampler::orders::{Orders, RankOrders, RankShare, Replacement, WeightedOrders};
+use belady_control::sampler::orders::{
+    OrderProvider, RankOrders, RankShare, Replacement, WeightedOrders,
+};
 use belady_control::sampler::{AccessStream, Order, SampleId, Scheme, Step, StreamConfig};
 use belady_data::source::{FaultSpec, Faulty, Synthetic};
 use belady_engine::metrics::MetricsSnapshot;
@@ -15,9 +17,9 @@ use belady_engine::{
     BadSamples, Engine, EngineConfig, EngineError, JobConfig, PeerPatience, TierConfig,
 };
 use belady_peer::faulty::{FaultyTransport, PeerFaults};
-use belady_peer::meet::Hall;
 use belady_peer::memory::MemoryTransport;
-use belady_peer::{Channel, Cluster, NodeId, PeerError, Push, Taken, Transport};
+use belady_peer::rendezvous::InProcessRendezvous;
+use belady_peer::{Channel, Cluster, NodeId, PeerError, Push, PushOutcome, Transport};
 use common::intercept::{Call, Intercept, Intercepted};
 use common::{policy, tcp_network, told_digest};
 use tempfile::TempDir;
@@ -30,33 +32,34 @@ struct Seen {
     batches: Vec<Vec<SampleId>>,
     /// After each epoch.
     metrics: Vec<MetricsSnapshot>,
-    /// What plans count on in the cache tier of this node.
-    room: u64,
+    /// The capacity that plans count on in the cache tier of this node.
+    capacity: u64,
 }
 
-struct World {
+struct JobWorld {
     source: Arc<Synthetic>,
     job: JobConfig,
     ram: u64,
-    /// By rank, where they differ.
+    /// By rank, if they differ.
     rams: Vec<u64>,
-    /// Over TCP, not in memory.
+    /// Uses TCP instead of memory.
     tcp: bool,
-    /// A directory for each rank, with room for its part.
+    /// A directory for each rank.
     disks: Option<TempDir>,
-    /// Ranks take their batches together, as in training.
+    /// Ranks take their batches in step, as in training.
     together: bool,
     patience: Duration,
+    answer: Duration,
     faults: Option<PeerFaults>,
-    /// Nobody hears what rank 0 tells, for so long from the start.
+    /// The notices of rank 0 are lost for so long from the start.
     mute: Option<Duration>,
-    /// This rank leaves after so many batches.
+    /// This rank ends its job after so many batches.
     leaves: Option<(u32, usize)>,
-    /// This rank goes on alone after so many batches.
+    /// This rank's transport is closed after so many batches.
     parts: Option<(u32, usize)>,
 }
 
-impl World {
+impl JobWorld {
     fn new(samples: u32, cached: f64) -> Self {
         let source = Arc::new(Synthetic::of_sizes(
             (0..samples).map(|k| 1500 + u64::from(k * 7919 % 1000)),
@@ -78,6 +81,7 @@ impl World {
             disks,
             together: true,
             patience: LIMIT,
+            answer: ANSWER,
             faults,
             mute,
             leaves,
@@ -119,9 +123,9 @@ impl World {
         self.run_on(NODES, |_| self.job.clone())
     }
 
-    /// Every rank with a job of its own.
+    /// Runs a job for each rank.
     fn run_on(&self, nodes: u32, job: impl Fn(u32) -> JobConfig) -> Vec<Result<Seen, EngineError>> {
-        let hall = Hall::new(nodes, LIMIT);
+        let rendezvous = InProcessRendezvous::new(nodes, LIMIT);
         let barrier = Barrier::new(nodes as usize);
         let in_memory = |it: Arc<MemoryTransport>| -> Arc<dyn Transport> { it };
         let nodes: Vec<_> = if self.tcp {
@@ -142,7 +146,7 @@ impl World {
                         let by = Mute { until: Instant::now() + time };
                         transport = Arc::new(Intercepted { inner: transport, by });
                     }
-                    let cluster = Arc::new(Cluster::new(hall.seat(rank), transport));
+                    let cluster = Arc::new(Cluster::new(rendezvous.member(rank), transport));
                     let (barrier, job) = (&barrier, job(rank));
                     scope.spawn(move || self.node(rank, &job, &cluster, barrier))
                 })
@@ -168,12 +172,12 @@ impl World {
             threads: Some(2),
             tiers,
             peers: Some(cluster.clone()),
-            peer_patience: PeerPatience { wait: self.patience, answer: ANSWER },
+            peer_patience: PeerPatience { wait: self.patience, answer: self.answer },
             ..EngineConfig::default()
         })?;
         let mut loader = engine.start(job)?;
-        let room = loader.job().system.tiers[1].capacity_of(rank).0;
-        let mut seen = Seen { batches: vec![], metrics: vec![], room };
+        let counted_on = loader.job().system.tiers[1].capacity_of(rank).0;
+        let mut seen = Seen { batches: vec![], metrics: vec![], capacity: counted_on };
         let mut epoch = 0;
         while let Some(batch) = loader.next_batch()? {
             if batch.step().epoch > epoch {
@@ -200,7 +204,7 @@ impl World {
     }
 }
 
-/// Notices do not get through until then.
+/// Loses notices until then.
 #[derive(Debug)]
 struct Mute {
     until: Instant,
@@ -224,8 +228,8 @@ fn source_bytes(seen: &Seen) -> Vec<u64> {
 }
 
 #[test]
-fn what_fits_into_all_caches_together_is_read_from_the_source_once() {
-    let world = World::new(1000, 1.02);
+fn a_dataset_that_fits_into_all_caches_is_read_from_the_source_once() {
+    let world = JobWorld::new(1000, 1.02);
     let seen: Vec<Seen> = world.run().into_iter().map(Result::unwrap).collect();
     for (rank, seen) in (0..).zip(&seen) {
         assert_eq!(seen.batches, world.expected(rank), "rank {rank}");
@@ -238,13 +242,13 @@ fn what_fits_into_all_caches_together_is_read_from_the_source_once() {
     }
 }
 
-/// S > N·D: what an epoch reads from the source is what the caches do not hold, and what comes from
-/// other nodes is what they say they gave.
+/// S > N·D: an epoch reads from the source what the caches do not hold, and the bytes from other
+/// nodes are those that they counted.
 #[test]
 fn an_epoch_reads_from_the_source_what_all_caches_together_do_not_hold() {
     const EPOCHS: u32 = 6;
     for (cached, in_memory) in [(0.25, true), (0.5, false), (0.8, false)] {
-        let mut world = World::new(1200, cached);
+        let mut world = JobWorld::new(1200, cached);
         world.job.epochs = Some(EPOCHS);
         world.tcp = !in_memory;
         let sizes = belady_data::source::Source::catalog(&*world.source).sizes();
@@ -253,11 +257,11 @@ fn an_epoch_reads_from_the_source_what_all_caches_together_do_not_hold() {
         let seen: Vec<Seen> = world.run().into_iter().map(Result::unwrap).collect();
         for (rank, seen) in (0..).zip(&seen) {
             assert_eq!(seen.batches, world.expected(rank), "rank {rank}");
-            assert!(seen.room <= world.ram, "no more than there is");
+            assert!(seen.capacity <= world.ram, "within the quota");
         }
         let last: Vec<_> = seen.iter().map(|seen| seen.metrics.last().unwrap()).collect();
         let sum = |of: fn(&MetricsSnapshot) -> u64| last.iter().map(|it| of(it)).sum::<u64>();
-        let held = u64::from(NODES) * seen[0].room;
+        let held = u64::from(NODES) * seen[0].capacity;
         let later = u64::from(EPOCHS - 1);
         let read = sum(|it| it.source.bytes);
         let bound = all + later * (all - u64::from(NODES) * world.ram);
@@ -266,14 +270,14 @@ fn an_epoch_reads_from_the_source_what_all_caches_together_do_not_hold() {
         // A node has no use for room that is smaller than a sample.
         let slack = later * u64::from(NODES) * largest;
         assert!(read <= planned + slack, "{read} of the source, {planned} + {slack} were planned");
-        // Each sample of each epoch came from one place.
+        // Each sample of each epoch has one origin.
         let tiers = sum(|it| it.tiers.iter().map(belady_engine::metrics::TierSnapshot::hits).sum());
         let came = sum(|it| it.source.samples)
             + sum(|it| it.ring.samples)
             + sum(|it| it.peers.read.samples)
             + tiers;
         assert_eq!(came, u64::from(EPOCHS) * 1200);
-        // What one node has given another has got.
+        // Every sample that a node has given has arrived at another.
         assert_eq!(sum(|it| it.peers.read.bytes), sum(|it| it.peers.served.bytes));
         assert_eq!(sum(|it| it.peers.pushed.bytes), sum(|it| it.peers.taken.bytes));
         let moved = sum(|it| it.peers.read.samples) + sum(|it| it.peers.pushed.samples);
@@ -281,12 +285,12 @@ fn an_epoch_reads_from_the_source_what_all_caches_together_do_not_hold() {
     }
 }
 
-/// Nodes of different sizes: each gives all of its room, and an epoch reads S − ΣD, not S − N·min(D).
+/// With nodes of different capacities, an epoch reads S − ΣD, not S − N·min(D).
 #[test]
-fn nodes_with_different_capacities_use_all_of_their_room() {
+fn nodes_with_different_capacities_use_all_of_them() {
     const EPOCHS: u32 = 6;
     for (shares, tcp) in [([0.05, 0.1, 0.2, 0.4], false), ([0.3, 0.0, 0.25, 0.1], true)] {
-        let mut world = World::new(1200, 0.0);
+        let mut world = JobWorld::new(1200, 0.0);
         world.job.epochs = Some(EPOCHS);
         world.tcp = tcp;
         let sizes = belady_data::source::Source::catalog(&*world.source).sizes();
@@ -297,7 +301,10 @@ fn nodes_with_different_capacities_use_all_of_their_room() {
         let mut read = vec![0; EPOCHS as usize];
         for (rank, seen) in (0..).zip(&seen) {
             assert_eq!(seen.batches, world.expected(rank), "rank {rank}");
-            assert!(seen.room <= world.rams[rank as usize], "rank {rank} has no more than it has");
+            assert!(
+                seen.capacity <= world.rams[rank as usize],
+                "rank {rank} has no more than it has"
+            );
             for (read, bytes) in read.iter_mut().zip(source_bytes(seen)) {
                 *read += bytes;
             }
@@ -305,7 +312,7 @@ fn nodes_with_different_capacities_use_all_of_their_room() {
             let tier = &seen.metrics.last().unwrap().tiers[0];
             assert!(tier.capacity + largest > world.rams[rank as usize], "rank {rank}: {tier:?}");
         }
-        let held: u64 = seen.iter().map(|seen| seen.room).sum();
+        let held: u64 = seen.iter().map(|seen| seen.capacity).sum();
         let total: u64 = read.iter().sum();
         let later = u64::from(EPOCHS - 1);
         // A node has no use for room that is smaller than a sample.
@@ -316,8 +323,8 @@ fn nodes_with_different_capacities_use_all_of_their_room() {
     }
 }
 
-/// Bytes that Belady's rule reads from the source with all caches as one: after a step stays what is used
-/// soonest, the last of it in part.
+/// Returns the bytes that Belady's rule reads from the source with all caches as one: after a step
+/// it keeps what is used soonest, the last of it in part.
 fn least_bytes(steps: &[Vec<SampleId>], size: impl Fn(SampleId) -> u64, room: u64) -> u64 {
     let mut held: HashMap<SampleId, u64> = HashMap::new();
     let mut read = 0;
@@ -342,10 +349,10 @@ fn least_bytes(steps: &[Vec<SampleId>], size: impl Fn(SampleId) -> u64, room: u6
 }
 
 #[test]
-fn what_an_epoch_draws_again_is_not_read_from_the_source_again() {
+fn a_sample_that_an_epoch_draws_again_is_not_read_from_the_source_again() {
     const SAMPLES: u32 = 1000;
     const EPOCHS: u32 = 4;
-    let mut world = World::new(SAMPLES, 0.6);
+    let mut world = JobWorld::new(SAMPLES, 0.6);
     world.job.epochs = Some(EPOCHS);
     // A ring of a few batches.
     world.job.staging = Bytes(100_000);
@@ -361,7 +368,7 @@ fn what_an_epoch_draws_again_is_not_read_from_the_source_again() {
     let read: u64 = seen.iter().flat_map(|it| source_bytes(it.as_ref().unwrap())).sum();
     let mut steps = vec![];
     for epoch in 0..EPOCHS {
-        let ranks = orders(0).everybody(epoch).unwrap().unwrap();
+        let ranks = orders(0).all_ranks(epoch).unwrap().unwrap();
         let batches: Vec<_> = ranks.iter().map(|rank| rank.batches()).collect();
         let step = |at: usize| batches.iter().flat_map(|it| it[at].to_vec()).collect::<Vec<_>>();
         steps.extend((0..batches[0].len()).map(step));
@@ -376,7 +383,7 @@ fn what_an_epoch_draws_again_is_not_read_from_the_source_again() {
 #[test]
 fn policies_deliver_exact_epochs_on_nodes_with_different_capacities() {
     for name in belady_engine::POLICIES {
-        let mut world = World::new(300, 0.0);
+        let mut world = JobWorld::new(300, 0.0);
         let all = belady_data::source::Source::catalog(&*world.source).sizes().total().0;
         world.rams = vec![all / 2, 0, all / 20, 2 * all];
         world.job.policy = policy(name);
@@ -394,11 +401,11 @@ fn policies_deliver_exact_epochs_on_nodes_with_different_capacities() {
 fn policies_deliver_exact_epochs_on_several_nodes() {
     for name in ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"] {
         for (together, cached) in [(true, 0.6), (false, 1.1)] {
-            let mut world = World::new(300, cached);
+            let mut world = JobWorld::new(300, cached);
             world.job.policy = policy(name);
             world.job.order = Order::Permutation;
             world.together = together;
-            // Who does not train with us is not waited for.
+            // Ranks that do not train together do not wait for each other.
             world.patience = if together { LIMIT } else { Duration::from_millis(20) };
             for (rank, seen) in (0..).zip(world.run()) {
                 assert_eq!(seen.unwrap().batches, world.expected(rank), "{name}, rank {rank}");
@@ -408,8 +415,8 @@ fn policies_deliver_exact_epochs_on_several_nodes() {
 }
 
 #[test]
-fn who_leaves_in_the_midst_of_a_run_is_missed_by_nobody() {
-    let mut world = World::new(400, 1.1);
+fn no_node_waits_for_one_that_leaves_in_mid_run() {
+    let mut world = JobWorld::new(400, 1.1);
     world.leaves = Some((2, 17));
     world.together = false;
     world.patience = Duration::from_millis(50);
@@ -421,8 +428,8 @@ fn who_leaves_in_the_midst_of_a_run_is_missed_by_nobody() {
 }
 
 #[test]
-fn one_whose_transport_was_closed_in_the_midst_of_a_run_never_got_its_next_batch() {
-    let mut world = World::new(400, 1.1);
+fn a_node_whose_transport_is_closed_in_mid_run_gets_all_batches() {
+    let mut world = JobWorld::new(400, 1.1);
     world.parts = Some((2, 17));
     world.job.staging = Bytes(64 << 10);
     world.together = false;
@@ -433,8 +440,8 @@ fn one_whose_transport_was_closed_in_the_midst_of_a_run_never_got_its_next_batch
 }
 
 #[test]
-fn who_joins_in_the_midst_of_a_run_begins_where_the_others_are() {
-    let mut world = World::new(400, 1.1);
+fn a_node_that_joins_in_mid_run_begins_where_the_others_are() {
+    let mut world = JobWorld::new(400, 1.1);
     world.together = false;
     world.patience = Duration::from_millis(50);
     let begin = Step { epoch: 2, iteration: 3 };
@@ -451,8 +458,8 @@ fn who_joins_in_the_midst_of_a_run_begins_where_the_others_are() {
 }
 
 #[test]
-fn a_run_that_goes_on_at_the_end_of_an_epoch_begins_the_next_one() {
-    let mut world = World::new(400, 1.1);
+fn a_run_that_is_resumed_at_the_end_of_an_epoch_begins_the_next_one() {
+    let mut world = JobWorld::new(400, 1.1);
     world.patience = Duration::from_millis(50);
     // 100 samples a rank, 13 batches an epoch.
     world.job.begin = Step { epoch: 0, iteration: 13 };
@@ -463,10 +470,10 @@ fn a_run_that_goes_on_at_the_end_of_an_epoch_begins_the_next_one() {
 
 #[test]
 fn bytes_that_change_on_their_way_are_not_delivered() {
-    let mut world = World::new(400, 1.1);
+    let mut world = JobWorld::new(400, 1.1);
     world.patience = Duration::from_millis(100);
     let delay = Duration::from_millis(5);
-    // Most samples come by way of a put; in some policies all come by a get.
+    // Most samples are pushed; with some policies all are read.
     for name in ["belady", "nopfs"] {
         world.job.policy = policy(name);
         world.faults = Some(PeerFaults { rates: [0.02, 0.02, 0.1, 0.02], delay, seed: 0 });
@@ -482,7 +489,7 @@ fn bytes_that_change_on_their_way_are_not_delivered() {
 
 #[test]
 fn a_sample_that_cannot_be_read_is_given_to_no_peer() {
-    let mut world = World::new(300, 1.1);
+    let mut world = JobWorld::new(300, 1.1);
     let sizes = belady_data::source::Source::catalog(&*world.source).sizes();
     let same = Synthetic::of_sizes((0..300).map(|sample| sizes.get(sample)), 7);
     let spec = FaultSpec { broken: (0..300).step_by(50).collect(), ..FaultSpec::default() };
@@ -495,14 +502,14 @@ fn a_sample_that_cannot_be_read_is_given_to_no_peer() {
         for batch in &mut expected {
             batch.retain(|sample| !broken.contains(sample));
         }
-        // What a peer got in its place would come from there in the next epoch.
+        // A wrong sample at a peer would come from there in the next epoch.
         assert_eq!(seen.unwrap().batches, expected, "rank {rank}");
     }
 }
 
 #[test]
-fn ranks_that_do_not_run_the_same_job_are_told_what_differs() {
-    let world = World::new(100, 1.0);
+fn ranks_that_do_not_run_the_same_job_get_an_error_that_names_the_difference() {
+    let world = JobWorld::new(100, 1.0);
     let seed = |rank| JobConfig { seed: u64::from(rank == 3), ..world.job.clone() };
     for result in world.run_on(NODES, seed) {
         let error = result.err().unwrap().to_string();
@@ -512,13 +519,13 @@ fn ranks_that_do_not_run_the_same_job_are_told_what_differs() {
 
 #[test]
 fn warm_caches_serve_a_job_of_another_size() {
-    let mut world = World::new(400, 1.3);
+    let mut world = JobWorld::new(400, 1.3);
     world.disks = Some(TempDir::new().unwrap());
     world.job.epochs = Some(2);
     for seen in world.run() {
         seen.unwrap();
     }
-    // Two of the four come again: half of the samples are in their directories.
+    // Two of the four are restarted: half of the samples are in their directories.
     world.job.batch *= 2;
     world.job.epochs = Some(1);
     let seen: Vec<Seen> =
@@ -532,10 +539,10 @@ fn warm_caches_serve_a_job_of_another_size() {
 }
 
 #[test]
-fn ranks_that_had_nothing_to_read_in_a_step_never_began_the_next_epoch() {
-    // Of three samples the last rank gets all; of 99 the last three are in a batch of their own.
+fn ranks_with_nothing_to_read_in_a_step_begin_the_next_epoch() {
+    // Of three samples the last rank gets all; of 99 the last three make a batch.
     for samples in [3, 99] {
-        let world = World::new(samples, 1.1);
+        let world = JobWorld::new(samples, 1.1);
         let orders = |rank| {
             let config = StreamConfig {
                 samples,
@@ -560,23 +567,24 @@ fn ranks_that_had_nothing_to_read_in_a_step_never_began_the_next_epoch() {
 }
 
 #[test]
-fn a_notice_that_was_lost_was_never_told_again() {
-    let mut world = World::new(400, 1.1);
+fn a_lost_notice_is_sent_again() {
+    let mut world = JobWorld::new(400, 1.1);
     world.job.epochs = Some(1);
     world.mute = Some(Duration::from_millis(300));
-    let began = Instant::now();
     for (rank, seen) in (0..).zip(world.run()) {
-        assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
+        let seen = seen.unwrap();
+        assert_eq!(seen.batches, world.expected(rank), "rank {rank}");
+        let hurried = seen.metrics.last().unwrap().peers.hurried;
+        assert_eq!(hurried, 0, "rank {rank} went on without rank 0");
     }
-    assert!(began.elapsed() < LIMIT / 2, "others waited for rank 0: {:?}", began.elapsed());
 }
 
 #[test]
-fn batches_that_waited_for_room_in_the_outbox_were_forgotten() {
-    let mut world = World::new(4000, 1.02);
+fn batches_that_wait_for_space_in_the_push_queue_are_admitted() {
+    let mut world = JobWorld::new(4000, 1.02);
     world.job.batch = 4;
     world.job.epochs = Some(3);
-    // Twice the largest batch; the outbox has room for two samples.
+    // Twice the largest batch; the push queue has space for two samples.
     world.job.staging = Bytes(21 << 10);
     for (rank, seen) in (0..).zip(world.run()) {
         assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");
@@ -584,20 +592,20 @@ fn batches_that_waited_for_room_in_the_outbox_were_forgotten() {
 }
 
 #[test]
-fn a_run_of_which_nothing_was_left_waited_for_ranks_that_had_as_little_to_do() {
-    let mut world = World::new(100, 1.1);
+fn a_run_with_nothing_left_ends_without_waiting_for_other_ranks() {
+    let mut world = JobWorld::new(100, 1.1);
     world.job.epochs = Some(2);
     world.job.begin = Step { epoch: 2, iteration: 0 };
-    let began = Instant::now();
+    // Longer than any test takes: the run ends because there is nothing to wait for.
+    world.answer = Duration::from_hours(1);
     for seen in world.run() {
         assert!(seen.unwrap().batches.is_empty());
     }
-    assert!(began.elapsed() < ANSWER, "{:?}", began.elapsed());
 }
 
 #[test]
-fn a_rank_that_cannot_begin_a_job_tells_the_others_why() {
-    let world = World::new(100, 1.0);
+fn a_rank_that_cannot_start_a_job_tells_the_others_why() {
+    let world = JobWorld::new(100, 1.0);
     let job = |rank| {
         let staging = if rank == 2 { Bytes(10) } else { world.job.staging };
         JobConfig { staging, ..world.job.clone() }
@@ -615,11 +623,11 @@ fn a_rank_that_cannot_begin_a_job_tells_the_others_why() {
 
 #[test]
 fn a_push_whose_bytes_are_not_those_of_the_sample_is_refused() {
-    let world = World::new(40, 4.0);
-    let hall = Hall::new(2, LIMIT);
+    let world = JobWorld::new(40, 4.0);
+    let rendezvous = InProcessRendezvous::new(2, LIMIT);
     let clusters: Vec<_> = (0..)
         .zip(MemoryTransport::network(2))
-        .map(|(rank, transport)| Arc::new(Cluster::new(hall.seat(rank), transport)))
+        .map(|(rank, transport)| Arc::new(Cluster::new(rendezvous.member(rank), transport)))
         .collect();
     let start = |cluster: &Arc<Cluster>| {
         let engine = Engine::new(EngineConfig {
@@ -649,29 +657,29 @@ fn a_push_whose_bytes_are_not_those_of_the_sample_is_refused() {
             let until = Instant::now() + ANSWER;
             clusters[1].transport.put(0, Channel(0), &[push], until).unwrap()
         };
-        assert_eq!(put(sample, 1, &wrong), [Taken::Refused], "they do not add up");
-        assert_eq!(put(sample, 1, &right[1..]), [Taken::Refused], "too short");
-        assert_eq!(put(sample, 2, &right), [Taken::Refused], "there is no such tier");
-        assert_eq!(put(40, 1, &right), [Taken::Refused], "there is no such sample");
-        assert_ne!(put(sample, 1, &right), [Taken::Refused], "what is right");
+        assert_eq!(put(sample, 1, &wrong), [PushOutcome::Refused], "the digest differs");
+        assert_eq!(put(sample, 1, &right[1..]), [PushOutcome::Refused], "too short");
+        assert_eq!(put(sample, 2, &right), [PushOutcome::Refused], "there is no such tier");
+        assert_eq!(put(40, 1, &right), [PushOutcome::Refused], "there is no such sample");
+        assert_ne!(put(sample, 1, &right), [PushOutcome::Refused], "the right bytes");
     }
     let damaged = nodes[0].0.metrics().snapshot().peers.damaged;
     assert_eq!(damaged, 40);
 }
 
 #[test]
-fn batches_that_waited_while_what_was_sealed_grew_too_old_are_sent() {
+fn batches_that_wait_while_queued_pushes_expire_are_admitted() {
     let (done, outcome) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for seed in 0..4 {
-            // Nodes that do not wait for each other, and caches without a byte to spare: there is
-            // often no room yet for what is given.
-            let mut world = World::new(2000, 1.0);
+            // Nodes do not wait for each other, and the caches have no byte to spare: there is
+            // often no space yet for a push.
+            let mut world = JobWorld::new(2000, 1.0);
             world.job.seed = seed;
             world.job.batch = 4;
             world.together = false;
             world.patience = Duration::from_millis(5);
-            // Twice the largest batch; the outbox has room for two samples.
+            // Twice the largest batch; the push queue has space for two samples.
             world.job.staging = Bytes(21 << 10);
             for (rank, seen) in (0..).zip(world.run()) {
                 assert_eq!(seen.unwrap().batches, world.expected(rank), "rank {rank}");

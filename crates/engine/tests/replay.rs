@@ -1,5 +1,4 @@
-//! One brain, two bodies: what a policy was told in a real run it answers in the same way
-//! when it is told again.
+//! A policy that gets the events of a recorded run gives the same actions.
 
 mod common;
 
@@ -12,7 +11,7 @@ use belady_engine::{Engine, EngineConfig, JobConfig, TierConfig, trace};
 use common::{consume, policy};
 
 #[test]
-fn a_recorded_run_is_answered_in_the_same_way_again() {
+fn a_replayed_run_gives_the_same_actions() {
     let folder = tempfile::tempdir().unwrap();
     for name in POLICIES {
         let source = Arc::new(Synthetic::of_sizes((0..300).map(|k| k * 31 % 900), 4));
@@ -35,9 +34,9 @@ fn a_recorded_run_is_answered_in_the_same_way_again() {
         let job = loader.job().clone();
         consume(loader, &source).unwrap();
         let answers = trace::replay(&path, &config.policy, &job, 0).unwrap();
-        // Every step is told twice. The first few may have been staged before the plan.
+        // Every step has two events. The first few may have been staged before the plan.
         assert!(answers >= 2 * 4 * 30 - 60, "{name}: {answers}");
-        // A policy with other answers is found out.
+        // A policy with other actions is detected.
         let other = if name == "naive" || name == "staging" { "lru" } else { "naive" };
         assert!(trace::replay(&path, &policy(other), &job, 0).is_err(), "{name} is not {other}");
     }

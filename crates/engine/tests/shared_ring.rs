@@ -1,5 +1,5 @@
 //! Samples for other processes: this test binary runs itself again as a worker that maps the
-//! staging buffer and reads where it is told to.
+//! staging buffer and reads samples there.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -8,11 +8,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use belady_base::SampleId;
 use belady_control::model::Bytes;
-use belady_data::SampleId;
 use belady_data::source::{Fault, FaultSpec, Faulty, Source, Synthetic};
 use belady_engine::{
-    BadSamples, Engine, EngineConfig, JobConfig, Lend, Loader, Retry, Ring, TierConfig,
+    BadSamples, Engine, EngineConfig, JobConfig, Lend, Loader, Retry, RingKind, TierConfig,
 };
 use memmap2::MmapOptions;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -25,12 +25,12 @@ fn source() -> Synthetic {
     Synthetic::of_sizes((0..u64::from(SAMPLES)).map(|sample| sample * 37 % 3_000), 11)
 }
 
-/// Not a test by itself: the part of the worker in the tests below.
+/// Not a test: the worker of the tests below.
 #[test]
 fn worker() {
     let Ok(memory) = std::env::var(MEMORY) else { return };
     let (descriptor, length) = memory.split_once(' ').unwrap();
-    // SAFETY: the parent left this descriptor open for us, and nobody else uses it.
+    // SAFETY: the parent left this descriptor open for us, and nothing else uses it.
     let file = unsafe { File::from_raw_fd(descriptor.parse().unwrap()) };
     let length = length.parse().unwrap();
     // SAFETY: the file's size is sealed; what it holds changes only where we are not told to look.
@@ -38,7 +38,7 @@ fn worker() {
     assert!(writable.is_err(), "a worker can never write to samples");
     // SAFETY: as above.
     let memory = unsafe { MmapOptions::new().len(length).map(&file) }.unwrap();
-    assert!(file.set_len(0).is_err(), "nobody can take the memory away");
+    assert!(file.set_len(0).is_err(), "the size is sealed");
     let source = source();
     for line in std::io::stdin().lines().map(Result::unwrap) {
         let mut numbers = line.split(' ').map(|number| number.parse::<usize>().unwrap());
@@ -77,7 +77,7 @@ impl Worker {
         writeln!(self.orders.as_mut().unwrap(), "{sample} {offset} {length}").unwrap();
     }
 
-    /// Whether the worker found the right bytes.
+    /// Returns whether the worker found the right bytes.
     fn hear(&mut self) -> bool {
         let mut answers = self.answers.by_ref().map(Result::unwrap);
         let said = answers.find_map(|line| Some(line.split_once("SAYS ")?.1 == "true"));
@@ -97,7 +97,7 @@ fn engine(retry: Retry) -> Engine {
 
 fn job(source: Arc<dyn Source>) -> JobConfig {
     JobConfig {
-        ring: Ring::Shared,
+        ring: RingKind::Shared,
         batch: 16,
         epochs: Some(3),
         staging: Bytes(400_000),
@@ -106,7 +106,7 @@ fn job(source: Arc<dyn Source>) -> JobConfig {
 }
 
 #[test]
-fn a_worker_process_reads_every_sample_where_it_lies() {
+fn a_worker_process_reads_every_sample_in_place() {
     let lend = Lend::ReadOnly; // Has no effect here: a tier's memory cannot be mapped.
     let config = JobConfig { lend, ..job(Arc::new(source())) };
     let mut loader = engine(Retry::default()).start(&config).unwrap();
@@ -126,7 +126,7 @@ fn a_worker_process_reads_every_sample_where_it_lies() {
 }
 
 #[test]
-fn a_sample_that_is_not_in_the_ring_has_no_place_and_its_bytes_are_with_the_parent() {
+fn a_sample_that_is_not_in_the_ring_has_no_place_and_its_bytes_are_in_the_parent() {
     let rates = Fault::ALL.map(|fault| if fault == Fault::Hang { 0.02 } else { 0.0 });
     let spec =
         FaultSpec { rates, hang: Duration::from_millis(80), seed: 5, ..FaultSpec::default() };
@@ -161,7 +161,7 @@ fn a_sample_that_is_not_in_the_ring_has_no_place_and_its_bytes_are_with_the_pare
 
 #[test]
 fn a_private_ring_has_nothing_to_map() {
-    let config = JobConfig { ring: Ring::Private, ..job(Arc::new(source())) };
+    let config = JobConfig { ring: RingKind::Private, ..job(Arc::new(source())) };
     let mut loader = engine(Retry::default()).start(&config).unwrap();
     assert!(loader.shared_memory().is_none());
     assert_eq!(loader.next_batch().unwrap().unwrap().place(0), None);

@@ -1,4 +1,4 @@
-//! Random access through whatever the caches hold, and a job looked at from outside.
+//! Random access through the caches, and monitors of jobs.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn without_caches_the_source_is_read() {
 }
 
 #[test]
-fn what_a_job_holds_is_not_read_again_and_others_are_not_asked() {
+fn a_view_reads_from_the_caches_of_jobs_on_the_same_dataset_only() {
     let (engine, source) = (engine(vec![ram()]), source(1));
     let mut loader = engine.start(&job(&source)).unwrap();
     while loader.next_batch().unwrap().is_some() {}
@@ -61,15 +61,19 @@ fn what_a_job_holds_is_not_read_again_and_others_are_not_asked() {
     assert_eq!(other.operations().read, u64::from(SAMPLES));
     drop(loader);
     check(&engine, &source);
-    assert_eq!(source.operations().read, before + u64::from(SAMPLES), "it went with its job");
+    assert_eq!(
+        source.operations().read,
+        before + u64::from(SAMPLES),
+        "the cache ended with its job"
+    );
 }
 
 #[test]
-fn a_directory_that_an_earlier_run_has_filled_is_read_and_left_alone() {
+fn a_directory_that_an_earlier_run_has_filled_is_read_and_not_changed() {
     let directory = tempdir().unwrap();
     let source = source(1);
     let first = engine(vec![disk(directory.path())]);
-    // Opened before there is anything; it looks again, but not at once.
+    // Opened before there is a cache; it looks again, but not at once.
     let early = first.view(source.clone(), "data");
     early.read(0).unwrap();
     consume(first.start(&job(&source)).unwrap(), &source).unwrap();
@@ -77,7 +81,7 @@ fn a_directory_that_an_earlier_run_has_filled_is_read_and_left_alone() {
     let before = source.operations().read;
     let later = engine(vec![disk(directory.path())]);
     check(&later, &source);
-    assert_eq!(source.operations().read, before, "all of it was there");
+    assert_eq!(source.operations().read, before, "all of it was cached");
     // A job of another process could write meanwhile: the view holds no lock.
     consume(later.start(&job(&source)).unwrap(), &source).unwrap();
     assert_eq!(source.operations().read, before);
@@ -99,14 +103,14 @@ fn reads_that_fail_are_tried_again_as_in_a_job() {
 }
 
 #[test]
-fn an_outlook_holds_on_to_nothing() {
+fn a_monitor_keeps_nothing_alive() {
     let (engine, source) = (engine(vec![ram()]), source(1));
     let mut loader = engine.start(&job(&source)).unwrap();
-    let outlook = loader.outlook();
+    let monitor = loader.monitor();
     while loader.next_batch().unwrap().is_some() {}
-    assert_eq!(outlook.tiers()[0].samples, u64::from(SAMPLES));
-    assert_eq!(outlook.metrics().snapshot().delivered.samples, 2 * u64::from(SAMPLES));
+    assert_eq!(monitor.tiers()[0].samples, u64::from(SAMPLES));
+    assert_eq!(monitor.metrics().snapshot().delivered.samples, 2 * u64::from(SAMPLES));
     drop(loader);
-    assert!(outlook.tiers().is_empty());
-    assert!(outlook.waiting_for().contains("ended"), "{}", outlook.waiting_for());
+    assert!(monitor.tiers().is_empty());
+    assert!(monitor.waiting_for().contains("ended"), "{}", monitor.waiting_for());
 }

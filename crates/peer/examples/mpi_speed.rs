@@ -1,50 +1,50 @@
-//! How fast one rank gets samples from the memory of another over MPI.
+//! Measures how fast one rank gets samples from the memory of another over MPI.
 //!
 //! ```text
 //! mpirun -n 2 mpi_speed [SECONDS]
 //! ```
 //!
-//! Rank 0 asks and rank 1 serves. One line for each size of samples and number of threads that ask,
-//! and before that what it costs to be there while nobody asks.
+//! Rank 0 asks and rank 1 serves. Prints the cost of an idle transport, then one line for each size
+//! of samples and number of asking threads.
 
 use std::time::{Duration, Instant};
 
+use belady_base::sync::Arc;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use belady_data::sync::Arc;
 use belady_data::tier::{RamTier, Tier};
+use belady_peer::message::PinnedSample;
 use belady_peer::mpi::{MpiConfig, MpiTransport};
-use belady_peer::transport::Lent;
 use belady_peer::{
-    Answer, Ask, Channel, NodeId, Notice, Payload, Push, Receive, Reply, Request, Serve, Taken,
-    Transport,
+    Answer, Ask, Channel, GetReply, GetRequest, Handler, NodeId, Notice, Payload, Push,
+    PushOutcome, Receive, Transport,
 };
 
-/// Samples that the serving rank has.
+/// The samples of the serving rank.
 const SAMPLES: u32 = 64;
 
 #[derive(Debug)]
 struct Holder(Arc<dyn Tier>);
 
-impl Serve for Holder {
-    fn get(&self, _: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
+impl Handler for Holder {
+    fn get(&self, _: NodeId, request: &GetRequest<'_>, limit: usize, replies: &mut Vec<GetReply>) {
         let mut bytes = 0;
         for ask in request.asks {
-            let Some(lent) = Lent::pin(&self.0, ask.sample) else {
-                replies.push(Reply::NotHere);
+            let Some(lent) = PinnedSample::pin(&self.0, ask.sample) else {
+                replies.push(GetReply::NotHere);
                 continue;
             };
-            let lent = Payload::Lent(lent);
+            let lent = Payload::Pinned(lent);
             bytes += lent.len();
-            replies.push(Reply::Here { bytes: lent, digest: 0, version: 0 });
+            replies.push(GetReply::Here { bytes: lent, digest: 0, version: 0 });
             if bytes > limit {
                 return;
             }
         }
     }
 
-    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
-        taken.extend(pushes.iter().map(|_| Taken::Stored));
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<PushOutcome>) {
+        taken.extend(pushes.iter().map(|_| PushOutcome::Stored));
     }
 
     fn told(&self, _: NodeId, _: &Notice) {}
@@ -73,24 +73,24 @@ fn main() {
     for (channel, (size, batch)) in (0..).zip([(1 << 10, 1000), (128 << 10, 32), (4 << 20, 4)]) {
         let job = Arc::new(Holder(tier(size)));
         let weak = Arc::downgrade(&job);
-        let serving = transport.desk().open(Channel(channel), weak);
-        transport.meet().exchange("open", &[]).expect("both ranks");
-        if transport.meet().world().rank == 0 {
+        let serving = transport.dispatcher().register(Channel(channel), weak);
+        transport.rendezvous().exchange("open", &[]).expect("both ranks");
+        if transport.rendezvous().world().rank == 0 {
             for threads in [1, 2, 4] {
                 measure(&transport, Channel(channel), (size, batch), threads, seconds);
             }
         }
-        transport.meet().exchange("measured", &[]).expect("both ranks");
+        transport.rendezvous().exchange("measured", &[]).expect("both ranks");
         drop(serving);
     }
     transport.close();
 }
 
 fn idle(transport: &MpiTransport, seconds: f64) {
-    transport.meet().exchange("idle", &[]).expect("both ranks");
+    transport.rendezvous().exchange("idle", &[]).expect("both ranks");
     let begun = processor_time();
     std::thread::sleep(Duration::from_secs_f64(seconds));
-    if transport.meet().world().rank == 0 {
+    if transport.rendezvous().world().rank == 0 {
         println!("idle: {:.2} % of a core", 100.0 * (processor_time() - begun) / seconds);
     }
 }
@@ -117,7 +117,7 @@ fn measure(
             (0..batch).map(|at| Ask { sample: at % SAMPLES, last_use: false }).collect();
         let mut slots = Slots { memory: vec![0; size * asks.len()], size, here: 0 };
         while begun.0.elapsed().as_secs_f64() < seconds {
-            let request = Request { channel, epoch: 0, asks: &asks };
+            let request = GetRequest { channel, epoch: 0, asks: &asks };
             let deadline = Instant::now() + Duration::from_mins(1);
             transport.get(1, &request, deadline, &mut slots).expect("rank 1 serves");
         }
@@ -130,7 +130,8 @@ fn measure(
     let (took, worked) = (begun.0.elapsed().as_secs_f64(), processor_time() - begun.1);
     let megabytes = samples as f64 * size as f64 / 1e6;
     println!(
-        "{:>5} KiB, {threads} threads: {:>6.0} MB/s, {:>7.0} samples/s, {:.2} s of processor a GB at rank 0",
+        "{:>5} KiB, {threads} threads: {:>6.0} MB/s, {:>7.0} samples/s, {:.2} s of processor a GB \
+         at rank 0",
         size >> 10,
         megabytes / took,
         samples as f64 / took,
@@ -138,10 +139,10 @@ fn measure(
     );
 }
 
-/// Seconds that this process has worked.
+/// Returns the CPU time of this process in seconds.
 fn processor_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: there is room for the answer.
+    // SAFETY: `usage` has space for the answer.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -1,36 +1,36 @@
-//! How fast samples come from a peer's RAM tier, over loopback: two nodes in one process, whose CPU time
-//! is that of both ends. Prints one object of JSON.
+//! Measures how fast samples arrive from a peer's RAM tier over loopback: two nodes in one process,
+//! whose CPU time is that of both ends. Prints one object of JSON.
 //!
 //!     cargo run --release -p belady-peer --example network_speed -- --size 131072 --transport tcp
 //!
-//! `--samples` says how many there are, `--batch` how many are asked for at once, and `--slots` into how
-//! many places they are read: without it each has its own, as in the ring of a loader. With
-//! `--samples 1 --slots 1` all of it stays in the cache of the processor, as it does with programs that
-//! only measure networks.
+//! `--samples` sets how many samples there are, `--batch` how many one request asks for, and
+//! `--slots` how many slots they are read into: by default each has its own, as in the ring of a
+//! loader. With `--samples 1 --slots 1` everything stays in the processor's cache, as it does with
+//! programs that only measure networks.
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use belady_base::memory::Memory;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use belady_data::memory::Memory;
 use belady_data::tier::{Put, RamTier, Tier};
+use belady_peer::message::PinnedSample;
 use belady_peer::tcp::{TcpConfig, TcpTransport};
-use belady_peer::transport::Lent;
 use belady_peer::{
-    Answer, Ask, Channel, Key, NodeId, Notice, Payload, Push, Receive, Reply, Request, SampleId,
-    Serve, Taken, Transport, World, digest,
+    Answer, Ask, Channel, GetReply, GetRequest, Handler, JobKey, JobWorld, NodeId, Notice, Payload,
+    Push, PushOutcome, Receive, SampleId, Transport, digest,
 };
 
-/// A tier that serves.
-struct Shelf {
+/// A handler that serves a tier.
+struct ServedTier {
     tier: Arc<dyn Tier>,
     digests: Vec<u64>,
 }
 
-impl Shelf {
+impl ServedTier {
     fn filled(size: usize, samples: u32) -> Result<Self, Box<dyn Error>> {
         let sizes = Arc::new(Sizes::of(samples, |_| size as u64));
         let capacity = Bytes(size.next_multiple_of(4096) as u64 * u64::from(samples));
@@ -39,45 +39,47 @@ impl Shelf {
         for sample in 0..samples {
             let bytes = vec![sample as u8 ^ 0x5a; size];
             if tier.put(sample, &bytes, 0) != Put::Stored {
-                return Err("there is no room for the samples".into());
+                return Err("there is no space for the samples".into());
             }
             digests.push(digest(&bytes));
         }
         Ok(Self { tier, digests })
     }
 
-    fn reply(&self, sample: SampleId) -> Reply {
+    fn reply(&self, sample: SampleId) -> GetReply {
         let digest = self.digests.get(sample as usize);
-        match Lent::pin(&self.tier, sample).zip(digest) {
-            Some((lent, &digest)) => Reply::Here { bytes: Payload::Lent(lent), digest, version: 0 },
-            None => Reply::NotHere,
+        match PinnedSample::pin(&self.tier, sample).zip(digest) {
+            Some((lent, &digest)) => {
+                GetReply::Here { bytes: Payload::Pinned(lent), digest, version: 0 }
+            }
+            None => GetReply::NotHere,
         }
     }
 }
 
-impl Serve for Shelf {
-    fn get(&self, _: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
+impl Handler for ServedTier {
+    fn get(&self, _: NodeId, request: &GetRequest<'_>, limit: usize, replies: &mut Vec<GetReply>) {
         let mut bytes = 0;
         for ask in request.asks {
             if bytes > limit {
                 return;
             }
             let reply = self.reply(ask.sample);
-            if let Reply::Here { bytes: payload, .. } = &reply {
+            if let GetReply::Here { bytes: payload, .. } = &reply {
                 bytes += payload.len();
             }
             replies.push(reply);
         }
     }
 
-    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
-        taken.extend(pushes.iter().map(|_| Taken::Refused));
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<PushOutcome>) {
+        taken.extend(pushes.iter().map(|_| PushOutcome::Refused));
     }
 
     fn told(&self, _: NodeId, _: &Notice) {}
 }
 
-/// One place after another.
+/// Reads into one slot after another.
 struct Slots {
     size: usize,
     memory: Memory,
@@ -113,9 +115,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let nodes = start(unix, threads)?;
-    let shelf: Arc<dyn Serve> = Arc::new(Shelf::filled(size, samples)?);
-    let weak: Weak<dyn Serve> = Arc::downgrade(&shelf);
-    let _serving = nodes[1].desk().open(Channel(0), weak);
+    let served: Arc<dyn Handler> = Arc::new(ServedTier::filled(size, samples)?);
+    let weak: Weak<dyn Handler> = Arc::downgrade(&served);
+    let _serving = nodes[1].dispatcher().register(Channel(0), weak);
     // Connects, and touches the memory.
     let slots = || Slots { size, memory: Memory::zeroed(size * slots), here: 0 };
     read(&*nodes[0], samples, batch, slots(), Duration::ZERO)?;
@@ -141,7 +143,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Options of a name and a value each.
+/// Parses options of a name and a value each.
 fn options() -> Result<HashMap<String, String>, Box<dyn Error>> {
     const KNOWN: [&str; 7] =
         ["size", "samples", "batch", "slots", "seconds", "threads", "transport"];
@@ -157,18 +159,18 @@ fn options() -> Result<HashMap<String, String>, Box<dyn Error>> {
 }
 
 fn start(unix: bool, connections: usize) -> Result<Vec<Arc<TcpTransport>>, Box<dyn Error>> {
-    let key = Key::random()?;
+    let key = JobKey::random()?;
     let listen = std::net::Ipv4Addr::LOCALHOST.into();
     let mut nodes = vec![];
     for rank in 0..2 {
-        let config = TcpConfig::new(World { rank, size: 2 }, key.clone(), listen);
+        let config = TcpConfig::new(JobWorld { rank, size: 2 }, key.clone(), listen);
         nodes.push(TcpTransport::start(TcpConfig { unix, connections, ..config })?);
     }
     nodes[0].set_address(1, nodes[1].address());
     Ok(nodes)
 }
 
-/// Asks for batches until the time is over; how many samples came.
+/// Asks for batches until the time is over; returns how many samples arrived.
 fn read(
     node: &dyn Transport,
     samples: u32,
@@ -184,7 +186,7 @@ fn read(
             Ask { sample: next, last_use: false }
         });
         let asks: Vec<Ask> = asks.collect();
-        let request = Request { channel: Channel(0), epoch: 0, asks: &asks };
+        let request = GetRequest { channel: Channel(0), epoch: 0, asks: &asks };
         let deadline = Instant::now() + Duration::from_secs(10);
         node.get(1, &request, deadline, &mut slots)?;
         asked += batch as u64;
@@ -197,7 +199,7 @@ fn read(
     }
 }
 
-/// Of all threads of this process.
+/// Returns the CPU time of all threads of this process.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,8 +1,9 @@
-//! How two processes prove to each other that they have the job's key, over any connection.
+//! Mutual proof that two processes have the job's key, over any connection.
 //!
-//! The one who connects speaks first, so that a port tells nothing to whoever does not know our
-//! first words. Each side's proof covers fresh random numbers of both and what both say of
-//! themselves (their *hellos*), so nothing of it can be used again or exchanged.
+//! The side that connects sends first, so a listening port reveals nothing to a client that does
+//! not know the first bytes. Each side's proof covers fresh random numbers of both sides and what
+//! both say of themselves (their *hellos*), so no part of it can be replayed or moved to another
+//! connection.
 //!
 //! ```text
 //! connects                                          listens
@@ -12,59 +13,65 @@
 //!                           ◀───────────────  verdict, hello, proof
 //! ```
 //!
-//! The proof is an HMAC-SHA256. It tells who is at the other end; it does not hide or protect what is
-//! said afterwards, which takes TLS. How long all of it may take is for the connection to say.
+//! The proof is an HMAC-SHA256. It authenticates the other end; it neither hides nor protects what
+//! is sent afterwards, which needs TLS. The connection limits how long the exchange may take.
 
 use std::io::{self, Read, Write};
 
 use ring::hmac;
 
-use crate::key::{Key, KeyError, random};
+use crate::key::{JobKey, KeyError, random};
 
 const MAGIC: &[u8; 8] = b"belady\r\n";
-/// Of everything that is said on a connection. To be raised with every change of it.
-pub const VERSION: u16 = 3;
-/// A hello is no longer than this.
+/// The version of everything that is sent on a connection. Every change of the wire format raises
+/// it.
+pub const VERSION: u16 = 4;
+/// The longest hello, in bytes.
 pub const HELLO: usize = 4 << 10;
 const PROOF: usize = 32;
 const NUMBER: usize = 32;
-/// The verdict on the proof of the one who connects.
+/// The verdict on the connecting side's proof.
 const RIGHT: u8 = 1;
 const WRONG: u8 = 0;
 
-/// Which side of the connection one is.
+/// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// The side that connects, and sends first.
     Connects,
+    /// The side that listens.
     Listens,
 }
 
-/// Why the other side is none of ours. Each is the rest of a sentence that names it.
+/// Why the other side is refused. Each text is the rest of a sentence that names it.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum AuthError {
-    #[error("it does not speak as Belady does: another program is at the other end")]
+    #[error("it does not speak belady's protocol: another program is at the other end")]
     Stranger,
     #[error(
-        "it speaks version {theirs} and this is version {VERSION}: run the same Belady everywhere"
+        "it uses protocol version {theirs} and this process version {VERSION}: run the same \
+         version of belady on all ranks"
     )]
     Version { theirs: u16 },
     #[error(
-        "it has another job key: it belongs to another job, or not all ranks were given the same key"
+        "it has another job key: it belongs to another job, or not all ranks were given the same \
+         key"
     )]
     Key,
-    #[error("it says too much of itself")]
+    #[error("its hello is longer than {HELLO} bytes")]
     TooLong,
-    #[error("the connection has ended before it has proved itself: {0}")]
+    #[error("the connection ended before it proved that it has the key: {0}")]
     Io(#[from] io::Error),
-    #[error("no proof can be made: {0}")]
+    #[error("cannot make a proof: {0}")]
     Random(#[from] KeyError),
 }
 
-/// Proves to the other side that this one has the key, and the other way round. Both learn each
-/// other's hello, which is as sure as the key.
+/// Proves to the other side that this one has the key, checks the other side's proof, and returns
+/// the other side's hello, which the proof covers.
 pub fn prove<S: Read + Write + ?Sized>(
     stream: &mut S,
-    key: &Key,
+    key: &JobKey,
     role: Role,
     mine: &[u8],
 ) -> Result<Vec<u8>, AuthError> {
@@ -113,8 +120,8 @@ fn listen<S: Read + Write + ?Sized>(
 ) -> Result<Vec<u8>, AuthError> {
     let theirs = match their_number(stream) {
         Err(AuthError::Version { theirs }) => {
-            // So that it can say what is wrong. It ends the connection; if we did, with something of
-            // it unread, our words might be lost.
+            // The other side learns what is wrong and closes the connection. Closing it here, with
+            // bytes unread, could discard this answer.
             stream.write_all(&opening(number))?;
             stream.flush()?;
             let _ = io::copy(&mut stream.take(2 * HELLO as u64), &mut io::sink());
@@ -138,7 +145,7 @@ fn listen<S: Read + Write + ?Sized>(
     Ok(hello)
 }
 
-/// The first words of each side.
+/// Returns the first bytes of each side.
 fn opening(number: &[u8; NUMBER]) -> Vec<u8> {
     [&MAGIC[..], &VERSION.to_le_bytes(), number].concat()
 }
@@ -160,7 +167,7 @@ fn their_number<S: Read + ?Sized>(stream: &mut S) -> Result<[u8; NUMBER], AuthEr
     Ok(number)
 }
 
-/// A hello and its proof.
+/// Returns a hello and its proof as bytes.
 fn statement(hello: &[u8], proof: &[u8]) -> Vec<u8> {
     [&(hello.len() as u16).to_le_bytes()[..], hello, proof].concat()
 }
@@ -178,24 +185,19 @@ fn their_statement<S: Read + ?Sized>(stream: &mut S) -> Result<(Vec<u8>, [u8; PR
     Ok((hello, proof))
 }
 
-/// Each part with its length before it, so that no two lists of parts look the same.
-fn hmac_of(key: &hmac::Key, parts: &[&[u8]]) -> hmac::Tag {
-    let mut context = hmac::Context::with_key(key);
-    for part in parts {
-        context.update(&(part.len() as u64).to_le_bytes());
-        context.update(part);
-    }
-    context.sign()
+/// Returns the parts, each after its length, so that no two lists of parts give the same bytes.
+fn joined(parts: &[&[u8]]) -> Vec<u8> {
+    let sized = |part: &&[u8]| [&(part.len() as u64).to_le_bytes()[..], part].concat();
+    parts.iter().flat_map(sized).collect()
 }
 
-/// In a time that does not depend on where they differ.
+fn hmac_of(key: &hmac::Key, parts: &[&[u8]]) -> hmac::Tag {
+    hmac::sign(key, &joined(parts))
+}
+
+/// Checks a proof, by ring in constant time.
 fn is_proof(key: &hmac::Key, parts: &[&[u8]], proof: &[u8; PROOF]) -> bool {
-    let mut said = vec![];
-    for part in parts {
-        said.extend((part.len() as u64).to_le_bytes());
-        said.extend(*part);
-    }
-    hmac::verify(key, &said, proof).is_ok()
+    hmac::verify(key, &joined(parts), proof).is_ok()
 }
 
 #[cfg(test)]
@@ -208,7 +210,7 @@ mod tests {
 
     type Proved = Result<Vec<u8>, AuthError>;
 
-    fn both(ours: &Key, theirs: &Key, hellos: [&[u8]; 2]) -> (Proved, Proved) {
+    fn both(ours: &JobKey, theirs: &JobKey, hellos: [&[u8]; 2]) -> (Proved, Proved) {
         let (mut one, mut other) = UnixStream::pair().unwrap();
         std::thread::scope(|scope| {
             let listens = scope.spawn(move || prove(&mut other, theirs, Role::Listens, hellos[1]));
@@ -219,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn with_one_key_each_learns_what_the_other_says() {
-        let key = Key::random().unwrap();
+    fn with_one_key_both_sides_learn_the_others_hello() {
+        let key = JobKey::random().unwrap();
         let (connects, listens) = both(&key, &key, [b"rank 1", b""]);
         assert_eq!((connects.unwrap(), listens.unwrap()), (b"".to_vec(), b"rank 1".to_vec()));
         let (connects, _) = both(&key, &key, [&[0; HELLO + 1], b""]);
@@ -228,15 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn with_two_keys_both_are_told_and_nobody_learns_anything() {
-        let (one, other) = (Key::random().unwrap(), Key::random().unwrap());
+    fn with_two_keys_both_sides_fail_and_learn_nothing() {
+        let (one, other) = (JobKey::random().unwrap(), JobKey::random().unwrap());
         let (connects, listens) = both(&one, &other, [b"a", b"secret"]);
         assert!(matches!((connects, listens), (Err(AuthError::Key), Err(AuthError::Key))));
     }
 
     #[test]
-    fn another_version_is_told_to_both() {
-        let key = Key::random().unwrap();
+    fn both_sides_learn_that_versions_differ() {
+        let key = JobKey::random().unwrap();
         let (mut one, mut other) = UnixStream::pair().unwrap();
         let listens = std::thread::spawn(move || prove(&mut other, &key, Role::Listens, b""));
         one.write_all(b"belady\r\n\x07\x00 and more").unwrap();
@@ -247,7 +249,7 @@ mod tests {
         assert!(matches!(listens.join().unwrap(), Err(AuthError::Version { theirs: 7 })));
     }
 
-    /// What was read, and what was answered.
+    /// Input to read, and the output that was written.
     struct Tape<'a>(&'a [u8], Vec<u8>);
 
     impl Read for Tape<'_> {
@@ -268,22 +270,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_told_nothing(garbage in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn garbage_gets_no_answer(garbage in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assume!(!garbage.starts_with(MAGIC));
             let mut tape = Tape(&garbage, vec![]);
-            let key = Key::random().unwrap();
+            let key = JobKey::random().unwrap();
             prop_assert!(prove(&mut tape, &key, Role::Listens, b"secret").is_err());
             prop_assert!(tape.1.is_empty());
         }
 
-        /// Whoever was listened to cannot say it again.
+        /// A recorded conversation cannot be replayed.
         #[test]
-        fn whatever_follows_the_first_words_is_no_proof(
+        fn no_bytes_after_the_first_ones_are_a_proof(
             rest in prop::collection::vec(any::<u8>(), 0..300)
         ) {
             let words = [&opening(&[7; NUMBER])[..], &rest].concat();
             let mut tape = Tape(&words, vec![]);
-            let key = Key::random().unwrap();
+            let key = JobKey::random().unwrap();
             prop_assert!(prove(&mut tape, &key, Role::Listens, b"secret").is_err());
             prop_assert!(!tape.1.windows(6).any(|seen| seen == b"secret"));
         }

@@ -1,58 +1,61 @@
-//! What ranks tell each other that grows with the dataset: a meeting carries little, so it goes over the
-//! transport, in pieces, from each rank to those who ask for it.
+//! Data of each rank that grows with the dataset. An exchange at the rendezvous carries little, so
+//! such data goes over the transport, in pieces, from each rank to those that ask for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use belady_data::memory::Memory;
-use belady_data::sync::{Arc, Mutex, lock};
+use belady_base::memory::Memory;
+use belady_base::sync::{Arc, Mutex, lock};
 
-use crate::desk::{Channel, Serve, Serving};
-use crate::transport::{Answer, Ask, Notice, Payload, Push, Receive, Reply, Request, Taken};
+use crate::dispatcher::{Handler, Registration};
+use crate::message::{
+    Answer, Ask, Channel, GetReply, GetRequest, Notice, Payload, Push, PushOutcome, Receive,
+};
 use crate::{Cluster, NodeId, PeerError, SampleId, digest};
 
-/// Bytes of a piece: large enough that requests cost nothing beside it.
+/// Bytes of a piece: large enough that the cost of a request does not matter.
 pub const PIECE: usize = 1 << 20;
-/// Pieces asked for at once.
+/// Pieces in one request.
 const TOGETHER: usize = 4;
-/// A peer from which no piece has come for so long is passed over. The time of all peers runs from the
-/// moment at which the first one is asked.
+/// A peer that has sent no piece for this long is skipped. The time of all peers starts when the
+/// first one is asked.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A peer whose turn comes when that time has passed already is asked once, with this limit.
+/// A peer that is asked only after that time has passed is asked once, with this limit.
 const LATE: Duration = Duration::from_secs(1);
-/// Peers asked at once: silent ones do not keep the others waiting, and threads stay few.
+/// Peers asked at once: silent ones do not delay the others, and threads stay few.
 const PEERS: usize = 32;
-/// Before a peer that has failed is asked again.
+/// The pause before a failed peer is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What this rank has to tell, as long as this is there.
+/// The data of this rank, which it serves until this is dropped.
 #[derive(Debug)]
 pub struct Bulk {
     channel: Channel,
-    _serving: Serving,
-    _held: Arc<Held>,
+    _serving: Registration,
+    _held: Arc<OfferedBytes>,
 }
 
 #[derive(Debug)]
-struct Held(Vec<u8>);
+struct OfferedBytes(Vec<u8>);
 
-/// Where the `at`th piece of so many bytes lies; empty if there are fewer.
+/// Returns the range of the `at`th piece of `length` bytes; empty if there are fewer pieces.
 pub fn piece_range(at: u32, length: usize) -> std::ops::Range<usize> {
     let start = (at as usize).saturating_mul(PIECE).min(length);
     start..start.saturating_add(PIECE).min(length)
 }
 
 impl Bulk {
-    /// Holds bytes ready for the others. Every rank offers something in the same order, be it nothing.
+    /// Serves bytes to the other ranks. Every rank calls this in the same order, if only with no
+    /// bytes.
     pub fn offer(cluster: &Cluster, bytes: Vec<u8>) -> Self {
-        let (channel, held) = (cluster.next_channel(), Arc::new(Held(bytes)));
-        let job: Arc<dyn Serve> = held.clone();
-        let serving = cluster.transport.desk().open(channel, Arc::downgrade(&job));
+        let (channel, held) = (cluster.next_channel(), Arc::new(OfferedBytes(bytes)));
+        let job: Arc<dyn Handler> = held.clone();
+        let serving = cluster.transport.dispatcher().register(channel, Arc::downgrade(&job));
         Self { channel, _serving: serving, _held: held }
     }
 
-    /// What other ranks hold ready, which have offered it by now: of each so many bytes. `None` for a
-    /// rank whose bytes do not come.
+    /// Fetches what other ranks offer, which they have offered by now: `wanted` names ranks and the
+    /// lengths of their data. Returns `None` for a rank whose data does not arrive.
     pub fn of_all(&self, cluster: &Cluster, wanted: &[(NodeId, usize)]) -> Vec<Option<Vec<u8>>> {
         let (began, next) = (Instant::now(), AtomicUsize::new(0));
         let came: Vec<_> = wanted.iter().map(|_| Mutex::new(None)).collect();
@@ -64,7 +67,7 @@ impl Bulk {
         };
         std::thread::scope(|scope| {
             for _ in 1..wanted.len().min(PEERS) {
-                // Where there is no thread to be had, fewer are asked at once.
+                // If no thread can be started, fewer peers are asked at once.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, ask_in_turn);
             }
             ask_in_turn();
@@ -89,7 +92,7 @@ impl Bulk {
                 _ if bytes.len() > before => heard = Instant::now(),
                 Ok(()) => return None,
                 Err(error) if error.is_final() || heard.elapsed() >= PATIENCE => {
-                    tracing::warn!(peer, %error, "a peer does not say what its caches hold");
+                    tracing::warn!(peer, %error, "a peer has not sent what its caches hold");
                     return None;
                 }
                 Err(_) => std::thread::sleep(PAUSE),
@@ -98,7 +101,7 @@ impl Bulk {
         Some(bytes)
     }
 
-    /// Asks for the next pieces; those that come right, in a row, are added.
+    /// Asks for the next pieces, and appends those that arrive intact and in sequence.
     fn ask(
         &self,
         cluster: &Cluster,
@@ -115,38 +118,42 @@ impl Bulk {
             .zip(&pieces)
             .map(|(piece, _)| Ask { sample: piece, last_use: false })
             .collect();
-        let mut into = Row { pieces, came: 0 };
-        let request = Request { channel: self.channel, epoch: 0, asks: &asks };
+        let mut into = ReceivedPieces { pieces, came: 0 };
+        let request = GetRequest { channel: self.channel, epoch: 0, asks: &asks };
         let got = cluster.transport.get(peer, &request, deadline, &mut into);
         into.pieces[..into.came].iter().for_each(|piece| bytes.extend_from_slice(piece));
         got
     }
 }
 
-/// Pieces that came right, in a row.
-struct Row {
+/// The pieces of a request; the first `came` of them have arrived intact.
+struct ReceivedPieces {
     pieces: Vec<Vec<u8>>,
     came: usize,
 }
 
-impl Receive for Row {
+impl Receive for ReceivedPieces {
     fn slot(&mut self, at: usize) -> &mut [u8] {
         &mut self.pieces[at]
     }
 
     fn answered(&mut self, at: usize, answer: Answer) {
-        let is_right = matches!(answer, Answer::Here { digest: right, .. } if digest(&self.pieces[at]) == right);
-        self.came += usize::from(is_right && at == self.came);
+        if let Answer::Here { digest: right, .. } = answer
+            && at == self.came
+            && digest(&self.pieces[at]) == right
+        {
+            self.came += 1;
+        }
     }
 }
 
-impl Serve for Held {
-    fn get(&self, _: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
+impl Handler for OfferedBytes {
+    fn get(&self, _: NodeId, request: &GetRequest<'_>, limit: usize, replies: &mut Vec<GetReply>) {
         let mut bytes = 0;
         for &Ask { sample, .. } in request.asks {
             let piece = &self.0[piece_range(sample, self.0.len())];
             bytes += piece.len();
-            replies.push(if piece.is_empty() { Reply::NotHere } else { here(piece) });
+            replies.push(if piece.is_empty() { GetReply::NotHere } else { here(piece) });
             if bytes > limit {
                 return;
             }
@@ -157,33 +164,33 @@ impl Serve for Held {
         false
     }
 
-    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
-        taken.extend(pushes.iter().map(|_| Taken::Refused));
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<PushOutcome>) {
+        taken.extend(pushes.iter().map(|_| PushOutcome::Refused));
     }
 
     fn told(&self, _: NodeId, _: &Notice) {}
 }
 
-pub fn here(bytes: &[u8]) -> Reply {
+pub fn here(bytes: &[u8]) -> GetReply {
     let digest = digest(bytes);
-    Reply::Here { bytes: Payload::Copied(Memory::from(bytes)), digest, version: 0 }
+    GetReply::Here { bytes: Payload::Copied(Memory::from(bytes)), digest, version: 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::PoisonError;
 
-    use belady_data::sync::Condvar;
+    use belady_base::sync::Condvar;
 
     use super::*;
-    use crate::meet::Hall;
     use crate::memory::MemoryTransport;
+    use crate::rendezvous::InProcessRendezvous;
     use crate::transport::Transport;
 
     fn clusters(size: u32) -> Vec<Cluster> {
-        let hall = Hall::new(size, Duration::from_mins(1));
+        let rendezvous = InProcessRendezvous::new(size, Duration::from_mins(1));
         let ranks = (0..).zip(MemoryTransport::network(size));
-        ranks.map(|(rank, transport)| Cluster::new(hall.seat(rank), transport)).collect()
+        ranks.map(|(rank, transport)| Cluster::new(rendezvous.member(rank), transport)).collect()
     }
 
     fn one(bulk: &Bulk, cluster: &Cluster, peer: NodeId, length: usize) -> Option<Vec<u8>> {
@@ -191,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rank_holds_ready_comes_whole_whatever_its_length() {
+    fn data_of_any_length_arrives_complete() {
         for length in [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE, 12_500_000] {
             let bytes: Vec<u8> = (0..length).map(|at| (at / 3) as u8).collect();
             let clusters = clusters(2);
@@ -202,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_has_less_or_is_gone_is_passed_over() {
+    fn a_rank_that_has_less_or_is_gone_is_skipped() {
         let clusters = clusters(3);
         let mine = Bulk::offer(&clusters[0], vec![]);
         let theirs = Bulk::offer(&clusters[1], vec![7; 10]);
@@ -214,7 +221,7 @@ mod tests {
         assert_eq!(one(&mine, &clusters[0], 2, 10), None);
     }
 
-    /// A network on which ranks are silent until so many of them are waited for at once.
+    /// A network whose ranks are silent until `all` of them are waited for at once.
     #[derive(Debug)]
     struct Silent {
         inner: Arc<MemoryTransport>,
@@ -227,7 +234,7 @@ mod tests {
         fn get(
             &self,
             peer: NodeId,
-            request: &Request<'_>,
+            request: &GetRequest<'_>,
             deadline: Instant,
             into: &mut dyn Receive,
         ) -> Result<(), PeerError> {
@@ -252,7 +259,7 @@ mod tests {
             channel: Channel,
             pushes: &[Push<'_>],
             deadline: Instant,
-        ) -> Result<Vec<Taken>, PeerError> {
+        ) -> Result<Vec<PushOutcome>, PeerError> {
             self.inner.put(peer, channel, pushes, deadline)
         }
 
@@ -266,8 +273,8 @@ mod tests {
             self.inner.tell(peer, channel, notice, deadline)
         }
 
-        fn desk(&self) -> &Arc<crate::desk::Desk> {
-            self.inner.desk()
+        fn dispatcher(&self) -> &Arc<crate::dispatcher::Dispatcher> {
+            self.inner.dispatcher()
         }
 
         fn close(&self) {
@@ -277,11 +284,12 @@ mod tests {
 
     #[test]
     fn silent_ranks_are_waited_for_side_by_side() {
-        let (hall, network) = (Hall::new(5, Duration::from_mins(1)), MemoryTransport::network(5));
+        let (rendezvous, network) =
+            (InProcessRendezvous::new(5, Duration::from_mins(1)), MemoryTransport::network(5));
         let cluster = |(rank, inner)| {
             let (waited_for, asked) = (Mutex::default(), Condvar::new());
             let transport = Silent { inner, all: 4, waited_for, asked };
-            Cluster::new(hall.seat(rank), Arc::new(transport))
+            Cluster::new(rendezvous.member(rank), Arc::new(transport))
         };
         let clusters: Vec<Cluster> = (0..).zip(network).map(cluster).collect();
         let offered: Vec<Bulk> =

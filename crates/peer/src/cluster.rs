@@ -1,94 +1,98 @@
-//! The processes of a job, once they have met and can talk.
+//! The processes of a job after their rendezvous.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use belady_data::sync::{Arc, Mutex, lock};
+use belady_base::sync::{Arc, Mutex, lock};
 
 use crate::NodeId;
-use crate::desk::Channel;
-use crate::handout::Kept;
-use crate::meet::{Meet, World};
+use crate::listing::ServedListing;
+use crate::message::Channel;
+use crate::rendezvous::{JobWorld, Rendezvous};
 use crate::transport::Transport;
 
-/// What an engine needs to know of the others.
+/// This process's connection to the other processes of the job.
 #[derive(Debug)]
 pub struct Cluster {
-    pub meet: Arc<dyn Meet>,
+    /// Where the processes exchange small values.
+    pub rendezvous: Arc<dyn Rendezvous>,
+    /// What carries samples.
     pub transport: Arc<dyn Transport>,
-    /// Jobs that were begun.
+    /// The number of jobs that have started.
     jobs: AtomicU32,
-    /// Listings that others may still ask for.
-    handouts: Mutex<Vec<Kept>>,
-    /// Who tells those who watch how this process is doing.
-    speakers: Arc<Speakers>,
+    /// Listings that other ranks may still ask for.
+    listings: Mutex<Vec<ServedListing>>,
+    /// The jobs of this process that report its status.
+    reporters: Arc<StatusReporters>,
 }
 
 impl Cluster {
-    pub fn new(meet: Arc<dyn Meet>, transport: Arc<dyn Transport>) -> Self {
+    /// Creates the cluster of processes that have found each other.
+    pub fn new(rendezvous: Arc<dyn Rendezvous>, transport: Arc<dyn Transport>) -> Self {
         let jobs = AtomicU32::new(0);
-        Self { meet, transport, jobs, handouts: Mutex::default(), speakers: Arc::default() }
+        Self { rendezvous, transport, jobs, listings: Mutex::default(), reporters: Arc::default() }
     }
 
-    pub fn world(&self) -> World {
-        self.meet.world()
+    /// Returns this process's rank and the number of ranks.
+    pub fn world(&self) -> JobWorld {
+        self.rendezvous.world()
     }
 
-    /// Ranks that run on this machine, this one included.
+    /// Returns the ranks on this machine, this one included.
     pub fn near(&self) -> Vec<NodeId> {
-        let World { rank, size } = self.world();
+        let JobWorld { rank, size } = self.world();
         (0..size).filter(|&other| other == rank || self.transport.is_near(other)).collect()
     }
 
-    /// The channel of the next job: every process begins the same jobs in the same order.
+    /// Returns the channel of the next job. Every process starts the same jobs in the same order.
     pub fn next_channel(&self) -> Channel {
         Channel(self.jobs.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// One who can tell how this process is doing ([`Meet::post`]): the last word counts, so of several
-    /// only the oldest speaks.
-    pub fn speaker(&self) -> Speaker {
-        let number = self.speakers.begun.fetch_add(1, Ordering::Relaxed);
-        lock(&self.speakers.there).insert(number);
-        Speaker { speakers: self.speakers.clone(), number }
+    /// Returns a reporter of this process's status ([`Rendezvous::post`]). A post replaces the one
+    /// before, so only the oldest of several reporters posts.
+    pub fn status_reporter(&self) -> StatusReporter {
+        let number = self.reporters.begun.fetch_add(1, Ordering::Relaxed);
+        lock(&self.reporters.there).insert(number);
+        StatusReporter { reporters: self.reporters.clone(), number }
     }
 
-    pub(crate) fn keep(&self, handout: Kept) {
-        let mut handouts = lock(&self.handouts);
-        handouts.retain(Kept::is_in_use);
-        handouts.push(handout);
+    pub(crate) fn keep(&self, handout: ServedListing) {
+        let mut listings = lock(&self.listings);
+        listings.retain(ServedListing::is_in_use);
+        listings.push(handout);
     }
 }
 
 #[derive(Debug, Default)]
-struct Speakers {
+struct StatusReporters {
     begun: AtomicU32,
     there: Mutex<BTreeSet<u32>>,
 }
 
-/// One of those who can tell how this process is doing, as long as this is there.
+/// One of the jobs that can report this process's status, until it is dropped.
 #[derive(Debug)]
-pub struct Speaker {
-    speakers: Arc<Speakers>,
+pub struct StatusReporter {
+    reporters: Arc<StatusReporters>,
     number: u32,
 }
 
-impl Speaker {
-    /// Whether this one is to speak.
+impl StatusReporter {
+    /// Returns whether this reporter is the oldest, which posts.
     pub fn is_first(&self) -> bool {
-        lock(&self.speakers.there).first() == Some(&self.number)
+        lock(&self.reporters.there).first() == Some(&self.number)
     }
 
-    /// Whether there is no other: its end is that of the process, as far as those who watch are concerned.
+    /// Returns whether there is no other reporter, so that this one reports the end of the process.
     pub fn is_alone(&self) -> bool {
-        let there = lock(&self.speakers.there);
+        let there = lock(&self.reporters.there);
         there.len() == 1 && there.contains(&self.number)
     }
 }
 
-impl Drop for Speaker {
+impl Drop for StatusReporter {
     fn drop(&mut self) {
-        lock(&self.speakers.there).remove(&self.number);
+        lock(&self.reporters.there).remove(&self.number);
     }
 }
 

@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use crate::NodeId;
 
-/// Why a peer could not be asked. The sample is then read elsewhere.
+/// Why a call to a peer failed. The sample is then read from the source.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum PeerError {
     #[error("rank {peer} cannot be reached at {address}: {error}")]
     Unreachable { peer: NodeId, address: String, error: io::Error },
@@ -12,12 +13,12 @@ pub enum PeerError {
     TimedOut { peer: NodeId, limit: Duration },
     #[error("the connection to rank {peer} has ended: {error}")]
     Closed { peer: NodeId, error: io::Error },
-    /// It speaks, but not with us: another key, another version, another job.
+    /// The peer answers but does not accept this process: another key, version or job.
     #[error("rank {peer} refuses: {reason}")]
     Refused { peer: NodeId, reason: String },
-    #[error("rank {peer} sent what is no answer: {what}")]
+    #[error("rank {peer} sent an invalid answer: {what}")]
     Garbled { peer: NodeId, what: String },
-    /// This node cannot take part as it was told to: one sentence.
+    /// The configuration of this node is wrong: one sentence.
     #[error("{0}")]
     Setup(String),
     /// The transport was closed.
@@ -26,13 +27,13 @@ pub enum PeerError {
 }
 
 impl PeerError {
-    /// Whether the same call would end so again.
+    /// Returns whether the same call would fail again in the same way.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Left | Self::Refused { .. })
     }
 
-    /// Whether a peer that ends its job looks like this to a call that is under way then. One that
-    /// does not answer in time looks different.
+    /// Returns whether a peer that ends its job can cause this error in a call that is in flight. A
+    /// peer that does not answer in time causes another one.
     pub fn can_be_a_farewell(&self) -> bool {
         match self {
             Self::Unreachable { error, .. } | Self::Closed { error, .. } => {

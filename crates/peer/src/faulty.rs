@@ -1,81 +1,83 @@
-//! Makes a transport unreliable, as networks are over a long enough time.
+//! A transport that injects faults, as networks have them over a long enough time.
 //!
-//! Whether and how a call fails is decided by the seed, the peer and how many calls to it there were
-//! before, and by nothing else. Bytes that change on their way are the fault that nobody notices but
-//! the one who checks their digest.
+//! The seed, the peer and the number of earlier calls to it alone decide whether and how a call
+//! fails. Only the digest reveals a corrupted sample.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use belady_data::sync::Arc;
-use belady_data::sync::atomic::{AtomicU64, Ordering};
+use belady_base::sync::Arc;
+use belady_base::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::desk::{Channel, Desk};
-use crate::transport::{Answer, Notice, Push, Receive, Request, Taken, Transport};
+use crate::dispatcher::Dispatcher;
+use crate::message::{Answer, Channel, GetRequest, Notice, Push, PushOutcome, Receive};
+use crate::transport::Transport;
 use crate::{NodeId, PeerError};
 
-/// What may go wrong with a call.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFault {
-    /// The connection ends before anything is said.
+    /// The connection ends before the request is sent.
     Error,
-    /// It takes longer; perhaps too long.
+    /// The call is delayed, perhaps beyond its deadline.
     Delay,
     /// A bit of a sample is flipped.
     Corrupt,
-    /// The peer does what it was asked to, and its answer, or the end of it, is lost.
+    /// The peer handles the request, and its answer or the end of it is lost.
     Drop,
 }
 
 impl PeerFault {
+    /// All faults.
     pub const ALL: [Self; 4] = [Self::Error, Self::Delay, Self::Corrupt, Self::Drop];
 }
 
-/// How unreliable a transport is to be.
+/// How often faults are injected.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PeerFaults {
-    /// Which share of the calls meets each fault, in the order of [`PeerFault::ALL`]; together at most 1.
+    /// The share of calls with each fault, in the order of [`PeerFault::ALL`]; at most 1 in total.
     pub rates: [f64; 4],
-    /// The longest delay, which does not go past the deadline of the call.
+    /// The longest delay; no delay goes beyond the call's deadline.
     pub delay: Duration,
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// An unreliable transport.
+/// A transport that injects faults into the calls of another.
 #[derive(Debug)]
 pub struct FaultyTransport {
     inner: Arc<dyn Transport>,
     faults: PeerFaults,
-    /// Calls to each peer.
+    /// The number of calls to each peer.
     calls: Vec<AtomicU64>,
     met: [AtomicU64; 4],
 }
 
 impl FaultyTransport {
-    /// For a job of so many nodes.
+    /// Wraps a transport of a job with this many nodes.
     pub fn new(inner: Arc<dyn Transport>, nodes: u32, faults: PeerFaults) -> Arc<Self> {
         let calls = (0..nodes).map(|_| AtomicU64::new(0)).collect();
         Arc::new(Self { inner, faults, calls, met: PeerFault::ALL.map(|_| AtomicU64::new(0)) })
     }
 
-    /// How many calls have met this fault so far.
+    /// Returns how many calls had this fault so far.
     pub fn count(&self, fault: PeerFault) -> u64 {
         self.met[fault as usize].load(Ordering::Relaxed)
     }
 
-    /// What happens to the next call to a peer, and a number that decides the rest.
+    /// Returns the fault of the next call to a peer, and a random number for its details.
     fn next_fault(&self, peer: NodeId) -> (Option<PeerFault>, u64) {
         let Some(calls) = self.calls.get(peer as usize) else { return (None, 0) };
         let call = calls.fetch_add(1, Ordering::Relaxed);
         let number = (u128::from(peer) << 64 | u128::from(call)).to_le_bytes();
         let draw = xxh3_64_with_seed(&number, self.faults.seed);
-        // From 0 to 1, 1 left out.
+        // In [0, 1).
         let mut rest = (draw >> 11) as f64 / 2f64.powi(53);
         for (fault, rate) in PeerFault::ALL.into_iter().zip(self.faults.rates) {
             if rest < rate {
                 self.met[fault as usize].fetch_add(1, Ordering::Relaxed);
-                // The draw is small for the first fault: what decides the rest is drawn anew.
+                // The draw is small for the first fault, so the details get a number of their own.
                 return (Some(fault), xxh3_64_with_seed(&number, draw));
             }
             rest -= rate;
@@ -83,7 +85,7 @@ impl FaultyTransport {
         (None, 0)
     }
 
-    /// What a call begins with: it fails, or takes its time, or neither.
+    /// Fails or delays a call, or does nothing.
     fn begin(
         &self,
         peer: NodeId,
@@ -107,7 +109,7 @@ fn lost(peer: NodeId) -> PeerError {
     PeerError::Closed { peer, error: io::ErrorKind::ConnectionReset.into() }
 }
 
-/// Flips a bit, if there is one.
+/// Flips a bit, unless there is none.
 fn corrupt(bytes: &mut [u8], draw: u64) {
     if !bytes.is_empty() {
         let at = (draw >> 3) % bytes.len() as u64;
@@ -115,14 +117,14 @@ fn corrupt(bytes: &mut [u8], draw: u64) {
     }
 }
 
-/// Hands on what comes, with a flipped bit in the `wrong`th sample that comes.
-struct Corrupted<'a> {
+/// Passes on what arrives, with a flipped bit in the `wrong`th sample.
+struct CorruptedReceiver<'a> {
     into: &'a mut dyn Receive,
     wrong: u64,
     draw: u64,
 }
 
-impl Receive for Corrupted<'_> {
+impl Receive for CorruptedReceiver<'_> {
     fn slot(&mut self, at: usize) -> &mut [u8] {
         self.into.slot(at)
     }
@@ -138,15 +140,15 @@ impl Receive for Corrupted<'_> {
     }
 }
 
-/// Hands on the first answers, and then nothing.
-struct Cut<'a> {
+/// Passes on the first answers and discards the rest.
+struct TruncatedReceiver<'a> {
     into: &'a mut dyn Receive,
     before: usize,
-    /// Where the rest goes.
+    /// Memory for the bytes that are discarded.
     nowhere: Vec<u8>,
 }
 
-impl Receive for Cut<'_> {
+impl Receive for TruncatedReceiver<'_> {
     fn slot(&mut self, at: usize) -> &mut [u8] {
         let slot = self.into.slot(at);
         if at < self.before {
@@ -167,19 +169,19 @@ impl Transport for FaultyTransport {
     fn get(
         &self,
         peer: NodeId,
-        request: &Request<'_>,
+        request: &GetRequest<'_>,
         deadline: Instant,
         into: &mut dyn Receive,
     ) -> Result<(), PeerError> {
         let asks = request.asks.len().max(1) as u64;
         match self.begin(peer, deadline)? {
             (Some(PeerFault::Corrupt), draw) => {
-                let mut wrong = Corrupted { into, wrong: draw % asks, draw };
+                let mut wrong = CorruptedReceiver { into, wrong: draw % asks, draw };
                 self.inner.get(peer, request, deadline, &mut wrong)
             }
             (Some(PeerFault::Drop), draw) => {
                 let before = (draw % asks) as usize;
-                let mut cut = Cut { into, before, nowhere: vec![] };
+                let mut cut = TruncatedReceiver { into, before, nowhere: vec![] };
                 self.inner.get(peer, request, deadline, &mut cut)?;
                 Err(lost(peer))
             }
@@ -193,7 +195,7 @@ impl Transport for FaultyTransport {
         channel: Channel,
         pushes: &[Push<'_>],
         deadline: Instant,
-    ) -> Result<Vec<Taken>, PeerError> {
+    ) -> Result<Vec<PushOutcome>, PeerError> {
         match self.begin(peer, deadline)? {
             (Some(PeerFault::Corrupt), draw) if !pushes.is_empty() => {
                 let which = (draw % pushes.len() as u64) as usize;
@@ -223,8 +225,8 @@ impl Transport for FaultyTransport {
         if fault == Some(PeerFault::Drop) { Err(lost(peer)) } else { Ok(()) }
     }
 
-    fn desk(&self) -> &Arc<Desk> {
-        self.inner.desk()
+    fn dispatcher(&self) -> &Arc<Dispatcher> {
+        self.inner.dispatcher()
     }
 
     fn sees_progress(&self) -> bool {
@@ -243,9 +245,9 @@ impl Transport for FaultyTransport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{self, CHANNEL, Shop};
+    use crate::conformance::{self, CHANNEL, TestHandler};
     use crate::memory::MemoryTransport;
-    use crate::transport::Ask;
+    use crate::message::Ask;
 
     fn network(nodes: u32, faults: &PeerFaults) -> Vec<Arc<FaultyTransport>> {
         let wrap = |node| FaultyTransport::new(node, nodes, faults.clone());
@@ -253,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn without_faults_it_is_as_any_transport() {
+    fn a_faulty_transport_without_faults_conforms() {
         conformance::all(&|nodes| {
             let nodes = network(nodes, &PeerFaults::default()).into_iter();
             nodes.map(|node| node as Arc<dyn Transport>).collect()
         });
     }
 
-    /// Samples of 1 KiB, and what was answered.
+    /// Samples of 1 KiB, and the answers.
     struct Slots(Vec<[u8; 1024]>, Vec<Answer>);
 
     impl Receive for Slots {
@@ -274,14 +276,14 @@ mod tests {
         }
     }
 
-    /// What happens to calls that ask for three samples each.
+    /// The outcomes of calls that ask for three samples each.
     fn outcomes(seed: u64) -> (Vec<(usize, usize, bool)>, [u64; 4]) {
         let rates = [0.1, 0.1, 0.2, 0.2];
         let nodes = network(2, &PeerFaults { rates, delay: Duration::from_nanos(1), seed });
         let server: Arc<dyn Transport> = nodes[1].clone();
-        let _shop = Shop::open(&server);
+        let _handler = TestHandler::register(&server);
         let asks = [0, 2, 8].map(|sample| Ask { sample, last_use: false });
-        let request = Request { channel: CHANNEL, epoch: 0, asks: &asks };
+        let request = GetRequest { channel: CHANNEL, epoch: 0, asks: &asks };
         let outcome = |_| {
             let mut slots = Slots(vec![[0; 1024]; 3], vec![]);
             let deadline = Instant::now() + Duration::from_mins(1);
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fails_as_often_as_told_in_every_way_and_the_same_for_the_same_seed() {
+    fn faults_occur_at_their_rates_and_repeat_for_a_seed() {
         let (all, [errors, delays, corrupted, dropped]) = outcomes(3);
         assert_eq!(outcomes(3).0, all);
         assert_ne!(outcomes(4).0, all);

@@ -1,40 +1,41 @@
-//! Nodes in one process that call each other: for tests.
+//! Nodes in one process that call each other, for tests.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use belady_data::sync::Arc;
+use belady_base::sync::Arc;
 
-use crate::desk::{Channel, Desk};
-use crate::transport::{Answer, Notice, Push, Receive, Reply, Request, Taken, Transport};
+use crate::dispatcher::Dispatcher;
+use crate::message::{Answer, Channel, GetReply, GetRequest, Notice, Push, PushOutcome, Receive};
+use crate::transport::Transport;
 use crate::{NodeId, PeerError};
 
-/// As much as one answer has at most, as on a real connection.
+/// The most bytes of one answer, as on a real connection.
 const ANSWER: usize = 1 << 20;
 
 #[derive(Debug)]
-struct Node {
-    desk: Arc<Desk>,
+struct MemoryNode {
+    dispatcher: Arc<Dispatcher>,
     gone: AtomicBool,
 }
 
 /// One of several nodes in this process.
 #[derive(Debug)]
 pub struct MemoryTransport {
-    nodes: Arc<[Node]>,
+    nodes: Arc<[MemoryNode]>,
     rank: NodeId,
 }
 
 impl MemoryTransport {
-    /// So many nodes that can reach each other.
+    /// Returns nodes that can reach each other.
     pub fn network(nodes: u32) -> Vec<Arc<Self>> {
-        let node = |_| Node { desk: Arc::default(), gone: AtomicBool::new(false) };
-        let all: Arc<[Node]> = (0..nodes).map(node).collect();
+        let node = |_| MemoryNode { dispatcher: Arc::default(), gone: AtomicBool::new(false) };
+        let all: Arc<[MemoryNode]> = (0..nodes).map(node).collect();
         (0..nodes).map(|rank| Arc::new(Self { nodes: all.clone(), rank })).collect()
     }
 
-    fn peer(&self, peer: NodeId) -> Result<&Desk, PeerError> {
+    fn peer(&self, peer: NodeId) -> Result<&Dispatcher, PeerError> {
         if self.nodes[self.rank as usize].gone.load(Ordering::Acquire) {
             return Err(PeerError::Left);
         }
@@ -44,7 +45,7 @@ impl MemoryTransport {
                 (format!("node {peer}"), io::ErrorKind::ConnectionRefused.into());
             return Err(PeerError::Unreachable { peer, address, error });
         }
-        Ok(&node.desk)
+        Ok(&node.dispatcher)
     }
 }
 
@@ -52,7 +53,7 @@ impl Transport for MemoryTransport {
     fn get(
         &self,
         peer: NodeId,
-        request: &Request<'_>,
+        request: &GetRequest<'_>,
         _deadline: Instant,
         into: &mut dyn Receive,
     ) -> Result<(), PeerError> {
@@ -60,11 +61,11 @@ impl Transport for MemoryTransport {
         let mut at = 0;
         while at < request.asks.len() {
             replies.clear();
-            let rest = Request { asks: &request.asks[at..], ..*request };
+            let rest = GetRequest { asks: &request.asks[at..], ..*request };
             self.peer(peer)?.get(self.rank, &rest, ANSWER, &mut replies);
             for reply in replies.drain(..) {
                 let answer = match reply {
-                    Reply::Here { bytes, digest, version } => {
+                    GetReply::Here { bytes, digest, version } => {
                         let slot = into.slot(at);
                         if slot.len() != bytes.len() {
                             let what = format!("{} bytes instead of {}", bytes.len(), slot.len());
@@ -73,9 +74,9 @@ impl Transport for MemoryTransport {
                         slot.copy_from_slice(&bytes);
                         Answer::Here { digest, version }
                     }
-                    Reply::NotHere => Answer::NotHere,
-                    Reply::NotYet => Answer::NotYet,
-                    Reply::Busy => Answer::Busy,
+                    GetReply::NotHere => Answer::NotHere,
+                    GetReply::NotYet => Answer::NotYet,
+                    GetReply::Busy => Answer::Busy,
                 };
                 into.answered(at, answer);
                 at += 1;
@@ -90,7 +91,7 @@ impl Transport for MemoryTransport {
         channel: Channel,
         pushes: &[Push<'_>],
         _deadline: Instant,
-    ) -> Result<Vec<Taken>, PeerError> {
+    ) -> Result<Vec<PushOutcome>, PeerError> {
         Ok(self.peer(peer)?.put(self.rank, channel, pushes))
     }
 
@@ -105,8 +106,8 @@ impl Transport for MemoryTransport {
         Ok(())
     }
 
-    fn desk(&self) -> &Arc<Desk> {
-        &self.nodes[self.rank as usize].desk
+    fn dispatcher(&self) -> &Arc<Dispatcher> {
+        &self.nodes[self.rank as usize].dispatcher
     }
 
     fn is_near(&self, _peer: NodeId) -> bool {
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_does_what_every_transport_does() {
+    fn the_memory_transport_conforms() {
         crate::conformance::all(&|nodes| {
             let nodes = MemoryTransport::network(nodes).into_iter();
             nodes.map(|node| node as Arc<dyn Transport>).collect()

@@ -1,12 +1,12 @@
-//! Ending threads that may be stuck.
+//! Joins threads that may be stuck.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between looks at a thread that has not ended.
+/// The interval of checks on a thread that has not ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Waits for threads to end, at most so long; how many have not.
+/// Waits for threads to end, at most `limit` in total; returns how many have not.
 pub fn join_within(threads: impl IntoIterator<Item = JoinHandle<()>>, limit: Duration) -> usize {
     let until = Instant::now() + limit;
     let mut left = 0;
@@ -15,7 +15,7 @@ pub fn join_within(threads: impl IntoIterator<Item = JoinHandle<()>>, limit: Dur
             std::thread::sleep(LOOK);
         }
         if thread.is_finished() {
-            // One that has panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         } else {
             left += 1;

@@ -1,4 +1,4 @@
-//! The TCP transport passes the suite of all transports: by TCP, by Unix sockets, and under TLS.
+//! The TCP transport passes the conformance suite: over TCP, Unix sockets, and TLS.
 
 mod common;
 

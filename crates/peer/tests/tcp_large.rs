@@ -1,15 +1,15 @@
-//! Samples of any size travel: what limits them is the memory of the node that asks.
+//! Samples of any size travel; only the memory of the asking node limits them.
 
 mod common;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use belady_data::memory::Memory;
+use belady_base::memory::Memory;
 use belady_peer::tcp::{Address, TcpConfig, TcpTransport};
 use belady_peer::{
-    Answer, Ask, Key, NodeId, Notice, Payload, PeerError, Push, Receive, Reply, Request, SampleId,
-    Serve, Serving, Taken, Transport, digest,
+    Answer, Ask, GetReply, GetRequest, Handler, JobKey, NodeId, Notice, Payload, PeerError, Push,
+    PushOutcome, Receive, Registration, SampleId, Transport, digest,
 };
 use common::job::{CHANNEL, LONG};
 use common::proxy::{Mode, Proxy};
@@ -17,7 +17,7 @@ use common::{config, nodes};
 
 const MIB: usize = 1 << 20;
 
-/// As many MiB as its number.
+/// Returns a length of as many MiB as the sample's number.
 fn bytes_of(sample: SampleId) -> Memory {
     let mut memory = Memory::zeroed(sample as usize * MIB);
     for (at, byte) in memory.iter_mut().enumerate().step_by(997) {
@@ -26,33 +26,33 @@ fn bytes_of(sample: SampleId) -> Memory {
     memory
 }
 
-/// Has every sample, and takes all that it is given.
+/// A handler that has every sample, and stores every push.
 #[derive(Default)]
 struct Job(Mutex<Vec<(SampleId, u64)>>);
 
 impl Job {
-    fn open(node: &Arc<TcpTransport>) -> (Arc<Self>, Serving) {
+    fn open(node: &Arc<TcpTransport>) -> (Arc<Self>, Registration) {
         let job = Arc::new(Self::default());
-        let weak: std::sync::Weak<dyn Serve> = Arc::<Self>::downgrade(&job);
-        (job, node.desk().open(CHANNEL, weak))
+        let weak: std::sync::Weak<dyn Handler> = Arc::<Self>::downgrade(&job);
+        (job, node.dispatcher().register(CHANNEL, weak))
     }
 }
 
-impl Serve for Job {
-    fn get(&self, _: NodeId, request: &Request<'_>, _: usize, replies: &mut Vec<Reply>) {
+impl Handler for Job {
+    fn get(&self, _: NodeId, request: &GetRequest<'_>, _: usize, replies: &mut Vec<GetReply>) {
         let bytes = bytes_of(request.asks[0].sample);
         let digest = digest(&bytes);
-        replies.push(Reply::Here { bytes: Payload::Copied(bytes), digest, version: 0 });
+        replies.push(GetReply::Here { bytes: Payload::Copied(bytes), digest, version: 0 });
     }
 
     fn wants(&self, sample: SampleId, length: u64) -> bool {
         length == (sample as usize * MIB) as u64
     }
 
-    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<PushOutcome>) {
         for push in pushes {
             self.0.lock().unwrap().push((push.sample, digest(push.bytes)));
-            taken.push(Taken::Stored);
+            taken.push(PushOutcome::Stored);
         }
     }
 
@@ -82,18 +82,18 @@ fn get(
 ) -> Result<Slot, PeerError> {
     let mut slot = Slot { bytes: Memory::zeroed(sample as usize * MIB), answers: vec![] };
     let asks = [Ask { sample, last_use: false }];
-    let request = Request { channel: CHANNEL, epoch: 0, asks: &asks };
+    let request = GetRequest { channel: CHANNEL, epoch: 0, asks: &asks };
     node.get(peer, &request, Instant::now() + patience, &mut slot)?;
     Ok(slot)
 }
 
-fn put(node: &TcpTransport, sample: SampleId, bytes: &[u8]) -> Vec<Taken> {
+fn put(node: &TcpTransport, sample: SampleId, bytes: &[u8]) -> Vec<PushOutcome> {
     let push = Push { sample, tier: 1, epoch: 0, digest: digest(bytes), version: 0, bytes };
     node.put(1, CHANNEL, &[push], Instant::now() + LONG).unwrap()
 }
 
 #[test]
-fn samples_of_80_and_150_mib_are_fetched_and_given() {
+fn samples_of_80_and_150_mib_are_fetched_and_pushed() {
     for unix in [true, false] {
         let nodes = nodes(2, |config| TcpConfig { unix, ..config });
         let (job, _serving) = Job::open(&nodes[1]);
@@ -103,7 +103,7 @@ fn samples_of_80_and_150_mib_are_fetched_and_given() {
             let got = get(&nodes[0], 1, sample, LONG).unwrap();
             let here = Answer::Here { digest: right, version: 0 };
             assert!(got.answers == [here] && *got.bytes == *bytes);
-            assert_eq!(put(&nodes[0], sample, &bytes), [Taken::Stored]);
+            assert_eq!(put(&nodes[0], sample, &bytes), [PushOutcome::Stored]);
             assert_eq!(job.0.lock().unwrap().pop(), Some((sample, right)));
         }
     }
@@ -113,14 +113,14 @@ fn samples_of_80_and_150_mib_are_fetched_and_given() {
 fn a_push_that_is_refused_takes_no_memory_and_ends_no_connection() {
     let nodes = nodes(2, |config| config);
     let (job, _serving) = Job::open(&nodes[1]);
-    assert_eq!(put(&nodes[0], 9, &vec![1; 70 * MIB]), [Taken::Refused]);
-    assert_eq!(put(&nodes[0], 1, &bytes_of(1)), [Taken::Stored]);
+    assert_eq!(put(&nodes[0], 9, &vec![1; 70 * MIB]), [PushOutcome::Refused]);
+    assert_eq!(put(&nodes[0], 1, &bytes_of(1)), [PushOutcome::Stored]);
     assert_eq!(job.0.lock().unwrap().len(), 1);
 }
 
-/// What is read of rank 1 by way of a proxy.
+/// Reads from rank 1 through a proxy.
 fn get_by(mode: Mode, sample: SampleId, patience: Duration) -> Result<Slot, PeerError> {
-    let key = Key::random().unwrap();
+    let key = JobKey::random().unwrap();
     let start =
         |rank| TcpTransport::start(TcpConfig { unix: false, ..config(rank, 2, &key) }).unwrap();
     let nodes = [start(0), start(1)];
@@ -131,13 +131,13 @@ fn get_by(mode: Mode, sample: SampleId, patience: Duration) -> Result<Slot, Peer
 }
 
 #[test]
-fn a_large_sample_that_stops_on_its_way_is_given_up() {
+fn a_large_sample_that_stalls_is_given_up() {
     let got = get_by(Mode::Stall(MIB), 40, Duration::from_secs(1));
     assert!(matches!(got, Err(PeerError::TimedOut { peer: 1, .. })));
 }
 
 #[test]
-fn a_sample_that_keeps_coming_is_waited_for_beyond_the_limit_of_an_answer() {
+fn a_sample_that_keeps_arriving_may_exceed_the_time_limit() {
     // 128 pieces, which take 5 seconds together.
     let got = get_by(Mode::Slow(40), 8, Duration::from_secs(2)).unwrap();
     assert!(*got.bytes == *bytes_of(8));

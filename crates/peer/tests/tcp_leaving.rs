@@ -1,5 +1,5 @@
-//! Nothing of a transport is left when it is closed. In a file of its own: it counts what the process
-//! has.
+//! Closing a transport leaves nothing behind. In a file of its own, since it counts what the
+//! process has.
 
 mod common;
 

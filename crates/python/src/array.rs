@@ -1,10 +1,10 @@
-//! Numbers in memory, with a shape.
+//! The class `Array`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
-use belady_engine::{Block, Rows};
+use belady_engine::{OutputBlock, RowArray};
 use belady_transform::{self as transform, Dtype};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::ffi;
@@ -12,13 +12,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::buffer::{self, Shown};
-use crate::dlpack::{self, Request, Tensor};
+use crate::dlpack::{self, DlpackRequest, DlpackTensor};
 use crate::process::Home;
 
-/// Numbers in memory: a writable buffer, and DLPack. bfloat16 shows as "H" in buffers.
-#[pyclass(frozen, module = "belady._native")]
+/// An array with a writable buffer and DLPack. In buffers, bfloat16 has the format "H".
+#[pyclass(name = "Array", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Array {
+pub struct PyArray {
     dtype: Dtype,
     shape: Box<[ffi::Py_ssize_t]>,
     /// In bytes.
@@ -28,48 +28,50 @@ pub struct Array {
     owner: Arc<dyn Keeper>,
 }
 
-// SAFETY: an address into memory that the owner keeps; who writes when is between its users.
-unsafe impl Send for Array {}
+// SAFETY: an address into memory that the owner keeps; its users synchronise their writes.
+unsafe impl Send for PyArray {}
 // SAFETY: as above.
-unsafe impl Sync for Array {}
+unsafe impl Sync for PyArray {}
 
-/// What keeps the numbers where they are.
+/// An owner of an array's memory.
 trait Keeper: std::fmt::Debug + Send + Sync {}
 
-impl Keeper for Home<Arc<Block>> {}
-impl Keeper for Own {}
+impl Keeper for Home<Arc<OutputBlock>> {}
+impl Keeper for OwnedArray {}
 
-/// A block of a batch. In a forked child it is a copy of the parent's, which nobody takes back.
-pub type Shared = Arc<Home<Arc<Block>>>;
+/// A block of a batch. In a forked child it is a copy of the parent's, and is never reused.
+pub type Shared = Arc<Home<Arc<OutputBlock>>>;
 
-/// Memory that belongs to one array and its copies of the name.
+/// An array that owns its memory.
 #[derive(Debug)]
-pub struct Own {
+pub struct OwnedArray {
     memory: Box<[UnsafeCell<u8>]>,
     dtype: Dtype,
     shape: Vec<usize>,
 }
 
-// SAFETY: only addresses are given out; who writes when is between the users of the buffer.
-unsafe impl Sync for Own {}
+// SAFETY: only addresses are exposed; the users of the buffer synchronise their writes.
+unsafe impl Sync for OwnedArray {}
 
-impl Own {
+impl OwnedArray {
     pub fn new(array: transform::Array) -> Arc<Self> {
         let bytes = Box::into_raw(array.bytes.into_boxed_slice());
-        // SAFETY: `UnsafeCell<u8>` lies in memory as `u8` does.
+        // SAFETY: `UnsafeCell<u8>` has the layout of `u8`.
         let memory = unsafe { Box::from_raw(bytes as *mut [UnsafeCell<u8>]) };
         Arc::new(Self { memory, dtype: array.dtype, shape: array.shape })
     }
 }
 
-impl Array {
-    pub fn of_rows(rows: &Rows, block: &Shared) -> Self {
+impl PyArray {
+    /// Returns an array on the memory of a block.
+    pub fn of_rows(rows: &RowArray, block: &Shared) -> Self {
         // SAFETY: the rows lie within their block.
         let start = unsafe { block.start().as_ptr().add(rows.offset) };
         Self::new(rows.dtype, &rows.shape, start, block.clone())
     }
 
-    pub fn of_own(own: &Arc<Own>) -> Self {
+    /// Returns an array on its own memory.
+    pub fn of_own(own: &Arc<OwnedArray>) -> Self {
         let start = own.memory.as_ptr().cast::<u8>().cast_mut();
         Self::new(own.dtype, &own.shape, start, own.clone())
     }
@@ -91,22 +93,22 @@ impl Array {
         }
     }
 
-    /// The same numbers in memory of their own.
+    /// Returns a copy.
     fn copied(&self) -> Self {
         let mut bytes = Vec::with_capacity(self.bytes);
-        // SAFETY: `start` is good for so many bytes as long as `self`; a program that writes to
-        // them at the same time gets what it deserves, but bytes are bytes.
+        // SAFETY: `start` is valid for this many bytes while `self` exists. A program that writes
+        // to them at the same time gets an undefined mix of bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(self.start, bytes.as_mut_ptr(), self.bytes);
             bytes.set_len(self.bytes);
         }
         let shape = self.shape.iter().map(|&extent| extent as usize).collect();
-        Self::of_own(&Own::new(transform::Array { dtype: self.dtype, shape, bytes }))
+        Self::of_own(&OwnedArray::new(transform::Array { dtype: self.dtype, shape, bytes }))
     }
 }
 
 #[pymethods]
-impl Array {
+impl PyArray {
     #[getter]
     fn dtype(&self) -> String {
         dtype_name(self.dtype)
@@ -122,7 +124,7 @@ impl Array {
         self.bytes
     }
 
-    /// Of the first byte, to be compared with what `on_block` was told.
+    /// Address of the first byte, as `on_block` gets it.
     #[getter]
     fn address(&self) -> usize {
         self.start as usize
@@ -133,7 +135,7 @@ impl Array {
         first.map(|&extent| extent as usize)
     }
 
-    /// One of the first axis, on the same memory.
+    /// A row of the first axis, on the same memory.
     fn __getitem__(&self, index: isize) -> PyResult<Self> {
         let (Some((&rows, shape)), Some((&stride, strides))) =
             (self.shape.split_first(), self.strides.split_first())
@@ -163,7 +165,7 @@ impl Array {
         let Self { dtype, shape, strides, start, .. } = slf.get();
         let (start, size, format) = (start.cast_const(), dtype.size(), format(*dtype));
         let shown = Shown { start, shape, strides, size, format, writable: true };
-        // SAFETY: passed on from Python; the array holds on to all of it.
+        // SAFETY: Python passes the view; the array owns the memory, the shape and the strides.
         unsafe { buffer::fill_array(slf.as_any(), &shown, view, flags) }
     }
 
@@ -176,15 +178,15 @@ impl Array {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let request = Request { stream, max_version, device: dl_device, copy };
+        let request = DlpackRequest { stream, max_version, device: dl_device, copy };
         let copied = (copy == Some(true)).then(|| py.detach(|| self.copied()));
         let this = copied.as_ref().unwrap_or(self);
         let size = this.dtype.size().cast_signed();
-        let tensor = Tensor {
+        let tensor = DlpackTensor {
             start: this.start,
             kind: kind(this.dtype),
             shape: this.shape.iter().map(|&extent| extent as i64).collect(),
-            // In numbers.
+            // In elements.
             strides: this.strides.iter().map(|&stride| (stride / size) as i64).collect(),
             writable: true,
             copied: copied.is_some(),
@@ -198,12 +200,12 @@ impl Array {
     }
 }
 
-/// As numpy and torch call it.
+/// Returns the name in numpy and torch.
 pub fn dtype_name(dtype: Dtype) -> String {
     dtype.name().to_owned()
 }
 
-/// As the module `struct` calls it. It has no name for bfloat16.
+/// Returns the format of the module `struct`, which has none for bfloat16.
 fn format(dtype: Dtype) -> &'static CStr {
     match dtype {
         Dtype::Uint8 => c"B",
@@ -220,7 +222,7 @@ fn format(dtype: Dtype) -> &'static CStr {
     }
 }
 
-/// As DLPack calls it: kDLInt, kDLUInt, kDLFloat or kDLBfloat, and how many bits.
+/// Returns DLPack's type code (kDLInt, kDLUInt, kDLFloat or kDLBfloat) and the number of bits.
 fn kind(dtype: Dtype) -> (u8, u8) {
     let code = match dtype {
         Dtype::Int8 | Dtype::Int16 | Dtype::Int32 | Dtype::Int64 => 0,

@@ -1,4 +1,4 @@
-//! A batch, lent.
+//! The class `Batch`.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -7,24 +7,28 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::memory::Lent;
-use crate::sample::Sample;
-use crate::stacked::Stacked;
+use crate::memory::LentBatch;
+use crate::sample::PySample;
+use crate::stacked::PyStacked;
 
-/// A batch, lent: its memory goes back when the last reference is dropped.
-#[pyclass(frozen, module = "belady._native")]
+/// A lent batch. Its memory is released when the last reference is dropped.
+#[pyclass(name = "Batch", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Batch(pub Arc<Lent>);
+pub struct PyBatch(pub Arc<LentBatch>);
 
-impl Batch {
-    pub fn lent(&self) -> PyResult<&Arc<Lent>> {
+impl PyBatch {
+    /// Returns the batch.
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub fn lent(&self) -> PyResult<&Arc<LentBatch>> {
         self.0.batch.get("Batch")?;
         Ok(&self.0)
     }
 }
 
 #[pymethods]
-impl Batch {
+impl PyBatch {
     #[getter]
     fn epoch(&self) -> PyResult<u32> {
         Ok(self.lent()?.batch.step().epoch)
@@ -35,7 +39,7 @@ impl Batch {
         Ok(self.lent()?.batch.step().iteration)
     }
 
-    /// Ids of the samples that are there: without skipped ones, with substitutes.
+    /// Ids of the delivered samples: without skipped ones, with substitutes.
     #[getter]
     fn ids(&self) -> PyResult<Vec<u32>> {
         Ok(self.lent()?.places.iter().map(|place| place.id).collect())
@@ -64,30 +68,30 @@ impl Batch {
         self.0.places.len()
     }
 
-    fn __getitem__(&self, index: isize) -> PyResult<Sample> {
-        Ok(Sample::of_batch(self.lent()?, self.at(index)?))
+    fn __getitem__(&self, index: isize) -> PyResult<PySample> {
+        Ok(PySample::of_batch(self.lent()?, self.at(index)?))
     }
 
     fn samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let lent = self.lent()?;
-        PyList::new(py, (0..lent.places.len()).map(|at| Sample::of_batch(lent, at)))
+        PyList::new(py, (0..lent.places.len()).map(|at| PySample::of_batch(lent, at)))
     }
 
-    /// Offset and length in the shared memory, if the sample lies there.
+    /// Offset and length of a sample in the shared memory; None if it is elsewhere.
     fn place(&self, index: isize) -> PyResult<Option<(usize, usize)>> {
         let at = self.at(index)?;
         let lent = self.lent()?;
         Ok(lent.batch.place(lent.places[at].index as usize))
     }
 
-    /// All samples as one array, if they are equally long and lie evenly in memory.
-    fn stacked(&self) -> PyResult<Option<Stacked>> {
-        Ok(Stacked::of(self.lent()?))
+    /// All samples as one array, if they have equal lengths and equal distances in memory.
+    fn stacked(&self) -> PyResult<Option<PyStacked>> {
+        Ok(PyStacked::of(self.lent()?))
     }
 }
 
-impl Batch {
-    /// Where a sample is among those that are there; from the end if it is negative.
+impl PyBatch {
+    /// Returns the position of a sample; a negative index counts from the end.
     fn at(&self, index: isize) -> PyResult<usize> {
         let samples = self.0.places.len();
         let at = if index < 0 {

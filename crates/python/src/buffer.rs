@@ -1,4 +1,4 @@
-//! The buffer protocol: memory that Python reads without a copy.
+//! The buffer protocol: exports memory to Python without a copy.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -6,15 +6,15 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::memory::Bytes;
+use crate::memory::LentBytes;
 
-/// Fills in a view of plain bytes, kept valid by `owner`.
+/// Fills in a view of bytes that `owner` keeps valid.
 ///
 /// # Safety
-/// `view` is what Python handed to `__getbuffer__` of `owner`, which holds on to `bytes`.
+/// `view` is the argument of `__getbuffer__` of `owner`, which owns `bytes`.
 pub unsafe fn fill(
     owner: &Bound<'_, PyAny>,
-    bytes: &Bytes,
+    bytes: &LentBytes,
     view: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> PyResult<()> {
@@ -30,22 +30,22 @@ pub unsafe fn fill(
     if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
 }
 
-/// An array in memory, as a view describes it.
+/// The array that a view describes.
 #[derive(Debug)]
 pub struct Shown<'a> {
     pub start: *const u8,
     pub shape: &'a [ffi::Py_ssize_t],
     /// In bytes.
     pub strides: &'a [ffi::Py_ssize_t],
-    /// Bytes of a number.
+    /// The bytes of an element.
     pub size: usize,
-    /// A number as the module `struct` calls it.
+    /// The format of an element in the module `struct`.
     pub format: &'static CStr,
     pub writable: bool,
 }
 
 impl Shown<'_> {
-    /// Whether numbers follow each other without gaps, the last axis fastest.
+    /// Returns whether the array is contiguous in C order.
     fn is_contiguous(&self) -> bool {
         let mut next = self.size.cast_signed();
         self.shape.iter().zip(self.strides).rev().all(|(&extent, &stride)| {
@@ -55,17 +55,17 @@ impl Shown<'_> {
         })
     }
 
-    /// Whether that may be said of the first axis as well.
+    /// Returns whether the array is contiguous in Fortran order too.
     fn is_columns(&self) -> bool {
         self.is_contiguous() && self.shape.iter().filter(|&&extent| extent > 1).count() <= 1
     }
 }
 
-/// Fills in a view of an array, kept valid by `owner`.
+/// Fills in a view of an array that `owner` keeps valid.
 ///
 /// # Safety
-/// `view` is what Python handed to `__getbuffer__` of `owner`, which holds on to the memory, the
-/// shape and the strides.
+/// `view` is the argument of `__getbuffer__` of `owner`, which owns the memory, the shape and the
+/// strides.
 pub unsafe fn fill_array(
     owner: &Bound<'_, PyAny>,
     array: &Shown<'_>,
@@ -77,28 +77,30 @@ pub unsafe fn fill_array(
         return Err(PyBufferError::new_err("there is no view to fill in"));
     }
     if asked(ffi::PyBUF_WRITABLE) && !array.writable {
-        return Err(PyBufferError::new_err("this batch may only be read"));
+        return Err(PyBufferError::new_err("this batch is read-only"));
     }
     let needs_contiguous = !asked(ffi::PyBUF_STRIDES)
         || asked(ffi::PyBUF_C_CONTIGUOUS)
         || asked(ffi::PyBUF_ANY_CONTIGUOUS);
     if needs_contiguous && !array.is_contiguous() {
         return Err(PyBufferError::new_err(
-            "samples lie with gaps between them; ask for a buffer with strides",
+            "the samples are not contiguous: request a buffer with strides",
         ));
     }
     if asked(ffi::PyBUF_F_CONTIGUOUS) && !array.is_columns() {
-        return Err(PyBufferError::new_err("the last axis of this array runs fastest"));
+        return Err(PyBufferError::new_err(
+            "this array is contiguous in C order, not in Fortran order",
+        ));
     }
-    // A number without extents has neither.
+    // A scalar has neither shape nor strides.
     let if_asked = |what: c_int, extents: &[ffi::Py_ssize_t]| {
         let shown = asked(what) && !extents.is_empty();
         if shown { extents.as_ptr().cast_mut() } else { std::ptr::null_mut() }
     };
     let format = if asked(ffi::PyBUF_FORMAT) { array.format.as_ptr() } else { std::ptr::null() };
     let size = array.size.cast_signed();
-    // SAFETY: the view is Python's to be filled in. It takes a reference to the owner, which keeps
-    // the memory, the shape and the strides.
+    // SAFETY: Python passes the view. It takes a reference to the owner, which owns the memory, the
+    // shape and the strides.
     unsafe {
         (*view).buf = array.start.cast_mut().cast::<c_void>();
         (*view).len = array.shape.iter().product::<ffi::Py_ssize_t>() * size;

@@ -1,4 +1,4 @@
-//! Caches on disk that nobody has opened.
+//! Removes caches on disk.
 
 use std::path::PathBuf;
 

@@ -1,40 +1,30 @@
-//! A dataset that was listed.
+//! The class `Dataset`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belady_data::SampleId;
+use belady_base::SampleId;
 use belady_data::source::{
-    Chosen, Extensions, Format, Joined, Listed as Found, Manifest, OpenError, OpenOptions,
-    Progress, Seen, Snapshots, Source, ThrottleSpec, Throttled, Want, open_for_others,
+    DatasetFormat, Extensions, Joined, ListingCounts, ListingProgress, Manifest, OpenError,
+    OpenOptions, SharedListing, Snapshots, Source, Subset, ThrottleSpec, Throttled, Want,
+    open_for_sharing,
 };
-use belady_peer::{HandoutError, hand_out};
+use belady_peer::{ListingError, share_listing};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::cluster::Cluster;
-use crate::errors::{BeladyError, opening, reading, sample_id, wrong};
-use crate::patience::patiently;
+use crate::arguments::wrong;
+use crate::cluster::PyCluster;
+use crate::errors::{BeladyError, opening, reading};
+use crate::open_dataset::OpenDataset;
 use crate::process::Home;
+use crate::wait::patiently;
 
-/// A dataset that was listed: what is in it, and how to read it.
-#[pyclass(frozen, module = "belady._native")]
+/// A listed dataset.
+#[pyclass(name = "Dataset", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Dataset(pub Arc<Listed>);
-
-/// What a dataset is, for everyone who needs to know.
-#[derive(Debug)]
-pub struct Listed {
-    /// Catalogs may be looked at in a forked child; only the process that opened it reads.
-    pub source: Home<Arc<dyn Source>>,
-    /// What the paths of its files are relative to.
-    root: PathBuf,
-    path: PathBuf,
-    format: String,
-    /// What another process needs to open it; none for joined ones, whose parts have it.
-    found: Option<Found>,
-}
+pub struct PyDataset(pub Arc<OpenDataset>);
 
 #[derive(Debug, FromPyObject)]
 pub enum WhereSnapshots {
@@ -43,14 +33,14 @@ pub enum WhereSnapshots {
 }
 
 #[pymethods]
-impl Dataset {
-    /// Lists a dataset, or takes the listing from its snapshot.
+impl PyDataset {
+    /// Lists a dataset, or reads the listing from its snapshot.
     #[staticmethod]
     #[pyo3(
         signature = (path, *, format=None, extensions=None, allow_empty=false, files=None, snapshots=WhereSnapshots::Usual(true), progress=None, throttle=None, freshness="start"),
         text_signature = "(path, *, format=None, extensions=None, allow_empty=False, files=None, snapshots=True, progress=None, throttle=None, freshness='start')"
     )]
-    #[expect(clippy::too_many_arguments, reason = "all that opening has options for")]
+    #[expect(clippy::too_many_arguments, reason = "the options of opening")]
     fn open(
         py: Python<'_>,
         path: PathBuf,
@@ -69,18 +59,18 @@ impl Dataset {
             allow_empty,
             ..options(format, extensions, snapshots, freshness)?
         };
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let listing = Listing { path: path.clone(), options, seen: seen.clone() };
-        let mut told = Seen::default();
+        let seen = Arc::new(Mutex::new(ListingCounts::default()));
+        let request = OpenRequest { path: path.clone(), options, seen: seen.clone() };
+        let mut reported = ListingCounts::default();
         let opened = patiently(
             py,
-            move || listing.run(),
+            move || request.run(),
             |_| {
                 let now = *seen.lock().unwrap_or_else(PoisonError::into_inner);
                 match &progress {
-                    Some(progress) if now != told => {
-                        told = now;
-                        tell(progress, now)
+                    Some(progress) if now != reported => {
+                        reported = now;
+                        report(progress, now)
                     }
                     _ => Ok(()),
                 }
@@ -90,37 +80,41 @@ impl Dataset {
         Ok(Self::new(path, Arc::from(source), throttle, found))
     }
 
-    /// Rank 0 hands the list of this dataset out, as `received` takes it. All ranks call one of the two.
+    /// Sends the listing of this dataset from rank 0 to all others, which call `received`.
     #[pyo3(signature = (cluster, format=None, extensions=None))]
-    fn hand_out(
+    fn share_listing(
         &self,
         py: Python<'_>,
-        cluster: &Bound<'_, Cluster>,
+        cluster: &Bound<'_, PyCluster>,
         format: Option<&str>,
         extensions: Option<Vec<String>>,
     ) -> PyResult<()> {
         let options = options(format, extensions, WhereSnapshots::Usual(true), "start")?;
-        let found = self.0.found.clone().ok_or_else(|| wrong("a joined dataset has no list"))?;
+        let found = self
+            .0
+            .found
+            .clone()
+            .ok_or_else(|| wrong("a joined dataset has no listing: send those of its parts"))?;
         let cluster = cluster.get();
         let (native, listed) = (cluster.native()?, self.0.clone());
         let handed_out = py.detach(|| {
             let source = listed.source.get("Dataset").cloned();
-            let source = source.map_err(|error| HandoutError::Broken(error.to_string()))?;
-            hand_out(&native, &listed.path, &options, || Ok((source, found)))
+            let source = source.map_err(|error| ListingError::Broken(error.to_string()))?;
+            share_listing(&native, &listed.path, &options, || Ok((source, found)))
         });
-        handed_out.map(drop).map_err(|error| handing(cluster, &error))
+        handed_out.map(drop).map_err(|error| listing_error(cluster, &error))
     }
 
-    /// The dataset that rank 0 has listed. This rank asks nothing of its storage.
+    /// Receives a dataset that rank 0 has listed. This rank does not list the storage.
     #[staticmethod]
     #[pyo3(
         signature = (cluster, path, *, format=None, extensions=None, snapshots=WhereSnapshots::Usual(true), throttle=None, freshness="start"),
         text_signature = "(cluster, path, *, format=None, extensions=None, snapshots=True, throttle=None, freshness='start')"
     )]
-    #[expect(clippy::too_many_arguments, reason = "those of open that count here")]
+    #[expect(clippy::too_many_arguments, reason = "the options of opening")]
     fn received(
         py: Python<'_>,
-        cluster: &Bound<'_, Cluster>,
+        cluster: &Bound<'_, PyCluster>,
         path: PathBuf,
         format: Option<&str>,
         extensions: Option<Vec<String>>,
@@ -133,16 +127,19 @@ impl Dataset {
         let cluster = cluster.get();
         let native = cluster.native()?;
         let received = py.detach(|| {
-            hand_out(&native, &path, &options, || Err(OpenError::Missing { path: path.clone() }))
+            share_listing(&native, &path, &options, || {
+                Err(OpenError::Missing { path: path.clone() })
+            })
         });
-        let (source, found) = received.map_err(|error| handing(cluster, &error))?;
+        let (source, found) = received.map_err(|error| listing_error(cluster, &error))?;
         Ok(Self::new(path, source, throttle, found))
     }
 
-    /// Several datasets laid end to end: ids of the second follow those of the first.
+    /// Joins several datasets: ids of the second follow those of the first.
     #[staticmethod]
     fn join(py: Python<'_>, datasets: Vec<Py<Self>>) -> PyResult<Self> {
-        let parts: Vec<Arc<Listed>> = datasets.iter().map(|part| part.get().0.clone()).collect();
+        let parts: Vec<Arc<OpenDataset>> =
+            datasets.iter().map(|part| part.get().0.clone()).collect();
         let mut sources = Vec::with_capacity(parts.len());
         for part in &parts {
             sources.push((part.root.clone(), part.source.get("Dataset")?.clone()));
@@ -152,9 +149,9 @@ impl Dataset {
         let mut formats: Vec<&str> = parts.iter().map(|part| part.format.as_str()).collect();
         formats.dedup();
         let format = formats.join("+");
-        Ok(Self(Arc::new(Listed {
+        Ok(Self(Arc::new(OpenDataset {
             source: Home::new(Arc::new(joined)),
-            // Its files are named in full.
+            // Its files have absolute paths.
             root: PathBuf::new(),
             path: names.join("+".as_ref()).into(),
             format,
@@ -162,11 +159,11 @@ impl Dataset {
         })))
     }
 
-    /// Some samples of this dataset, in this order, as one of their own.
+    /// Some samples of this dataset, in this order, as a dataset.
     fn chosen(&self, py: Python<'_>, samples: Vec<SampleId>) -> PyResult<Self> {
         let source = self.0.source.get("Dataset")?.clone();
-        let chosen = py.detach(|| Chosen::new(source, samples)).map_err(wrong)?;
-        Ok(Self(Arc::new(Listed {
+        let chosen = py.detach(|| Subset::new(source, samples)).map_err(wrong)?;
+        Ok(Self(Arc::new(OpenDataset {
             source: Home::new(Arc::new(chosen)),
             root: self.0.root.clone(),
             path: self.0.path.clone(),
@@ -194,7 +191,7 @@ impl Dataset {
         format!("{:016x}", self.0.source.catalog().fingerprint())
     }
 
-    /// The smallest staging buffer for batches of so many samples.
+    /// The smallest staging buffer for batches of this many samples.
     fn staging_needed(&self, batch: u32) -> PyResult<u64> {
         let source = self.0.source.get("Dataset")?;
         Ok(belady_engine::staging_needed(source.as_ref(), batch).0)
@@ -224,12 +221,12 @@ impl Dataset {
         Ok(self.0.source.catalog().size(self.0.id(sample)?))
     }
 
-    /// Where a sample lies, for people: a file, or a file and the place in it.
+    /// The path of a sample for messages: a file, or a file and the bytes in it.
     fn sample_path(&self, sample: i64) -> PyResult<OsString> {
         Ok(self.0.sample_path(self.0.id(sample)?))
     }
 
-    /// Reads straight from the source, past every cache.
+    /// Reads from the source, without any cache.
     fn read<'py>(&self, py: Python<'py>, samples: Vec<i64>) -> PyResult<Bound<'py, PyList>> {
         let source = self.0.source.get("Dataset")?;
         let read = PyList::empty(py);
@@ -245,12 +242,12 @@ impl Dataset {
     }
 }
 
-impl Dataset {
+impl PyDataset {
     fn new(
         path: PathBuf,
         source: Arc<dyn Source>,
         throttle: Option<ThrottleSpec>,
-        found: Found,
+        found: SharedListing,
     ) -> Self {
         let source: Arc<dyn Source> = match throttle {
             Some(throttle) => Arc::new(Throttled::new(source, throttle, 0)),
@@ -258,18 +255,24 @@ impl Dataset {
         };
         let root = if found.is_file { parent(&path) } else { path.clone() };
         let format = found.format.to_string();
-        Self(Arc::new(Listed { source: Home::new(source), root, path, format, found: Some(found) }))
+        Self(Arc::new(OpenDataset {
+            source: Home::new(source),
+            root,
+            path,
+            format,
+            found: Some(found),
+        }))
     }
 }
 
-/// Files that the user names, their labels, and the names of these.
+/// Files from the user, their labels, and the names of the labels.
 type Files = (Vec<PathBuf>, Vec<Option<u32>>, Vec<OsString>);
 
 fn manifest((files, labels, classes): Files) -> Arc<Manifest> {
     Arc::new(Manifest { files, labels, classes })
 }
 
-/// Options as Python gives them.
+/// Converts the options of opening.
 fn options(
     format: Option<&str>,
     extensions: Option<Vec<String>>,
@@ -277,7 +280,7 @@ fn options(
     freshness: &str,
 ) -> PyResult<OpenOptions> {
     Ok(OpenOptions {
-        format: format.map(str::parse::<Format>).transpose().map_err(wrong)?,
+        format: format.map(str::parse::<DatasetFormat>).transpose().map_err(wrong)?,
         extensions: extensions.map_or(Extensions::Usual, Extensions::only),
         snapshots: snapshots.into(),
         freshness: freshness.parse().map_err(wrong)?,
@@ -285,11 +288,11 @@ fn options(
     })
 }
 
-/// Why a list did not go from rank 0 to the others.
-fn handing(cluster: &Cluster, error: &HandoutError) -> PyErr {
+/// Converts an error of sending a listing from rank 0 to the others.
+fn listing_error(cluster: &PyCluster, error: &ListingError) -> PyErr {
     match error {
-        HandoutError::Meet(why) => cluster.told(why),
-        HandoutError::Open(why) => opening(why),
+        ListingError::Rendezvous(why) => cluster.rendezvous_error(why),
+        ListingError::Open(why) => opening(why),
         _ => BeladyError::new_err(error.to_string()),
     }
 }
@@ -304,67 +307,22 @@ impl From<WhereSnapshots> for Snapshots {
     }
 }
 
-impl Listed {
-    pub fn samples(&self) -> u32 {
-        self.source.catalog().len()
-    }
-
-    pub fn id(&self, sample: i64) -> PyResult<SampleId> {
-        sample_id(sample, self.samples())
-    }
-
-    /// What the dataset is called in caches and warnings.
-    pub fn name(&self) -> String {
-        let whole = self.path.canonicalize();
-        let path = whole.as_deref().unwrap_or(&self.path);
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        name.unwrap_or_else(|| path.display().to_string())
-    }
-
-    pub fn label(&self, sample: SampleId) -> Option<u32> {
-        self.source.catalog().label(sample)
-    }
-
-    /// Native int64; -1 where there is none.
-    pub fn labels(&self, samples: impl Iterator<Item = SampleId>) -> Vec<u8> {
-        let label = |sample| self.label(sample).map_or(-1, i64::from).to_ne_bytes();
-        samples.flat_map(label).collect()
-    }
-
-    /// Not as text: a name need not be UTF-8, and what Python makes of it opens the file.
-    pub fn sample_path(&self, sample: SampleId) -> OsString {
-        let catalog = self.source.catalog();
-        let mut path = OsString::from(&self.path);
-        if catalog.files() == 0 {
-            path.push(format!(", sample {sample}"));
-            return path;
-        }
-        let place = catalog.location(sample);
-        path = self.root.join(catalog.path(place.file)).into();
-        let end = place.offset + place.length;
-        if place.offset > 0 || end < catalog.file_size(place.file) {
-            path.push(format!(" (bytes {} to {end})", place.offset));
-        }
-        path
-    }
-}
-
-/// What is opened, on a thread of its own.
-struct Listing {
+/// A dataset to open on a separate thread.
+struct OpenRequest {
     path: PathBuf,
     options: OpenOptions,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ListingCounts>>,
 }
 
-impl Listing {
-    fn run(self) -> Result<(Box<dyn Source>, Found), belady_data::source::OpenError> {
+impl OpenRequest {
+    fn run(self) -> Result<(Box<dyn Source>, SharedListing), belady_data::source::OpenError> {
         let Self { path, options, seen } = self;
         let note = |now| *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
-        open_for_others(&path, &options, &Progress::telling(&note))
+        open_for_sharing(&path, &options, &ListingProgress::reporting(&note))
     }
 }
 
-fn tell(progress: &Bound<'_, PyAny>, seen: Seen) -> PyResult<()> {
+fn report(progress: &Bound<'_, PyAny>, seen: ListingCounts) -> PyResult<()> {
     if seen.indexed > 0 {
         progress.call1(("indexing", seen.indexed, Some(seen.files)))?;
     } else {

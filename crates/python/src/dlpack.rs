@@ -1,9 +1,9 @@
-//! DLPack: tensors without a copy, for torch, JAX, numpy and others.
+//! DLPack: exports tensors without a copy, for torch, JAX, numpy and others.
 //!
-//! A capsule holds a *managed tensor*: a description of the memory, a count of nothing but one
-//! owner, and a deleter. Who takes the tensor renames the capsule and calls the deleter when it
-//! is done, on any thread; if nobody takes it, the capsule calls it. Consumers may write
-//! to what they get, whatever they were told, so what lies in a cache is copied first.
+//! A capsule holds a *managed tensor*: a description of the memory, its owner and a deleter. A
+//! consumer that takes the tensor renames the capsule and calls the deleter later, on any thread.
+//! If no consumer takes it, the capsule calls the deleter. Consumers may ignore the read-only flag,
+//! so samples in a cache are copied first.
 
 use std::ffi::{CStr, c_void};
 
@@ -11,7 +11,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::memory::Bytes;
+use crate::memory::LentBytes;
 
 /// The device of ordinary memory: kDLCPU, number 0.
 pub const CPU: (i32, i32) = (1, 0);
@@ -24,44 +24,44 @@ const VERSIONED_NAME: &CStr = c"dltensor_versioned";
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
 
-/// What a consumer asks for.
+/// The arguments of `__dlpack__`.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct DlpackRequest {
     pub stream: Option<i64>,
     pub max_version: Option<(u32, u32)>,
     pub device: Option<(i32, i32)>,
     pub copy: Option<bool>,
 }
 
-impl Request {
+impl DlpackRequest {
     fn check(&self) -> PyResult<()> {
         if self.device.is_some_and(|device| device != CPU) {
             return Err(PyBufferError::new_err(
-                "samples lie in ordinary memory; ask for dl_device (1, 0) and copy from there",
+                "samples are in host memory: use dl_device (1, 0) and copy from there",
             ));
         }
         if self.stream.is_some_and(|stream| stream != -1) {
-            return Err(PyBufferError::new_err("ordinary memory has no streams; leave it out"));
+            return Err(PyBufferError::new_err("host memory has no streams: leave out `stream`"));
         }
         Ok(())
     }
 }
 
-/// One sample as a row of bytes.
+/// Exports a sample as a tensor of bytes.
 pub fn export_bytes<'py>(
     py: Python<'py>,
-    bytes: &Bytes,
-    request: &Request,
+    bytes: &LentBytes,
+    request: &DlpackRequest,
 ) -> PyResult<Bound<'py, PyAny>> {
     request.check()?;
     if bytes.is_cached() && request.copy == Some(false) {
         return Err(PyBufferError::new_err(
-            "this sample lies in a cache, which nobody may write to, so it can only be copied",
+            "this sample is in a cache, which is read-only: leave out copy=False",
         ));
     }
     let copied = bytes.is_cached() || request.copy == Some(true);
     let bytes = if copied { py.detach(|| bytes.copied()) } else { bytes.clone() };
-    let tensor = Tensor {
+    let tensor = DlpackTensor {
         start: bytes.start(),
         kind: UINT8,
         shape: vec![bytes.len().cast_signed() as i64],
@@ -72,11 +72,11 @@ pub fn export_bytes<'py>(
     tensor.export(py, Box::new(bytes), request)
 }
 
-/// What is exported.
+/// A tensor to export.
 #[derive(Debug)]
-pub struct Tensor {
+pub struct DlpackTensor {
     pub start: *const u8,
-    /// Code and bits of a number.
+    /// Type code and bits of an element.
     pub kind: (u8, u8),
     pub shape: Vec<i64>,
     pub strides: Vec<i64>,
@@ -84,13 +84,13 @@ pub struct Tensor {
     pub copied: bool,
 }
 
-impl Tensor {
-    /// A capsule that keeps `owner`, which keeps the memory.
+impl DlpackTensor {
+    /// Returns a capsule that holds `owner`, which owns the memory.
     pub fn export<'py>(
         self,
         py: Python<'py>,
         owner: Box<dyn Send>,
-        request: &Request,
+        request: &DlpackRequest,
     ) -> PyResult<Bound<'py, PyAny>> {
         request.check()?;
         if request.max_version.is_some_and(|(major, _)| major >= 1) {
@@ -168,7 +168,7 @@ impl Managing for Versioned {
     }
 }
 
-/// What the consumer sees, and behind it what that refers to.
+/// The structure that the consumer sees, followed by what it refers to.
 struct Managed<T> {
     seen: T,
     _shape: Box<[i64]>,
@@ -178,7 +178,7 @@ struct Managed<T> {
 
 impl<T> Managed<T> {
     fn place(
-        tensor: Tensor,
+        tensor: DlpackTensor,
         owner: Box<dyn Send>,
         make: impl FnOnce(DlTensor, *mut c_void) -> T,
     ) -> *mut T {
@@ -198,7 +198,7 @@ impl<T> Managed<T> {
         };
         let place = Box::into_raw(Box::<Self>::new_uninit()).cast::<Self>();
         let seen = make(described, place.cast());
-        // SAFETY: freshly allocated for one of these.
+        // SAFETY: just allocated for one `Self`.
         unsafe {
             place.write(Self { seen, _shape: shape, _strides: strides, _owner: owner });
             &raw mut (*place).seen
@@ -206,13 +206,13 @@ impl<T> Managed<T> {
     }
 }
 
-/// Called by whoever has the tensor, once, on any thread.
+/// Called once by the consumer or by the capsule, on any thread.
 unsafe extern "C" fn delete<T: Managing>(managed: *mut T) {
     if managed.is_null() {
         return;
     }
-    // SAFETY: made by `Managed::place`, which left its own address there; called once. What is
-    // dropped knows nothing of Python.
+    // SAFETY: made by `Managed::place`, which stored its own address as the context; called once.
+    // Dropping it does not call Python.
     drop(unsafe { Box::from_raw((*managed).context().cast::<Managed<T>>()) });
 }
 
@@ -222,14 +222,14 @@ fn capsule<'py>(
     name: &'static CStr,
     destructor: unsafe extern "C" fn(*mut ffi::PyObject),
 ) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the name lives for ever, and the destructor is for this kind of tensor.
+    // SAFETY: the name is static, and the destructor is that of this kind of tensor.
     unsafe {
         let capsule = ffi::PyCapsule_New(managed, name.as_ptr(), Some(destructor));
         Bound::from_owned_ptr_or_err(py, capsule)
     }
 }
 
-/// A capsule goes: if it still has its name, nobody has taken the tensor.
+/// Destroys a capsule. If it still has its name, no consumer has taken the tensor.
 unsafe extern "C" fn drop_capsule<T: Managing>(capsule: *mut ffi::PyObject) {
     let name = T::NAME.as_ptr();
     // SAFETY: Python calls this once, with a capsule that `capsule` made.

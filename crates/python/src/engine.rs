@@ -1,46 +1,46 @@
-//! Threads and cache tiers that jobs share.
+//! The class `Engine`.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use belady_control::model::Bytes;
 use belady_control::policy::PolicyKind;
 use belady_control::sampler::Order;
 use belady_engine::metrics::{self, MetricsServer, exposition};
 use belady_engine::{
-    self as engine, BadSamples, EngineConfig, EngineError, JobConfig, Lend, Retry, Ring, TierConfig,
+    self as engine, EngineConfig, EngineError, JobConfig, Lend, Retry, RingKind, TierConfig,
 };
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::cluster::Cluster;
-use crate::dataset::Dataset;
-use crate::errors::{running, wrong};
-use crate::loader::Loader;
-use crate::orders::Orders;
-use crate::patience::Unhurried;
+use crate::arguments::{self, wrong};
+use crate::cluster::PyCluster;
+use crate::dataset::PyDataset;
+use crate::errors::running;
+use crate::loader::PyLoader;
+use crate::orders::PyOrders;
 use crate::process::Home;
 use crate::stats;
-use crate::view::View;
+use crate::view::PyView;
+use crate::wait::Unhurried;
 
 /// Threads and cache tiers that jobs share.
-#[pyclass(frozen, module = "belady._native")]
+#[pyclass(name = "Engine", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Engine(Home<Inner>);
+pub struct PyEngine(Home<EngineParts>);
 
 #[derive(Debug)]
-struct Inner {
+struct EngineParts {
     engine: Unhurried<engine::Engine>,
     threads: u32,
     servers: Mutex<Vec<MetricsServer>>,
-    /// Keeps what Python has raised where ranks meet.
-    cluster: Option<Py<Cluster>>,
+    /// Holds the exceptions of a rendezvous in Python.
+    cluster: Option<Py<PyCluster>>,
 }
 
 #[pymethods]
-impl Engine {
+impl PyEngine {
     #[new]
     #[pyo3(signature = (*, tiers=Vec::new(), threads=None, system=None, attempts=6, backoff=0.05, timeout=30.0, peers=None),
         text_signature = "(*, tiers=(), threads=None, system=None, attempts=6, backoff=0.05, timeout=30.0, peers=None)")]
@@ -53,22 +53,24 @@ impl Engine {
         attempts: u32,
         backoff: f64,
         timeout: f64,
-        peers: Option<Py<Cluster>>,
+        peers: Option<Py<PyCluster>>,
     ) -> PyResult<Self> {
         if threads == Some(0) {
-            return Err(PyValueError::new_err("threads must be at least 1; somebody has to load"));
+            return Err(PyValueError::new_err("threads must be at least 1, not 0"));
         }
         if attempts == 0 {
-            return Err(PyValueError::new_err("attempts must be at least 1, the first included"));
+            return Err(PyValueError::new_err(
+                "attempts must be at least 1, not 0: it includes the first",
+            ));
         }
         let retry = Retry {
             attempts,
-            backoff: seconds("backoff", backoff)?,
-            timeout: Some(seconds("timeout", timeout)?)
+            backoff: arguments::seconds("backoff", backoff)?,
+            timeout: Some(arguments::seconds("timeout", timeout)?)
                 .filter(|limit| !limit.is_zero())
                 .ok_or_else(|| PyValueError::new_err("timeout must be longer than 0 seconds"))?,
         };
-        let system = system.map(|path| belady_sim::scenario::system_file(&path));
+        let system = system.map(|path| belady_scenario::system_file(&path));
         let system = system.transpose().map_err(wrong)?.map(|file| file.system);
         let config = EngineConfig {
             threads,
@@ -80,7 +82,7 @@ impl Engine {
         };
         let engine = py.detach(|| engine::Engine::new(config));
         let engine = engine.map_err(|error| running(py, &error))?;
-        let inner = Inner {
+        let inner = EngineParts {
             threads: engine.threads(),
             engine: Unhurried::new(engine),
             servers: Mutex::default(),
@@ -97,8 +99,8 @@ impl Engine {
     fn start(
         &self,
         py: Python<'_>,
-        dataset: &Bound<'_, Dataset>,
-        orders: &Bound<'_, Orders>,
+        dataset: &Bound<'_, PyDataset>,
+        orders: &Bound<'_, PyOrders>,
         epochs: Option<u32>,
         staging: u64,
         staging_grows: bool,
@@ -110,7 +112,7 @@ impl Engine {
         cache_share: f64,
         trace: Option<PathBuf>,
         peers: bool,
-    ) -> PyResult<Loader> {
+    ) -> PyResult<PyLoader> {
         let inner = self.0.get("Engine")?;
         let listed = &dataset.get().0;
         if !(0.0..=1.0).contains(&cache_share) {
@@ -125,9 +127,9 @@ impl Engine {
             staging_grows,
             next_epoch: next_epoch.map(Bytes),
             policy: PolicyKind::by_name(policy).ok_or_else(|| unknown_policy(policy))?,
-            bad_samples: what_to_do("bad_samples", bad_samples)?,
+            bad_samples: arguments::bad_samples("bad_samples", bad_samples)?,
             lend: if writable { Lend::Slots } else { Lend::ReadOnly },
-            ring: if shared { Ring::Shared } else { Ring::Private },
+            ring: if shared { RingKind::Shared } else { RingKind::Private },
             cache_share,
             trace,
             ..JobConfig::new(listed.source.get("Dataset")?.clone())
@@ -138,9 +140,9 @@ impl Engine {
         {
             cluster.get().gather(py)?;
         }
-        // Last, since a callback's thread waits for questions from here on.
+        // Last, since this starts the callback's thread.
         let (provider, feed) = orders.get().provide(py)?;
-        let provider = if peers { provider } else { Orders::alone(provider) };
+        let provider = if peers { provider } else { PyOrders::alone(provider) };
         let job = JobConfig { order: Order::Provided(provider), ..job };
         let started = py.detach(|| {
             let started = inner.engine.start(&job);
@@ -150,21 +152,21 @@ impl Engine {
             started
         });
         let loader = started.map_err(|error| match (&error, &inner.cluster) {
-            (EngineError::Meet(why), Some(cluster)) => cluster.get().told(why),
+            (EngineError::Rendezvous(why), Some(cluster)) => cluster.get().rendezvous_error(why),
             _ => running(py, &error),
         })?;
-        Ok(Loader::new(loader, listed.clone(), orders, feed, writable))
+        Ok(PyLoader::new(loader, listed.clone(), orders, feed, writable))
     }
 
-    fn view(&self, dataset: &Bound<'_, Dataset>) -> PyResult<View> {
+    fn view(&self, dataset: &Bound<'_, PyDataset>) -> PyResult<PyView> {
         let inner = self.0.get("Engine")?;
-        View::new(&inner.engine, dataset.get().0.clone())
+        PyView::new(&inner.engine, dataset.get().0.clone())
     }
 
-    /// Gives back the memory that is kept for the next loader of a dataset.
+    /// Frees the memory that is retained for the next loader of a dataset.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.0.get("Engine")?;
-        py.detach(|| inner.engine.let_go());
+        py.detach(|| inner.engine.free_retained());
         Ok(())
     }
 
@@ -176,14 +178,14 @@ impl Engine {
         Ok(exposition::text(&self.0.get("Engine")?.engine.metrics().snapshot()))
     }
 
-    /// Serves Prometheus text there; the address it listens on.
+    /// Serves metrics in Prometheus' format, and returns the address it listens on.
     fn serve_metrics(&self, address: &str) -> PyResult<String> {
         let inner = self.0.get("Engine")?;
-        let variable = belady::environment::METRICS_TOKEN;
+        let variable = belady_base::environment::METRICS_TOKEN;
         let token =
             variable.value().and_then(|token| token.into_string().ok()).ok_or_else(|| {
                 PyValueError::new_err(format!(
-                    "metrics at {address} need a token: set {} to the one that scrapers send",
+                    "metrics at {address} need a token: set {} to the token that scrapers send",
                     variable.name
                 ))
             })?;
@@ -210,24 +212,7 @@ fn tier((directory, quota): (Option<PathBuf>, u64)) -> TierConfig {
     }
 }
 
-pub fn seconds(name: &str, value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|_| {
-        PyValueError::new_err(format!("{name} must be a number of seconds from 0 on, not {value}"))
-    })
-}
-
 fn unknown_policy(name: &str) -> PyErr {
     let known = engine::POLICIES.join(", ");
     PyValueError::new_err(format!("there is no policy {name:?}; choose one of {known}"))
-}
-
-pub fn what_to_do(argument: &str, name: &str) -> PyResult<BadSamples> {
-    match name {
-        "raise" => Ok(BadSamples::Raise),
-        "skip" => Ok(BadSamples::Skip),
-        "replace" => Ok(BadSamples::Replace),
-        _ => Err(PyValueError::new_err(format!(
-            "{argument} must be \"raise\", \"skip\" or \"replace\", not {name:?}"
-        ))),
-    }
 }

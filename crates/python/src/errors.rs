@@ -1,8 +1,8 @@
-//! Errors as Python raises them.
+//! Converts errors to Python exceptions.
 //!
-//! A wrong argument is a `ValueError`, a sample that cannot be read a `SampleError` with its
-//! number and path, a wait without end a `StalledError`; what a callback raised is raised again
-//! as it was.
+//! A wrong argument is a `ValueError`, a sample that cannot be read is a `SampleError` with its
+//! number and path, and a wait that makes no progress is a `StalledError`. An exception of a
+//! callback is raised unchanged.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -11,35 +11,31 @@ use belady_control::sampler::OrderError;
 use belady_data::source::{OpenError, ReadError};
 use belady_engine::EngineError;
 use pyo3::create_exception;
-use pyo3::exceptions::{
-    PyException, PyFileNotFoundError, PyIndexError, PyOSError, PyTypeError, PyValueError,
-};
+use pyo3::exceptions::{PyException, PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(
     belady,
     BeladyError,
     PyException,
-    "Something failed that is no mistake in an argument."
+    "An operation failed for another reason than a wrong argument."
 );
 create_exception!(belady, SampleError, BeladyError, "A sample could not be read.");
 create_exception!(
     belady,
     StalledError,
     BeladyError,
-    "The source does not answer, or all of the staging buffer is held by the caller."
+    "The source does not respond, or the caller holds all of the staging buffer."
 );
 
-/// A mistake in an argument, as the crates say it.
-pub fn wrong(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
-
+/// Returns the error of a panic.
 pub fn defect() -> PyErr {
-    BeladyError::new_err("a thread of belady ended with a panic, which is a defect of belady")
+    BeladyError::new_err(
+        "a thread of belady panicked, which is a bug: report it with the program's output",
+    )
 }
 
-/// Why a dataset cannot be opened: the user's mistake, or the storage's.
+/// Converts an error of opening a dataset.
 pub fn opening(error: &OpenError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -56,22 +52,23 @@ pub fn opening(error: &OpenError) -> PyErr {
     }
 }
 
-/// Why a sample cannot be read.
+/// Converts an error of reading a sample.
 pub fn reading(py: Python<'_>, error: &ReadError) -> PyErr {
     sample_error(py, error, error.to_string())
 }
 
-/// Why there is no order for an epoch.
+/// Converts an error of an epoch's order.
 pub fn ordering(py: Python<'_>, error: &OrderError) -> PyErr {
     raised_before(py, error).unwrap_or_else(|| PyValueError::new_err(error.to_string()))
 }
 
-/// What a callback raised, if that is behind an error.
+/// Returns the exception of a callback that caused an error, if any.
 fn raised_before(py: Python<'_>, error: &(dyn Error + 'static)) -> Option<PyErr> {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.find_map(|cause| cause.downcast_ref::<PyErr>()).map(|it| it.clone_ref(py))
 }
 
+/// Converts an error of the engine.
 pub fn running(py: Python<'_>, error: &EngineError) -> PyErr {
     if let Some(raised) = raised_before(py, error) {
         return raised;
@@ -96,30 +93,11 @@ pub fn running(py: Python<'_>, error: &EngineError) -> PyErr {
 fn sample_error(py: Python<'_>, error: &ReadError, text: String) -> PyErr {
     let raised = SampleError::new_err(text);
     let value = raised.value(py);
-    let told = value
+    let set = value
         .setattr("sample", error.sample())
         .and_then(|()| value.setattr("path", error.path().as_os_str()));
-    match told {
+    match set {
         Ok(()) => raised,
         Err(other) => other,
     }
-}
-
-/// A sample's number as Python gives it.
-pub fn sample_id(sample: i64, samples: u32) -> PyResult<u32> {
-    u32::try_from(sample).ok().filter(|&id| id < samples).ok_or_else(|| {
-        PyIndexError::new_err(format!("there is no sample {sample}; the dataset has {samples}"))
-    })
-}
-
-/// A number that has to be positive.
-pub fn positive(name: &str, value: i64) -> PyResult<u32> {
-    u32::try_from(value).ok().filter(|&value| value > 0).ok_or_else(|| {
-        PyValueError::new_err(format!("{name} must be from 1 to {}, not {value}", u32::MAX))
-    })
-}
-
-pub fn no_type(what: &str, given: &Bound<'_, PyAny>) -> PyErr {
-    let kind = given.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
-    PyTypeError::new_err(format!("{what}, not {kind}"))
 }

@@ -1,89 +1,96 @@
-//! The module `belady._native`: the engine as Python sees it.
+//! The module `belady._native`: the Python interface of the engine.
 //!
-//! It only translates. What is decided here is how Python's rules are kept:
+//! It converts arguments, results and errors, and follows Python's rules:
 //!
-//! - *Waiting* lets other threads run and looks for signals many times a second ([`patience`]),
-//!   so Ctrl-C works.
-//! - *Memory* is lent with its owner inside ([`memory`]): a buffer stays valid as long as anyone
-//!   holds it, also when loader, batch and sample are gone. What lies in a cache is never lent
-//!   to someone who may write.
-//! - *Forked children* have neither the parent's threads nor a say in its memory ([`process`]).
-//! - *Python code* runs on Python's own threads only ([`orders`]), so an interpreter that ends
-//!   never finds a thread of ours in its way.
+//! - *Waiting* releases the interpreter and checks for signals many times a second (`wait`), so
+//!   Ctrl-C works.
+//! - *Memory* is lent together with its owner (`memory`): a buffer stays valid as long as it is
+//!   referenced, also after loader, batch and sample are dropped. Bytes of a cache are never lent
+//!   writable.
+//! - *Forked children* use neither the parent's threads nor its memory (`process`).
+//! - *Python code* runs only on threads that Python started (`orders`), so no thread of the
+//!   engine delays an interpreter that exits.
 //!
-//! Nothing here relies on the global lock, so the module runs without it too.
-#![allow(
-    clippy::needless_pass_by_value,
-    reason = "what Python hands over is a value of ours, and Python's own interface asks for it"
-)]
+//! Nothing here relies on the global lock, so the module also runs without it.
+#![allow(clippy::needless_pass_by_value, reason = "PyO3 passes extracted arguments by value")]
 
+mod arguments;
 mod array;
 mod batch;
 mod buffer;
 mod caches;
 mod chain;
 mod cluster;
-mod command;
 mod dataset;
+mod decode_split;
 mod dlpack;
 mod engine;
 mod errors;
 mod loader;
-mod made;
 mod memory;
+mod open_dataset;
 mod orders;
-mod patience;
+mod output_batch;
 mod process;
 mod sample;
-mod share;
 mod stacked;
 mod stats;
 mod transformer;
+mod units;
 mod view;
+mod wait;
 
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
-    use super::array::Array;
+    use super::array::PyArray;
     #[pymodule_export]
-    use super::batch::Batch;
+    use super::batch::PyBatch;
     #[pymodule_export]
     use super::caches::clear_caches;
     #[pymodule_export]
-    use super::chain::{Chain, part};
+    use super::chain::{PyChain, part};
     #[pymodule_export]
-    use super::cluster::{Cluster, meeting_place};
+    use super::cluster::{PyCluster, launcher, meeting_place};
     #[pymodule_export]
-    use super::command::{finish_log, run_command};
+    use super::dataset::PyDataset;
     #[pymodule_export]
-    use super::dataset::Dataset;
+    use super::decode_split::{PyDecodeSplit, PyDecodeWindows};
     #[pymodule_export]
-    use super::engine::Engine;
+    use super::engine::PyEngine;
     #[pymodule_export]
     use super::errors::{BeladyError, SampleError, StalledError};
     #[pymodule_export]
-    use super::loader::Loader;
+    use super::loader::PyLoader;
     #[pymodule_export]
-    use super::made::Made;
+    use super::orders::{PyGeneratorState, PyOrders, randperm_words};
     #[pymodule_export]
-    use super::orders::Orders;
+    use super::output_batch::PyOutputBatch;
     #[pymodule_export]
-    use super::sample::Sample;
+    use super::sample::PySample;
     #[pymodule_export]
-    use super::share::{Share, Windows};
+    use super::stacked::PyStacked;
     #[pymodule_export]
-    use super::stacked::Stacked;
+    use super::transformer::PyTransformer;
     #[pymodule_export]
-    use super::transformer::Transformer;
+    use super::units::{format_size, parse_size};
     #[pymodule_export]
-    use super::view::View;
-    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+    use super::view::PyView;
+    use super::{Bound, PyModule, PyModuleMethods, PyResult, Python, pyfunction};
+
+    /// Logs how many warnings the rate limit has suppressed. Called when the program ends.
+    #[pyfunction]
+    fn finish_log(py: Python<'_>) {
+        py.detach(belady_base::logging::finish);
+    }
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        belady::logging::start();
+        belady_base::logging::start();
+        module.add("POLICIES", belady_engine::POLICIES.to_vec())?;
+        module.add("SCHEMES", super::orders::schemes().to_vec())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

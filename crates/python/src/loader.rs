@@ -1,7 +1,8 @@
-//! Gives out batches in order.
+//! The class `Loader`.
 //!
-//! The engine's loader serves one consumer at a time. Python threads that ask at the same time
-//! take turns: whoever has it out on the *desk* waits a tick for a batch and lays it back.
+//! The engine's loader serves one consumer at a time. Python threads that call it at the same time
+//! take turns: a thread takes the engine's loader from the [`SharedLoader`], waits up to a tick for
+//! a batch and puts it back.
 
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,93 +14,100 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::batch::Batch;
-use crate::chain::Chain;
-use crate::dataset::Listed;
-use crate::engine::what_to_do;
-use crate::errors::{BeladyError, positive, running};
-use crate::memory::Lent;
-use crate::orders::{Feed, Orders};
-use crate::patience::{self, Gives, Turn};
+use crate::arguments::{self, positive};
+use crate::batch::PyBatch;
+use crate::chain::{PyChain, field};
+use crate::errors::{BeladyError, running};
+use crate::memory::LentBatch;
+use crate::open_dataset::OpenDataset;
+use crate::orders::{CallbackFeed, PyOrders};
 use crate::process::Home;
 use crate::stats;
-use crate::transformer::{Parts, Transformer, field};
+use crate::transformer::{PyTransformer, TransformerParts};
+use crate::wait::{self, BatchSource, Polled};
 
-/// Gives out batches in order.
-#[pyclass(frozen, module = "belady._native")]
+/// Delivers batches in order.
+#[pyclass(name = "Loader", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Loader {
-    inner: Home<Inner>,
-    /// Keeps what a callback is made of; the engine itself does not.
-    orders: Py<Orders>,
+pub struct PyLoader {
+    inner: Home<LoaderParts>,
+    /// Owns the callback; the engine does not.
+    orders: Py<PyOrders>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    desk: Desk,
-    outlook: engine::Outlook,
-    /// Where the engine's threads may wait for a callback.
-    feed: Option<Arc<Feed>>,
-    dataset: Arc<Listed>,
+struct LoaderParts {
+    shared_loader: SharedLoader,
+    monitor: engine::LoaderMonitor,
+    /// The feed at which the engine's threads wait for a callback.
+    feed: Option<Arc<CallbackFeed>>,
+    dataset: Arc<OpenDataset>,
     writable: bool,
     shared: Option<(i32, usize)>,
 }
 
-/// Where the engine's loader is.
+/// The state of the engine's loader.
 #[derive(Debug)]
-enum State {
+enum LoaderState {
     Here(Box<engine::Loader>),
-    /// Somebody has it.
+    /// A thread has taken it.
     Out,
     Closed,
-    /// Somebody has it for good.
-    HandedOn,
+    /// A transformer owns it.
+    HandedOver,
 }
 
 #[derive(Debug)]
-struct Desk {
-    state: Mutex<State>,
+struct SharedLoader {
+    state: Mutex<LoaderState>,
     back: Condvar,
 }
 
-impl Loader {
+impl PyLoader {
     pub fn new(
         loader: engine::Loader,
-        dataset: Arc<Listed>,
-        orders: &Bound<'_, Orders>,
-        feed: Option<Arc<Feed>>,
+        dataset: Arc<OpenDataset>,
+        orders: &Bound<'_, PyOrders>,
+        feed: Option<Arc<CallbackFeed>>,
         writable: bool,
     ) -> Self {
         let shared = loader.shared_memory().map(|it| (it.fd.as_raw_fd(), it.length));
-        let outlook = loader.outlook();
-        let inner = Inner { desk: Desk::new(loader), outlook, feed, dataset, writable, shared };
+        let monitor = loader.monitor();
+        let inner = LoaderParts {
+            shared_loader: SharedLoader::new(loader),
+            monitor,
+            feed,
+            dataset,
+            writable,
+            shared,
+        };
         Self { inner: Home::new(inner), orders: orders.clone().unbind() }
     }
 }
 
 #[pymethods]
-impl Loader {
+impl PyLoader {
     /// The next batch; None after the last one. Lets other threads run, and Ctrl-C. Raises
     /// TimeoutError when `timeout` seconds pass.
     #[pyo3(signature = (timeout=None))]
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Batch>> {
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyBatch>> {
         let inner = self.inner.get("Loader")?;
-        Ok(patience::next(py, inner, timeout)?.map(Batch))
+        Ok(wait::next(py, inner, timeout)?.map(PyBatch))
     }
 
-    /// Says that the consumer begins an epoch, so that all of it may be staged.
+    /// Notes that the consumer begins an epoch, so that all of it can be staged.
     fn begin_epoch(&self, epoch: u32) -> PyResult<()> {
-        self.inner.get("Loader")?.outlook.begin_epoch(epoch);
+        self.inner.get("Loader")?.monitor.begin_epoch(epoch);
         Ok(())
     }
 
-    /// Says that the consumer is done with its epoch, so that memory goes back to the system.
+    /// Notes that the consumer has ended its epoch, so that memory is returned to the system.
     fn rest(&self) -> PyResult<()> {
-        self.inner.get("Loader")?.outlook.rest();
+        self.inner.get("Loader")?.monitor.end_epoch();
         Ok(())
     }
 
-    /// What the loader waits for, in words.
+    /// What the loader waits for, as text.
     fn waiting_for(&self) -> PyResult<String> {
         Ok(self.inner.get("Loader")?.waiting_for())
     }
@@ -110,28 +118,28 @@ impl Loader {
         Ok(())
     }
 
-    /// The figures of the engine, and under "held" what each tier holds for this loader.
+    /// The metrics of the engine, and under "held" the status of each tier for this loader.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let inner = self.inner.get("Loader")?;
-        let figures = stats::figures(py, &inner.outlook.metrics().snapshot())?;
-        figures.set_item("held", stats::tiers(py, &inner.outlook.tiers())?)?;
+        let figures = stats::figures(py, &inner.monitor.metrics().snapshot())?;
+        figures.set_item("held", stats::tiers(py, &inner.monitor.tiers())?)?;
         Ok(figures)
     }
 
     /// Descriptor and length of the ring's memory, if it is shared.
     fn shared_memory(&self) -> PyResult<Option<(i32, usize)>> {
         let inner = self.inner.get("Loader")?;
-        Ok(inner.shared.filter(|_| !inner.desk.is_closed()))
+        Ok(inner.shared.filter(|_| !inner.shared_loader.is_closed()))
     }
 
-    /// Its batches with every sample transformed, by threads of their own.
+    /// Starts threads that transform every sample; the transformer takes over this loader.
     #[pyo3(signature = (fields, seed=0, threads=1, depth=2, on_error="raise", on_block=None, first=(0, 0), repeats=false),
         text_signature = "($self, fields, seed=0, threads=1, depth=2, on_error='raise', on_block=None, first=(0, 0), repeats=False)")]
     #[allow(clippy::too_many_arguments)]
     fn transformed(
         &self,
         py: Python<'_>,
-        fields: Vec<(Option<String>, Option<Py<Chain>>)>,
+        fields: Vec<(Option<String>, Option<Py<PyChain>>)>,
         seed: u64,
         threads: i64,
         depth: i64,
@@ -139,7 +147,7 @@ impl Loader {
         on_block: Option<Py<PyAny>>,
         first: (u32, u32),
         repeats: bool,
-    ) -> PyResult<Transformer> {
+    ) -> PyResult<PyTransformer> {
         let inner = self.inner.get("Loader")?;
         let config = TransformConfig {
             fields: fields.into_iter().map(|(part, chain)| field(part, chain.as_ref())).collect(),
@@ -148,19 +156,19 @@ impl Loader {
             repeats,
             threads: positive("threads", threads)? as usize,
             depth: positive("depth", depth)? as usize,
-            on_error: what_to_do("on_error", on_error)?,
+            on_error: arguments::bad_samples("on_error", on_error)?,
             on_gone: None,
         };
-        let loader = inner.desk.hand_on().ok_or_else(|| {
+        let loader = inner.shared_loader.hand_over().ok_or_else(|| {
             BeladyError::new_err("this loader is closed or in use; start another one")
         })?;
-        let parts = Parts {
+        let parts = TransformerParts {
             dataset: inner.dataset.clone(),
             feed: inner.feed.clone(),
             orders: self.orders.clone_ref(py),
             on_block,
         };
-        Transformer::start(py, *loader, config, parts)
+        PyTransformer::start(py, *loader, config, parts)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -168,22 +176,22 @@ impl Loader {
     }
 }
 
-impl Gives for Inner {
-    type Batch = Arc<Lent>;
+impl BatchSource for LoaderParts {
+    type Batch = Arc<LentBatch>;
 
-    fn turn(&self, tick: Duration) -> Turn<Arc<Lent>> {
+    fn poll(&self, tick: Duration) -> Polled<Arc<LentBatch>> {
         let until = Instant::now() + tick;
-        let Some(taken) = self.desk.take(until) else { return Turn::NotYet };
-        let Some(mut loader) = taken else { return Turn::Closed };
+        let Some(taken) = self.shared_loader.take(until) else { return Polled::NotYet };
+        let Some(mut loader) = taken else { return Polled::Closed };
         let next = loader.next_batch_timeout(until.saturating_duration_since(Instant::now()));
-        self.desk.lay_back(loader);
+        self.shared_loader.put_back(loader);
         match next {
-            Ok(engine::Next::Batch(batch)) => {
-                Turn::Batch(Arc::new(Lent::new(batch, self.dataset.clone(), self.writable)))
+            Ok(engine::Delivery::Batch(batch)) => {
+                Polled::Batch(Arc::new(LentBatch::new(batch, self.dataset.clone(), self.writable)))
             }
-            Ok(engine::Next::Ended) => Turn::Ended,
-            Ok(engine::Next::TimedOut) => Turn::NotYet,
-            Err(error) => Turn::Failed(error),
+            Ok(engine::Delivery::Ended) => Polled::Ended,
+            Ok(engine::Delivery::TimedOut) => Polled::NotYet,
+            Err(error) => Polled::Failed(error),
         }
     }
 
@@ -192,24 +200,24 @@ impl Gives for Inner {
     }
 
     fn waiting_for(&self) -> String {
-        self.outlook.waiting_for()
+        self.monitor.waiting_for()
     }
 }
 
-impl Inner {
+impl LoaderParts {
     fn close(&self) {
-        if self.desk.is_handed_on() {
+        if self.shared_loader.is_handed_on() {
             return;
         }
         if let Some(feed) = &self.feed {
             feed.stop();
         }
-        drop(self.desk.close());
+        drop(self.shared_loader.close());
     }
 }
 
-impl Drop for Loader {
-    /// Joins threads, so nobody is kept from running meanwhile. They may be in need of Python.
+impl Drop for PyLoader {
+    /// Joins threads, which may need Python, so it releases the interpreter.
     fn drop(&mut self) {
         if self.inner.is_here() {
             Python::attach(|py| py.detach(|| self.inner.close()));
@@ -217,28 +225,28 @@ impl Drop for Loader {
     }
 }
 
-impl Desk {
+impl SharedLoader {
     fn new(loader: engine::Loader) -> Self {
-        Self { state: Mutex::new(State::Here(Box::new(loader))), back: Condvar::new() }
+        Self { state: Mutex::new(LoaderState::Here(Box::new(loader))), back: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LoaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loader, for a while: `Some(None)` if it is closed, `None` if others have it all the
-    /// time.
+    /// Takes the loader: `Some(None)` if it is closed, `None` if other threads had it until the
+    /// deadline.
     #[allow(clippy::option_option)]
     fn take(&self, until: Instant) -> Option<Option<Box<engine::Loader>>> {
         let mut state = self.lock();
         loop {
-            match std::mem::replace(&mut *state, State::Out) {
-                State::Here(loader) => return Some(Some(loader)),
-                gone @ (State::Closed | State::HandedOn) => {
+            match std::mem::replace(&mut *state, LoaderState::Out) {
+                LoaderState::Here(loader) => return Some(Some(loader)),
+                gone @ (LoaderState::Closed | LoaderState::HandedOver) => {
                     *state = gone;
                     return Some(None);
                 }
-                State::Out => {}
+                LoaderState::Out => {}
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -248,29 +256,29 @@ impl Desk {
         }
     }
 
-    /// It goes if it was closed meanwhile.
-    fn lay_back(&self, loader: Box<engine::Loader>) {
+    /// Puts the loader back, or drops it if it was closed in the meantime.
+    fn put_back(&self, loader: Box<engine::Loader>) {
         let mut state = self.lock();
-        if matches!(*state, State::Out) {
-            *state = State::Here(loader);
+        if matches!(*state, LoaderState::Out) {
+            *state = LoaderState::Here(loader);
         }
         drop(state);
         self.back.notify_one();
     }
 
     fn is_closed(&self) -> bool {
-        matches!(*self.lock(), State::Closed | State::HandedOn)
+        matches!(*self.lock(), LoaderState::Closed | LoaderState::HandedOver)
     }
 
     fn is_handed_on(&self) -> bool {
-        matches!(*self.lock(), State::HandedOn)
+        matches!(*self.lock(), LoaderState::HandedOver)
     }
 
-    /// The loader for good, if it is here.
-    fn hand_on(&self) -> Option<Box<engine::Loader>> {
+    /// Takes the loader for ever; `None` if it is closed or a thread has taken it.
+    fn hand_over(&self) -> Option<Box<engine::Loader>> {
         let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::HandedOn) {
-            State::Here(loader) => Some(loader),
+        match std::mem::replace(&mut *state, LoaderState::HandedOver) {
+            LoaderState::Here(loader) => Some(loader),
             other => {
                 *state = other;
                 None
@@ -278,9 +286,9 @@ impl Desk {
         }
     }
 
-    /// Whoever has the loader lets it go.
-    fn close(&self) -> State {
-        let state = std::mem::replace(&mut *self.lock(), State::Closed);
+    /// Closes the loader; a thread that has taken it drops it.
+    fn close(&self) -> LoaderState {
+        let state = std::mem::replace(&mut *self.lock(), LoaderState::Closed);
         self.back.notify_all();
         state
     }

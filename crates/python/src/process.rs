@@ -1,18 +1,18 @@
-//! Things that belong to one process.
+//! Values that belong to one process.
 //!
-//! A forked child inherits the parent's memory but not its threads: whatever waits for one waits
-//! for ever, and a lock that a thread held is never released. So in a child nothing of this is
-//! used, and nothing is taken down: the child leaks its copy.
+//! A forked child inherits the parent's memory but not its threads: a wait for a thread never ends,
+//! and a lock that a thread held is never released. A child therefore neither uses nor drops such
+//! values: it leaks its copy.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
-use belady_data::fork::generation;
+use belady_base::fork::generation;
 use pyo3::prelude::*;
 
 use crate::errors::BeladyError;
 
-/// Something that only the process that made it may use or take down.
+/// A value that only the process that made it can use or drop.
 #[derive(Debug)]
 pub struct Home<T> {
     value: ManuallyDrop<T>,
@@ -24,22 +24,26 @@ impl<T> Home<T> {
         Self { value: ManuallyDrop::new(value), made_in: generation() }
     }
 
+    /// Returns whether this process made the value.
     pub fn is_here(&self) -> bool {
         self.made_in == generation()
     }
 
-    /// The thing itself, at home; `what` names it elsewhere.
+    /// Returns the value. `what` names it in the error.
+    ///
+    /// # Errors
+    /// In another process than the one that made it.
     pub fn get(&self, what: &str) -> PyResult<&T> {
         if self.is_here() {
             return Ok(&self.value);
         }
         Err(BeladyError::new_err(format!(
-            "this {what} was made in another process; make it anew here"
+            "this {what} was made in another process: make a new one in this process"
         )))
     }
 }
 
-/// For what is only looked at, without waiting for anyone.
+/// For reads that wait for no thread and take no lock.
 impl<T> Deref for Home<T> {
     type Target = T;
 

@@ -1,46 +1,48 @@
-//! The bytes of one sample.
+//! The class `Sample`.
 
 use std::ffi::{OsString, c_int};
 use std::sync::Arc;
 
-use belady_data::SampleId;
+use belady_base::SampleId;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer;
-use crate::dataset::Listed;
-use crate::dlpack::{self, Request};
+use crate::dlpack::{self, DlpackRequest};
 use crate::errors::BeladyError;
-use crate::memory::{Bytes, Lent};
+use crate::memory::{LentBatch, LentBytes};
+use crate::open_dataset::OpenDataset;
 
-/// The bytes of a sample: a buffer (read-only unless the loader is writable), and DLPack.
-#[pyclass(frozen, module = "belady._native")]
+/// The bytes of a sample, with a buffer (read-only unless the loader is writable) and DLPack.
+#[pyclass(name = "Sample", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Sample(Bytes);
+pub struct PySample(LentBytes);
 
-impl Sample {
-    /// A sample of a batch. Where the consumer may write, what lies in no slot is copied, so
-    /// that there is none it may not write to.
-    pub fn of_batch(lent: &Arc<Lent>, at: usize) -> Self {
-        let bytes = Bytes::Lent { lent: lent.clone(), at: at as u32 };
+impl PySample {
+    /// Returns a sample of a batch. If the loader is writable, a sample in a cache is copied, so
+    /// that all samples are writable.
+    pub fn of_batch(lent: &Arc<LentBatch>, at: usize) -> Self {
+        let bytes = LentBytes::Lent { lent: lent.clone(), at: at as u32 };
         Self(if lent.writable && bytes.is_cached() { bytes.copied() } else { bytes })
     }
 
-    pub fn of_own(bytes: Vec<u8>, id: SampleId, dataset: Arc<Listed>) -> Self {
-        Self(Bytes::own(bytes, id, dataset))
+    pub fn of_own(bytes: Vec<u8>, id: SampleId, dataset: Arc<OpenDataset>) -> Self {
+        Self(LentBytes::own(bytes, id, dataset))
     }
 
-    fn bytes(&self) -> PyResult<&Bytes> {
+    fn bytes(&self) -> PyResult<&LentBytes> {
         if self.0.is_here() {
             return Ok(&self.0);
         }
-        Err(BeladyError::new_err("this Sample was lent to another process; read it anew here"))
+        Err(BeladyError::new_err(
+            "this Sample was lent to another process: read it in this process",
+        ))
     }
 }
 
 #[pymethods]
-impl Sample {
+impl PySample {
     #[getter]
     fn id(&self) -> SampleId {
         self.0.id()
@@ -63,7 +65,7 @@ impl Sample {
     fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.bytes()?;
         PyBytes::new_with(py, bytes.len(), |into| {
-            // SAFETY: `start` is good for `len` bytes as long as `self`, and `into` is as long.
+            // SAFETY: `start` is valid for `len` bytes while `self` exists; `into` has that length.
             unsafe {
                 std::ptr::copy_nonoverlapping(bytes.start(), into.as_mut_ptr(), into.len());
             }
@@ -77,7 +79,7 @@ impl Sample {
         flags: c_int,
     ) -> PyResult<()> {
         let bytes = slf.get().bytes()?;
-        // SAFETY: passed on from Python; the sample holds on to its bytes.
+        // SAFETY: Python passes the view; the sample owns its bytes.
         unsafe { buffer::fill(slf.as_any(), bytes, view, flags) }
     }
 
@@ -90,7 +92,7 @@ impl Sample {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let request = Request { stream, max_version, device: dl_device, copy };
+        let request = DlpackRequest { stream, max_version, device: dl_device, copy };
         dlpack::export_bytes(py, self.bytes()?, &request)
     }
 

@@ -1,4 +1,4 @@
-//! A batch of equally long samples as one array.
+//! The class `Stacked`: a batch of equally long samples as one array.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -8,28 +8,29 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::buffer::{self, Shown};
-use crate::dlpack::{self, Request, Tensor};
+use crate::dlpack::{self, DlpackRequest, DlpackTensor};
 use crate::errors::BeladyError;
-use crate::memory::{Lent, Place};
+use crate::memory::{LentBatch, SampleBytes};
 
-/// A batch of equally long samples: a buffer of two dimensions, and DLPack.
-#[pyclass(frozen, module = "belady._native")]
+/// A batch of equally long samples, with a buffer of two dimensions and DLPack.
+#[pyclass(name = "Stacked", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Stacked {
-    lent: Arc<Lent>,
+pub struct PyStacked {
+    lent: Arc<LentBatch>,
     shape: [ffi::Py_ssize_t; 2],
     strides: [ffi::Py_ssize_t; 2],
 }
 
-impl Stacked {
-    /// The batch as one array, if its samples lie evenly in the staging buffer.
-    pub fn of(lent: &Arc<Lent>) -> Option<Self> {
+impl PyStacked {
+    /// Returns the batch as one array, if its samples have equal lengths and equal distances in the
+    /// staging buffer.
+    pub fn of(lent: &Arc<LentBatch>) -> Option<Self> {
         let (first, rest) = lent.places.split_first()?;
         let stride =
             rest.first().map_or(first.length.cast_signed(), |second| distance(first, second));
         let even = lent.places.windows(2).all(|pair| distance(&pair[0], &pair[1]) == stride);
         let alike = lent.places.iter().all(|place| place.in_slot && place.length == first.length);
-        // Rows that overlap are no array of samples: empty ones, or one that comes twice.
+        // Rows must not overlap, as empty samples or a repeated one would.
         if !even || !alike || stride < first.length.cast_signed() {
             return None;
         }
@@ -39,19 +40,19 @@ impl Stacked {
 
     fn start(&self) -> PyResult<*const u8> {
         if !self.lent.batch.is_here() {
-            let elsewhere = "this batch was lent to another process; read it anew here";
+            let elsewhere = "this batch was lent to another process: read it in this process";
             return Err(BeladyError::new_err(elsewhere));
         }
         Ok(self.lent.places[0].start)
     }
 }
 
-fn distance(from: &Place, to: &Place) -> isize {
+fn distance(from: &SampleBytes, to: &SampleBytes) -> isize {
     (to.start as isize).wrapping_sub(from.start as isize)
 }
 
 #[pymethods]
-impl Stacked {
+impl PyStacked {
     #[getter]
     fn shape(&self) -> (usize, usize) {
         (self.shape[0] as usize, self.shape[1] as usize)
@@ -71,7 +72,7 @@ impl Stacked {
             format: c"B",
             writable: this.lent.writable,
         };
-        // SAFETY: passed on from Python; the batch is held, and the shape with it.
+        // SAFETY: Python passes the view; `this` owns the batch, the shape and the strides.
         unsafe { buffer::fill_array(slf.as_any(), &shown, view, flags) }
     }
 
@@ -84,11 +85,13 @@ impl Stacked {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let request = Request { stream, max_version, device: dl_device, copy };
+        let request = DlpackRequest { stream, max_version, device: dl_device, copy };
         if copy == Some(true) {
-            return Err(PyBufferError::new_err("a batch is lent as it is; copy what you get"));
+            return Err(PyBufferError::new_err(
+                "a batch is exported without a copy: leave out copy=True",
+            ));
         }
-        let tensor = Tensor {
+        let tensor = DlpackTensor {
             start: self.start()?,
             kind: dlpack::UINT8,
             shape: self.shape.map(|extent| extent as i64).to_vec(),

@@ -1,4 +1,4 @@
-//! Figures as plain dicts.
+//! Converts metrics to dicts.
 
 use belady_data::tier::TierStatus;
 use belady_engine::metrics::MetricsSnapshot;
@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use crate::errors::BeladyError;
 
-/// All figures of a snapshot, by their names in Rust, and two that follow from them.
+/// Returns all metrics of a snapshot by their names in Rust, with `hit_ratio` and
+/// `blocked_seconds`.
 pub fn figures<'py>(py: Python<'py>, snapshot: &MetricsSnapshot) -> PyResult<Bound<'py, PyDict>> {
     let value = serde_json::to_value(snapshot)
-        .map_err(|error| BeladyError::new_err(format!("the figures cannot be told: {error}")))?;
+        .map_err(|error| BeladyError::new_err(format!("cannot convert the metrics: {error}")))?;
     let dict = PyDict::new(py);
     if let Value::Object(fields) = value {
         for (name, value) in fields {
@@ -23,7 +24,7 @@ pub fn figures<'py>(py: Python<'py>, snapshot: &MetricsSnapshot) -> PyResult<Bou
     Ok(dict)
 }
 
-/// What each tier holds.
+/// Returns the status of each tier.
 pub fn tiers<'py>(py: Python<'py>, tiers: &[TierStatus]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for tier in tiers {

@@ -1,8 +1,8 @@
-//! Gives out transformed batches in order.
+//! The class `Transformer`.
 //!
-//! Memory of batches may be announced to a callback of Python's, which pins it for a GPU, say. That
-//! happens on the thread that takes the batch, before anyone sees it: threads of the engine never
-//! run Python.
+//! It can announce the memory of batches to a Python callback, which may pin it for a GPU. The
+//! thread that takes the batch makes the call before it returns the batch: threads of the engine
+//! never run Python.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,55 +13,49 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::chain::Chain;
-use crate::dataset::Listed;
 use crate::errors::running;
-use crate::made::Made;
-use crate::orders::{Feed, Orders};
-use crate::patience::{self, Gives, Turn};
+use crate::open_dataset::OpenDataset;
+use crate::orders::{CallbackFeed, PyOrders};
+use crate::output_batch::PyOutputBatch;
 use crate::process::Home;
 use crate::stats;
+use crate::wait::{self, BatchSource, Polled};
 
-/// Gives out transformed batches in order.
-#[pyclass(frozen, module = "belady._native")]
+/// Delivers transformed batches in order.
+#[pyclass(name = "Transformer", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Transformer {
-    inner: Home<Inner>,
-    /// Keeps what a callback is made of; the engine itself does not.
-    orders: Py<Orders>,
+pub struct PyTransformer {
+    inner: Home<TransformerState>,
+    /// Owns the callback; the engine does not.
+    orders: Py<PyOrders>,
     on_block: Option<Py<PyAny>>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct TransformerState {
     stage: Transformed,
-    /// Where the engine's threads may wait for a callback.
-    feed: Option<Arc<Feed>>,
-    dataset: Arc<Listed>,
+    /// The feed at which the engine's threads wait for a callback.
+    feed: Option<Arc<CallbackFeed>>,
+    dataset: Arc<OpenDataset>,
     closed: AtomicBool,
 }
 
-/// What a transformer gets from the loader whose place it takes.
+/// What a transformer takes over from its loader.
 #[derive(Debug)]
-pub struct Parts {
-    pub dataset: Arc<Listed>,
-    pub feed: Option<Arc<Feed>>,
-    pub orders: Py<Orders>,
+pub struct TransformerParts {
+    pub dataset: Arc<OpenDataset>,
+    pub feed: Option<Arc<CallbackFeed>>,
+    pub orders: Py<PyOrders>,
     pub on_block: Option<Py<PyAny>>,
 }
 
-/// What is done to a part of each sample.
-pub fn field(part: Option<String>, chain: Option<&Py<Chain>>) -> engine::Field {
-    let transform = chain.map(|chain| chain.get().0.clone() as Arc<dyn engine::Transform>);
-    engine::Field { part, transform }
-}
-
-impl Transformer {
+impl PyTransformer {
+    /// Starts the threads.
     pub fn start(
         py: Python<'_>,
         loader: engine::Loader,
         config: TransformConfig,
-        parts: Parts,
+        parts: TransformerParts,
     ) -> PyResult<Self> {
         let on_gone = parts.on_block.as_ref().map(|callback| on_gone(callback.clone_ref(py)));
         let config = TransformConfig { on_gone, ..config };
@@ -72,7 +66,7 @@ impl Transformer {
             }
             stage
         });
-        let inner = Inner {
+        let inner = TransformerState {
             stage: stage.map_err(|error| running(py, &error))?,
             feed: parts.feed,
             dataset: parts.dataset,
@@ -81,8 +75,8 @@ impl Transformer {
         Ok(Self { inner: Home::new(inner), orders: parts.orders, on_block: parts.on_block })
     }
 
-    /// Tells of memory that nobody has seen before.
-    fn announce(&self, py: Python<'_>, made: &Made) -> PyResult<()> {
+    /// Calls the callback for memory that was not announced before.
+    fn announce(&self, py: Python<'_>, made: &PyOutputBatch) -> PyResult<()> {
         if let (Some(callback), Some(block)) = (&self.on_block, made.block())
             && block.announce()
         {
@@ -92,10 +86,10 @@ impl Transformer {
     }
 }
 
-/// Tells of memory that goes, wherever the last one who held it is.
+/// Calls the callback for memory that is freed, on the thread of the last reference.
 fn on_gone(callback: Py<PyAny>) -> OnGone {
     OnGone(Box::new(move |start, length| {
-        // An interpreter that ends is told nothing.
+        // Not in an interpreter that exits.
         let _ = Python::try_attach(|py| {
             if let Err(error) = callback.call1(py, (start, length, false)) {
                 error.write_unraisable(py, Some(callback.bind(py)));
@@ -105,18 +99,18 @@ fn on_gone(callback: Py<PyAny>) -> OnGone {
 }
 
 #[pymethods]
-impl Transformer {
-    /// As `Loader.next`. With on_error="raise" a sample that cannot be transformed is a
-    /// `belady.errors.DecodeError`; the next call goes on with the batch after it.
+impl PyTransformer {
+    /// As `Loader.next`. With on_error="raise", a sample that cannot be transformed raises
+    /// `belady.errors.DecodeError`; the next call continues with the next batch.
     #[pyo3(signature = (timeout=None))]
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Made>> {
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyOutputBatch>> {
         let inner = self.inner.get("Transformer")?;
-        let Some(made) = patience::next(py, inner, timeout)? else { return Ok(None) };
+        let Some(made) = wait::next(py, inner, timeout)? else { return Ok(None) };
         self.announce(py, &made)?;
         Ok(Some(made))
     }
 
-    /// What it waits for, in words.
+    /// What it waits for, as text.
     fn waiting_for(&self) -> PyResult<String> {
         Ok(self.inner.get("Transformer")?.waiting_for())
     }
@@ -127,11 +121,11 @@ impl Transformer {
         Ok(())
     }
 
-    /// The figures of the engine, and under "held" what each tier holds for this loader.
+    /// The metrics of the engine, and under "held" the status of each tier for this loader.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let outlook = self.inner.get("Transformer")?.stage.outlook();
-        let figures = stats::figures(py, &outlook.metrics().snapshot())?;
-        figures.set_item("held", stats::tiers(py, &outlook.tiers())?)?;
+        let monitor = self.inner.get("Transformer")?.stage.monitor();
+        let figures = stats::figures(py, &monitor.metrics().snapshot())?;
+        figures.set_item("held", stats::tiers(py, &monitor.tiers())?)?;
         Ok(figures)
     }
 
@@ -141,19 +135,21 @@ impl Transformer {
     }
 }
 
-impl Gives for Inner {
-    type Batch = Made;
+impl BatchSource for TransformerState {
+    type Batch = PyOutputBatch;
 
-    fn turn(&self, tick: Duration) -> Turn<Made> {
+    fn poll(&self, tick: Duration) -> Polled<PyOutputBatch> {
         let next = self.stage.next_batch_timeout(tick);
         if self.closed.load(Ordering::Acquire) {
-            return Turn::Closed;
+            return Polled::Closed;
         }
         match next {
-            Ok(engine::Next::Batch(made)) => Turn::Batch(Made::new(made, self.dataset.clone())),
-            Ok(engine::Next::Ended) => Turn::Ended,
-            Ok(engine::Next::TimedOut) => Turn::NotYet,
-            Err(error) => Turn::Failed(error),
+            Ok(engine::Delivery::Batch(made)) => {
+                Polled::Batch(PyOutputBatch::new(made, self.dataset.clone()))
+            }
+            Ok(engine::Delivery::Ended) => Polled::Ended,
+            Ok(engine::Delivery::TimedOut) => Polled::NotYet,
+            Err(error) => Polled::Failed(error),
         }
     }
 
@@ -174,7 +170,7 @@ impl Gives for Inner {
     }
 }
 
-impl Inner {
+impl TransformerState {
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         if let Some(feed) = &self.feed {
@@ -184,8 +180,8 @@ impl Inner {
     }
 }
 
-impl Drop for Transformer {
-    /// Joins threads, so nobody is kept from running meanwhile. They may be in need of Python.
+impl Drop for PyTransformer {
+    /// Joins threads, which may need Python, so it releases the interpreter.
     fn drop(&mut self) {
         if self.inner.is_here() {
             Python::attach(|py| py.detach(|| self.inner.close()));

@@ -1,16 +1,16 @@
-//! libc's errno, which a successful call leaves alone.
+//! libc's errno, which a successful call does not change.
 
-/// Puts errno back to what it was, in the end.
-pub struct Kept(i32);
+/// Restores errno when it is dropped.
+pub struct SavedErrno(i32);
 
-impl Kept {
+impl SavedErrno {
     pub fn new() -> Self {
-        // SAFETY: libc gives each thread a place for errno, which is always valid.
+        // SAFETY: the address of the thread's errno is always valid.
         Self(unsafe { *libc::__errno_location() })
     }
 }
 
-impl Drop for Kept {
+impl Drop for SavedErrno {
     fn drop(&mut self) {
         set(self.0);
     }

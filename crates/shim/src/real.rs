@@ -1,5 +1,4 @@
-//! The functions that ours take the place of: what the program would have called without us. It may
-//! be libc's, or that of another preloaded library.
+//! The functions that the hooks replace: libc's, or those of another preloaded library.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::marker::PhantomData;
@@ -10,59 +9,59 @@ use libc::{
     utimbuf,
 };
 
-/// A function of this name; `F` is its type.
-pub struct Real<F> {
+/// A function looked up by name; `F` is its type.
+pub struct RealFunction<F> {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
     kind: PhantomData<F>,
 }
 
-impl<F: Copy> Real<F> {
+impl<F: Copy> RealFunction<F> {
     const fn new(name: &'static CStr) -> Self {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         Self { name, found: AtomicPtr::new(std::ptr::null_mut()), kind: PhantomData }
     }
 
-    /// None if there is no such function in this libc.
+    /// Returns the function; None if this libc does not have it.
     #[inline]
     pub fn get(&self) -> Option<F> {
         let mut found = self.found.load(Relaxed);
         if found.is_null() {
             found = self.look_up();
         }
-        // SAFETY: it is the address of the function of this name, which is of this type.
+        // SAFETY: the address of the function of this name, which has this type.
         (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
     }
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: the name ends with a 0.
+        // SAFETY: the name is NUL-terminated.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Relaxed);
         found
     }
 }
 
-/// What a function returns that failed.
-pub trait Failed {
+/// The return value of a failed function.
+pub trait ErrorReturn {
     const FAILED: Self;
 }
 
-impl Failed for c_int {
+impl ErrorReturn for c_int {
     const FAILED: Self = -1;
 }
 
-impl Failed for ssize_t {
+impl ErrorReturn for ssize_t {
     const FAILED: Self = -1;
 }
 
-impl Failed for *mut FILE {
+impl ErrorReturn for *mut FILE {
     const FAILED: Self = std::ptr::null_mut();
 }
 
-/// The answer of a function that this libc does not have. Nobody can have been linked to it.
+/// Fails with ENOSYS: this libc does not have the function, so no program is linked to it.
 #[cold]
-pub fn missing<T: Failed>() -> T {
+pub fn missing<T: ErrorReturn>() -> T {
     crate::errno::set(libc::ENOSYS);
     T::FAILED
 }
@@ -83,14 +82,14 @@ type Path = *const c_char;
 macro_rules! functions {
     ($($name:ident: $type:ty;)*) => {
         $(
-            #[allow(non_upper_case_globals, reason = "they have libc's names")]
-            pub static $name: Real<$type> = Real::new(
-                // SAFETY: there is a 0 at its end, and none before.
+            #[allow(non_upper_case_globals, reason = "libc's names")]
+            pub static $name: RealFunction<$type> = RealFunction::new(
+                // SAFETY: NUL-terminated, without a NUL before the end.
                 unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) }
             );
         )*
 
-        /// Looks all of them up, so that nobody has to in a signal handler.
+        /// Looks all functions up, so that no lookup happens in a signal handler.
         pub fn resolve() {
             $( $name.get(); )*
         }
@@ -171,14 +170,15 @@ functions! {
     flistxattr: unsafe extern "C" fn(c_int, *mut c_char, size_t) -> ssize_t;
 }
 
-/// The directory of this process, as the kernel calls it, with a 0 at its end. libc's own `getcwd`
-/// may open directories and allocate.
-pub fn current_directory(room: &mut [std::mem::MaybeUninit<u8>]) -> Option<&[u8]> {
-    let _errno = crate::errno::Kept::new();
-    // SAFETY: the kernel writes at most as much as there is room for.
-    let length: c_long = unsafe { libc::syscall(libc::SYS_getcwd, room.as_mut_ptr(), room.len()) };
+/// Returns the working directory as the kernel names it. libc's own `getcwd` may open directories
+/// and allocate.
+pub fn current_directory(buffer: &mut [std::mem::MaybeUninit<u8>]) -> Option<&[u8]> {
+    let _errno = crate::errno::SavedErrno::new();
+    // SAFETY: the kernel writes at most the buffer's length.
+    let length: c_long =
+        unsafe { libc::syscall(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len()) };
     let length = usize::try_from(length).ok()?.checked_sub(1)?;
-    // SAFETY: so many bytes were written, and a 0.
-    let path = unsafe { room.get(..length)?.assume_init_ref() };
+    // SAFETY: the kernel wrote these bytes and a NUL.
+    let path = unsafe { buffer.get(..length)?.assume_init_ref() };
     path.starts_with(b"/").then_some(path)
 }

@@ -1,34 +1,37 @@
-//! Runs the policies of a scenario and puts each outcome beside the bound.
+//! Runs the policies of a scenario and adds the bound to each outcome.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use belady_control::policy::{Plan, PolicyKind};
+use belady_control::policy::{PolicyKind, PolicyPlan};
 use belady_control::{Job, policy};
 use rayon::prelude::*;
 
 use crate::bound::{Bound, bound};
-use crate::outcome::Outcome;
-use crate::scenario::{PolicySpec, Scenario, ScenarioError, Set};
+use crate::outcome::RunOutcome;
 use crate::world::simulate;
+use belady_scenario::{PolicySpec, Scenario, ScenarioError, Set};
 
-/// Hears of progress: the policy's label, steps done, steps in all.
+/// Receives progress: the policy's label, steps done, steps in all.
 pub type Observer<'a> = &'a (dyn Fn(&str, u64, u64) + Sync);
 
 /// Above this many samples, policies run one after the other: each holds several
 /// arrays of them.
 const LARGE: u32 = 4_000_000;
 
-/// One outcome a policy, in the scenario's order.
+/// Returns one outcome a policy, in the scenario's order.
+///
+/// # Errors
+/// If the scenario makes no job.
 pub fn run(
     scenario: &Scenario,
     sweep: &[Set],
     watch: Observer<'_>,
-) -> Result<Vec<Outcome>, ScenarioError> {
+) -> Result<Vec<RunOutcome>, ScenarioError> {
     let job = scenario.job()?;
     let outcome = |spec: &PolicySpec| simulate_policy(scenario, &job, spec, watch);
     // The bound takes about as long as a policy's run: both at once.
-    let (mut outcomes, bound): (Vec<Outcome>, Bound) = rayon::join(
+    let (mut outcomes, bound): (Vec<RunOutcome>, Bound) = rayon::join(
         || {
             if job.sizes.len() > LARGE {
                 scenario.policies.iter().map(outcome).collect()
@@ -63,24 +66,27 @@ fn simulate_policy(
     job: &Arc<Job>,
     spec: &PolicySpec,
     watch: Observer<'_>,
-) -> Outcome {
+) -> RunOutcome {
     let began = Instant::now();
     let mut outcome = match plan(&spec.kind, job) {
         Ok(plan) => {
             let mut progress = |done, all| watch(&spec.label, done, all);
             let run = simulate(job, &plan, scenario.training.epochs, &mut progress);
-            Outcome { keeps_order: plan.keeps_order(), ..run.outcome }
+            RunOutcome { keeps_order: plan.keeps_order(), ..run.outcome }
         }
-        Err(reason) => Outcome { reason: Some(reason), ..Outcome::default() },
+        Err(reason) => RunOutcome { reason: Some(reason), ..RunOutcome::default() },
     };
     outcome.simulated_in_seconds = began.elapsed().as_secs_f64();
     outcome
 }
 
-fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, String> {
-    // It deals batches anew by the arithmetic of permutations, which drawn orders do not have.
+fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn PolicyPlan>, String> {
+    // It splits batches by the arithmetic of permutations, which drawn orders do not have.
     if matches!(kind, PolicyKind::LocalityAware) && job.stream.iterations() == 0 {
-        return Err("it deals out permutations of the dataset, and samples are drawn".to_owned());
+        return Err(
+            "it needs orders that are permutations of the dataset, and this scenario draws samples"
+                .to_owned(),
+        );
     }
     policy::plan(kind, job).map_err(|reason| reason.to_string())
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use belady_control::Job;
 use belady_control::policy::{PolicyKind, plan};
-use belady_control::sampler::{Order, Scheme};
-use belady_sim::outcome::Outcome;
+use belady_control::sampler::Order;
+use belady_sim::outcome::RunOutcome;
 use belady_sim::world::simulate;
 use jobs::{Shape, small};
 use proptest::prelude::*;
 
-fn run(job: &Arc<Job>, name: &str, epochs: u32) -> Option<Outcome> {
+fn run(job: &Arc<Job>, name: &str, epochs: u32) -> Option<RunOutcome> {
     let plan = plan(&PolicyKind::by_name(name)?, job).ok()?;
     let run = simulate(job, &plan, epochs, &mut |_, _| {});
     assert_eq!(run.violations, Vec::<String>::new(), "{name} on a job of {epochs} epochs");
@@ -43,7 +43,7 @@ fn allowed(shape: &Shape, job: &Job, seconds: f64) -> Allowed {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn belady_reads_and_straggles_no_more_than_others(shape in small(30..80)) {
@@ -60,13 +60,9 @@ proptest! {
                 Ok(())
             };
             behind("bytes", ours.bytes.source as f64, other.bytes.source as f64, allowed.bytes)?;
-            // Where ranks get unequal batches, threads decide about time, not what is held.
-            if job.stream.config().scheme == Scheme::Imbalanced {
-                continue;
-            }
             behind("time", ours.seconds, other.seconds, allowed.seconds)?;
-            // A policy that lets all ranks wait alike is in balance and slow. Of drawn orders
-            // `belady` holds what is used soonest, whichever rank uses it.
+            // A policy that lets all ranks wait alike is in balance and slow. Of drawn orders the
+            // next uses decide what is held, so which rank reads the rest is not free.
             let drawn = matches!(job.stream.config().order, Order::Provided(_));
             if !drawn && other.seconds <= 1.005 * ours.seconds {
                 behind(

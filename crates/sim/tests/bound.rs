@@ -3,8 +3,9 @@
 //! summed over epochs, the largest of (a) compute, the slowest rank of each iteration;
 //! (b) preprocessing at p_0·β a node; (c) the least source bytes at the best t(γ) that
 //! the nodes can reach; (d) the same through the nodes' links; (e) what each tier must
-//! serve at the least, at its rate. The least source bytes are those of Bélády's MIN over one
-//! cache of all nodes' room.
+//! serve at the least, at its rate; (f) its iterations one after the other, each of which computes
+//! when the source has delivered what it needs. The least source bytes are those of Bélády's MIN
+//! over one cache with the capacity of all nodes.
 //!
 //! Two nodes of one rank unless a test says otherwise, a global batch of two, samples in
 //! the order 0, 1, 2, ...: rank 0 reads the even ones, rank 1 the odd ones.
@@ -12,7 +13,9 @@
 use std::sync::Arc;
 
 use belady_control::job::{Job, Packing, Sizes};
-use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Source, System, Tier};
+use belady_control::model::{
+    Bytes, Curve, Pipeline, Rate, Readers, Sharing, SourceModel, System, TierModel,
+};
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_sim::bound::{Bound, bound};
 
@@ -60,7 +63,7 @@ impl Default for Case {
 
 impl Case {
     fn bound(self) -> Bound {
-        let tier = |name: &str, capacity, threads, rate| Tier {
+        let tier = |name: &str, capacity, threads, rate| TierModel {
             name: name.to_owned(),
             capacity: Bytes(capacity),
             by_node: vec![],
@@ -98,7 +101,7 @@ impl Case {
                 compute: Rate(self.compute),
                 preprocess: Rate(self.preprocess),
                 network: Rate(FAST),
-                source: Source {
+                source: SourceModel {
                     throughput: Curve::new(points).unwrap(),
                     link: Rate(self.link),
                     sharing: Sharing::Aggregate,
@@ -146,8 +149,8 @@ fn compute_is_the_slowest_rank_of_each_iteration() {
 
 #[test]
 fn perfect_is_compute_even_where_something_else_binds() {
-    // Compute as above, 7 s an epoch; the source gives 100 B at 5 B/s: 20 s. In the second
-    // epoch all 100 B are held.
+    // Compute as above, 7 s an epoch; the source gives 100 B at 5 B/s: 20 s, and then some rank
+    // computes its last batch, 2 s at the least. In the second epoch all 100 B are held.
     let case = Case {
         sizes: vec![10, 40, 30, 20],
         compute: 10.0,
@@ -157,8 +160,27 @@ fn perfect_is_compute_even_where_something_else_binds() {
         ..Case::default()
     };
     let bound = case.bound();
-    expect(&bound, &[(20.0, "source"), (7.0, "compute")]);
+    expect(&bound, &[(22.0, "source"), (7.0, "compute")]);
     close(bound.perfect.0, 14.0);
+}
+
+#[test]
+fn an_iteration_computes_once_the_source_has_given_its_samples() {
+    // 50 B and 50 B from the source at 5 B/s. When the last rank of the first iteration begins it
+    // is 10 s, and it computes 10 B at 10 B/s at the least; the last one of the second begins at
+    // 20 s and computes 20 B. At 10 B/s that is 5 s and 1 s, and 10 s and 2 s.
+    let seconds = |rate| Case {
+        sizes: vec![10, 40, 30, 20],
+        compute: 10.0,
+        throughput: vec![(1, rate)],
+        ..Case::default()
+    };
+    close(seconds(5.0).bound().seconds.0, 22.0);
+    close(seconds(10.0).bound().seconds.0, 12.0);
+    // At 20 B/s the ranks with more to compute may be the first to begin: 4 s and 3 s.
+    close(seconds(20.0).bound().seconds.0, 7.0);
+    // Through two links of 2 B/s each the same 100 B take 25 s.
+    close(Case { link: 2.0, ..seconds(5.0) }.bound().seconds.0, 27.0);
 }
 
 #[test]
@@ -285,7 +307,7 @@ fn a_tier_need_not_serve_what_comes_from_the_source_anyway() {
 fn dropped_samples_are_first_read_later() {
     // Five samples in batches of two: each epoch drops one. Epoch 0 uses 0, 1, 2, 3
     // (10 + 20 + 30 + 40 = 100 B), epoch 1 uses 4 (50 B) instead of 0: 140 B, of which
-    // 50 B nobody can hold although 2 x 100 B have room. At 10 B/s: 10 s and 5 s. Epoch 2
+    // 50 B that no node can hold although 2 x 100 B fit. At 10 B/s: 10 s and 5 s. Epoch 2
     // is like epoch 0 with everything seen: no source bytes.
     let case = Case {
         sizes: vec![10, 20, 30, 40, 50],
@@ -297,8 +319,10 @@ fn dropped_samples_are_first_read_later() {
         ..Case::default()
     };
     let bound = case.bound();
-    // Compute in epoch 2: max(10, 20) + max(30, 40) = 60 B at 100 B/s.
-    expect(&bound, &[(10.0, "source"), (5.0, "source"), (0.6, "compute")]);
+    // Epoch 0 ends with 30 B or more at 100 B/s after 10 s. Sample 4 is there at 15 s; then 40 B
+    // or more are computed, and 30 B in the next iteration: epoch 1 ends at 15.7 s. Epoch 2
+    // computes max(10, 20) + max(30, 40) = 60 B.
+    expect(&bound, &[(10.3, "source"), (5.4, "source"), (0.6, "compute")]);
     let of = |f: fn(&belady_sim::bound::EpochBound) -> u64| -> Vec<u64> {
         bound.epochs.iter().map(f).collect()
     };
@@ -309,7 +333,7 @@ fn dropped_samples_are_first_read_later() {
 
 #[test]
 fn first_reads_count_among_what_does_not_fit_not_on_top_of_it() {
-    // As above with room for 2 x 30 B: 140 - 60 = 80 B do not fit, and the 50 B of
+    // As above with a capacity of 2 x 30 B: 140 - 60 = 80 B do not fit, and the 50 B of
     // sample 4 may be among them.
     let case = Case {
         sizes: vec![10, 20, 30, 40, 50],
@@ -324,7 +348,7 @@ fn first_reads_count_among_what_does_not_fit_not_on_top_of_it() {
 
 #[test]
 fn a_sample_used_twice_in_an_epoch_is_read_once_if_it_can_be_held_and_computed_twice() {
-    // 0 and 1, then 0 and 2: distinct bytes 10 + 20 + 30 = 60 B at 10 B/s, if there is room for
+    // 0 and 1, then 0 and 2: distinct bytes 10 + 20 + 30 = 60 B at 10 B/s, if there is capacity for
     // sample 0 between its uses; without, it is read twice. Preprocessing at 1 B/s: node 0
     // prepares sample 0 twice, 20 B; node 1 20 + 30 = 50 B: 50 s.
     let case = |preprocess, room| Case {
@@ -347,8 +371,8 @@ fn a_sample_that_two_ranks_use_in_one_step_is_read_once() {
 }
 
 #[test]
-fn what_an_epoch_leaves_out_stays_worth_its_room() {
-    // Sample 0 is in epochs 0 and 2 alone. There is room for all four, so epoch 2 reads nothing.
+fn a_sample_that_an_epoch_leaves_out_may_stay_cached() {
+    // Sample 0 is in epochs 0 and 2 alone. All four fit, so epoch 2 reads nothing.
     let case = Case {
         orders: vec![vec![0, 1], vec![2, 3], vec![0, 2]],
         epochs: 3,

@@ -6,7 +6,7 @@
 //! job gives the same run, and an instance needs nothing but the job and the events
 //! of its own node.
 //!
-//! The last is enforced by recording what each instance of a run is told and answers,
+//! The last is enforced by recording the events and answers of each instance of a run,
 //! and playing one node's events to a fresh plan in which no other node exists.
 
 use std::collections::HashMap;
@@ -14,20 +14,20 @@ use std::sync::{Arc, Mutex};
 
 use belady_control::job::{Job, Packing, Sizes};
 use belady_control::model::{
-    Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, Source, System, Tier,
+    Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, SourceModel, System, TierModel,
 };
 use belady_control::policy::{
-    self, Actions, Availability, Event, NodeId, Plan, Policy, PolicyKind, Preload, RankId, Staging,
-    Threads, TierId,
+    self, Actions, Availability, Event, NodeId, Policy, PolicyKind, PolicyPlan, Preload, RankId,
+    Staging, ThreadAssignment, TierId,
 };
 use belady_control::sampler::{
     AccessStream, EpochOrder, Order, SampleId, Scheme, Step, StreamConfig,
 };
-use belady_sim::world::{Run, simulate};
+use belady_sim::world::{SimulatedRun, simulate};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-/// Every policy with its default options, then those whose options change its course.
+/// Every policy with its default options, then with options that change its decisions.
 fn kinds() -> impl Iterator<Item = PolicyKind> {
     let lobster =
         |threads, eviction| PolicyKind::Lobster { threads, eviction, tau: Seconds(0.001) };
@@ -115,7 +115,7 @@ impl Told {
     }
 }
 
-/// What one node was told, when, and what it answered.
+/// One event of a node, its time, and the answer.
 #[derive(Clone, Debug)]
 struct Entry {
     at: Seconds,
@@ -127,11 +127,11 @@ type Diary = Arc<Mutex<Vec<Vec<Entry>>>>;
 
 /// A plan that writes down what its instances hear and say.
 struct Recorded {
-    inner: Arc<dyn Plan>,
+    inner: Arc<dyn PolicyPlan>,
     diary: Diary,
 }
 
-impl Plan for Recorded {
+impl PolicyPlan for Recorded {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         let inner = self.inner.clone().node(node);
         Box::new(RecordedPolicy { node, inner, diary: self.diary.clone() })
@@ -145,6 +145,10 @@ impl Plan for Recorded {
         self.inner.preload()
     }
 
+    fn waits_for_fetches(&self) -> bool {
+        self.inner.waits_for_fetches()
+    }
+
     fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, next: Option<&Arc<EpochOrder>>) {
         let told = Told::Begin { epoch, order: order.clone(), next: next.cloned() };
         for node in self.diary.lock().unwrap().iter_mut() {
@@ -153,7 +157,7 @@ impl Plan for Recorded {
         self.inner.begin_epoch(epoch, order, next);
     }
 
-    fn threads(&self) -> Threads {
+    fn threads(&self) -> ThreadAssignment {
         self.inner.threads()
     }
 
@@ -189,10 +193,14 @@ impl Policy for RecordedPolicy {
     }
 }
 
-fn recorded(job: &Arc<Job>, kind: &PolicyKind, epochs: u32) -> Option<(Run, Vec<Vec<Entry>>)> {
+fn recorded(
+    job: &Arc<Job>,
+    kind: &PolicyKind,
+    epochs: u32,
+) -> Option<(SimulatedRun, Vec<Vec<Entry>>)> {
     let inner = policy::plan(kind, job).ok()?;
     let diary: Diary = Arc::new(Mutex::new(vec![vec![]; job.system.nodes as usize]));
-    let plan: Arc<dyn Plan> = Arc::new(Recorded { inner, diary: diary.clone() });
+    let plan: Arc<dyn PolicyPlan> = Arc::new(Recorded { inner, diary: diary.clone() });
     let run = simulate(job, &plan, epochs, &mut |_, _| {});
     let entries = std::mem::take(&mut *diary.lock().unwrap());
     Some((run, entries))
@@ -202,7 +210,7 @@ fn recorded(job: &Arc<Job>, kind: &PolicyKind, epochs: u32) -> Option<(Run, Vec<
 // Checks
 
 /// No capacity exceeded, nothing read or evicted that is not there, order kept.
-fn check_rules(kind: &PolicyKind, run: &Run) {
+fn check_rules(kind: &PolicyKind, run: &SimulatedRun) {
     assert!(run.violations.is_empty(), "{}: {:#?}", kind.name(), &run.violations);
 }
 
@@ -212,7 +220,7 @@ fn check_rules(kind: &PolicyKind, run: &Run) {
 fn check_delivery(
     job: &Job,
     kind: &PolicyKind,
-    plan: &dyn Plan,
+    plan: &dyn PolicyPlan,
     epochs: u32,
     diary: &[Vec<Entry>],
 ) {
@@ -341,7 +349,7 @@ impl Shape {
             (0..u64::from(self.samples)).map(|k| 100 + k * 7919 % (self.spread + 1)).collect();
         let total: u64 = sizes.iter().sum();
         let largest = sizes.iter().max().copied()?;
-        let tier = |name: &str, capacity: u64, threads: u32, rate: f64| Tier {
+        let tier = |name: &str, capacity: u64, threads: u32, rate: f64| TierModel {
             name: name.to_owned(),
             capacity: Bytes(capacity),
             by_node: vec![],
@@ -369,7 +377,7 @@ impl Shape {
                 compute: Rate(5e3),
                 preprocess: Rate(1e4),
                 network: Rate(1e5),
-                source: Source {
+                source: SourceModel {
                     throughput: Curve::new(vec![(1, Rate(4e3)), (4, Rate(1e4))]).unwrap(),
                     link: Rate(1e4),
                     sharing: self.sharing,

@@ -3,7 +3,7 @@
 
 mod report_runs;
 
-use belady_sim::outcome::Outcome;
+use belady_sim::outcome::RunOutcome;
 use belady_sim::report::{PlotData, ReportContext, Style, html, json, table, table_with};
 use report_runs::{CACHE, all, memory_sweep, nodes_sweep, only};
 
@@ -17,7 +17,7 @@ fn context() -> ReportContext {
 }
 
 /// Renders, checks what every page must keep, and leaves the file for a look.
-fn page(name: &str, outcomes: &[Outcome]) -> String {
+fn page(name: &str, outcomes: &[RunOutcome]) -> String {
     let page = html(&context(), outcomes);
     let file = format!("{}/report-{name}.html", env!("CARGO_TARGET_TMPDIR"));
     std::fs::write(file, &page).unwrap();
@@ -41,15 +41,15 @@ fn width(text: &str) -> usize {
 }
 
 #[test]
-fn data_of_a_single_run() {
+fn the_data_of_a_single_run_is_the_snapshot() {
     let some = only(&["perfect", "naive", "nopfs", "belady", "lbann-dynamic"], 4, 3);
     insta::assert_json_snapshot!("single", pinned(&PlotData::new(&some, Some(CACHE))));
 }
 
 #[test]
-fn data_of_sweeps() {
-    let keep = |o: &Outcome| ["nopfs", "belady", "lbann-dynamic"].contains(&o.policy.as_str());
-    let nodes: Vec<Outcome> = nodes_sweep().into_iter().filter(keep).collect();
+fn the_data_of_sweeps_is_the_snapshot() {
+    let keep = |o: &RunOutcome| ["nopfs", "belady", "lbann-dynamic"].contains(&o.policy.as_str());
+    let nodes: Vec<RunOutcome> = nodes_sweep().into_iter().filter(keep).collect();
     let data = PlotData::new(&nodes, None);
     insta::assert_json_snapshot!("nodes", (&data.sweep, &data.scaling));
     let data = PlotData::new(&memory_sweep(&["belady"]), None);
@@ -71,7 +71,7 @@ fn the_table_fits_a_terminal() {
 }
 
 #[test]
-fn colour_only_when_asked() {
+fn the_table_has_colour_only_on_request() {
     let outcomes = all(4, 5);
     assert!(!table(&outcomes).contains('\x1b'));
     assert!(table_with(&outcomes, Style { colour: true }).contains('\x1b'));
@@ -111,9 +111,9 @@ fn page_when_nothing_can_run() {
 #[test]
 fn pages_without_numbers() {
     page("empty", &[]);
-    let zero = Outcome { policy: "belady".into(), supported: true, ..Outcome::default() };
+    let zero = RunOutcome { policy: "belady".into(), supported: true, ..RunOutcome::default() };
     page("zero", std::slice::from_ref(&zero));
-    let nan = Outcome {
+    let nan = RunOutcome {
         seconds: f64::NAN,
         perfect_seconds: f64::INFINITY,
         bound_seconds: f64::NAN,

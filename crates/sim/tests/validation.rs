@@ -11,15 +11,15 @@ use std::path::PathBuf;
 
 use belady_control::model::{Bytes, Sharing};
 use belady_control::policy::PolicyKind;
-use belady_sim::outcome::Outcome;
+use belady_scenario::dataset::SizeOrigin;
+use belady_scenario::{PolicySpec, Scenario, Set};
+use belady_sim::outcome::RunOutcome;
 use belady_sim::run::run;
-use belady_sim::scenario::dataset::Origin;
-use belady_sim::scenario::{PolicySpec, Scenario, Set};
 
 /// The largest of HDMLP's: its published seconds are of the full size.
 const LIMIT: u32 = 400_000;
 
-type Outcomes = BTreeMap<String, Outcome>;
+type Outcomes = BTreeMap<String, RunOutcome>;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
 fn load(name: &str, sets: &[&str]) -> (Scenario, u32) {
     let sets: Vec<Set> = sets.iter().map(|set| Set::parse(set).unwrap()).collect();
     let mut scenario = Scenario::load(&folder().join(format!("{name}.toml")), &sets).unwrap();
-    let Origin::Synthetic(dataset) = &mut scenario.dataset.origin else {
+    let SizeOrigin::Synthetic(dataset) = &mut scenario.dataset.origin else {
         panic!("{name} needs files that are not here")
     };
     if std::env::var_os("BELADY_FULL_SCENARIOS").is_some() {
@@ -70,8 +70,8 @@ impl Verdict {
         }
     }
 
-    /// A published value that is not met: `ours` is off by that many per cent, and by neither more nor
-    /// less, so that a change which brings it closer changes docs/validation.md too.
+    /// A published value that is not met: `ours` is off by that many per cent, and by neither more
+    /// nor less, so that a change which brings it closer changes docs/validation.md too.
     fn off_by(&mut self, what: &str, ours: f64, published: f64, per_cent: f64) {
         let off = 100.0 * (ours / published - 1.0);
         self.expect((off - per_cent).abs() <= 0.5, || {
@@ -99,7 +99,7 @@ impl Drop for Verdict {
 }
 
 // ---------------------------------------------------------------------------
-// HDMLP (seed 001, section 5.2)
+// HDMLP (section 5.2)
 
 /// Tables 5.1 to 5.4 in seconds; 0 where the policy cannot run.
 const HDMLP: [(&str, [f64; 4]); 10] = [
@@ -220,7 +220,7 @@ fn not_met_40_gb_of_ram_take_8613_s_ours_is_10_9_percent_faster() {
 }
 
 // ---------------------------------------------------------------------------
-// NoPFS (seed 000, sections 2, 6.1 and 6.2)
+// NoPFS (sections 2, 6.1 and 6.2)
 
 #[test]
 fn access_frequencies() {
@@ -309,7 +309,7 @@ fn not_met_staging_alone_takes_1_64_h_ours_is_35_percent_faster() {
 }
 
 // ---------------------------------------------------------------------------
-// Lobster (seed 002, section 5)
+// Lobster (section 5)
 
 #[test]
 fn lobster_hit_ratios_and_ablation() {
@@ -327,7 +327,7 @@ fn lobster_hit_ratios_and_ablation() {
         });
     }
     for runs in [&one, &eight] {
-        // Hits after the first epoch, by bytes: in it whoever prefetches into a cache
+        // Hits after the first epoch, by bytes: in it a policy that prefetches into a cache
         // counts as a hit what it has just read from the source.
         let hits = |policy: &str| {
             let outcome = &runs[policy];
@@ -346,15 +346,15 @@ fn lobster_hit_ratios_and_ablation() {
 }
 
 /// The share of the run in which the mean GPU computes.
-fn busy(name: &str, outcome: &Outcome) -> f64 {
+fn busy(name: &str, outcome: &RunOutcome) -> f64 {
     let (scenario, _) = load(name, &[]);
     let used: u64 = outcome.distinct_bytes_per_epoch.iter().sum();
     let gpus = f64::from(scenario.system.nodes * scenario.system.ranks_per_node);
     used as f64 / (gpus * scenario.system.compute.0) / outcome.seconds
 }
 
-/// PyTorch and NoPFS have fixed numbers of threads for loading and preprocessing in the paper, which
-/// it does not print; here their threads do either.
+/// PyTorch and NoPFS have fixed numbers of threads for loading and preprocessing in the paper,
+/// which it does not print; here their threads do either.
 #[test]
 fn not_met_lobsters_speed_ups_and_gpu_use() {
     let mut verdict = Verdict::default();
@@ -379,10 +379,10 @@ fn not_met_lobsters_speed_ups_and_gpu_use() {
 }
 
 // ---------------------------------------------------------------------------
-// MONARCH (seed 004, section IV)
+// MONARCH (section IV)
 
 /// Reads of the source by epoch, and opens.
-fn operations(outcome: &Outcome) -> (Vec<f64>, Vec<f64>) {
+fn operations(outcome: &RunOutcome) -> (Vec<f64>, Vec<f64>) {
     let ops = &outcome.source_ops_per_epoch;
     (
         ops.iter().map(|ops| ops.read as f64).collect(),
@@ -419,8 +419,9 @@ fn not_met_lenet_reads_50_percent_less_ours_38() {
     Verdict::default().off_by("fewer reads with LeNet", fewer("monarch-200gib-lenet"), 0.5, -23.2);
 }
 
-/// Large reads of Lustre are faster than small ones; our source has one rate, so copying ahead of the job
-/// gains nothing in the first epoch. The rates are those of the published `lustre` and `local`.
+/// Large reads of Lustre are faster than small ones; our source has one rate, so copying ahead of
+/// the job gains nothing in the first epoch. The rates are those of the published `lustre` and
+/// `local`.
 #[test]
 fn not_met_monarchs_times_with_its_models() {
     let mut verdict = Verdict::default();

@@ -1,15 +1,15 @@
-//! How a test says that it cannot run on this machine.
+//! Records tests that cannot run on this machine.
 //!
-//! A test that needs what a machine may lack (FUSE, root, a terminal) calls [`not_run`] and returns.
-//! The test then passes, and its output is captured, so `make test` names a file in the variable
-//! [`FILE`]; `scripts/not_run.py` prints at the end what tests of Rust and of Python have written
-//! there.
+//! A test that needs something that the machine lacks (FUSE, root, a terminal) calls [`not_run`]
+//! and returns. The test then passes and its output is captured. So `make test` names a file in the
+//! variable [`FILE`], and `scripts/not_run.py` prints at the end what Rust and Python tests have
+//! written there.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::panic::Location;
 
-/// The variable that names the file: one line a test, with its reason and its name between tabs.
+/// The variable that names the file. A line has a reason, a tab and a test.
 pub const FILE: &str = "BELADY_TEST_NOT_RUN";
 
 /// Records that the calling test, or a part of it, does not run, and why.
@@ -19,18 +19,18 @@ pub fn not_run(reason: &str) {
     eprintln!("not run: {test}: {reason}");
     let Some(file) = std::env::var_os(FILE) else { return };
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-    // One write, since tests of other processes append to the same file.
+    // One write, because other processes append to the same file.
     let line = format!("{reason}\t{test}\n");
     OpenOptions::new()
         .create(true)
         .append(true)
         .open(&file)
         .and_then(|mut file| file.write_all(line.as_bytes()))
-        .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
+        .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
 }
 
-/// The name of the test of this thread. A process that runs one test runs it on its main thread, and
-/// was given the name as an argument.
+/// Returns the name of this thread's test. A process with a single test runs it on the main thread,
+/// and its name is an argument.
 fn test_name() -> String {
     match std::thread::current().name() {
         Some(name) if name != "main" => name.to_owned(),
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs only in the process that the test below starts.
+    /// Set in the process that the test below starts.
     const INNER: &str = "BELADY_TEST_NOT_RUN_INNER";
 
     #[test]
@@ -60,7 +60,7 @@ mod tests {
     fn a_test_that_cannot_run_is_recorded_with_its_reason() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("not-run");
-        // As nextest runs a test, and as `cargo test` does.
+        // Like nextest, and like `cargo test`.
         for threads in ["1", "2"] {
             let status = Command::new(std::env::current_exe().unwrap())
                 .args(["tests::inner", "--exact", "--test-threads", threads])

@@ -1,21 +1,21 @@
-//! ImageNet's training transform without a loader: one thread, files in memory, one batch that is
-//! written again and again. It calls decoder, resizer and writer themselves, so it is what they
-//! allow; what a chain and an engine around them cost is the difference. Prints one object of JSON.
+//! Measures ImageNet's training transform without a loader: one thread, files in memory, one reused
+//! batch. It calls decoder, resizer and writer directly; the difference to a loader is the cost of
+//! chain and engine. Prints a JSON object.
 //!
 //!     cargo run --release -p belady-transform --example bare_loop -- FOLDER [--whole]
 //!
-//! With `--whole` images are decoded whole, and not only the part that is needed.
+//! With `--whole` images are decoded whole, not only the needed part.
 
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belady_transform::codec::{Decoder, Wanted, probe};
+use belady_transform::codec::{DecodeRequest, Decoder, probe};
 use belady_transform::image::{Pixels, Rect};
 use belady_transform::ops::resize::Resizer;
 use belady_transform::ops::{Flip, tensor};
-use belady_transform::{Dice, Draw, Dtype, Interpolation, Layout, Mode};
+use belady_transform::{AxisLayout, Draw, Dtype, Interpolation, Mode, StepRng};
 
 const SIDE: u32 = 224;
 const BATCH: usize = 64;
@@ -25,7 +25,7 @@ const TENSOR: usize = (SIDE * SIDE * 3) as usize * size_of::<f32>();
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let folder = arguments.iter().find(|argument| !argument.starts_with("--"));
-    let folder = folder.ok_or("name the folder that has the images")?;
+    let folder = folder.ok_or("give the folder of the images")?;
     let mut files = Vec::new();
     read_files(Path::new(folder), &mut files)?;
     if files.is_empty() {
@@ -104,22 +104,22 @@ impl Loop {
 
     fn epoch(&mut self, files: &[Vec<u8>], epoch: u32) -> Result<(), Box<dyn Error>> {
         let mut order: Vec<usize> = (0..files.len()).collect();
-        let mut dice = Draw { seed: 0, epoch, sample: u32::MAX }.dice(0);
+        let mut rng = Draw { seed: 0, epoch, sample: u32::MAX }.rng(0);
         for at in (1..order.len()).rev() {
-            order.swap(at, dice.below(at + 1));
+            order.swap(at, rng.below(at + 1));
         }
         for (at, &sample) in order.iter().enumerate() {
             let draw = Draw { seed: 0, epoch, sample: sample as u32 };
-            self.image(&files[sample], &mut draw.dice(1), at % BATCH)?;
+            self.image(&files[sample], &mut draw.rng(1), at % BATCH)?;
         }
         Ok(())
     }
 
-    fn image(&mut self, file: &[u8], dice: &mut Dice, slot: usize) -> Result<(), Box<dyn Error>> {
+    fn image(&mut self, file: &[u8], rng: &mut StepRng, slot: usize) -> Result<(), Box<dyn Error>> {
         let began = Instant::now();
         let info = probe(file)?;
-        let crop = random_resized_crop(info.width, info.height, dice);
-        let wanted = Wanted {
+        let crop = random_resized_crop(info.width, info.height, rng);
+        let wanted = DecodeRequest {
             mode: Mode::Rgb,
             apply_exif_orientation: false,
             max_pixels: u64::MAX,
@@ -131,9 +131,9 @@ impl Loop {
         let (from, into) = (&self.decoded, &mut self.resized);
         self.resizer.resize(from, part, SIDE, SIDE, Interpolation::Bilinear, true, into)?;
         let resized = Instant::now();
-        let flip = Flip { horizontal: dice.happens(0.5), vertical: false };
+        let flip = Flip { horizontal: rng.happens(0.5), vertical: false };
         let into = &mut self.batch[slot * TENSOR..][..TENSOR];
-        tensor::write(&self.resized, flip, &self.tables, Layout::Chw, into)?;
+        tensor::write(&self.resized, flip, &self.tables, AxisLayout::Chw, into)?;
         self.spent.decoding += decoded - began;
         self.spent.resizing += resized - decoded;
         self.spent.writing += resized.elapsed();
@@ -141,32 +141,31 @@ impl Loop {
     }
 }
 
-/// As torchvision draws it: 8 to 100 % of the area, 3:4 to 4:3. The last resort, the middle of the
-/// image, is for images that are longer than these.
-fn random_resized_crop(width: u32, height: u32, dice: &mut Dice) -> Rect {
+/// Draws like torchvision: 8 to 100 % of the area, 3:4 to 4:3. torchvision's fallback is not needed
+/// for these images.
+fn random_resized_crop(width: u32, height: u32, rng: &mut StepRng) -> Rect {
     let area = f64::from(width) * f64::from(height);
     for _ in 0..10 {
-        let target = area * dice.uniform(0.08, 1.0);
-        let ratio = dice.uniform((3.0_f64 / 4.0).ln(), (4.0_f64 / 3.0).ln()).exp();
+        let target = area * rng.uniform(0.08, 1.0);
+        let ratio = rng.uniform((3.0_f64 / 4.0).ln(), (4.0_f64 / 3.0).ln()).exp();
         let w = (target * ratio).sqrt().round() as u32;
         let h = (target / ratio).sqrt().round() as u32;
         if (1..=width).contains(&w) && (1..=height).contains(&h) {
-            let top = dice.below((height - h + 1) as usize) as u32;
-            let left = dice.below((width - w + 1) as usize) as u32;
+            let top = rng.below((height - h + 1) as usize) as u32;
+            let left = rng.below((width - w + 1) as usize) as u32;
             return Rect { left, top, width: w, height: h };
         }
     }
     Rect::whole(width, height)
 }
 
-/// Of this process, by the kernel's account.
+/// Returns the CPU time of this process.
 fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let fields: Vec<&str> = after_name.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    // utime and stime, in ticks of which Linux shows 100 a second.
-    let (user, system) =
-        ticks(11).zip(ticks(12)).ok_or("/proc/self/stat is not as it should be")?;
+    // utime and stime, in ticks of 10 ms.
+    let (user, system) = ticks(11).zip(ticks(12)).ok_or("cannot parse /proc/self/stat")?;
     Ok((user + system) / 100.0)
 }

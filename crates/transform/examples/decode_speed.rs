@@ -1,17 +1,18 @@
-//! How many images of a folder one thread decodes in a second of processor time, whole and in part.
+//! Measures how many images of a folder one thread decodes per second of CPU time, whole and in
+//! part.
 //!
 //! `cargo run --release -p belady-transform --example decode_speed -- FOLDER`
 
 use belady_transform::Mode;
-use belady_transform::codec::{Decoder, Wanted, probe};
+use belady_transform::codec::{DecodeRequest, Decoder, probe};
 use belady_transform::image::{Pixels, Rect};
 
-/// Each way is measured for so many seconds, and best of so many times.
+/// Seconds per measurement, and measurements of which the best counts.
 const LASTING: f64 = 2.0;
 const TIMES: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args().nth(1).ok_or("tell a folder of images")?;
+    let folder = std::env::args().nth(1).ok_or("give a folder of images")?;
     let files = std::fs::read_dir(folder)?
         .map(|entry| std::fs::read(entry?.path()))
         .collect::<Result<Vec<_>, _>>()?;
@@ -30,12 +31,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A square somewhere in the image.
+/// Requests a square somewhere in the image.
 fn wanted(
     file: &[u8],
     side: Option<u32>,
     at: u32,
-) -> Result<Wanted, belady_transform::TransformError> {
+) -> Result<DecodeRequest, belady_transform::TransformError> {
     let info = probe(file)?;
     let region = side.map(|side| {
         let (width, height) = (side.min(info.width), side.min(info.height));
@@ -43,7 +44,12 @@ fn wanted(
         let top = at.wrapping_mul(104_729) % (info.height - height + 1);
         Rect { left, top, width, height }
     });
-    Ok(Wanted { mode: Mode::Rgb, apply_exif_orientation: false, max_pixels: u64::MAX, region })
+    Ok(DecodeRequest {
+        mode: Mode::Rgb,
+        apply_exif_orientation: false,
+        max_pixels: u64::MAX,
+        region,
+    })
 }
 
 fn best<E>(
@@ -64,7 +70,7 @@ fn best<E>(
     Ok(best)
 }
 
-/// Of this thread, as Linux counts them.
+/// Returns the CPU time of this thread.
 fn processor_seconds() -> f64 {
     let counts = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = counts.split(' ').next().and_then(|number| number.parse().ok());

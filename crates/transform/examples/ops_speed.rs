@@ -1,15 +1,15 @@
-//! How long the hot path takes on one thread: `cargo run --release -p belady-transform --example
-//! ops_speed`. The thread's own time, and the best of many runs, since others use the machine too.
+//! Measures the hot path on one thread: `cargo run --release -p belady-transform --example
+//! ops_speed`. Prints the thread's CPU time of the best of many runs.
 
 use belady_transform::image::{Pixels, Rect};
 use belady_transform::ops::resize::Resizer;
 use belady_transform::ops::tensor::{self, Tables};
 use belady_transform::ops::{Flip, colour};
-use belady_transform::{Dtype, Interpolation, Layout, TransformError};
+use belady_transform::{AxisLayout, Dtype, Interpolation, TransformError};
 use rustix::time::{ClockId, clock_gettime};
 
 const SIDE: u32 = 224;
-/// Tensors of a batch: more than a cache holds, as in a training.
+/// Tensors of a batch, more than fit into a cache.
 const BATCH: usize = 64;
 
 fn main() -> Result<(), TransformError> {
@@ -31,7 +31,7 @@ fn resizing() -> Result<(), TransformError> {
         for interpolation in [Interpolation::Bilinear, Interpolation::Bicubic] {
             let (mut resizer, mut into) = (Resizer::default(), Pixels::default());
             let us = best(|time| {
-                // Random crops differ in size, so weights are not those of the last one.
+                // Random crops differ in size, so the weights are computed each time.
                 let less = time as u32 % 2;
                 let part = Rect { width: part.width - less, height: part.height - less, ..part };
                 resizer.resize(&image, part, SIDE, SIDE, interpolation, true, &mut into)
@@ -56,7 +56,7 @@ fn writing() -> Result<(), TransformError> {
         let size = image.bytes.len() * dtype.size();
         let mut batch = vec![0; size * BATCH];
         for (layout, horizontal) in
-            [(Layout::Chw, false), (Layout::Chw, true), (Layout::Hwc, false)]
+            [(AxisLayout::Chw, false), (AxisLayout::Chw, true), (AxisLayout::Hwc, false)]
         {
             let flip = Flip { horizontal, vertical: false };
             let us = best(|time| {
@@ -89,7 +89,7 @@ fn colours() -> Result<(), TransformError> {
     Ok(())
 }
 
-/// Microseconds of a call.
+/// Returns the microseconds of a call.
 fn best(mut call: impl FnMut(usize) -> Result<(), TransformError>) -> Result<f64, TransformError> {
     const CALLS: usize = BATCH;
     let mut best = f64::MAX;

@@ -1,29 +1,41 @@
-//! What comes out of a chain.
+//! Arrays: the output of a chain.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The numbers that an array is made of.
+/// The element type of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
+    /// `uint8`.
     Uint8,
+    /// `int8`.
     Int8,
+    /// `int16`.
     Int16,
+    /// `uint16`.
     Uint16,
+    /// `int32`.
     Int32,
+    /// `uint32`.
     Uint32,
+    /// `int64`.
     Int64,
+    /// `uint64`.
     Uint64,
+    /// `float16`.
     Float16,
+    /// `bfloat16`.
     Bfloat16,
+    /// `float32`.
     Float32,
+    /// `float64`.
     Float64,
 }
 
 impl Dtype {
-    /// All of them.
+    /// All element types.
     pub const ALL: [Self; 12] = [
         Self::Uint8,
         Self::Int8,
@@ -39,7 +51,7 @@ impl Dtype {
         Self::Float64,
     ];
 
-    /// Bytes of one number.
+    /// Returns the bytes of one element.
     pub const fn size(self) -> usize {
         match self {
             Self::Uint8 | Self::Int8 => 1,
@@ -49,11 +61,12 @@ impl Dtype {
         }
     }
 
+    /// Returns whether this is a floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::Float16 | Self::Bfloat16 | Self::Float32 | Self::Float64)
     }
 
-    /// As NumPy and torch write it.
+    /// Returns the name that NumPy and torch use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uint8 => "uint8",
@@ -78,7 +91,7 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// What is known of a chain's result before a sample is seen.
+/// What is known about a chain's output before it has read a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// `None` if it depends on the sample.
@@ -88,15 +101,15 @@ pub struct Output {
 }
 
 impl Output {
-    /// Bytes of a result, if they are the same for all samples.
+    /// Returns the bytes of an output, if they are the same for all samples.
     pub fn bytes(&self) -> Option<usize> {
         let shape = self.shape.as_ref()?;
         Some(shape.iter().product::<usize>() * self.dtype?.size())
     }
 }
 
-/// Bytes of an array with these extents; `None` if that is more than any memory. Those of 0 do not
-/// make the others smaller, of which strides are made.
+/// Returns the bytes of an array with these extents; `None` if they exceed the address space. An
+/// extent of 0 does not excuse the others, because strides are computed from them.
 pub(crate) fn bytes_of(mut extents: impl Iterator<Item = usize>, size: usize) -> Option<usize> {
     let (all, empty) = extents.try_fold((size, false), |(bytes, empty), extent| {
         Some((bytes.checked_mul(extent.max(1))?, empty || extent == 0))
@@ -105,11 +118,13 @@ pub(crate) fn bytes_of(mut extents: impl Iterator<Item = usize>, size: usize) ->
     Some(if empty { 0 } else { all })
 }
 
-/// A result in memory of its own.
+/// An array that owns its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
+    /// The element type.
     pub dtype: Dtype,
+    /// The extents.
     pub shape: Vec<usize>,
-    /// In the order of C, in the machine's byte order.
+    /// In C order and the machine's byte order.
     pub bytes: Vec<u8>,
 }

@@ -1,23 +1,23 @@
-//! A list of steps that has been checked.
+//! A checked list of steps.
 
 use std::borrow::Cow;
 
 use crate::array::{Array, Output};
 use crate::check;
+use crate::crop_window::{self, CropWindow};
 use crate::draw::Draw;
 use crate::error::{ChainError, TransformError};
-use crate::flow::{Flow, Image};
+use crate::flow::{Flow, ImageSpec};
 use crate::ops::tensor;
 use crate::random::Drawn;
 use crate::run::Scratch;
 use crate::run::fold::{self, Folded};
 use crate::run::fuse;
-use crate::run::image::{self, Way};
+use crate::run::image::{self, ExecutionMode};
 use crate::run::op::ImageSteps;
 use crate::run::open::Opened;
-use crate::run::tensor::{Numbers, Place, Start};
-use crate::step::Step;
-use crate::window::{self, Window};
+use crate::run::tensor::{NumberBuffer, Numbers, Start};
+use crate::step::TransformStep;
 
 /// A list of steps that fit together.
 ///
@@ -25,15 +25,15 @@ use crate::window::{self, Window};
 /// the sample's bytes.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    steps: Vec<Step>,
-    /// How many steps came before, if this goes on where another chain has ended.
+    steps: Vec<TransformStep>,
+    /// The number of steps before this chain, if it continues another one.
     before: usize,
-    /// Whether a sample's bytes come in, or an array.
+    /// Whether the input is a sample's bytes, or an array.
     reads_samples: bool,
-    /// What flows into each step, and out of the last.
+    /// The input of each step, and the output of the last.
     flows: Vec<Flow>,
     output: Output,
-    /// Which steps work on an image: from the first that is given one to the first that is not.
+    /// The steps that work on an image.
     image: Option<ImagePart>,
 }
 
@@ -45,25 +45,33 @@ struct ImagePart {
 }
 
 impl Chain {
-    /// Checks that every step can work on what the one before it gives.
-    pub fn new(steps: Vec<Step>) -> Result<Self, ChainError> {
+    /// Checks that every step accepts the output of the one before it.
+    ///
+    /// # Errors
+    /// If a step does not; the error names it.
+    pub fn new(steps: Vec<TransformStep>) -> Result<Self, ChainError> {
         Self::begin(Flow::Bytes, 0, steps)
     }
 
-    /// A chain that goes on where a Python function has given an array.
+    /// Creates a chain that continues after a Python function.
     ///
-    /// What is not known of that array is checked when it comes. `before` is how many steps of the
-    /// whole chain lie before these, so that errors count as the user does and every random step
-    /// has draws of its own.
-    pub fn after(previous: &Output, before: usize, steps: Vec<Step>) -> Result<Self, ChainError> {
-        let start = Flow::of(previous, steps.first()).map_err(|problem| {
-            let name = steps.first().map_or("", Step::name);
-            ChainError { index: before + 1, name, problem }
-        })?;
+    /// What is unknown about the function's array is checked when it is there. `before` is the
+    /// number of steps of the whole chain before these, so that errors count as the user does and
+    /// every random step has its own draws.
+    ///
+    /// # Errors
+    /// If a step does not accept its input; the error names it.
+    pub fn after(
+        previous: &Output,
+        before: usize,
+        steps: Vec<TransformStep>,
+    ) -> Result<Self, ChainError> {
+        let start = Flow::of(previous, steps.first())
+            .map_err(|problem| wrong(&steps, before, 0, problem))?;
         Self::begin(start, before, steps)
     }
 
-    fn begin(start: Flow, before: usize, steps: Vec<Step>) -> Result<Self, ChainError> {
+    fn begin(start: Flow, before: usize, steps: Vec<TransformStep>) -> Result<Self, ChainError> {
         let reads_samples = start == Flow::Bytes;
         let mut flows = vec![start];
         walk(&steps, before, &mut flows)?;
@@ -72,22 +80,26 @@ impl Chain {
         Ok(Self { steps, before, reads_samples, flows, output, image })
     }
 
-    pub fn steps(&self) -> &[Step] {
+    /// Returns the steps.
+    pub fn steps(&self) -> &[TransformStep] {
         &self.steps
     }
 
-    /// Whether a sample's bytes come in, or an array.
+    /// Returns whether the input is a sample's bytes, rather than an array.
     pub fn reads_samples(&self) -> bool {
         self.reads_samples
     }
 
-    /// What comes out.
+    /// Returns what is known about the output.
     pub fn output(&self) -> &Output {
         &self.output
     }
 
-    /// Transforms a sample into `into`, which is as long as [`Output::bytes`] says; for chains
-    /// whose results are all of one shape.
+    /// Transforms a sample into `into`, whose length is [`Output::bytes`]. For chains whose outputs
+    /// have one shape.
+    ///
+    /// # Errors
+    /// If the sample cannot be transformed.
     pub fn run_into(
         &self,
         sample: &[u8],
@@ -97,20 +109,26 @@ impl Chain {
     ) -> Result<(), TransformError> {
         let opened = self.open(sample)?;
         let flows = self.settle(&opened)?;
-        self.execute(&opened, &flows, draw, Way::Fused, scratch, into)
+        self.execute(&opened, &flows, draw, ExecutionMode::Fused, scratch, into)
     }
 
-    /// Transforms a sample into memory of its own.
+    /// Transforms a sample into a new array.
+    ///
+    /// # Errors
+    /// If the sample cannot be transformed.
     pub fn run(
         &self,
         sample: &[u8],
         draw: Draw,
         scratch: &mut Scratch,
     ) -> Result<Array, TransformError> {
-        self.make(&self.open(sample)?, draw, Way::Fused, scratch)
+        self.make(&self.open(sample)?, draw, ExecutionMode::Fused, scratch)
     }
 
-    /// Transforms an array that a Python function has given; for chains made by [`Chain::after`].
+    /// Transforms an array of a Python function. For chains made by [`Chain::after`].
+    ///
+    /// # Errors
+    /// If the array cannot be transformed.
     pub fn run_array(
         &self,
         array: &Array,
@@ -118,19 +136,23 @@ impl Chain {
         scratch: &mut Scratch,
     ) -> Result<Array, TransformError> {
         if self.reads_samples {
-            let text = "an array came where the chain begins with a sample's bytes";
+            let text = "the input is an array, but the chain begins with a sample's bytes";
             return Err(TransformError(text.into()));
         }
         let opened = Opened::array(self.steps.first(), array)
-            .map_err(|problem| TransformError(self.named(0, &problem.0)))?;
-        self.make(&opened, draw, Way::Fused, scratch)
+            .map_err(|TransformError(problem)| wrong(&self.steps, self.before, 0, problem))
+            .map_err(|error| TransformError(error.to_string()))?;
+        self.make(&opened, draw, ExecutionMode::Fused, scratch)
     }
 
-    /// What random steps draw for an image of this size.
+    /// Returns what the random steps draw for an image of this size.
+    ///
+    /// # Errors
+    /// If a step does not accept the size.
     pub fn drawn(&self, draw: Draw, width: u32, height: u32) -> Result<Vec<Drawn>, TransformError> {
         let Some(part) = &self.image else { return Ok(Vec::new()) };
         let Flow::Image(image) = self.flows[part.first] else { return Ok(Vec::new()) };
-        let image = Image { size: Some((width, height)), ..image };
+        let image = ImageSpec { size: Some((width, height)), ..image };
         let mut drawn = Vec::new();
         self.image_steps(part)
             .lower(image, draw, &mut Vec::new(), |place, choice| {
@@ -140,50 +162,52 @@ impl Chain {
         Ok(drawn)
     }
 
-    /// Whether all that this chain does to any image is one [`Window`]; otherwise which step is not.
+    /// Checks that the chain is one [`CropWindow`] for every image.
+    ///
+    /// # Errors
+    /// If it is not; the error names the step.
     pub fn check_window(&self) -> Result<(), ChainError> {
-        match window::obstacle(&self.steps) {
+        match crop_window::obstacle(&self.steps) {
             None => Ok(()),
-            Some((at, problem)) => Err(ChainError {
-                index: self.before + at + 1,
-                name: self.steps[at].name(),
-                problem: problem.into(),
-            }),
+            Some((at, problem)) => Err(wrong(&self.steps, self.before, at, problem)),
         }
     }
 
-    /// What becomes of an image of this size, as a window; `None` if it has to be padded on the way.
+    /// Returns the window of an image of this size; `None` if it has to be padded.
+    ///
+    /// # Errors
+    /// If a step does not accept the size.
     pub fn window(
         &self,
         draw: Draw,
         width: u32,
         height: u32,
-    ) -> Result<Option<Window>, TransformError> {
+    ) -> Result<Option<CropWindow>, TransformError> {
         let size = (width, height);
-        let Some(part) = &self.image else { return Ok(Some(Window::whole(width, height))) };
+        let Some(part) = &self.image else { return Ok(Some(CropWindow::whole(width, height))) };
         let Flow::Image(image) = self.flows[part.first] else { return Ok(None) };
-        let image = Image { size: Some(size), ..image };
+        let image = ImageSpec { size: Some(size), ..image };
         let mut ops = Vec::new();
         let steps = self.image_steps(part);
         steps.lower(image, draw, &mut ops, |_, _| ()).map_err(TransformError)?;
         let flip = fuse::fuse(&mut ops, size);
-        Ok(Window::of(&ops, size, flip))
+        Ok(CropWindow::of(&ops, size, flip))
     }
 
     pub(crate) fn open<'a>(&self, sample: &'a [u8]) -> Result<Opened<'a>, TransformError> {
         if !self.reads_samples {
-            let text = "a sample's bytes came where the chain goes on from an array";
+            let text = "the input is a sample's bytes, but the chain continues from an array";
             return Err(TransformError(text.into()));
         }
         Opened::sample(self.steps.first(), sample)
     }
 
-    /// The step that takes what was opened: the first, or the one behind the step that opened it.
+    /// Returns the step after the one that opened the input.
     fn start(&self) -> usize {
         usize::from(self.reads_samples && !self.steps.is_empty())
     }
 
-    /// What flows into each step for this sample. What was known before is not worked out again.
+    /// Returns the inputs of all steps for this sample. Computes only what was unknown before.
     fn settle(&self, opened: &Opened<'_>) -> Result<Cow<'_, [Flow]>, TransformError> {
         let from = self.image.as_ref().map_or(self.start(), |part| part.end + 1);
         let known = |flow: &Flow| flow.bytes().is_some();
@@ -204,7 +228,7 @@ impl Chain {
         &self,
         opened: &Opened<'_>,
         draw: Draw,
-        way: Way,
+        way: ExecutionMode,
         scratch: &mut Scratch,
     ) -> Result<Array, TransformError> {
         let flows = self.settle(opened)?;
@@ -217,7 +241,7 @@ impl Chain {
         let (Some(dtype), Some(shape), Some(length)) =
             (output.dtype, output.shape.clone(), output.bytes())
         else {
-            return Err(TransformError("its shape does not come out of the chain".into()));
+            return Err(TransformError("the chain does not determine its shape".into()));
         };
         let mut bytes = vec![0; length];
         self.execute(opened, &flows, draw, way, scratch, &mut bytes)?;
@@ -229,7 +253,7 @@ impl Chain {
         opened: &Opened<'_>,
         flows: &[Flow],
         draw: Draw,
-        way: Way,
+        way: ExecutionMode,
         scratch: &mut Scratch,
         into: &mut [u8],
     ) -> Result<(), TransformError> {
@@ -249,14 +273,14 @@ impl Chain {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what is run, on what, how and where to")]
+    #[expect(clippy::too_many_arguments, reason = "input, mode, scratch memory and output")]
     fn execute_image(
         &self,
-        picture: image::Picture<'_>,
-        image: Image,
+        picture: image::ImageInput<'_>,
+        image: ImageSpec,
         flows: &[Flow],
         draw: Draw,
-        way: Way,
+        way: ExecutionMode,
         scratch: &mut Scratch,
         into: &mut [u8],
     ) -> Result<(), TransformError> {
@@ -266,9 +290,9 @@ impl Chain {
         #[cfg(test)]
         let alone;
         let folded = match way {
-            Way::Fused => &part.folded,
+            ExecutionMode::Fused => &part.folded,
             #[cfg(test)]
-            Way::StepByStep => {
+            ExecutionMode::StepByStep => {
                 let end = self.steps.len().min(part.end + 1);
                 alone = fold::fold(&self.steps[part.end..end]).map_err(|(_, error)| error)?;
                 &alone
@@ -278,10 +302,10 @@ impl Chain {
         let next = part.end + steps;
         let (steps, flows) = (&self.steps[next..], &flows[next..]);
         let mut numbers = Numbers { steps, flows, spare: &mut scratch.spare, into };
-        let place = numbers.destination(0, Place::Sample);
-        let room = numbers.room(place, pixels.bytes.len() * tables.dtype().size());
-        tensor::write(pixels, flip, tables, *layout, room)?;
-        numbers.run(&Start::There(place));
+        let place = numbers.destination(0, NumberBuffer::Sample);
+        let buffer = numbers.buffer(place, pixels.bytes.len() * tables.dtype().size());
+        tensor::write(pixels, flip, tables, *layout, buffer)?;
+        numbers.run(&Start::In(place));
         Ok(())
     }
 
@@ -289,29 +313,30 @@ impl Chain {
         let (first, end) = (part.first, part.end);
         ImageSteps { steps: &self.steps, first, end, before: self.before }
     }
-
-    fn named(&self, at: usize, problem: &str) -> String {
-        let name = self.steps.get(at).map_or("", Step::name);
-        let error = ChainError { index: self.before + at + 1, name, problem: problem.into() };
-        error.to_string()
-    }
 }
 
-/// Goes on from the last flow to the end of the steps.
-fn walk(steps: &[Step], before: usize, flows: &mut Vec<Flow>) -> Result<(), ChainError> {
+/// Returns an error of the step at this index, with `before` steps before the chain.
+fn wrong(
+    steps: &[TransformStep],
+    before: usize,
+    at: usize,
+    problem: impl Into<String>,
+) -> ChainError {
+    let name = steps.get(at).map_or("", TransformStep::name);
+    ChainError { index: before + at + 1, name, problem: problem.into() }
+}
+
+/// Checks the steps after the last flow.
+fn walk(steps: &[TransformStep], before: usize, flows: &mut Vec<Flow>) -> Result<(), ChainError> {
     for (at, step) in steps.iter().enumerate().skip(flows.len() - 1) {
-        let next = check::step(step, &flows[at]).map_err(|problem| ChainError {
-            index: before + at + 1,
-            name: step.name(),
-            problem,
-        })?;
-        flows.push(next);
+        let next = check::step(step, &flows[at]);
+        flows.push(next.map_err(|problem| wrong(steps, before, at, problem))?);
     }
     Ok(())
 }
 
 fn image_part(
-    steps: &[Step],
+    steps: &[TransformStep],
     before: usize,
     flows: &[Flow],
 ) -> Result<Option<ImagePart>, ChainError> {
@@ -320,26 +345,26 @@ fn image_part(
     let end = first
         + steps[first..]
             .iter()
-            .take_while(|step| step.works_on_images() && !matches!(step, Step::ToTensor { .. }))
+            .take_while(|step| {
+                step.works_on_images() && !matches!(step, TransformStep::ToTensor { .. })
+            })
             .count();
-    let folded = fold::fold(&steps[end..]).map_err(|(at, TransformError(problem))| {
-        let name = steps.get(end + at).map_or("", Step::name);
-        ChainError { index: before + end + at + 1, name, problem }
-    })?;
+    let folded = fold::fold(&steps[end..])
+        .map_err(|(at, TransformError(problem))| wrong(steps, before, end + at, problem))?;
     Ok(Some(ImagePart { first, end, folded }))
 }
 
-/// Whether what comes out has the place that it is given.
-fn fits(last: &Flow, opened: &Opened<'_>, room: usize) -> Result<(), TransformError> {
+/// Checks that the output has the length of its destination.
+fn fits(last: &Flow, opened: &Opened<'_>, length: usize) -> Result<(), TransformError> {
     let bytes = match opened {
         Opened::Bytes(bytes) => Some(bytes.len()),
         _ => last.bytes(),
     };
-    if bytes == Some(room) {
+    if bytes == Some(length) {
         return Ok(());
     }
     Err(TransformError(format!(
-        "its result has {} bytes, where there is room for {room}; give all samples one shape",
+        "its result has {} bytes instead of {length}; give all samples one shape",
         bytes.unwrap_or_default()
     )))
 }

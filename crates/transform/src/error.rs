@@ -1,19 +1,20 @@
-//! What can be wrong with a chain, and with a sample.
+//! Errors of chains and samples.
 
 use std::fmt;
 
-/// A chain that cannot work; told when it is made. One sentence.
+/// Why a list of steps is not a valid chain. One sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainError {
-    /// Counted from one; 0 if it is no step's fault.
+    /// The step, counted from 1; 0 for the chain as a whole.
     pub index: usize,
-    /// Empty if the step has no name that is known.
+    /// The step's name; empty if it is unknown.
     pub name: &'static str,
+    /// What is wrong.
     pub problem: String,
 }
 
 impl ChainError {
-    /// Something that is wrong with the chain as a whole.
+    /// An error of the chain as a whole.
     pub(crate) fn whole(problem: String) -> Self {
         Self { index: 0, name: "", problem }
     }
@@ -32,8 +33,8 @@ impl fmt::Display for ChainError {
 
 impl std::error::Error for ChainError {}
 
-/// A sample that a chain cannot transform. One sentence, without the sample's name: who runs the
-/// chain knows it.
+/// Why a chain cannot transform a sample. One sentence without the sample's name, which the caller
+/// knows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TransformError(pub String);

@@ -1,52 +1,52 @@
-//! What flows from one step of a chain to the next.
+//! The type of the data between two steps of a chain.
 //!
 //! A sample begins as bytes. `Decode` makes an image of them, `ToTensor` makes a tensor of an
-//! image, and `Raw`, `Numpy`, `Int` and `Float` make a tensor at once. Of sizes and kinds a flow
-//! knows what is known at the time: little when a chain is made, all when a sample is at hand.
-//! The same checks serve both ([`check`](crate::check)).
+//! image, and `Raw`, `Numpy`, `Int` and `Float` make a tensor of bytes. A flow contains what is
+//! known: little when the chain is made, everything when a sample is there. The same checks serve
+//! both ([`check`](crate::check)).
 
 use crate::array::{Dtype, Output};
-use crate::step::{Layout, Step};
+use crate::step::{AxisLayout, TransformStep};
 
-/// The limit where no `Decode` says one: what Pillow refuses, which is twice what it warns of.
+/// The limit without a `Decode`: Pillow refuses more pixels than this.
 const MAX_PIXELS: u64 = 178_956_970;
 
-/// What a step is given, or gives.
+/// The input or output of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Flow {
     Bytes,
-    Image(Image),
-    Tensor(Tensor),
+    Image(ImageSpec),
+    Tensor(TensorSpec),
 }
 
 /// An image of uint8, height x width x channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Image {
+pub struct ImageSpec {
     /// Width and height.
     pub size: Option<(u32, u32)>,
-    /// What the shorter side has at most, where no more is known of the size.
+    /// The upper limit of the shorter side, if the size is unknown.
     pub shorter: Option<u32>,
     pub channels: Option<u32>,
-    /// No image that is made on the way may have more pixels: a few bytes of a file could
-    /// otherwise take all memory.
+    /// The most pixels of any intermediate image. Otherwise a few bytes of a file could exhaust the
+    /// memory.
     pub max_pixels: u64,
-    /// Where the channels come from, for messages: ` after Decode(mode="GRAY")`.
+    /// The origin of the channels, for error messages: ` after Decode(mode="GRAY")`.
     pub origin: &'static str,
 }
 
 /// An array of numbers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
+pub struct TensorSpec {
     pub dtype: Option<Dtype>,
-    /// `None` if not even the number of extents is known.
+    /// `None` if the number of extents is unknown.
     pub shape: Option<Vec<Option<usize>>>,
-    /// Which axis is the channels', if it was made of an image.
-    pub layout: Option<Layout>,
+    /// The axis order, if the tensor was made of an image.
+    pub layout: Option<AxisLayout>,
     pub origin: &'static str,
 }
 
 impl Flow {
-    /// What a chain gives that ends here.
+    /// Returns the output of a chain that ends here.
     pub fn output(&self) -> Output {
         match self {
             Self::Bytes => Output { dtype: Some(Dtype::Uint8), shape: None },
@@ -55,7 +55,7 @@ impl Flow {
         }
     }
 
-    /// Bytes of what comes out here, if they are known.
+    /// Returns the bytes of the data, if known.
     pub fn bytes(&self) -> Option<usize> {
         match self {
             Self::Bytes => None,
@@ -67,20 +67,19 @@ impl Flow {
         }
     }
 
-    /// What a Python function has given before `next`.
-    ///
-    /// It says no more than numbers and extents: it is an image if the next step works on images.
-    pub fn of(output: &Output, next: Option<&Step>) -> Result<Self, String> {
-        if next.is_some_and(Step::works_on_images) {
-            return Image::of(output).map(Self::Image);
+    /// Returns the flow of a Python function's output, which is an image if the next step works on
+    /// images.
+    pub fn of(output: &Output, next: Option<&TransformStep>) -> Result<Self, String> {
+        if next.is_some_and(TransformStep::works_on_images) {
+            return ImageSpec::of(output).map(Self::Image);
         }
         let shape = output.shape.as_ref().map(|shape| shape.iter().copied().map(Some).collect());
-        Ok(Self::Tensor(Tensor { dtype: output.dtype, shape, layout: None, origin: "" }))
+        Ok(Self::Tensor(TensorSpec { dtype: output.dtype, shape, layout: None, origin: "" }))
     }
 }
 
-impl Image {
-    /// Whether an image of this size may be made of it.
+impl ImageSpec {
+    /// Checks that an image of this size is within `max_pixels`.
     pub fn may_become(&self, (width, height): (u32, u32)) -> Result<(), String> {
         if u64::from(width) * u64::from(height) <= self.max_pixels {
             return Ok(());
@@ -111,7 +110,7 @@ impl Image {
             Some(&[height, width, channels @ 1..=4]) if height > 0 && width > 0 => {
                 Ok(Self { size: Some((width, height)), channels: Some(channels), ..unknown })
             }
-            // Grey, as Pillow's images of mode "L" come.
+            // Grey, like Pillow's images of mode "L".
             Some(&[height, width]) if height > 0 && width > 0 => {
                 Ok(Self { size: Some((width, height)), channels: Some(1), ..unknown })
             }
@@ -123,23 +122,23 @@ impl Image {
     }
 }
 
-impl Tensor {
+impl TensorSpec {
     pub fn known_shape(&self) -> Option<Vec<usize>> {
         self.shape.as_ref()?.iter().copied().collect()
     }
 
-    /// How many numbers, if that is known.
+    /// Returns the number of elements, if known.
     pub fn count(&self) -> Option<usize> {
         self.shape.as_ref()?.iter().try_fold(1_usize, |count, &extent| count.checked_mul(extent?))
     }
 
-    /// The axis along which `count` factors lie: where the layout puts channels. Without a layout
-    /// it is the first, as torch has it, or the last if only that has as many.
+    /// Returns the axis of `count` factors: the channel axis of the layout. Without a layout it is
+    /// the first axis, as in torch, or the last if only that one has `count` elements.
     pub fn channel_axis(&self, count: usize) -> usize {
         let rank = self.shape.as_ref().map_or(0, Vec::len);
         match self.layout {
-            Some(Layout::Chw) => rank.saturating_sub(3),
-            Some(Layout::Hwc) => rank.saturating_sub(1),
+            Some(AxisLayout::Chw) => rank.saturating_sub(3),
+            Some(AxisLayout::Hwc) => rank.saturating_sub(1),
             None => {
                 let extent = |axis: usize| self.shape.as_ref()?.get(axis).copied()?;
                 let last = rank.saturating_sub(1);

@@ -1,7 +1,7 @@
-//! The sizes of images, by the rules of torchvision.
+//! Image sizes by torchvision's rules.
 //!
-//! Sizes are `(width, height)`. Rounding is torchvision's: where it divides floats and rounds to
-//! even, so does this.
+//! Sizes are `(width, height)`. Rounding is torchvision's: floats are divided and rounded to even
+//! where it does.
 
 use crate::image::Rect;
 use crate::step::Size;
@@ -10,7 +10,7 @@ use crate::step::Size;
 pub type Padding = [u32; 4];
 
 impl Size {
-    /// The size that a crop gives. One extent makes a square.
+    /// Returns the size of a crop. One extent means a square.
     pub fn of_crop(&self) -> (u32, u32) {
         match self.0.as_slice() {
             &[height, width, ..] => (width, height),
@@ -20,16 +20,16 @@ impl Size {
     }
 }
 
-/// The size that `Resize` gives. One extent is the shorter side; the longer one follows, and may
-/// not be longer than `longest`.
+/// Returns the size after `Resize`. One extent is the shorter side; the longer one keeps the ratio,
+/// up to `longest`.
 pub fn resized((width, height): (u32, u32), size: &Size, longest: Option<u32>) -> (u32, u32) {
     let &[wanted] = size.0.as_slice() else { return size.of_crop() };
     let (short, long) = (width.min(height), width.max(height));
-    // As Python divides: in floats, whose fraction is cut off.
+    // As Python divides: in floats, truncated.
     let scaled = |a: u32, b: u32, by: u32| (u64::from(a) * u64::from(b)) as f64 / f64::from(by);
     let (mut new_short, mut new_long) = (wanted, scaled(wanted, long, short) as u32);
     if let Some(longest) = longest.filter(|&longest| new_long > longest) {
-        // torch refuses an image without rows; a thin image keeps one.
+        // torch refuses an image without rows; here a thin image keeps one.
         new_short = (scaled(longest, new_short, new_long) as u32).max(1);
         new_long = longest;
     }
@@ -43,8 +43,8 @@ pub fn padded((width, height): (u32, u32), [left, top, right, bottom]: Padding) 
     )
 }
 
-/// What `CenterCrop` does: it takes the middle, and then pads what is too small. torchvision does it
-/// the other way round, which gives the same and takes more memory.
+/// Returns what `CenterCrop` does: crop the middle, then pad. torchvision pads first, which has the
+/// same result and takes more memory.
 pub fn center_crop((width, height): (u32, u32), wanted: (u32, u32)) -> (Rect, Padding) {
     let (missing_x, missing_y) = (wanted.0.saturating_sub(width), wanted.1.saturating_sub(height));
     let padding = [missing_x / 2, missing_y / 2, missing_x.div_ceil(2), missing_y.div_ceil(2)];
@@ -57,12 +57,12 @@ pub fn center_crop((width, height): (u32, u32), wanted: (u32, u32)) -> (Rect, Pa
     (rect, padding)
 }
 
-/// Half of it, as Python's `round` has it.
+/// Returns the half, rounded like Python's `round`.
 fn half_to_even(extent: u32) -> u32 {
     (f64::from(extent) / 2.0).round_ties_even() as u32
 }
 
-/// How `RandomCrop` pads an image of this size.
+/// Returns how `RandomCrop` pads an image of this size.
 pub fn crop_padding(
     size: (u32, u32),
     wanted: (u32, u32),
@@ -72,7 +72,7 @@ pub fn crop_padding(
     let mut padding = padding.unwrap_or_default();
     if pad_if_needed {
         let (width, height) = padded(size, padding);
-        // On both sides, as torchvision does: the result may be larger than needed.
+        // On both sides, like torchvision: the result may be larger than needed.
         let (x, y) = (wanted.0.saturating_sub(width), wanted.1.saturating_sub(height));
         for (extent, more) in padding.iter_mut().zip([x, y, x, y]) {
             *extent = extent.saturating_add(more);

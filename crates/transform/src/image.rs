@@ -3,32 +3,38 @@
 /// A part of an image, in pixels from its upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rect {
+    /// The first column.
     pub left: u32,
+    /// The first row.
     pub top: u32,
+    /// The number of columns.
     pub width: u32,
+    /// The number of rows.
     pub height: u32,
 }
 
 impl Rect {
-    /// All of an image.
+    /// Returns the whole of an image.
     pub const fn whole(width: u32, height: u32) -> Self {
         Self { left: 0, top: 0, width, height }
     }
 }
 
-/// An image of bytes: row after row, the channels of a pixel side by side. Its memory is used
-/// again.
+/// An image of bytes, height x width x channels. Its memory is reused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pixels {
+    /// The number of columns.
     pub width: u32,
+    /// The number of rows.
     pub height: u32,
+    /// Bytes per pixel.
     pub channels: u32,
     /// Exactly `width * height * channels`.
     pub bytes: Vec<u8>,
 }
 
 impl Pixels {
-    /// Makes room for an image of this shape. What is in it is whatever was there before.
+    /// Resizes the memory for an image of this shape. Its contents are unspecified.
     pub fn shape(&mut self, width: u32, height: u32, channels: u32) {
         self.width = width;
         self.height = height;

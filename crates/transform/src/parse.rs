@@ -1,14 +1,15 @@
-//! Steps written as JSON.
-//!
-//! What is misspelt is named, with the nearest name that there is.
+//! Steps as JSON. Errors quote a misspelt name and suggest the nearest one.
 
 use serde_json::Value;
 
 use crate::error::ChainError;
-use crate::step::Step;
+use crate::step::TransformStep;
 
-impl Step {
-    /// Reads a list of steps: `[{"op": "Resize", "size": [256], ...}, ...]`.
+impl TransformStep {
+    /// Parses a list of steps: `[{"op": "Resize", "size": [256], ...}, ...]`.
+    ///
+    /// # Errors
+    /// If the JSON is malformed, or a name or an argument is wrong.
     pub fn list(json: &str) -> Result<Vec<Self>, ChainError> {
         let steps: Vec<Value> = serde_json::from_str(json).map_err(|error| {
             ChainError::whole(format!("the steps are not a list in JSON: {error}"))
@@ -17,13 +18,17 @@ impl Step {
     }
 }
 
-fn one(index: usize, step: Value) -> Result<Step, ChainError> {
+fn one(index: usize, step: Value) -> Result<TransformStep, ChainError> {
     let op = step.get("op").and_then(Value::as_str);
-    let Some(&name) = op.and_then(|op| Step::NAMES.iter().find(|&&name| name == op)) else {
+    let Some(&name) = op.and_then(|op| TransformStep::NAMES.iter().find(|&&name| name == op))
+    else {
         let problem = match op {
             None => format!("{step} has no \"op\", which names the step"),
             Some(op) => {
-                format!("there is no step {op:?}{}", suggestion(op, Step::NAMES.iter().copied()))
+                format!(
+                    "there is no step {op:?}{}",
+                    suggestion(op, TransformStep::NAMES.iter().copied())
+                )
             }
         };
         return Err(ChainError { index, name: "", problem });
@@ -35,8 +40,8 @@ fn one(index: usize, step: Value) -> Result<Step, ChainError> {
     })
 }
 
-/// What serde says, in our words where it is about names. It puts names between backticks: the
-/// one it met, then those that it knows.
+/// Rephrases serde's error if it is about names, which serde puts between backticks: the unknown
+/// one, then those that it knows.
 fn problem(error: &str) -> String {
     let mut quoted = error.split('`').skip(1).step_by(2);
     let Some(met) = quoted.next() else { return format!("an argument is wrong: {error}") };
@@ -52,7 +57,7 @@ fn problem(error: &str) -> String {
     }
 }
 
-/// The nearest of the names, if one is near.
+/// Suggests the most similar name, if one is similar.
 fn suggestion<'a>(met: &str, names: impl Iterator<Item = &'a str>) -> String {
     let likeness = |name: &str| strsim::jaro_winkler(&met.to_lowercase(), &name.to_lowercase());
     names
@@ -67,7 +72,7 @@ mod tests {
     use super::*;
 
     fn said(json: &str) -> String {
-        Step::list(json).unwrap_err().to_string()
+        TransformStep::list(json).unwrap_err().to_string()
     }
 
     #[test]

@@ -1,49 +1,43 @@
 //! The steps of a chain, as plain data.
 //!
-//! Their names and arguments are those of `torchvision.transforms.v2`; where a name is not known
-//! there, of what it does. Written as JSON a step is `{"op": "Resize", "size": [256]}`.
+//! Names and arguments are those of `torchvision.transforms.v2` where it has the step. In JSON a
+//! step is `{"op": "Resize", "size": [256]}`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::array::Dtype;
 
-/// One step.
+/// One step. Fields without a comment are torchvision's arguments of that name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", deny_unknown_fields)]
-pub enum Step {
-    /// An image file becomes pixels: JPEG, PNG, WebP, BMP, the first frame of a GIF; told by its
-    /// content, not by its name.
+#[expect(missing_docs, reason = "torchvision's arguments")]
+pub enum TransformStep {
+    /// Decodes an image file: JPEG, PNG, WebP, BMP or the first frame of a GIF, recognised by its
+    /// content.
     Decode {
         mode: Mode,
-        /// Turns it as its EXIF data say. torchvision and PIL do not by default.
+        /// Rotates the image by its EXIF data. torchvision and Pillow do not by default.
         apply_exif_orientation: bool,
-        /// More pixels than this are refused before memory is taken for them.
+        /// An image with more pixels is refused before memory is allocated for it.
         max_pixels: u64,
-        /// Decodes JPEGs that become much smaller at half, a quarter or an eighth of their size.
-        /// Pixels are not quite torchvision's then.
+        /// Decodes JPEGs that become much smaller at 1/2, 1/4 or 1/8 of their size. The pixels then
+        /// differ slightly from torchvision's.
         #[serde(default)]
         dct_scaling: bool,
     },
-    /// The bytes are an array of this shape. A `None` extent takes what is left.
-    Raw {
-        dtype: Dtype,
-        shape: Vec<Option<usize>>,
-    },
-    /// The bytes are a file of NumPy (`.npy`).
+    /// Reads the bytes as an array of this shape. A `None` extent takes the remaining numbers.
+    Raw { dtype: Dtype, shape: Vec<Option<usize>> },
+    /// Reads the bytes as a NumPy file (`.npy`).
     Numpy,
-    /// The bytes are a whole number in decimal text, such as a label: an int64 without extents.
+    /// Reads the bytes as an integer in decimal text, such as a label: an int64 scalar.
     Int,
-    /// The bytes are a number in decimal text: a float32 without extents.
+    /// Reads the bytes as a number in decimal text: a float32 scalar.
     Float,
-    Resize {
-        size: Size,
-        interpolation: Interpolation,
-        max_size: Option<u32>,
-        antialias: bool,
-    },
-    CenterCrop {
-        size: Size,
-    },
+    /// Resizes an image.
+    Resize { size: Size, interpolation: Interpolation, max_size: Option<u32>, antialias: bool },
+    /// Crops the middle.
+    CenterCrop { size: Size },
+    /// Crops a random part and resizes it.
     RandomResizedCrop {
         size: Size,
         scale: [f64; 2],
@@ -51,113 +45,109 @@ pub enum Step {
         interpolation: Interpolation,
         antialias: bool,
     },
+    /// Crops a random part.
     RandomCrop {
         size: Size,
         /// Left, top, right, bottom.
         padding: Option<[u32; 4]>,
         pad_if_needed: bool,
-        fill: Fill,
+        fill: PadFill,
         padding_mode: PaddingMode,
     },
-    /// Left, top, right, bottom.
+    /// Pads an image.
     Pad {
+        /// Left, top, right, bottom.
         padding: [u32; 4],
-        fill: Fill,
+        fill: PadFill,
         padding_mode: PaddingMode,
     },
-    RandomHorizontalFlip {
-        p: f64,
-    },
-    RandomVerticalFlip {
-        p: f64,
-    },
-    /// Ranges that factors are drawn from, as torchvision's; `None` leaves it out.
+    /// Flips left and right with probability `p`.
+    RandomHorizontalFlip { p: f64 },
+    /// Flips top and bottom with probability `p`.
+    RandomVerticalFlip { p: f64 },
+    /// Adjusts colours by factors from these ranges; `None` leaves an adjustment out.
     ColorJitter {
         brightness: Option<[f64; 2]>,
         contrast: Option<[f64; 2]>,
         saturation: Option<[f64; 2]>,
         hue: Option<[f64; 2]>,
     },
-    /// Pixels become numbers: for floats in `[0, 1]`, for uint8 as they are.
-    ToTensor {
-        dtype: Dtype,
-        layout: Layout,
-    },
-    /// `(x - mean) / std` for each channel.
-    Normalize {
-        mean: Vec<f64>,
-        std: Vec<f64>,
-    },
-    /// A `None` extent takes what is left.
-    Reshape {
-        shape: Vec<Option<usize>>,
-    },
-    /// `x * scale + shift`, for all numbers or for each channel.
-    ScaleShift {
-        scale: Vec<f64>,
-        shift: Vec<f64>,
-    },
-    /// `ln(x + offset)`.
-    Log {
-        offset: f64,
-    },
-    /// Numbers of another kind, by value.
-    ToDtype {
-        dtype: Dtype,
-    },
+    /// Converts pixels to numbers: floats in `[0, 1]`, uint8 unchanged.
+    ToTensor { dtype: Dtype, layout: AxisLayout },
+    /// Computes `(x - mean) / std` for each channel.
+    Normalize { mean: Vec<f64>, std: Vec<f64> },
+    /// Changes the shape. A `None` extent takes the remaining numbers.
+    Reshape { shape: Vec<Option<usize>> },
+    /// Computes `x * scale + shift`, for all numbers or for each channel.
+    ScaleShift { scale: Vec<f64>, shift: Vec<f64> },
+    /// Computes `ln(x + offset)`.
+    Log { offset: f64 },
+    /// Converts numbers to another dtype by value.
+    ToDtype { dtype: Dtype },
 }
 
-/// An extent or two, as torchvision takes them: `[shorter side]` or `[height, width]`.
+/// One or two extents, as in torchvision: `[shorter side]` or `[height, width]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Size(pub Vec<u32>);
 
-/// What pixels are decoded to.
+/// The channels that an image is decoded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
+    /// Three channels.
     #[serde(rename = "RGB")]
     Rgb,
+    /// One channel.
     #[serde(rename = "GRAY")]
     Gray,
-    /// As they are in the file: one to four channels.
+    /// The one to four channels of the file.
     #[serde(rename = "UNCHANGED")]
     Unchanged,
 }
 
-/// How pixels between pixels are computed.
+/// How pixels are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interpolation {
+    /// The nearest pixel.
     Nearest,
+    /// Linear in both directions.
     Bilinear,
+    /// Cubic in both directions.
     Bicubic,
 }
 
-/// How the axes of an image follow each other.
+/// The order of an image's axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Layout {
+pub enum AxisLayout {
+    /// Channels, height, width.
     #[serde(rename = "CHW")]
     Chw,
+    /// Height, width, channels.
     #[serde(rename = "HWC")]
     Hwc,
 }
 
-/// What is beyond the edge of an image.
+/// The pixels beyond the edge of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PaddingMode {
+    /// A constant, see [`PadFill`].
     Constant,
+    /// The nearest pixel of the edge.
     Edge,
+    /// The mirror image without the edge.
     Reflect,
+    /// The mirror image with the edge.
     Symmetric,
 }
 
-/// The pixels of a constant padding: one value, or one a channel.
+/// The pixels of a constant padding: one value, or one per channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Fill(pub Vec<u8>);
+pub struct PadFill(pub Vec<u8>);
 
-impl Step {
+impl TransformStep {
     /// The names of all steps.
     pub const NAMES: [&'static str; 19] = [
         "Decode",
@@ -181,7 +171,7 @@ impl Step {
         "ToDtype",
     ];
 
-    /// Whether it takes an image and nothing else.
+    /// Returns whether the step's input is an image.
     pub const fn works_on_images(&self) -> bool {
         matches!(
             self,
@@ -197,7 +187,7 @@ impl Step {
         )
     }
 
-    /// Its name, as people write it.
+    /// Returns the step's name.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Decode { .. } => "Decode",

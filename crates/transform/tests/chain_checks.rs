@@ -1,6 +1,6 @@
-//! What cannot work is told when a chain is made, in a sentence that names the step.
+//! An impossible chain is an error that names the step.
 
-use belady_transform::{Chain, Dtype, Output, Step};
+use belady_transform::{Chain, Dtype, Output, TransformStep};
 
 const DECODE: &str =
     r#"{"op": "Decode", "mode": "RGB", "apply_exif_orientation": false, "max_pixels": 1000000}"#;
@@ -10,8 +10,8 @@ const TENSOR: &str = r#"{"op": "ToTensor", "dtype": "float32", "layout": "CHW"}"
 const NORMALIZE: &str = r#"{"op": "Normalize", "mean": [0, 0, 0], "std": [1, 1, 1]}"#;
 const RAW: &str = r#"{"op": "Raw", "dtype": "float32", "shape": [3, null]}"#;
 
-fn steps(steps: &[&str]) -> Vec<Step> {
-    Step::list(&format!("[{}]", steps.join(", "))).unwrap()
+fn steps(steps: &[&str]) -> Vec<TransformStep> {
+    TransformStep::list(&format!("[{}]", steps.join(", "))).unwrap()
 }
 
 fn output(list: &[&str]) -> (Option<Dtype>, Option<Vec<usize>>) {
@@ -25,7 +25,7 @@ fn refused(list: &[&str], message: &str) {
 }
 
 #[test]
-fn what_comes_out_is_known_as_far_as_it_can_be() {
+fn the_output_is_known_where_the_chain_determines_it() {
     let resize = r#"{"op": "Resize", "size": [8], "interpolation": "bilinear", "max_size": null, "antialias": true}"#;
     let crop = r#"{"op": "CenterCrop", "size": [4, 6]}"#;
     let hwc = r#"{"op": "ToTensor", "dtype": "float16", "layout": "HWC"}"#;
@@ -48,7 +48,7 @@ fn what_comes_out_is_known_as_far_as_it_can_be() {
 }
 
 #[test]
-fn impossible_orders_are_named() {
+fn an_impossible_order_names_the_step() {
     let crop = r#"{"op": "CenterCrop", "size": [4]}"#;
     refused(&[crop], "step 1 (CenterCrop): works on images; put Decode before it");
     refused(&[TENSOR], "step 1 (ToTensor): works on images; put Decode before it");
@@ -89,7 +89,7 @@ fn impossible_orders_are_named() {
 }
 
 #[test]
-fn channels_that_do_not_fit_are_named() {
+fn channels_that_do_not_fit_name_the_step() {
     refused(
         &[GRAY, TENSOR, NORMALIZE],
         "step 3 (Normalize): has 3 means, but the image has 1 channel after \
@@ -98,7 +98,7 @@ fn channels_that_do_not_fit_are_named() {
     let any = DECODE.replace("RGB", "UNCHANGED");
     refused(
         &[&any, TENSOR, NORMALIZE, r#"{"op": "ScaleShift", "scale": [1, 2, 3, 4], "shift": [0]}"#],
-        "step 4 (ScaleShift): numbers for 4 channels do not fit 3; give one, or one a channel",
+        "step 4 (ScaleShift): numbers for 4 channels do not fit 3; give one, or one per channel",
     );
     let pad =
         r#"{"op": "Pad", "padding": [1, 1, 1, 1], "fill": [1, 2, 3], "padding_mode": "constant"}"#;
@@ -117,11 +117,11 @@ fn channels_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_named() {
+fn invalid_numbers_name_the_step() {
     let after = |step: &str, message: &str| refused(&[DECODE, step], message);
     after(
         r#"{"op": "CenterCrop", "size": [0]}"#,
-        "step 2 (CenterCrop): size 0 is not within 1 and 65535",
+        "step 2 (CenterCrop): size 0 is not between 1 and 65535",
     );
     after(
         r#"{"op": "CenterCrop", "size": [1, 2, 3]}"#,
@@ -135,11 +135,11 @@ fn numbers_that_make_no_sense_are_named() {
     after(&resize("[9]", 9), "step 2 (Resize): max_size 9 is not larger than size 9");
     after(
         &resize("[9, 9]", 10),
-        "step 2 (Resize): max_size goes with a size of one number, the shorter side",
+        "step 2 (Resize): max_size needs a size of one number, the shorter side",
     );
     after(
         r#"{"op": "RandomHorizontalFlip", "p": 1.5}"#,
-        "step 2 (RandomHorizontalFlip): p 1.5 is not a probability; it lies within 0 and 1",
+        "step 2 (RandomHorizontalFlip): p 1.5 is not a probability between 0 and 1",
     );
     let resized_crop = |scale: &str, ratio: &str| {
         format!(
@@ -161,36 +161,36 @@ fn numbers_that_make_no_sense_are_named() {
     };
     after(
         &jitter("[-0.6, 0.1]"),
-        "step 2 (ColorJitter): hue (-0.6, 0.1) must be within -0.5 and 0.5",
+        "step 2 (ColorJitter): hue (-0.6, 0.1) must be between -0.5 and 0.5",
     );
     after(
         r#"{"op": "ToTensor", "dtype": "int64", "layout": "CHW"}"#,
         "step 2 (ToTensor): gives uint8, float16, bfloat16 or float32; put ToDtype(\"int64\") \
-         behind it",
+         after it",
     );
     refused(
         &[DECODE, TENSOR, r#"{"op": "Normalize", "mean": [0], "std": [0]}"#],
-        "step 3 (Normalize): std 1 is zero, and numbers are divided by it",
+        "step 3 (Normalize): std 1 is zero; give a number to divide by",
     );
     refused(
         &[DECODE, TENSOR, r#"{"op": "Normalize", "mean": [0, 1], "std": [1]}"#],
-        "step 3 (Normalize): has 2 means and 1 std; give one of each a channel",
+        "step 3 (Normalize): has 2 means and 1 std; give one of each per channel",
     );
 }
 
 #[test]
-fn shapes_that_cannot_be_are_named() {
+fn impossible_shapes_name_the_step() {
     refused(
         &[r#"{"op": "Raw", "dtype": "int8", "shape": [null, null]}"#],
         "step 1 (Raw): shape [None, None] leaves more than one extent open",
     );
     refused(
         &[r#"{"op": "Raw", "dtype": "int8", "shape": [4294967296, 4294967296]}"#],
-        "step 1 (Raw): shape [4294967296, 4294967296] is larger than any memory",
+        "step 1 (Raw): shape [4294967296, 4294967296] exceeds the address space",
     );
     refused(
         &[r#"{"op": "Raw", "dtype": "int8", "shape": [0, 4294967296, 4294967296]}"#],
-        "step 1 (Raw): shape [0, 4294967296, 4294967296] is larger than any memory",
+        "step 1 (Raw): shape [0, 4294967296, 4294967296] exceeds the address space",
     );
     refused(
         &[
@@ -198,14 +198,14 @@ fn shapes_that_cannot_be_are_named() {
             r#"{"op": "Reshape", "shape": [4611686018427387904]}"#,
             r#"{"op": "ToDtype", "dtype": "float64"}"#,
         ],
-        "step 3 (ToDtype): shape [4611686018427387904] is larger than any memory",
+        "step 3 (ToDtype): shape [4611686018427387904] exceeds the address space",
     );
     refused(
         &[
             r#"{"op": "Raw", "dtype": "int8", "shape": [6]}"#,
             r#"{"op": "Reshape", "shape": [4, null]}"#,
         ],
-        "step 2 (Reshape): 6 numbers come in, which do not make [4, None]",
+        "step 2 (Reshape): its input has 6 numbers, which do not fit the shape [4, None]",
     );
     let crop = r#"{"op": "CenterCrop", "size": [4, 6]}"#;
     let random_crop = r#"{"op": "RandomCrop", "size": [5], "padding": null, "pad_if_needed": false, "fill": [0], "padding_mode": "constant"}"#;
@@ -242,7 +242,7 @@ fn shapes_that_cannot_be_are_named() {
 }
 
 #[test]
-fn a_chain_behind_a_function_counts_from_the_first_step() {
+fn a_chain_after_a_function_counts_from_the_first_step() {
     let floats = Output { dtype: Some(Dtype::Float32), shape: Some(vec![3, 4, 5]) };
     let crop = steps(&[r#"{"op": "CenterCrop", "size": [4]}"#]);
     assert_eq!(
@@ -294,8 +294,8 @@ fn every_step_survives_json() {
         r#"{"op": "ToDtype", "dtype": "uint16"}"#,
     ];
     let read = steps(&list);
-    let names: Vec<&str> = read.iter().map(Step::name).collect();
-    assert_eq!(names, Step::NAMES);
+    let names: Vec<&str> = read.iter().map(TransformStep::name).collect();
+    assert_eq!(names, TransformStep::NAMES);
     let again = serde_json::to_string(&read).unwrap();
-    assert_eq!(Step::list(&again).unwrap(), read);
+    assert_eq!(TransformStep::list(&again).unwrap(), read);
 }

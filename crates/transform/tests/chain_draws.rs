@@ -1,13 +1,15 @@
-//! What is said to be drawn is what is done.
+//! The reported draws are those that are applied.
 
-use belady_transform::{Array, Chain, Choice, Draw, Drawn, Dtype, Output, Scratch, Step};
+use belady_transform::{
+    Array, Chain, Draw, Drawn, Dtype, Output, RandomChoice, Scratch, TransformStep,
+};
 
 const CROP: &str = r#"{"op": "RandomCrop", "size": [3, 4], "padding": null, "pad_if_needed": false, "fill": [0], "padding_mode": "constant"}"#;
 const RESIZED: &str = r#"{"op": "RandomResizedCrop", "size": [2], "scale": [0.1, 1], "ratio": [0.5, 2], "interpolation": "nearest", "antialias": true}"#;
 const FLIP: &str = r#"{"op": "RandomHorizontalFlip", "p": 0.5}"#;
 
 fn after(before: usize, list: &[&str]) -> Chain {
-    let steps = Step::list(&format!("[{}]", list.join(", "))).unwrap();
+    let steps = TransformStep::list(&format!("[{}]", list.join(", "))).unwrap();
     Chain::after(&Output::default(), before, steps).unwrap()
 }
 
@@ -15,21 +17,24 @@ fn draw(sample: u32) -> Draw {
     Draw { seed: 11, epoch: 4, sample }
 }
 
-/// Every pixel says where it is.
+/// Returns an image whose pixels are their positions.
 fn image(width: usize, height: usize) -> Array {
     let bytes = (0..width * height).map(|at| at as u8).collect();
     Array { dtype: Dtype::Uint8, shape: vec![height, width, 1], bytes }
 }
 
 #[test]
-fn the_crop_and_the_flip_that_are_told_are_done() {
+fn reported_crops_and_flips_are_applied() {
     let chain = after(1, &[CROP, FLIP]);
     let mut flips = 0;
     for sample in 0..100 {
         let drawn = chain.drawn(draw(sample), 12, 10).unwrap();
         let [
-            Drawn { step: 2, choice: Choice::RandomCrop { padding, top, left, height, width } },
-            Drawn { step: 3, choice: Choice::RandomHorizontalFlip { flip } },
+            Drawn {
+                step: 2,
+                choice: RandomChoice::RandomCrop { padding, top, left, height, width },
+            },
+            Drawn { step: 3, choice: RandomChoice::RandomHorizontalFlip { flip } },
         ] = drawn.as_slice()
         else {
             panic!("{drawn:?}")
@@ -51,12 +56,13 @@ fn the_crop_and_the_flip_that_are_told_are_done() {
 }
 
 #[test]
-fn the_resized_crop_that_is_told_is_done() {
+fn reported_resized_crops_are_applied() {
     let chain = after(0, &[RESIZED]);
     for sample in 0..100 {
         let drawn = chain.drawn(draw(sample), 12, 10).unwrap();
-        let [Drawn { step: 1, choice: Choice::RandomResizedCrop { top, left, height, width } }] =
-            drawn.as_slice()
+        let [
+            Drawn { step: 1, choice: RandomChoice::RandomResizedCrop { top, left, height, width } },
+        ] = drawn.as_slice()
         else {
             panic!("{drawn:?}")
         };
@@ -67,7 +73,7 @@ fn the_resized_crop_that_is_told_is_done() {
 }
 
 #[test]
-fn a_chain_that_goes_on_draws_as_the_whole_one() {
+fn a_continued_chain_draws_like_the_whole_one() {
     let whole = after(0, &[CROP, FLIP, RESIZED]);
     let rest = after(1, &[FLIP, RESIZED]);
     for sample in 0..50 {
@@ -77,7 +83,7 @@ fn a_chain_that_goes_on_draws_as_the_whole_one() {
 }
 
 #[test]
-fn what_is_drawn_can_be_read_as_json() {
+fn draws_survive_json() {
     let jitter = r#"{"op": "ColorJitter", "brightness": [1, 1], "contrast": null, "saturation": null, "hue": null}"#;
     let chain = after(0, &[RESIZED, CROP.replace("false", "true").as_str(), FLIP, jitter]);
     let drawn = chain.drawn(draw(0), 12, 10).unwrap();
@@ -85,7 +91,7 @@ fn what_is_drawn_can_be_read_as_json() {
     let ops: Vec<_> = json.as_array().unwrap().iter().map(|one| &one["op"]).collect();
     assert_eq!(ops, ["RandomResizedCrop", "RandomCrop", "RandomHorizontalFlip", "ColorJitter"]);
     assert_eq!(json[1]["step"], 2);
-    // Two pixels become three and four: what is missing on both sides.
+    // Two pixels become three and four: the missing ones are added on both sides.
     assert_eq!(json[1]["padding"], serde_json::json!([2, 1, 2, 1]));
     assert_eq!(json[3]["brightness"], 1.0);
     assert_eq!(json[3]["order"].as_array().unwrap().len(), 4);

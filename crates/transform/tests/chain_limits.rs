@@ -1,6 +1,6 @@
-//! A few bytes of a file do not take all memory.
+//! A few bytes of a file cannot exhaust the memory.
 
-use belady_transform::{Chain, Draw, Scratch, Step};
+use belady_transform::{Chain, Draw, Scratch, TransformStep};
 
 mod encode;
 
@@ -10,10 +10,10 @@ const DECODE: &str =
 
 fn chain(step: &str) -> Chain {
     let steps = if step.is_empty() { format!("[{DECODE}]") } else { format!("[{DECODE}, {step}]") };
-    Chain::new(Step::list(&steps).unwrap()).unwrap()
+    Chain::new(TransformStep::list(&steps).unwrap()).unwrap()
 }
 
-/// A file that says it has 65,535 x 65,535 pixels.
+/// Returns a file that claims 65,535 x 65,535 pixels.
 fn bomb() -> Vec<u8> {
     let mut file = encode::jpeg(16, 16, encode::PLAIN, 1);
     let frame = file.windows(2).position(|two| two == [0xff, 0xc0]).unwrap();
@@ -22,8 +22,8 @@ fn bomb() -> Vec<u8> {
 }
 
 #[test]
-fn an_image_that_claims_to_be_gigantic_is_refused_before_memory_is_taken() {
-    // What the chain makes of it would have 12 GB.
+fn an_image_that_claims_to_be_gigantic_is_refused_before_memory_is_allocated() {
+    // The output would have 12 GB.
     let error = chain("").run(&bomb(), DRAW, &mut Scratch::default()).unwrap_err().to_string();
     assert!(error.contains("65535 x 65535") && error.contains("max_pixels"), "{error}");
 }
@@ -42,14 +42,14 @@ fn a_thin_image_does_not_become_a_gigantic_one() {
 }
 
 #[test]
-fn a_high_image_is_not_made_wide_before_it_is_made_low() {
+fn an_intermediate_image_of_a_resize_is_limited_too() {
     let crop = r#"{"op": "RandomResizedCrop", "size": [224], "scale": [0.08, 1], "ratio": [0.75, 1.3333], "interpolation": "bilinear", "antialias": true}"#;
     assert!(chain(crop).drawn(DRAW, 1, 1_000_000).is_err());
     assert!(chain(crop).drawn(DRAW, 1_000_000, 1).is_ok());
 }
 
 #[test]
-fn the_middle_of_a_thin_image_is_cut_out_before_it_is_padded() {
+fn the_middle_of_a_thin_image_is_cropped_before_it_is_padded() {
     let file = encode::jpeg(4000, 2, encode::PLAIN, 1);
     let middle = chain(r#"{"op": "CenterCrop", "size": [600]}"#);
     let made = middle.run(&file, DRAW, &mut Scratch::default()).unwrap();
@@ -60,10 +60,10 @@ fn the_middle_of_a_thin_image_is_cut_out_before_it_is_padded() {
 }
 
 #[test]
-fn a_chain_that_always_makes_too_large_an_image_is_refused_at_once() {
+fn a_chain_that_always_makes_too_large_an_image_is_refused_when_it_is_made() {
     let steps = format!(r#"[{DECODE}, {{"op": "CenterCrop", "size": [1001]}}]"#);
     assert_eq!(
-        Chain::new(Step::list(&steps).unwrap()).unwrap_err().to_string(),
+        Chain::new(TransformStep::list(&steps).unwrap()).unwrap_err().to_string(),
         "step 2 (CenterCrop): it would make an image of 1001 x 1001 pixels (width x height), more \
          than the 1000000 that max_pixels of Decode allows"
     );

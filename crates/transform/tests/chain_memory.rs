@@ -1,9 +1,9 @@
-//! Once a thread has seen a sample, it takes no memory for the next one.
+//! After its first samples a thread allocates no memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use belady_transform::{Chain, Draw, Scratch, Step};
+use belady_transform::{Chain, Draw, Scratch, TransformStep};
 
 mod encode;
 
@@ -11,25 +11,25 @@ thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts how often this thread asks for memory.
+/// Counts this thread's allocations.
 struct Counting;
 
-// SAFETY: everything is done by the system's allocator.
+// SAFETY: the system's allocator does all of it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.set(TAKEN.get() + 1);
-        // SAFETY: the caller keeps the rules of `alloc`.
+        // SAFETY: the caller satisfies the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the rules of `dealloc`.
+        // SAFETY: the caller satisfies the contract of `dealloc`.
         unsafe { System.dealloc(place, layout) }
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         TAKEN.set(TAKEN.get() + 1);
-        // SAFETY: the caller keeps the rules of `realloc`.
+        // SAFETY: the caller satisfies the contract of `realloc`.
         unsafe { System.realloc(place, layout, size) }
     }
 }
@@ -37,9 +37,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// How often memory is taken for the samples after the first ones.
+/// Returns the number of allocations for samples after the first ones.
 fn taken(json: &str, sample: &[u8]) -> usize {
-    let chain = Chain::new(Step::list(json).unwrap()).unwrap();
+    let chain = Chain::new(TransformStep::list(json).unwrap()).unwrap();
     let mut into = vec![0; chain.output().bytes().unwrap()];
     let mut scratch = Scratch::default();
     let mut run = |sample_id| {
@@ -48,13 +48,13 @@ fn taken(json: &str, sample: &[u8]) -> usize {
     };
     (0..200).for_each(&mut run);
     let before = TAKEN.get();
-    // The same draws again, so that no crop is larger than one before.
+    // The same draws again, so that no crop is larger than before.
     (0..200).for_each(&mut run);
     TAKEN.get() - before
 }
 
 #[test]
-fn images_take_no_memory() {
+fn image_chains_allocate_nothing_after_the_first_samples() {
     let decode = r#"{"op": "Decode", "mode": "RGB", "apply_exif_orientation": false, "max_pixels": 1000000}"#;
     let tensor = r#"{"op": "ToTensor", "dtype": "float32", "layout": "CHW"},
         {"op": "Normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}"#;
@@ -78,7 +78,7 @@ fn images_take_no_memory() {
 }
 
 #[test]
-fn numbers_take_no_memory() {
+fn number_chains_allocate_nothing_after_the_first_samples() {
     let json = r#"[{"op": "Raw", "dtype": "int16", "shape": [4, 1000]},
         {"op": "ToDtype", "dtype": "float32"}, {"op": "Log", "offset": 1},
         {"op": "ToDtype", "dtype": "float16"}]"#;

@@ -1,12 +1,12 @@
-//! Chains of numbers: scientific samples, labels, and arrays that come from a Python function.
+//! Chains of numbers: scientific samples, labels, and arrays of a Python function.
 
-use belady_transform::{Array, Chain, Draw, Dtype, Output, Scratch, Step};
+use belady_transform::{Array, Chain, Draw, Dtype, Output, Scratch, TransformStep};
 use proptest::prelude::*;
 
 const DRAW: Draw = Draw { seed: 0, epoch: 0, sample: 0 };
 
 fn chain(json: &str) -> Chain {
-    Chain::new(Step::list(json).unwrap()).unwrap()
+    Chain::new(TransformStep::list(json).unwrap()).unwrap()
 }
 
 fn run(json: &str, sample: &[u8]) -> Result<Array, String> {
@@ -32,7 +32,7 @@ fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn cosmoflow_as_its_reference_prepares_it() {
+fn cosmoflow_is_prepared_like_its_reference() {
     // Counts in int16, four redshifts: ln(x + 1), one plane after another.
     let json = r#"[{"op": "Raw", "dtype": "int16", "shape": [4, 2, 2, 2]},
         {"op": "ToDtype", "dtype": "float32"}, {"op": "Log", "offset": 1.0},
@@ -50,7 +50,7 @@ fn cosmoflow_as_its_reference_prepares_it() {
 }
 
 #[test]
-fn a_batch_slot_gets_what_memory_of_its_own_gets() {
+fn a_batch_row_has_the_bytes_of_a_new_array() {
     let json = r#"[{"op": "Raw", "dtype": "uint8", "shape": [2, 3]},
         {"op": "ToDtype", "dtype": "float64"}, {"op": "ScaleShift", "scale": [0.5], "shift": [1]},
         {"op": "ToDtype", "dtype": "float32"}, {"op": "Log", "offset": 0}]"#;
@@ -64,25 +64,25 @@ fn a_batch_slot_gets_what_memory_of_its_own_gets() {
     let mut wrong = vec![0; 23];
     assert_eq!(
         chain(json).run_into(&sample, DRAW, &mut scratch, &mut wrong).unwrap_err().to_string(),
-        "its result has 24 bytes, where there is room for 23; give all samples one shape"
+        "its result has 24 bytes instead of 23; give all samples one shape"
     );
 }
 
 #[test]
-fn bytes_without_a_step_are_the_bytes() {
+fn an_empty_chain_returns_the_bytes() {
     let array = run("[]", b"abc").unwrap();
     assert_eq!(array, Array { dtype: Dtype::Uint8, shape: vec![3], bytes: b"abc".to_vec() });
 }
 
 #[test]
-fn labels_in_text_are_numbers() {
+fn labels_in_text_become_numbers() {
     let int = run(r#"[{"op": "Int"}]"#, b" 42\n").unwrap();
     let expected = 42_i64.to_ne_bytes().to_vec();
     assert_eq!(int, Array { dtype: Dtype::Int64, shape: vec![], bytes: expected });
     assert_eq!(floats(&run(r#"[{"op": "Float"}]"#, b"-1.5e3").unwrap()), [-1500.0]);
     assert_eq!(
         run(r#"[{"op": "Int"}]"#, b"4.2").unwrap_err(),
-        "it is not a whole number of 64 bits in decimal text: it begins with \"4.2\""
+        "it is not a 64-bit integer in decimal text: it begins with \"4.2\""
     );
     assert!(run(r#"[{"op": "Int"}]"#, b"").is_err());
     assert!(run(r#"[{"op": "Int"}]"#, b"\xff\xfe").is_err());
@@ -96,18 +96,18 @@ fn samples_of_another_size_are_refused_with_both_sizes() {
     let fixed = r#"[{"op": "Raw", "dtype": "float32", "shape": [2]}]"#;
     assert_eq!(
         run(fixed, &[0; 9]).unwrap_err(),
-        "it has 9 bytes, where 8 make the array of float32"
+        "it has 9 bytes, but the array of float32 needs 8"
     );
     let open = r#"[{"op": "Raw", "dtype": "int16", "shape": [3, null]}]"#;
     assert_eq!(run(open, &[0; 12]).unwrap().shape, [3, 2]);
     assert_eq!(
         run(open, &[0; 7]).unwrap_err(),
-        "it has 7 bytes, where a multiple of 6 make the array of int16"
+        "it has 7 bytes, but the array of int16 needs a multiple of 6"
     );
 }
 
 #[test]
-fn numpy_files_are_checked_when_they_come() {
+fn numpy_files_are_checked_when_they_are_read() {
     let file = npy("<f4", "(3, 2)", &bytes_of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
     let array = run(r#"[{"op": "Numpy"}]"#, &file).unwrap();
     assert_eq!((array.shape.as_slice(), floats(&array)[5]), (&[3, 2][..], 6.0));
@@ -122,7 +122,7 @@ fn numpy_files_are_checked_when_they_come() {
     let reshape = r#"[{"op": "Numpy"}, {"op": "Reshape", "shape": [4]}]"#;
     assert_eq!(
         run(reshape, &ints).unwrap_err(),
-        "step 2 (Reshape): 3 numbers come in, which do not make [4]"
+        "step 2 (Reshape): its input has 3 numbers, which do not fit the shape [4]"
     );
     let swapped = npy(">i2", "(2,)", &[0, 1, 1, 0]);
     let array = run(r#"[{"op": "Numpy"}, {"op": "ToDtype", "dtype": "int32"}]"#, &swapped).unwrap();
@@ -131,7 +131,7 @@ fn numpy_files_are_checked_when_they_come() {
 
 #[test]
 fn channels_may_come_last() {
-    // Without a layout: the last extent, since the first is not of three.
+    // Without a layout: the last axis, because the first does not have three elements.
     let json = r#"[{"op": "Raw", "dtype": "float32", "shape": [2, 3]},
         {"op": "ScaleShift", "scale": [1, 10, 100], "shift": [0]}]"#;
     let array = run(json, &bytes_of(&[1.0, 1.0, 1.0, 2.0, 2.0, 2.0])).unwrap();
@@ -139,8 +139,8 @@ fn channels_may_come_last() {
 }
 
 #[test]
-fn an_array_of_a_function_is_checked_when_it_comes() {
-    let steps = Step::list(r#"[{"op": "CenterCrop", "size": [1]}]"#).unwrap();
+fn an_array_of_a_function_is_checked_when_it_is_there() {
+    let steps = TransformStep::list(r#"[{"op": "CenterCrop", "size": [1]}]"#).unwrap();
     let chain = Chain::after(&Output::default(), 4, steps).unwrap();
     let mut scratch = Scratch::default();
     let image = Array { dtype: Dtype::Uint8, shape: vec![3, 3, 1], bytes: (0..9).collect() };
@@ -160,19 +160,19 @@ fn an_array_of_a_function_is_checked_when_it_comes() {
 
 proptest! {
     #[test]
-    fn steps_on_numbers_are_as_in_plain_arithmetic(
+    fn steps_on_numbers_agree_with_naive_arithmetic(
         numbers in prop::collection::vec(0.0_f32..100.0, 12..13),
         scale in prop::collection::vec(0.1_f64..3.0, 3),
         shift in prop::collection::vec(0.0_f64..3.0, 3),
         offset in 0.1_f64..2.0,
     ) {
         let steps = vec![
-            Step::Raw { dtype: Dtype::Float32, shape: vec![None] },
-            Step::Reshape { shape: vec![Some(3), None] },
-            Step::ScaleShift { scale: scale.clone(), shift: shift.clone() },
-            Step::Log { offset },
-            Step::Normalize { mean: vec![0.5], std: vec![0.25] },
-            Step::ToDtype { dtype: Dtype::Int16 },
+            TransformStep::Raw { dtype: Dtype::Float32, shape: vec![None] },
+            TransformStep::Reshape { shape: vec![Some(3), None] },
+            TransformStep::ScaleShift { scale: scale.clone(), shift: shift.clone() },
+            TransformStep::Log { offset },
+            TransformStep::Normalize { mean: vec![0.5], std: vec![0.25] },
+            TransformStep::ToDtype { dtype: Dtype::Int16 },
         ];
         let chain = Chain::new(steps).unwrap();
         let array = chain.run(&bytes_of(&numbers), DRAW, &mut Scratch::default()).unwrap();

@@ -1,16 +1,20 @@
-//! Files of every kind, beside what Pillow makes of them (scripts/golden_images.py).
+//! Files of every format against Pillow's pixels (scripts/golden_images.py).
 
 use std::path::{Path, PathBuf};
 
 use belady_transform::Mode;
-use belady_transform::codec::{Decoder, Orientation, Wanted, probe};
+use belady_transform::codec::{DecodeRequest, Decoder, Orientation, probe};
 use belady_transform::image::{Pixels, Rect};
 
 /// Pillow's own limit.
 const MAX_PIXELS: u64 = 178_956_970;
 
-const ALL: Wanted =
-    Wanted { mode: Mode::Rgb, apply_exif_orientation: false, max_pixels: MAX_PIXELS, region: None };
+const ALL: DecodeRequest = DecodeRequest {
+    mode: Mode::Rgb,
+    apply_exif_orientation: false,
+    max_pixels: MAX_PIXELS,
+    region: None,
+};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/images")
@@ -20,7 +24,7 @@ fn read(name: &str) -> Vec<u8> {
     std::fs::read(folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The names of all files, and what Pillow decodes them to unless it refuses them.
+/// Returns the names of all files, and Pillow's pixels unless it refuses a file.
 fn files() -> Vec<(String, Option<Vec<u8>>)> {
     let mut names: Vec<String> = std::fs::read_dir(folder())
         .expect("golden files")
@@ -37,7 +41,7 @@ fn files() -> Vec<(String, Option<Vec<u8>>)> {
         .collect()
 }
 
-fn decode(bytes: &[u8], wanted: Wanted) -> Result<Pixels, String> {
+fn decode(bytes: &[u8], wanted: DecodeRequest) -> Result<Pixels, String> {
     let mut pixels = Pixels::default();
     let part = Decoder::default().decode(bytes, &wanted, &mut pixels);
     let part = part.map_err(|error| error.to_string())?;
@@ -62,16 +66,16 @@ fn pixels_are_those_of_pillow() {
         let count = (info.width * info.height) as usize;
         let (rgb, rest) = expected.split_at(3 * count);
         let (grey, seen) = rest.split_at(count);
-        let decoded = |wanted: Wanted| {
+        let decoded = |wanted: DecodeRequest| {
             decode(&bytes, wanted).unwrap_or_else(|error| panic!("{name}: {error}"))
         };
         assert_alike(&name, &decoded(ALL).bytes, rgb);
-        assert_alike(&name, &decoded(Wanted { mode: Mode::Gray, ..ALL }).bytes, grey);
-        let turned = decoded(Wanted { apply_exif_orientation: true, ..ALL });
+        assert_alike(&name, &decoded(DecodeRequest { mode: Mode::Gray, ..ALL }).bytes, grey);
+        let turned = decoded(DecodeRequest { apply_exif_orientation: true, ..ALL });
         assert_eq!((turned.width, turned.height), info.size(true), "{name}");
         assert_alike(&name, &turned.bytes, if seen.is_empty() { rgb } else { seen });
         assert_eq!(info.orientation == Orientation::UPRIGHT, seen.is_empty(), "{name}");
-        let unchanged = decoded(Wanted { mode: Mode::Unchanged, ..ALL });
+        let unchanged = decoded(DecodeRequest { mode: Mode::Unchanged, ..ALL });
         assert_eq!(unchanged.channels, info.channels, "{name}");
         compared += 1;
     }
@@ -79,32 +83,32 @@ fn pixels_are_those_of_pillow() {
 }
 
 #[test]
-fn what_pillow_refuses_is_refused_in_a_sentence() {
+fn files_that_pillow_refuses_are_refused_with_a_reason() {
     for (name, _) in files().into_iter().filter(|(_, expected)| expected.is_none()) {
         let error = decode(&read(&name), ALL).expect_err(&name);
         let sentence = match name.split_once('.').expect("an extension") {
             ("gigantic", _) => "pixels, more than the 178956970 that max_pixels allows",
-            ("no-image", _) => "it is a GIF that is cut off",
+            ("no-image", _) => "it is a truncated GIF",
             ("no-pixels", _) => "it is a PNG that cannot be decoded: it has 0 x 5 pixels",
             ("no-height", _) => "it is a JPEG that cannot be decoded: it has 19 x 0 pixels",
-            ("twelve-bits", _) => "it has 12 bits a value, where there may be 8",
+            ("twelve-bits", _) => "it has 12 bits per value instead of 8",
             ("strange-masks", _) => "it is a BMP that cannot be decoded: its channels are not",
-            _ => "that is cut off: its data end before the image does",
+            _ => ": its data end before the image does",
         };
         assert!(error.contains(sentence), "{name}: {error}");
     }
 }
 
 #[test]
-fn what_is_no_image_is_told_by_how_it_starts() {
+fn a_file_that_is_no_image_is_described_by_its_first_bytes() {
     let refused = |bytes: &[u8]| decode(bytes, ALL).expect_err("no image");
-    assert_eq!(refused(b""), "it is empty, where an image was expected");
+    assert_eq!(refused(b""), "it is empty; an image is expected");
     assert_eq!(
         refused(b"\x7fELF and more"),
         "it is not an image that can be decoded (JPEG, PNG, WebP, BMP, GIF): it starts with 7f 45 4c \
          46 20 61 6e 64"
     );
-    // Signatures of which nothing follows.
+    // Signatures without anything after them.
     for start in ["\u{89}PNG", "GIF89a", "BM", "RIFF\0\0\0\0WEBP"] {
         refused(start.as_bytes());
     }
@@ -113,8 +117,8 @@ fn what_is_no_image_is_told_by_how_it_starts() {
 }
 
 #[test]
-fn alpha_and_cmyk_stay_where_nothing_is_to_change() {
-    let unchanged = Wanted { mode: Mode::Unchanged, ..ALL };
+fn unchanged_mode_keeps_alpha_and_cmyk() {
+    let unchanged = DecodeRequest { mode: Mode::Unchanged, ..ALL };
     for (name, channels) in [
         ("rgba.png", 4),
         ("grey-alpha.png", 2),

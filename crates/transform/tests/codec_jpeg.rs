@@ -1,24 +1,28 @@
-//! JPEG: parts of an image are those of the whole, and files that are not whole are refused.
+//! JPEG: a decoded part equals that of the whole image, and truncated files are refused.
 
 mod encode;
 
 use belady_transform::Mode;
-use belady_transform::codec::{Decoder, Wanted, probe};
+use belady_transform::codec::{DecodeRequest, Decoder, probe};
 use belady_transform::image::{Pixels, Rect};
 use encode::{Kind, PLAIN, jpeg};
 use proptest::prelude::*;
 use turbojpeg_sys as tj;
 
-const ALL: Wanted =
-    Wanted { mode: Mode::Rgb, apply_exif_orientation: false, max_pixels: 1 << 20, region: None };
+const ALL: DecodeRequest = DecodeRequest {
+    mode: Mode::Rgb,
+    apply_exif_orientation: false,
+    max_pixels: 1 << 20,
+    region: None,
+};
 
-fn decode(bytes: &[u8], wanted: Wanted) -> Result<(Rect, Pixels), String> {
+fn decode(bytes: &[u8], wanted: DecodeRequest) -> Result<(Rect, Pixels), String> {
     let mut pixels = Pixels::default();
     let part = Decoder::default().decode(bytes, &wanted, &mut pixels);
     part.map(|part| (part, pixels)).map_err(|error| error.to_string())
 }
 
-/// A row of a part of an image, out of pixels that cover more.
+/// Returns a row of a part out of pixels that cover more.
 fn row(pixels: &Pixels, cover: Rect, part: Rect, y: u32) -> &[u8] {
     let channels = pixels.channels as usize;
     let from = (part.top - cover.top + y) as usize * pixels.width as usize
@@ -26,11 +30,11 @@ fn row(pixels: &Pixels, cover: Rect, part: Rect, y: u32) -> &[u8] {
     &pixels.bytes[from * channels..(from + part.width as usize) * channels]
 }
 
-/// That the part, decoded by itself, is what it is in the whole.
-fn check_part(decoder: &mut Decoder, bytes: &[u8], wanted: Wanted, part: Rect) {
+/// Checks that a part decoded by itself equals that of the whole image.
+fn check_part(decoder: &mut Decoder, bytes: &[u8], wanted: DecodeRequest, part: Rect) {
     let (mut whole, mut pixels) = (Pixels::default(), Pixels::default());
     let all = decoder.decode(bytes, &wanted, &mut whole).expect("it is a good file");
-    let some = Wanted { region: Some(part), ..wanted };
+    let some = DecodeRequest { region: Some(part), ..wanted };
     let cover = decoder.decode(bytes, &some, &mut pixels).expect("a part of a good file");
     assert_eq!((cover.width, cover.height), (pixels.width, pixels.height));
     assert!(cover.left <= part.left && cover.left + cover.width >= part.left + part.width);
@@ -55,7 +59,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
     let coding = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1));
     (samplings, coding, restart, 30..100_i32, prop::bool::weighted(0.2)).prop_map(
         |(sampling, (progressive, arithmetic, lossless), restart, quality, cmyk)| Kind {
-            // Four channels have no grey; lossless has neither of the two codings.
+            // CMYK has no grey sampling; lossless has neither of the two codings.
             sampling: if cmyk && sampling == tj::TJSAMP_TJSAMP_GRAY { 0 } else { sampling },
             progressive: progressive && !lossless,
             arithmetic: arithmetic && !lossless,
@@ -81,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_region_is_bit_for_bit_that_of_the_whole(
+    fn a_region_is_bit_equal_to_that_of_the_whole(
         kind in kinds(),
         (width, height) in (1..150_u32, 1..150_u32),
         seed in any::<u32>(),
@@ -93,13 +97,13 @@ proptest! {
         prop_assert_eq!((info.width, info.height), (width, height));
         let mut decoder = Decoder::default();
         for numbers in parts {
-            let wanted = Wanted { mode, ..ALL };
+            let wanted = DecodeRequest { mode, ..ALL };
             check_part(&mut decoder, &bytes, wanted, part_of(width, height, numbers));
         }
     }
 
     #[test]
-    fn a_progressive_file_that_lacks_scans_is_smoothed_alike_in_part_and_whole(
+    fn a_progressive_file_with_missing_scans_has_the_same_pixels_in_part_and_whole(
         kind in kinds(),
         (width, height) in (60..150_u32, 60..150_u32),
         lost in any::<prop::sample::Index>(),
@@ -122,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_file_is_refused_wherever_it_was_cut(
+    fn a_truncated_file_is_refused_wherever_it_ends(
         kind in kinds(),
         cut in 1..usize::MAX,
         numbers in any::<[u32; 4]>(),
@@ -130,9 +134,9 @@ proptest! {
         let bytes = jpeg(40, 30, kind, 1);
         let cut = &bytes[..cut % bytes.len()];
         for region in [None, Some(part_of(40, 30, numbers))] {
-            let error = decode(cut, Wanted { region, ..ALL }).expect_err("it is cut");
+            let error = decode(cut, DecodeRequest { region, ..ALL }).expect_err("it is cut");
             prop_assert!(
-                error.contains("cut off") || error.contains("is empty") || cut.len() < 3,
+                error.contains("truncated") || error.contains("is empty") || cut.len() < 3,
                 "{}", error
             );
         }
@@ -140,11 +144,12 @@ proptest! {
 }
 
 #[test]
-fn a_larger_image_than_max_pixels_is_refused_with_its_size() {
+fn an_image_above_max_pixels_is_refused_with_its_size() {
     let bytes = jpeg(40, 30, PLAIN, 1);
-    let error = decode(&bytes, Wanted { max_pixels: 1199, ..ALL }).expect_err("one too many");
+    let error =
+        decode(&bytes, DecodeRequest { max_pixels: 1199, ..ALL }).expect_err("one too many");
     assert_eq!(error, "it has 40 x 30 pixels, more than the 1199 that max_pixels allows");
-    decode(&bytes, Wanted { max_pixels: 1200, ..ALL }).expect("just enough");
+    decode(&bytes, DecodeRequest { max_pixels: 1200, ..ALL }).expect("just enough");
 }
 
 #[test]
@@ -152,13 +157,13 @@ fn a_region_outside_is_refused() {
     let bytes = jpeg(40, 30, PLAIN, 1);
     for (left, width) in [(40, 1), (30, 11), (0, 0), (u32::MAX, 2)] {
         let region = Some(Rect { left, top: 0, width, height: 1 });
-        let error = decode(&bytes, Wanted { region, ..ALL }).expect_err("outside");
-        assert!(error.starts_with("it has 40 x 30 pixels, where"), "{error}");
+        let error = decode(&bytes, DecodeRequest { region, ..ALL }).expect_err("outside");
+        assert!(error.starts_with("it has 40 x 30 pixels, which"), "{error}");
     }
 }
 
 #[test]
-fn a_decoder_goes_on_after_a_bad_file() {
+fn a_decoder_works_after_a_bad_file() {
     let good = jpeg(40, 30, PLAIN, 1);
     let mut bad = good.clone();
     bad.truncate(good.len() / 2);

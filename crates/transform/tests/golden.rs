@@ -1,14 +1,14 @@
-//! Pixels as torchvision and Pillow make them; `scripts/golden_pixels.py` asked them.
+//! Pixels of torchvision and Pillow, which `scripts/golden_pixels.py` has recorded.
 //!
-//! What is promised is at most 1 of 255 for 99.9 % of pixels and 2 everywhere. What holds is more,
-//! and tested: what torchvision does to uint8 images comes out bit-equal, and Pillow's bilinear
-//! pixels are at most 1 away.
+//! The documentation promises a difference of at most 1 for 99.9 % of the pixels and 2 for all. The
+//! tests are stricter: results are bit-equal to torchvision's for uint8 images, and differ by at
+//! most 1 from Pillow's bilinear pixels.
 
 use belady_transform::image::{Pixels, Rect};
 use belady_transform::ops::resize::Resizer;
 use belady_transform::ops::tensor::{self, Tables};
 use belady_transform::ops::{self, Flip, colour};
-use belady_transform::{Dtype, Fill, Interpolation, Layout, PaddingMode};
+use belady_transform::{AxisLayout, Dtype, Interpolation, PadFill, PaddingMode};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ struct Resize {
 #[derive(Deserialize)]
 struct Pad {
     padding: [u32; 4],
-    fill: Fill,
+    fill: PadFill,
     mode: PaddingMode,
     torch: String,
 }
@@ -57,7 +57,7 @@ fn golden() -> Golden {
     serde_json::from_str(include_str!("golden/pixels.json")).unwrap()
 }
 
-/// The script's `image`.
+/// The `image` of the script.
 fn image(width: u32, height: u32, channels: u32) -> Pixels {
     let mut pixels = Pixels::default();
     pixels.shape(width, height, channels);
@@ -88,7 +88,7 @@ fn unpack(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// How many bytes are how far from what they should be.
+/// Counts bytes by their difference from the expected value.
 #[derive(Debug)]
 struct Distances([usize; 256]);
 
@@ -106,7 +106,7 @@ impl Distances {
         }
     }
 
-    /// Fails beyond what is promised, and tells what is so.
+    /// Prints the differences, and fails beyond the promised ones.
     fn judge(&self, what: &str) {
         let all = self.0.iter().sum::<usize>() as f64;
         let share = |count: usize| 100.0 * count as f64 / all;
@@ -191,7 +191,7 @@ fn tensors_are_torchvisions_bit_for_bit() {
             tables = tables.normalize(&mean, &std).unwrap();
         }
         let mut into = vec![0; ramp.bytes.len() * dtype.size()];
-        tensor::write(&ramp, Flip::default(), &tables, Layout::Chw, &mut into).unwrap();
+        tensor::write(&ramp, Flip::default(), &tables, AxisLayout::Chw, &mut into).unwrap();
         assert_eq!(into, unpack(&torch), "{dtype:?}");
     }
 }

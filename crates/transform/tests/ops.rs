@@ -1,10 +1,10 @@
-//! Operations on pixels beside naive ones.
+//! Operations on pixels against naive ones.
 
 use belady_transform::image::{Pixels, Rect};
 use belady_transform::ops::resize::Resizer;
 use belady_transform::ops::tensor::{self, Tables};
 use belady_transform::ops::{self, Flip, colour};
-use belady_transform::{Dtype, Fill, Interpolation, Layout, PaddingMode};
+use belady_transform::{AxisLayout, Dtype, Interpolation, PadFill, PaddingMode};
 use proptest::prelude::*;
 
 /// Any image of at most these extents.
@@ -69,7 +69,7 @@ fn naive_axis(
     let center = (f64::from(place) + 0.5) * scale;
     let wide = if antialias { scale.max(1.0) } else { 1.0 };
     let (mut sum, mut total) = (0.0, 0.0);
-    // Beyond the edge nothing counts with antialiasing, and the edge without it.
+    // Beyond the edge, nothing counts with antialiasing; without it the edge counts.
     for pixel in -4..i64::from(from) + 4 {
         let weight = naive_filter(interpolation, antialias, (pixel as f64 + 0.5 - center) / wide);
         let inside = (0..i64::from(from)).contains(&pixel);
@@ -122,7 +122,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn resize_is_near_the_naive_one(
+    fn resize_is_close_to_the_naive_one(
         (from, part) in parts(40, 30),
         size in (1_u32..24, 1_u32..24),
         cubic in any::<bool>(),
@@ -145,7 +145,7 @@ proptest! {
         Resizer::default()
             .resize(&from, part, width, height, Interpolation::Nearest, true, &mut into)
             .unwrap();
-        // Floats may round a product of whole numbers to just below it.
+        // Floats may round a product of integers to just below it.
         let places = |place: u32, of: u32, to: u32| {
             let exact = place * of / to;
             [exact.saturating_sub(u32::from((place * of).is_multiple_of(to))), exact]
@@ -172,7 +172,7 @@ proptest! {
         let interpolation =
             [Interpolation::Nearest, Interpolation::Bilinear, Interpolation::Bicubic][which];
         let (mut cut, mut first, mut second) = Default::default();
-        // One that has seen other images.
+        // A resizer that was used for other images.
         let mut resizer = Resizer::default();
         let mut resize = |from: &Pixels, part, into: &mut Pixels| {
             resizer.resize(from, part, width, height, interpolation, antialias, into).unwrap();
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn crop_flip_and_pad_are_the_naive_ones(
+    fn crop_flip_and_pad_equal_the_naive_ones(
         (from, part) in parts(40, 30),
         flip in flips(),
         padding in any::<[u32; 4]>(),
@@ -196,7 +196,7 @@ proptest! {
         ops::flip(&mut flipped, flip);
         let modes =
             [PaddingMode::Constant, PaddingMode::Edge, PaddingMode::Reflect, PaddingMode::Symmetric];
-        let (mode, fill) = (modes[which], Fill((1..=from.channels as u8).collect()));
+        let (mode, fill) = (modes[which], PadFill((1..=from.channels as u8).collect()));
         let less = u32::from(mode == PaddingMode::Reflect);
         let [left, top, right, bottom] = padding;
         let (across, down) = (part.width + 1 - less, part.height + 1 - less);
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn tensors_hold_what_tables_say(
+    fn tensors_contain_the_numbers_of_the_tables(
         from in images(600, 5, 1..=4),
         flip in flips(),
         which in 0..4_usize,
@@ -249,7 +249,7 @@ proptest! {
             let count = if same { 1 } else { channels };
             tables = tables.normalize(&mean[..count], &std[..count]).unwrap();
         }
-        let layout = if chw { Layout::Chw } else { Layout::Hwc };
+        let layout = if chw { AxisLayout::Chw } else { AxisLayout::Hwc };
         let mut into = vec![0; from.bytes.len() * dtype.size()];
         tensor::write(&from, flip, &tables, layout, &mut into).unwrap();
         let (width, height) = (from.width as usize, from.height as usize);
@@ -272,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn colours_are_near_the_naive_ones(from in images(300, 3, 3..=3), factor in 0.0..2.0) {
+    fn colours_are_close_to_the_naive_ones(from in images(300, 3, 3..=3), factor in 0.0..2.0) {
         let changed = |change: fn(&mut Pixels, f64) -> Result<(), belady_transform::TransformError>| {
             let mut pixels = from.clone();
             change(&mut pixels, factor).unwrap();
@@ -290,17 +290,17 @@ proptest! {
         let black = pixels().flatten().map(|&v| (f64::from(v) * factor).min(255.0) as u8);
         close(&changed(colour::brightness), &black.collect::<Vec<_>>(), 1)?;
         close(&changed(colour::contrast), &blend(&|_| mean), 1)?;
-        // A grey that is cut off elsewhere counts as often as the factor is from 1.
+        // A grey that is truncated differently is multiplied by the factor's distance from 1.
         close(&changed(colour::saturation), &blend(&grey), 2)?;
     }
 
     #[test]
-    fn a_hue_turned_to_and_fro_is_nearly_the_same(from in images(300, 3, 3..=3), factor in -0.5..0.5) {
+    fn a_hue_rotated_back_is_nearly_the_same(from in images(300, 3, 3..=3), factor in -0.5..0.5) {
         let mut pixels = from.clone();
         colour::hue(&mut pixels, factor).unwrap();
         let extremes = |rgb: &[u8]| (rgb.iter().max().copied(), rgb.iter().min().copied());
         for (before, after) in from.bytes.chunks_exact(3).zip(pixels.bytes.chunks_exact(3)) {
-            // The strongest and the weakest colour change places, but stay as they are.
+            // The strongest and the weakest value move to other channels but do not change.
             let ((most, least), (new_most, new_least)) = (extremes(before), extremes(after));
             prop_assert!(most.unwrap().abs_diff(new_most.unwrap()) <= 1, "{:?} {:?}", before, after);
             prop_assert!(least.unwrap().abs_diff(new_least.unwrap()) <= 1, "{:?} {:?}", before, after);
@@ -320,7 +320,7 @@ fn number(dtype: Dtype, bytes: &[u8]) -> f32 {
 }
 
 #[test]
-fn what_cannot_be_done_is_an_error_that_says_so() {
+fn impossible_operations_are_errors_with_a_reason() {
     let mut image = Pixels::default();
     image.shape(4, 3, 2);
     let mut into = Pixels::default();
@@ -335,7 +335,7 @@ fn what_cannot_be_done_is_an_error_that_says_so() {
         assert_eq!(resized.unwrap_err(), error);
     }
     let pad = |padding, fill: &[u8], mode| {
-        ops::pad(&image, padding, &Fill(fill.to_vec()), mode, &mut Pixels::default())
+        ops::pad(&image, padding, &PadFill(fill.to_vec()), mode, &mut Pixels::default())
     };
     assert!(pad([4, 0, 0, 0], &[0], PaddingMode::Reflect).is_err());
     assert!(pad([0, 0, 0, 4], &[0], PaddingMode::Symmetric).is_err());
@@ -353,14 +353,14 @@ fn what_cannot_be_done_is_an_error_that_says_so() {
     assert!(float().normalize(&[], &[1.0]).is_err());
     let tables = float().normalize(&[0.5; 4], &[1.0]).unwrap();
     let write = |tables: &Tables, length: usize| {
-        tensor::write(&image, Flip::default(), tables, Layout::Chw, &mut vec![0; length])
+        tensor::write(&image, Flip::default(), tables, AxisLayout::Chw, &mut vec![0; length])
     };
     assert!(write(&tables, 4 * 3 * 3 * 4).unwrap_err().to_string().contains("3 channels"));
     assert!(write(&float(), 7).unwrap_err().to_string().contains("144 bytes"));
 }
 
 #[test]
-fn tables_of_other_steps() {
+fn tables_support_logs_scales_and_repeated_normalisation() {
     let float = || Tables::to_tensor(Dtype::Float32).unwrap();
     let log = float().map(1, |_, value| (value + 1.0).ln()).unwrap();
     assert_eq!(log.get(2, 255), 2.0_f32.ln());
@@ -368,12 +368,12 @@ fn tables_of_other_steps() {
     assert_eq!([0, 1, 2].map(|channel| scaled.get(channel, 255)), [0.0, 1.0, 2.0]);
     let half = scaled.to_dtype(Dtype::Float16).unwrap();
     assert_eq!(half.get(1, 1), half::f16::from_f32(1.0 / 255.0).to_f32());
-    // Normalising twice is not the arithmetic that stands for the tables of once.
+    // The fast arithmetic covers a single normalisation only.
     let twice = float().normalize(&[0.5], &[0.5]).unwrap().normalize(&[0.25], &[2.0]).unwrap();
     let mut image = Pixels::default();
     image.shape(1, 1, 1);
     image.bytes[0] = 255;
     let mut into = [0; 4];
-    tensor::write(&image, Flip::default(), &twice, Layout::Chw, &mut into).unwrap();
+    tensor::write(&image, Flip::default(), &twice, AxisLayout::Chw, &mut into).unwrap();
     assert_eq!(f32::from_ne_bytes(into), 0.375);
 }

@@ -1,20 +1,29 @@
-//! What a run is asked for.
+//! The configuration of a job.
 
 use std::path::PathBuf;
 
+use belady_base::units::Bytes;
 use belady_board::Revalidate;
-use belady_control::model::Bytes;
 
-/// Where copies may lie, and how many bytes of them.
+/// A level of copies and its quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LevelConfig {
-    /// In memory, for the time of the run.
-    Ram { quota: Bytes },
-    /// In a directory, also for later runs. The quota is for all files that Belady keeps there.
-    Directory { path: PathBuf, quota: Bytes },
+    /// In memory, for one run.
+    Ram {
+        /// The most bytes of copies.
+        quota: Bytes,
+    },
+    /// In a directory, also for later runs.
+    Directory {
+        /// The directory, which is created if needed.
+        path: PathBuf,
+        /// The most bytes of copies there, of all datasets.
+        quota: Bytes,
+    },
 }
 
 impl LevelConfig {
+    /// Returns the level's quota.
     pub fn quota(&self) -> Bytes {
         match self {
             Self::Ram { quota } | Self::Directory { quota, .. } => *quota,
@@ -22,18 +31,20 @@ impl LevelConfig {
     }
 }
 
-/// All of a run but the program.
+/// The configuration of a job, without the program.
 #[derive(Clone, Debug)]
-pub struct JobConfig {
+pub struct TransparentConfig {
     /// The directory whose files get copies.
     pub dataset: PathBuf,
-    /// Fastest first: a file goes to the first one with room.
+    /// Fastest first: a copy goes to the first level with space.
     pub levels: Vec<LevelConfig>,
+    /// When copies are compared with their sources.
     pub revalidate: Revalidate,
-    /// Threads that copy.
+    /// The most copying threads.
     pub threads: usize,
-    /// A file with the names of files in the order in which they will be read, one a line.
+    /// A file that lists files in the order in which the program will read them, one per line.
     pub order: Option<PathBuf>,
-    /// Learn the order of the first epoch, and use it for the next if that begins the same way.
+    /// Whether to learn the order of the first epoch and to use it for later epochs that begin the
+    /// same way.
     pub learn: bool,
 }

@@ -1,4 +1,4 @@
-//! Making the copy of one file.
+//! Makes the copy of one file.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -8,179 +8,188 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use belady_board::{Facts, FileId, Kind, NewRecord, Seen};
+use belady_board::{ChangeSnapshot, FileId, FileStat, NewRecord, RecordKind};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::level::{Level, Stay, gate, private_directory};
-use crate::meta::Meta;
-use crate::shelf::{Claim, Shelf, is_name, path_of, remove};
+use crate::copy_store::{CopyStore, NameClaim, is_name, path_of, remove};
+use crate::files::private_directory;
+use crate::level::{self, CopyLevel, CopyLifetime};
+use crate::metadata::CopyMetadata;
 
-/// Marks copies, so that `fstat` in the program knows them at a glance.
+/// The mode bit that marks copies, so that the shim recognises them after an `fstat`.
 pub const STICKY: u32 = 0o1000;
-/// Bytes read at once.
+/// The size of a read, in bytes.
 pub const CHUNK: usize = 1 << 20;
 
-/// What came of it.
+/// The result of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// There is a copy now.
+pub enum CopyResult {
+    /// The copy was made.
     Copied,
-    /// There was one.
+    /// There was a copy.
     Present,
-    /// No level has room.
+    /// No level has space.
     Refused,
-    /// The source changed meanwhile, or is being written to, or the run is over, or another is at it.
+    /// The source changed meanwhile or was opened for writing, the run is over, or another thread
+    /// or launcher is making the copy.
     NotNow,
-    /// It is no regular file, or it cannot be read.
+    /// The source is not a regular file, or it cannot be read.
     Failed,
 }
 
-/// A source file, opened.
-struct Source {
+/// An open source file.
+struct SourceFile {
     file: File,
-    facts: Facts,
+    stat: FileStat,
     is_link: bool,
-    /// Before it was opened.
-    seen: Seen,
+    /// Taken before the file was opened.
+    snapshot: ChangeSnapshot,
 }
 
-impl Shelf {
-    /// Makes the copy of `name`, if there is none.
-    pub fn fetch(&self, name: &[u8], stay: Stay, buffer: &mut Vec<u8>) -> Outcome {
+impl CopyStore {
+    /// Makes the copy of `name` if there is none.
+    pub fn fetch(&self, name: &[u8], lifetime: CopyLifetime, buffer: &mut Vec<u8>) -> CopyResult {
         if !is_name(name) {
-            return Outcome::Failed;
+            return CopyResult::Failed;
         }
-        let Some(claim) = self.claim(name) else { return Outcome::NotNow };
-        self.fetch_claimed(&claim, name, stay, buffer)
+        let Some(claim) = self.claim(name) else { return CopyResult::NotNow };
+        self.fetch_claimed(&claim, name, lifetime, buffer)
     }
 
     fn fetch_claimed(
         &self,
-        _: &Claim<'_>,
+        _: &NameClaim<'_>,
         name: &[u8],
-        stay: Stay,
+        lifetime: CopyLifetime,
         buffer: &mut Vec<u8>,
-    ) -> Outcome {
-        match (self.board.find(self.board.key(name)).map(|entry| entry.kind()), stay) {
-            (Some(Kind::Copy { .. }), _) => return Outcome::Present,
-            (Some(Kind::Refused), Stay::Kept) => return Outcome::Refused,
-            (Some(Kind::Refused), Stay::Passing) | (None, _) => {}
+    ) -> CopyResult {
+        match (self.find(name).map(|entry| entry.kind()), lifetime) {
+            (Some(RecordKind::Copy { .. }), _) => return CopyResult::Present,
+            (Some(RecordKind::Refused), CopyLifetime::Kept) => return CopyResult::Refused,
+            (Some(RecordKind::Refused), CopyLifetime::Transient) | (None, _) => {}
         }
-        match self.try_fetch(name, stay, buffer) {
+        match self.try_fetch(name, lifetime, buffer) {
             Ok(outcome) => outcome,
             Err(error) => {
                 let path = path_of(&self.source, name);
-                self.tally.fail(format!("{} cannot be copied: {error}", path.display()));
-                Outcome::Failed
+                self.tally.fail(format!("cannot copy {}: {error}", path.display()));
+                CopyResult::Failed
             }
         }
     }
 
-    fn try_fetch(&self, name: &[u8], stay: Stay, buffer: &mut Vec<u8>) -> io::Result<Outcome> {
+    fn try_fetch(
+        &self,
+        name: &[u8],
+        lifetime: CopyLifetime,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<CopyResult> {
         let began = Instant::now();
-        let source = Source::open(&path_of(&self.source, name), self.board.seen())?;
-        if !source.facts.is_regular() {
-            return Ok(Outcome::Failed);
+        let source = SourceFile::open(&path_of(&self.source, name), self.board.change_snapshot())?;
+        if !source.stat.is_regular() {
+            return Ok(CopyResult::Failed);
         }
         if self.board.was_written(source.id()) {
-            return Ok(Outcome::NotNow);
+            return Ok(CopyResult::NotNow);
         }
         if self.adopt(name, &source, buffer)? {
-            return Ok(Outcome::Present);
+            return Ok(CopyResult::Present);
         }
         if let Some(outcome) = self.link(name, &source, buffer)? {
             return Ok(outcome);
         }
-        if self.is_anothers(name) {
-            if stay == Stay::Passing {
-                return Ok(Outcome::NotNow);
+        if self.is_foreign(name) {
+            if lifetime == CopyLifetime::Transient {
+                return Ok(CopyResult::NotNow);
             }
             self.refuse(name, &source);
-            return Ok(Outcome::Refused);
+            return Ok(CopyResult::Refused);
         }
-        let size = source.facts.size;
-        let most = if stay == Stay::Passing { 1 } else { self.levels.len() };
+        let size = source.stat.size;
+        let most = if lifetime == CopyLifetime::Transient { 1 } else { self.levels.len() };
         for (at, level) in self.levels.iter().enumerate().take(most) {
-            if !self.unless_over(|| level.reserve(size, stay)).unwrap_or(Ok(false))? {
+            if !self.unless_over(|| level.reserve(size, lifetime)).unwrap_or(Ok(false))? {
                 continue;
             }
             let made = self.copy_into(level, name, &source, buffer);
             if !matches!(made, Ok(Some(_))) {
-                // After the end of the run the level has given it back already.
-                self.unless_over(|| level.release(size, stay)).transpose()?;
+                // After the end of the run the level has released it already.
+                self.unless_over(|| level.release(size, lifetime)).transpose()?;
             }
             match made {
                 Ok(Some(copy)) => {
                     self.tally.copied_files.fetch_add(1, Relaxed);
                     self.tally.copied_bytes.fetch_add(size, Relaxed);
                     self.tally.busy_nanos.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
-                    if stay == Stay::Passing {
-                        self.passes(name, size);
+                    if lifetime == CopyLifetime::Transient {
+                        self.add_transient(name, size);
                     }
                     return Ok(self.announce(at, name, &source, copy));
                 }
-                Ok(None) => return Ok(Outcome::NotNow),
-                // The disk is full before the quota is; the next level may have room.
+                Ok(None) => return Ok(CopyResult::NotNow),
+                // The disk is full although the quota is not; the next level may have space.
                 Err(error) if is_full(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        if self.is_stopping() || stay == Stay::Passing {
-            return Ok(Outcome::NotNow);
+        if self.is_stopping() || lifetime == CopyLifetime::Transient {
+            return Ok(CopyResult::NotNow);
         }
         self.refuse(name, &source);
-        Ok(Outcome::Refused)
+        Ok(CopyResult::Refused)
     }
 
-    /// Whether another launcher has a copy where nobody can tell what it is like. It is in the way of
-    /// ours, which would be made again and again.
-    fn is_anothers(&self, name: &[u8]) -> bool {
+    /// Returns whether another launcher has a copy on a level without copy metadata. This launcher
+    /// cannot use it, and would make its own again and again.
+    fn is_foreign(&self, name: &[u8]) -> bool {
         let shared = self.levels.iter().filter(|level| !level.keeps && !level.is_private);
         shared.into_iter().any(|level| path_of(&level.files, name).exists())
     }
 
-    fn refuse(&self, name: &[u8], source: &Source) {
+    fn refuse(&self, name: &[u8], source: &SourceFile) {
         self.tally.refused.fetch_add(1, Relaxed);
-        self.publish(name, &source.record(self, name, Kind::Refused));
+        self.publish(name, &source.record(self, name, RecordKind::Refused));
     }
 
-    fn announce(&self, level: usize, name: &[u8], source: &Source, copy: FileId) -> Outcome {
+    fn announce(&self, level: usize, name: &[u8], source: &SourceFile, copy: FileId) -> CopyResult {
         self.retire_refused(name);
-        if self.publish(name, &source.record(self, name, Kind::Copy { level, copy })) {
-            return Outcome::Copied;
+        if self.publish(name, &source.record(self, name, RecordKind::Copy { level, copy })) {
+            return CopyResult::Copied;
         }
-        // The board is full: a copy that nobody finds only takes room.
+        // The board is full, so no process would find the copy.
         let _ = self.unless_over(|| remove(&self.levels[level], name, Some(copy)));
         self.tally.refused.fetch_add(1, Relaxed);
-        Outcome::Refused
+        CopyResult::Refused
     }
 
-    /// Of two records, any may be found.
+    /// Retires a `Refused` record, because a lookup may find either of two records.
     fn retire_refused(&self, name: &[u8]) {
-        if let Some(refused) = self.board.find(self.board.key(name)) {
+        if let Some(refused) = self.find(name) {
             refused.retire();
         }
     }
 
-    /// Takes a copy that is there already, made by another launcher or in an earlier run. One that is
-    /// not like the source is removed.
-    fn adopt(&self, name: &[u8], source: &Source, buffer: &mut Vec<u8>) -> io::Result<bool> {
+    /// Publishes a copy that another launcher or an earlier run has made. Removes one that is not
+    /// current.
+    fn adopt(&self, name: &[u8], source: &SourceFile, buffer: &mut Vec<u8>) -> io::Result<bool> {
         for (at, level) in self.levels.iter().enumerate().filter(|(_, level)| level.keeps) {
             let Ok(copy) = File::open(path_of(&level.files, name)) else { continue };
-            let meta = Meta::read(&copy);
-            let facts = Facts::of(&copy, c"", AtFlags::empty())?;
-            let whole = facts.size == source.facts.size && facts.is_regular();
+            let meta = CopyMetadata::read(&copy);
+            let stat = FileStat::of(&copy, c"", AtFlags::empty())?;
+            let complete = stat.size == source.stat.size && stat.is_regular();
             let fresh = meta
-                .filter(|meta| whole && source.facts.is_still(&meta.facts(self.source_dev)))
-                .map_or(Ok(false), |meta| self.is_intact(&copy, meta, facts.mode, buffer))?;
+                .filter(|meta| {
+                    complete && source.stat.is_unchanged_since(&meta.stat(self.source_dev))
+                })
+                .map_or(Ok(false), |meta| self.is_intact(&copy, meta, stat.mode, buffer))?;
             if self.is_stopping() {
                 return Ok(false);
             }
-            let id = FileId { dev: facts.dev, ino: facts.ino };
+            let id = stat.id();
             if fresh {
-                let kind = Kind::Copy { level: at, copy: id };
+                let kind = RecordKind::Copy { level: at, copy: id };
                 self.retire_refused(name);
                 return Ok(self.publish(name, &source.record(self, name, kind)));
             }
@@ -191,14 +200,14 @@ impl Shelf {
         Ok(false)
     }
 
-    /// The copy of a symbolic link within the dataset is another name of the copy of what it leads to.
-    /// None if it is no such link.
+    /// Makes the copy of a symbolic link within the dataset: a hard link to the copy of its target.
+    /// Returns None if the source is no such link.
     fn link(
         &self,
         name: &[u8],
-        source: &Source,
+        source: &SourceFile,
         buffer: &mut Vec<u8>,
-    ) -> io::Result<Option<Outcome>> {
+    ) -> io::Result<Option<CopyResult>> {
         use std::os::unix::ffi::OsStrExt as _;
         if !source.is_link {
             return Ok(None);
@@ -207,47 +216,52 @@ impl Shelf {
         let Ok(target) = target.strip_prefix(&self.source) else { return Ok(None) };
         let target = target.as_os_str().as_bytes();
         if target == name || !is_name(target) {
-            return Ok(Some(Outcome::NotNow));
+            return Ok(Some(CopyResult::NotNow));
         }
-        // It may be on its way. It is no link itself, so whoever copies it waits for nobody.
-        let Some(claim) = self.claim_when_free(target) else { return Ok(Some(Outcome::NotNow)) };
-        self.give_up_unless_still(target, &source.facts);
-        let fetched = self.fetch_claimed(&claim, target, Stay::Kept, buffer);
-        // What only passes through will lose its bytes, whatever other names it has.
-        if !matches!(fetched, Outcome::Copied | Outcome::Present) || self.is_passing(target) {
-            return Ok(Some(Outcome::NotNow));
+        // The target may be in flight. It is no link, so the thread that copies it waits for no
+        // claim.
+        let Some(claim) = self.claim_when_free(target) else {
+            return Ok(Some(CopyResult::NotNow));
+        };
+        self.drop_if_changed(target, &source.stat);
+        let fetched = self.fetch_claimed(&claim, target, CopyLifetime::Kept, buffer);
+        // A transient copy will be evicted, whatever other names it has.
+        if !matches!(fetched, CopyResult::Copied | CopyResult::Present) || self.is_transient(target)
+        {
+            return Ok(Some(CopyResult::NotNow));
         }
-        let found = self.board.find(self.board.key(target));
-        let same = found.filter(|entry| source.facts.is_still(entry.facts()));
-        let Some(Kind::Copy { level: at, copy }) = same.map(|entry| entry.kind()) else {
-            return Ok(Some(Outcome::NotNow));
+        let found = self.find(target);
+        let same = found.filter(|entry| source.stat.is_unchanged_since(entry.stat()));
+        let Some(RecordKind::Copy { level: at, copy }) = same.map(|entry| entry.kind()) else {
+            return Ok(Some(CopyResult::NotNow));
         };
         let level = &self.levels[at];
         let path = path_of(&level.files, name);
         make_parent(&path)?;
         let linked = self.unless_over(|| std::fs::hard_link(path_of(&level.files, target), &path));
         if !matches!(linked, Some(Ok(()))) {
-            return Ok(Some(Outcome::NotNow));
+            return Ok(Some(CopyResult::NotNow));
         }
         Ok(Some(self.announce(at, name, source, copy)))
     }
 
-    /// A copy of an earlier run may not have been compared with its source yet.
-    fn give_up_unless_still(&self, name: &[u8], facts: &Facts) {
-        if let Some(entry) = self.board.find(self.board.key(name))
-            && matches!(entry.kind(), Kind::Copy { .. })
-            && !facts.is_still(entry.facts())
+    /// Drops a copy of an earlier run that is not current.
+    fn drop_if_changed(&self, name: &[u8], stat: &FileStat) {
+        if let Some(entry) = self.find(name)
+            && matches!(entry.kind(), RecordKind::Copy { .. })
+            && !stat.is_unchanged_since(entry.stat())
         {
             entry.drop_copy();
         }
     }
 
-    /// The copy's number, or None if the source changed, another was faster or the run is over.
+    /// Returns the copy, or None if the source changed, another launcher was faster or the run is
+    /// over.
     fn copy_into(
         &self,
-        level: &Level,
+        level: &CopyLevel,
         name: &[u8],
-        source: &Source,
+        source: &SourceFile,
         buffer: &mut Vec<u8>,
     ) -> io::Result<Option<FileId>> {
         let partial = level.partial();
@@ -263,23 +277,23 @@ impl Shelf {
 
     fn write(
         &self,
-        level: &Level,
+        level: &CopyLevel,
         partial: &Path,
-        source: &Source,
+        source: &SourceFile,
         buffer: &mut Vec<u8>,
     ) -> io::Result<Option<FileId>> {
         let mut copy = File::options().write(true).create_new(true).mode(0o600).open(partial)?;
-        allocate(&copy, source.facts.size)?;
+        allocate(&copy, source.stat.size)?;
         buffer.resize(CHUNK, 0);
         let mut hash = Xxh3::new();
-        let mut left = source.facts.size;
+        let mut left = source.stat.size;
         while left > 0 {
             if self.is_stopping() {
                 return Ok(None);
             }
             let most = (left as usize).min(CHUNK);
             let length = match (&source.file).read(&mut buffer[..most]) {
-                // It is shorter than it was.
+                // The source was truncated.
                 Ok(0) => return Ok(None),
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -289,24 +303,24 @@ impl Shelf {
             copy.write_all(&buffer[..length])?;
             left -= length as u64;
         }
-        let after = Facts::of(&source.file, c"", AtFlags::empty())?;
-        if !after.is_still(&source.facts) || self.board.was_written(source.id()) {
+        let after = FileStat::of(&source.file, c"", AtFlags::empty())?;
+        if !after.is_unchanged_since(&source.stat) || self.board.was_written(source.id()) {
             return Ok(None);
         }
-        let meta = Meta::new(&source.facts, self.source_dev, source.is_link, hash.digest());
+        let meta = CopyMetadata::new(&source.stat, self.source_dev, source.is_link, hash.digest());
         if level.keeps {
             meta.write(&copy)?;
         }
-        look_like(&copy, &source.facts)?;
-        let facts = Facts::of(&copy, c"", AtFlags::empty())?;
-        Ok(Some(FileId { dev: facts.dev, ino: facts.ino }))
+        set_attributes(&copy, &source.stat)?;
+        let stat = FileStat::of(&copy, c"", AtFlags::empty())?;
+        Ok(Some(stat.id()))
     }
 
-    /// Gives a finished copy its name, unless another has it.
-    fn place(&self, level: &Level, partial: &Path, name: &[u8]) -> io::Result<bool> {
+    /// Renames a complete copy to its name, unless another launcher has placed one.
+    fn place(&self, level: &CopyLevel, partial: &Path, name: &[u8]) -> io::Result<bool> {
         let path = path_of(&level.files, name);
         make_parent(&path)?;
-        let _turn = self.turn()?;
+        let _lock = self.lock_levels()?;
         if self.levels.iter().any(|other| path_of(&other.files, name).exists()) {
             return Ok(false);
         }
@@ -318,20 +332,20 @@ impl Shelf {
         }
     }
 
-    /// Where launchers share several levels, one after the other places its copies: two of them may
-    /// have made one of the same file, in different levels.
-    fn turn(&self) -> io::Result<Option<File>> {
+    /// Locks the levels if launchers share several of them: two launchers may have copied the same
+    /// file to different levels.
+    fn lock_levels(&self) -> io::Result<Option<File>> {
         let mut shared = self.levels.iter().filter(|level| !level.is_private);
         match (shared.next(), shared.next()) {
-            (Some(first), Some(_)) => gate(&first.root).map(Some),
+            (Some(first), Some(_)) => level::lock(&first.root).map(Some),
             _ => Ok(None),
         }
     }
 }
 
-impl Source {
-    fn open(path: &Path, seen: Seen) -> io::Result<Self> {
-        // A pipe would block, and a link is to be known as one.
+impl SourceFile {
+    fn open(path: &Path, snapshot: ChangeSnapshot) -> io::Result<Self> {
+        // NONBLOCK because a FIFO would block, NOFOLLOW to recognise a link.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let (file, is_link) = match rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty())
         {
@@ -339,21 +353,21 @@ impl Source {
             other => (other?, false),
         };
         let file = File::from(file);
-        let facts = Facts::of(file.as_fd(), c"", AtFlags::empty())?;
-        Ok(Self { file, facts, is_link, seen })
+        let stat = FileStat::of(file.as_fd(), c"", AtFlags::empty())?;
+        Ok(Self { file, stat, is_link, snapshot })
     }
 
     fn id(&self) -> FileId {
-        FileId { dev: self.facts.dev, ino: self.facts.ino }
+        self.stat.id()
     }
 
-    fn record(&self, shelf: &Shelf, name: &[u8], kind: Kind) -> NewRecord {
+    fn record(&self, store: &CopyStore, name: &[u8], kind: RecordKind) -> NewRecord {
         NewRecord {
-            path: shelf.board.key(name),
+            path: store.board.key(name),
             kind,
-            facts: self.facts,
+            stat: self.stat,
             is_link: self.is_link,
-            proved: Some(self.seen),
+            validated: Some(self.snapshot),
         }
     }
 }
@@ -370,8 +384,8 @@ fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// Takes the room at once: then it is known whether there is any, and what was left half written
-/// counts as what was reserved for it.
+/// Allocates all blocks at once, so that a full disk is noticed early and a partial copy counts as
+/// many bytes as were reserved for it.
 fn allocate(copy: &File, size: u64) -> io::Result<()> {
     if size == 0 {
         return Ok(());
@@ -382,16 +396,16 @@ fn allocate(copy: &File, size: u64) -> io::Result<()> {
     }
 }
 
-/// Mode and times of the source, and the mark of a copy.
-fn look_like(copy: &File, facts: &Facts) -> io::Result<()> {
-    let mode = facts.mode & 0o777 | 0o400 | STICKY;
+/// Sets the source's mode and times, and the mark of a copy.
+fn set_attributes(copy: &File, stat: &FileStat) -> io::Result<()> {
+    let mode = stat.mode & 0o777 | 0o400 | STICKY;
     rustix::fs::fchmod(copy, Mode::from_raw_mode(mode))?;
-    let time = |time: belady_board::facts::Time| Timespec {
+    let time = |time: belady_board::file_stat::FileTime| Timespec {
         tv_sec: time.seconds,
         tv_nsec: time.nanos.cast_signed(),
     };
     let times =
-        Timestamps { last_access: time(facts.accessed), last_modification: time(facts.modified) };
+        Timestamps { last_access: time(stat.accessed), last_modification: time(stat.modified) };
     Ok(rustix::fs::futimens(copy, &times)?)
 }
 
@@ -399,7 +413,7 @@ fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), private_directory)
 }
 
-/// As a rename, but nothing that is there is replaced.
+/// Renames a file without replacing an existing one.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::CWD;
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
@@ -411,11 +425,11 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// The absolute form of a directory's name, without `.` and `..` but with its symbolic links.
-pub fn clean(path: &Path) -> io::Result<PathBuf> {
+/// Returns the absolute form of a path, without `.` and `..` but with its symbolic links.
+pub fn normalise(path: &Path) -> io::Result<PathBuf> {
     use std::path::Component;
     let absolute = std::path::absolute(path)?;
-    // With `..` the name may depend on where links lead.
+    // With `..` the result depends on where links lead.
     if absolute.components().any(|part| part == Component::ParentDir) {
         return absolute.canonicalize();
     }

@@ -1,4 +1,4 @@
-//! A run: prepared before the program starts, at work while it runs, ended when it has ended.
+//! A transparent job: one run of a program with copies of its dataset.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -8,70 +8,69 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use belady_board::message::Message;
-use belady_board::{Attach, Board, Config, LevelConfig as BoardLevel};
+use belady_board::message::ShimMessage;
+use belady_board::{Attach, Board, BoardConfig, BoardLevelConfig};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use crate::catalogue::checksum;
-use crate::config::JobConfig;
+use crate::config::TransparentConfig;
+use crate::copy_store::{CopyStore, path_of};
 use crate::error::PrepareError;
-use crate::level::Level;
-use crate::order::Plan;
+use crate::level::CopyLevel;
+use crate::order::OrderSource;
 use crate::prepare::{self, DatasetRoot};
-use crate::report::{Copied, LevelReport, Report};
-use crate::shelf::{Shelf, path_of};
-use crate::work::Crew;
-use crate::{ahead, library};
+use crate::report::{CopyTotals, LevelReport, TransparentReport};
+use crate::scan::checksum;
+use crate::workers::{PIPE_BYTES, Workers};
+use crate::{library, prefetch};
 
-/// How long a thread may take to notice that the run is over.
+/// How long the end of a run waits for threads to notice it.
 const ENDING: Duration = Duration::from_millis(20);
-/// Room for what the program asks for, in bytes.
-pub const PIPE: usize = 1 << 20;
-/// Read at the end, to know how fast copies are.
+/// Bytes of copies that are read at the end to measure the levels' speed.
 const SAMPLED: u64 = 4 << 20;
 
-/// Records that a board has room for: more files than any dataset of files has, in memory that
-/// is used only as they come.
+/// The most records of a board, more than any dataset has files. Memory is used as they are
+/// published.
 const RECORDS_LOG2: u32 = 24;
-/// Where a process may not map that much.
+/// For processes whose address space is limited.
 const FEW_RECORDS_LOG2: u32 = 18;
 
+/// A run of a program with copies of its dataset.
 #[derive(Debug)]
-pub struct Job {
-    crew: Arc<Crew>,
+pub struct TransparentJob {
+    workers: Arc<Workers>,
     attach: Attach,
     library: PathBuf,
-    /// By these the program's processes find the board and us.
+    /// The program's processes open these through `/proc`.
     _board: OwnedFd,
     _pipe: OwnedFd,
 }
 
-impl Job {
-    /// Checks all that was asked for, and begins.
+impl TransparentJob {
+    /// Checks the configuration and starts the job's threads.
     ///
     /// # Errors
-    /// One sentence.
-    pub fn prepare(config: &JobConfig) -> Result<Self, PrepareError> {
+    /// If the configuration is wrong, or the machine lacks something; see [`PrepareError`].
+    pub fn prepare(config: &TransparentConfig) -> Result<Self, PrepareError> {
         let dataset = DatasetRoot::open(&config.dataset)?;
         let levels = prepare::levels(config, &dataset)?;
-        let ways = match Ways::prepare(config, &dataset, &levels) {
-            Ok(ways) => ways,
+        let link = match ProgramLink::prepare(config, &dataset, &levels) {
+            Ok(link) => link,
             Err(error) => {
-                levels.iter().for_each(Level::close);
+                levels.iter().for_each(CopyLevel::close);
                 return Err(error);
             }
         };
-        let Ways { library, plan, board, file, inbox, pipe } = ways;
+        let ProgramLink { library, plan, board, file, inbox, pipe } = link;
         let attach = Attach::new(&board, &file, &pipe);
-        let shelf = Shelf::new(Arc::new(board), dataset.real, dataset.dev, levels);
-        let crew = Arc::new(Crew::new(shelf));
-        let job = Self { crew, attach, library, _board: file, _pipe: pipe };
-        let started = Crew::start(&job.crew, config.threads.max(1), plan, inbox);
+        let store = CopyStore::new(Arc::new(board), dataset.real, dataset.dev, levels);
+        let workers = Arc::new(Workers::new(store));
+        let job = Self { workers, attach, library, _board: file, _pipe: pipe };
+        let started = Workers::start(&job.workers, config.threads.max(1), plan, inbox);
         started.map_err(PrepareError::Thread).inspect_err(|_| job.end())?;
         Ok(job)
     }
 
-    /// What the program's environment has to have.
+    /// Returns the variables to set in the program's environment.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut preload = self.library.clone().into_os_string();
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -82,26 +81,27 @@ impl Job {
         vec![("LD_PRELOAD".into(), preload), (belady_board::VARIABLE.into(), board)]
     }
 
-    pub fn report(&self) -> Report {
-        let shelf = &self.crew.shelf;
-        let head = shelf.board.head();
-        let tally = &shelf.tally;
-        let levels = shelf.levels.iter().enumerate().map(|(at, level)| {
-            let (files, bytes) = level.held.get();
+    /// Returns the counters since the start of the job.
+    pub fn report(&self) -> TransparentReport {
+        let store = &self.workers.store;
+        let head = store.board.header();
+        let tally = &store.tally;
+        let levels = store.levels.iter().enumerate().map(|(at, level)| {
+            let (files, bytes) = level.contents.get();
             let used = head.totals(Some(at));
             LevelReport { name: level.name.clone(), quota: level.used.quota(), files, bytes, used }
         });
-        Report {
+        TransparentReport {
             levels: levels.collect(),
             source: head.totals(None),
-            copied: Copied {
+            copied: CopyTotals {
                 files: tally.copied_files.load(Relaxed),
                 bytes: tally.copied_bytes.load(Relaxed),
                 busy: Duration::from_nanos(tally.busy_nanos.load(Relaxed)),
             },
             refused: tally.refused.load(Relaxed),
             failed: tally.failed.load(Relaxed),
-            first_failure: belady_data::sync::lock(&tally.first_failure).clone(),
+            first_failure: belady_base::sync::lock(&tally.first_failure).clone(),
             dropped: head.dropped.load(Relaxed),
             lost: head.lost.load(Relaxed),
             local: None,
@@ -109,36 +109,36 @@ impl Job {
         }
     }
 
-    /// The program has ended. What is being copied is given up; with `measured`, a few copies are read to
-    /// know how fast that is.
-    pub fn finish(&self, measured: bool) -> Report {
-        let ahead = self.crew.stop_ahead();
-        self.crew.shelf.sweep();
+    /// Ends the job after the program has ended. Copies in flight are discarded. With `measured`, a
+    /// few copies are read to measure the levels' speed.
+    pub fn finish(&self, measured: bool) -> TransparentReport {
+        let ahead = self.workers.stop_prefetching();
+        self.workers.store.sweep();
         let mut report = self.report();
         report.ahead = ahead;
         if measured {
-            report.local = self.local_pace();
+            report.local = self.measure_levels();
         }
         self.end();
         report
     }
 
     fn end(&self) {
-        let shelf = &self.crew.shelf;
-        shelf.end();
-        self.crew.tasks.close();
-        // Threads that wait for a slow source end with the process.
-        self.crew.tasks.rest(ENDING);
-        self.attach.post(Message::Dropped);
-        shelf.remove_passing();
-        shelf.levels.iter().for_each(Level::close);
+        let store = &self.workers.store;
+        store.end();
+        self.workers.tasks.close();
+        // A thread that waits for a slow source ends with the process.
+        self.workers.tasks.wait_idle(ENDING);
+        self.attach.send(ShimMessage::Dropped);
+        store.remove_transients();
+        store.levels.iter().for_each(CopyLevel::close);
     }
 
-    fn local_pace(&self) -> Option<(u64, Duration)> {
+    fn measure_levels(&self) -> Option<(u64, Duration)> {
         let mut buffer = vec![];
         let (mut bytes, mut time) = (0, Duration::ZERO);
-        for (level, name) in self.crew.shelf.some_copies(8) {
-            let path = path_of(&self.crew.shelf.levels[level].files, &name);
+        for (level, name) in self.workers.store.some_copies(8) {
+            let path = path_of(&self.workers.store.levels[level].files, &name);
             let size = path.metadata().ok()?.len();
             if bytes + size > SAMPLED {
                 continue;
@@ -153,38 +153,38 @@ impl Job {
     }
 }
 
-/// What connects us with the program.
-struct Ways {
+/// What connects the launcher with the program.
+struct ProgramLink {
     library: PathBuf,
-    plan: Option<Plan>,
+    plan: Option<OrderSource>,
     board: Board,
     file: OwnedFd,
     inbox: OwnedFd,
     pipe: OwnedFd,
 }
 
-impl Ways {
+impl ProgramLink {
     fn prepare(
-        config: &JobConfig,
+        config: &TransparentConfig,
         dataset: &DatasetRoot,
-        levels: &[Level],
+        levels: &[CopyLevel],
     ) -> Result<Self, PrepareError> {
-        let places = library_places(levels);
-        let places: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
-        let library = library::place(&places)?;
+        let directories = library_directories(levels);
+        let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
+        let library = library::install(&directories)?;
         let board = Board::create(&board_config(config, dataset, levels));
         let (board, file) = board.map_err(PrepareError::Board)?;
-        let plan = ahead::plan(config, &board.head().dataset(), levels)?;
+        let plan = prefetch::plan(config, &board.header().dataset(), levels)?;
         let (inbox, pipe) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|error| PrepareError::Board(error.into()))?;
-        // An unprivileged user may not have as much; then more messages are lost.
-        let _ = fcntl_setpipe_size(&pipe, PIPE);
+        // The limit of an unprivileged user may be lower; then more messages are lost.
+        let _ = fcntl_setpipe_size(&pipe, PIPE_BYTES);
         Ok(Self { library, plan, board, file, inbox, pipe })
     }
 }
 
-/// On a local disk first: each process that starts reads it.
-fn library_places(levels: &[Level]) -> Vec<PathBuf> {
+/// Candidates for the library's directory. Local disks first, because each new process reads it.
+fn library_directories(levels: &[CopyLevel]) -> Vec<PathBuf> {
     let levels = levels.iter().filter(|level| !level.is_private).map(|level| level.root.clone());
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let user = rustix::process::getuid().as_raw();
@@ -193,15 +193,19 @@ fn library_places(levels: &[Level]) -> Vec<PathBuf> {
     levels.chain(runtime).chain([temporary]).chain(cache).collect()
 }
 
-fn board_config(config: &JobConfig, dataset: &DatasetRoot, levels: &[Level]) -> Config {
+fn board_config(
+    config: &TransparentConfig,
+    dataset: &DatasetRoot,
+    levels: &[CopyLevel],
+) -> BoardConfig {
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
     let limited = rustix::process::getrlimit(rustix::process::Resource::As).current.is_some();
-    Config {
+    BoardConfig {
         given: bytes(&dataset.given),
         real: bytes(&dataset.real),
         levels: levels
             .iter()
-            .map(|level| BoardLevel { files: bytes(&level.files), dev: level.dev })
+            .map(|level| BoardLevelConfig { files: bytes(&level.files), dev: level.dev })
             .collect(),
         revalidate: config.revalidate,
         records_log2: if limited { FEW_RECORDS_LOG2 } else { RECORDS_LOG2 },

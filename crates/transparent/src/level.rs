@@ -1,24 +1,26 @@
-//! A level: a directory with copies, its quota, and what is being written there.
+//! A level: a directory with copies, its quota, and copies that are being written.
 //!
 //! ```text
-//! LEVEL/belady-run.lock              held for a moment while one comes, goes or counts
-//! LEVEL/belady-run.used              how many bytes there are, see used.rs
-//! LEVEL/<dataset>/dataset.json       which dataset it is
+//! LEVEL/belady-run.lock              locked while a launcher starts, ends or counts
+//! LEVEL/belady-run.used              the number of bytes in use, see quota.rs
+//! LEVEL/<dataset>/dataset.json       the dataset's path
 //! LEVEL/<dataset>/files/...          copies, under the names of their sources
-//! LEVEL/<dataset>/partial/<launcher> what a launcher is writing; its lock is held as long as it lives
+//! LEVEL/<dataset>/partial/<launcher> copies that a launcher is writing; it holds a lock there while
+//!                                    it runs
 //! ```
 //!
-//! A copy is written below `partial` and appears under its name by a rename. What a launcher leaves
-//! there that was killed is removed by the next one.
+//! A copy is written below `partial` and renamed to its name when it is complete. The next launcher
+//! removes the partial copies of a killed one.
 
-use std::collections::HashSet;
-use std::fs::{DirBuilder, File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::used::Used;
+use crate::files::{NO_LINK, count_below, entries, is_ours, private_directory, random, walk};
+use crate::metadata;
+use crate::quota::QuotaUsage;
 
 pub const LOCK: &str = "belady-run.lock";
 pub const USED: &str = "belady-run.used";
@@ -26,54 +28,53 @@ pub const DATASET: &str = "dataset.json";
 pub const FILES: &str = "files";
 pub const PARTIAL: &str = "partial";
 
-/// For the flags of an open: in a directory for everybody, a link may lead to any file of ours.
-pub const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-
+/// A level that this launcher uses.
 #[derive(Debug)]
-pub struct Level {
+pub struct CopyLevel {
     /// `ram`, or the directory.
     pub name: String,
     pub root: PathBuf,
-    /// Where this dataset's copies lie.
+    /// The directory of this dataset's copies.
     pub files: PathBuf,
     pub dev: u64,
-    pub used: Used,
-    /// Whether copies can be told from one another in a later run.
+    pub used: QuotaUsage,
+    /// Whether the file system stores copy metadata, so that later runs can use the copies.
     pub keeps: bool,
-    /// Files and bytes of this dataset.
-    pub held: Held,
-    /// Bytes that are set aside for files that only pass through, and what these take now.
+    /// Copies of this dataset.
+    pub contents: LevelContents,
+    /// Bytes reserved for transient copies, and bytes of the transient copies.
     window: AtomicU64,
-    passing: AtomicU64,
+    transient: AtomicU64,
     partial: PathBuf,
     _alive: File,
     next: AtomicU64,
-    /// It is removed at the end.
+    /// The level is removed when the run ends.
     pub is_private: bool,
 }
 
-/// How long a copy stays.
+/// How long a copy is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stay {
-    /// As long as its source does not change.
+pub enum CopyLifetime {
+    /// Until its source changes.
     Kept,
-    /// Until the program has read it: see `order`.
-    Passing,
+    /// Until the program has read it, see `order`.
+    Transient,
 }
 
+/// The number of copies in a level and their bytes.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct LevelContents {
     files: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Held {
+impl LevelContents {
     pub fn add(&self, bytes: u64) {
         self.files.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub fn take(&self, bytes: u64) {
+    pub fn remove(&self, bytes: u64) {
         self.files.fetch_sub(1, Relaxed);
         self.bytes.fetch_sub(bytes, Relaxed);
     }
@@ -83,16 +84,16 @@ impl Held {
     }
 }
 
-/// How a dataset's directory in a level is called: readable, and the same for the same dataset only.
+/// Returns the name of a dataset's directory in a level: readable and unique.
 pub fn dataset_name(real: &Path) -> String {
     let hash = dataset_fingerprint(real);
     let name =
         real.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let clean: String = name
+    let plain: String = name
         .chars()
         .map(|c| if c.is_alphanumeric() || ".-_".contains(c) { c } else { '_' })
         .collect();
-    let short: String = clean.chars().take(60).collect();
+    let short: String = plain.chars().take(60).collect();
     format!("{}-{hash:016x}", if short.is_empty() { "dataset" } else { &short })
 }
 
@@ -101,27 +102,23 @@ pub fn dataset_fingerprint(real: &Path) -> u64 {
     xxhash_rust::xxh3::xxh3_64(real.as_os_str().as_bytes())
 }
 
-pub fn private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// In a directory for everybody, such as /tmp, another user may have been there first.
+/// Fails if another user can change the directory, which may be below /tmp.
 fn check_private(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt as _;
-    let facts = directory.symlink_metadata()?;
-    let own = facts.is_dir() && facts.uid() == rustix::process::geteuid().as_raw();
-    if own && facts.mode() & 0o022 == 0 {
+    let metadata = directory.symlink_metadata()?;
+    if metadata.is_dir() && is_ours(&metadata) {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "{} belongs to somebody else, or others may write to it; remove it or give another directory",
+        "other users own {} or may write to it; remove it or choose another directory",
         directory.display()
     )))
 }
 
-impl Level {
+impl CopyLevel {
+    /// Creates this launcher's part of a level.
+    ///
     /// # Errors
-    /// If something cannot be made or locked there.
+    /// If a file cannot be created or locked there.
     pub fn open(
         root: &Path,
         name: String,
@@ -129,8 +126,8 @@ impl Level {
         real: &Path,
         is_private: bool,
     ) -> io::Result<Self> {
-        // First: what is made here would be cleared away while nobody is seen to use it.
-        let _gate = gate(root)?;
+        // Under the lock: `clear` would remove directories that no launcher has locked yet.
+        let _lock = lock(root)?;
         let home = root.join(dataset_name(real));
         let files = home.join(FILES);
         for directory in [&home, &files, &home.join(PARTIAL)] {
@@ -138,17 +135,17 @@ impl Level {
             check_private(directory)?;
         }
         write_dataset(&home, real)?;
-        let keeps = crate::meta::is_supported(&home)?;
+        let keeps = metadata::is_supported(&home)?;
         let (partial, alive) = own_partial(&home.join(PARTIAL))?;
         Ok(Self {
             name,
             dev: rustix::fs::stat(&files)?.st_dev,
             files,
-            used: Used::open(&root.join(USED), quota)?,
+            used: QuotaUsage::open(&root.join(USED), quota)?,
             keeps,
-            held: Held::default(),
+            contents: LevelContents::default(),
             window: AtomicU64::new(0),
-            passing: AtomicU64::new(0),
+            transient: AtomicU64::new(0),
             partial,
             _alive: alive,
             next: AtomicU64::new(0),
@@ -157,13 +154,13 @@ impl Level {
         })
     }
 
-    /// Removes what launchers that are gone have left half written, and counts what there is if no
-    /// other launcher is at work here. While it does, none can come.
+    /// Removes partial copies of launchers that have exited, and counts the used bytes again if no
+    /// other launcher uses the level. No launcher can start meanwhile.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn reclaim(&self) -> io::Result<()> {
-        let _gate = gate(&self.root)?;
+        let _lock = lock(&self.root)?;
         let mut others = 0;
         let mut freed = 0;
         for home in homes(&self.root)? {
@@ -174,7 +171,7 @@ impl Level {
                 if is_alive(&partial) {
                     others += 1;
                 } else {
-                    freed += bytes_below(&partial)?;
+                    freed += count_below(&partial)?.1;
                     std::fs::remove_dir_all(&partial)?;
                 }
             }
@@ -184,24 +181,24 @@ impl Level {
         }
         let mut total = 0;
         for home in homes(&self.root)? {
-            total += bytes_below(&home.join(FILES))?;
+            total += count_below(&home.join(FILES))?.1;
         }
         self.used.set(self.trim(total)?)
     }
 
-    /// Removes copies if there are more than the quota allows, which may have been larger in an earlier run: of
-    /// datasets that were not used for longest first. What is left.
+    /// Removes copies beyond the quota, which may have been larger in an earlier run. Starts with
+    /// the least recently used dataset. Returns the bytes that are left.
     fn trim(&self, mut total: u64) -> io::Result<u64> {
         let mut homes = if total > self.used.quota() { homes(&self.root)? } else { vec![] };
         homes.sort_by_key(|home| {
-            home.join(PARTIAL).metadata().and_then(|facts| facts.modified()).ok()
+            home.join(PARTIAL).metadata().and_then(|metadata| metadata.modified()).ok()
         });
         for home in homes {
-            walk(&home.join(FILES), &mut |path, facts| {
+            walk(&home.join(FILES), &mut |path, metadata| {
                 if total > self.used.quota() {
                     std::fs::remove_file(path)?;
-                    // Bytes go with the last name.
-                    total -= if facts.nlink() == 1 { facts.size() } else { 0 };
+                    // The last name frees the bytes.
+                    total -= if metadata.nlink() == 1 { metadata.size() } else { 0 };
                 }
                 Ok(())
             })?;
@@ -209,52 +206,54 @@ impl Level {
         Ok(total)
     }
 
-    /// Sets part of the quota aside for files that only pass through.
+    /// Reserves part of the quota for transient copies.
     pub fn set_window(&self, bytes: u64) {
         self.window.store(bytes, Relaxed);
     }
 
-    /// Whether there was room for so many bytes.
+    /// Reserves bytes. Returns false if the quota does not allow it.
     ///
     /// # Errors
-    /// If it cannot be written down.
-    pub fn reserve(&self, bytes: u64, stay: Stay) -> io::Result<bool> {
-        match stay {
-            Stay::Kept => {
-                let spared = self.window.load(Relaxed).saturating_sub(self.passing.load(Relaxed));
+    /// If the quota file cannot be written.
+    pub fn reserve(&self, bytes: u64, lifetime: CopyLifetime) -> io::Result<bool> {
+        match lifetime {
+            CopyLifetime::Kept => {
+                let spared = self.window.load(Relaxed).saturating_sub(self.transient.load(Relaxed));
                 self.used.reserve(bytes, spared)
             }
-            Stay::Passing => {
+            CopyLifetime::Transient => {
                 let reserved = self.used.reserve(bytes, 0)?;
-                self.passing.fetch_add(if reserved { bytes } else { 0 }, Relaxed);
+                self.transient.fetch_add(if reserved { bytes } else { 0 }, Relaxed);
                 Ok(reserved)
             }
         }
     }
 
-    /// So many bytes fewer pass through; whoever removed them gives them back.
-    pub fn passed(&self, bytes: u64) {
-        self.passing.fetch_sub(bytes, Relaxed);
+    /// Subtracts from the bytes of transient copies. The caller releases the quota.
+    pub fn remove_transient(&self, bytes: u64) {
+        self.transient.fetch_sub(bytes, Relaxed);
     }
 
+    /// Releases reserved bytes.
+    ///
     /// # Errors
-    /// If it cannot be written down.
-    pub fn release(&self, bytes: u64, stay: Stay) -> io::Result<()> {
-        if stay == Stay::Passing {
-            self.passed(bytes);
+    /// If the quota file cannot be written.
+    pub fn release(&self, bytes: u64, lifetime: CopyLifetime) -> io::Result<()> {
+        if lifetime == CopyLifetime::Transient {
+            self.remove_transient(bytes);
         }
         self.used.release(bytes)
     }
 
-    /// A new name for something that is being written.
+    /// Returns a new path for a partial copy.
     pub fn partial(&self) -> PathBuf {
         self.partial.join(self.next.fetch_add(1, Relaxed).to_string())
     }
 
-    /// At the end: what is still being written is removed.
+    /// Removes partial copies when the run ends.
     pub fn close(&self) {
-        let Ok(_gate) = gate(&self.root) else { return };
-        let left = bytes_below(&self.partial).unwrap_or(0);
+        let Ok(_lock) = lock(&self.root) else { return };
+        let left = count_below(&self.partial).map_or(0, |(_, bytes)| bytes);
         if std::fs::remove_dir_all(&self.partial).is_ok() {
             let _ = self.used.release(left);
         }
@@ -264,8 +263,8 @@ impl Level {
     }
 }
 
-/// One at a time, among all launchers.
-pub fn gate(root: &Path) -> io::Result<File> {
+/// Locks a level against other launchers.
+pub fn lock(root: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
     let file = options.open(root.join(LOCK))?;
@@ -274,62 +273,21 @@ pub fn gate(root: &Path) -> io::Result<File> {
 }
 
 fn own_partial(parent: &Path) -> io::Result<(PathBuf, File)> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let own = parent.join(format!("{}-{:016x}", std::process::id(), u64::from_ne_bytes(random)));
+    let own = parent.join(format!("{}-{:016x}", std::process::id(), random()?));
     private_directory(&own)?;
     let alive = File::create(own.join("lock"))?;
     alive.lock()?;
     Ok((own, alive))
 }
 
-/// Whether the launcher that this directory belongs to lives.
+/// Returns whether the launcher that owns this directory is running.
 pub fn is_alive(partial: &Path) -> bool {
     File::open(partial.join("lock")).is_ok_and(|file| file.try_lock().is_err())
 }
 
-/// Directories of datasets in a level.
+/// Lists the directories of datasets in a level.
 pub fn homes(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries(root)?.into_iter().filter(|home| home.join(DATASET).is_file()).collect())
-}
-
-/// What a directory holds; nothing if it is not there.
-pub fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    match std::fs::read_dir(directory) {
-        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
-        Err(error) => Err(error),
-    }
-}
-
-fn bytes_below(directory: &Path) -> io::Result<u64> {
-    let mut total = 0;
-    let mut linked = HashSet::new();
-    walk(directory, &mut |_, facts| {
-        // A copy with two names takes its bytes once.
-        if facts.nlink() == 1 || linked.insert(facts.ino()) {
-            total += facts.size();
-        }
-        Ok(())
-    })?;
-    Ok(total)
-}
-
-/// All files below a directory.
-pub fn walk(
-    directory: &Path,
-    file: &mut dyn FnMut(&Path, &Metadata) -> io::Result<()>,
-) -> io::Result<()> {
-    for path in entries(directory)? {
-        match path.symlink_metadata() {
-            Ok(facts) if facts.is_dir() => walk(&path, file)?,
-            Ok(facts) => file(&path, &facts)?,
-            // Another launcher has removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 fn write_dataset(home: &Path, real: &Path) -> io::Result<()> {

@@ -1,49 +1,50 @@
-//! What `belady run` does around a program that nobody may change.
+//! Transparent mode: what `belady run` does around an unmodified program.
 //!
-//! The program's processes have the library of `crates/shim` in them, which hands out copies of
-//! files where there are any, and asks for those that are missing. Here they are made.
+//! The program's processes load the shim (`crates/shim`), which opens copies of files where there
+//! are any, and requests the missing ones. This crate is the launcher, which makes the copies.
 //!
 //! ```text
-//! prepare   all that can be wrong, before the program starts
-//! level     directories with copies and their quotas (used); one in memory (ram)
-//! catalogue what lies there when a run begins; what is written beside a copy (meta)
-//! job       a run as a whole; its threads, of which one listens to the program (work, tasks, copy)
-//! shelf     all copies of the run, and what the board says of them
-//! order     which file the program opens next, if it is known (--order, --learn); fetched by `ahead`
-//! program   the program as a child: its start, its signals, its status
-//! stored    `belady cache`
+//! prepare     checks the configuration before the program starts
+//! level       directories with copies and their quotas (quota); one in memory (ram)
+//! scan        the copies on the levels when a job begins; their metadata (metadata)
+//! job         a job as a whole; its threads (workers) and what they do (task_queue, copy)
+//! copy_store  all copies of a job, and their records on the shared board
+//! order       which file the program opens next, if known (--order, --learn); used by prefetch
+//! program     the program as a child process: its start, its signals, its status
+//! stored_copies  `belady cache`
 //! ```
 //!
-//! Levels are directories. The copy of `DATASET/train/a.jpg` is the plain file
-//! `LEVEL/<name and hash of the dataset>/files/train/a.jpg`, so the directory is itself the catalogue:
-//! a file appears there when it is whole, by a rename.
+//! Levels are directories. The copy of `DATASET/train/a.jpg` is the plain file `LEVEL/<name and
+//! hash of the dataset>/files/train/a.jpg`. A file appears there by a rename when it is complete,
+//! so the directory is its own index.
 
-mod ahead;
-mod catalogue;
 mod config;
 mod copy;
+mod copy_store;
 mod error;
+mod files;
 mod job;
 mod level;
 pub mod library;
-mod meta;
+mod metadata;
 mod order;
+mod prefetch;
 mod prepare;
 pub mod program;
+mod quota;
 mod ram;
 mod report;
-mod shelf;
-pub mod stored;
-mod tasks;
+mod scan;
+pub mod stored_copies;
+mod task_queue;
 #[cfg(test)]
 mod tests;
-mod used;
-mod work;
+mod workers;
 
 pub use belady_board::{Revalidate, Totals};
-pub use config::{JobConfig, LevelConfig};
+pub use config::{LevelConfig, TransparentConfig};
 pub use error::PrepareError;
-pub use job::Job;
+pub use job::TransparentJob;
 pub use library::LibraryError;
-pub use order::{OrderError, Tally as AheadTally};
-pub use report::{Copied, LevelReport, Report};
+pub use order::{FileOrderError, PrefetchTally};
+pub use report::{CopyTotals, LevelReport, TransparentReport};

@@ -1,12 +1,13 @@
-//! Everything that can be wrong before the program starts.
+//! Checks the configuration before the program starts.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::{JobConfig, LevelConfig};
-use crate::copy::clean;
+use crate::config::{LevelConfig, TransparentConfig};
+use crate::copy::normalise;
 use crate::error::PrepareError;
-use crate::level::{Level, private_directory};
+use crate::files::private_directory;
+use crate::level::CopyLevel;
 use crate::ram;
 
 /// The dataset's directory.
@@ -23,48 +24,55 @@ impl DatasetRoot {
             path: path.to_owned(),
             problem: problem.to_owned(),
         };
-        let told = |error: io::Error| match rustix::io::Errno::from_io_error(&error) {
+        let explained = |error: io::Error| match rustix::io::Errno::from_io_error(&error) {
             Some(rustix::io::Errno::LOOP) => wrong("is a loop of symbolic links"),
             Some(rustix::io::Errno::NOENT) => wrong("does not exist"),
-            Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => wrong("may not be read"),
+            Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
+                wrong("cannot be read: permission denied")
+            }
             _ => wrong(&format!("cannot be read: {error}")),
         };
-        let real = path.canonicalize().map_err(told)?;
-        let given = clean(path).map_err(told)?;
-        let facts = rustix::fs::stat(&real).map_err(|error| told(error.into()))?;
+        let real = path.canonicalize().map_err(explained)?;
+        let given = normalise(path).map_err(explained)?;
+        let stat = rustix::fs::stat(&real).map_err(|error| explained(error.into()))?;
         if !real.is_dir() {
-            return Err(wrong("is no directory"));
+            return Err(wrong("is not a directory"));
         }
-        std::fs::read_dir(&real).map_err(told)?;
-        Ok(Self { given, real, dev: facts.st_dev })
+        std::fs::read_dir(&real).map_err(explained)?;
+        Ok(Self { given, real, dev: stat.st_dev })
     }
 }
 
-/// The levels, ready to be written to.
-pub fn levels(config: &JobConfig, dataset: &DatasetRoot) -> Result<Vec<Level>, PrepareError> {
+/// Opens the levels.
+pub fn levels(
+    config: &TransparentConfig,
+    dataset: &DatasetRoot,
+) -> Result<Vec<CopyLevel>, PrepareError> {
     if config.levels.is_empty() {
         return Err(PrepareError::Levels(
-            "no cache was given, such as --cache /local/nvme:100GiB".into(),
+            "no cache is configured; give one such as --cache /local/nvme:100GiB".into(),
         ));
     }
     if config.levels.len() > belady_board::MOST_LEVELS {
         let most = belady_board::MOST_LEVELS;
-        return Err(PrepareError::Levels(format!("there are more than {most} caches")));
+        return Err(PrepareError::Levels(format!(
+            "more than {most} caches are configured; give at most {most}"
+        )));
     }
-    let mut levels: Vec<Level> = vec![];
+    let mut levels: Vec<CopyLevel> = vec![];
     for config in &config.levels {
         let level = level(config, dataset);
         let level = match level {
             Ok(level) if levels.iter().any(|other| other.root == level.root) => {
                 level.close();
-                Err(PrepareError::level(&level.root, "it was given twice"))
+                Err(PrepareError::level(&level.root, "it is given twice; remove one of them"))
             }
             other => other,
         };
         match level {
             Ok(level) => levels.push(level),
             Err(error) => {
-                levels.iter().for_each(Level::close);
+                levels.iter().for_each(CopyLevel::close);
                 return Err(error);
             }
         }
@@ -72,7 +80,7 @@ pub fn levels(config: &JobConfig, dataset: &DatasetRoot) -> Result<Vec<Level>, P
     Ok(levels)
 }
 
-fn level(config: &LevelConfig, dataset: &DatasetRoot) -> Result<Level, PrepareError> {
+fn level(config: &LevelConfig, dataset: &DatasetRoot) -> Result<CopyLevel, PrepareError> {
     let quota = config.quota().0;
     let (root, name, is_private) = match config {
         LevelConfig::Ram { .. } => {
@@ -85,20 +93,20 @@ fn level(config: &LevelConfig, dataset: &DatasetRoot) -> Result<Level, PrepareEr
     };
     let shown = Path::new(&name);
     if quota == 0 {
-        return Err(PrepareError::level(shown, "its size is 0, which leaves no room for any file"));
+        return Err(PrepareError::level(shown, "its size is 0; give a larger size"));
     }
-    let level = Level::open(&root, name.clone(), quota, &dataset.real, is_private)
-        .map_err(|error| PrepareError::level(shown, writing(&error)))?;
-    if !is_private && let Err(error) = has_room(&level) {
+    let level = CopyLevel::open(&root, name.clone(), quota, &dataset.real, is_private)
+        .map_err(|error| PrepareError::level(shown, write_problem(&error)))?;
+    if !is_private && let Err(error) = has_space(&level) {
         level.close();
         return Err(PrepareError::level(shown, error));
     }
     Ok(level)
 }
 
-fn writing(error: &io::Error) -> String {
+fn write_problem(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "it may not be written to".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission to write is denied".to_owned(),
         io::ErrorKind::ReadOnlyFilesystem => "its file system is read-only".to_owned(),
         io::ErrorKind::StorageFull => "its file system is full".to_owned(),
         _ => error.to_string(),
@@ -106,33 +114,35 @@ fn writing(error: &io::Error) -> String {
 }
 
 fn directory(path: &Path, dataset: &DatasetRoot) -> Result<PathBuf, PrepareError> {
-    // Before anything is made there.
+    // Before anything is created there.
     let inside = |path: &Path| path.starts_with(&dataset.real) || path.starts_with(&dataset.given);
-    let on_dataset = "it lies in the dataset itself; give a directory elsewhere, on a local disk";
-    // Also by another name: that of what is there already.
+    let on_dataset = "it is inside the dataset; give a directory elsewhere, on a local disk";
+    // Also by the real path of its nearest existing parent.
     let above = path.ancestors().find_map(|above| above.canonicalize().ok());
-    if clean(path).is_ok_and(|path| inside(&path)) || above.is_some_and(|above| inside(&above)) {
+    if normalise(path).is_ok_and(|path| inside(&path)) || above.is_some_and(|above| inside(&above))
+    {
         return Err(PrepareError::level(path, on_dataset));
     }
     if path.exists() && !path.is_dir() {
-        return Err(PrepareError::level(path, "it is no directory"));
+        return Err(PrepareError::level(path, "it is not a directory"));
     }
-    private_directory(path).map_err(|error| PrepareError::level(path, writing(&error)))?;
-    let real = path.canonicalize().map_err(|error| PrepareError::level(path, writing(&error)))?;
+    private_directory(path).map_err(|error| PrepareError::level(path, write_problem(&error)))?;
+    let real =
+        path.canonicalize().map_err(|error| PrepareError::level(path, write_problem(&error)))?;
     if inside(&real) {
         return Err(PrepareError::level(path, on_dataset));
     }
     if dataset.real.starts_with(&real) {
         return Err(PrepareError::level(
             path,
-            "the dataset lies in it; give a directory of its own",
+            "it contains the dataset; give a directory that does not",
         ));
     }
     Ok(real)
 }
 
-/// What is free, with what the level holds already, has to be as much as it may hold.
-fn has_room(level: &Level) -> Result<(), String> {
+/// Checks that the free space and the level's own copies together reach the quota.
+fn has_space(level: &CopyLevel) -> Result<(), String> {
     let fs = rustix::fs::statvfs(&level.root).map_err(|error| error.to_string())?;
     let free = fs.f_bavail.saturating_mul(fs.f_frsize);
     let held = level.used.get().map_err(|error| error.to_string())?;
@@ -140,8 +150,6 @@ fn has_room(level: &Level) -> Result<(), String> {
     if free.saturating_add(held) >= quota {
         return Ok(());
     }
-    let [quota, free] = [quota, free.saturating_add(held)].map(belady_control::model::Bytes);
-    Err(format!(
-        "there is no room for {quota}: its file system has {free} free for it; ask for less"
-    ))
+    let [quota, free] = [quota, free.saturating_add(held)].map(belady_base::units::Bytes);
+    Err(format!("{quota} do not fit: its file system has {free} free; ask for less"))
 }

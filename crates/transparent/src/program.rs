@@ -1,9 +1,9 @@
-//! The program itself: started as a child, watched until it ends.
+//! Runs the program as a child process.
 //!
-//! To whoever started the launcher, the two look like one process. Signals that reach the launcher
-//! alone are passed on. The terminal sends its own (Ctrl-C, a hangup) to both, so those are only
-//! survived. Stop signals have their usual effect on both: Ctrl-Z stops, `fg` goes on. What was
-//! ignored before, as under nohup, stays ignored.
+//! To the launcher's parent, launcher and program look like one process. The launcher forwards
+//! signals that only it receives. The terminal sends its signals (Ctrl-C, a hangup) to both, so the
+//! launcher only survives those. Stop signals have their usual effect on both: Ctrl-Z stops, `fg`
+//! continues. Signals that were ignored before, as under nohup, stay ignored.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,30 +21,39 @@ use signal_hook::iterator::backend::Handle;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// What people and batch systems send to a job.
-const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT];
-/// Those of them that are for whoever runs when the program has ended.
+/// The signals that users and batch systems send to a job.
+const FORWARDED: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT];
+/// The signals that end the launcher after the program has ended.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
-/// Why a program was not run.
+/// Why a program could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
+    /// The program or its interpreter does not exist.
     #[error(
-        "there is no program `{}`: check its name, and the interpreter in its first line if it is a \
+        "there is no program `{}`; check its name, and the interpreter in its first line if it is a \
          script",
         .0.display()
     )]
     NotFound(OsString),
+    /// The program cannot be executed.
     #[error("`{}` cannot be run: {error}", program.display())]
-    NotExecutable { program: OsString, error: io::Error },
-    #[error("the program was not started, since its signals cannot be passed on: {0}")]
+    NotExecutable {
+        /// As the user gave it.
+        program: OsString,
+        /// The error of `exec`.
+        error: io::Error,
+    },
+    /// The signal handlers cannot be installed.
+    #[error("the program was not started, because its signals cannot be forwarded: {0}")]
     Signals(io::Error),
-    #[error("nobody knows how the program ended: {0}")]
+    /// Waiting for the program failed.
+    #[error("the program's exit status is unknown: {0}")]
     Lost(io::Error),
 }
 
 impl ProgramError {
-    /// The status that shells give.
+    /// Returns the exit status that shells use.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
@@ -54,8 +63,13 @@ impl ProgramError {
     }
 }
 
-/// Runs a program and its arguments with more in its environment; its exit status, which is 128 + n
-/// if signal n ended it. Once in a process: signals that come afterwards end the caller.
+/// Runs a program and its arguments with additional environment variables. Returns its exit status,
+/// or 128 + n if signal n ended it.
+///
+/// Call this once in a process: afterwards signals end the caller.
+///
+/// # Errors
+/// If the program cannot be started or waited for.
 pub fn run(
     program: &[OsString],
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -64,14 +78,14 @@ pub fn run(
         program.split_first().ok_or_else(|| ProgramError::NotFound(OsString::new()))?;
     let mut command = Command::new(name);
     command.args(arguments).envs(environment);
-    // Before the program starts: a signal that comes in between is kept for it.
+    // Before the program starts, so that an early signal is forwarded too.
     let relay = Relay::start().map_err(ProgramError::Signals)?;
     let started = command.spawn().map_err(|error| not_started(name, error));
     let ended = started.and_then(|child| {
         relay.begin(Pid::from_child(&child));
         wait_for_end(&child).map(|()| child).map_err(ProgramError::Lost)
     });
-    // First no more signals, then the child is let go: its number may become another process's.
+    // Stop forwarding before the child is reaped: its process id may be reused.
     relay.stop();
     ended?.wait().map(exit_code).map_err(ProgramError::Lost)
 }
@@ -85,26 +99,26 @@ fn not_started(program: &OsString, error: io::Error) -> ProgramError {
 }
 
 fn wait_for_end(child: &Child) -> io::Result<()> {
-    let ended_but_there = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let without_reaping = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     loop {
-        match waitid(WaitId::Pid(Pid::from_child(child)), ended_but_there) {
+        match waitid(WaitId::Pid(Pid::from_child(child)), without_reaping) {
             Err(rustix::io::Errno::INTR) => {}
             other => return other.map(|_| ()).map_err(io::Error::from),
         }
     }
 }
 
-/// As a shell tells it.
+/// Returns the exit status as a shell does.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// A thread that passes signals on.
+/// A thread that forwards signals.
 struct Relay {
     program: Sender<Pid>,
     close: Handle,
-    /// From here on signals are for the launcher.
+    /// Set when signals are for the launcher again.
     ended: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -119,17 +133,17 @@ impl Relay {
         for signal in ours(&ENDING) {
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&ended))?;
         }
-        let mut signals = SignalsInfo::<WithOrigin>::new(ours(&PASSED_ON))?;
+        let mut signals = SignalsInfo::<WithOrigin>::new(ours(&FORWARDED))?;
         let close = signals.handle();
         let (program, started) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("belady-signals".to_owned())
-            .spawn(move || pass_on(&mut signals, &started))?;
+            .spawn(move || forward(&mut signals, &started))?;
         Ok(Self { program, close, ended, thread })
     }
 
     fn begin(&self, program: Pid) {
-        // The thread waits for it.
+        // The thread waits for this.
         let _ = self.program.send(program);
     }
 
@@ -141,26 +155,26 @@ impl Relay {
     }
 }
 
-fn pass_on(signals: &mut SignalsInfo<WithOrigin>, started: &Receiver<Pid>) {
+fn forward(signals: &mut SignalsInfo<WithOrigin>, started: &Receiver<Pid>) {
     let Ok(program) = started.recv() else { return };
     for origin in signals.forever() {
-        if is_for_the_program(&origin, program)
+        if should_forward(&origin, program)
             && let Some(signal) = Signal::from_named_raw(origin.signal)
         {
-            // It may have ended just now.
+            // The program may just have ended.
             let _ = kill_process(program, signal);
         }
     }
 }
 
-/// What the kernel sends, it sends to all who share the terminal. What the program sends to all
-/// around it is not for itself again.
-fn is_for_the_program(origin: &Origin, program: Pid) -> bool {
+/// Returns whether to forward a signal. The kernel sends a signal to all processes of the terminal,
+/// and a signal that the program itself sent to its group must not reach it twice.
+fn should_forward(origin: &Origin, program: Pid) -> bool {
     let sender = origin.process.map(|process| process.pid);
     origin.cause != Cause::Kernel && sender != Some(program.as_raw_nonzero().get())
 }
 
-/// Bit n - 1 is for signal n. Where it cannot be known, none is.
+/// Returns the ignored signals: bit n - 1 is for signal n. None if /proc is unavailable.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -177,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_the_programs() {
+    fn the_exit_status_is_the_programs() {
         assert_eq!(sh("exit 0").unwrap(), 0);
         assert_eq!(sh("exit 37").unwrap(), 37);
         assert_eq!(sh("test \"$GIVEN\" = yes").unwrap(), 0);
@@ -186,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_told_as_shells_do() {
+    fn a_program_that_cannot_run_has_the_exit_status_of_a_shell() {
         let refused = |program: &str| run(&[OsString::from(program)], []).unwrap_err();
         let missing = refused("no-such-program-here");
         assert_eq!(missing.exit_code(), 127);
@@ -198,8 +212,8 @@ mod tests {
     }
 
     #[test]
-    fn ignored_signals_are_known() {
-        // Rust itself ignores this one.
+    fn ignored_signals_are_read_from_proc() {
+        // Rust ignores SIGPIPE.
         assert_ne!(ignored_signals() & (1 << (signal_hook::consts::SIGPIPE - 1)), 0);
         assert_eq!(ignored_signals() & (1 << (SIGTERM - 1)), 0);
     }

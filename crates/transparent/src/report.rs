@@ -1,65 +1,72 @@
-//! What came of a run.
+//! The counters of a job.
 
 use std::time::Duration;
 
 use belady_board::Totals;
 
-use crate::order::Tally;
+use crate::order::PrefetchTally;
 
-/// Of one level.
+/// The counters of one level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelReport {
     /// `ram`, or the directory.
     pub name: String,
+    /// The level's quota in bytes.
     pub quota: u64,
-    /// Files and bytes of this dataset that it holds now.
+    /// The number of copies of this dataset.
     pub files: u64,
+    /// Their bytes.
     pub bytes: u64,
-    /// What the program did with them.
+    /// The program's use of them.
     pub used: Totals,
 }
 
-/// What was copied from the source.
+/// The copies that the job made.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Copied {
+pub struct CopyTotals {
+    /// The number of copies.
     pub files: u64,
+    /// Their bytes.
     pub bytes: u64,
-    /// What threads spent on it, all together.
+    /// The time of all threads together.
     pub busy: Duration,
 }
 
-/// Since the start of a run.
+/// The counters of a job since its start.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct TransparentReport {
+    /// One report per level, fastest first.
     pub levels: Vec<LevelReport>,
-    /// What the program did at the source.
+    /// The program's use of the source.
     pub source: Totals,
-    pub copied: Copied,
-    /// Files for which no level has room.
+    /// The copies that the job made.
+    pub copied: CopyTotals,
+    /// Files that no level has space for.
     pub refused: u64,
-    /// Files that could not be copied, and the first reason.
+    /// Files that could not be copied.
     pub failed: u64,
+    /// The first failure.
     pub first_failure: Option<String>,
-    /// Copies that were given up because their source changed, or was written to.
+    /// Copies that were dropped because their source changed or was opened for writing.
     pub dropped: u64,
-    /// Requests of the program's that were lost, since too many came at once.
+    /// Messages of the program that did not fit into the pipe.
     pub lost: u64,
-    /// What was fetched ahead of the reader, known at the end.
-    pub ahead: Option<Tally>,
-    /// How long reading the copies took, measured on a few of them: bytes and time.
+    /// The prefetcher's counters; None before the end and without an order.
+    pub ahead: Option<PrefetchTally>,
+    /// Bytes and time of reading a few copies, to measure the levels' speed.
     pub local: Option<(u64, Duration)>,
 }
 
-impl Report {
-    /// Seconds that the program would have waited longer for the source, roughly:
-    /// bytes opened in levels x (seconds a byte when copying from the source - seconds a byte from a
-    /// level). None if nothing was copied in this run.
+impl TransparentReport {
+    /// Estimates the seconds that the copies saved: bytes opened on levels x (seconds per byte from
+    /// the source - seconds per byte from a level). None if the job made no copy.
     pub fn seconds_saved(&self) -> Option<f64> {
-        let pace =
+        let seconds_per_byte =
             |bytes: u64, time: Duration| (bytes > 0).then(|| time.as_secs_f64() / bytes as f64);
         let served: u64 = self.levels.iter().map(|level| level.used.bytes).sum();
-        let source = pace(self.copied.bytes, self.copied.busy)?;
-        let local = self.local.and_then(|(bytes, time)| pace(bytes, time)).unwrap_or(0.0);
+        let source = seconds_per_byte(self.copied.bytes, self.copied.busy)?;
+        let local =
+            self.local.and_then(|(bytes, time)| seconds_per_byte(bytes, time)).unwrap_or(0.0);
         Some(served as f64 * (source - local).max(0.0))
     }
 }

@@ -1,4 +1,4 @@
-"""What is done to a sample on its way into a batch, as plain data.
+"""Transforms of samples, as plain data.
 
     from belady import transforms as T
 
@@ -6,12 +6,16 @@
              T.ToTensor(), T.Normalize(mean, std)]
     loader = belady.DataLoader(data, batch_size=64, transform=chain)
 
-Names, arguments, defaults, sampling rules and pixels are those of `torchvision.transforms.v2`.
-Steps are checked when they are written, the chain when a loader is made of it; then native
-threads run it, straight into the memory of the batch. What is drawn at random depends only on
-the loader's seed, the epoch and the sample.
+Names, arguments, defaults, sampling rules and pixels are those of `torchvision.transforms.v2`. A
+step checks its arguments when it is made, a loader checks the chain. Native threads run it straight
+into the memory of the batch. Random draws depend only on the loader's seed, the epoch and the
+sample.
 
-A function of yours may stand anywhere in a chain; see docs/transforms.md.
+A chain may contain functions of yours anywhere; see docs/transforms.md.
+
+>>> from belady import transforms as T
+>>> T.Compose([T.Decode(), T.Resize(256), T.CenterCrop(224), T.ToTensor()])
+Compose([Decode(), Resize(256), CenterCrop(224), ToTensor()])
 """
 
 from __future__ import annotations

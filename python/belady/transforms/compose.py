@@ -1,4 +1,4 @@
-"""Chains as people write them, and chains that are ready made."""
+"""Chains as users write them, and the chains of ImageNet."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .numbers import Dtype, Normalize, ToTensor
 from .step import Step
 
 if TYPE_CHECKING:
-    from .chain import Chain
+    from ._chain import Chain
 
-#: One of our steps, or any function.
+#: A native step, or any function.
 Link = Step | Callable[[Any], Any]
 
-#: Mean and deviation of ImageNet's channels, which models trained on it expect.
+#: Mean and deviation of ImageNet's channels, for models that were trained on it.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, repr=False)
 class Compose:
-    """Steps and functions, one after another. A plain list does as well.
+    """Steps and functions, one after another. A plain list means the same.
 
-    Called with a sample's bytes it gives what a loader would: for a look at one image, and for
-    datasets of torch's.
+    Called with a sample's bytes it returns what a loader would, for a single image or a dataset of
+    torch.
 
     >>> from belady import transforms as T
     >>> T.Compose([T.Decode(), [T.Resize(256), T.CenterCrop(224)], T.ToTensor("uint8")])
@@ -41,16 +41,18 @@ class Compose:
         object.__setattr__(self, "transforms", flattened(self.transforms))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """The steps as plain data, good for JSON."""
+        """Returns the steps as plain data for JSON."""
         for number, step in enumerate(self.transforms, start=1):
             if not isinstance(step, Step):
                 name = name_of(step)
-                raise ValueError(f"step {number} ({name}) is a function, which JSON cannot hold")
+                raise ValueError(
+                    f"step {number} ({name}) is a function, which cannot be written as JSON"
+                )
         return [step.as_json() for step in self.transforms]
 
     @cached_property
     def _chain(self) -> Chain:
-        from .chain import Chain
+        from ._chain import Chain
 
         return Chain(self.transforms)
 
@@ -62,7 +64,7 @@ class Compose:
 
 
 def flattened(given: Any) -> tuple[Link, ...]:
-    """The steps of a chain: one step, or lists and `Compose`s of them within each other."""
+    """Returns the steps of a chain: one step, or nested lists and `Compose`s."""
     if isinstance(given, Compose):
         return tuple(given.transforms)
     if isinstance(given, Step) or (callable(given) and not isinstance(given, type)):
@@ -78,23 +80,24 @@ def flattened(given: Any) -> tuple[Link, ...]:
 
 
 def name_of(step: Link) -> str:
-    """What a step is called in messages."""
+    """Returns the name of a step in messages."""
     if isinstance(step, Step):
         return type(step).__name__
     return str(getattr(step, "__name__", None) or type(step).__name__)
 
 
 def shown(step: Link) -> str:
+    """Returns a step as it is written."""
     return repr(step) if isinstance(step, Step) else name_of(step)
 
 
 def as_json_text(steps: Sequence[Step]) -> str:
-    """Steps as the native module reads them."""
+    """Returns steps as JSON for the native module."""
     return json.dumps([step.as_json() for step in steps])
 
 
 def imagenet_train(size: Size = 224, dtype: Dtype = "float32") -> Compose:
-    """What ImageNet is trained with: a random part of the image, perhaps flipped, normalised.
+    """Returns the usual chain for training on ImageNet: random crop and flip, normalised.
 
     >>> from belady import transforms as T
     >>> len(T.imagenet_train(224).transforms)
@@ -112,13 +115,18 @@ def imagenet_train(size: Size = 224, dtype: Dtype = "float32") -> Compose:
 
 
 def imagenet_eval(size: Size = 224, resize: Size = 256, dtype: Dtype = "float32") -> Compose:
-    """What ImageNet is evaluated with: the middle of the image, normalised."""
+    """Returns the usual chain for evaluation on ImageNet: the centre of the image, normalised.
+
+    >>> from belady import transforms as T
+    >>> T.imagenet_eval(224).transforms[1:3]
+    (Resize(256), CenterCrop(224))
+    """
     return Compose(
         [Decode(), Resize(resize), CenterCrop(size), ToTensor(dtype), *_normalized(dtype)]
     )
 
 
 def _normalized(dtype: Dtype) -> list[Step]:
-    # Bytes are normalised where they are used, on the GPU.
+    # Bytes are normalised later, on the GPU.
     kind = ToTensor(dtype).dtype
     return [] if kind == "uint8" else [Normalize(IMAGENET_MEAN, IMAGENET_STD)]

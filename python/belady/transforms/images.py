@@ -1,15 +1,15 @@
-"""Steps on images, by torchvision's names, arguments and defaults."""
+"""Steps on images, with torchvision's names, arguments and defaults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from .. import arguments
-from . import checks
+from .._configuration import arguments
+from . import _checks as checks
 from .step import Step
 
-#: What Pillow refuses, if it is not told otherwise: 537 MB as RGB.
+#: Pillow's default limit: 537 MB as RGB.
 _MAX_PIXELS = 178_956_970
 
 Size = int | tuple[int, ...] | list[int]
@@ -22,16 +22,13 @@ Interpolation = Any
 
 @dataclass(frozen=True, repr=False)
 class Decode(Step):
-    """A JPEG, PNG, WebP, BMP or the first frame of a GIF becomes pixels.
+    """Decodes a JPEG, PNG, WebP, BMP or the first frame of a GIF. The content tells the format.
 
     `mode` is "RGB", "GRAY" or "UNCHANGED" (the channels of the file). An image of more than
-    `max_pixels` is refused before memory is taken for it. What the file is, is told by its
-    content, not by its name.
+    `max_pixels` is refused before memory is allocated.
 
-    `dct_scaling` decodes JPEGs that a step behind it makes at least twice as small at half, a
-    quarter or an eighth of their size: faster for large photographs, and not quite the same
-    pixels.
-    """
+    `dct_scaling` decodes a JPEG at half, a quarter or an eighth of its size if a later step makes
+    it at least twice as small: faster for large photographs, with slightly different pixels."""
 
     mode: str = "RGB"
     apply_exif_orientation: bool = False
@@ -52,8 +49,10 @@ class Decode(Step):
 
 @dataclass(frozen=True, repr=False)
 class Resize(Step):
-    """To `(height, width)`; one number is the shorter side, and the longer one follows, but not
-    beyond `max_size`."""
+    """Resizes to `(height, width)`, or the shorter side to one number.
+
+    The longer side follows, up to `max_size`.
+    """
 
     size: Size
     interpolation: Interpolation = "bilinear"
@@ -66,11 +65,11 @@ class Resize(Step):
         if longest is not None:
             checks.extent(longest, "Resize: max_size")
             if len(size) == 2:
-                raise ValueError("Resize: max_size goes with a size of one number")
+                raise ValueError("Resize: max_size needs a size of one number")
             if longest <= size[0]:
                 raise ValueError(
-                    f"Resize: max_size is that of the longer side, so {longest} has to be more "
-                    f"than size, {size[0]}"
+                    f"Resize: max_size is for the longer side, so {longest} has to be more than "
+                    f"size, {size[0]}"
                 )
         interpolation = checks.interpolation(self.interpolation, "Resize: interpolation")
         self._set("interpolation", interpolation)
@@ -84,7 +83,7 @@ class Resize(Step):
 
 @dataclass(frozen=True, repr=False)
 class CenterCrop(Step):
-    """The middle of an image; what is smaller is padded with zeros, as torchvision does."""
+    """Crops the centre; a smaller image is padded with zeros, as in torchvision."""
 
     size: Size
 
@@ -94,8 +93,10 @@ class CenterCrop(Step):
 
 @dataclass(frozen=True, repr=False)
 class RandomResizedCrop(Step):
-    """A random part of the image, of `scale` of its area and of a `ratio` of width to height,
-    resized to `size`."""
+    """Crops a random part, of `scale` of the area and of a `ratio` of width to height.
+
+    The part is resized to `size`.
+    """
 
     size: Size
     scale: Range = (0.08, 1.0)
@@ -122,7 +123,7 @@ class RandomResizedCrop(Step):
 
 @dataclass(frozen=True, repr=False)
 class RandomCrop(Step):
-    """A random part of `size`, after `padding`."""
+    """Crops a random part of `size`, after `padding`."""
 
     size: Size
     padding: Padding | None = None
@@ -145,7 +146,7 @@ class RandomCrop(Step):
 
 @dataclass(frozen=True, repr=False)
 class Pad(Step):
-    """A border: one width, `(left and right, top and bottom)` or `(left, top, right, bottom)`."""
+    """Adds a border: one width, `(left/right, top/bottom)` or `(left, top, right, bottom)`."""
 
     padding: Padding
     fill: Fill = 0
@@ -162,7 +163,7 @@ class Pad(Step):
 
 @dataclass(frozen=True, repr=False)
 class RandomHorizontalFlip(Step):
-    """Left and right change places, with probability `p`."""
+    """Mirrors left and right, with probability `p`."""
 
     p: float = 0.5
 
@@ -172,7 +173,7 @@ class RandomHorizontalFlip(Step):
 
 @dataclass(frozen=True, repr=False)
 class RandomVerticalFlip(Step):
-    """Top and bottom change places, with probability `p`."""
+    """Mirrors top and bottom, with probability `p`."""
 
     p: float = 0.5
 
@@ -182,11 +183,10 @@ class RandomVerticalFlip(Step):
 
 @dataclass(frozen=True, repr=False)
 class ColorJitter(Step):
-    """Brightness, contrast, saturation and hue, changed at random and in a random order.
+    """Changes brightness, contrast, saturation and hue at random, in a random order.
 
     A number x is the range from 1 - x to 1 + x (for hue from -x to x); a pair is the range. None
-    and 0 leave it alone.
-    """
+    and 0 change nothing."""
 
     brightness: float | Range | None = None
     contrast: float | Range | None = None
@@ -225,5 +225,5 @@ def _turns(value: object, name: str) -> list[float] | None:
 
 
 def _antialias(value: object, name: str) -> bool:
-    # None and "warn" are what older versions of torchvision had for True.
+    # Older versions of torchvision have None and "warn" for True.
     return True if value is None or value == "warn" else arguments.flag(value, name)

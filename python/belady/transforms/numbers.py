@@ -1,4 +1,4 @@
-"""Steps that make arrays, and that work on their numbers."""
+"""Steps that make arrays, and steps on their numbers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import arguments
-from . import checks
+from .._configuration import arguments
+from . import _checks as checks
 from .step import Step
 
 #: A name, or a dtype of torch, numpy or JAX.
@@ -18,7 +18,7 @@ Numbers = float | Sequence[float]
 
 @dataclass(frozen=True, repr=False)
 class ToTensor(Step):
-    """Pixels become numbers: floats from 0 to 1, or uint8 as they are; `layout` "CHW" or "HWC"."""
+    """Converts pixels to floats from 0 to 1, or leaves uint8; `layout` is "CHW" or "HWC"."""
 
     dtype: Dtype = "float32"
     layout: str = "CHW"
@@ -32,7 +32,7 @@ class ToTensor(Step):
 
 @dataclass(frozen=True, repr=False)
 class Normalize(Step):
-    """`(x - mean) / std` for each channel. `inplace` is accepted, and makes no difference."""
+    """Computes `(x - mean) / std` for each channel. `inplace` is accepted and ignored."""
 
     mean: Numbers
     std: Numbers
@@ -46,14 +46,14 @@ class Normalize(Step):
                 f"Normalize: mean has {len(mean)} numbers and std {len(std)}; give one a channel"
             )
         if not all(std):
-            raise ValueError("Normalize: std is divided by, so none of it can be zero")
+            raise ValueError("Normalize: std must not be zero, since it divides")
         arguments.flag(self.inplace, "Normalize: inplace")
         return {"mean": mean, "std": std}
 
 
 @dataclass(frozen=True, repr=False)
 class Reshape(Step):
-    """The same numbers in another shape; an extent of -1 or None takes what is left."""
+    """Changes the shape; an extent of -1 or None takes the rest."""
 
     shape: Shape
 
@@ -63,7 +63,7 @@ class Reshape(Step):
 
 @dataclass(frozen=True, repr=False)
 class ScaleShift(Step):
-    """`x * scale + shift`; a number for all, or one for each channel (the first extent)."""
+    """Computes `x * scale + shift`, with one number or one for each channel (the first extent)."""
 
     scale: Numbers = 1
     shift: Numbers = 0
@@ -85,7 +85,7 @@ class ScaleShift(Step):
 
 @dataclass(frozen=True, repr=False)
 class Log(Step):
-    """`ln(x + offset)`."""
+    """Computes `ln(x + offset)`."""
 
     offset: float = 1.0
 
@@ -95,7 +95,7 @@ class Log(Step):
 
 @dataclass(frozen=True, repr=False)
 class ToDtype(Step):
-    """Numbers of another kind, by value."""
+    """Converts numbers to another dtype, by value."""
 
     dtype: Dtype
     scale: bool = False
@@ -112,12 +112,12 @@ class ToDtype(Step):
 
 @dataclass(frozen=True, repr=False)
 class Numpy(Step):
-    """The bytes are a file of NumPy (`.npy`)."""
+    """Reads a file of NumPy (`.npy`)."""
 
 
 @dataclass(frozen=True, repr=False)
 class Raw(Step):
-    """The bytes are numbers of this kind and shape; an extent of -1 or None takes what is left."""
+    """Reads bytes as numbers of a dtype and shape; an extent of -1 or None takes the rest."""
 
     dtype: Dtype
     shape: Shape = (None,)

@@ -1,22 +1,20 @@
-"""What all steps have in common."""
+"""The base class of steps."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, ClassVar
 
-from . import checks
+from . import _checks as checks
 
 
 class Step:
-    """One step: plain data that is checked when it is made, compared by value, and printed as it
-    was written.
+    """One step: plain data, checked when it is made, compared by value, and printed as written.
 
-    A step is a frozen dataclass whose `_arguments` says what its arguments mean to the native
-    module. They keep what was written.
-    """
+    A step is a frozen dataclass. `_arguments` returns its arguments as the native module takes
+    them; the fields keep what was written."""
 
-    #: Whether the native module runs it. Others are values beside the arrays, such as text.
+    #: Whether the native module runs it. Others give values beside the arrays, such as text.
     native: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -25,11 +23,11 @@ class Step:
         self._arguments()
 
     def _arguments(self) -> dict[str, Any]:
-        """The arguments, checked, as the native module takes them."""
+        """Checks the arguments; returns them as the native module takes them."""
         return {}
 
     def as_json(self) -> dict[str, Any]:
-        """The step as plain data, good for JSON.
+        """Returns the step as plain data for JSON.
 
         >>> from belady import transforms as T
         >>> T.CenterCrop(224).as_json()
@@ -38,7 +36,7 @@ class Step:
         return {"op": type(self).__name__, **self._arguments()}
 
     def _set(self, name: str, value: object) -> None:
-        """Keeps an argument in the one way in which it is written among several."""
+        """Replaces an argument by its canonical form."""
         object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -50,4 +48,3 @@ class Step:
             elif value != field.default:
                 shown.append(f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
-

@@ -1,4 +1,4 @@
-"""Steps for what stands beside an image: numbers and text in parts of a sample."""
+"""Steps for values beside an image: numbers and text in parts of a sample."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from .step import Step
 
 @dataclass(frozen=True, repr=False)
 class Int(Step):
-    """A whole number written as text, such as `42`; int64."""
+    """Reads a whole number written as text, such as `42`; int64."""
 
 
 @dataclass(frozen=True, repr=False)
 class Float(Step):
-    """A number written as text, such as `0.5`; float32."""
+    """Reads a number written as text, such as `0.5`; float32."""
 
 
 @dataclass(frozen=True, repr=False)
 class Text(Step):
-    """UTF-8; a batch has a list of it."""
+    """Reads UTF-8 text; a batch has a list of strings."""
 
     native = False
 
 
 @dataclass(frozen=True, repr=False)
 class Bytes(Step):
-    """The bytes as they are; a batch has a list of them."""
+    """Gives the unchanged bytes; a batch has a list of them."""
 
     native = False
 
 
 @dataclass(frozen=True, repr=False)
 class Label(Step):
-    """The label that the dataset, or the loader's `labels`, has for the sample."""
+    """Gives the sample's label, from the dataset or the loader's `labels`."""
 
     native = False

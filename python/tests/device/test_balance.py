@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from belady.device import balance as module
-from belady.device.balance import Balance, Manners
+from belady._device import balance as module
+from belady._device.balance import Balance, IdlePriority
 
 BATCH = 256
 
@@ -37,7 +37,7 @@ def test_both_work_when_neither_is_enough(monkeypatch: pytest.MonkeyPatch) -> No
     assert 0 < share < BATCH and interval < 1.15 * best
 
 
-def test_a_gpu_helps_as_far_as_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_decodes_what_the_processor_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     step = BATCH / 13000
     share, interval = run(monkeypatch, processor=9000, gpu=15000, step=step)
     assert interval == step
@@ -52,7 +52,9 @@ def test_a_slow_processor_does_not_hold_the_gpu_up(
     assert interval < 1.3 * max(1 / processor, BATCH / (15000 + processor))
 
 
-def test_a_pause_of_training_does_not_make_the_processor_take_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_of_training_does_not_make_the_processor_take_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now, step = 100.0, BATCH / 13000
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     balance = Balance()
@@ -66,35 +68,35 @@ def test_a_pause_of_training_does_not_make_the_processor_take_all(monkeypatch: p
     assert shares[-1] == shares[200]
 
 
-def made(manners: Manners, rates: list[float]) -> bool:
-    """Whether it gives way after batches that were made at these rates."""
+def is_idle_after(priority: IdlePriority, rates: list[float]) -> bool:
+    """Whether decoding runs at idle priority after batches at these rates."""
     for rate in rates:
-        manners.took(BATCH, BATCH / rate)
-    return manners.gives_way
+        priority.took(BATCH, BATCH / rate)
+    return priority.is_on
 
 
-def test_the_first_batches_are_made_as_others_are() -> None:
-    assert not made(Manners(True), [])
-    assert not made(Manners(True), [9000] * (module._USUAL_BATCHES - 1))
-    assert made(Manners(True), [9000] * module._USUAL_BATCHES)
+def test_the_first_batches_run_at_normal_priority() -> None:
+    assert not is_idle_after(IdlePriority(True), [])
+    assert not is_idle_after(IdlePriority(True), [9000] * (module._USUAL_BATCHES - 1))
+    assert is_idle_after(IdlePriority(True), [9000] * module._USUAL_BATCHES)
 
 
-def test_decoding_gives_way_though_that_makes_it_slower() -> None:
-    assert made(Manners(True), [9000] * module._USUAL_BATCHES + [4000] * 1000)
+def test_decoding_at_idle_priority_may_be_slower() -> None:
+    assert is_idle_after(IdlePriority(True), [9000] * module._USUAL_BATCHES + [4000] * 1000)
 
 
-def test_decoding_that_is_left_nothing_stops_giving_way() -> None:
-    manners = Manners(True)
+def test_starved_decoding_returns_to_normal_priority() -> None:
+    priority = IdlePriority(True)
     usual = [9000.0] * module._USUAL_BATCHES
-    assert not made(manners, usual + [30.0] * 20)
-    # It does not begin again: who took the processor once may do so again.
-    assert not made(manners, [9000.0] * 100)
+    assert not is_idle_after(priority, usual + [30.0] * 20)
+    # It does not begin again: the other threads may take the processor again.
+    assert not is_idle_after(priority, [9000.0] * 100)
 
 
 def test_one_slow_batch_changes_nothing() -> None:
     usual = [9000.0] * module._USUAL_BATCHES
-    assert made(Manners(True), [*usual, 10.0, 8000.0])
+    assert is_idle_after(IdlePriority(True), [*usual, 10.0, 8000.0])
 
 
-def test_where_threads_cannot_give_way_they_do_not() -> None:
-    assert not made(Manners(False), [9000] * 100)
+def test_without_idle_priority_threads_run_at_normal_priority() -> None:
+    assert not is_idle_after(IdlePriority(False), [9000] * 100)

@@ -17,7 +17,9 @@ from PIL import Image
 import belady
 from belady import transforms as T
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: torch finds no CUDA device")
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no GPU: torch finds no CUDA device"
+)
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 
@@ -43,9 +45,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> belady.Dataset:
 def batches(data: belady.Dataset, **arguments: Any) -> list[tuple[Any, ...]]:
     """One epoch; tensors as copies on the processor."""
     arguments.setdefault("transform", T.imagenet_train(24))
-    with belady.DataLoader(data, batch_size=8, shuffle=True, seed=0, cache="ram:1MiB", **arguments) as loader:
+    with belady.DataLoader(
+        data, batch_size=8, shuffle=True, seed=0, cache="ram:1MiB", **arguments
+    ) as loader:
         return [
-            tuple(field.cpu().clone() if isinstance(field, torch.Tensor) else field for field in batch)
+            tuple(
+                field.cpu().clone() if isinstance(field, torch.Tensor) else field for field in batch
+            )
             for batch in loader
         ]
 
@@ -72,14 +78,23 @@ def test_a_device_gets_the_numbers_that_the_processor_makes(
     "chain",
     [
         [T.Decode(), T.CenterCrop(20), T.ToTensor()],
-        [T.Decode(mode="GRAY"), T.CenterCrop(20), T.ToTensor("float16", "HWC"), T.Normalize(0.5, 0.2)],
+        [
+            T.Decode(mode="GRAY"),
+            T.CenterCrop(20),
+            T.ToTensor("float16", "HWC"),
+            T.Normalize(0.5, 0.2),
+        ],
         [T.Decode(), T.CenterCrop(20), T.ToTensor("uint8")],
         [T.Decode(), T.CenterCrop(20)],
     ],
 )
-def test_any_end_of_a_chain_arrives(pictures: belady.Dataset, device: str, chain: list[Any]) -> None:
+def test_any_tail_of_a_chain_gives_the_same_numbers(
+    pictures: belady.Dataset, device: str, chain: list[Any]
+) -> None:
     expected = batches(pictures, transform=chain)
-    for (images, _), (other, _) in zip(batches(pictures, transform=chain, device=device), expected, strict=True):
+    for (images, _), (other, _) in zip(
+        batches(pictures, transform=chain, device=device), expected, strict=True
+    ):
         assert images.shape == other.shape and torch.equal(images, other)
 
 
@@ -92,7 +107,9 @@ def test_fields_functions_and_lists_arrive(pictures: belady.Dataset, device: str
     assert batch["file"][0][:2] == b"\xff\xd8"
     function = [T.Decode(), T.CenterCrop(16), lambda image: image[::-1].copy(), T.ToTensor()]
     expected = batches(pictures, transform=function)
-    for (images, _), (other, _) in zip(batches(pictures, transform=function, device=device), expected, strict=True):
+    for (images, _), (other, _) in zip(
+        batches(pictures, transform=function, device=device), expected, strict=True
+    ):
         assert torch.equal(images, other)
     sizes = batches(pictures, transform=[T.Decode(), T.ToTensor()], device=device)
     assert len({tuple(image.shape) for image in sizes[0][0]}) > 1
@@ -125,13 +142,15 @@ def test_batches_on_a_device_know_their_samples_and_can_be_resumed(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
-def test_a_broken_file_follows_on_error(tmp_path: Path, device: str, on_error: str) -> None:
+def test_a_damaged_file_follows_on_error(tmp_path: Path, device: str, on_error: str) -> None:
     for number in range(8):
         (tmp_path / f"{number}.jpg").write_bytes(jpeg(number, 40, 40))
     (tmp_path / "3.jpg").write_bytes(b"no picture")
     data = belady.open(tmp_path, format="flat")
     chain = T.imagenet_eval(16, resize=20)
-    with belady.DataLoader(data, batch_size=4, transform=chain, device=device, on_error=on_error) as loader:
+    with belady.DataLoader(
+        data, batch_size=4, transform=chain, device=device, on_error=on_error
+    ) as loader:
         epoch = iter(loader)
         if on_error == "raise":
             with pytest.raises(belady.DecodeError, match=r"3\.jpg"):
@@ -145,7 +164,12 @@ def test_a_broken_file_follows_on_error(tmp_path: Path, device: str, on_error: s
 def test_jax_gets_the_same_numbers(pictures: belady.Dataset) -> None:
     expected = batches(pictures)
     with belady.DataLoader(
-        pictures, batch_size=8, shuffle=True, seed=0, transform=T.imagenet_train(24), device=jax.devices()[0]
+        pictures,
+        batch_size=8,
+        shuffle=True,
+        seed=0,
+        transform=T.imagenet_train(24),
+        device=jax.devices()[0],
     ) as loader:
         for (images, labels), (other, others) in zip(loader, expected, strict=True):
             assert isinstance(images, jax.Array) and isinstance(labels, jax.Array)
@@ -165,13 +189,19 @@ def test_jax_gets_bfloat16_where_torch_is_imported_too(pictures: belady.Dataset)
 
 
 @pytest.mark.parametrize("collate_fn", [None, list])
-def test_a_memory_format_that_nothing_would_get_is_refused(
+def test_a_memory_format_without_images_of_floats_is_refused(
     pictures: belady.Dataset, collate_fn: Any
 ) -> None:
     chain = [T.Decode(), T.CenterCrop(8), T.ToTensor("float32" if collate_fn else "uint8")]
-    with pytest.raises(ValueError, match="memory_format is for images that become floats on the device"):
+    with pytest.raises(
+        ValueError, match="memory_format is for images that become floats on the device"
+    ):
         belady.DataLoader(
-            pictures, transform=chain, collate_fn=collate_fn, device="cpu", memory_format="channels_last"
+            pictures,
+            transform=chain,
+            collate_fn=collate_fn,
+            device="cpu",
+            memory_format="channels_last",
         )
 
 
@@ -180,14 +210,14 @@ def test_a_memory_format_that_nothing_would_get_is_refused(
     [
         ({"device": "nonsense"}, "device has to be one such as"),
         ({"device": 1.5}, "device has to be one such as"),
-        ({"memory_format": "channels_last"}, 'say which: device="cuda"'),
+        ({"memory_format": "channels_last"}, 'add device="cuda"'),
         ({"memory_format": "planes", "device": "cpu"}, "memory_format has to be"),
         ({"memory_format": "channels_last", "device": jax.devices()[0]}, "for devices of torch"),
-        ({"decode": "gpu"}, 'say which: device="cuda"'),
+        ({"decode": "gpu"}, 'add device="cuda"'),
         ({"decode": "gpu", "device": "cpu"}, "needs torch with CUDA"),
     ],
 )
-def test_what_is_wrong_is_told_when_the_loader_is_made(
+def test_a_wrong_transform_raises_when_the_loader_is_made(
     pictures: belady.Dataset, arguments: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
@@ -195,7 +225,7 @@ def test_what_is_wrong_is_told_when_the_loader_is_made(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_told(pictures: belady.Dataset) -> None:
+def test_a_missing_gpu_is_an_error(pictures: belady.Dataset) -> None:
     with pytest.raises(ValueError, match="torch finds no GPU"):
         belady.DataLoader(pictures, transform=T.imagenet_train(24), device="cuda")
 
@@ -203,8 +233,12 @@ def test_a_gpu_that_is_not_there_is_told(pictures: belady.Dataset) -> None:
 @pytest.mark.parametrize(("used", "given", "found"), [
     (False, None, "32"), (False, "1", "1"), (True, None, None),
 ])  # fmt: skip
-def test_streams_get_queues_of_their_own_if_cuda_can_still_be_told(
-    monkeypatch: pytest.MonkeyPatch, pictures: belady.Dataset, used: bool, given: str | None, found: str | None
+def test_streams_get_separate_queues_if_cuda_is_not_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+    pictures: belady.Dataset,
+    used: bool,
+    given: str | None,
+    found: str | None,
 ) -> None:
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     monkeypatch.setenv(name, given or "")
@@ -218,7 +252,7 @@ def test_streams_get_queues_of_their_own_if_cuda_can_still_be_told(
 
 @needs_gpu
 def test_memory_that_cannot_be_pinned_makes_no_kernel_fail() -> None:
-    from belady.device.onto_torch import pin_or_unpin
+    from belady._device.torch_mover import pin_or_unpin
 
     memory = torch.zeros(1 << 20, dtype=torch.uint8)
     place = memory.data_ptr(), memory.numel()
@@ -244,7 +278,7 @@ def test_images_that_a_gpu_decodes_look_the_same(pictures: belady.Dataset, chain
 
 
 @needs_gpu
-def test_what_a_gpu_cannot_decode_is_decoded_by_the_processor(tmp_path: Path) -> None:
+def test_the_processor_decodes_what_the_gpu_cannot(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"{number}.jpg").write_bytes(jpeg(number, 50 + number, 60))
     picture = Image.open(io.BytesIO(jpeg(9, 64, 48)))
@@ -254,7 +288,9 @@ def test_what_a_gpu_cannot_decode_is_decoded_by_the_processor(tmp_path: Path) ->
     chain = T.imagenet_eval(32, resize=40)
     with belady.DataLoader(data, batch_size=8, transform=chain) as loader:
         expected = next(iter(loader))[0].clone()
-    with belady.DataLoader(data, batch_size=8, transform=chain, device="cuda", decode="gpu") as loader:
+    with belady.DataLoader(
+        data, batch_size=8, transform=chain, device="cuda", decode="gpu"
+    ) as loader:
         given = next(iter(loader))[0].cpu()
     assert torch.equal(given[6:], expected[6:])
 
@@ -270,7 +306,9 @@ def test_progressive_and_grey_files_are_decoded_beside_others(tmp_path: Path) ->
     chain = T.imagenet_eval(32, resize=40)
     with belady.DataLoader(data, batch_size=48, transform=chain) as loader:
         expected = next(iter(loader))[0].clone()
-    with belady.DataLoader(data, batch_size=48, transform=chain, device="cuda", decode="gpu") as loader:
+    with belady.DataLoader(
+        data, batch_size=48, transform=chain, device="cuda", decode="gpu"
+    ) as loader:
         for _ in range(12):
             given = next(iter(loader))[0].cpu()
             assert (given - expected).abs().mean() < 0.05
@@ -279,7 +317,7 @@ def test_progressive_and_grey_files_are_decoded_beside_others(tmp_path: Path) ->
 
 @needs_gpu
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
-def test_a_file_that_nobody_can_decode_follows_on_error(tmp_path: Path, on_error: str) -> None:
+def test_a_file_that_neither_can_decode_follows_on_error(tmp_path: Path, on_error: str) -> None:
     for number in range(8):
         (tmp_path / f"{number}.jpg").write_bytes(jpeg(number, 40, 40))
     whole = jpeg(3, 400, 400)
@@ -287,7 +325,12 @@ def test_a_file_that_nobody_can_decode_follows_on_error(tmp_path: Path, on_error
     (tmp_path / "5.jpg").write_bytes(b"")
     data = belady.open(tmp_path, format="flat")
     with belady.DataLoader(
-        data, batch_size=4, transform=T.imagenet_eval(16, resize=20), device="cuda", decode="gpu", on_error=on_error
+        data,
+        batch_size=4,
+        transform=T.imagenet_eval(16, resize=20),
+        device="cuda",
+        decode="gpu",
+        on_error=on_error,
     ) as loader:
         if on_error == "raise":
             epoch = iter(loader)

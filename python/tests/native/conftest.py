@@ -29,7 +29,7 @@ def even(tmp_path: Path) -> _native.Dataset:
 
 @pytest.fixture
 def start() -> Start:
-    """Starts a loader over a dataset in order, on an engine of its own with a RAM tier."""
+    """Starts a loader over a dataset in order, on a new engine with a RAM tier."""
 
     def start(
         dataset: _native.Dataset,

@@ -1,4 +1,4 @@
-"""Memory that is lent: who may write to it, and how long it stays."""
+"""Lent memory: whether it can be written, and how long it stays valid."""
 
 import gc
 import weakref
@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from .helpers import Start, batches, contents
 
 from belady import _native
+
+from .helpers import Start, batches, contents
 
 
 def lent(even: _native.Dataset, start: Start) -> list[_native.Sample]:
@@ -27,7 +28,7 @@ def is_cached(sample: _native.Sample) -> bool:
     try:
         sample.__dlpack__(copy=False)
     except BufferError as error:
-        assert "can only be copied" in str(error)
+        assert "leave out copy=False" in str(error)
         return True
     return False
 
@@ -83,18 +84,20 @@ def test_writing_is_allowed_in_slots_and_reaches_no_cache(
     assert seen == 3 * len(dataset)
 
 
-def test_nobody_writes_to_a_loader_that_only_lends(dataset: _native.Dataset, start: Start) -> None:
+def test_samples_of_a_lending_loader_cannot_be_written(
+    dataset: _native.Dataset, start: Start
+) -> None:
     for batch in batches(start(dataset, epochs=3, writable=False)):
         for sample in batch.samples():
             view = memoryview(sample)
             assert view.readonly
             with pytest.raises(TypeError):
                 view[0] = 1
-            with pytest.raises(ValueError):
+            with pytest.raises(ValueError, match="read-only"):
                 np.frombuffer(sample, np.uint8)[0] = 1
 
 
-def test_what_lies_in_a_cache_is_exported_as_a_copy(even: _native.Dataset, start: Start) -> None:
+def test_a_cached_sample_is_exported_as_a_copy(even: _native.Dataset, start: Start) -> None:
     for sample in lent(even, start):
         assert memoryview(sample).readonly
         array = np.from_dlpack(sample)
@@ -126,13 +129,11 @@ def test_both_kinds_of_capsules_are_made_and_dropped(
         capsule: Any = exported.__dlpack__(max_version=version)
         name = "dltensor_versioned" if new else "dltensor"
         assert f'"{name}"' in repr(capsule)
-        # Nobody takes it: the capsule gives the memory back itself.
+        # Without a consumer, the capsule frees the memory itself.
         del capsule
 
 
-def test_capsules_that_nobody_takes_hold_on_to_nothing(
-    even: _native.Dataset, start: Start
-) -> None:
+def test_unused_capsules_release_their_memory(even: _native.Dataset, start: Start) -> None:
     # Two batches fit; if a capsule kept one, the loader would stop.
     loader = start(even, batch=30, epochs=20, staging=80_000)
     count = 0
@@ -165,7 +166,7 @@ def test_torch_shares_memory_with_slots(even: _native.Dataset, start: Start) -> 
 def test_other_devices_are_refused(even: _native.Dataset, start: Start) -> None:
     batch = start(even).next()
     assert batch is not None
-    with pytest.raises(BufferError, match="ordinary memory"):
+    with pytest.raises(BufferError, match="host memory"):
         batch[0].__dlpack__(dl_device=(2, 0))
 
 
@@ -188,7 +189,7 @@ def test_samples_of_different_sizes_are_no_array(dataset: _native.Dataset, start
     assert batch is not None and batch.stacked() is None
 
 
-def test_a_shared_ring_says_where_samples_lie(dataset: _native.Dataset, start: Start) -> None:
+def test_a_shared_ring_gives_the_places_of_samples(dataset: _native.Dataset, start: Start) -> None:
     import mmap
 
     loader = start(dataset, shared=True)

@@ -4,12 +4,15 @@ import array
 from pathlib import Path
 
 import pytest
-from .helpers import CLASSES, SAMPLES, contents, write_dataset
 
 from belady import _native
 
+from .helpers import CLASSES, SAMPLES, contents, write_dataset
 
-def test_a_folder_is_what_it_holds(dataset: _native.Dataset, tmp_path: Path) -> None:
+
+def test_the_format_follows_from_the_files_of_a_folder(
+    dataset: _native.Dataset, tmp_path: Path
+) -> None:
     assert len(dataset) == SAMPLES
     assert dataset.classes == list(CLASSES)
     assert dataset.format == "folder"
@@ -30,16 +33,16 @@ def test_records_say_where_in_a_file_they_lie(tmp_path: Path) -> None:
     assert dataset.sample_path(1) == f"{tmp_path / 'all.bin'} (bytes 100 to 200)"
 
 
-def test_listing_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_listing_reports_its_progress(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data")
-    told: list[tuple[str, int, int | None]] = []
+    reported: list[tuple[str, int, int | None]] = []
     _native.Dataset.open(
-        str(tmp_path / "data"), snapshots=False, progress=lambda *now: told.append(now)
+        str(tmp_path / "data"), snapshots=False, progress=lambda *now: reported.append(now)
     )
-    assert all(what in ("listing", "indexing") and done >= 0 for what, done, _ in told)
+    assert all(what in ("listing", "indexing") and done >= 0 for what, done, _ in reported)
 
 
-def test_what_a_progress_function_raises_ends_the_wait(
+def test_an_exception_of_a_progress_function_ends_the_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dataset(tmp_path / "data", samples=3000)
@@ -51,20 +54,20 @@ def test_what_a_progress_function_raises_ends_the_wait(
         _native.Dataset.open(str(tmp_path / "data"), snapshots=False, progress=progress)
     except RuntimeError as error:
         assert str(error) == "enough"
-    # On a fast machine it is listed before anybody is told.
+    # On a fast machine the listing ends before progress is reported.
 
 
-def test_snapshots_lie_where_they_are_told(tmp_path: Path) -> None:
+def test_snapshots_are_written_to_the_given_directory(tmp_path: Path) -> None:
     data = str(write_dataset(tmp_path / "data"))
     # A directory that was just written to is not trusted to stay as it is.
     fingerprint = _native.Dataset.open(data, snapshots=str(tmp_path / "here")).fingerprint
     assert _native.Dataset.open(data, snapshots=False).fingerprint == fingerprint
 
 
-def test_mistakes_are_told_in_a_sentence(tmp_path: Path, dataset: _native.Dataset) -> None:
+def test_mistakes_are_errors_of_one_sentence(tmp_path: Path, dataset: _native.Dataset) -> None:
     with pytest.raises(FileNotFoundError, match="there is no dataset at .*nowhere"):
         _native.Dataset.open(str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match="`zip` is no format"):
+    with pytest.raises(ValueError, match="`zip` is not a format"):
         _native.Dataset.open(str(tmp_path), format="zip")
     with pytest.raises(ValueError, match="throttle"):
         _native.Dataset.open(dataset.path, throttle="fast")
@@ -75,7 +78,7 @@ def test_mistakes_are_told_in_a_sentence(tmp_path: Path, dataset: _native.Datase
             dataset.read([0, wrong])
 
 
-def test_a_sample_that_is_gone_is_named(dataset: _native.Dataset) -> None:
+def test_an_error_names_a_deleted_sample(dataset: _native.Dataset) -> None:
     path = Path(dataset.sample_path(7))
     path.unlink()
     with pytest.raises(_native.SampleError, match=path.name) as caught:
@@ -105,7 +108,7 @@ def test_joined_datasets_lie_end_to_end(dataset: _native.Dataset, tmp_path: Path
         _native.Dataset.join([])
 
 
-def test_a_missing_sample_of_a_joined_dataset_has_its_number_there(
+def test_an_error_names_a_missing_sample_by_its_joined_id(
     dataset: _native.Dataset,
 ) -> None:
     joined = _native.Dataset.join([dataset, dataset])

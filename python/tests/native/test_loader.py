@@ -8,9 +8,10 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from .helpers import SAMPLES, Start, batches, contents, ids, write_dataset
 
 from belady import _native
+
+from .helpers import SAMPLES, Start, batches, contents, ids, write_dataset
 
 
 def slow(path: str) -> _native.Dataset:
@@ -88,7 +89,7 @@ def test_other_threads_run_while_one_waits(dataset: _native.Dataset, start: Star
 
 def test_a_wait_has_an_end(dataset: _native.Dataset, start: Start) -> None:
     loader = start(slow(dataset.path))
-    with pytest.raises(TimeoutError, match=r"no batch came in 0\.2 s; .*batch 0 of epoch 0"):
+    with pytest.raises(TimeoutError, match=r"no batch within 0\.2 s; .*batch 0 of epoch 0"):
         loader.next(timeout=0.2)
     with pytest.raises(ValueError, match="timeout must be a number of seconds"):
         loader.next(timeout=-1)
@@ -105,7 +106,7 @@ def test_a_wait_has_an_end(dataset: _native.Dataset, start: Start) -> None:
     assert batch is not None and batch.ids == list(range(SAMPLES))
 
 
-def test_a_closed_loader_says_so(dataset: _native.Dataset, start: Start) -> None:
+def test_a_closed_loader_raises(dataset: _native.Dataset, start: Start) -> None:
     loader = start(dataset, epochs=None)
     batch = loader.next()
     assert batch is not None
@@ -139,12 +140,10 @@ def test_bad_samples_are_raised_skipped_or_replaced(tmp_path: Path, start: Start
     assert not any(memoryview(sample).readonly for sample in replaced.samples())
 
 
-def test_a_loader_whose_batches_are_all_held_says_so(
-    dataset: _native.Dataset, start: Start
-) -> None:
+def test_a_loader_whose_batches_are_all_held_raises(dataset: _native.Dataset, start: Start) -> None:
     loader = start(dataset, batch=20, staging=80_000, epochs=2)
     held = []
-    with pytest.raises(_native.StalledError, match="still in use by the caller"):
+    with pytest.raises(_native.StalledError, match="the caller holds all"):
         while True:
             held.append(loader.next(timeout=60))
     assert all(len(batch) == 20 for batch in held)
@@ -167,7 +166,7 @@ def test_wrong_arguments_are_refused(
         start(dataset, **options)
 
 
-def test_an_engine_refuses_what_cannot_be() -> None:
+def test_an_engine_refuses_impossible_arguments() -> None:
     with pytest.raises(ValueError, match="threads"):
         _native.Engine(threads=0)
     with pytest.raises(ValueError, match="attempts"):
@@ -201,7 +200,7 @@ def test_figures_are_plain_values(dataset: _native.Dataset, start: Start, tmp_pa
     assert (tmp_path / "trace.jsonl").exists()
 
 
-def test_metrics_are_served_to_who_has_the_token(
+def test_metrics_are_served_with_the_token_only(
     dataset: _native.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = _native.Engine()
@@ -237,8 +236,8 @@ def test_a_view_reads_what_caches_hold(dataset: _native.Dataset, tmp_path: Path)
     loader.close()
     del loader, view, engine
 
-    # What an earlier run has left is found as well, and not changed. Where files may change, a copy of
-    # one that is gone is none; where they never do, nothing is asked of them.
+    # What an earlier run has left is found as well, and not changed. Where files may change, a copy
+    # of one that is gone is none; where they never do, nothing is asked of them.
     compared = _native.Engine(tiers=[(disk, 10 << 20)]).view(dataset)
     unchanging = _native.Dataset.open(dataset.path, freshness="never")
     other = _native.Engine(tiers=[(disk, 10 << 20)]).view(unchanging)

@@ -1,4 +1,4 @@
-"""Signals, forks and ends of processes, each in a program of its own."""
+"""Signals, forks and ends of processes, each in a separate program."""
 
 import signal
 import subprocess
@@ -45,7 +45,7 @@ def quiet(code: str, *arguments: str) -> str:
 
 
 def interrupted(code: str, *arguments: str) -> tuple[int, str, float]:
-    """Runs a program until it prints a line, then sends Ctrl-C; its end, what it said, how long."""
+    """Runs a program until it prints a line, then sends Ctrl-C; returns status, output and time."""
     command = [sys.executable, "-c", program(code), *arguments]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -71,7 +71,7 @@ def test_ctrl_c_works_while_a_loader_waits(data: str) -> None:
     assert took < 30, "not after the minute that the source takes"
 
 
-def test_a_program_that_catches_ctrl_c_goes_on(data: str) -> None:
+def test_a_program_that_catches_ctrl_c_continues(data: str) -> None:
     status, errors, _ = interrupted(
         """
         loader = engine.start(data, orders)
@@ -169,7 +169,7 @@ def test_a_forked_child_uses_nothing_of_its_parent(data: str) -> None:
                 try:
                     use()
                 except _native.BeladyError as error:
-                    assert "anew here" in str(error), error
+                    assert "in this process" in str(error), error
                     refused += 1
             # Lists can be looked at; and all that is needed can be made anew.
             assert len(data) == 60 and data.classes and data.label(0) == 0
@@ -189,7 +189,7 @@ def test_a_forked_child_uses_nothing_of_its_parent(data: str) -> None:
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_a_forked_child_has_what_was_lent_as_it_was_at_the_fork(data: str, writable: bool) -> None:
+def test_a_forked_child_keeps_lent_samples_as_of_the_fork(data: str, writable: bool) -> None:
     """From the staging buffer, and from the RAM tier itself in later epochs."""
     printed = quiet(
         f"""

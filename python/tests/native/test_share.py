@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 import belady
-from belady import _native
-from belady import transforms as T
+from belady import _native, transforms as T
 
 CHAIN = [T.Decode(), T.RandomResizedCrop(16), T.RandomHorizontalFlip()]
 
@@ -38,7 +37,7 @@ def chain() -> _native.Chain:
     return _native.Chain(json.dumps([step.as_json() for step in CHAIN]))
 
 
-def test_a_gpu_is_asked_for_whole_jpegs_only(batch: _native.Batch) -> None:
+def test_gpu_decoding_is_refused_for_anything_but_whole_jpegs(batch: _native.Batch) -> None:
     windows = _native.Share(chain(), 2).windows(batch, 5, 1)
     assert len(windows) == 9
     assert windows.suited() == ([0, 1, 2, 3, 4, 5], [6, 7, 8])
@@ -76,7 +75,7 @@ def test_the_table_has_64_bytes_an_image(batch: _native.Batch) -> None:
     assert second[6:].tolist() == [0, 0, 16, 16, 16, 16, 0, 0, 0, 0]
 
 
-def test_mistakes_are_told(batch: _native.Batch) -> None:
+def test_mistakes_are_errors(batch: _native.Batch) -> None:
     share = _native.Share(chain(), 1)
     with pytest.raises(IndexError):
         share.run(batch, [9], 0, 0, np.zeros(768, dtype=np.uint8))

@@ -1,8 +1,9 @@
-"""Transformers, signals, forks and ends of processes, each in a program of its own."""
+"""Transformers, signals, forks and ends of processes, each in a separate program."""
 
 import signal
 
 import pytest
+
 from .test_process import SLOW, data, interrupted, quiet
 
 __all__ = ["data"]
@@ -17,11 +18,14 @@ STAGE = """
 
 
 def test_ctrl_c_works_while_a_transformer_waits(data: str) -> None:
-    code = STAGE + """
+    code = (
+        STAGE
+        + """
     transformer = transformed()
     print("waiting", flush=True)
     transformer.next()
     """
+    )
     status, errors, took = interrupted(code, data, SLOW)
     assert "KeyboardInterrupt" in errors and status == -signal.SIGINT
     assert took < 30, "not after the minute that the source takes"
@@ -29,9 +33,11 @@ def test_ctrl_c_works_while_a_transformer_waits(data: str) -> None:
 
 @pytest.mark.parametrize("keep", ["global", "cycle", "thread", "callback"])
 def test_an_exit_with_a_live_transformer_is_quiet(data: str, keep: str) -> None:
-    code = STAGE + f"""
-    told = []
-    on_block = (lambda *what: told.append(what)) if {keep!r} == "callback" else None
+    code = (
+        STAGE
+        + f"""
+    blocks = []
+    on_block = (lambda *what: blocks.append(what)) if {keep!r} == "callback" else None
     transformer = transformed(on_block=on_block)
     made = transformer.next()
     view = memoryview(made.field(0)[0])
@@ -42,11 +48,14 @@ def test_an_exit_with_a_live_transformer_is_quiet(data: str, keep: str) -> None:
         threading.Thread(target=lambda: list(iter(transformer.next, None)), daemon=True).start()
         time.sleep(0.2)
     """
+    )
     quiet(code, data)
 
 
 def test_a_forked_child_uses_no_transformer_of_its_parent(data: str) -> None:
-    code = STAGE + """
+    code = (
+        STAGE
+        + """
     transformer = transformed(epochs=2)
     first = transformer.next()
     array = first.field(0)[0]
@@ -58,7 +67,7 @@ def test_a_forked_child_uses_no_transformer_of_its_parent(data: str) -> None:
             try:
                 use()
             except _native.BeladyError as error:
-                assert "anew here" in str(error), error
+                assert "in this process" in str(error), error
                 refused += 1
         # What was made is a copy of the parent's.
         print("child", refused, len(first.ids), len(bytes(memoryview(array))) > 0, flush=True)
@@ -67,11 +76,14 @@ def test_a_forked_child_uses_no_transformer_of_its_parent(data: str) -> None:
     assert os.waitpid(child, 0)[1] == 0
     print("parent", sum(len(made) for made in iter(transformer.next, None)))
     """
+    )
     assert quiet(code, data) == "child 4 4 True\nparent 116\n"
 
 
-def test_a_forked_child_has_what_was_transformed_as_it_was_at_the_fork(data: str) -> None:
-    code = STAGE + """
+def test_a_forked_child_keeps_transformed_samples_as_of_the_fork(data: str) -> None:
+    code = (
+        STAGE
+        + """
     large = _native.Chain('[{"op": "Raw", "dtype": "uint8", "shape": [500]}]')
     orders = _native.Orders.python(lambda epoch: ([0] * 400, None), samples=len(data), batch=400)
     transformer = transformed(epochs=6, field=large)
@@ -90,11 +102,14 @@ def test_a_forked_child_has_what_was_transformed_as_it_was_at_the_fork(data: str
     os.write(to_child, b".")
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), rest)
     """
+    )
     assert quiet(code, data) == "0 5\n"
 
 
 def test_memory_of_blocks_survives_a_fork(data: str) -> None:
-    code = STAGE + """
+    code = (
+        STAGE
+        + """
     transformer = transformed(epochs=3, field=fixed)
     held = [transformer.next() for _ in range(3)]
     child = os.fork()
@@ -104,4 +119,5 @@ def test_memory_of_blocks_survives_a_fork(data: str) -> None:
     assert os.waitpid(child, 0)[1] == 0
     print(len(held) + sum(1 for _ in iter(transformer.next, None)))
     """
+    )
     assert quiet(code, data) == "45\n"

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from .helpers import Start, contents, write_dataset
 
 from belady import _native
 from belady.errors import DecodeError
+
+from .helpers import Start, contents, write_dataset
 
 ALL_DTYPES = ["uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 ALL_DTYPES += ["float16", "float32", "float64"]
@@ -42,7 +43,7 @@ def as_numpy(array: object) -> np.ndarray:
 # Chains
 
 
-def test_a_wrong_chain_is_a_sentence() -> None:
+def test_a_wrong_chain_is_an_error_of_one_sentence() -> None:
     with pytest.raises(ValueError, match="(?i)normalize"):
         chain({"op": "Normalize", "mean": [0.5], "std": [0.5]})
     with pytest.raises(ValueError, match="Resise.*Resize"):
@@ -51,7 +52,7 @@ def test_a_wrong_chain_is_a_sentence() -> None:
         _native.Chain("nonsense")
 
 
-def test_a_chain_says_what_comes_out() -> None:
+def test_a_chain_knows_dtype_and_shape_of_its_result() -> None:
     assert raw("float32", [2, 3]).output == ("float32", (2, 3))
     assert raw("int16").output == ("int16", None)
 
@@ -70,7 +71,9 @@ def test_arrays_are_what_numpy_makes_of_the_bytes(dtype: str) -> None:
 
 def test_bfloat16_is_itself_to_torch_and_uint16_to_buffers() -> None:
     torch = pytest.importorskip("torch")
-    array = raw("bfloat16", [3]).run(np.array([1, 2, 3], "<f4").view("<u2")[1::2].tobytes(), 0, 0, 0)
+    array = raw("bfloat16", [3]).run(
+        np.array([1, 2, 3], "<f4").view("<u2")[1::2].tobytes(), 0, 0, 0
+    )
     tensor = torch.from_dlpack(array)
     assert tensor.dtype == torch.bfloat16 and tensor.tolist() == [1, 2, 3]
     assert memoryview(array).format == "H"
@@ -120,12 +123,12 @@ def test_a_sample_that_does_not_fit_is_an_error() -> None:
         raw().run(memoryview(b"12345678")[::2], 0, 0, 0)
 
 
-def test_a_chain_goes_on_from_an_array() -> None:
+def test_a_chain_can_begin_with_an_array() -> None:
     after = _native.Chain('[{"op": "ScaleShift", "scale": [2.0], "shift": [1.0]}]', before=1)
     given = np.arange(6, dtype=np.float32).reshape(2, 3)
     made = as_numpy(after.run_array(given, "float32", given.shape, 0, 0, 0))
     assert (made == given * 2 + 1).all()
-    with pytest.raises(ValueError, match="no float32 of the shape"):
+    with pytest.raises(ValueError, match="not an array of float32 of shape"):
         after.run_array(given, "float32", (7,), 0, 0, 0)
 
 
@@ -215,9 +218,7 @@ BAD = {0, 1, 13, 29} | set(range(20, 25))
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_bad_samples_are_left_out_or_replaced(
-    tmp_path: Path, start: Start, on_error: str
-) -> None:
+def test_bad_samples_are_left_out_or_replaced(tmp_path: Path, start: Start, on_error: str) -> None:
     data = uneven(tmp_path, BAD)
     loader = start(data, batch=5)
     fields = [(None, raw("uint8", [100])), (None, None)]
@@ -274,7 +275,7 @@ def test_a_loader_that_was_transformed_is_closed(even: _native.Dataset, start: S
 
 
 @pytest.mark.parametrize(
-    "wrong, match",
+    ("wrong", "match"),
     [
         ({"threads": 0}, "threads"),
         ({"depth": 0}, "depth"),
@@ -290,7 +291,7 @@ def test_wrong_arguments_are_named_and_cost_nothing(
     assert loader.next(timeout=60) is not None
 
 
-def test_an_order_of_a_callback_is_asked_from_behind_the_stage(
+def test_an_order_of_a_callback_can_be_read_outside_of_a_loader(
     even: _native.Dataset, start: Start
 ) -> None:
     orders = _native.Orders.python(
@@ -304,7 +305,7 @@ def test_an_order_of_a_callback_is_asked_from_behind_the_stage(
     assert ids == [list(range(e + at, e + at + 5)) for e in range(3) for at in range(0, 20, 5)]
 
 
-def test_what_a_callback_raises_comes_through(even: _native.Dataset, start: Start) -> None:
+def test_an_exception_of_a_callback_is_raised(even: _native.Dataset, start: Start) -> None:
     def epoch(number: int) -> Any:
         raise KeyError("of the user's")
 
@@ -314,7 +315,7 @@ def test_what_a_callback_raises_comes_through(even: _native.Dataset, start: Star
         transformer.next(timeout=60)
 
 
-def test_time_runs_out_with_words(tmp_path: Path, start: Start) -> None:
+def test_a_timeout_says_what_it_waited_for(tmp_path: Path, start: Start) -> None:
     root = write_dataset(tmp_path / "slow", size=100)
     slow = _native.Dataset.open(str(root), throttle="1:1GB/s,latency:2s")
     transformer = start(slow, ram=0).transformed([(None, None)])
@@ -324,13 +325,13 @@ def test_time_runs_out_with_words(tmp_path: Path, start: Start) -> None:
     transformer.close()
 
 
-def test_blocks_are_announced_once_and_told_when_they_go(
+def test_blocks_are_announced_once_and_when_they_are_freed(
     even: _native.Dataset, start: Start
 ) -> None:
-    told: list[tuple[int, int, bool, int]] = []
+    blocks: list[tuple[int, int, bool, int]] = []
 
     def on_block(address: int, length: int, made: bool) -> None:
-        told.append((address, length, made, threading.get_ident()))
+        blocks.append((address, length, made, threading.get_ident()))
 
     transformer = start(even, epochs=5).transformed(
         [(None, raw("uint8", [1000]))], depth=2, on_block=on_block
@@ -338,24 +339,24 @@ def test_blocks_are_announced_once_and_told_when_they_go(
     arrays = None
     while (made := transformer.next(timeout=60)) is not None:
         arrays = made.field(0)
-        lies = [a <= arrays.address < a + length for a, length, _, _ in told]
+        lies = [a <= arrays.address < a + length for a, length, _, _ in blocks]
         assert any(lies), "no memory comes unannounced"
-    assert all(made for _, _, made, _ in told) and 1 <= len(told) <= 5
-    assert len({address for address, *_ in told}) == len(told)
+    assert all(made for _, _, made, _ in blocks) and 1 <= len(blocks) <= 5
+    assert len({address for address, *_ in blocks}) == len(blocks)
     transformer.close()
     del transformer
     gc.collect()
-    announced = len(told)
-    assert all(made for _, _, made, _ in told), "an array still lies there"
+    announced = len(blocks)
+    assert all(made for _, _, made, _ in blocks), "an array still lies there"
     del arrays
     gc.collect()
-    gone = told[announced:]
-    assert {(a, n) for a, n, _, _ in gone} == {(a, n) for a, n, _, _ in told[:announced]}
+    gone = blocks[announced:]
+    assert {(a, n) for a, n, _, _ in gone} == {(a, n) for a, n, _, _ in blocks[:announced]}
     assert not any(made for _, _, made, _ in gone)
-    assert {thread for *_, thread in told} == {threading.get_ident()}
+    assert {thread for *_, thread in blocks} == {threading.get_ident()}
 
 
-def test_what_on_block_raises_is_raised(even: _native.Dataset, start: Start) -> None:
+def test_an_exception_of_on_block_is_raised(even: _native.Dataset, start: Start) -> None:
     def on_block(address: int, length: int, made: bool) -> None:
         if made:
             raise RuntimeError("cannot pin")
@@ -376,7 +377,7 @@ def test_transforms_are_counted(even: _native.Dataset, start: Start) -> None:
     assert figures["held"][0]["samples"] == 60
 
 
-def test_closing_wakes_whoever_waits(tmp_path: Path, start: Start) -> None:
+def test_closing_wakes_waiting_threads(tmp_path: Path, start: Start) -> None:
     root = write_dataset(tmp_path / "slow", size=100)
     slow = _native.Dataset.open(str(root), throttle="1:1GB/s,latency:3s")
     transformer = start(slow, ram=0).transformed([(None, None)])
@@ -513,4 +514,4 @@ def test_a_batch_is_what_the_chain_makes_of_each_sample(
                 alone = made_of.run(data.read([sample])[0], 9, 4 + made.epoch, sample)
                 assert row == bytes(memoryview(alone))
                 assert seen.setdefault((made.epoch, sample), row) == row
-    assert len(seen) == 46 and len(set(seen.values())) == 46, "each epoch crops anew"
+    assert len(seen) == 46 and len(set(seen.values())) == 46, "each epoch draws other crops"

@@ -1,4 +1,4 @@
-"""Files that are not what they should be: told, skipped or replaced, and always named."""
+"""Damaged files: raised, skipped or replaced, and always named."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support import make
 
 import belady
 from belady import transforms as T
-from support import make
 
 from .pictures import encoded, make_photos
 
@@ -31,10 +31,12 @@ chains = pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
 
 
 def png_of(width: int, height: int) -> bytes:
-    """A PNG that says it is of that size, and has no pixels."""
+    """A PNG with that size in its header, and no pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
@@ -72,7 +74,9 @@ def test_it_is_raised_and_named(broken: belady.Dataset, chain: Any) -> None:
     with make(broken, batch_size=4, transform=chain) as loader:
         iterator = iter(loader)
         assert next(iterator).ids == [0, 1, 2, 3]
-        with pytest.raises(belady.DecodeError, match=r"decode failed on .*cat/005\.jpg: ") as raised:
+        with pytest.raises(
+            belady.DecodeError, match=r"decode failed on .*cat/005\.jpg: "
+        ) as raised:
             next(iterator)
         assert raised.value.path.endswith("cat/005.jpg") and raised.value.sample == 5
         assert "Traceback" not in str(raised.value), "it is not the user's code"
@@ -94,7 +98,7 @@ def test_it_is_left_out(broken: belady.Dataset, chain: Any) -> None:
 
 
 @chains
-def test_another_takes_its_place(broken: belady.Dataset, chain: Any) -> None:
+def test_it_is_replaced_by_another_sample(broken: belady.Dataset, chain: Any) -> None:
     with make(broken, batch_size=4, transform=chain, on_error="replace") as loader:
         batches = list(loader)
         assert batches[1].ids == [4, 6, 6, 7]
@@ -104,7 +108,9 @@ def test_another_takes_its_place(broken: belady.Dataset, chain: Any) -> None:
 @chains
 def test_more_than_so_many_are_an_error(broken: belady.Dataset, chain: Any) -> None:
     with make(broken, batch_size=4, transform=chain, on_error="skip", max_failures=0) as loader:
-        with pytest.raises(belady.BeladyError, match=r"1 samples failed, and max_failures is 0.*005\.jpg"):
+        with pytest.raises(
+            belady.BeladyError, match=r"1 samples failed, and max_failures is 0.*005\.jpg"
+        ):
             list(loader)
 
 
@@ -144,7 +150,7 @@ def test_a_wrong_number_of_channels(tmp_path: Path) -> None:
         assert next(iter(loader))[0][0].shape == (3, 20, 20), "RGB drops it"
 
 
-def test_a_batch_of_nothing_but_broken_files_is_passed_over(tmp_path: Path) -> None:
+def test_a_batch_of_damaged_files_alone_is_skipped(tmp_path: Path) -> None:
     root = make_photos(tmp_path / "photos", each=4)
     for number in range(4):
         (root / "dog" / f"{number:03}.jpg").write_bytes(b"")
@@ -179,6 +185,6 @@ def test_broken_numpy_files(tmp_path: Path) -> None:
                 next(iterator)
 
 
-def test_what_pillow_reads_we_read(tmp_path: Path) -> None:
+def test_images_decode_as_with_pillow(tmp_path: Path) -> None:
     """A guard of this file's own: the good picture is good."""
     assert Image.open(io.BytesIO(GOOD)).size == (80, 60)

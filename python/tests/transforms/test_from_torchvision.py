@@ -1,5 +1,5 @@
-"""Chains of torchvision's transforms as `transform=`: native where the pixels are the same, and else
-torchvision's own.
+"""Chains of torchvision's transforms as `transform=`: native where the pixels are the same, and
+else torchvision's own.
 
 The reference is what `ImageFolder(root, transform)` gives.
 """
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support import make
 from torchvision import transforms as v1, tv_tensors
 from torchvision.datasets import ImageFolder
 from torchvision.models import ResNet50_Weights
@@ -22,9 +23,8 @@ from torchvision.transforms import InterpolationMode, v2
 
 import belady
 from belady import transforms as T
-from belady.transforms import from_torchvision
-from belady.transforms.chain import Chain
-from support import make
+from belady.transforms import _from_torchvision as from_torchvision
+from belady.transforms._chain import Chain
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOATS = v2.ToDtype(torch.float32, scale=True)
@@ -60,7 +60,9 @@ CHAINS: list[tuple[str, Any, list[Any], float]] = [
     ),
     (
         "v2 evaluation",
-        v2.Compose([v2.ToImage(), v2.Resize(48), v2.CenterCrop(40), FLOATS, v2.Normalize(MEAN, STD)]),
+        v2.Compose(
+            [v2.ToImage(), v2.Resize(48), v2.CenterCrop(40), FLOATS, v2.Normalize(MEAN, STD)]
+        ),
         [T.Resize(48), T.CenterCrop(40), T.ToTensor(), T.Normalize(MEAN, STD)],
         1 / 255 / min(STD),
     ),
@@ -77,7 +79,7 @@ CHAINS: list[tuple[str, Any, list[Any], float]] = [
         1 / 255,
     ),
     (
-        "tensors do as they are told",
+        "tensors take antialias as given",
         v2.Compose([v2.ToImage(), v2.Resize((40, 40), antialias=False), FLOATS]),
         [T.Resize((40, 40), antialias=False), T.ToTensor()],
         1 / 255,
@@ -117,7 +119,9 @@ CHAINS: list[tuple[str, Any, list[Any], float]] = [
     ),
     (
         "bytes",
-        v2.Compose([v2.RGB(), v2.Identity(), v2.ToImage(), v2.CenterCrop(40), v2.ToDtype(torch.uint8)]),
+        v2.Compose(
+            [v2.RGB(), v2.Identity(), v2.ToImage(), v2.CenterCrop(40), v2.ToDtype(torch.uint8)]
+        ),
         [T.CenterCrop(40), T.ToTensor("uint8")],
         1,
     ),
@@ -129,7 +133,9 @@ CHAINS: list[tuple[str, Any, list[Any], float]] = [
     ),
     (
         "Compose in Compose",
-        v1.Compose([v1.Compose([v1.Resize((9, 9))]), torch.nn.Sequential(v1.CenterCrop(8)), v1.ToTensor()]),
+        v1.Compose(
+            [v1.Compose([v1.Resize((9, 9))]), torch.nn.Sequential(v1.CenterCrop(8)), v1.ToTensor()]
+        ),
         [T.Resize((9, 9)), T.CenterCrop(8), T.ToTensor()],
         1 / 255,
     ),
@@ -160,7 +166,10 @@ def test_known_chains_run_natively_with_torchvisions_pixels(
 
 
 RANDOM = [
-    (v1.RandomResizedCrop(32, (0.2, 0.9), (0.5, 2.0)), T.RandomResizedCrop(32, (0.2, 0.9), (0.5, 2.0))),
+    (
+        v1.RandomResizedCrop(32, (0.2, 0.9), (0.5, 2.0)),
+        T.RandomResizedCrop(32, (0.2, 0.9), (0.5, 2.0)),
+    ),
     (v2.RandomResizedCrop((32, 24)), T.RandomResizedCrop((32, 24))),
     (v1.RandomHorizontalFlip(0.3), T.RandomHorizontalFlip(0.3)),
     (v2.RandomVerticalFlip(), T.RandomVerticalFlip()),
@@ -225,7 +234,9 @@ def test_functions_get_what_torchvision_would_give_them(
     SEEN.clear()
     means = torch.cat(batches(jpegs, v2.Compose([*before, seen]), num_threads=1))
     ours, SEEN[:] = [type(value) for value in SEEN], []
-    wanted = torch.stack([image for image, _ in ImageFolder(str(jpegs), v2.Compose([*before, seen]))])
+    wanted = torch.stack(
+        [image for image, _ in ImageFolder(str(jpegs), v2.Compose([*before, seen]))]
+    )
     assert set(ours) == {type(value) for value in SEEN} and issubclass(ours[0], kind)
     assert (SEEN[0].mode if isinstance(SEEN[0], Image.Image) else SEEN[0].dtype) == mode
     assert (means - wanted).abs().max() < 0.05
@@ -248,16 +259,18 @@ def test_the_rest_is_run_by_torchvision_itself(jpegs: Path, workers: int) -> Non
     close(made, wanted, 1 / 255 / min(STD))
 
 
-def test_what_runs_where_is_told_once(jpegs: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from_torchvision._TOLD.clear()
+def test_the_split_of_a_chain_is_logged_once(jpegs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from_torchvision._LOGGED.clear()
     caplog.set_level(logging.INFO, "belady")
     native = v1.Compose([v1.Resize((8, 8)), v1.ToTensor()])
     mixed = v1.Compose([v1.Resize((8, 8)), v1.GaussianBlur(3), v1.ToTensor()])
     for _ in range(2):
         batches(jpegs, native)
         batches(jpegs, mixed)
-    told = [(r.levelname, r.getMessage()) for r in caplog.records if "torchvision" in r.getMessage()]
-    assert told == [
+    logged = [
+        (r.levelname, r.getMessage()) for r in caplog.records if "torchvision" in r.getMessage()
+    ]
+    assert logged == [
         ("INFO", "Resize, ToTensor of torchvision's transforms runs natively"),
         (
             "WARNING",

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support import make
 
 import belady
 from belady import transforms as T
-from support import make
 
 CHAIN = [T.Decode(), T.Resize((8, 8)), T.ToTensor()]
 
@@ -54,8 +54,15 @@ def test_labels_of_any_kind(images: belady.Dataset) -> None:
             return next(iter(loader))[1]
 
     sizes = labels_of(size_of)
-    assert sizes.dtype == torch.float64 and sizes.tolist() == [size_of(images.paths[i]) for i in range(4)]
-    assert labels_of(lambda path: os.path.basename(path)) == ["000.jpg", "001.jpg", "002.jpg", "003.jpg"]
+    assert sizes.dtype == torch.float64 and sizes.tolist() == [
+        size_of(images.paths[i]) for i in range(4)
+    ]
+    assert labels_of(lambda path: os.path.basename(path)) == [
+        "000.jpg",
+        "001.jpg",
+        "002.jpg",
+        "003.jpg",
+    ]
     assert labels_of([(i, i + 1.5) for i in range(len(images))])[1].tolist() == [1.5, 2.5, 3.5, 4.5]
     assert labels_of(np.ones((len(images), 5), np.float32)).shape == (4, 5)
 
@@ -66,7 +73,7 @@ def test_bytes_beside_labels(images: belady.Dataset) -> None:
     assert list(labels) == ["a", "b", "c", "a"] and bytes(samples[0]) == images[0][0]
 
 
-def test_what_is_wrong_with_labels(images: belady.Dataset) -> None:
+def test_wrong_labels_are_errors(images: belady.Dataset) -> None:
     with pytest.raises(ValueError, match="labels has 3 entries, and the dataset 24 samples"):
         make(images, labels=[1, 2, 3])
     with pytest.raises(TypeError, match="labels has to be a list, a mapping or a function"):
@@ -76,5 +83,7 @@ def test_what_is_wrong_with_labels(images: belady.Dataset) -> None:
     with pytest.raises(ValueError, match="takes bytes and labels as they are; leave labels out"):
         make(images, labels=[0] * 24, collate_fn=belady.torch.stack)
     with make(images, transform=CHAIN, labels={"elsewhere.jpg": 1}) as loader:
-        with pytest.raises(belady.BeladyError, match=r"labels has nothing for .*000\.jpg \(sample 0\)"):
+        with pytest.raises(
+            belady.BeladyError, match=r"labels has no entry for .*000\.jpg \(sample 0\)"
+        ):
             next(iter(loader))

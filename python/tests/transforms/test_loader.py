@@ -1,4 +1,4 @@
-"""Loaders that transform: the same results whoever does it, whenever, and after whatever."""
+"""Loaders with transforms give the same results in threads, processes and resumed runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support import MAY_FORK, make
 
 import belady
 from belady import transforms as T
-from support import MAY_FORK, make
 
 TRAIN = T.Compose(
-    [T.Decode(), T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.3), T.ToTensor()]
+    [
+        T.Decode(),
+        T.RandomResizedCrop(24),
+        T.RandomHorizontalFlip(),
+        T.ColorJitter(0.3),
+        T.ToTensor(),
+    ]
 )
 EVAL = [T.Decode(), T.Resize(32), T.CenterCrop(24), T.ToTensor()]
 
@@ -47,8 +53,13 @@ def test_a_batch_is_tensors_and_labels(images: belady.Dataset) -> None:
         for epoch in range(2):
             for batch in loader:
                 tensors, labels = batch
-                assert tensors.dtype == torch.float32 and tensors.shape == (len(batch.ids), 3, 24, 24)
-                assert tensors.is_contiguous() and 0 <= tensors.min() and tensors.max() <= 1
+                assert tensors.dtype == torch.float32 and tensors.shape == (
+                    len(batch.ids),
+                    3,
+                    24,
+                    24,
+                )
+                assert tensors.is_contiguous() and tensors.min() >= 0 and tensors.max() <= 1
                 assert labels.dtype == torch.int64
                 assert labels.tolist() == [images.targets[id_] for id_ in batch.ids]
                 assert batch.paths == [images.paths[id_] for id_ in batch.ids]
@@ -74,7 +85,9 @@ def test_an_image_is_uint8_with_its_channels_last(images: belady.Dataset) -> Non
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_who_transforms_changes_nothing(images: belady.Dataset, threads: int, workers: int) -> None:
+def test_threads_and_processes_draw_the_same_crops(
+    images: belady.Dataset, threads: int, workers: int
+) -> None:
     with make(images, batch_size=7, shuffle=True, transform=TRAIN, num_threads=3) as loader:
         expected = epochs(loader, 3)
     options: dict[str, Any] = {"num_threads": threads, "num_workers": workers, "cache": []}
@@ -115,9 +128,9 @@ def test_a_run_that_is_resumed_draws_the_same_crops(images: belady.Dataset) -> N
         assert all(torch.equal(a, b) for (_, a), (_, b) in zip(rest, expected, strict=False)), stop
 
 
-def test_epochs_that_are_left_or_chosen_draw_their_own_crops(images: belady.Dataset) -> None:
+def test_epochs_that_end_early_or_are_set_draw_their_own_crops(images: belady.Dataset) -> None:
     with make(images, batch_size=5, shuffle=True, transform=TRAIN) as loader:
-        for number, batch in enumerate(loader):
+        for number, _ in enumerate(loader):
             if number == 1:
                 break
         for batch in loader:
@@ -135,7 +148,9 @@ def test_epochs_that_are_left_or_chosen_draw_their_own_crops(images: belady.Data
 def test_ranks_draw_as_one_process_does(images: belady.Dataset) -> None:
     seen: dict[int, torch.Tensor] = {}
     for rank in range(2):
-        with make(images, batch_size=4, shuffle=True, transform=TRAIN, rank=rank, world_size=2) as loader:
+        with make(
+            images, batch_size=4, shuffle=True, transform=TRAIN, rank=rank, world_size=2
+        ) as loader:
             for batch in loader:
                 seen |= dict(zip(batch.ids, batch[0].clone(), strict=True))
     with make(images, batch_size=8, shuffle=True, transform=TRAIN) as loader:
@@ -145,7 +160,7 @@ def test_ranks_draw_as_one_process_does(images: belady.Dataset) -> None:
 
 
 def test_writing_into_a_batch_reaches_no_cache(images: belady.Dataset) -> None:
-    """Whoever works in place gets the right samples in the next epoch all the same."""
+    """In-place work on a batch does not change the next epoch."""
     with make(images, batch_size=6, transform=EVAL, cache="ram:4MiB") as loader:
         expected = epochs(loader, 1)[0]
         for _ in range(3):
@@ -229,7 +244,7 @@ loader.close()
         ("import numpy, ml_dtypes", "bfloat16", "numpy ndarray (4, 3, 8, 9) bfloat16 ndarray"),
     ],
 )
-def test_what_is_imported_decides_what_arrays_are(
+def test_the_imported_library_decides_the_type_of_arrays(
     jpegs: Path, imports: str, dtype: str, printed: str
 ) -> None:
     code = WITHOUT_TORCH.format(path=str(jpegs), imports=imports, dtype=dtype)
@@ -253,7 +268,7 @@ print(len(rows))
     assert done.stdout.strip() == "24", done.stdout + done.stderr
 
 
-def test_jax_takes_what_comes(images: belady.Dataset) -> None:
+def test_jax_takes_any_array(images: belady.Dataset) -> None:
     jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
     array = T.Compose(EVAL)(images[0][0])
     assert np.array_equal(np.asarray(jnp.asarray(array.numpy())), array.numpy())
@@ -265,23 +280,25 @@ def test_the_chain_is_checked_when_the_loader_is_made(images: belady.Dataset) ->
     with pytest.raises(ValueError, match=r"step 1 \(Resize\)"):
         make(images, transform=[T.Resize(8)])
     with pytest.raises(ValueError, match=r"step 3 \(Normalize\)"):
-        make(images, transform=[T.Decode("GRAY"), T.ToTensor(), T.Normalize((0.5,) * 3, (0.5,) * 3)])
+        make(
+            images, transform=[T.Decode("GRAY"), T.ToTensor(), T.Normalize((0.5,) * 3, (0.5,) * 3)]
+        )
     with pytest.raises(ValueError, match=r'transform, "image": step 2 \(Decode\)'):
         make(images, transform={"image": [T.Decode(), T.Decode()]})
 
 
-def test_stats_tell_of_transforms(images: belady.Dataset) -> None:
+def test_stats_include_transforms(images: belady.Dataset) -> None:
     with make(images, batch_size=8, transform=EVAL) as loader:
         for _ in loader:
             pass
         stats = loader.stats()
     assert stats["samples"] == len(images)
-    told = {name: value for name, value in stats.flat().items() if "transform" in name}
-    assert any(value >= len(images) for value in told.values()), told
+    figures = {name: value for name, value in stats.flat().items() if "transform" in name}
+    assert any(value >= len(images) for value in figures.values()), figures
     assert "transform" in str(stats)
 
 
-def test_a_batch_that_does_not_come_in_time(jpegs: Path) -> None:
+def test_a_batch_that_is_late_is_a_timeout_error(jpegs: Path) -> None:
     data = belady.open(jpegs, throttle="1:20KB/s")
     with make(data, batch_size=4, transform=EVAL, timeout=0.05) as loader:
         iterator = iter(loader)
@@ -323,10 +340,12 @@ loader.close()
 """
 
 
-def test_a_forked_child_is_told_and_the_parent_goes_on(jpegs: Path) -> None:
+def test_a_forked_child_gets_an_error_and_the_parent_continues(jpegs: Path) -> None:
     command = [sys.executable, *MAY_FORK, "-c", FORKED.format(path=str(jpegs))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "made in another process" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "made in another process" in done.stdout, (
+        done.stdout + done.stderr
+    )
     assert done.stderr == ""
 
 
@@ -338,7 +357,7 @@ def test_closing_at_any_moment(images: belady.Dataset) -> None:
             next(iterator)
         loader.close()
         assert threading.active_count() < 50
-        assert sum(1 for _ in loader) == len(loader), "iterating again starts anew"
+        assert sum(1 for _ in loader) == len(loader), "iterating again starts a new pipeline"
         loader.close()
 
 

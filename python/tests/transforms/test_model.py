@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
+from support import make
 
 import belady
 from belady import transforms as T
-from support import make
 
 FILES = 30
 NUMBERS = 8
@@ -56,7 +55,9 @@ def expected(ids: list[int], bad: frozenset[int], on_error: str) -> list[int] | 
     return [next((i for i in ids[at:] if i not in bad), good[0]) for at in range(len(ids))]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     kind=st.sampled_from(sorted(CHAINS)),
     which=st.integers(0, 2),

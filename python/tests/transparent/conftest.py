@@ -13,7 +13,7 @@ from transparent import made
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The dataset of a kind, which nobody changes."""
+    """The dataset of a kind; tests do not change it."""
     root = tmp_path_factory.mktemp("datasets")
 
     def of(kind: str) -> Path:
@@ -27,7 +27,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def tree(dataset: Callable[[str], Path]) -> Path:
-    """Files and links of all kinds, which nobody changes."""
+    """Files and links of all kinds; tests do not change them."""
     return dataset("tree")
 
 

@@ -48,7 +48,11 @@ def finished(
     command = arguments(data, levels, program, *options)
     environ = environment(**more.pop("environ", {}))
     done = subprocess.run(command, capture_output=True, env=environ, timeout=LIMIT, **more)
-    assert done.returncode == status, (done.returncode, done.stdout[-2000:], done.stderr.decode()[-4000:])
+    assert done.returncode == status, (
+        done.returncode,
+        done.stdout[-2000:],
+        done.stderr.decode()[-4000:],
+    )
     return done
 
 
@@ -70,10 +74,15 @@ def copies(level: Path) -> dict[str, Path]:
 def wait_for_copies(level: Path, names: Iterable[str]) -> None:
     """Returns when a level holds copies of all these files; they appear when they are whole."""
     wanted = set(names)
-    until(lambda: wanted <= copies(level).keys(), lambda: f"no copies of {wanted - copies(level).keys()}")
+    until(
+        lambda: wanted <= copies(level).keys(),
+        lambda: f"no copies of {wanted - copies(level).keys()}",
+    )
 
 
-def until(condition: Callable[[], bool], otherwise: Callable[[], str] = lambda: "it never came true") -> None:
+def until(
+    condition: Callable[[], bool], otherwise: Callable[[], str] = lambda: "it never came true"
+) -> None:
     """Returns when that is so, which the launcher brings about by itself."""
     deadline = time.monotonic() + LIMIT
     while not condition():
@@ -82,21 +91,21 @@ def until(condition: Callable[[], bool], otherwise: Callable[[], str] = lambda: 
 
 
 def fill(data: Path, level: Path, *options: str | Path) -> None:
-    """Makes a level warm: it holds a copy of every file, and nobody runs."""
+    """Makes a level warm: it holds a copy of every file, and no program runs."""
     names = [path for path in data.rglob("*") if path.is_file()]
     with tempfile.TemporaryDirectory() as scratch:
         program = inside("cat", data, Path(scratch) / "scratch")
         with Conversation(arguments(data, [level], program, *options)) as run:
-            run.hears("epoch")
+            run.wait_for("epoch")
             run.wait_until_served(names, level)
             run.end()
 
 
 class Conversation:
-    """A program that says a line, and goes on when it is told."""
+    """A program that prints a line, and continues after an answer."""
 
     def __init__(self, command: list[str], **environ: str) -> None:
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the program)
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -110,7 +119,10 @@ class Conversation:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.process.kill()
         self.process.wait()
@@ -118,7 +130,7 @@ class Conversation:
             assert stream is not None
             stream.close()
 
-    def hears(self, word: str) -> str:
+    def wait_for(self, word: str) -> str:
         """What follows that word on the next line that begins with it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -127,8 +139,10 @@ class Conversation:
                 return rest
         raise AssertionError(f"it ended without saying {word!r}: {self.errors()[-4000:]}")
 
-    def hears_until(self, word: str) -> str:
-        """All that comes before a line that is that word; the end of the line before it is not part of it."""
+    def read_until(self, word: str) -> str:
+        """All that comes before a line that is that word; the end of the line before it is not part
+        of it.
+        """
         assert self.process.stdout is not None
         lines: list[str] = []
         for line in self.process.stdout:
@@ -148,7 +162,7 @@ class Conversation:
             names.write("".join(f"{path}\n" for path in paths))
             names.flush()
             self.tell("served", level, names.name)
-            self.hears("served")
+            self.wait_for("served")
 
     def end(self) -> None:
         """Nothing more is to be done, and it ends well."""

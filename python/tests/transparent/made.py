@@ -87,7 +87,9 @@ def safetensors(root: Path) -> None:
     from safetensors.torch import save_file
 
     for number in range(3):
-        save_file({"w": torch.randn(100, 50), "b": torch.arange(1000)}, root / f"{number}.safetensors")
+        save_file(
+            {"w": torch.randn(100, 50), "b": torch.arange(1000)}, root / f"{number}.safetensors"
+        )
 
 
 def photos(root: Path) -> None:
@@ -95,7 +97,7 @@ def photos(root: Path) -> None:
 
 
 def records(root: Path) -> None:
-    """TFRecords, and where their records are, as DALI wants to be told."""
+    """TFRecords, and where their records are, as DALI takes them."""
     for number in range(3):
         draw = random.Random(number)
         examples = [{"image": draw.randbytes(draw.randint(500, 5000))} for _ in range(12)]
@@ -140,6 +142,17 @@ def sqlite(root: Path) -> None:
 KINDS: dict[str, Callable[[Path], None]] = {
     maker.__name__: maker
     for maker in (
-        tree, archives, arrays, zipped, hdf5, tensors, safetensors, photos, records, parquet, lmdb, sqlite,
+        tree,
+        archives,
+        arrays,
+        zipped,
+        hdf5,
+        tensors,
+        safetensors,
+        photos,
+        records,
+        parquet,
+        lmdb,
+        sqlite,
     )
 }

@@ -1,4 +1,4 @@
-"""Sees who opens a file of the source: the kernel says so, whoever it is and by whatever call."""
+"""Watches opens of the source's files through the kernel, by any process and call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class SourceWatch:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         os.close(self._descriptor)
 

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from transparent.launching import Conversation, arguments, copies, fill, finished, until, wait_for_copies
+from transparent.launching import (
+    Conversation,
+    arguments,
+    copies,
+    fill,
+    finished,
+    until,
+    wait_for_copies,
+)
 from transparent.source_watch import SourceWatch
 
 OLD = b"as it was when it was copied " * 100
@@ -62,7 +70,7 @@ def test_a_second_run_is_warm(own: Path, level: Path) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("revalidate", ["start", "open", None])
-def test_what_changed_between_runs_is_not_served_from_its_old_copy(
+def test_a_file_that_changed_between_runs_is_not_served_from_its_old_copy(
     revalidate: str | None, change: Callable[[Path], None], own: Path, sample: Path, level: Path
 ) -> None:
     fill(own, level)
@@ -75,7 +83,7 @@ def test_what_changed_between_runs_is_not_served_from_its_old_copy(
     expected = (new + f"{len(new)}\n".encode() + new).decode()
     with Conversation(command) as run:
         # It gets a copy of what it is now.
-        assert run.hears_until("read") == expected
+        assert run.read_until("read") == expected
         wait_for_bytes(level, "deep/sample.bin", new)
         run.tell("go")
         run.end()
@@ -98,24 +106,24 @@ def test_open_sees_what_changes_during_a_run(
     change: Callable[[Path], None], own: Path, sample: Path, level: Path
 ) -> None:
     with Conversation(conversation(own, sample, level, "open")) as run:
-        assert run.hears_until("read").encode() == OLD
+        assert run.read_until("read").encode() == OLD
         wait_for_copies(level, ["deep/sample.bin"])
         run.tell("again")
-        assert run.hears_until("read").encode() == OLD
+        assert run.read_until("read").encode() == OLD
         change(sample)
         run.tell("again")
-        assert run.hears_until("read").encode() == sample.read_bytes()
+        assert run.read_until("read").encode() == sample.read_bytes()
         run.end()
 
 
-def test_start_looks_once(own: Path, sample: Path, level: Path) -> None:
+def test_freshness_start_compares_once(own: Path, sample: Path, level: Path) -> None:
     """What changes later, from outside of the job, is seen by the next run."""
     fill(own, level)
     with Conversation(conversation(own, sample, level, "start")) as run:
-        assert run.hears_until("read").encode() == OLD
+        assert run.read_until("read").encode() == OLD
         write(sample)
         run.tell("again")
-        assert run.hears_until("read").encode() == OLD
+        assert run.read_until("read").encode() == OLD
         run.end()
     assert finished(own, [level], ["cat", sample]).stdout == NEW
 
@@ -127,7 +135,7 @@ def test_a_deleted_source_is_not_served(own: Path, sample: Path, level: Path) ->
 
 
 def test_links_are_still_links_in_the_next_run(own: Path, level: Path, tmp_path: Path) -> None:
-    """Also one that leads out of the dataset, whose copy is of its own."""
+    """Also one that leads out of the dataset, whose copy is separate."""
     (tmp_path / "elsewhere.bin").write_bytes(OLD)
     (own / "far.bin").symlink_to(tmp_path / "elsewhere.bin")
     fill(own, level)

@@ -1,4 +1,6 @@
-"""Processes of all kinds in one job, and those that cannot be helped: they run as if nothing were there."""
+"""Processes of all kinds in one job, and those that cannot be helped: they run as if nothing were
+there.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ from transparent.launching import (
 from transparent.source_watch import SourceWatch
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]
-#: Nobody's number.
-SOMEBODY = 65534
+#: The id of the unprivileged user that every system has.
+OTHER_USER = 65534
 
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no MPI")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not root, which alone can become another user")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="not root, which alone can become another user"
+)
 
 
 def contents(root: Path) -> bytes:
@@ -42,9 +46,13 @@ def contents(root: Path) -> bytes:
     [
         pytest.param("subprocess.run(command, close_fds=True)", id="close_fds"),
         pytest.param("subprocess.run(command, preexec_fn=os.setsid)", id="fork and exec"),
-        pytest.param("os.waitpid(os.posix_spawnp('cat', command, os.environ), 0)", id="posix_spawn"),
+        pytest.param(
+            "os.waitpid(os.posix_spawnp('cat', command, os.environ), 0)", id="posix_spawn"
+        ),
         pytest.param("os.system(shlex.join(command))", id="system"),
-        pytest.param("sys.stdout.buffer.write(os.popen(shlex.join(command)).buffer.read())", id="popen"),
+        pytest.param(
+            "sys.stdout.buffer.write(os.popen(shlex.join(command)).buffer.read())", id="popen"
+        ),
         pytest.param("os.execvp('cat', command)", id="exec"),
     ],
 )
@@ -117,7 +125,7 @@ def test_a_process_that_outlives_the_run_still_reads(tree: Path, tmp_path: Path)
     assert (tmp_path / "out").read_bytes() == (tree / "large.bin").read_bytes()
 
 
-def test_a_static_program_runs_as_if_nothing_were_there(tree: Path, level: Path, tmp_path: Path) -> None:
+def test_a_static_program_runs_unchanged(tree: Path, level: Path, tmp_path: Path) -> None:
     program = tmp_path / "static-cat"
     code = """
     #include <fcntl.h>
@@ -140,11 +148,11 @@ def test_a_static_program_runs_as_if_nothing_were_there(tree: Path, level: Path,
     fill(tree, level)
     with SourceWatch(tree) as watch:
         done = finished(tree, [level], [program, *files(tree)])
-        assert watch.opened(), "who served it?"
+        assert watch.opened(), "no process opened it"
     assert (done.stdout, done.stderr) == (contents(tree), b"")
 
 
-def test_a_program_without_the_environment_runs_as_if_nothing_were_there(tree: Path, level: Path) -> None:
+def test_a_program_without_the_environment_runs_unchanged(tree: Path, level: Path) -> None:
     fill(tree, level)
     with SourceWatch(tree) as watch:
         done = finished(tree, [level], ["env", "-i", shutil.which("cat") or "cat", *files(tree)])
@@ -153,12 +161,12 @@ def test_a_program_without_the_environment_runs_as_if_nothing_were_there(tree: P
 
 
 @needs_root
-def test_a_setuid_program_runs_as_if_nothing_were_there(own: Path, level: Path, tmp_path: Path) -> None:
+def test_a_setuid_program_runs_unchanged(own: Path, level: Path, tmp_path: Path) -> None:
     fill(own, level)
     program = readable_by_all(tmp_path) / "cat"
     shutil.copy(shutil.which("cat") or "cat", program)
     program.chmod(0o4755)
-    command = ["setpriv", f"--reuid={SOMEBODY}", "--clear-groups", program, *files(own)]
+    command = ["setpriv", f"--reuid={OTHER_USER}", "--clear-groups", program, *files(own)]
     with SourceWatch(own) as watch:
         done = finished(own, [level], command)
         assert watch.opened()
@@ -166,16 +174,18 @@ def test_a_setuid_program_runs_as_if_nothing_were_there(own: Path, level: Path, 
 
 
 @needs_root
-def test_another_user_reads_what_he_may_and_no_more(own: Path, level: Path, tmp_path: Path) -> None:
-    """The launcher's files are not his; nothing is said about that on his output."""
+def test_another_user_reads_only_files_with_permission(
+    own: Path, level: Path, tmp_path: Path
+) -> None:
+    """That user cannot read the launcher's files; the program's output does not mention it."""
     readable_by_all(tmp_path)
     fill(own, level)
     (own / "a.bin").chmod(0o644)
     (own / "lines.txt").chmod(0o600)
-    as_somebody = ["setpriv", f"--reuid={SOMEBODY}", "--clear-groups", "cat"]
-    done = finished(own, [level], [*as_somebody, own / "a.bin"])
+    as_other_user = ["setpriv", f"--reuid={OTHER_USER}", "--clear-groups", "cat"]
+    done = finished(own, [level], [*as_other_user, own / "a.bin"])
     assert (done.stdout, done.stderr) == ((own / "a.bin").read_bytes(), b"")
-    done = finished(own, [level], [*as_somebody, own / "lines.txt"], status=1)
+    done = finished(own, [level], [*as_other_user, own / "lines.txt"], status=1)
     assert done.stdout == b""
     assert b"Permission denied" in done.stderr
 
@@ -217,20 +227,26 @@ def test_runs_inside_of_mpirun_share_one_copy_of_each_file_and_one_quota(
     assert all(path.read_bytes() == (data / name).read_bytes() for name, path in held.items())
 
 
-def test_two_runs_at_the_same_time_share_their_copies(tree: Path, level: Path, tmp_path: Path) -> None:
+def test_two_runs_at_the_same_time_share_their_copies(
+    tree: Path, level: Path, tmp_path: Path
+) -> None:
     """What the first has copied the second uses, though it was there when nothing was copied."""
     script = [sys.executable, "-m", "transparent.inside", "cat", tree]
-    first = arguments(tree, [level], [*script, tmp_path / "one"], "--report-json", tmp_path / "one.json")
-    second = arguments(tree, [level], [*script, tmp_path / "two"], "--report-json", tmp_path / "two.json")
+    first = arguments(
+        tree, [level], [*script, tmp_path / "one"], "--report-json", tmp_path / "one.json"
+    )
+    second = arguments(
+        tree, [level], [*script, tmp_path / "two"], "--report-json", tmp_path / "two.json"
+    )
     with Conversation(first) as one, Conversation(second) as two:
         for run in (one, two):
-            run.hears("epoch")
+            run.wait_for("epoch")
         for run in (one, two):
             run.wait_until_served(files(tree), level)
         with SourceWatch(tree) as watch:
             for run in (one, two):
                 run.tell("again")
-                run.hears("epoch")
+                run.wait_for("epoch")
             assert not watch.opened()
         for run in (one, two):
             run.end()

@@ -1,6 +1,7 @@
-"""Every program of docs/transparent.md: the same bytes, and from the second epoch on no file of the source.
+"""Every program of docs/transparent.md: the same bytes, and from the second epoch on no file of the
+source.
 
-The kernel is the witness: it tells of every open of a file of the source, whoever asks for it.
+The kernel reports every open of a file of the source, by any process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def test_the_second_epoch_is_the_same_and_leaves_the_source_alone(
     with SourceWatch(data) as watch:
         plain = inside(name, data, tmp_path / "scratch")
         with Conversation(plain) as alone:
-            expected = alone.hears("epoch")
+            expected = alone.wait_for("epoch")
             alone.end()
         opened = watch.opened()
         assert opened, "it opens no file of the dataset"
@@ -35,12 +36,12 @@ def test_the_second_epoch_is_the_same_and_leaves_the_source_alone(
         used = [path for path in files(data) if str(path.resolve().relative_to(data)) in opened]
         written = tmp_path / "report.json"
         with Conversation(arguments(data, [level], plain, "--report-json", written)) as run:
-            assert run.hears("epoch") == expected
+            assert run.wait_for("epoch") == expected
             wait_for_copies(level, opened)
             run.wait_until_served(used, level)
             watch.opened()
             run.tell("again")
-            assert run.hears("epoch") == expected
+            assert run.wait_for("epoch") == expected
             assert not watch.opened(), "the source was read again"
             run.end()
     [held] = report(written)["levels"]

@@ -1,9 +1,9 @@
 """What the published prototype of transparent tiering was seen to do. Ours does none of it.
 
-It sleeps a second at each start, hangs under four threads, returns closed descriptors, prints to the
-program's output, never caches for `cat` or `open().read()` (see test_programs.py), stops all placement at
-the first file that does not fit, loses writes, and does nothing after fork (see test_processes.py).
-"""
+It sleeps a second at each start, hangs under four threads, returns closed descriptors, prints to
+the program's output, never caches for `cat` or `open().read()` (see test_programs.py), stops all
+placement at the first file that does not fit, loses writes, and does nothing after fork (see
+test_processes.py)."""
 
 from __future__ import annotations
 
@@ -51,10 +51,13 @@ def test_does_not_sleep(tree: Path, level: Path, tmp_path: Path) -> None:
 
 
 @needs_strace
-def test_says_nothing_and_asks_the_source_nothing_once_a_copy_is_known(
+def test_a_known_copy_is_read_without_output_and_without_the_source(
     tree: Path, level: Path, tmp_path: Path
 ) -> None:
-    """Each copy is compared with its source once in a run. From then on no call names the dataset."""
+    """Each copy is compared with its source once in a run.
+
+    From then on no call names the dataset.
+    """
     fill(tree, level)
     trace = tmp_path / "trace"
     line = 'cat "$@" > /dev/null; exec strace -f -o "$TRACE" -e trace=%file,write cat "$@"'
@@ -69,7 +72,9 @@ def test_says_nothing_and_asks_the_source_nothing_once_a_copy_is_known(
 
 def test_prints_nothing_of_its_own(tree: Path, level: Path) -> None:
     for _ in range(2):
-        done = finished(tree, [level], ["sh", "-c", 'echo out; echo err >&2; cat "$1"', "sh", tree / "a.bin"])
+        done = finished(
+            tree, [level], ["sh", "-c", 'echo out; echo err >&2; cat "$1"', "sh", tree / "a.bin"]
+        )
         assert done.stdout == b"out\n" + (tree / "a.bin").read_bytes()
         assert done.stderr == b"err\n"
 
@@ -102,25 +107,29 @@ def test_never_returns_a_closed_or_foreign_descriptor(tree: Path, level: Path) -
     assert finished(tree, [level], python(code, *files(tree))).stdout == b"[] 0\n"
 
 
-def test_a_file_that_does_not_fit_is_skipped_and_the_next_is_placed(tree: Path, level: Path) -> None:
+def test_a_file_that_does_not_fit_is_skipped_and_the_next_is_placed(
+    tree: Path, level: Path
+) -> None:
     """large.bin comes first and has 3 MB; 100 kB are allowed."""
     line = 'cat "$1/large.bin" "$1/b.bin" "$1/c.bin" | wc -c; echo read; read go'
     with Conversation(arguments(tree, [f"{level}:100kB"], ["sh", "-c", line, "sh", tree])) as run:
-        run.hears("read")
+        run.wait_for("read")
         wait_for_copies(level, ["b.bin", "c.bin"])
         run.tell("go")
         run.end()
     assert "large.bin" not in copies(level)
 
 
-def test_what_does_not_fit_into_the_first_level_goes_to_the_next(tree: Path, tmp_path: Path) -> None:
+def test_a_file_that_does_not_fit_into_the_first_level_goes_to_the_next(
+    tree: Path, tmp_path: Path
+) -> None:
     small, large = tmp_path / "small", tmp_path / "large"
     small.mkdir()
     large.mkdir()
     line = 'cat "$1/large.bin" "$1/b.bin" | wc -c; echo read; read go'
     levels = [f"{small}:100kB", f"{large}:10MB"]
     with Conversation(arguments(tree, levels, ["sh", "-c", line, "sh", tree])) as run:
-        run.hears("read")
+        run.wait_for("read")
         wait_for_copies(large, ["large.bin"])
         wait_for_copies(small, ["b.bin"])
         run.tell("go")
@@ -151,7 +160,7 @@ WRITES = {
 
 @pytest.mark.parametrize("how", WRITES)
 def test_writes_are_not_lost(how: str, own: Path, level: Path) -> None:
-    """They go to the source, and whoever reads afterwards sees them, in this run and in later ones."""
+    """They go to the source, and later reads see them, in this run and in later ones."""
     (own / "some").mkdir()
     path = own / "some" / "file.bin"
     path.write_bytes(b"old bytes, one after the other " * 100)
@@ -167,11 +176,11 @@ def test_writes_are_not_lost(how: str, own: Path, level: Path) -> None:
     assert subprocess.check_output(["cat", path]) == after
     print(hashlib.sha256(after).hexdigest())
     """
-    said = finished(own, [level], python(code, path)).stdout
+    output = finished(own, [level], python(code, path)).stdout
     digest = ["sha256sum", path]
-    assert finished(own, [level], digest).stdout.split()[0] == said.strip()
+    assert finished(own, [level], digest).stdout.split()[0] == output.strip()
     unset = os.popen(f"sha256sum {path}").read()
-    assert unset.split()[0] == said.decode().strip()
+    assert unset.split()[0] == output.decode().strip()
 
 
 def test_a_deleted_file_is_gone(own: Path, level: Path) -> None:
@@ -182,7 +191,7 @@ def test_a_deleted_file_is_gone(own: Path, level: Path) -> None:
     finished(own, [level], ["cat", own / "c.bin"], status=1)
 
 
-def test_what_is_written_is_seen_through_what_was_open_before(own: Path, level: Path) -> None:
+def test_writes_are_seen_through_descriptors_opened_before(own: Path, level: Path) -> None:
     """A file opened for reading before it had a copy stays the source's own."""
     code = """
     import sys
@@ -194,8 +203,8 @@ def test_what_is_written_is_seen_through_what_was_open_before(own: Path, level: 
     assert finished(own, [level], python(code, own / "b.bin")).stdout == b"True\n"
 
 
-def test_only_what_has_no_copy_is_read_from_the_source(tree: Path, level: Path) -> None:
-    """Somebody has removed a copy."""
+def test_only_files_without_a_copy_are_read_from_the_source(tree: Path, level: Path) -> None:
+    """A copy was removed from outside."""
     fill(tree, level)
     copies(level)["b.bin"].unlink()
     with SourceWatch(tree) as watch:

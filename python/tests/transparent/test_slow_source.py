@@ -41,9 +41,9 @@ def slow(tree: Path, tmp_path: Path) -> Iterator[Path]:
         until(lambda: process.poll() is not None or mount.is_mount())
         if process.poll() is not None:
             assert process.stderr is not None
-            said = process.stderr.read().decode()
-            assert "cannot mount" in said, said
-            print(said)
+            output = process.stderr.read().decode()
+            assert "cannot mount" in output, output
+            print(output)
             pytest.skip("no FUSE")
         yield mount
     finally:
@@ -56,7 +56,7 @@ def counted(mount: Path) -> dict[str, int]:
     return made
 
 
-#: Asks for each file what programs ask for, reads it, and says how many came from a level.
+#: Makes the calls of programs on each file, reads it, and prints how many came from a level.
 READER = """
 import os, sys
 level, *paths = sys.argv[1:]
@@ -72,19 +72,19 @@ for line in sys.stdin:
 """
 
 
-def test_after_the_first_epoch_the_source_is_asked_for_nothing(slow: Path, level: Path) -> None:
-    """Neither for bytes nor for names: the kernel was told to ask for those each time."""
+def test_after_the_first_epoch_the_source_is_not_read(slow: Path, level: Path) -> None:
+    """Neither for bytes nor for names, which the kernel does not cache here."""
     paths = [path for path in files(slow) if not path.is_symlink()]
     program = [sys.executable, "-c", READER, level, *paths]
     with Conversation(arguments(slow, [level], program)) as run:
         served = 0
         while served < len(paths):
             run.tell("again")
-            served = int(run.hears("served"))
+            served = int(run.wait_for("served"))
         earlier, before = counted(slow), counted(slow)
         for _ in range(3):
             run.tell("again")
-            assert int(run.hears("served")) == len(paths)
+            assert int(run.wait_for("served")) == len(paths)
         after = counted(slow)
         # To look at the counters is a question too.
         looking = {name: before[name] - earlier[name] for name in before}

@@ -12,7 +12,9 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "transparent.md"
 
 def rows() -> list[list[str]]:
     """Of the table of programs: the one whose first column is `program`."""
-    table = re.search(r"^\| program \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", DOCUMENT.read_text(), re.MULTILINE)
+    table = re.search(
+        r"^\| program \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", DOCUMENT.read_text(), re.MULTILINE
+    )
     assert table is not None
     lines = table[1].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -1,17 +1,17 @@
-//! `belady cache fill`: a dataset is copied into a cache, as it lies, before a job needs it.
+//! `belady cache fill`: copies a dataset into a cache before a job needs it.
 //!
-//! Threads take stretches of neighbouring samples from one cursor, read each stretch with
-//! one request and put its samples into the tier, until all are there or the quota is
-//! reached. What is there already is not read again, if its file is still the one it was copied from.
+//! Threads take stretches of neighbouring samples from one cursor, read each stretch with one
+//! request and put its samples into the tier, until the tier holds all samples or reaches its
+//! quota. Samples that the tier holds already are not read again, unless their file has changed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use belady_base::SampleId;
+use belady_base::sync::{Mutex, lock};
 use belady_control::model::Bytes;
-use belady_data::SampleId;
 use belady_data::source::{Catalog, Freshness, OpenOptions, Source, Want};
-use belady_data::sync::{Mutex, lock};
 use belady_data::tier::disk::{DiskConfig, DiskTier, FileVersions};
 use belady_data::tier::{Put, Tier};
 use clap::Args;
@@ -19,15 +19,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::dataset::DatasetArgs;
-use crate::logging;
 use crate::text::{bytes, grouped, percent};
 use crate::usage::{UsageError, count};
+use belady_base::logging;
 
-/// Bytes and samples of one request: large enough for any storage, small enough that threads
-/// end together.
+/// The limits of one request: large enough for any storage, small enough that threads end at about
+/// the same time.
 const STRETCH_BYTES: u64 = 4 << 20;
 const STRETCH_SAMPLES: usize = 256;
 
+/// The options of `belady cache fill`.
 #[derive(Args, Clone, Debug)]
 pub struct FillArgs {
     /// The directory of the cache, as in --cache DIR:SIZE
@@ -35,18 +36,18 @@ pub struct FillArgs {
     directory: PathBuf,
     #[command(flatten)]
     dataset: DatasetArgs,
-    /// What all caches in the directory may take together
+    /// Limit of all caches in the directory together
     #[arg(long, value_name = "SIZE")]
     quota: Bytes,
-    /// Threads that copy
+    /// Threads that copy samples
     #[arg(long, value_name = "N", default_value = "8", value_parser = threads,
           allow_negative_numbers = true)]
     threads: u32,
-    /// Whether what is there already is compared with the dataset's files: `start`, or `never` for files
+    /// Whether cached samples are compared with the dataset's files: `start`, or `never` for files
     /// that do not change
     #[arg(long, value_name = "WHEN", default_value = "start", value_parser = freshness)]
     freshness: Freshness,
-    /// Print one JSON object instead
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
@@ -59,9 +60,10 @@ fn threads(text: &str) -> Result<u32, String> {
     count(text, "the number of threads", 4096)
 }
 
+/// Runs the command.
 pub fn run(args: &FillArgs) -> anyhow::Result<()> {
     if args.quota == Bytes::ZERO {
-        return Err(UsageError::new("--quota 0 leaves no room for any sample").into());
+        return Err(UsageError::new("--quota 0 leaves no space: use a larger quota").into());
     }
     let options = args.dataset.options(Some(true), None);
     let options = OpenOptions { freshness: args.freshness, ..options };
@@ -77,26 +79,26 @@ pub fn run(args: &FillArgs) -> anyhow::Result<()> {
         segment: None,
         versions: FileVersions(Some(Arc::clone(&source))),
     });
-    // Until then a cache of an earlier run refuses what it is given.
+    // A cache of an earlier run refuses samples until it has recovered.
     tier.recover();
     let bar = logging::progress(ProgressBar::new(sizes.total().0));
     let template = "{wide_bar} {binary_bytes_per_sec} {percent:>3} % {eta}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    let fill = Fill::new(&*source, &tier, &bar);
+    let fill = CacheFill::new(&*source, &tier, &bar);
     fill.run(args.threads);
     bar.finish_and_clear();
     fill.report(args, tier.status().samples, sizes.len().into())
 }
 
 /// A copy in progress, shared by its threads.
-struct Fill<'a> {
+struct CacheFill<'a> {
     source: &'a dyn Source,
     tier: &'a dyn Tier,
     bar: &'a ProgressBar,
     next: Mutex<SampleId>,
-    /// Nothing more is to be copied.
+    /// The quota is reached.
     full: AtomicBool,
     refused: AtomicBool,
     stored: AtomicU64,
@@ -106,7 +108,7 @@ struct Fill<'a> {
     first_error: Mutex<Option<String>>,
 }
 
-impl<'a> Fill<'a> {
+impl<'a> CacheFill<'a> {
     fn new(source: &'a dyn Source, tier: &'a dyn Tier, bar: &'a ProgressBar) -> Self {
         Self {
             source,
@@ -124,13 +126,13 @@ impl<'a> Fill<'a> {
     }
 
     fn run(&self, threads: u32) {
-        // Before the first stretch, since stretches are taken one after the other.
+        // First in parallel, since stretches are taken under one lock.
         let next = AtomicU32::new(0);
         on_threads(threads, || self.compare(&next));
         on_threads(threads, || self.work());
     }
 
-    /// Compares the files of what the tier holds already, from one cursor.
+    /// Compares the files of the samples that the tier holds, from one cursor.
     fn compare(&self, next: &AtomicU32) {
         let samples = self.source.catalog().len();
         loop {
@@ -140,13 +142,13 @@ impl<'a> Fill<'a> {
             }
             let held = |sample: &SampleId| self.tier.holds(*sample);
             for sample in (first..samples.min(first + STRETCH_SAMPLES as u32)).filter(held) {
-                // What is wrong with a file is said when it is read.
+                // An error is reported when the sample is read.
                 let _ = self.source.compare(sample);
             }
         }
     }
 
-    /// Whether the tier holds a sample, and its file is the one it was copied from.
+    /// Returns whether the tier holds a sample of the current version of its file.
     fn is_there(&self, sample: SampleId) -> bool {
         self.tier.is_current(sample) && self.source.is_compared(sample)
     }
@@ -162,7 +164,7 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// The next neighbours that the tier lacks; none at the end.
+    /// Returns the next stretch of samples that the tier does not hold; empty at the end.
     fn take_stretch(&self) -> Vec<SampleId> {
         let catalog = self.source.catalog();
         let mut next = lock(&self.next);
@@ -190,7 +192,7 @@ impl<'a> Fill<'a> {
         stretch
     }
 
-    /// Copies a stretch; if it cannot be read as one, sample by sample.
+    /// Copies a stretch with one request, or sample by sample if that fails.
     fn copy(&self, stretch: &[SampleId], memory: &mut Vec<u8>) {
         match (self.try_copy(stretch, memory), stretch) {
             (Ok(()), _) => {}
@@ -222,7 +224,10 @@ impl<'a> Fill<'a> {
         wants.iter().try_for_each(|want| self.put(want))
     }
 
-    /// An error says that the sample is to be read again.
+    /// Puts a sample into the tier.
+    ///
+    /// # Errors
+    /// If its file changed and it must be read again.
     fn put(&self, want: &Want<'_>) -> Result<(), String> {
         let length = want.into.len() as u64;
         match self.tier.put(want.sample, want.into, want.version) {
@@ -253,7 +258,7 @@ impl<'a> Fill<'a> {
         if self.refused.load(Relaxed) {
             let why = self.tier.status().degraded;
             let why = why.unwrap_or_else(|| "another job is writing to it".to_owned());
-            anyhow::bail!("the cache in {} takes nothing: {why}", args.directory.display());
+            anyhow::bail!("the cache in {} accepts no samples: {why}", args.directory.display());
         }
         let full = self.full.load(Relaxed);
         if args.json {
@@ -270,7 +275,7 @@ impl<'a> Fill<'a> {
             let number = |count: u64| grouped(count as f64, 0);
             let share = percent(held as f64 / samples.max(1) as f64);
             super::print(&format!(
-                "stored {} samples, {}; {} were there already\nthe cache holds {share} of the \
+                "stored {} samples, {}; {} were cached already\nthe cache holds {share} of the \
                  dataset{}\n",
                 number(stored),
                 bytes(stored_bytes),
@@ -294,7 +299,7 @@ fn on_threads(threads: u32, work: impl Fn() + Sync) {
     });
 }
 
-/// Whether one request may ask for both: in one file, one behind the other.
+/// Returns whether one request can read both: in one file, one behind the other.
 fn may_follow(catalog: &Catalog, one: SampleId, other: SampleId) -> bool {
     let (one, other) = (catalog.location(one), catalog.location(other));
     one.file == other.file && one.offset + one.length <= other.offset
@@ -308,8 +313,8 @@ mod tests {
 
     use super::*;
 
-    fn fill<'a>(source: &'a dyn Source, tier: &'a dyn Tier, bar: &'a ProgressBar) -> Fill<'a> {
-        let fill = Fill::new(source, tier, bar);
+    fn fill<'a>(source: &'a dyn Source, tier: &'a dyn Tier, bar: &'a ProgressBar) -> CacheFill<'a> {
+        let fill = CacheFill::new(source, tier, bar);
         fill.run(3);
         fill
     }
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_ends_the_copy() {
+    fn copying_ends_at_the_quota() {
         let source = Synthetic::of_sizes([1000; 100], 1);
         let tier = tier(&source, 10 * 1008);
         let bar = ProgressBar::hidden();

@@ -1,8 +1,9 @@
-//! `belady cache`: looking after the caches in a directory. A directory may hold those of
-//! several datasets, and of both kinds ([`held`]).
+//! `belady cache`: lists, verifies, fills and clears the caches in a directory.
+//!
+//! A directory can hold caches of several datasets and of both kinds ([`contents`]).
 
+mod contents;
 mod fill;
-mod held;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,15 +13,16 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use self::held::{Checked, Held, Kind};
-use crate::logging;
+use self::contents::{CacheKind, CachedDataset, CheckedCache};
 use crate::text::{bytes, grouped, table};
+use belady_base::logging;
 
+/// The subcommands of `belady cache`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Show which datasets' samples and files a directory holds
+    /// List the caches in a directory
     Ls(DirectoryArgs),
-    /// Read every sample and file, and let go of those that are damaged
+    /// Read every cached sample and file, and remove damaged ones
     Verify(DirectoryArgs),
     /// Copy a dataset into a cache before a job needs it
     Fill(fill::FillArgs),
@@ -28,21 +30,23 @@ pub enum CacheCommand {
     Clear(ClearArgs),
 }
 
+/// The options of `belady cache ls` and `belady cache verify`.
 #[derive(Args, Clone, Debug)]
 pub struct DirectoryArgs {
     /// The directory, as in --cache DIR:SIZE
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Print JSON instead
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
+/// The options of `belady cache clear`.
 #[derive(Args, Clone, Debug)]
 pub struct ClearArgs {
     #[command(flatten)]
     at: DirectoryArgs,
-    /// Only the cache with this fingerprint, as `belady cache ls` shows it
+    /// Remove only the cache with this fingerprint, as `belady cache ls` shows it
     #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint)]
     only: Option<u64>,
 }
@@ -52,6 +56,7 @@ fn fingerprint(text: &str) -> Result<u64, String> {
         .map_err(|_| "a fingerprint has up to 16 digits from 0 to f; see `belady cache ls`".into())
 }
 
+/// Runs a subcommand.
 pub fn run(command: &CacheCommand) -> anyhow::Result<()> {
     match command {
         CacheCommand::Ls(args) => ls(args),
@@ -61,7 +66,7 @@ pub fn run(command: &CacheCommand) -> anyhow::Result<()> {
     }
 }
 
-/// Not `println`, which panics when the reader of a pipe has gone.
+/// Prints a text. Not `println`, which panics if the reader of a pipe has closed it.
 fn print(text: &str) -> anyhow::Result<()> {
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
@@ -71,9 +76,9 @@ fn print_json(value: &Value) -> anyhow::Result<()> {
 }
 
 fn ls(args: &DirectoryArgs) -> anyhow::Result<()> {
-    let caches = held::list(&args.directory)?;
+    let caches = contents::list(&args.directory)?;
     if args.json {
-        return print_json(&caches.iter().map(held_json).collect());
+        return print_json(&caches.iter().map(cache_json).collect());
     }
     if caches.is_empty() {
         return print(&format!("{} holds no caches\n", args.directory.display()));
@@ -87,10 +92,10 @@ fn shown(name: &str) -> String {
     if name.is_empty() { "?" } else { name }.to_owned()
 }
 
-fn row(cache: &Held) -> Vec<String> {
+fn row(cache: &CachedDataset) -> Vec<String> {
     let state = match cache {
-        Held { version_ok: false, .. } => "unreadable",
-        Held { in_use: true, .. } => "in use",
+        CachedDataset { version_ok: false, .. } => "unreadable",
+        CachedDataset { in_use: true, .. } => "in use",
         _ => "idle",
     };
     vec![
@@ -105,7 +110,7 @@ fn row(cache: &Held) -> Vec<String> {
     ]
 }
 
-fn held_json(cache: &Held) -> Value {
+fn cache_json(cache: &CachedDataset) -> Value {
     let since = cache.last_used.duration_since(SystemTime::UNIX_EPOCH);
     let mut value = json!({
         "dataset": cache.name,
@@ -124,7 +129,7 @@ fn held_json(cache: &Held) -> Value {
     value
 }
 
-/// How long ago, in the largest unit that fits.
+/// Formats the time since `then` in the largest unit that fits.
 fn ago(then: SystemTime, now: SystemTime) -> String {
     let seconds = now.duration_since(then).map_or(0, |since| since.as_secs());
     match seconds {
@@ -140,7 +145,7 @@ fn verify(args: &DirectoryArgs) -> anyhow::Result<()> {
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} % {eta}") {
         bar.set_style(style);
     }
-    let checked = held::verify(&args.directory, &mut |checked, of| {
+    let checked = contents::verify(&args.directory, &mut |checked, of| {
         bar.set_length(of);
         bar.set_position(checked);
     });
@@ -152,25 +157,25 @@ fn verify(args: &DirectoryArgs) -> anyhow::Result<()> {
         let rows: Vec<Vec<String>> = checked.iter().map(checked_row).collect();
         print(&table(&["dataset", "fingerprint", "kind", "good", "damaged", ""], &rows))?;
     }
-    for kind in [Kind::Samples, Kind::Files] {
+    for kind in [CacheKind::Samples, CacheKind::Files] {
         let of_kind = checked.iter().filter(|cache| cache.kind == kind);
         let damaged: u64 = of_kind.map(|cache| cache.damaged).sum();
         let kind = kind.name();
-        anyhow::ensure!(damaged == 0, "{damaged} {kind} were damaged; a job reads them anew");
+        anyhow::ensure!(damaged == 0, "{damaged} {kind} were damaged; a job reads them again");
     }
     let unchecked = checked.iter().find_map(|cache| cache.problem.as_ref());
     match unchecked {
-        Some(problem) => anyhow::bail!("a cache could not be checked: {problem}"),
+        Some(problem) => anyhow::bail!("a cache could not be verified: {problem}"),
         None => Ok(()),
     }
 }
 
-fn checked_row(cache: &Checked) -> Vec<String> {
+fn checked_row(cache: &CheckedCache) -> Vec<String> {
     let note = match cache {
-        Checked { problem: Some(problem), .. } => problem.clone(),
-        Checked { damaged: 0, .. } => String::new(),
-        Checked { dropped: true, .. } => "let go".to_owned(),
-        Checked { dropped: false, .. } => "in use, so still there".to_owned(),
+        CheckedCache { problem: Some(problem), .. } => problem.clone(),
+        CheckedCache { damaged: 0, .. } => String::new(),
+        CheckedCache { dropped: true, .. } => "removed".to_owned(),
+        CheckedCache { dropped: false, .. } => "in use, not removed".to_owned(),
     };
     vec![
         shown(&cache.name),
@@ -182,7 +187,7 @@ fn checked_row(cache: &Checked) -> Vec<String> {
     ]
 }
 
-fn checked_json(cache: &Checked) -> Value {
+fn checked_json(cache: &CheckedCache) -> Value {
     json!({
         "dataset": cache.name,
         "kind": cache.kind.name(),
@@ -195,9 +200,9 @@ fn checked_json(cache: &Checked) -> Value {
 }
 
 fn clear(args: &ClearArgs) -> anyhow::Result<()> {
-    let removed = held::clear(&args.at.directory, args.only)?;
+    let removed = contents::clear(&args.at.directory, args.only)?;
     if args.at.json {
-        return print_json(&removed.iter().map(held_json).collect());
+        return print_json(&removed.iter().map(cache_json).collect());
     }
     let freed: u64 = removed.iter().map(|cache| cache.on_disk).sum();
     let caches = if removed.len() == 1 { "cache" } else { "caches" };
@@ -211,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_the_largest_unit() {
+    fn times_are_shown_in_the_largest_unit() {
         let now = SystemTime::now();
         let before = |seconds| ago(now - Duration::from_secs(seconds), now);
         assert_eq!(before(5), "just now");

@@ -1,4 +1,4 @@
-//! The options of `belady read`, as typed.
+//! The options of `belady read`.
 
 use std::path::PathBuf;
 
@@ -12,8 +12,9 @@ use crate::dataset::DatasetArgs;
 use crate::peers::PeerArgs;
 use crate::usage::count;
 
+/// The options of `belady read`.
 #[derive(Args, Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag")]
 pub struct ReadArgs {
     #[command(flatten)]
     pub dataset: DatasetArgs,
@@ -21,69 +22,70 @@ pub struct ReadArgs {
     #[arg(long, value_name = "B", default_value = "64", value_parser = batch,
           allow_negative_numbers = true)]
     pub batch: u32,
-    /// How often to go through the dataset
+    /// Number of epochs
     #[arg(long, value_name = "E", default_value = "1", value_parser = epochs,
           allow_negative_numbers = true)]
     pub epochs: u32,
-    /// Decides the order
+    /// Seed of the order
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
-    /// How an epoch is shuffled
+    /// Order of the samples in an epoch
     #[arg(long, value_enum, default_value_t = OrderName::Torch)]
     pub order: OrderName,
     /// Leave out an incomplete last batch
     #[arg(long)]
     pub drop_last: bool,
-    /// The staging buffer of this process [default: that of the system file, else its part of 512 MiB
-    /// for all processes of the machine]
+    /// Staging buffer of this process [default: from the system file, else its share of 512 MiB for
+    /// all processes of the machine]
     #[arg(long, value_name = "SIZE")]
     pub staging: Option<Bytes>,
-    /// Threads that load, or `auto`
+    /// Threads that read samples, or `auto`
     #[arg(long, value_name = "N", default_value = "auto", value_parser = threads,
           allow_negative_numbers = true)]
-    pub threads: Threads,
-    /// A cache, such as ram:2GiB or /local/cache:20GiB; several, fastest first [default: those
-    /// of the system file]
+    pub threads: ThreadsArg,
+    /// A cache, such as ram:2GiB or /local/cache:20GiB; can be repeated, fastest first [default:
+    /// from the system file]
     #[arg(long, value_name = "PLACE:SIZE", value_parser = cache)]
-    pub cache: Vec<Cache>,
-    /// What decides where samples are kept
+    pub cache: Vec<CacheArg>,
+    /// Policy that decides where samples are cached
     #[arg(long, value_name = "P", default_value = "belady", value_parser = policy)]
     pub policy: PolicyKind,
-    /// What the machine can do, as [cluster] tables of a scenario
+    /// System file with the machine's throughputs, as the [cluster] tables of a scenario [default:
+    /// BELADY_SYSTEM]
     #[arg(long, value_name = "FILE.toml")]
     pub system: Option<PathBuf>,
-    /// Make the dataset slow, such as "1:66MB/s,4:146MB/s,latency:2ms"
+    /// Limit the dataset's throughput, such as "1:66MB/s,4:146MB/s,latency:2ms"
     #[arg(long, value_name = "SPEC")]
     pub throttle: Option<ThrottleSpec>,
-    /// Take this long over each batch, as training would: bytes of the batch / RATE
+    /// Compute on each batch for its bytes / RATE, as training does
     #[arg(long, value_name = "RATE", value_parser = consume)]
     pub consume: Option<Rate>,
-    /// Take samples in RAM from there without a copy
+    /// Lend samples of the RAM cache instead of copying them
     #[arg(long)]
     pub lend: bool,
-    /// Whether to read past the page cache what that does not hold, on local disks [default: for
-    /// datasets larger than half of the memory]
+    /// Bypass the page cache for uncached data on local disks [default: for datasets larger than
+    /// half of the memory]
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     pub direct: Option<bool>,
-    /// When what caches hold is compared with the dataset's files: at the `start` of a run, in every
+    /// When caches are compared with the dataset's files: at the `start` of a run, in every
     /// `epoch`, or `never`, for files that do not change
     #[arg(long, value_name = "WHEN", default_value = "start", value_parser = freshness)]
     pub freshness: Freshness,
-    /// What becomes of samples that cannot be read
-    #[arg(long, value_enum, default_value_t = BadSamples::Raise)]
-    pub bad_samples: BadSamples,
-    /// Give a read of the dataset up after this time
+    /// What to do with samples that cannot be read
+    #[arg(long, value_enum, default_value_t = BadSamplesArg::Raise)]
+    pub bad_samples: BadSamplesArg,
+    /// Abandon a read of the dataset after this time
     #[arg(long, value_name = "TIME", value_parser = read_timeout)]
     pub read_timeout: Option<Seconds>,
-    /// How often a failed read is tried again
+    /// Number of retries of a failed read
     #[arg(long, value_name = "N", value_parser = retries)]
     pub retries: Option<u32>,
-    /// Record what the policy was told and answered
+    /// Record the policy's inputs and decisions in this file
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Offer metrics at http://ADDRESS:PORT/metrics to clients that send the token in BELADY_METRICS_TOKEN; the
-    /// k-th of several processes on a machine at PORT + k
+    /// Serve metrics at http://ADDRESS:PORT/metrics to clients that send the token in
+    /// BELADY_METRICS_TOKEN; the k-th process of a machine uses PORT + k, counted from 0
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<String>,
     #[command(flatten)]
@@ -91,7 +93,7 @@ pub struct ReadArgs {
     /// End every step together with all other ranks, as training does
     #[arg(long, requires = "ranks")]
     pub barrier: bool,
-    /// Add up all that comes, to compare runs
+    /// Print a checksum of all delivered samples, to compare runs
     #[arg(long)]
     pub checksum: bool,
     /// Print one JSON object instead of the summary
@@ -99,35 +101,38 @@ pub struct ReadArgs {
     pub json: bool,
 }
 
+/// The value of `--order`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OrderName {
-    /// Bit for bit what torch's DistributedSampler gives
+    /// Exactly the order of torch's DistributedSampler
     Torch,
     /// A keyed permutation that needs no memory
     Permutation,
-    /// As the samples lie
+    /// The order of the files
     Sequential,
 }
 
+/// The value of `--bad-samples`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BadSamples {
-    /// The run ends
+pub enum BadSamplesArg {
+    /// End the run
     Raise,
-    /// Batches come without them
+    /// Leave them out of their batches
     Skip,
-    /// Another sample of the batch takes their place
+    /// Repeat another sample of the batch instead
     Replace,
 }
 
+/// The value of `--threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threads {
+pub enum ThreadsArg {
     Auto,
     Exactly(u32),
 }
 
-/// A cache as typed.
+/// The value of `--cache`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cache {
+pub struct CacheArg {
     /// `None` is RAM.
     pub directory: Option<PathBuf>,
     pub capacity: Bytes,
@@ -138,17 +143,16 @@ fn batch(text: &str) -> Result<u32, String> {
 }
 
 fn epochs(text: &str) -> Result<u32, String> {
-    // Every epoch has a line in the summary.
+    // The summary has a line for every epoch.
     count(text, "the number of epochs", 1_000_000)
 }
 
-fn threads(text: &str) -> Result<Threads, String> {
+fn threads(text: &str) -> Result<ThreadsArg, String> {
     if text == "auto" {
-        return Ok(Threads::Auto);
+        return Ok(ThreadsArg::Auto);
     }
-    // More threads than any storage has use for.
     count(text, "the number of threads", 4096)
-        .map(Threads::Exactly)
+        .map(ThreadsArg::Exactly)
         .map_err(|sentence| format!("{sentence}, or `auto`"))
 }
 
@@ -160,9 +164,9 @@ fn retries(text: &str) -> Result<u32, String> {
     if text == "0" { Ok(0) } else { count(text, "the number of retries", 1000) }
 }
 
-/// A place and a size, as every command takes them.
-pub fn cache(text: &str) -> Result<Cache, String> {
-    // The last one: a directory's name may have colons too.
+/// Parses a cache's place and size, for all commands.
+pub fn cache(text: &str) -> Result<CacheArg, String> {
+    // The last colon: a directory's name may contain others.
     let (place, size) = text
         .rsplit_once(':')
         .filter(|(place, _)| !place.is_empty())
@@ -170,10 +174,10 @@ pub fn cache(text: &str) -> Result<Cache, String> {
     let capacity: Bytes =
         size.parse().map_err(|error| format!("the size of the cache `{place}`: {error}"))?;
     if capacity == Bytes::ZERO {
-        return Err(format!("the cache `{place}` has no room; leave it out or make it larger"));
+        return Err(format!("the cache `{place}` has size 0: make it larger or leave it out"));
     }
     let directory = (place != "ram").then(|| PathBuf::from(place));
-    Ok(Cache { directory, capacity })
+    Ok(CacheArg { directory, capacity })
 }
 
 fn policy(text: &str) -> Result<PolicyKind, String> {
@@ -194,7 +198,6 @@ fn consume(text: &str) -> Result<Rate, String> {
 
 fn read_timeout(text: &str) -> Result<Seconds, String> {
     let time: Seconds = text.parse().map_err(|error| format!("{error}"))?;
-    // A day: whoever waits longer does not want a timeout.
     if (0.001..=86_400.0).contains(&time.0) {
         Ok(time)
     } else {
@@ -207,23 +210,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_colon_of_a_cache_separates() {
+    fn the_last_colon_separates_place_and_size() {
         let ram = cache("ram:2GiB").unwrap();
-        assert_eq!(ram, Cache { directory: None, capacity: Bytes(2 << 30) });
+        assert_eq!(ram, CacheArg { directory: None, capacity: Bytes(2 << 30) });
         let disk = cache("/a:b/c:20 GB").unwrap();
         assert_eq!(disk.directory, Some(PathBuf::from("/a:b/c")));
         assert_eq!(disk.capacity, Bytes(20_000_000_000));
-        // A directory may be called so too, if it is named as one.
+        // A directory named `ram` can be given as a path.
         assert_eq!(cache("./ram:1MB").unwrap().directory, Some(PathBuf::from("./ram")));
     }
 
     #[test]
-    fn nonsense_is_refused_in_a_sentence() {
+    fn an_invalid_option_is_refused_with_its_reason() {
         for (refused, part) in [
             (cache("ram").unwrap_err(), "a place and a size"),
             (cache(":2GiB").unwrap_err(), "a place and a size"),
             (cache("ram:2 apples").unwrap_err(), "`apples`"),
-            (cache("/x:0").unwrap_err(), "no room"),
+            (cache("/x:0").unwrap_err(), "size 0"),
             (threads("0").unwrap_err(), "at least 1, or `auto`"),
             (threads("many").unwrap_err(), "whole number"),
             (policy("perfect").unwrap_err(), "simulator only"),
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn every_policy_of_the_engine_has_its_name() {
+    fn every_policy_of_the_engine_is_accepted_by_name() {
         assert!(POLICIES.iter().all(|name| policy(name).is_ok_and(|kind| kind.name() == *name)));
     }
 }

@@ -1,9 +1,8 @@
-//! All ranks end a step together, as the allreduce of training makes them: with `--barrier`, an epoch
-//! takes as long as it would take there.
+//! `--barrier`: all ranks end each step together, as the allreduce of training does.
 //!
-//! A rank that has ended a step tells all others so, and waits until it has heard the same of each.
-//! It says it as a job of its own on the nodes' transport, in the words in which nodes tell each other
-//! how far they are ([`Notice::Loaded`]).
+//! A rank that has ended a step notifies all others, and waits until each of them has sent the same
+//! notice. The barrier is a separate job on the nodes' transport and uses their progress notices
+//! ([`Notice::Loaded`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -12,34 +11,36 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use belady_data::sync::{Arc, Condvar, Mutex, lock};
+use belady_base::sync::{Arc, Condvar, Mutex, lock};
 use belady_peer::{
-    Channel, Cluster, NodeId, Notice, Push, Reply, Request, Serve, Serving, Taken, World,
+    Channel, Cluster, GetReply, GetRequest, Handler, JobWorld, NodeId, Notice, Push, PushOutcome,
+    Registration,
 };
 
-/// A rank that takes longer over a step has failed: nobody trains like that.
+/// A rank that takes longer than this for a step has failed.
 const LIMIT: Duration = Duration::from_mins(5);
-/// Between two attempts to tell a rank something.
+/// The time between two attempts to notify a rank.
 const AGAIN: Duration = Duration::from_millis(50);
-/// An attempt takes no longer.
+/// The time limit of an attempt.
 const ANSWER: Duration = Duration::from_secs(5);
 
+/// A barrier of all ranks.
 #[derive(Debug)]
 pub struct Barrier {
     cluster: Arc<Cluster>,
     arrivals: Arc<Arrivals>,
-    /// Tell the other ranks, each one: none waits until another has heard.
-    tellers: Vec<Teller>,
-    /// Nobody waits for anybody any more.
+    /// One for each other rank, so that a slow rank does not delay the notices to others.
+    notifiers: Vec<RankNotifier>,
+    /// Stops the retries of notices.
     over: Arc<AtomicBool>,
-    _serving: Serving,
-    /// That this rank has ended.
+    _serving: Registration,
+    /// The number of steps that this rank has ended.
     steps: u64,
     limit: Duration,
 }
 
 #[derive(Debug)]
-struct Teller {
+struct RankNotifier {
     steps: Sender<u64>,
     thread: JoinHandle<()>,
 }
@@ -47,14 +48,14 @@ struct Teller {
 impl Drop for Barrier {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
-        for Teller { steps, thread } in self.tellers.drain(..) {
+        for RankNotifier { steps, thread } in self.notifiers.drain(..) {
             drop(steps);
             let _ = thread.join();
         }
     }
 }
 
-/// Steps that each rank has ended, as far as it has told.
+/// The number of steps that each rank has reported as ended.
 #[derive(Debug)]
 struct Arrivals {
     steps: Mutex<Vec<u64>>,
@@ -62,32 +63,36 @@ struct Arrivals {
 }
 
 impl Barrier {
-    /// Returns when all ranks have made theirs.
+    /// Makes the barrier, and returns when all ranks have made theirs.
     pub fn new(cluster: &Arc<Cluster>) -> anyhow::Result<Self> {
         let steps = vec![0; cluster.world().size as usize];
         let arrivals = Arc::new(Arrivals { steps: Mutex::new(steps), changed: Condvar::new() });
         let channel = cluster.next_channel();
-        let job: Arc<dyn Serve> = arrivals.clone();
-        let job: Weak<dyn Serve> = Arc::downgrade(&job);
-        let serving = cluster.transport.desk().open(channel, job);
-        // What is told to a channel that is not open yet is lost.
-        cluster.meet.exchange("barrier", &[])?;
-        let World { rank, size } = cluster.world();
+        let job: Arc<dyn Handler> = arrivals.clone();
+        let job: Weak<dyn Handler> = Arc::downgrade(&job);
+        let serving = cluster.transport.dispatcher().register(channel, job);
+        // A notice to a channel that is not open yet would be lost.
+        cluster.rendezvous.exchange("barrier", &[])?;
+        let JobWorld { rank, size } = cluster.world();
         let others = (0..size).filter(|&peer| peer != rank);
         let over = Arc::new(AtomicBool::new(false));
-        let tellers = others.map(|peer| teller(cluster.clone(), over.clone(), channel, peer));
-        let tellers = tellers.collect::<std::io::Result<_>>().context("cannot start a thread")?;
+        let notifiers = others.map(|peer| notifier(cluster.clone(), over.clone(), channel, peer));
+        let notifiers =
+            notifiers.collect::<std::io::Result<_>>().context("cannot start a thread")?;
         let cluster = cluster.clone();
-        Ok(Self { cluster, arrivals, tellers, over, _serving: serving, steps: 0, limit: LIMIT })
+        Ok(Self { cluster, arrivals, notifiers, over, _serving: serving, steps: 0, limit: LIMIT })
     }
 
-    /// This rank has ended a step: returns when all have.
+    /// Ends a step of this rank, and returns when all ranks have ended it.
+    ///
+    /// # Errors
+    /// If a rank has not ended it within the limit.
     pub fn pass(&mut self) -> anyhow::Result<()> {
         self.steps += 1;
         self.arrivals.ended(self.cluster.world().rank, self.steps);
-        for teller in &self.tellers {
-            // They end when this does.
-            let _ = teller.steps.send(self.steps);
+        for notifier in &self.notifiers {
+            // The receiver lives as long as the barrier.
+            let _ = notifier.steps.send(self.steps);
         }
         self.wait(Instant::now() + self.limit)
     }
@@ -104,7 +109,7 @@ impl Barrier {
         match steps.iter().position(|&ended| ended < self.steps) {
             None => Ok(()),
             Some(rank) => bail!(
-                "rank {rank} has not ended step {} within {:?}: see whether it runs",
+                "rank {rank} has not ended step {} within {:?}: check whether it runs",
                 self.steps,
                 self.limit
             ),
@@ -121,14 +126,14 @@ impl Arrivals {
     }
 }
 
-/// A thread that tells a rank the steps that it is sent, until nothing is sent any more. What could not
-/// be told then is not told again: whoever has left needs it no longer.
-fn teller(
+/// Starts a thread that sends this rank's steps to another rank until the barrier is dropped. It
+/// retries a failed notice, but not after that: a rank that has left does not need it.
+fn notifier(
     cluster: Arc<Cluster>,
     over: Arc<AtomicBool>,
     channel: Channel,
     peer: NodeId,
-) -> std::io::Result<Teller> {
+) -> std::io::Result<RankNotifier> {
     let (steps, ended) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("barrier-{peer}")).spawn(move || {
         for steps in ended {
@@ -142,17 +147,17 @@ fn teller(
             }
         }
     })?;
-    Ok(Teller { steps, thread })
+    Ok(RankNotifier { steps, thread })
 }
 
-/// Has no samples.
-impl Serve for Arrivals {
-    fn get(&self, _: NodeId, request: &Request<'_>, _: usize, replies: &mut Vec<Reply>) {
-        replies.extend(request.asks.iter().map(|_| Reply::NotHere));
+/// Receives notices, and has no samples.
+impl Handler for Arrivals {
+    fn get(&self, _: NodeId, request: &GetRequest<'_>, _: usize, replies: &mut Vec<GetReply>) {
+        replies.extend(request.asks.iter().map(|_| GetReply::NotHere));
     }
 
-    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
-        taken.extend(pushes.iter().map(|_| Taken::Refused));
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<PushOutcome>) {
+        taken.extend(pushes.iter().map(|_| PushOutcome::Refused));
     }
 
     fn told(&self, from: NodeId, notice: &Notice) {
@@ -167,20 +172,21 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::thread;
 
-    use belady_peer::meet::Hall;
     use belady_peer::memory::MemoryTransport;
+    use belady_peer::rendezvous::InProcessRendezvous;
 
     use super::*;
 
     fn clusters(nodes: u32) -> Vec<Arc<Cluster>> {
-        let hall = Hall::new(nodes, Duration::from_mins(1));
+        let rendezvous = InProcessRendezvous::new(nodes, Duration::from_mins(1));
         let transports = MemoryTransport::network(nodes);
-        let cluster = |(rank, transport)| Arc::new(Cluster::new(hall.seat(rank), transport));
+        let cluster =
+            |(rank, transport)| Arc::new(Cluster::new(rendezvous.member(rank), transport));
         (0..).zip(transports).map(|(rank, transport)| cluster((rank, transport as _))).collect()
     }
 
     #[test]
-    fn nobody_is_a_step_ahead_of_anybody() {
+    fn no_rank_is_more_than_one_step_ahead_of_another() {
         let inside = [const { AtomicU32::new(0) }; 3];
         thread::scope(|scope| {
             for (rank, cluster) in clusters(3).into_iter().enumerate() {
@@ -198,9 +204,10 @@ mod tests {
         });
     }
 
-    /// It hung until the limit, when a rank had left before it said that it had heard.
+    /// Regression test: dropping the barrier hung until the limit if a rank had left without
+    /// acknowledging a notice.
     #[test]
-    fn a_rank_that_has_left_does_not_hold_the_others() {
+    fn a_rank_that_has_left_does_not_delay_the_end_of_the_others() {
         let clusters = clusters(2);
         thread::scope(|scope| {
             let second = scope.spawn(|| Barrier::new(&clusters[1]).expect("all come"));
@@ -213,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_does_not_come_is_named() {
+    fn the_error_names_the_rank_that_has_not_ended_the_step() {
         let clusters = clusters(2);
         let told = thread::scope(|scope| {
             let second = scope.spawn(|| Barrier::new(&clusters[1]).expect("all come"));

@@ -1,13 +1,16 @@
-//! What came, as one number: runs that had the same samples in the same order with the same bytes have
-//! the same one.
+//! `--checksum`: a hash of all delivered samples.
+//!
+//! It is equal for runs that deliver the same samples with the same bytes in the same order.
 
 use belady_control::sampler::SampleId;
 use belady_peer::digest;
 
+/// The hash of all samples so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum(u64);
 
 impl Checksum {
+    /// Adds a sample.
     pub fn add(&mut self, sample: SampleId, bytes: &[u8]) {
         let mut block = [0; 20];
         block[..8].copy_from_slice(&self.0.to_le_bytes());
@@ -16,7 +19,7 @@ impl Checksum {
         self.0 = digest(&block);
     }
 
-    /// 16 hexadecimal digits: in JSON, a number of 64 bits is read as less by many.
+    /// Returns 16 hexadecimal digits. Many JSON parsers do not read 64-bit numbers exactly.
     pub fn text(self) -> String {
         format!("{:016x}", self.0)
     }
@@ -35,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn another_sample_order_or_byte_is_another_number() {
+    fn another_sample_order_or_byte_changes_the_checksum() {
         let whole = of(&[(1, b"one"), (2, b"two")]);
         assert_eq!(whole, of(&[(1, b"one"), (2, b"two")]));
         let others =

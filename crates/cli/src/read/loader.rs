@@ -1,4 +1,4 @@
-//! The one file of the command that knows the engine.
+//! Starts the engine for `belady read` and takes its batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use belady_engine::{
 };
 use belady_peer::Cluster;
 
-use super::args::{BadSamples, Cache, ReadArgs};
-use super::plan::Plan;
+use super::args::{BadSamplesArg, CacheArg, ReadArgs};
+use super::plan::ReadPlan;
 
-/// A job on an engine of its own.
+/// A job on its own engine.
 #[derive(Debug)]
-pub struct Loader {
+pub struct EngineLoader {
     loader: engine::Loader,
-    // Goes after the job that runs on it.
+    // Dropped after the job that runs on it.
     _engine: Engine,
 }
 
-impl Loader {
-    /// With `peers`, one of several that are one cache.
+impl EngineLoader {
+    /// Starts a job; with `peers`, it shares its caches with theirs.
     pub fn start(
         args: &ReadArgs,
-        plan: &Plan,
+        plan: &ReadPlan,
         source: Arc<dyn Source>,
         peers: Option<Arc<Cluster>>,
     ) -> anyhow::Result<Self> {
@@ -50,9 +50,9 @@ impl Loader {
             staging_grows: plan.staging.is_none(),
             policy: args.policy,
             bad_samples: match args.bad_samples {
-                BadSamples::Raise => engine::BadSamples::Raise,
-                BadSamples::Skip => engine::BadSamples::Skip,
-                BadSamples::Replace => engine::BadSamples::Replace,
+                BadSamplesArg::Raise => engine::BadSamples::Raise,
+                BadSamplesArg::Skip => engine::BadSamples::Skip,
+                BadSamplesArg::Replace => engine::BadSamples::Replace,
             },
             lend: if args.lend { Lend::ReadOnly } else { Lend::Slots },
             trace: args.trace.clone(),
@@ -61,16 +61,18 @@ impl Loader {
         Ok(Self { loader, _engine: engine })
     }
 
-    pub fn next(&mut self) -> anyhow::Result<Option<Batch>> {
-        Ok(self.loader.next_batch()?.map(Batch))
+    /// Returns the next batch; `None` at the end of the run.
+    pub fn next(&mut self) -> anyhow::Result<Option<ReadBatch>> {
+        Ok(self.loader.next_batch()?.map(ReadBatch))
     }
 
+    /// Returns the engine's metrics.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(self.loader.metrics())
     }
 }
 
-fn tier(cache: &Cache) -> TierConfig {
+fn tier(cache: &CacheArg) -> TierConfig {
     let capacity = cache.capacity;
     match &cache.directory {
         None => TierConfig::Ram { capacity },
@@ -89,14 +91,15 @@ fn retry(args: &ReadArgs) -> Retry {
 
 /// A batch, lent until it is dropped.
 #[derive(Debug)]
-pub struct Batch(engine::Batch);
+pub struct ReadBatch(engine::Batch);
 
-impl Batch {
+impl ReadBatch {
+    /// Returns the batch's epoch and iteration.
     pub fn step(&self) -> Step {
         self.0.step()
     }
 
-    /// The samples that are there, with their bytes.
+    /// Returns the batch's samples with their bytes.
     pub fn samples(&self) -> impl Iterator<Item = (SampleId, &[u8])> {
         self.0.iter().map(|sample| (sample.id, sample.bytes()))
     }

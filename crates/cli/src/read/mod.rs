@@ -1,15 +1,15 @@
-//! `belady read`: the loader without Python, measured.
+//! `belady read`: runs and measures the loader without Python.
 //!
-//! [`args`] is what can be asked for, [`plan`] what it means together with the system file.
-//! [`loader`] starts the engine on it. The loop here takes batches as training would
-//! ([`pace`]), and notes what came ([`order`]) and how long it took ([`report`]).
+//! [`args`] defines the options, and [`plan`] combines them with the system file. [`loader`] starts
+//! the engine. The loop in this module consumes batches as training does ([`compute`]), checks
+//! their order ([`order`]) and measures the run ([`report`]).
 
 mod args;
 mod barrier;
 mod checksum;
+mod compute;
 mod loader;
 mod order;
-mod pace;
 mod plan;
 mod process;
 mod progress;
@@ -19,46 +19,47 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use args::{Cache, ReadArgs, cache};
+pub use args::{CacheArg, ReadArgs, cache};
 use belady_control::sampler::Step;
 use belady_data::source::{OpenOptions, Source, Throttled};
 use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, exposition};
-use belady_peer::{Cluster, World};
+use belady_peer::{Cluster, JobWorld};
 
 use self::barrier::Barrier;
 use self::checksum::Checksum;
-use self::loader::{Batch, Loader};
+use self::compute::ComputeModel;
+use self::loader::{EngineLoader, ReadBatch};
 use self::order::OrderCheck;
-use self::pace::Pace;
-use self::plan::Plan;
-use self::report::{EpochReport, Report};
+use self::plan::ReadPlan;
+use self::report::{EpochReport, ReadReport};
 
+/// Runs the command.
 pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
-    let plan = Plan::new(args)?;
+    let plan = ReadPlan::new(args)?;
     let start = Instant::now();
     let cluster = args.peers.join()?;
-    let world = cluster.as_ref().map_or(World { rank: 0, size: 1 }, |cluster| cluster.world());
+    let world = cluster.as_ref().map_or(JobWorld { rank: 0, size: 1 }, |cluster| cluster.world());
     let source = open(args, &plan, cluster.as_deref())?;
     let stream = plan.stream(args, world, source.catalog().len())?;
     let opened = source.operations();
     let barrier = cluster.as_ref().filter(|_| args.barrier).map(Barrier::new).transpose()?;
-    let mut loader = Loader::start(args, &plan, source, cluster.clone())?;
+    let mut loader = EngineLoader::start(args, &plan, source, cluster.clone())?;
     let metrics = loader.metrics();
-    // The engine is at work already: the first epoch's figures begin with nothing.
+    // The engine is running already, so the first epoch is measured from zero.
     let tiers = vec![String::new(); plan.caches.len()];
     let mut nothing = Metrics::new(&tiers).snapshot();
     nothing.operations = opened.into();
     let _server = serve(&plan, cluster.as_deref(), &metrics)?;
-    let mut run = Run::new(start, stream.iterations(), nothing);
+    let mut run = ReadRun::new(start, stream.iterations(), nothing);
     run.barrier = barrier;
     run.checksum = args.checksum.then(Checksum::default);
     {
-        let samples = stream.deal().entries() / u64::from(world.size);
-        let _progress = progress::Progress::start(Arc::clone(&metrics), args.epochs, samples);
+        let samples = stream.layout().entries() / u64::from(world.size);
+        let _progress = progress::ProgressLine::start(Arc::clone(&metrics), args.epochs, samples);
         run.consume(&mut loader, args, &metrics)?;
     }
     let engine = metrics.snapshot();
-    let report = Report {
+    let report = ReadReport {
         world,
         checksum: run.checksum,
         policy: args.policy.name(),
@@ -69,7 +70,7 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
         cpu_seconds: process::cpu_seconds(),
         peak_rss: process::peak_rss(),
         anonymous_peak: run.anonymous_peak.max(process::anonymous()),
-        // Last: making the orders again takes time and memory that are not the run's.
+        // Last: computing the orders again takes time and memory that are not the run's.
         order_ok: run.order.holds(
             &stream,
             world.rank,
@@ -86,13 +87,13 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
     } else {
         out.write_all(report.text().as_bytes())?;
     }
-    anyhow::ensure!(report.order_ok, "batches did not come in the promised order");
+    anyhow::ensure!(report.order_ok, "the batches were not in the expected order");
     Ok(())
 }
 
-/// Offers metrics, if that was asked for.
+/// Serves metrics if `--metrics` is given.
 fn serve(
-    plan: &Plan,
+    plan: &ReadPlan,
     cluster: Option<&Cluster>,
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<Option<MetricsServer>> {
@@ -105,10 +106,10 @@ fn serve(
     Ok(port.try_offer(place, figures))
 }
 
-/// The dataset, made slow if that was asked for.
+/// Opens the dataset, throttled if `--throttle` is given.
 fn open(
     args: &ReadArgs,
-    plan: &Plan,
+    plan: &ReadPlan,
     cluster: Option<&Cluster>,
 ) -> anyhow::Result<Arc<dyn Source>> {
     let options = args.dataset.options(args.direct, plan.snapshot.as_ref());
@@ -123,13 +124,13 @@ fn open(
     })
 }
 
-/// A run so far.
-struct Run {
+/// The state of a run.
+struct ReadRun {
     start: Instant,
     barrier: Option<Barrier>,
     checksum: Option<Checksum>,
     held: Duration,
-    /// Batches of an epoch.
+    /// The number of batches of an epoch.
     iterations: u32,
     epoch_start: Instant,
     at_epoch_start: MetricsSnapshot,
@@ -141,7 +142,7 @@ struct Run {
     anonymous_peak: u64,
 }
 
-impl Run {
+impl ReadRun {
     fn new(start: Instant, iterations: u32, before: MetricsSnapshot) -> Self {
         Self {
             start,
@@ -160,14 +161,14 @@ impl Run {
         }
     }
 
-    /// Takes every batch there is.
+    /// Consumes all batches.
     fn consume(
         &mut self,
-        loader: &mut Loader,
+        loader: &mut EngineLoader,
         args: &ReadArgs,
         metrics: &Metrics,
     ) -> anyhow::Result<()> {
-        let mut pace = args.consume.map(Pace::new);
+        let mut compute = args.consume.map(ComputeModel::new);
         loop {
             let asked = Instant::now();
             let Some(batch) = loader.next()? else { return Ok(()) };
@@ -177,13 +178,13 @@ impl Run {
             }
             let step = batch.step();
             let bytes = self.note(step, &batch);
-            if let Some(pace) = &mut pace {
-                let end = pace.until(bytes, asked, had);
+            if let Some(compute) = &mut compute {
+                let end = compute.until(bytes, asked, had);
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
             }
-            // As in training, where the batch is there until all have their gradients: what the
-            // engine sends when it goes does not delay them.
-            self.end_step(pace.as_mut())?;
+            // As in training, where the batch is released after all ranks have their gradients:
+            // what the engine sends on its release does not delay them.
+            self.end_step(compute.as_mut())?;
             drop(batch);
             if step.iteration + 1 == self.iterations {
                 self.end_epoch(step.epoch, metrics);
@@ -191,21 +192,21 @@ impl Run {
         }
     }
 
-    /// Waits for the other ranks, if that was asked for.
-    fn end_step(&mut self, pace: Option<&mut Pace>) -> anyhow::Result<()> {
+    /// Waits for the other ranks if `--barrier` is given.
+    fn end_step(&mut self, compute: Option<&mut ComputeModel>) -> anyhow::Result<()> {
         let Some(barrier) = &mut self.barrier else { return Ok(()) };
         let ended = Instant::now();
         barrier.pass()?;
         let now = Instant::now();
         self.held += now - ended;
-        if let Some(pace) = pace {
-            pace.held_until(now);
+        if let Some(compute) = compute {
+            compute.held_until(now);
         }
         Ok(())
     }
 
-    /// Notes what came, and tells its bytes.
-    fn note(&mut self, step: Step, batch: &Batch) -> u64 {
+    /// Records a batch and returns its number of bytes.
+    fn note(&mut self, step: Step, batch: &ReadBatch) -> u64 {
         let mut bytes = 0;
         let samples = batch.samples().map(|(sample, content)| {
             self.samples += 1;

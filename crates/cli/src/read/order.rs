@@ -1,28 +1,27 @@
-//! Checks that what came is what was promised.
+//! Checks that the loader delivered the expected samples in the expected order.
 //!
-//! While the loader runs only a hash of each batch is kept, so that the check costs next to
-//! no time and memory of the run that it judges. Afterwards every epoch's order is made
-//! again from the seed and compared.
+//! During the run it keeps only a hash of each batch, which takes little time and memory. After the
+//! run it computes every epoch's order from the seed and compares.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 
 use belady_control::sampler::{AccessStream, SampleId, Step};
 
-/// What came, batch by batch.
+/// The batches that were delivered.
 #[derive(Debug, Default)]
 pub struct OrderCheck {
-    seen: VecDeque<Seen>,
+    seen: VecDeque<DeliveredBatch>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct DeliveredBatch {
     step: Step,
     samples: u32,
     hash: u64,
 }
 
-impl Seen {
+impl DeliveredBatch {
     fn new(step: Step, samples: impl Iterator<Item = SampleId>) -> Self {
         let mut hasher = DefaultHasher::new();
         let mut count = 0;
@@ -35,12 +34,13 @@ impl Seen {
 }
 
 impl OrderCheck {
+    /// Records a batch.
     pub fn took(&mut self, step: Step, samples: impl Iterator<Item = SampleId>) {
-        self.seen.push_back(Seen::new(step, samples));
+        self.seen.push_back(DeliveredBatch::new(step, samples));
     }
 
-    /// Whether every batch of every epoch of this rank came, once, in its place, with its samples
-    /// in their order. Each sample that was skipped or replaced excuses one batch.
+    /// Returns whether every batch of every epoch of this rank was delivered once, in order, with
+    /// its samples in order. Each sample that was skipped or replaced excuses one batch.
     pub fn holds(
         mut self,
         stream: &AccessStream,
@@ -54,7 +54,7 @@ impl OrderCheck {
             let order = stream.epoch(epoch);
             for iteration in 0..stream.iterations() {
                 let step = Step { epoch, iteration };
-                let wanted = Seen::new(step, order.batch(rank, iteration));
+                let wanted = DeliveredBatch::new(step, order.batch(rank, iteration));
                 let Some(seen) = self.seen.pop_front().filter(|seen| seen.step == step) else {
                     return false;
                 };
@@ -86,7 +86,7 @@ mod tests {
         .expect("valid")
     }
 
-    /// All batches of two epochs.
+    /// Returns all batches of two epochs.
     fn batches() -> Vec<(Step, Vec<SampleId>)> {
         let stream = stream();
         let steps = (0..2).flat_map(|epoch| (0..3).map(move |iteration| Step { epoch, iteration }));
@@ -103,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn the_promised_order_holds() {
+    fn the_expected_order_holds() {
         assert!(holds(&batches(), 0, 0));
     }
 
     #[test]
-    fn every_deviation_is_seen() {
+    fn every_deviation_is_detected() {
         let changed = |change: fn(&mut Vec<(Step, Vec<SampleId>)>)| {
             let mut batches = batches();
             change(&mut batches);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_samples_excuse_as_many_batches() {
+    fn each_bad_sample_excuses_one_batch() {
         let mut batches = batches();
         batches[4].1.pop();
         assert!(holds(&batches, 1, 0));

@@ -1,38 +1,39 @@
-//! From options as typed to a run: the system file fills in what the command leaves open.
+//! Combines the options of `belady read` with the system file; options take precedence.
 
 use belady_control::model::{Bytes, System};
 use belady_control::sampler::{AccessStream, Order, SamplerError, Scheme, StreamConfig};
-use belady_peer::World;
-use belady_sim::scenario::{Snapshot, SystemFile, system_file};
+use belady_peer::JobWorld;
+use belady_scenario::{Snapshot, SystemFile, system_file};
 
-use super::args::{Cache, OrderName, ReadArgs, Threads};
-use crate::environment;
+use super::args::{CacheArg, OrderName, ReadArgs, ThreadsArg};
 use crate::metrics::MetricsPort;
 use crate::usage::UsageError;
+use belady_base::environment;
 
-/// What the command and the system file say together.
+/// The settings of a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ReadPlan {
     pub system: Option<System>,
-    /// `None` for as many as suit the machine.
+    /// `None` for the engine's choice.
     pub threads: Option<u32>,
-    /// Of this process; `None` for its part of what a node's processes take together.
+    /// The staging buffer of this process; `None` for its share of the default of the node.
     pub staging: Option<Bytes>,
-    pub caches: Vec<Cache>,
+    pub caches: Vec<CacheArg>,
     pub order: Order,
-    /// What the system file says; options come before it.
+    /// The system file's setting, which options override.
     pub snapshot: Option<Snapshot>,
     pub metrics: Option<MetricsPort>,
 }
 
-impl Plan {
+impl ReadPlan {
+    /// Reads the system file and combines it with the options.
     pub fn new(args: &ReadArgs) -> anyhow::Result<Self> {
         let file = args.system.clone().or_else(|| environment::SYSTEM.value().map(Into::into));
         let file = file.map(|path| system_file(&path)).transpose()?;
         let staging_tier = file.as_ref().map(|file| &file.system.tiers[0]);
         let threads = match args.threads {
-            Threads::Exactly(threads) => Some(threads),
-            Threads::Auto => staging_tier.map(|tier| tier.threads),
+            ThreadsArg::Exactly(threads) => Some(threads),
+            ThreadsArg::Auto => staging_tier.map(|tier| tier.threads),
         };
         let staging = args.staging.or(staging_tier.map(|tier| tier.capacity));
         let caches = match &file {
@@ -54,16 +55,16 @@ impl Plan {
         })
     }
 
-    /// What the loader promises, to check it against.
+    /// Returns the accesses of the run, which the loader must deliver.
     pub fn stream(
         &self,
         args: &ReadArgs,
-        world: World,
+        world: JobWorld,
         samples: u32,
     ) -> Result<AccessStream, UsageError> {
         let ranks = world.size;
         let batch = args.batch.checked_mul(ranks).ok_or_else(|| {
-            UsageError::new(format!("--batch {} is too much for {ranks} ranks", args.batch))
+            UsageError::new(format!("--batch {} is too large for {ranks} ranks", args.batch))
         })?;
         AccessStream::new(StreamConfig {
             samples,
@@ -77,16 +78,19 @@ impl Plan {
         })
         .map_err(|error| match error {
             SamplerError::NoIterations { .. } => UsageError::new(format!(
-                "--batch {batch} is more than the dataset's {samples} samples: with --drop-last no \
-                 batch is left",
+                "--batch {} on {ranks} rank(s) is more than the dataset's {samples} samples: with \
+                 --drop-last no batch is left, use a smaller --batch",
+                args.batch
             )),
             other => UsageError::new(other.to_string()),
         })
     }
 }
 
-/// All tiers but the staging buffer.
-fn described_caches(file: &SystemFile) -> Vec<Cache> {
+/// Returns all tiers of the system file except the staging buffer.
+fn described_caches(file: &SystemFile) -> Vec<CacheArg> {
     let tiers = file.system.tiers.iter().zip(&file.tier_paths).skip(1);
-    tiers.map(|(tier, path)| Cache { directory: path.clone(), capacity: tier.capacity }).collect()
+    tiers
+        .map(|(tier, path)| CacheArg { directory: path.clone(), capacity: tier.capacity })
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! The live line on a terminal: epoch, rate, locations, stall, time left.
+//! The progress line on a terminal: epoch, rate, stall, locations, time left.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use belady_engine::metrics::{Metrics, MetricsSnapshot};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::logging;
 use crate::text::bytes;
+use belady_base::logging;
 
-/// Often enough for the eye.
+/// The interval between two updates.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Draws in a thread of its own, so that the line also moves while the consumer waits.
-/// Clears itself away when dropped.
+/// Draws in a separate thread, so that the line is updated while the consumer waits. Removes the
+/// line when dropped.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressLine {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Progress {
-    /// Of a run of `epochs` epochs of `samples` samples each.
+impl ProgressLine {
+    /// Starts drawing, for a run of `epochs` epochs of `samples` samples each.
     pub fn start(metrics: Arc<Metrics>, epochs: u32, samples: u64) -> Self {
         let bar = logging::progress(ProgressBar::new(samples * u64::from(epochs)));
         if bar.is_hidden() {
@@ -51,7 +51,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -60,12 +60,12 @@ impl Drop for Progress {
     }
 }
 
-/// Of a directory, its own name.
+/// Returns the last component of a directory.
 fn last_part(name: &str) -> &str {
     name.trim_end_matches('/').rsplit('/').next().unwrap_or(name)
 }
 
-/// What happened in the last moment.
+/// Formats the metrics of the last interval.
 fn line(moment: &MetricsSnapshot, time: Duration) -> String {
     let seconds = time.as_secs_f64().max(f64::MIN_POSITIVE);
     let rate = (moment.delivered.bytes as f64 / seconds) as u64;
@@ -77,7 +77,7 @@ fn line(moment: &MetricsSnapshot, time: Duration) -> String {
         .iter()
         .map(|(name, bytes)| format!("{name} {}", share(*bytes as f64, all.max(1) as f64)))
         .collect();
-    // What matters most comes first: a narrow terminal cuts the rest off.
+    // The most important first: a narrow terminal cuts off the rest.
     let stall = share(moment.blocked_seconds(), seconds);
     format!("{}/s  stall {stall}  {}", bytes(rate), shares.join("  "))
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_rate_places_and_stall() {
+    fn the_line_shows_rate_stall_and_locations() {
         let metrics = Metrics::new(&["ram".to_owned(), "/local/cache/".to_owned()]);
         metrics.loaded(Served::Source, 1, 250_000);
         metrics.loaded(Served::Tier(1), 3, 750_000);

@@ -1,38 +1,39 @@
-//! What a run was like: one line an epoch for a person, one object for a program.
+//! The report of a run, as a table with a line per epoch or as one JSON object.
 
 use std::fmt::Write as _;
 
 use belady_engine::metrics::{HistogramSnapshot, MetricsSnapshot, TierSnapshot};
-use belady_peer::World;
+use belady_peer::JobWorld;
 use serde_json::{Value, json};
 
-use super::args::Cache;
+use super::args::CacheArg;
 use super::checksum::Checksum;
 use crate::text::{bytes, grouped, percent, seconds, table};
 
-/// An epoch as it was consumed. Reads for the next epoch that were made meanwhile count
-/// here: they took their time here.
+/// The measurements of an epoch, from its first to its last batch. They include reads made for the
+/// next epoch during that time.
 #[derive(Clone, Debug)]
 pub struct EpochReport {
     pub epoch: u32,
     pub seconds: f64,
     pub samples: u64,
     pub bytes: u64,
-    /// Time that this rank waited for others to end their steps.
+    /// The time that this rank waited at the barrier.
     pub held_seconds: f64,
-    /// What the engine did meanwhile.
+    /// The engine's metrics of the epoch.
     pub engine: MetricsSnapshot,
 }
 
+/// The measurements of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
-    pub world: World,
+pub struct ReadReport {
+    pub world: JobWorld,
     pub policy: &'static str,
-    pub caches: Vec<Cache>,
+    pub caches: Vec<CacheArg>,
     pub epochs: Vec<EpochReport>,
-    /// Of the whole run.
+    /// The engine's metrics of the whole run.
     pub engine: MetricsSnapshot,
-    /// From the dataset's opening to the first batch.
+    /// The time from the opening of the dataset to the first batch.
     pub first_batch_seconds: f64,
     pub wall_seconds: f64,
     pub cpu_seconds: f64,
@@ -42,7 +43,8 @@ pub struct Report {
     pub checksum: Option<Checksum>,
 }
 
-impl Report {
+impl ReadReport {
+    /// Returns the report as JSON.
     pub fn json(&self) -> Value {
         let epochs: Vec<Value> = self.epochs.iter().map(|epoch| self.epoch_json(epoch)).collect();
         let tiers: Vec<Value> = self
@@ -88,7 +90,7 @@ impl Report {
             "seconds": epoch.seconds,
             "stall_seconds": engine.blocked_seconds(),
             "held_seconds": epoch.held_seconds,
-            // The very first batch is waited for with the start of everything.
+            // The wait for the run's first batch includes the start-up.
             "first_wait_us": (epoch.epoch > 0).then_some(engine.boundary_wait_us.max),
             "samples": epoch.samples,
             "bytes": epoch.bytes,
@@ -103,13 +105,14 @@ impl Report {
         })
     }
 
-    /// What the caches in RAM, or those on disk, gave.
+    /// Returns the bytes served by the caches in RAM, or by those on disk.
     fn cache_bytes(&self, engine: &MetricsSnapshot, disk: bool) -> u64 {
         let tiers = self.caches.iter().zip(&engine.tiers);
         let wanted = tiers.filter(|(cache, _)| cache.directory.is_some() == disk);
         wanted.map(|(_, tier)| tier.bytes()).sum()
     }
 
+    /// Returns the report as text.
     pub fn text(&self) -> String {
         let mut headings = vec![
             "epoch", "time", "rate", "stall", "samples", "bytes", "source", "ram", "disk", "ring",
@@ -151,20 +154,20 @@ impl Report {
             out += &self.peers_line();
         }
         if let Some(checksum) = self.checksum {
-            let _ = writeln!(out, "checksum of what came {}", checksum.text());
+            let _ = writeln!(out, "checksum of all samples {}", checksum.text());
         }
         out += if self.order_ok {
-            "every epoch came in the promised order\n"
+            "every epoch was in the expected order\n"
         } else {
-            "the order was NOT the promised one\n"
+            "the order was NOT the expected one\n"
         };
         out
     }
 
     fn peers_line(&self) -> String {
-        let (World { rank, size }, peers) = (self.world, &self.engine.peers);
+        let (JobWorld { rank, size }, peers) = (self.world, &self.engine.peers);
         format!(
-            "rank {rank} of {size}: gave {} to others who asked and {} to keep; {} of {} others are \
+            "rank {rank} of {size}: served {} to peers and pushed {} to them; {} of {} peers are \
              down\n",
             bytes(peers.served.bytes),
             bytes(peers.pushed.bytes),
@@ -191,7 +194,7 @@ impl Report {
     }
 }
 
-fn tier_json(cache: &Cache, tier: &TierSnapshot) -> Value {
+fn tier_json(cache: &CacheArg, tier: &TierSnapshot) -> Value {
     json!({
         "name": tier.name,
         "kind": if cache.directory.is_some() { "disk" } else { "ram" },

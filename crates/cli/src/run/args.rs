@@ -1,45 +1,48 @@
-//! The options of `belady run`, as typed.
+//! The options of `belady run`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use belady_transparent::{JobConfig, LevelConfig, Revalidate};
+use belady_transparent::{LevelConfig, Revalidate, TransparentConfig};
 use clap::{Args, ValueEnum};
 
-use crate::read::{Cache, cache};
+use crate::read::{CacheArg, cache};
 use crate::usage::{UsageError, count};
 
-/// A shared file system gives more to several readers than to one; the program reads there too.
+/// The default of `--threads`: a shared file system is faster with several readers.
 const THREADS: &str = "8";
 
+/// The options of `belady run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// The directory whose files get copies
+    /// The directory whose files are copied
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Where copies may lie, such as /local/nvme:100GiB or ram:8GiB; several, fastest first
+    /// Where copies are stored, such as /local/nvme:100GiB or ram:8GiB; can be repeated, fastest
+    /// first
     #[arg(long, value_name = "PLACE:SIZE", value_parser = cache, required = true)]
-    cache: Vec<Cache>,
+    cache: Vec<CacheArg>,
     /// When a copy is compared with its file
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Start)]
     revalidate: When,
-    /// Names of files in the order in which they will be read, one a line: copied ahead of the reader
+    /// A list of files in the order of reading, one per line, to be copied ahead of the reader
     #[arg(long, value_name = "FILE", conflicts_with = "learn")]
     order: Option<PathBuf>,
-    /// Learn the order of the first epoch, and copy ahead where the next begins the same way
+    /// Learn the order of the first epoch, and copy ahead if the next epoch starts in the same
+    /// order
     #[arg(long)]
     learn: bool,
-    /// Threads that copy
+    /// Threads that copy files
     #[arg(long, value_name = "N", default_value = THREADS, value_parser = threads,
           allow_negative_numbers = true)]
     threads: u32,
-    /// Tell what came of it when the program has ended
+    /// Print a report to standard error after the program has ended
     #[arg(long)]
     pub report: bool,
-    /// Likewise as JSON, into a file
+    /// Write the report as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub report_json: Option<PathBuf>,
-    /// Offer metrics at http://ADDRESS:PORT/metrics to who sends the token in
+    /// Serve metrics at http://ADDRESS:PORT/metrics to clients that send the token in
     /// BELADY_METRICS_TOKEN
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<String>,
@@ -50,25 +53,30 @@ pub struct RunArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
-    /// Once in a run, when it is first used
+    /// Once in a run, at its first use
     Start,
-    /// Each time it is opened
+    /// At every opening
     Open,
-    /// The files never change
+    /// Never, for files that do not change
     Never,
 }
 
 fn threads(text: &str) -> Result<u32, String> {
-    // More threads than any storage has use for.
     count(text, "the number of threads", 4096)
 }
 
 impl RunArgs {
-    pub fn config(&self) -> Result<JobConfig, UsageError> {
+    /// Returns the configuration of the job.
+    ///
+    /// # Errors
+    /// If RAM is given more than once.
+    pub fn config(&self) -> Result<TransparentConfig, UsageError> {
         if self.cache.iter().filter(|cache| cache.directory.is_none()).count() > 1 {
-            return Err(UsageError::new("--cache ram is there twice: give it once, with the sum"));
+            return Err(UsageError::new(
+                "--cache ram is given more than once: give it once, with the total size",
+            ));
         }
-        Ok(JobConfig {
+        Ok(TransparentConfig {
             dataset: self.data.clone(),
             levels: self.cache.iter().map(level).collect(),
             revalidate: match self.revalidate {
@@ -83,7 +91,7 @@ impl RunArgs {
     }
 }
 
-fn level(cache: &Cache) -> LevelConfig {
+fn level(cache: &CacheArg) -> LevelConfig {
     let quota = cache.capacity;
     match cache.directory.clone() {
         None => LevelConfig::Ram { quota },

@@ -1,21 +1,23 @@
-//! What came of a run: a table for a person, one object for a program.
+//! The report of `belady run`, as a table or as one JSON object.
 
 use std::time::Duration;
 
-use belady_transparent::{LevelReport, Report, Totals};
+use belady_transparent::{LevelReport, Totals, TransparentReport};
 use serde_json::{Value, json};
 
 use crate::text::{bytes, grouped, seconds, table};
 
+/// The measurements of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     pub exit_status: u8,
-    /// How long the program ran.
+    /// The time that the program ran.
     pub seconds: f64,
-    pub job: Report,
+    pub job: TransparentReport,
 }
 
 impl RunReport {
+    /// Returns the report as JSON.
     pub fn json(&self) -> Value {
         let job = &self.job;
         json!({
@@ -43,6 +45,7 @@ impl RunReport {
         })
     }
 
+    /// Returns the report as text.
     pub fn text(&self) -> String {
         let job = &self.job;
         let headings = ["level", "files", "held", "of", "opens", "stats", "bytes opened"];
@@ -52,7 +55,7 @@ impl RunReport {
         source.extend(totals_cells(&job.source));
         rows.push(source);
         let mut out = table(&headings, &rows);
-        out += "bytes opened are those of whole files: how much of them was read, nobody sees\n\n";
+        out += "bytes opened are those of whole files; the part that was read is not known\n\n";
         for line in self.notes() {
             out += &line;
             out.push('\n');
@@ -69,7 +72,7 @@ impl RunReport {
                 seconds(self.seconds)
             ),
             format!(
-                "copied {}, {}, in {} of threads' time",
+                "copied {}, {}, in {} of thread time",
                 files(job.copied.files),
                 bytes(job.copied.bytes),
                 seconds(job.copied.busy.as_secs_f64())
@@ -78,15 +81,15 @@ impl RunReport {
         if let Some(ahead) = job.ahead {
             let [kept, passed] = [ahead.kept, ahead.passed].map(files);
             notes.push(format!(
-                "ahead of the reader: {kept} came to stay, {passed} passed through the window"
+                "ahead of the reader: {kept} kept, {passed} passed through the window"
             ));
             if ahead.absent > 0 {
                 let absent = files(ahead.absent);
-                notes.push(format!("{absent} of the order could not be had"));
+                notes.push(format!("{absent} of the order could not be opened"));
             }
         }
         if job.refused > 0 {
-            notes.push(format!("no level had room for {}", files(job.refused)));
+            notes.push(format!("no level had space for {}", files(job.refused)));
         }
         if job.failed > 0 {
             let reason = job.first_failure.as_deref().unwrap_or("the reason is not known");
@@ -95,22 +98,22 @@ impl RunReport {
         if job.dropped > 0 {
             let copies = if job.dropped == 1 { "copy was" } else { "copies were" };
             let dropped = grouped(job.dropped as f64, 0);
-            notes.push(format!("{dropped} {copies} given up, since the file changed"));
+            notes.push(format!("{dropped} {copies} dropped because the file changed"));
         }
         if job.lost > 0 {
             let requests = if job.lost == 1 { "request" } else { "requests" };
             let lost = grouped(job.lost as f64, 0);
-            notes.push(format!("{lost} {requests} for a copy got lost: too many came at once"));
+            notes.push(format!("{lost} {requests} for a copy lost because the queue was full"));
         }
         notes.push(saved(job));
         notes
     }
 }
 
-/// The estimate with its formula, which is that of [`Report::seconds_saved`].
-fn saved(job: &Report) -> String {
+/// Formats the estimate of [`TransparentReport::seconds_saved`] with its formula.
+fn saved(job: &TransparentReport) -> String {
     let Some(time) = job.seconds_saved() else {
-        return "time saved is not known: nothing was copied that would tell how slow the source is"
+        return "time saved is not known: the source was not measured, since nothing was copied"
             .to_owned();
     };
     let served = job.levels.iter().map(|level| level.used.bytes).sum();
@@ -165,7 +168,7 @@ fn totals_json(totals: &Totals) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use belady_transparent::Copied;
+    use belady_transparent::CopyTotals;
 
     use super::*;
 
@@ -178,10 +181,10 @@ mod tests {
             bytes: 1_000_000_000,
             used,
         };
-        let job = Report {
+        let job = TransparentReport {
             levels: vec![level],
             source: Totals { opens: 601, stats: 2, bytes: 1_100_000_000 },
-            copied: Copied { files: 600, bytes: 1_000_000_000, busy: Duration::from_secs(10) },
+            copied: CopyTotals { files: 600, bytes: 1_000_000_000, busy: Duration::from_secs(10) },
             refused: 1,
             failed: 0,
             first_failure: None,
@@ -194,34 +197,34 @@ mod tests {
     }
 
     #[test]
-    fn a_person_gets_a_table_and_the_formula() {
+    fn the_text_has_a_table_and_the_formula_of_the_estimate() {
         let wanted = "\
 level        files     held       of  opens  stats  bytes opened
 /local/nvme    600  1.00 GB  4.00 GB  1,200      7       2.00 GB
 source                                  601      2       1.10 GB
-bytes opened are those of whole files: how much of them was read, nobody sees
+bytes opened are those of whole files; the part that was read is not known
 
 the program ended with status 3 after 61.50 s
-copied 600 files, 1.00 GB, in 10.00 s of threads' time
-no level had room for 1 file
+copied 600 files, 1.00 GB, in 10.00 s of thread time
+no level had space for 1 file
 saved about 19.00 s, an estimate: 2.00 GB opened in levels x (10.000 s/GB copying from the source - 0.500 s/GB from a level)
 ";
         assert_eq!(report().text(), wanted);
     }
 
     #[test]
-    fn what_went_wrong_is_told_and_what_is_not_known_too() {
+    fn the_text_names_failures_and_unknown_figures() {
         let mut report = report();
-        report.job.copied = Copied::default();
+        report.job.copied = CopyTotals::default();
         report.job.failed = 2;
         report.job.first_failure = Some("/pfs/a: Permission denied".to_owned());
         (report.job.dropped, report.job.lost) = (1, 5);
         let text = report.text();
         for part in [
             "2 files could not be copied, the first: /pfs/a: Permission denied\n",
-            "1 copy was given up, since the file changed\n",
-            "5 requests for a copy got lost: too many came at once\n",
-            "time saved is not known: nothing was copied",
+            "1 copy was dropped because the file changed\n",
+            "5 requests for a copy lost because the queue was full\n",
+            "time saved is not known: the source was not measured",
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }

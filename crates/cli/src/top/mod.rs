@@ -1,13 +1,13 @@
-//! `belady top`: all nodes of a running job on one screen.
+//! `belady top`: shows all nodes of a running job on one screen.
 //!
-//! Every node leaves word of how it is doing at the job's meeting point, each second. Whoever has the
-//! job's key may ask for it there ([`ask`]); nothing else of the job is touched. [`watch`] makes rates
-//! of what was told, [`columns`] a table of them, and [`view`] the screen.
+//! Every node publishes its vitals at the job's rendezvous each second. A client with the job's key
+//! can query them there ([`query`]) without any effect on the job. [`monitor`] computes rates from
+//! them, [`columns`] makes a table of the rates, and [`view`] draws the screen.
 
-mod ask;
 mod columns;
+mod monitor;
+mod query;
 mod view;
-mod watch;
 
 use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
@@ -19,122 +19,126 @@ use belady_engine::metrics::unix_ms;
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use self::ask::{Asker, Told};
+use self::monitor::{JobMonitor, JobView};
+use self::query::{JobVitals, VitalsQuery};
 use self::view::Screen;
-use self::watch::{Picture, Watch};
-use crate::environment;
 use crate::text::table;
 use crate::usage::UsageError;
+use belady_base::environment;
 
-/// As often as nodes tell something new.
+/// The interval between two queries, the same as the interval at which nodes publish.
 const EVERY: Duration = Duration::from_secs(1);
-/// Until two things that a node told differ, for sure.
+/// A time in which every node publishes at least once.
 const TWICE: Duration = Duration::from_millis(2200);
-/// How long a key is waited for before the screen is looked at again.
+/// The time to wait for a key before the screen is drawn again.
 const BLINK: Duration = Duration::from_millis(100);
 
+/// The options of `belady top`.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
-    /// Where the job meets, as its processes were told: a HOST:PORT or a directory [default: BELADY_MEET]
+    /// The job's rendezvous address, HOST:PORT or a directory, as given to its processes [default:
+    /// BELADY_MEET]
     #[arg(long, value_name = "PLACE")]
     meet: Option<String>,
-    /// A file with the job's key; a directory has it [default: the key in BELADY_KEY]
+    /// A file with the job's key, not needed with a directory [default: BELADY_KEY,
+    /// BELADY_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Print one table and end
+    /// Print one table and exit
     #[arg(long)]
     once: bool,
 }
 
+/// Runs the command.
 pub fn run(args: &TopArgs) -> anyhow::Result<()> {
-    let asker = Asker::new(args.meet.as_deref(), args.key_file.as_deref())?;
+    let query = VitalsQuery::new(args.meet.as_deref(), args.key_file.as_deref())?;
     if args.once {
-        return once(&asker);
+        return once(&query);
     }
     if !std::io::stdout().is_terminal() {
         return Err(UsageError::new(
-            "there is no terminal to draw on: use `belady top --once` for a table",
+            "standard output is not a terminal: use `belady top --once` to print a table",
         )
         .into());
     }
-    live(asker)
+    live(query)
 }
 
-/// Asks twice, since a rate is the difference of two moments.
-fn once(asker: &Asker) -> anyhow::Result<()> {
-    let (start, mut watch) = (Instant::now(), Watch::new(unix_ms()));
-    watch.hear(start.elapsed(), asker.ask()?);
+/// Queries twice, since a rate is the difference of two values.
+fn once(query: &VitalsQuery) -> anyhow::Result<()> {
+    let (start, mut monitor) = (Instant::now(), JobMonitor::new(unix_ms()));
+    monitor.record(start.elapsed(), query.ask()?);
     std::thread::sleep(TWICE);
-    watch.hear(start.elapsed(), asker.ask()?);
+    monitor.record(start.elapsed(), query.ask()?);
     // Not `println`, which panics when the reader of a pipe has gone.
     let mut out = std::io::stdout().lock();
-    out.write_all(text(&watch.picture(start.elapsed())).as_bytes())?;
+    out.write_all(text(&monitor.view(start.elapsed())).as_bytes())?;
     Ok(())
 }
 
-/// All columns, for a script or a log.
-fn text(picture: &Picture) -> String {
-    let columns = columns::columns(picture);
+/// Returns the table with all columns.
+fn text(view: &JobView) -> String {
+    let columns = columns::columns(view);
     let headings: Vec<&str> = columns.iter().map(|column| column.heading.as_str()).collect();
     let row = |node: usize| columns.iter().map(|c| c.cells[node].text.clone()).collect();
-    let rows: Vec<Vec<String>> = (0..picture.nodes.len()).map(row).collect();
+    let rows: Vec<Vec<String>> = (0..view.nodes.len()).map(row).collect();
     table(&headings, &rows)
 }
 
-fn live(asker: Asker) -> anyhow::Result<()> {
-    let place = asker.place();
-    // A wrong place or key is told at once, and not on the screen.
-    let first = asker.ask()?;
-    let answers = answers(asker)?;
+fn live(query: VitalsQuery) -> anyhow::Result<()> {
+    let place = query.place();
+    // A wrong address or key ends the command before it draws.
+    let first = query.ask()?;
+    let answers = answers(query)?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     let result = show(&mut terminal, &answers, first, place);
     ratatui::restore();
     result
 }
 
-/// What is told, each second, by a thread that ends when nobody listens any more.
-fn answers(asker: Asker) -> anyhow::Result<Receiver<anyhow::Result<Told>>> {
-    let (tell, told) = channel();
+/// Starts a thread that queries each second, until the receiver is dropped.
+fn answers(query: VitalsQuery) -> anyhow::Result<Receiver<anyhow::Result<JobVitals>>> {
+    let (send, answers) = channel();
     std::thread::Builder::new()
-        .name("asker".into())
+        .name("query".into())
         .spawn(move || {
-            while tell.send(asker.ask()).is_ok() {
+            while send.send(query.ask()).is_ok() {
                 std::thread::sleep(EVERY);
             }
         })
         .context("cannot start a thread")?;
-    Ok(told)
+    Ok(answers)
 }
 
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
-    answers: &Receiver<anyhow::Result<Told>>,
-    first: Told,
+    answers: &Receiver<anyhow::Result<JobVitals>>,
+    first: JobVitals,
     place: String,
 ) -> anyhow::Result<()> {
-    let (start, mut watch) = (Instant::now(), Watch::new(unix_ms()));
+    let (start, mut monitor) = (Instant::now(), JobMonitor::new(unix_ms()));
     let colour = environment::NO_COLOR.value().is_none();
-    let mut screen = Screen { place, top: 0, trouble: None, colour };
-    watch.hear(start.elapsed(), first);
+    let mut screen = Screen { place, top: 0, error: None, colour };
+    monitor.record(start.elapsed(), first);
     loop {
         match answers.try_recv() {
-            Ok(Ok(told)) => {
-                screen.trouble = None;
-                watch.hear(start.elapsed(), told);
+            Ok(Ok(vitals)) => {
+                screen.error = None;
+                monitor.record(start.elapsed(), vitals);
             }
-            Ok(Err(error)) => screen.trouble = Some(format!("{error:#}; trying again")),
+            Ok(Err(error)) => screen.error = Some(format!("{error:#}; trying again")),
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
         }
-        let picture = watch.picture(start.elapsed());
-        terminal.draw(|frame| screen.draw(frame, &picture))?;
+        let view = monitor.view(start.elapsed());
+        terminal.draw(|frame| screen.draw(frame, &view))?;
         if !event::poll(BLINK)? {
             continue;
         }
         match event::read()? {
-            Event::Key(key) if key.kind == KeyEventKind::Press => match wish(key) {
-                Some(Wish::Quit) => return Ok(()),
-                Some(Wish::Scroll(lines)) => {
-                    let last = picture.nodes.len().saturating_sub(1);
+            Event::Key(key) if key.kind == KeyEventKind::Press => match key_action(key) {
+                Some(KeyAction::Quit) => return Ok(()),
+                Some(KeyAction::Scroll(lines)) => {
+                    let last = view.nodes.len().saturating_sub(1);
                     screen.top = screen.top.saturating_add_signed(lines).min(last);
                 }
                 None => {}
@@ -145,38 +149,38 @@ fn show(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum KeyAction {
     Quit,
     Scroll(isize),
 }
 
-fn wish(key: KeyEvent) -> Option<Wish> {
+fn key_action(key: KeyEvent) -> Option<KeyAction> {
     Some(match key.code {
-        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit,
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Wish::Quit,
-        KeyCode::Down | KeyCode::Char('j') => Wish::Scroll(1),
-        KeyCode::Up | KeyCode::Char('k') => Wish::Scroll(-1),
-        KeyCode::PageDown => Wish::Scroll(10),
-        KeyCode::PageUp => Wish::Scroll(-10),
-        KeyCode::Home => Wish::Scroll(isize::MIN),
-        KeyCode::End => Wish::Scroll(isize::MAX),
+        KeyCode::Char('q') | KeyCode::Esc => KeyAction::Quit,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => KeyAction::Quit,
+        KeyCode::Down | KeyCode::Char('j') => KeyAction::Scroll(1),
+        KeyCode::Up | KeyCode::Char('k') => KeyAction::Scroll(-1),
+        KeyCode::PageDown => KeyAction::Scroll(10),
+        KeyCode::PageUp => KeyAction::Scroll(-10),
+        KeyCode::Home => KeyAction::Scroll(isize::MIN),
+        KeyCode::End => KeyAction::Scroll(isize::MAX),
         _ => return None,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::watch::tests::told;
+    use super::monitor::tests::vitals;
     use super::*;
 
     #[test]
-    fn a_table_has_every_column_and_a_line_a_node() {
-        let mut watch = Watch::default();
+    fn the_table_has_every_column_and_a_line_for_each_node() {
+        let mut monitor = JobMonitor::default();
         for second in [1, 2] {
             let at = Duration::from_secs(second);
-            watch.hear(at, vec![Some(told(second, 50)), None]);
+            monitor.record(at, vec![Some(vitals(second, 50)), None]);
         }
-        let text = text(&watch.picture(Duration::from_secs(2)));
+        let text = text(&monitor.view(Duration::from_secs(2)));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         for heading in ["rank", "state", "source", "peers", "ring", "ram full", "reached", "host"] {
@@ -189,10 +193,10 @@ mod tests {
     #[test]
     fn keys_quit_and_scroll() {
         let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
-        assert_eq!(wish(key(KeyCode::Char('q'))), Some(Wish::Quit));
-        assert_eq!(wish(key(KeyCode::Char('c'))), None, "only with Control");
+        assert_eq!(key_action(key(KeyCode::Char('q'))), Some(KeyAction::Quit));
+        assert_eq!(key_action(key(KeyCode::Char('c'))), None, "only with Control");
         let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(wish(control), Some(Wish::Quit));
-        assert_eq!(wish(key(KeyCode::PageUp)), Some(Wish::Scroll(-10)));
+        assert_eq!(key_action(control), Some(KeyAction::Quit));
+        assert_eq!(key_action(key(KeyCode::PageUp)), Some(KeyAction::Scroll(-10)));
     }
 }

@@ -1,5 +1,5 @@
-//! The screen: the job in one line, its rate over time, a table of nodes, and what keys do. Whatever
-//! does not fit is left out, the least important first.
+//! Draws the screen: a summary line, the rate over time, the table of nodes and the keys. Parts
+//! that do not fit are left out, the least important first.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -7,31 +7,32 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Row, Sparkline, Table};
 
-use super::columns::{Column, GAP, Tone, columns, fitting, per_second};
-use super::watch::Picture;
+use super::columns::{GAP, Tone, VitalsColumn, columns, fitting, per_second};
+use super::monitor::JobView;
 use crate::text::percent;
 
-/// Lines that the rate over time takes, its heading included.
+/// The lines of the rate over time, with its heading.
 const HISTORY: u16 = 5;
-/// Below this, nodes are worth more than their past.
-const ROOM_FOR_HISTORY: u16 = 16;
+/// A lower screen leaves out the rate over time.
+const HEIGHT_FOR_HISTORY: u16 = 16;
 
-/// What is on the screen beside the nodes.
+/// The state of the screen.
 #[derive(Clone, Debug)]
 pub struct Screen {
-    /// Where the job meets.
+    /// The job's rendezvous address.
     pub place: String,
     /// The first node that is shown.
     pub top: usize,
-    /// Why nothing new is known.
-    pub trouble: Option<String>,
+    /// The error of the last query.
+    pub error: Option<String>,
     pub colour: bool,
 }
 
 impl Screen {
-    pub fn draw(&self, frame: &mut Frame<'_>, picture: &Picture) {
+    /// Draws the screen.
+    pub fn draw(&self, frame: &mut Frame<'_>, view: &JobView) {
         let all = frame.area();
-        let history = if all.height >= ROOM_FOR_HISTORY { HISTORY } else { 0 };
+        let history = if all.height >= HEIGHT_FOR_HISTORY { HISTORY } else { 0 };
         let foot = u16::from(all.height >= 4);
         let [head, past, nodes, keys] = Layout::vertical([
             Constraint::Length(1),
@@ -40,34 +41,34 @@ impl Screen {
             Constraint::Length(foot),
         ])
         .areas(all);
-        frame.render_widget(self.head(picture), head);
+        frame.render_widget(self.head(view), head);
         if history > 0 {
-            self.draw_history(frame, past, picture);
+            self.draw_history(frame, past, view);
         }
-        frame.render_widget(self.table(picture, nodes), nodes);
+        frame.render_widget(self.table(view, nodes), nodes);
         frame.render_widget(self.foot(), keys);
     }
 
-    fn head(&self, picture: &Picture) -> Line<'static> {
+    fn head(&self, view: &JobView) -> Line<'static> {
         let text = format!(
             "{} of {} nodes up  {}  stall {}  {}",
-            picture.up(),
-            picture.nodes.len(),
-            per_second(picture.rate()),
-            percent(picture.stall()),
+            view.up(),
+            view.nodes.len(),
+            per_second(view.rate()),
+            percent(view.stall()),
             self.place,
         );
         Line::from(Span::styled(text, Style::new().add_modifier(Modifier::BOLD)))
     }
 
-    fn draw_history(&self, frame: &mut Frame<'_>, area: Rect, picture: &Picture) {
+    fn draw_history(&self, frame: &mut Frame<'_>, area: Rect, view: &JobView) {
         let [heading, graph, _space] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(HISTORY - 2),
             Constraint::Length(1),
         ])
         .areas(area);
-        let shown = &picture.history[picture.history.len().saturating_sub(graph.width.into())..];
+        let shown = &view.history[view.history.len().saturating_sub(graph.width.into())..];
         let most = shown.iter().copied().max().unwrap_or(0);
         let text = format!("all nodes, at most {}", per_second(most as f64));
         frame.render_widget(Line::from(text), heading);
@@ -75,20 +76,20 @@ impl Screen {
         frame.render_widget(bars, graph);
     }
 
-    fn table(&self, picture: &Picture, area: Rect) -> Table<'static> {
-        let columns = fitting(columns(picture), area.width.into());
+    fn table(&self, view: &JobView, area: Rect) -> Table<'static> {
+        let columns = fitting(columns(view), area.width.into());
         let widths = columns.iter().map(|column| Constraint::Length(column.width() as u16));
         let headings = columns.iter().map(|c| Cell::from(aligned(c, &c.heading)));
         let heading =
             Row::new(headings.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::DIM));
         let room = usize::from(area.height.saturating_sub(1));
-        let first = self.top.min(picture.nodes.len().saturating_sub(room));
-        let rows = (first..picture.nodes.len()).take(room).map(|node| self.row(&columns, node));
+        let first = self.top.min(view.nodes.len().saturating_sub(room));
+        let rows = (first..view.nodes.len()).take(room).map(|node| self.row(&columns, node));
         Table::new(rows.collect::<Vec<_>>(), widths).header(heading).column_spacing(GAP as u16)
     }
 
-    fn row(&self, columns: &[Column], node: usize) -> Row<'static> {
-        let cell = |column: &Column| {
+    fn row(&self, columns: &[VitalsColumn], node: usize) -> Row<'static> {
+        let cell = |column: &VitalsColumn| {
             let cell = &column.cells[node];
             Cell::from(aligned(column, &cell.text)).style(self.style(cell.tone))
         };
@@ -96,8 +97,8 @@ impl Screen {
     }
 
     fn foot(&self) -> Line<'static> {
-        match &self.trouble {
-            Some(trouble) => Line::from(Span::styled(trouble.clone(), self.style(Tone::Bad))),
+        match &self.error {
+            Some(error) => Line::from(Span::styled(error.clone(), self.style(Tone::Bad))),
             None => Line::from("q quits, arrows and page keys scroll"),
         }
     }
@@ -113,8 +114,8 @@ impl Screen {
     }
 }
 
-/// Words to the left, figures to the right.
-fn aligned(column: &Column, text: &str) -> String {
+/// Aligns words to the left and numbers to the right.
+fn aligned(column: &VitalsColumn, text: &str) -> String {
     let width = column.width();
     match column.heading.as_str() {
         "state" | "host" => format!("{text:<width$}"),
@@ -129,40 +130,41 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::watch::Watch;
-    use super::super::watch::tests::told;
+    use super::super::monitor::JobMonitor;
+    use super::super::monitor::tests::vitals;
     use super::*;
 
-    /// Nodes of which the last has not come and the one before cannot reach it.
-    fn picture(nodes: usize) -> Picture {
-        let mut watch = Watch::default();
+    /// Returns a job whose last node has not published yet; the node before cannot reach it.
+    fn view(nodes: usize) -> JobView {
+        let mut monitor = JobMonitor::default();
         for second in 1..=20 {
-            let mut all: Vec<_> = (0..nodes).map(|_| Some(told(second, second.min(10)))).collect();
+            let mut all: Vec<_> =
+                (0..nodes).map(|_| Some(vitals(second, second.min(10)))).collect();
             all[nodes - 1] = None;
             if let Some(Some(node)) = nodes.checked_sub(2).map(|at| all[at].as_mut()) {
                 node.down = 1;
             }
-            watch.hear(Duration::from_secs(second), all);
+            monitor.record(Duration::from_secs(second), all);
         }
-        watch.picture(Duration::from_secs(20))
+        monitor.view(Duration::from_secs(20))
     }
 
     fn screen() -> Screen {
-        Screen { place: "node0:7117".into(), top: 0, trouble: None, colour: true }
+        Screen { place: "node0:7117".into(), top: 0, error: None, colour: true }
     }
 
-    /// Lines of a terminal of this size.
-    fn drawn(screen: &Screen, picture: &Picture, width: u16, height: u16) -> Vec<String> {
+    /// Returns the lines of a terminal of this size.
+    fn drawn(screen: &Screen, view: &JobView, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("in memory");
-        terminal.draw(|frame| screen.draw(frame, picture)).expect("in memory");
+        terminal.draw(|frame| screen.draw(frame, view)).expect("in memory");
         let buffer = terminal.backend().buffer();
         let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         (0..height).map(|y| line(y).trim_end().to_owned()).collect()
     }
 
     #[test]
-    fn a_usual_terminal_shows_everything_that_matters() {
-        let lines = drawn(&screen(), &picture(4), 80, 24);
+    fn a_terminal_of_80_by_24_shows_all_parts() {
+        let lines = drawn(&screen(), &view(4), 80, 24);
         assert_eq!(lines[0], "3 of 4 nodes up  30.0 MB/s  stall 25.0 %  node0:7117");
         assert_eq!(lines[1], "all nodes, at most 57.0 MB/s");
         assert!(lines[2..5].iter().all(|line| line.contains('█')), "{lines:#?}");
@@ -177,42 +179,42 @@ mod tests {
     }
 
     #[test]
-    fn more_nodes_than_lines_can_be_scrolled_to_the_last() {
-        let picture = picture(40);
-        let at = |top| drawn(&Screen { top, ..screen() }, &picture, 100, 12);
+    fn a_table_longer_than_the_screen_scrolls_to_its_last_node() {
+        let view = view(40);
+        let at = |top| drawn(&Screen { top, ..screen() }, &view, 100, 12);
         assert!(at(0)[2].starts_with("   0") && at(0)[10].starts_with("   8"));
         assert!(at(5)[2].starts_with("   5"));
         assert!(at(usize::MAX)[10].starts_with("  39"), "{:#?}", at(usize::MAX));
     }
 
     #[test]
-    fn a_narrow_terminal_keeps_the_columns_that_matter_most() {
-        let lines = drawn(&screen(), &picture(4), 40, 10);
+    fn a_narrow_terminal_keeps_the_most_important_columns() {
+        let lines = drawn(&screen(), &view(4), 40, 10);
         let heading: Vec<&str> = lines[1].split_whitespace().collect();
         assert_eq!(heading, ["rank", "state", "rate", "stall"], "{lines:#?}");
-        assert!(lines.iter().all(|line| !line.contains('█')), "nodes before their past");
+        assert!(lines.iter().all(|line| !line.contains('█')), "no history: {lines:#?}");
     }
 
     #[test]
-    fn no_terminal_is_too_small_and_no_job_too_empty() {
-        for picture in [picture(1), picture(4), Picture::default()] {
+    fn drawing_works_on_any_size_and_without_nodes() {
+        for view in [view(1), view(4), JobView::default()] {
             for (width, height) in [(1, 1), (3, 2), (20, 3), (5, 30), (300, 4), (80, 16)] {
-                drawn(&screen(), &picture, width, height);
+                drawn(&screen(), &view, width, height);
             }
         }
     }
 
     #[test]
-    fn trouble_takes_the_place_of_the_keys() {
-        let screen = Screen { trouble: Some("nobody answers".into()), ..screen() };
-        assert_eq!(drawn(&screen, &picture(4), 80, 24)[23], "nobody answers");
+    fn an_error_replaces_the_line_of_keys() {
+        let screen = Screen { error: Some("connection refused".into()), ..screen() };
+        assert_eq!(drawn(&screen, &view(4), 80, 24)[23], "connection refused");
     }
 
     #[test]
-    fn without_colours_none_is_used() {
+    fn no_colour_is_used_if_colours_are_off() {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("in memory");
         let screen = Screen { colour: false, ..screen() };
-        terminal.draw(|frame| screen.draw(frame, &picture(4))).expect("in memory");
+        terminal.draw(|frame| screen.draw(frame, &view(4))).expect("in memory");
         let cells = terminal.backend().buffer().content();
         assert!(cells.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
     }

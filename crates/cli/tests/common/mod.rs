@@ -1,11 +1,11 @@
-//! Small datasets, and the command run on them.
+//! Helpers that make small datasets and run the command on them.
 
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use serde_json::Value;
 
-/// A folder with what a test needs; snapshots of its datasets go there too.
+/// A temporary folder with a test's files and the snapshots of its datasets.
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -24,7 +24,7 @@ impl Folder {
         path
     }
 
-    /// `count` files of 1000, 1001, ... bytes in three class folders.
+    /// Writes `count` files of 1000, 1001, ... bytes into three class folders.
     pub fn class_folders(&self, count: usize) {
         for at in 0..count {
             let class = ["cat", "dog", "owl"][at % 3];
@@ -54,7 +54,7 @@ impl Folder {
         String::from_utf8(output).expect("UTF-8")
     }
 
-    /// Fails with this status and a sentence that has all the parts.
+    /// Asserts that the command fails with this status and a sentence with all these parts.
     #[track_caller]
     pub fn refuses(&self, status: i32, args: &[&str], parts: &[&str]) {
         let output = self.belady(args).assert().code(status).get_output().stderr.clone();
@@ -67,7 +67,7 @@ impl Folder {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Returns bytes that differ for each seed.
 pub fn content(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + seed * 7) as u8).collect()
 }

@@ -1,9 +1,9 @@
-//! What a run leaves behind, and `belady cache` finds.
+//! `belady cache` on the copies of a run.
 
 use crate::common::{Folder, files_below};
 use crate::{READ_AND_WAIT, Running, belady, folder, let_end, sh};
 
-/// A folder whose cache holds copies of all files.
+/// Makes a folder whose cache holds copies of all files.
 fn warm() -> Folder {
     let folder = folder();
     folder.text(&sh(&[], READ_AND_WAIT));
@@ -30,13 +30,13 @@ fn copies_are_listed_verified_and_cleared() {
     assert_eq!(cleared, "removed 1 cache, 3.00 KB freed\n");
     assert!(folder.text(&["cache", "ls", "cache"]).contains("holds no caches"));
     assert!(folder.path("photos/cat/0000.bin").exists());
-    // And all is as at the first time.
+    // The next run fills the cache again.
     folder.text(&sh(&[], READ_AND_WAIT));
     assert_eq!(folder.json(&["cache", "ls", "cache", "--json"])[0]["files"], 3);
 }
 
 #[test]
-fn a_damaged_copy_is_found_and_let_go() {
+fn a_damaged_copy_is_found_and_removed() {
     let folder = warm();
     let copy = files_below(&folder.path("cache"))
         .into_iter()
@@ -67,7 +67,7 @@ fn copies_in_use_are_not_cleared() {
 }
 
 #[test]
-fn samples_and_files_share_a_directory() {
+fn a_directory_can_hold_samples_and_files() {
     let folder = warm();
     folder.text(&["cache", "fill", "cache", "photos", "--quota", "1MB"]);
     let listed = folder.json(&["cache", "ls", "cache", "--json"]);

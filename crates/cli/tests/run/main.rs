@@ -1,5 +1,5 @@
-//! `belady run` as a user meets it: how it says no, how it runs a program, what it tells, and what is
-//! left for `belady cache`.
+//! `belady run` end to end: usage errors, the program's environment, reports, and the copies that
+//! `belady cache` finds.
 
 mod cache;
 #[path = "../common/mod.rs"]
@@ -15,14 +15,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use common::Folder;
 
-/// A folder with the dataset `photos`, of three files.
+/// Makes a folder with the dataset `photos` of three files.
 fn folder() -> Folder {
     let folder = Folder::new();
     folder.class_folders(3);
     folder
 }
 
-/// Reads all files, and waits until each is opened in the cache: then its copy is counted as well.
+/// Reads all files, and waits until each is opened in the cache, so that its copy is counted.
 const READ_AND_WAIT: &str = "\
     cat photos/*/* > read
     for file in photos/*/*; do
@@ -32,12 +32,12 @@ const READ_AND_WAIT: &str = "\
 /// `belady run` on the dataset with one cache, before the program.
 const RUN: [&str; 5] = ["run", "--data", "photos", "--cache", "cache:1MB"];
 
-/// The arguments of a run of a shell script.
+/// Returns the arguments of a run of a shell script.
 fn sh<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
     [&RUN, options, &["--", "sh", "-c", script]].concat()
 }
 
-/// A run that goes on while the test looks.
+/// A running command.
 struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -50,21 +50,21 @@ impl Running {
         Self { child, out }
     }
 
-    /// The next line of its output, which is waited for.
+    /// Waits for the next line of its output.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.out.read_line(&mut line).expect("UTF-8");
         line.trim_end().to_owned()
     }
 
-    /// Reads lines until this one comes.
+    /// Reads lines up to this one.
     #[track_caller]
     fn wait_for(&mut self, wanted: &str) {
         let mut seen = vec![];
         while seen.last().is_none_or(|line| line != wanted) {
             let mut line = String::new();
             let length = self.out.read_line(&mut line).expect("UTF-8");
-            assert!(length > 0, "`{wanted}` did not come, but {seen:?}");
+            assert!(length > 0, "`{wanted}` is not in the output: {seen:?}");
             seen.push(line.trim_end().to_owned());
         }
     }
@@ -75,7 +75,7 @@ impl Running {
         assert!(sent.is_ok_and(|status| status.success()), "kill -{name}");
     }
 
-    /// The rest of its output, and its exit status.
+    /// Waits for its end, and returns the rest of its output and its exit status.
     fn end(mut self) -> (String, Option<i32>) {
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).expect("UTF-8");
@@ -83,7 +83,7 @@ impl Running {
     }
 }
 
-/// The command as a plain one, which may go on while the test looks.
+/// Returns the command as a plain `Command`, which can run in the background.
 fn belady(folder: &Folder, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_belady"));
     command.args(args).current_dir(folder.path("")).stdin(Stdio::null());
@@ -91,7 +91,7 @@ fn belady(folder: &Folder, args: &[&str]) -> Command {
     command
 }
 
-/// Tells a program that waits for the file `end` to go on.
+/// Makes the file `end`, which a program waits for.
 fn let_end(folder: &Folder) {
     folder.write("end", b"");
 }

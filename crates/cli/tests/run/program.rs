@@ -1,4 +1,5 @@
-//! The program under `belady run` and the program alone are the same to whoever started it.
+//! A program under `belady run` behaves as it does alone: status, input, output, environment,
+//! signals.
 
 use std::process::Command;
 
@@ -6,7 +7,7 @@ use crate::common::content;
 use crate::{READ_AND_WAIT, RUN, Running, belady, folder, is_empty, let_end, sh};
 
 #[test]
-fn its_exit_status_is_that_of_the_command() {
+fn the_command_exits_with_the_programs_status() {
     let folder = folder();
     for (script, status) in [
         ("exit 0", 0),
@@ -21,7 +22,7 @@ fn its_exit_status_is_that_of_the_command() {
 }
 
 #[test]
-fn its_input_and_output_are_untouched() {
+fn the_programs_input_and_output_are_unchanged() {
     let folder = folder();
     let bytes = content(5, 300_000);
     let cat = [&RUN, &["--report", "--", "cat"][..]].concat();
@@ -35,7 +36,7 @@ fn its_input_and_output_are_untouched() {
 }
 
 #[test]
-fn it_inherits_what_it_would_without_us() {
+fn the_program_inherits_arguments_environment_and_directory() {
     let folder = folder();
     let script = "ls /proc/self/fd; pwd; echo \"$0 $*\"; umask; ulimit -n; echo $HOME; \
                   grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status";
@@ -52,8 +53,7 @@ fn it_inherits_what_it_would_without_us() {
     assert_eq!(text(&ours.stderr), text(&plain.stderr));
 }
 
-/// Signals that the test, and so its children, were told to ignore by who started it: a shell cannot
-/// trap them.
+/// Returns whether the test, and so its children, ignore a signal, which a shell then cannot trap.
 fn is_ignored(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("our own status");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
@@ -61,7 +61,7 @@ fn is_ignored(number: u32) -> bool {
 }
 
 #[test]
-fn signals_that_the_command_gets_are_passed_on() {
+fn signals_to_the_command_are_forwarded_to_the_program() {
     let folder = folder();
     for (name, number) in [
         ("HUP", 1),
@@ -86,7 +86,7 @@ fn signals_that_the_command_gets_are_passed_on() {
 }
 
 #[test]
-fn a_program_without_a_trap_ends_by_the_signal_and_the_command_tells() {
+fn a_program_killed_by_a_signal_sets_the_commands_exit_status() {
     let folder = folder();
     let mut running = Running::start(&mut belady(&folder, &sh(&[], "echo ready; exec sleep 1000")));
     assert_eq!(running.line(), "ready");
@@ -95,7 +95,7 @@ fn a_program_without_a_trap_ends_by_the_signal_and_the_command_tells() {
 }
 
 #[test]
-fn a_program_that_outlives_a_signal_is_waited_for() {
+fn the_command_waits_for_a_program_that_survives_a_signal() {
     let folder = folder();
     let script =
         "trap 'echo not yet' TERM; echo ready; until [ -e end ]; do sleep 0.02; done; exit 6";
@@ -108,9 +108,9 @@ fn a_program_that_outlives_a_signal_is_waited_for() {
 }
 
 #[test]
-fn a_signal_of_the_program_to_all_around_it_does_not_come_back() {
+fn a_signal_of_the_program_to_its_process_group_is_not_sent_back() {
     let folder = folder();
-    // In a session of its own, so that the test is not around it.
+    // In a new session, so that the test is not in its process group.
     let script = "trap 'n=x$n' TERM; kill -TERM 0; sleep 0.1; sleep 0.1; echo $n";
     let mut command = Command::new("setsid");
     command.args(["--wait", env!("CARGO_BIN_EXE_belady")]).args(sh(&[], script));
@@ -119,7 +119,7 @@ fn a_signal_of_the_program_to_all_around_it_does_not_come_back() {
 }
 
 #[test]
-fn nohup_holds_for_the_program_too() {
+fn the_program_inherits_ignored_signals() {
     let folder = folder();
     let inner = "kill -HUP $$; kill -HUP $PPID; echo alive";
     let args = sh(&[], inner);
@@ -130,7 +130,7 @@ fn nohup_holds_for_the_program_too() {
 }
 
 #[test]
-fn files_that_it_writes_in_the_dataset_are_real() {
+fn files_that_the_program_writes_go_to_the_dataset() {
     let folder = folder();
     let script = format!(
         "{READ_AND_WAIT}; echo new > photos/cat/0000.bin; echo more >> photos/dog/0001.bin; \
@@ -139,12 +139,12 @@ fn files_that_it_writes_in_the_dataset_are_real() {
     let text = folder.text(&sh(&[], &script));
     assert_eq!(text, "new\nmore\n");
     assert_eq!(std::fs::read(folder.path("photos/cat/0000.bin")).expect("a file"), b"new\n");
-    // And the next run does not see what was there before.
+    // The next run does not serve the old copy.
     assert_eq!(folder.text(&sh(&[], "cat photos/cat/0000.bin")), "new\n");
 }
 
 #[test]
-fn nothing_is_said_unless_it_was_asked_for() {
+fn the_command_prints_nothing_without_a_report() {
     let folder = folder();
     for options in [&[][..], &["--learn"], &["--revalidate", "never"], &["--threads", "1"]] {
         let args = sh(options, "cat photos/*/* > read 2> errors");
@@ -155,9 +155,9 @@ fn nothing_is_said_unless_it_was_asked_for() {
 }
 
 #[test]
-fn what_is_in_memory_goes_with_the_run() {
+fn copies_in_ram_are_removed_after_the_run() {
     let folder = folder();
-    // A copy tells where it lies by the name of its descriptor.
+    // The descriptor's link shows the path of the copy.
     let script = "cat photos/*/* > /dev/null
         until readlink /proc/self/fd/3 3< photos/cat/0000.bin | grep /dev/shm; do sleep 0.02; done";
     let ram = ["run", "--data", "photos", "--cache", "ram:1MB", "--", "sh", "-c", script];

@@ -1,4 +1,4 @@
-//! Mistakes: one sentence, the right status, and the program was not started.
+//! A usage error is one sentence with the right status, and the program is not started.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::Folder;
 use crate::{RUN, belady, folder};
 
-/// Refused with this status; what was said.
+/// Asserts that the command fails with this status, and returns its standard error.
 #[track_caller]
 fn said(folder: &Folder, mut command: Command, status: i32) -> String {
     let output = command.output().expect("the command runs");
@@ -18,7 +18,7 @@ fn said(folder: &Folder, mut command: Command, status: i32) -> String {
     said
 }
 
-/// The one sentence for these options.
+/// Returns the one-sentence error for these options.
 #[track_caller]
 fn sentence(folder: &Folder, options: &[&str]) -> String {
     let args = [&["run"], options, &["--", "touch", "started"]].concat();
@@ -29,14 +29,14 @@ fn sentence(folder: &Folder, options: &[&str]) -> String {
 }
 
 #[test]
-fn a_dataset_that_is_none() {
+fn a_dataset_that_is_not_a_directory_is_refused() {
     let folder = folder();
     folder.write("file", b"");
     symlink("round", folder.path("go")).expect("a link");
     symlink("go", folder.path("round")).expect("a link");
     for (dataset, wanted) in [
         ("nothing", "the dataset nothing does not exist"),
-        ("file", "the dataset file is no directory"),
+        ("file", "the dataset file is not a directory"),
         ("go", "the dataset go is a loop of symbolic links"),
     ] {
         let said = sentence(&folder, &["--data", dataset, "--cache", "cache:1MB"]);
@@ -46,52 +46,52 @@ fn a_dataset_that_is_none() {
 }
 
 #[test]
-fn a_cache_on_the_dataset() {
+fn a_cache_that_overlaps_the_dataset_is_refused() {
     let folder = folder();
     symlink("photos", folder.path("other-name")).expect("a link");
     for cache in ["photos", "photos/cache", "other-name", "other-name/cache", "./photos/../photos"]
     {
         let said = sentence(&folder, &["--data", "photos", "--cache", &format!("{cache}:1MB")]);
-        let wanted = "it lies in the dataset itself; give a directory elsewhere, on a local disk";
+        let wanted = "it is inside the dataset; give a directory elsewhere, on a local disk";
         assert_eq!(said, format!("the cache {cache} cannot be used: {wanted}"));
     }
     assert!(!folder.path("photos/cache").exists());
     let said = sentence(&folder, &["--data", "photos", "--cache", ".:1MB"]);
     assert_eq!(
         said,
-        "the cache . cannot be used: the dataset lies in it; give a directory of its own"
+        "the cache . cannot be used: it contains the dataset; give a directory that does not"
     );
 }
 
 #[test]
-fn a_cache_without_room() {
+fn a_cache_larger_than_the_free_space_is_refused() {
     let folder = folder();
     for cache in ["cache", "ram"] {
         let said = sentence(&folder, &["--data", "photos", "--cache", &format!("{cache}:900TB")]);
         assert!(said.starts_with(&format!("the cache {cache} cannot be used: ")), "{said}");
-        assert!(
-            said.contains("there is no room for") && said.ends_with("; ask for less"),
-            "{said}"
-        );
+        assert!(said.contains(" do not fit: ") && said.ends_with("; ask for less"), "{said}");
     }
 }
 
 #[test]
-fn a_cache_that_is_no_directory_or_is_there_twice() {
+fn a_cache_that_is_a_file_or_is_given_twice_is_refused() {
     let folder = folder();
     folder.write("file", b"");
     let said = sentence(&folder, &["--data", "photos", "--cache", "file:1MB"]);
-    assert_eq!(said, "the cache file cannot be used: it is no directory");
+    assert_eq!(said, "the cache file cannot be used: it is not a directory");
     let twice = ["--data", "photos", "--cache", "cache:1MB", "--cache", "./cache/:2MB"];
     let said = sentence(&folder, &twice);
-    assert!(said.ends_with("cache cannot be used: it was given twice"), "{said}");
+    assert!(
+        said.ends_with("cache cannot be used: it is given twice; remove one of them"),
+        "{said}"
+    );
     let twice = ["--data", "photos", "--cache", "ram:1MB", "--cache", "ram:2MB"];
     let said = sentence(&folder, &twice);
-    assert_eq!(said, "--cache ram is there twice: give it once, with the sum");
+    assert_eq!(said, "--cache ram is given more than once: give it once, with the total size");
 }
 
 #[test]
-fn an_order_that_is_none() {
+fn an_invalid_order_file_is_refused() {
     let folder = folder();
     folder.write("empty", b"\n");
     folder.write("elsewhere", b"cat/0000.bin\n/etc/passwd\n");
@@ -99,12 +99,12 @@ fn an_order_that_is_none() {
         ("nothing", "--order: nothing cannot be read: No such file or directory (os error 2)"),
         (
             "empty",
-            "--order: empty names no file; write the names of files below the dataset, one a line",
+            "--order: empty lists no file; write names of files below the dataset, one per line",
         ),
         (
             "elsewhere",
-            "--order: line 2 of elsewhere: /etc/passwd is not below the dataset; write names below it, \
-             one a line",
+            "--order: line 2 of elsewhere: `/etc/passwd` is not below the dataset; write names below it, \
+             one per line",
         ),
     ] {
         let options = ["--data", "photos", "--cache", "cache:1MB", "--order", file];
@@ -112,22 +112,22 @@ fn an_order_that_is_none() {
     }
 }
 
-/// Root may do everything, so this is asked for by another user.
-fn as_nobody(folder: &Folder, options: &[&str]) -> Command {
+/// Returns the command, run by an unprivileged user if the test runs as root.
+fn unprivileged(folder: &Folder, options: &[&str]) -> Command {
     let args = [&["run"], options, &["--", "touch", "started"]].concat();
     let mut command = belady(folder, &args);
     if std::fs::metadata("/proc/self").is_ok_and(|facts| {
         use std::os::unix::fs::MetadataExt as _;
         facts.uid() == 0
     }) {
-        let nobody = 65_534;
-        command.uid(nobody).gid(nobody);
+        let unprivileged = 65_534;
+        command.uid(unprivileged).gid(unprivileged);
     }
     command
 }
 
 #[test]
-fn a_directory_that_one_has_no_right_to() {
+fn a_directory_without_permission_is_refused() {
     let folder = folder();
     let mode = |name: &str, mode| {
         let mode = std::fs::Permissions::from_mode(mode);
@@ -138,18 +138,21 @@ fn a_directory_that_one_has_no_right_to() {
     mode("", 0o755);
     mode("closed", 0o500);
     mode("open", 0o777);
-    let command = as_nobody(&folder, &["--data", "photos", "--cache", "closed/cache:1MB"]);
-    let denied = "error: the cache closed/cache cannot be used: it may not be written to\n";
+    let command = unprivileged(&folder, &["--data", "photos", "--cache", "closed/cache:1MB"]);
+    let denied = "error: the cache closed/cache cannot be used: permission to write is denied\n";
     assert_eq!(said(&folder, command, 2), denied);
     mode("photos", 0o000);
-    let command = as_nobody(&folder, &["--data", "photos", "--cache", "open/cache:1MB"]);
-    assert_eq!(said(&folder, command, 2), "error: the dataset photos may not be read\n");
+    let command = unprivileged(&folder, &["--data", "photos", "--cache", "open/cache:1MB"]);
+    assert_eq!(
+        said(&folder, command, 2),
+        "error: the dataset photos cannot be read: permission denied\n"
+    );
     mode("photos", 0o755);
     mode("closed", 0o755);
 }
 
 #[test]
-fn reports_and_metrics_that_cannot_be_had() {
+fn a_report_file_or_metrics_port_that_cannot_be_opened_is_refused() {
     let folder = folder();
     let base = ["--data", "photos", "--cache", "cache:1MB"];
     let with = |more: &[&'static str]| [&base, more].concat();
@@ -157,18 +160,18 @@ fn reports_and_metrics_that_cannot_be_had() {
     assert!(said.starts_with("--report-json nowhere/report.json cannot be written"), "{said}");
     let said = sentence(&folder, &with(&["--metrics", "127.0.0.1:0"]));
     assert!(said.contains("needs a token: set BELADY_METRICS_TOKEN"), "{said}");
-    // What was prepared is put away, so nobody uses the cache.
+    // The prepared job is removed, so the cache is not in use.
     assert_eq!(folder.json(&["cache", "ls", "cache", "--json"])[0]["in_use"], false);
 }
 
 #[test]
-fn options_that_mean_nothing() {
+fn missing_and_invalid_options_are_refused() {
     let folder = folder();
     for (options, part) in [
         (&["--cache", "cache:1MB"][..], "--data"),
         (&["--data", "photos"], "--cache"),
         (&["--data", "photos", "--cache", "cache"], "a cache is a place and a size"),
-        (&["--data", "photos", "--cache", "cache:0"], "has no room"),
+        (&["--data", "photos", "--cache", "cache:0"], "has size 0"),
         (&["--data", "photos", "--cache", "cache:1MB", "--threads", "0"], "at least 1"),
         (
             &["--data", "photos", "--cache", "cache:1MB", "--revalidate", "maybe"],
@@ -188,7 +191,7 @@ fn options_that_mean_nothing() {
 }
 
 #[test]
-fn programs_that_cannot_be_run() {
+fn a_program_that_cannot_be_run_sets_the_shells_exit_status() {
     let folder = folder();
     folder.write("text", b"no program");
     for (program, status, wanted) in [

@@ -1,4 +1,4 @@
-//! What a run tells of itself.
+//! The reports and metrics of a run.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ fn the_second_run_reads_copies_and_the_report_counts_them() {
     assert_eq!(first["copied"]["files"], 3, "{first}");
     assert_eq!(first["copied"]["bytes"], bytes);
     assert!(first["source"]["opens"].as_u64().is_some_and(|opens| opens >= 3), "{first}");
-    // The last look at each file.
+    // The last open of each file.
     assert_eq!(first["levels"][0]["used"]["opens"], 3);
     assert_eq!(first["levels"][0]["used"]["bytes_opened"], bytes);
     let second = json(&folder, "cat photos/*/* photos/*/* > read; exit 4");
@@ -47,7 +47,7 @@ fn the_second_run_reads_copies_and_the_report_counts_them() {
 }
 
 #[test]
-fn the_table_comes_after_the_programs_own_errors() {
+fn the_table_follows_the_programs_standard_error() {
     let folder = folder();
     folder.text(&sh(&[], READ_AND_WAIT));
     let script = "cat photos/*/* > read; echo its own >&2; exit 3";
@@ -62,11 +62,11 @@ fn the_table_comes_after_the_programs_own_errors() {
     assert_eq!(words(lines[3])[..2], words("source 0")[..], "{text}");
     assert!(text.contains("the program ended with status 3 after"), "{text}");
     assert!(text.contains("copied 0 files, 0 B, in"), "{text}");
-    assert!(text.contains("how much of them was read, nobody sees"), "{text}");
+    assert!(text.contains("the part that was read is not known"), "{text}");
 }
 
 #[test]
-fn files_without_room_are_counted_and_others_still_copied() {
+fn files_that_fit_no_level_are_counted_and_others_still_copied() {
     let folder = folder();
     folder.write("photos/big.bin", &vec![7; 50_000]);
     let script = "cat photos/big.bin photos/cat/* > read
@@ -86,7 +86,7 @@ fn files_without_room_are_counted_and_others_still_copied() {
 }
 
 #[test]
-fn scrapers_see_it_while_it_runs() {
+fn metrics_are_served_during_the_run() {
     let folder = folder();
     let script = format!("{READ_AND_WAIT}; echo ready; until [ -e end ]; do sleep 0.02; done");
     let mut command = belady(&folder, &sh(&["--metrics", "127.0.0.1:0"], &script));
@@ -100,7 +100,7 @@ fn scrapers_see_it_while_it_runs() {
         .unwrap_or_else(|| panic!("{place}"));
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
     out.read_line(&mut String::new()).expect("ready");
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("the port is open");
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nAuthorization: Bearer sesame\r\n\r\n")
         .expect("a request");

@@ -1,4 +1,4 @@
-//! `belady run` at a terminal: Ctrl-C and Ctrl-Z. `script` (of util-linux) gives a terminal.
+//! `belady run` at a terminal, which `script` (of util-linux) provides: Ctrl-C and Ctrl-Z.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use belady_testing::not_run;
 use crate::common::Folder;
 use crate::{Running, folder, let_end};
 
-/// A shell at a terminal, which runs this; `$BELADY` is the command and its options.
+/// Runs a script by a shell at a terminal; `$BELADY` is the command and its options.
 fn at_a_terminal(folder: &Folder, shell: &str, script: &str) -> Option<Running> {
     if Command::new("script").arg("--version").output().is_err() {
         not_run("no `script`, which gives a terminal");
@@ -53,7 +53,7 @@ fn ctrl_c_reaches_the_program_once() {
 }
 
 #[test]
-fn ctrl_z_stops_and_fg_goes_on() {
+fn ctrl_z_stops_the_program_and_fg_continues_it() {
     let folder = folder();
     folder.write(
         "program.sh",

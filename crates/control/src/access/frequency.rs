@@ -1,8 +1,7 @@
 //! Access frequency r_k: how often each node reads each sample.
 //!
-//! NoPFS places by it. For N nodes the table has N×F counters; a caller who cannot
-//! hold them all asks for a range of nodes at a time and pays with one pass over
-//! the run's orders for each range.
+//! NoPFS places samples by it. For N nodes the table has N×F counters. A caller that cannot hold
+//! them all counts a range of nodes at a time, with one pass over the run's orders for each range.
 #![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
 use std::ops::Range;
@@ -14,17 +13,17 @@ use crate::sampler::{AccessStream, SampleId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrequencyTable {
     nodes: Range<u32>,
-    rows: Vec<Counters>,
+    rows: Vec<NodeCounters>,
 }
 
 /// One node's counters: a byte a sample until one of them passes 255.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Counters {
+enum NodeCounters {
     Narrow(Vec<u8>),
     Wide(Vec<u32>),
 }
 
-impl Counters {
+impl NodeCounters {
     fn count(&mut self, samples: impl Iterator<Item = SampleId>) {
         for sample in samples {
             let at = sample as usize;
@@ -55,8 +54,8 @@ impl Counters {
     }
 }
 
-/// Counts the accesses of `nodes` over `epochs`: those of all ranks of a node, each
-/// of them (where every rank gets the whole batch, a node reads a sample once a rank).
+/// Counts the accesses of `nodes` over `epochs`, each rank's by itself: where every rank gets the
+/// whole batch, a node reads a sample once a rank.
 pub fn frequencies(
     stream: &AccessStream,
     epochs: Range<u32>,
@@ -64,8 +63,8 @@ pub fn frequencies(
     nodes: Range<u32>,
 ) -> FrequencyTable {
     let samples = stream.config().samples as usize;
-    let mut rows: Vec<(u32, Counters)> =
-        nodes.clone().map(|node| (node, Counters::Narrow(vec![0; samples]))).collect();
+    let mut rows: Vec<(u32, NodeCounters)> =
+        nodes.clone().map(|node| (node, NodeCounters::Narrow(vec![0; samples]))).collect();
     drive(stream, epochs, &mut rows, |(node, counters), _, order| {
         let ranks = *node * ranks_per_node..(*node + 1) * ranks_per_node;
         for iteration in 0..order.iterations() {
@@ -78,12 +77,12 @@ pub fn frequencies(
 }
 
 impl FrequencyTable {
-    /// The nodes counted.
+    /// Returns the nodes counted.
     pub fn nodes(&self) -> Range<u32> {
         self.nodes.clone()
     }
 
-    /// r_k of a node.
+    /// Returns r_k of a node.
     ///
     /// # Panics
     /// If the node is not in [`Self::nodes`] or the sample not in the dataset.
@@ -91,13 +90,13 @@ impl FrequencyTable {
         self.row(node).get(sample)
     }
 
-    /// r_0, r_1, ... of a node.
+    /// Returns r_0, r_1, ... of a node.
     pub fn of_node(&self, node: u32) -> impl ExactSizeIterator<Item = u32> + '_ {
         let row = self.row(node);
         (0..row.len()).map(|sample| row.get(sample))
     }
 
-    /// How many samples the node reads 0, 1, 2, ... times (seed 000, Fig. 3).
+    /// Returns how many samples the node reads 0, 1, 2, ... times (NoPFS, Fig. 3).
     pub fn histogram(&self, node: u32) -> Vec<u64> {
         let mut histogram = Vec::new();
         for count in self.of_node(node) {
@@ -110,7 +109,7 @@ impl FrequencyTable {
         histogram
     }
 
-    fn row(&self, node: u32) -> &Counters {
+    fn row(&self, node: u32) -> &NodeCounters {
         assert!(self.nodes.contains(&node), "node {node} was not counted");
         &self.rows[(node - self.nodes.start) as usize]
     }
@@ -127,7 +126,10 @@ mod tests {
     proptest! {
         #[test]
         fn counts_what_the_naive_model_counts(
-            (stream, per_node) in naive::streams(), from in 0u32..3, epochs in 0u32..12, first in 0u32..3,
+            (stream, per_node) in naive::streams(),
+            from in 0u32..3,
+            epochs in 0u32..12,
+            first in 0u32..3,
         ) {
             let nodes = stream.config().ranks / per_node;
             let range = first.min(nodes - 1)..nodes;
@@ -146,9 +148,11 @@ mod tests {
             }
         }
 
-        /// Lemma 1 of seed 000 on real streams: every sample is read once an epoch.
+        /// NoPFS, lemma 1, on real streams: every sample is read once an epoch.
         #[test]
-        fn lemma_1(samples in 1u32..60, workers in 2u32..6, epochs in 1u32..40, seed: u32) {
+        fn nopfs_lemma_1_holds_on_streams(
+            samples in 1u32..60, workers in 2u32..6, epochs in 1u32..40, seed: u32,
+        ) {
             let stream = stream(samples * workers, workers, u64::from(seed));
             let table = frequencies(&stream, 0..epochs, 1, 0..workers);
             for sample in 0..samples * workers {
@@ -157,7 +161,8 @@ mod tests {
                 for worker in 0..workers as usize {
                     let mut others = counts.clone();
                     let count = others.remove(worker);
-                    let (fewest, most) = (others.iter().min().unwrap(), others.iter().max().unwrap());
+                    let fewest = others.iter().min().unwrap();
+                    let most = others.iter().max().unwrap();
                     prop_assert!(*fewest <= some_other_at_most(count, epochs, workers));
                     prop_assert!(*most >= some_other_at_least(count, epochs, workers));
                 }

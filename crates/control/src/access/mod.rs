@@ -1,23 +1,17 @@
-//! Looking ahead in the access stream: how often, how soon, how far apart.
+//! Statistics of the access stream: how often samples are read, and how far apart.
 //!
-//! Three questions, three files, none of which ever holds E×F entries:
+//! - [`frequency`]: how often does each node read each sample over the run? One small counter per
+//!   sample and node, for as many nodes at a time as memory allows.
+//! - [`reuse`]: how many iterations lie between two uses? Eight bytes per sample.
+//! - [`mod@survey`]: both questions for a subset of samples, through the index-free permutation, in
+//!   memory that does not grow with the dataset.
 //!
-//! - [`frequency`]: how often does each node read each sample over the run? One small
-//!   counter per sample and node, for as many nodes at a time as memory allows.
-//! - [`window`]: when is a sample used next, by anyone or by one node? Two epochs'
-//!   positions at a time, since a sample comes back once an epoch.
-//! - [`reuse`]: how many iterations lie between two uses? One mark per sample.
-//!
-//! The first and the last run over every epoch of the run; [`drive`] makes a few
-//! epochs' orders at a time in parallel and shows each to all counters in parallel.
-//!
-//! [`survey`] answers the same questions for a drawn subset of samples through the
-//! index-free permutation, which takes no memory that grows with the dataset.
+//! The first two go through every epoch of the run, but never hold E×F entries: `drive` makes a
+//! few epochs' orders at a time in parallel and shows each to all counters in parallel.
 
 pub mod frequency;
 pub mod reuse;
 pub mod survey;
-pub mod window;
 
 use std::ops::Range;
 
@@ -28,7 +22,6 @@ use crate::sampler::{AccessStream, EpochOrder};
 pub use frequency::{FrequencyTable, frequencies};
 pub use reuse::{ReuseHistogram, reuse_distances};
 pub use survey::{Survey, Uncovered, survey};
-pub use window::{NextUse, Use, Window};
 
 /// Orders held at once while counting: enough to keep a few cores busy, few enough
 /// that orders stay small beside the counters.
@@ -37,29 +30,31 @@ const ORDERS_AT_ONCE: u32 = 4;
 /// Whose accesses count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    Anyone,
+    /// Those of all ranks.
+    AllRanks,
+    /// Those of one node's ranks.
     Node(u32),
 }
 
 impl Scope {
-    /// The ranks in scope.
+    /// Returns the ranks in scope.
     pub fn ranks(self, stream: &AccessStream, ranks_per_node: u32) -> Range<u32> {
         match self {
-            Self::Anyone => 0..stream.config().ranks,
+            Self::AllRanks => 0..stream.config().ranks,
             Self::Node(node) => node * ranks_per_node..(node + 1) * ranks_per_node,
         }
     }
 }
 
-/// The epochs that a look ahead from `from` may count: to the run's end, or `window`
-/// epochs where the end is further away or unknown.
+/// Returns the epochs that a look ahead from `from` counts: to the run's end, or `window` epochs
+/// where the end is further away or unknown.
 pub fn epochs_ahead(epochs: Option<u32>, from: u32, window: u32) -> Range<u32> {
     let to = from.saturating_add(window);
     from..epochs.map_or(to, |end| to.min(end)).max(from)
 }
 
-/// Shows every epoch, in order, to every state; `see(state, epoch, order)`. Ends where
-/// orders that are provided end: what is wrong with them is told when they are due.
+/// Calls `see(state, epoch, order)` for every epoch, in order, and every state. Ends where provided
+/// orders end or fail: their errors are reported when the epoch is due.
 pub(crate) fn drive<S: Send>(
     stream: &AccessStream,
     epochs: Range<u32>,
@@ -84,7 +79,7 @@ pub(crate) fn drive<S: Send>(
     }
 }
 
-/// What tests judge the clever code by: everything written down.
+/// The reference model of tests: a list of every access.
 #[cfg(test)]
 mod naive {
     use super::*;

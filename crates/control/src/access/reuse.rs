@@ -1,5 +1,5 @@
-//! Reuse distance: how many iterations lie between two uses of a sample, by one
-//! node or by anyone (seed 002, Fig. 4).
+//! Reuse distance: how many iterations lie between two uses of a sample, by one node or by any
+//! (Lobster, Fig. 4).
 
 use std::ops::Range;
 
@@ -18,44 +18,49 @@ pub struct ReuseHistogram {
 }
 
 impl ReuseHistogram {
+    /// Returns an empty histogram with bins of that many iterations.
+    ///
     /// # Panics
-    /// With bins of zero iterations.
+    /// If `bin` is 0.
     pub fn new(bin: u32) -> Self {
         assert!(bin > 0, "a bin holds at least one iteration");
         Self { bin, counts: Vec::new(), longest: 0, last_uses: 0 }
     }
 
+    /// Returns the iterations of a bin.
     pub fn bin(&self) -> u32 {
         self.bin
     }
 
+    /// Returns the reuses in each bin.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
+    /// Returns the uses after which the counted epochs hold no other.
     pub fn last_uses(&self) -> u64 {
         self.last_uses
     }
 
-    /// Reuses counted.
+    /// Returns the number of reuses.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The share of reuses that lie in bins from `distance` on.
+    /// Returns the share of reuses that lie in bins from `distance` on.
     pub fn share_from(&self, distance: u64) -> f64 {
         let from = (distance / u64::from(self.bin)) as usize;
         let tail: u64 = self.counts.iter().skip(from).sum();
         if tail == 0 { 0.0 } else { tail as f64 / self.total() as f64 }
     }
 
-    /// The longest distance; 0 where there is none.
+    /// Returns the longest distance; 0 where there is none.
     pub fn longest(&self) -> u64 {
         self.longest
     }
 
-    /// The distance in iterations that `share` of the reuses lie below, as if they
-    /// were spread evenly within a bin.
+    /// Returns the distance in iterations that `share` of the reuses lie below, assuming that they
+    /// are spread evenly within a bin.
     pub fn quantile(&self, share: f64) -> f64 {
         let wanted = share * self.total() as f64;
         let mut below = 0.0;
@@ -99,10 +104,8 @@ impl ReuseHistogram {
 /// No use so far.
 const UNUSED: u64 = u64::MAX;
 
-/// The reuse distances of each scope over `epochs`. Uses in one and the same step
-/// (by several ranks, or repeated by padding) are one use.
-///
-/// Takes eight bytes a sample for each scope.
+/// Measures the reuse distances of each scope over `epochs`. Several uses in the same step (by
+/// several ranks, or by padding) count as one. Takes eight bytes a sample for each scope.
 pub fn reuse_distances(
     stream: &AccessStream,
     epochs: Range<u32>,
@@ -110,14 +113,14 @@ pub fn reuse_distances(
     scopes: &[Scope],
     bin: u32,
 ) -> Vec<ReuseHistogram> {
-    struct State {
+    struct LastUses {
         ranks: Range<u32>,
         last: Vec<u64>,
         histogram: ReuseHistogram,
     }
-    let mut states: Vec<State> = scopes
+    let mut states: Vec<LastUses> = scopes
         .iter()
-        .map(|scope| State {
+        .map(|scope| LastUses {
             ranks: scope.ranks(stream, ranks_per_node),
             last: vec![UNUSED; stream.config().samples as usize],
             histogram: ReuseHistogram::new(bin),
@@ -155,11 +158,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn measures_what_the_naive_model_measures(
+        fn distances_are_those_of_the_naive_model(
             (stream, per_node) in naive::streams(), epochs in 0u32..9, bin in 1u32..5,
         ) {
             let nodes = stream.config().ranks / per_node;
-            let scopes: Vec<Scope> = (0..nodes).map(Scope::Node).chain([Scope::Anyone]).collect();
+            let scopes: Vec<Scope> = (0..nodes).map(Scope::Node).chain([Scope::AllRanks]).collect();
             let result = reuse_distances(&stream, 0..epochs, per_node, &scopes, bin);
             let all = naive::accesses(&stream, 0..epochs);
             for (scope, histogram) in scopes.iter().zip(result) {

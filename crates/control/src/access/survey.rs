@@ -1,11 +1,11 @@
-//! A run seen through a few of its samples.
+//! Statistics of a run from a subset of its samples.
 //!
-//! The index-free permutation says in O(1) who reads sample k in epoch e, and when.
-//! So a Monte Carlo over a drawn subset of samples follows each of them through the
-//! whole run and nothing else, in memory that depends on neither F nor the number
-//! drawn. Every sample of a random order is like every other, so evenly spaced ones
-//! do as well as random ones.
+//! The index-free permutation tells in O(1) which rank reads sample k in epoch e, and when. So a
+//! survey follows each sample of a subset through the whole run, in memory that depends on neither
+//! F nor the size of the subset. All samples of a random order are alike, so the subset is evenly
+//! spaced instead of random.
 
+use belady_base::splitmix::SplitMix64;
 use rayon::prelude::*;
 
 use super::reuse::ReuseHistogram;
@@ -15,7 +15,7 @@ use crate::sampler::{AccessStream, Permutation, SampleId};
 /// Bins of reuse distances.
 const BINS_AN_EPOCH: u32 = 20;
 
-/// What was seen. A worker is a rank.
+/// The statistics of a run. A worker is a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Survey {
     /// Samples followed.
@@ -24,38 +24,37 @@ pub struct Survey {
     pub frequency: Vec<u64>,
     /// Distances between two uses by the same worker, in twentieths of an epoch.
     pub reuse_by_worker: ReuseHistogram,
-    /// Distances between two uses by anyone.
-    pub reuse_by_anyone: ReuseHistogram,
-    /// Samples that nobody holds when each worker takes its most frequent samples
-    /// first, up to the share it has room for.
+    /// Distances between two uses by any worker.
+    pub reuse_by_any: ReuseHistogram,
+    /// Samples that no worker holds when each holds its most frequent samples, up to its capacity.
     pub uncovered: Uncovered,
-    /// Mean and standard error, over samples, of the share of workers that read the
-    /// sample at least `threshold` times.
+    /// The share of workers that read a sample at least `threshold` times: the mean over samples.
     pub above: f64,
+    /// The standard error of `above`.
     pub above_error: f64,
 }
 
-/// Samples that nobody holds, by how a worker chooses among samples that it reads
-/// equally often. It makes a difference, since most samples near the cut are.
+/// Samples that no worker holds, by how a worker chooses among samples that it reads equally often.
+/// The choice matters, since most samples near the cut are read equally often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uncovered {
-    /// Lowest index first, as a stable sort by frequency does: all workers prefer the
-    /// same ones.
+    /// Lowest index first, as a stable sort by frequency does: all workers prefer the same ones.
     pub ties_by_index: u32,
     /// At random, each worker for itself.
     pub ties_at_random: u32,
 }
 
-/// What is asked.
+/// The parameters of a survey.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Question {
+    /// E.
     pub epochs: u32,
     /// At most this many samples are followed.
     pub draw: u32,
     /// Count workers that read a sample at least this often.
     pub threshold: u32,
-    /// The share of the dataset that one worker has room for.
-    pub room: f64,
+    /// The share of the dataset that one worker can hold.
+    pub capacity: f64,
 }
 
 /// Follows samples of a stream through the run; `None` unless its order is
@@ -65,28 +64,28 @@ pub fn survey(stream: &AccessStream, question: Question) -> Option<Survey> {
         (0..question.epochs).map(|epoch| stream.permutation(epoch)).collect::<Option<_>>()?;
     let config = stream.config();
     let drawn = question.draw.min(config.samples);
-    let follower = Follower {
+    let follower = SampleFollower {
         stream,
         permutations: &permutations,
         threshold: question.threshold,
-        cut: AccessLaw::new(question.epochs, config.ranks).cut(question.room),
+        cut: AccessLaw::new(question.epochs, config.ranks).cut(question.capacity),
     };
     let samples = u64::from(config.samples);
     let seen = (0..u64::from(drawn))
         .into_par_iter()
         .map(|i| (i * samples / u64::from(drawn)) as SampleId)
         .fold(
-            || Seen::new(stream),
+            || FollowedUses::new(stream),
             |mut seen, sample| {
                 follower.follow(sample, &mut seen);
                 seen
             },
         )
-        .reduce(|| Seen::new(stream), Seen::merge);
+        .reduce(|| FollowedUses::new(stream), FollowedUses::merge);
     Some(seen.finish(drawn, config.ranks))
 }
 
-struct Follower<'a> {
+struct SampleFollower<'a> {
     stream: &'a AccessStream,
     permutations: &'a [Permutation],
     threshold: u32,
@@ -94,10 +93,10 @@ struct Follower<'a> {
 }
 
 /// One thread's tallies and its scratch of one entry a worker.
-struct Seen {
+struct FollowedUses {
     frequency: Vec<u64>,
     by_worker: ReuseHistogram,
-    by_anyone: ReuseHistogram,
+    by_any: ReuseHistogram,
     uncovered: Uncovered,
     above: u64,
     above_squares: u64,
@@ -106,13 +105,13 @@ struct Seen {
     touched: Vec<u32>,
 }
 
-impl Seen {
+impl FollowedUses {
     fn new(stream: &AccessStream) -> Self {
         let bin = (stream.iterations() / BINS_AN_EPOCH).max(1);
         Self {
             frequency: Vec::new(),
             by_worker: ReuseHistogram::new(bin),
-            by_anyone: ReuseHistogram::new(bin),
+            by_any: ReuseHistogram::new(bin),
             uncovered: Uncovered::default(),
             above: 0,
             above_squares: 0,
@@ -129,7 +128,7 @@ impl Seen {
             *mine += theirs;
         }
         self.by_worker = self.by_worker.merge(other.by_worker);
-        self.by_anyone = self.by_anyone.merge(other.by_anyone);
+        self.by_any = self.by_any.merge(other.by_any);
         self.uncovered.ties_by_index += other.uncovered.ties_by_index;
         self.uncovered.ties_at_random += other.uncovered.ties_at_random;
         self.above += other.above;
@@ -151,7 +150,7 @@ impl Seen {
             drawn,
             frequency: self.frequency,
             reuse_by_worker: self.by_worker,
-            reuse_by_anyone: self.by_anyone,
+            reuse_by_any: self.by_any,
             uncovered: self.uncovered,
             above: mean / f64::from(workers),
             above_error: (variance / draws).sqrt() / f64::from(workers),
@@ -159,16 +158,16 @@ impl Seen {
     }
 }
 
-impl Follower<'_> {
-    fn follow(&self, sample: SampleId, seen: &mut Seen) {
+impl SampleFollower<'_> {
+    fn follow(&self, sample: SampleId, seen: &mut FollowedUses) {
         let iterations = u64::from(self.stream.iterations());
         let mut before = None;
         for (epoch, permutation) in (0u64..).zip(self.permutations) {
             let position = permutation.inverse(u64::from(sample));
-            let Some(slot) = self.stream.deal().slot(position) else { continue };
+            let Some(slot) = self.stream.layout().slot(position) else { continue };
             let now = epoch * iterations + u64::from(slot.iteration);
             if let Some(before) = before.replace(now) {
-                seen.by_anyone.add(now - before);
+                seen.by_any.add(now - before);
             }
             let (count, last) = &mut seen.workers[slot.rank as usize];
             if *count == 0 {
@@ -179,12 +178,12 @@ impl Follower<'_> {
             *count += 1;
             *last = now;
         }
-        seen.by_anyone.add_last_uses(u64::from(before.is_some()));
+        seen.by_any.add_last_uses(u64::from(before.is_some()));
         seen.by_worker.add_last_uses(seen.touched.len() as u64);
         self.tally(sample, seen);
     }
 
-    fn tally(&self, sample: SampleId, seen: &mut Seen) {
+    fn tally(&self, sample: SampleId, seen: &mut FollowedUses) {
         let (mut by_index, mut at_random) = (false, false);
         let mut above = 0;
         while let Some(worker) = seen.touched.pop() {
@@ -216,17 +215,14 @@ impl Follower<'_> {
 
     fn wins_at_random(&self, sample: SampleId, worker: u32) -> bool {
         let seed = self.stream.config().seed;
-        let hash = scramble(scramble(seed ^ u64::from(worker)) ^ u64::from(sample));
-        ((hash >> 11) as f64) < self.cut.share_at * (1u64 << 53) as f64
+        let drawn = hash(hash(seed ^ u64::from(worker)) ^ u64::from(sample));
+        ((drawn >> 11) as f64) < self.cut.share_at * (1u64 << 53) as f64
     }
 }
 
-/// `SplitMix64`'s step and finaliser.
-fn scramble(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+/// Returns the first number of the generator that starts at `state`.
+fn hash(state: u64) -> u64 {
+    SplitMix64::new(state).draw()
 }
 
 #[cfg(test)]
@@ -252,7 +248,7 @@ mod tests {
     #[test]
     fn following_every_sample_is_counting_everything() {
         let stream = stream(3200, 4);
-        let question = Question { epochs: 12, draw: u32::MAX, threshold: 5, room: 0.25 };
+        let question = Question { epochs: 12, draw: u32::MAX, threshold: 5, capacity: 0.25 };
         let survey = survey(&stream, question).unwrap();
         assert_eq!(survey.drawn, 3200);
         let table = frequencies(&stream, 0..12, 1, 0..4);
@@ -263,9 +259,9 @@ mod tests {
             let naive = counts.iter().filter(|&&c| c as usize == count).count();
             assert_eq!(pairs, naive as u64);
         }
-        let bin = survey.reuse_by_anyone.bin();
-        let reuse = reuse_distances(&stream, 0..12, 1, &[Scope::Anyone], bin);
-        assert_eq!(reuse, [survey.reuse_by_anyone]);
+        let bin = survey.reuse_by_any.bin();
+        let reuse = reuse_distances(&stream, 0..12, 1, &[Scope::AllRanks], bin);
+        assert_eq!(reuse, [survey.reuse_by_any]);
         let nodes: Vec<Scope> = (0..4).map(Scope::Node).collect();
         let by_worker = reuse_distances(&stream, 0..12, 1, &nodes, bin)
             .into_iter()
@@ -274,7 +270,8 @@ mod tests {
         assert_eq!(by_worker, survey.reuse_by_worker);
     }
 
-    /// Each worker sorts its samples and takes the first F/N: what the cut stands for.
+    /// The exact placement that the cut approximates: each worker holds the first F/N of its
+    /// samples, sorted by frequency.
     fn uncovered_by_sorting(
         stream: &AccessStream,
         epochs: u32,
@@ -293,16 +290,16 @@ mod tests {
         held.iter().filter(|&&held| !held).count() as f64 / f64::from(samples)
     }
 
-    /// The shares of the dataset that nobody holds under frequency placement with
-    /// N·D = S, as measured when this project was designed.
+    /// The shares of the dataset that no worker holds under frequency placement with N·D = S, as
+    /// measured when this project was designed.
     #[test]
     fn frequency_placement_leaves_out_what_was_measured() {
         let measured =
             [(4, 10, 0.19), (8, 50, 0.27), (16, 90, 0.31), (64, 90, 0.36), (256, 90, 0.42)];
         for (workers, epochs, expected) in measured {
             let stream = stream(8 * 256 * 20, workers);
-            let room = 1.0 / f64::from(workers);
-            let question = Question { epochs, draw: 40_000, threshold: 1, room };
+            let capacity = 1.0 / f64::from(workers);
+            let question = Question { epochs, draw: 40_000, threshold: 1, capacity };
             let survey = survey(&stream, question).unwrap();
             let share = |samples: u32| f64::from(samples) / f64::from(survey.drawn);
             let by_index = share(survey.uncovered.ties_by_index);
@@ -313,17 +310,17 @@ mod tests {
             let sorted = uncovered_by_sorting(&stream, epochs, |_, k| u64::from(k));
             assert!((by_index - sorted).abs() < 0.02, "N={workers}: {by_index}, sorted {sorted}");
             let at_random = share(survey.uncovered.ties_at_random);
-            let tie = |worker, k| scramble(u64::from(worker) << 32 | u64::from(k));
+            let tie = |worker, k| hash(u64::from(worker) << 32 | u64::from(k));
             let sorted = uncovered_by_sorting(&stream, epochs, tie);
             assert!((at_random - sorted).abs() < 0.01, "N={workers}: {at_random}, sorted {sorted}");
         }
     }
 
     #[test]
-    fn other_orders_cannot_be_surveyed() {
+    fn only_permutations_can_be_surveyed() {
         let mut config = stream(64, 2).config().clone();
         config.order = Order::Sequential;
-        let question = Question { epochs: 2, draw: 9, threshold: 1, room: 0.5 };
+        let question = Question { epochs: 2, draw: 9, threshold: 1, capacity: 0.5 };
         assert_eq!(survey(&AccessStream::new(config).unwrap(), question), None);
     }
 }

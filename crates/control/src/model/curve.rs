@@ -1,15 +1,17 @@
-//! A measured throughput as a function of a count (threads, readers):
-//! linear between measured points, constant outside them (seed 001, eq. 4.1).
+//! A measured throughput as a function of a count (threads, readers): linear between measured
+//! points, constant outside them (HDMLP, eq. 4.1).
 
-use super::units::Rate;
+use belady_base::units::Rate;
 
-/// Never empty; counts strictly increase; every rate is positive.
+/// Throughput by count. Never empty; counts strictly increase; every rate is positive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     points: Vec<(u32, Rate)>,
 }
 
+/// Why points make no curve. The messages follow the name of the key.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum CurveError {
     #[error("needs at least one [count, rate] pair")]
     Empty,
@@ -22,6 +24,10 @@ pub enum CurveError {
 }
 
 impl Curve {
+    /// Sorts the points and checks them.
+    ///
+    /// # Errors
+    /// If there is no point, a count of zero or twice the same, or a rate that is not positive.
     pub fn new(mut points: Vec<(u32, Rate)>) -> Result<Self, CurveError> {
         points.sort_by_key(|&(count, _)| count);
         if points.is_empty() {
@@ -41,11 +47,12 @@ impl Curve {
         Ok(Self { points })
     }
 
-    /// The same rate at every count.
+    /// Returns a curve with the same rate at every count.
     pub fn flat(rate: Rate) -> Self {
         Self { points: vec![(1, rate)] }
     }
 
+    /// Returns the rate at a count.
     pub fn at(&self, count: u32) -> Rate {
         let after = self.points.partition_point(|&(c, _)| c < count);
         if after == 0 {
@@ -61,7 +68,7 @@ impl Curve {
         }
     }
 
-    /// The highest rate at any count from 1 to `limit`.
+    /// Returns the highest rate at any count from 1 to `limit`.
     pub fn best_up_to(&self, limit: u32) -> Rate {
         self.points
             .iter()
@@ -70,6 +77,7 @@ impl Curve {
             .fold(self.at(limit), Rate::max)
     }
 
+    /// Returns the measured points, by count.
     pub fn points(&self) -> &[(u32, Rate)] {
         &self.points
     }
@@ -93,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn best_looks_only_as_far_as_asked() {
+    fn best_ignores_counts_above_the_limit() {
         let falling = Curve::new(vec![(1, Rate(9.0)), (4, Rate(3.0))]).unwrap();
         assert_eq!(falling.best_up_to(4), Rate(9.0));
         assert_eq!(curve().best_up_to(3), Rate(116.0));

@@ -1,14 +1,12 @@
-//! How often a worker reads a sample over a run: the binomial law behind NoPFS's
-//! placement (seed 000, section 3.1; seed 001, section 3.2.1).
+//! How often a worker reads a sample over a run: the binomial law behind frequency placement
+//! (NoPFS, section 3.1; HDMLP, section 3.2.1).
 //!
-//! In every epoch a sample goes to one of N workers, each with probability 1/N.
-//! Over E epochs a given worker reads a given sample X ~ Binomial(E, 1/N) times.
-//! The spread of X is what a frequency placement lives on; it also is what makes
-//! it leave samples to nobody, since workers choose alone.
+//! In every epoch a sample goes to one of N workers, each with probability 1/N. Over E epochs a
+//! given worker reads a given sample X ~ Binomial(E, 1/N) times. Frequency placement uses the
+//! spread of X. Since workers choose independently, it also leaves samples that no worker holds.
 //!
-//! The papers print the sum from ⌈(1+δ)E/N⌉, which counts equality where
-//! (1+δ)E/N is whole; their numbers and their words ("more than 275 times") are
-//! of the strict inequality, which is implemented.
+//! The papers print the sum from ⌈(1+δ)E/N⌉, which includes equality where (1+δ)E/N is whole. Their
+//! numbers and words ("more than 275 times") use the strict inequality, as does this code.
 #![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
 /// X ~ Binomial(E, 1/N).
@@ -18,33 +16,35 @@ pub struct AccessLaw {
     workers: u32,
 }
 
-/// What a worker keeps when it takes its most frequent samples first: all that it
-/// reads more than `above` times and `share_at` of those that it reads exactly
-/// `above` times.
+/// What a worker holds when it takes its most frequent samples first: all that it reads more than
+/// `above` times, and `share_at` of those that it reads exactly `above` times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrequencyCut {
+    /// Samples read more often than this are held.
     pub above: u32,
+    /// The share of samples read exactly `above` times that is held.
     pub share_at: f64,
 }
 
 impl AccessLaw {
+    /// Returns the law of E epochs on N workers.
+    ///
     /// # Panics
-    /// With zero workers.
+    /// If `workers` is 0.
     pub fn new(epochs: u32, workers: u32) -> Self {
         assert!(workers > 0, "there is no access law for zero workers");
         Self { epochs, workers }
     }
 
-    /// μ = E/N.
+    /// Returns μ = E/N.
     pub fn mean(self) -> f64 {
         f64::from(self.epochs) / f64::from(self.workers)
     }
 
-    /// The fewest accesses that are more than (1+δ)E/N.
+    /// Returns the fewest accesses that are more than (1+δ)E/N.
     ///
-    /// 1.1 · 250 is 275.00000000000006 in floating point and 0.7 · 10 is
-    /// 7.000000000000001 or less depending on how it is computed: a product within
-    /// rounding of a whole number is that number.
+    /// A product within rounding of a whole number counts as that number: 1.1 · 250 is
+    /// 275.00000000000006 in floating point.
     pub fn more_than(self, delta: f64) -> u32 {
         let limit = (1.0 + delta) * self.mean();
         let whole = limit.round();
@@ -53,8 +53,8 @@ impl AccessLaw {
         (at_most + 1.0).max(0.0) as u32
     }
 
-    /// P(X = k), by Loader's saddle-point form: the large parts of the logarithms
-    /// cancel before they are computed, so that it holds for any E.
+    /// Returns P(X = k), by C. Loader's saddle-point form: the large parts of the logarithms cancel
+    /// before they are computed, so it is accurate for any E.
     pub fn exactly(self, k: u32) -> f64 {
         let n = f64::from(self.epochs);
         let p = 1.0 / f64::from(self.workers);
@@ -80,7 +80,7 @@ impl AccessLaw {
         exponent.exp() * (n / (std::f64::consts::TAU * x * rest)).sqrt()
     }
 
-    /// P(X ≥ k), summed from the side with the smaller terms.
+    /// Returns P(X ≥ k), summed from the side with the smaller terms.
     pub fn at_least(self, k: u32) -> f64 {
         if k == 0 {
             return 1.0;
@@ -91,22 +91,22 @@ impl AccessLaw {
         if f64::from(k) > self.mean() { self.upper_sum(k) } else { 1.0 - self.lower_sum(k - 1) }
     }
 
-    /// P(X > (1+δ)E/N) (before eq. 3.8).
+    /// Returns P(X > (1+δ)E/N) (HDMLP, before eq. 3.8).
     pub fn exceeds(self, delta: f64) -> f64 {
         self.at_least(self.more_than(delta))
     }
 
-    /// F · P(X > (1+δ)E/N) (eq. 3.8): how many of F samples a worker is expected to
+    /// Returns F · P(X > (1+δ)E/N) (HDMLP, eq. 3.8): how many of F samples a worker is expected to
     /// read more often than δ above the mean.
     pub fn expected_above(self, samples: u64, delta: f64) -> f64 {
         samples as f64 * self.exceeds(delta)
     }
 
-    /// The cut at which a worker that takes its most frequent samples first has
-    /// taken `share` of the dataset. Samples it never reads are not taken.
+    /// Returns the cut at which a worker that takes its most frequent samples first has taken
+    /// `share` of the dataset. It does not take samples that it never reads.
     pub fn cut(self, share: f64) -> FrequencyCut {
         let mut taken = 0.0;
-        // From the top down; above mean + 40σ nothing is left that a f64 sees.
+        // From the top down; above mean + 40σ probabilities vanish in an f64.
         let deviation = (self.mean() * (1.0 - 1.0 / f64::from(self.workers))).sqrt();
         let top = self.mean() + 40.0 * deviation + 40.0;
         let mut k = self.epochs.min(top as u32);
@@ -154,17 +154,16 @@ impl AccessLaw {
     }
 }
 
-/// Lemma 1 of seed 000 (3.1 of seed 001) at its sharpest: a worker reads the sample
-/// `accesses` ≥ E/N times, so some other worker reads it at most this often.
+/// Returns the bound of NoPFS's lemma 1 (HDMLP, 3.1): if a worker reads a sample `accesses` ≥ E/N
+/// times, some other worker reads it at most this often.
 ///
-/// It is ⌈((N-1-δ)/(N-1))·E/N⌉ with δ = accesses·N/E - 1, which is the mean of the
-/// others, rounded up.
+/// It is ⌈((N-1-δ)/(N-1))·E/N⌉ with δ = accesses·N/E - 1: the mean of the others, rounded up.
 pub fn some_other_at_most(accesses: u32, epochs: u32, workers: u32) -> u32 {
     (epochs - accesses).div_ceil(workers - 1)
 }
 
-/// Lemma 1's other half (3.2 of seed 001): a worker reads the sample `accesses` ≤
-/// E/N times, so some other worker reads it at least this often.
+/// Returns the bound of lemma 1's other half (HDMLP, 3.2): if a worker reads a sample `accesses` ≤
+/// E/N times, some other worker reads it at least this often.
 pub fn some_other_at_least(accesses: u32, epochs: u32, workers: u32) -> u32 {
     (epochs - accesses) / (workers - 1)
 }
@@ -208,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_published_numbers() {
+    fn the_published_numbers_are_met() {
         let imagenet = AccessLaw::new(90, 16);
         assert_eq!(imagenet.more_than(0.8), 11);
         assert_eq!(format!("{:.1}", imagenet.expected_above(1_281_167, 0.8)), "31634.7");
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edges() {
+    fn degenerate_laws_are_exact() {
         assert_eq!(AccessLaw::new(10, 1).exceeds(0.0), 0.0);
         assert_eq!(AccessLaw::new(10, 1).at_least(10), 1.0);
         assert_eq!(AccessLaw::new(1, 4).exactly(1), 0.25);
@@ -253,7 +252,7 @@ mod tests {
             let taken = law.at_least(cut.above + 1) + cut.share_at * law.exactly(cut.above);
             assert!((taken - share).abs() < 1e-12, "{epochs} {workers} {cut:?}");
         }
-        // More room than samples it ever reads: all of those, no more.
+        // More capacity than it reads samples: all of those, no more.
         assert_eq!(AccessLaw::new(1, 4).cut(0.5), FrequencyCut { above: 0, share_at: 0.0 });
     }
 
@@ -284,9 +283,9 @@ mod tests {
             prop_assert_eq!(u64::from(law.more_than(f64::from(percent) / 100.0)), limit + 1);
         }
 
-        /// Lemma 1 on random assignments: each epoch gives the sample to one worker.
+        /// NoPFS's lemma 1 on random assignments: each epoch gives the sample to one worker.
         #[test]
-        fn lemma_1(
+        fn nopfs_lemma_1_holds_on_random_assignments(
             (workers, owners) in (2u32..12)
                 .prop_flat_map(|n| (Just(n), proptest::collection::vec(0..n, 1..120))),
         ) {

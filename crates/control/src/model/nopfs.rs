@@ -1,34 +1,40 @@
-//! What an access costs, as NoPFS (seed 000, section 4) and HDMLP (seed 001,
-//! section 3.1) model it.
+//! What an access costs, as NoPFS (section 4) and HDMLP (section 3.1) model it.
 //!
-//! A sample's way to the consumer has two parts: *fetch* brings its bytes into
-//! memory from the source, a peer or a local tier; *write* preprocesses it and
-//! stores it in the staging buffer. p_0 threads do that ahead of the consumer,
-//! who takes samples in order and computes on each. The time a sample is consumed
-//! is the later of "it is there" and "the one before it is done" (eq. 3.2); all
-//! else here feeds that maximum.
+//! A sample reaches the consumer in two steps: *fetch* brings its bytes into memory from the
+//! source, a peer or a local tier; *write* preprocesses it and stores it in the staging buffer. p_0
+//! threads do both ahead of the consumer, which takes samples in order and computes on each. A
+//! sample is consumed as soon as it is available and the one before it is done (eq. 3.2); all other
+//! formulas feed that maximum.
 //!
-//! Both papers print the same formulas; where one adds something (b_fs) the
-//! richer one is implemented. Equation numbers are HDMLP's, since NoPFS prints
-//! none.
+//! Both papers print the same formulas; where one adds a term (b_fs), it is implemented. Equation
+//! numbers are HDMLP's, since NoPFS prints none.
 #![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
 use super::system::{Pipeline, Readers, Sharing, System};
-use super::units::{Bytes, Rate, Seconds};
+use belady_base::units::{Bytes, Rate, Seconds};
 
 /// Where one thread fetches a sample from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Location {
-    /// The source, while γ readers (this one included) are at it.
-    Source { readers: u32 },
+pub enum FetchLocation {
+    /// The source, while γ readers (this one included) read it.
+    Source {
+        /// γ.
+        readers: u32,
+    },
     /// Another node's tier.
-    Peer { tier: usize },
+    Peer {
+        /// j.
+        tier: usize,
+    },
     /// A tier of this node.
-    Local { tier: usize },
+    Local {
+        /// j.
+        tier: usize,
+    },
 }
 
-/// What one thread gets from the source while γ readers are at it; the
-/// denominator of eq. 3.5.
+/// Returns what one thread gets from the source while γ readers read it; the denominator of
+/// eq. 3.5.
 ///
 /// Under [`Sharing::PerThread`] this is the papers' min(b_fs, t(γ)/γ) for every
 /// thread. Under [`Sharing::Aggregate`] the p_0 threads of a node share what the
@@ -45,39 +51,38 @@ pub fn source_rate(system: &System, readers: u32) -> Rate {
     }
 }
 
-/// min(b_c, r_j(p_j)/p_j): what one thread gets from a peer's tier; the
-/// denominator of eq. 3.6.
+/// Returns min(b_c, r_j(p_j)/p_j), what one thread gets from a peer's tier; the denominator of
+/// eq. 3.6.
 pub fn peer_rate(system: &System, tier: usize) -> Rate {
     system.network.min(local_rate(system, tier))
 }
 
-/// r_j(p_j)/p_j: what one thread gets from a local tier; the denominator of
-/// eq. 3.7.
+/// Returns r_j(p_j)/p_j, what one thread gets from a local tier; the denominator of eq. 3.7.
 pub fn local_rate(system: &System, tier: usize) -> Rate {
     system.tiers[tier].read_rate_per_thread()
 }
 
-/// The rate at which one thread fetches from `location`.
-pub fn fetch_rate(system: &System, location: Location) -> Rate {
+/// Returns the rate at which one thread fetches from `location`.
+pub fn fetch_rate(system: &System, location: FetchLocation) -> Rate {
     match location {
-        Location::Source { readers } => source_rate(system, readers),
-        Location::Peer { tier } => peer_rate(system, tier),
-        Location::Local { tier } => local_rate(system, tier),
+        FetchLocation::Source { readers } => source_rate(system, readers),
+        FetchLocation::Peer { tier } => peer_rate(system, tier),
+        FetchLocation::Local { tier } => local_rate(system, tier),
     }
 }
 
-/// fetch_{i,0,0}, fetch_{i,1,j} or fetch_{i,2,j} (eq. 3.5, 3.6, 3.7).
-pub fn fetch(system: &System, size: Bytes, location: Location) -> Seconds {
+/// Returns fetch_{i,0,0}, fetch_{i,1,j} or fetch_{i,2,j} (eq. 3.5, 3.6, 3.7).
+pub fn fetch(system: &System, size: Bytes, location: FetchLocation) -> Seconds {
     size / fetch_rate(system, location)
 }
 
-/// The fastest of the given locations, the first among equals; `None` if there
-/// are none. "We use the fastest applicable one" (seed 000, section 4).
+/// Returns the fastest of the given locations, the first among equals, as NoPFS (section 4) does;
+/// `None` if there are none.
 pub fn fastest(
     system: &System,
-    locations: impl IntoIterator<Item = Location>,
-) -> Option<(Location, Rate)> {
-    let mut best: Option<(Location, Rate)> = None;
+    locations: impl IntoIterator<Item = FetchLocation>,
+) -> Option<(FetchLocation, Rate)> {
+    let mut best: Option<(FetchLocation, Rate)> = None;
     for location in locations {
         let rate = fetch_rate(system, location);
         if best.is_none_or(|(_, best_rate)| rate > best_rate) {
@@ -87,7 +92,7 @@ pub fn fastest(
     best
 }
 
-/// write_i(k) = max(s/β, s/(w_0(p_0)/p_0)): preprocessing and storing in the
+/// Returns write_i(k) = max(s/β, s/(w_0(p_0)/p_0)): preprocessing and storing in the
 /// staging buffer, pipelined (unnumbered, after eq. 3.4).
 pub fn write(system: &System, size: Bytes) -> Seconds {
     let staging = &system.tiers[0];
@@ -95,11 +100,11 @@ pub fn write(system: &System, size: Bytes) -> Seconds {
     (size / system.preprocess).max(size / store)
 }
 
-/// read_i(k) (eq. 3.4): fetch + write when one thread does both in turn
+/// Returns read_i(k) (eq. 3.4): fetch + write when one thread does both in turn
 /// ([`Pipeline::Serial`], as printed); the longer of the two when they are
 /// stages of p_0 threads each ([`Pipeline::Overlapped`]), which is what a steady
 /// pipeline spends on a sample.
-pub fn read(system: &System, size: Bytes, location: Location) -> Seconds {
+pub fn read(system: &System, size: Bytes, location: FetchLocation) -> Seconds {
     let fetch = fetch(system, size, location);
     let write = write(system, size);
     match system.pipeline {
@@ -111,11 +116,13 @@ pub fn read(system: &System, size: Bytes, location: Location) -> Seconds {
 /// One entry of a worker's access stream R: its size and its read time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Access {
+    /// s_k.
     pub size: Bytes,
+    /// read_i(k).
     pub read: Seconds,
 }
 
-/// avail_i(f) for f = 1, 2, ... (eq. 3.3): the reads so far, shared evenly by the
+/// Returns avail_i(f) for f = 1, 2, ... (eq. 3.3): the reads so far, shared evenly by the
 /// p_0 staging threads.
 pub fn avail(
     system: &System,
@@ -128,7 +135,7 @@ pub fn avail(
     })
 }
 
-/// t_{i,f} for f = 1, 2, ... (eq. 3.2): when the worker begins to consume R_f.
+/// Returns t_{i,f} for f = 1, 2, ... (eq. 3.2): when the worker begins to consume R_f.
 ///
 /// The run ends s/c after the last of them; see [`run_time`].
 pub fn consumption(
@@ -147,7 +154,7 @@ pub fn consumption(
     })
 }
 
-/// When the worker has computed on its last sample: t_{i,|R|} + s_{R_|R|}/c.
+/// Returns when the worker has computed on its last sample: t_{i,|R|} + s_{R_|R|}/c.
 ///
 /// The papers call t_{i,|R|} the training time (eq. 3.9), which leaves out the
 /// last sample's compute.
@@ -158,29 +165,31 @@ pub fn run_time(system: &System, accesses: impl IntoIterator<Item = Access>) -> 
     start + last / system.compute
 }
 
-/// The worst case, in which the consumer always waits: Σ read / p_0 (eq. 3.9,
+/// Returns the worst case, in which the consumer always waits: Σ read / p_0 (eq. 3.9,
 /// 3.10).
 pub fn worst_case(system: &System, accesses: impl IntoIterator<Item = Access>) -> Seconds {
     let reads: Seconds = accesses.into_iter().map(|access| access.read).sum();
     reads / f64::from(system.staging_threads())
 }
 
-/// Where a sample rests when a placement is judged: the fastest local and the
-/// fastest remote tier that hold it. `None` is the papers' throughput of zero.
+/// Where a sample is held. `None` is the papers' throughput of zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
+    /// The fastest local tier.
     pub local: Option<usize>,
+    /// The fastest tier of another node.
     pub remote: Option<usize>,
 }
 
-/// The denominator of eq. 3.12 and 3.13: the fastest way to a placed sample.
+/// Returns the rate of the fastest location of a placed sample; the denominator of eq. 3.12 and
+/// 3.13.
 pub fn placed_rate(system: &System, placed: Placed, readers: u32) -> Rate {
     let local = placed.local.map(|tier| local_rate(system, tier));
     let remote = placed.remote.map(|tier| peer_rate(system, tier));
     [local, remote].into_iter().flatten().fold(source_rate(system, readers), Rate::max)
 }
 
-/// The placement objective Σ r_k·s_k / rate (eq. 3.13) over the samples, given as
+/// Returns the placement objective Σ r_k·s_k / rate (eq. 3.13) over the samples, given as
 /// (r_k, s_k, where). With r_k = 1 and one entry an access it is eq. 3.12.
 pub fn placement_cost(
     system: &System,
@@ -198,14 +207,14 @@ pub fn placement_cost(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Curve, Source, Tier};
+    use crate::model::{Curve, SourceModel, TierModel};
 
     const MB: f64 = 1e6;
 
     /// HDMLP's small cluster, with rates that divide well.
     fn system(pipeline: Pipeline, sharing: Sharing) -> System {
         let rate = |mb: f64| Rate(mb * MB);
-        let tier = |name: &str, threads, read, write| Tier {
+        let tier = |name: &str, threads, read, write| TierModel {
             name: name.into(),
             capacity: Bytes(1_000_000_000),
             by_node: vec![],
@@ -219,7 +228,7 @@ mod tests {
             compute: rate(100.0),
             preprocess: rate(200.0),
             network: rate(1_000.0),
-            source: Source {
+            source: SourceModel {
                 throughput: Curve::new(vec![(1, rate(60.0)), (4, rate(120.0))]).unwrap(),
                 link: rate(50.0),
                 sharing,
@@ -248,17 +257,17 @@ mod tests {
     fn fetch_times_by_hand() {
         let system = printed();
         // One reader: t(1)/1 = 60 MB/s, but the link gives 50.
-        close(fetch(&system, SIZE, Location::Source { readers: 1 }), 6.0 / 50.0);
+        close(fetch(&system, SIZE, FetchLocation::Source { readers: 1 }), 6.0 / 50.0);
         // Four readers: 120/4 = 30 MB/s each.
-        close(fetch(&system, SIZE, Location::Source { readers: 4 }), 6.0 / 30.0);
+        close(fetch(&system, SIZE, FetchLocation::Source { readers: 4 }), 6.0 / 30.0);
         // Two: 60 + (120-60)/3 = 80, 40 each.
-        close(fetch(&system, SIZE, Location::Source { readers: 2 }), 6.0 / 40.0);
+        close(fetch(&system, SIZE, FetchLocation::Source { readers: 2 }), 6.0 / 40.0);
         // RAM: 8000/4 = 2000 MB/s a thread, the network gives 1000.
-        close(fetch(&system, SIZE, Location::Local { tier: 1 }), 6.0 / 2_000.0);
-        close(fetch(&system, SIZE, Location::Peer { tier: 1 }), 6.0 / 1_000.0);
+        close(fetch(&system, SIZE, FetchLocation::Local { tier: 1 }), 6.0 / 2_000.0);
+        close(fetch(&system, SIZE, FetchLocation::Peer { tier: 1 }), 6.0 / 1_000.0);
         // SSD: 800/2 = 400 MB/s a thread, locally or over the network.
-        close(fetch(&system, SIZE, Location::Local { tier: 2 }), 6.0 / 400.0);
-        close(fetch(&system, SIZE, Location::Peer { tier: 2 }), 6.0 / 400.0);
+        close(fetch(&system, SIZE, FetchLocation::Local { tier: 2 }), 6.0 / 400.0);
+        close(fetch(&system, SIZE, FetchLocation::Peer { tier: 2 }), 6.0 / 400.0);
     }
 
     #[test]
@@ -272,7 +281,7 @@ mod tests {
 
     #[test]
     fn read_is_serial_as_printed_or_overlapped() {
-        let ssd = Location::Local { tier: 2 };
+        let ssd = FetchLocation::Local { tier: 2 };
         close(read(&printed(), SIZE, ssd), 6.0 / 400.0 + 6.0 / 200.0);
         let overlapped = system(Pipeline::Overlapped, Sharing::PerThread);
         close(read(&overlapped, SIZE, ssd), 6.0 / 200.0);
@@ -297,13 +306,13 @@ mod tests {
     fn fastest_takes_the_best_applicable() {
         let system = printed();
         let options = [
-            Location::Source { readers: 1 },
-            Location::Peer { tier: 2 },
-            Location::Local { tier: 2 },
-            Location::Peer { tier: 1 },
+            FetchLocation::Source { readers: 1 },
+            FetchLocation::Peer { tier: 2 },
+            FetchLocation::Local { tier: 2 },
+            FetchLocation::Peer { tier: 1 },
         ];
         let (location, rate) = fastest(&system, options).unwrap();
-        assert_eq!((location, rate), (Location::Peer { tier: 1 }, Rate(1_000.0 * MB)));
+        assert_eq!((location, rate), (FetchLocation::Peer { tier: 1 }, Rate(1_000.0 * MB)));
         assert_eq!(fastest(&system, []), None);
     }
 

@@ -1,17 +1,17 @@
-//! The machines a job runs on, in the terms of the model: N nodes, their
-//! compute and preprocessing rates, network, shared source and storage tiers.
+//! The machines that a job runs on, in the model's terms: N nodes, their compute and preprocessing
+//! rates, network, shared source and storage tiers.
 
 use super::curve::Curve;
-use super::units::{Bytes, Rate};
+use belady_base::units::{Bytes, Rate};
 
 /// How concurrent readers share the source's throughput t(γ).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
-    /// All readers together get t(γ): what a real link does.
+    /// All readers together get t(γ), as from a real link.
     Aggregate,
-    /// Each thread of each node gets t(γ)/γ, as the papers' tables assume; the
-    /// threads of one node together exceed the node's share.
+    /// Each thread of each node gets t(γ)/γ, as the papers' tables assume; the threads of one node
+    /// together exceed the node's share.
     PerThread,
 }
 
@@ -19,7 +19,9 @@ pub enum Sharing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readers {
+    /// Nodes that read.
     Nodes,
+    /// Threads that read, over all nodes.
     Threads,
 }
 
@@ -29,29 +31,32 @@ pub enum Readers {
 pub enum Pipeline {
     /// Fetching and preprocessing are separate stages of p_0 threads each.
     Overlapped,
-    /// A thread fetches, then preprocesses, then fetches again (read = fetch +
-    /// write, seed 000 section 4).
+    /// A thread fetches, then preprocesses, then fetches again (read = fetch + write; NoPFS,
+    /// section 4).
     Serial,
 }
 
-/// The shared storage where the dataset rests.
+/// The shared storage that holds the dataset.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct SourceModel {
     /// t(γ).
     pub throughput: Curve,
-    /// b_fs: what one node can take from the source.
+    /// b_fs: the most that one node reads from the source.
     pub link: Rate,
+    /// How readers share t(γ).
     pub sharing: Sharing,
+    /// What γ counts.
     pub readers: Readers,
 }
 
 /// One storage class of a node. Tier 0 is the staging buffer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tier {
+pub struct TierModel {
+    /// As scenario files call it.
     pub name: String,
-    /// d_j: what every node has, or the least of all where they differ.
+    /// d_j: every node's capacity, or the smallest where they differ.
     pub capacity: Bytes,
-    /// By node, where they differ; empty where all have `capacity`.
+    /// Capacities by node, where they differ; empty where all have `capacity`.
     pub by_node: Vec<Bytes>,
     /// p_j, per node.
     pub threads: u32,
@@ -61,31 +66,35 @@ pub struct Tier {
     pub write: Curve,
 }
 
-impl Tier {
-    /// d_j of one node.
+impl TierModel {
+    /// Returns d_j of one node.
     #[inline]
     pub fn capacity_of(&self, node: u32) -> Bytes {
         self.by_node.get(node as usize).copied().unwrap_or(self.capacity)
     }
 
-    /// r_j(p_j): what the device delivers in all.
+    /// Returns r_j(p_j), the device's rate for reads.
     pub fn read_rate(&self) -> Rate {
         self.read.at(self.threads)
     }
 
-    /// r_j(p_j)/p_j: what one of its threads delivers.
+    /// Returns r_j(p_j)/p_j, the rate of one of its threads.
     pub fn read_rate_per_thread(&self) -> Rate {
         self.read_rate() / f64::from(self.threads)
     }
 
+    /// Returns w_j(p_j), the device's rate for writes.
     pub fn write_rate(&self) -> Rate {
         self.write.at(self.threads)
     }
 }
 
+/// A cluster: alike nodes, except for the capacities of their tiers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct System {
+    /// N.
     pub nodes: u32,
+    /// Ranks, one an accelerator.
     pub ranks_per_node: u32,
     /// c, per rank.
     pub compute: Rate,
@@ -93,44 +102,48 @@ pub struct System {
     pub preprocess: Rate,
     /// b_c, per node.
     pub network: Rate,
-    pub source: Source,
+    /// Where the dataset comes from.
+    pub source: SourceModel,
     /// Tier 0 is the staging buffer, the others cache. Fastest first.
-    pub tiers: Vec<Tier>,
+    pub tiers: Vec<TierModel>,
+    /// How a loading thread works.
     pub pipeline: Pipeline,
 }
 
 impl System {
+    /// Returns the ranks of all nodes.
     pub fn ranks(&self) -> u32 {
         self.nodes * self.ranks_per_node
     }
 
+    /// Returns the node of a rank.
     pub fn node_of(&self, rank: u32) -> u32 {
         rank / self.ranks_per_node
     }
 
-    /// p_0, per node.
+    /// Returns p_0, per node.
     pub fn staging_threads(&self) -> u32 {
         self.tiers[0].threads
     }
 
-    /// D_n: the cache of one node, the staging buffer left out.
+    /// Returns D_n, the cache capacity of one node without the staging buffer.
     pub fn cache_of(&self, node: u32) -> Bytes {
         self.tiers.iter().skip(1).map(|tier| tier.capacity_of(node)).sum()
     }
 
-    /// What one tier holds on all nodes together.
+    /// Returns one tier's capacity on all nodes together.
     pub fn tier_total(&self, tier: usize) -> Bytes {
-        let rooms = (0..self.nodes).map(|node| self.tiers[tier].capacity_of(node).0);
-        Bytes(rooms.fold(0, u64::saturating_add))
+        let capacities = (0..self.nodes).map(|node| self.tiers[tier].capacity_of(node).0);
+        Bytes(capacities.fold(0, u64::saturating_add))
     }
 
-    /// Σ D_n, which is N·D where nodes are alike.
+    /// Returns Σ D_n, which is N·D where nodes are alike.
     pub fn cache_total(&self) -> Bytes {
         let tiers = (1..self.tiers.len()).map(|tier| self.tier_total(tier).0);
         Bytes(tiers.fold(0, u64::saturating_add))
     }
 
-    /// D: what the cache of every node holds, or the least of all where they differ.
+    /// Returns D, every node's cache capacity, or the smallest where they differ.
     pub fn cache_capacity(&self) -> Bytes {
         self.tiers.iter().skip(1).map(|tier| tier.capacity).sum()
     }

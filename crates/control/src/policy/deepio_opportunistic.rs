@@ -1,15 +1,14 @@
-//! `deepio-opportunistic`: batches made of whatever the node's RAM holds.
+//! `deepio-opportunistic`: batches of the samples that the node's RAM holds.
 //!
-//! Knows only its own RAM, filled with its share of the dataset before training.
-//! Each rank then goes through what its node holds, in an order drawn anew for each
-//! epoch and again from the start when it runs out. Never touches source or network
-//! after the preload; the price is that the order is not the sampler's, and that
-//! samples no node holds are never seen.
+//! Knows only its own RAM, filled with its share of the dataset before training. Each rank goes
+//! through what its node holds, in a new random order for each epoch, again from the start when it
+//! runs out. Never touches source or network after the preload. But the order is not the sampler's,
+//! and samples that no node holds are never delivered.
 
 use std::sync::Arc;
 
 use super::shards::Shards;
-use super::{Actions, Event, Load, NodeId, Place, Plan, Policy, Preload, RankId};
+use super::{Actions, Event, Load, LoadFrom, NodeId, Policy, PolicyPlan, Preload, RankId};
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{Permutation, SampleId};
@@ -26,7 +25,7 @@ impl DeepioOpportunistic {
     }
 }
 
-impl Plan for DeepioOpportunistic {
+impl PolicyPlan for DeepioOpportunistic {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(OwnShard::new(&self.job, self.shards.clone(), node))
     }
@@ -53,7 +52,7 @@ pub struct OwnShard {
     cursors: Vec<Cursor>,
 }
 
-/// How far a rank has come in its epoch's order of the held samples.
+/// A rank's position in its epoch's order of the held samples.
 #[derive(Clone, Debug)]
 struct Cursor {
     epoch: u32,
@@ -65,7 +64,7 @@ struct Cursor {
 impl OwnShard {
     pub fn new(job: &Job, shards: Arc<Shards>, node: NodeId) -> Self {
         let range = shards.held(node);
-        // Nodes hold different samples: the same seed for all correlates nothing.
+        // Nodes hold different samples, so one seed for all is enough.
         let seed = job.stream.config().seed;
         let held = range.len() as u64;
         let cursor =
@@ -87,16 +86,16 @@ impl OwnShard {
         cursor.next += u64::from(self.ranks_per_node);
         let sample = self.first + at as SampleId;
         let tier = self.shards.holder(sample).map_or(1, |(_, tier)| tier);
-        Load::from(sample, Place::Local(tier))
+        Load::from(sample, LoadFrom::Local(tier))
     }
 }
 
 impl Policy for OwnShard {
     fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
         match event {
-            // A node without anything local still has to deliver something.
+            // A node that holds nothing still delivers batches.
             Event::Stage { samples, .. } if self.held == 0 => {
-                actions.loads.extend(samples.iter().map(|&k| Load::from(k, Place::Source)));
+                actions.loads.extend(samples.iter().map(|&k| Load::from_source(k)));
             }
             Event::Stage { rank, step, samples } => {
                 for _ in samples {
@@ -104,7 +103,7 @@ impl Policy for OwnShard {
                     actions.loads.push(load);
                 }
             }
-            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
             Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
         }
     }
@@ -118,13 +117,13 @@ mod tests {
     #[test]
     fn co_located_ranks_go_through_the_held_samples_once_then_again() {
         let job = Arc::new(job(16, 2, 2, &[60]));
-        let plan: Arc<dyn Plan> = Arc::new(DeepioOpportunistic::new(&job));
+        let plan: Arc<dyn PolicyPlan> = Arc::new(DeepioOpportunistic::new(&job));
         let mut driver = Driver::new(&plan, 1);
         let mut seen: Vec<SampleId> = vec![];
         for iteration in 0..2 {
             for rank in [2, 3] {
                 let loads = driver.stage(rank, (0, iteration), &[0, 1]);
-                assert!(loads.iter().all(|load| load.from == Place::Local(1)));
+                assert!(loads.iter().all(|load| load.from == LoadFrom::Local(1)));
                 seen.extend(loads.iter().map(|load| load.sample));
             }
         }
@@ -136,19 +135,20 @@ mod tests {
 
     #[test]
     fn the_share_is_preloaded_and_a_node_without_one_reads_the_source() {
-        let plan: Arc<dyn Plan> =
+        let plan: Arc<dyn PolicyPlan> =
             Arc::new(DeepioOpportunistic::new(&Arc::new(job(8, 2, 1, &[20]))));
         assert_eq!(plan.preload().nodes[1], [(4, 1), (5, 1)]);
         assert!(!plan.keeps_order());
-        let plan: Arc<dyn Plan> = Arc::new(DeepioOpportunistic::new(&Arc::new(job(8, 2, 1, &[]))));
+        let plan: Arc<dyn PolicyPlan> =
+            Arc::new(DeepioOpportunistic::new(&Arc::new(job(8, 2, 1, &[]))));
         let loads = Driver::new(&plan, 0).stage(0, (0, 0), &[6, 1]);
-        assert_eq!(loads, [6, 1].map(|sample| Load::from(sample, Place::Source)));
+        assert_eq!(loads, [6, 1].map(Load::from_source));
     }
 
     #[test]
     fn epochs_differ() {
         let job = Arc::new(job(64, 1, 1, &[640]));
-        let plan: Arc<dyn Plan> = Arc::new(DeepioOpportunistic::new(&job));
+        let plan: Arc<dyn PolicyPlan> = Arc::new(DeepioOpportunistic::new(&job));
         let mut driver = Driver::new(&plan, 0);
         let first = driver.stage(0, (0, 0), &[0; 20]);
         assert_ne!(first, driver.stage(0, (1, 0), &[0; 20]));

@@ -1,6 +1,5 @@
-//! A node's own view of what it holds: one bit a sample and tier, and bytes used.
-//! Policies keep this instead of asking the world, so that the same code runs where
-//! asking would cost a round trip.
+//! A node's own view of what it holds: one bit per sample and tier, and free bytes. Policies keep
+//! it instead of asking the world, so that the same code runs where asking would cost a round trip.
 
 use super::{NodeId, TierId};
 use crate::bits::Bits;
@@ -8,7 +7,7 @@ use crate::job::Job;
 use crate::sampler::SampleId;
 
 #[derive(Debug)]
-struct Shelf {
+struct HeldTier {
     held: Bits,
     free: u64,
     capacity: u64,
@@ -18,46 +17,46 @@ struct Shelf {
 #[derive(Debug)]
 pub struct Holdings {
     /// Tier 1 first: the staging buffer is not a cache.
-    shelves: Vec<Shelf>,
+    tiers: Vec<HeldTier>,
 }
 
 impl Holdings {
     pub fn new(job: &Job, node: NodeId) -> Self {
         let held = Bits::new(job.sizes.len());
-        let shelf = |capacity| Shelf { held: held.clone(), free: capacity, capacity };
+        let empty = |capacity| HeldTier { held: held.clone(), free: capacity, capacity };
         let tiers = job.system.tiers.iter().skip(1);
-        Self { shelves: tiers.map(|tier| shelf(tier.capacity_of(node).0)).collect() }
+        Self { tiers: tiers.map(|tier| empty(tier.capacity_of(node).0)).collect() }
     }
 
-    /// The fastest tier that holds it.
+    /// Returns the fastest tier that holds the sample.
     #[inline]
     pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
-        let at = self.shelves.iter().position(|shelf| shelf.held.contains(sample))?;
+        let at = self.tiers.iter().position(|tier| tier.held.contains(sample))?;
         Some(at as TierId + 1)
     }
 
-    /// The fastest tier with that much room.
+    /// Returns the fastest tier with that much free space.
     #[inline]
     pub fn room_for(&self, bytes: u64) -> Option<TierId> {
-        let at = self.shelves.iter().position(|shelf| shelf.free >= bytes)?;
+        let at = self.tiers.iter().position(|tier| tier.free >= bytes)?;
         Some(at as TierId + 1)
     }
 
-    /// Whether any tier could ever hold so much.
+    /// Returns whether an empty tier could hold that much.
     pub fn could_hold(&self, bytes: u64) -> bool {
-        self.shelves.iter().any(|shelf| shelf.capacity >= bytes)
+        self.tiers.iter().any(|tier| tier.capacity >= bytes)
     }
 
-    /// Takes room for something that is still on its way.
+    /// Reserves space for a sample that arrives later.
     pub fn reserve(&mut self, tier: TierId, bytes: u64) {
-        let free = &mut self.shelves[tier as usize - 1].free;
-        debug_assert!(*free >= bytes, "reserved more than there is");
+        let free = &mut self.tiers[tier as usize - 1].free;
+        debug_assert!(*free >= bytes, "reserved more than is free");
         *free = free.saturating_sub(bytes);
     }
 
-    /// What was reserved has arrived.
+    /// Records that a sample, whose space was reserved, has arrived.
     pub fn arrive(&mut self, tier: TierId, sample: SampleId) {
-        self.shelves[tier as usize - 1].held.insert(sample);
+        self.tiers[tier as usize - 1].held.insert(sample);
     }
 
     pub fn put(&mut self, tier: TierId, sample: SampleId, bytes: u64) {
@@ -66,9 +65,9 @@ impl Holdings {
     }
 
     pub fn remove(&mut self, tier: TierId, sample: SampleId, bytes: u64) {
-        let shelf = &mut self.shelves[tier as usize - 1];
-        shelf.held.remove(sample);
-        shelf.free += bytes;
+        let tier = &mut self.tiers[tier as usize - 1];
+        tier.held.remove(sample);
+        tier.free += bytes;
     }
 }
 
@@ -78,7 +77,7 @@ mod tests {
     use crate::policy::testing::job;
 
     #[test]
-    fn finds_room_in_the_fastest_tier_first() {
+    fn space_is_found_in_the_fastest_tier_first() {
         let job = job(10, 1, 1, &[30, 50]);
         let mut held = Holdings::new(&job, 0);
         assert_eq!(held.room_for(30), Some(1));

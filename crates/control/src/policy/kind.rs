@@ -8,11 +8,13 @@ use crate::model::Seconds;
 pub enum Availability {
     /// From its own prefetch progress, as the paper does; may be wrong.
     Heuristic,
-    /// It asks, and asking is free.
+    /// From the peer, at no cost.
     Known,
 }
 
+/// A policy and its options; docs/policies.md describes each.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs, reason = "docs/policies.md describes each policy")]
 pub enum PolicyKind {
     Perfect,
     Naive,
@@ -67,6 +69,7 @@ impl PolicyKind {
     /// Policies that run only when a scenario or `--policy` names them.
     pub const ON_REQUEST: [Self; 2] = [Self::Local, Self::Cache];
 
+    /// Returns the name that scenario files and `--policy` use.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Perfect => "perfect",
@@ -88,14 +91,14 @@ impl PolicyKind {
         }
     }
 
-    /// Whether nodes put samples into each other's tiers, in logical time: then what one epoch leaves
-    /// for the next is in place when all nodes are done with it, and a step may end on one node
-    /// when all have loaded it.
+    /// Returns whether nodes put samples into each other's tiers, in logical time. Then what one
+    /// epoch leaves for the next is in place only when all nodes are done with it, and a step
+    /// retires on one node only when all have loaded it.
     pub fn moves_samples(&self) -> bool {
         matches!(self, Self::Belady)
     }
 
-    /// The policy of that name with its default options.
+    /// Returns the policy of that name with its default options.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().chain(Self::ON_REQUEST).find(|kind| kind.name() == name)
     }
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn belady_alone_puts_samples_into_other_nodes_tiers() {
+    fn only_belady_puts_samples_into_other_nodes_tiers() {
         let movers: Vec<&str> = PolicyKind::ALL
             .iter()
             .filter(|kind| kind.moves_samples())

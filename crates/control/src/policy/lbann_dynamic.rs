@@ -1,49 +1,50 @@
 //! `lbann-dynamic`: LBANN's distributed data store, filled during the first epoch.
 //!
-//! Knows, for every sample, who reads it first: that node keeps it in RAM, or the
-//! next one with room if its own RAM is full. The whole dataset has to fit the RAM
-//! of all nodes together. The first epoch reads everything from the source, later
-//! ones from local RAM or the owner's; a sample that earlier epochs dropped is
-//! acquired when it is first read. Costs one read of S, spread over the first
-//! epoch, and then the network.
+//! Knows, for every sample, which node reads it first: that node keeps it in RAM, or the next one
+//! with free space. The whole dataset has to fit the RAM of all nodes together. The first epoch
+//! reads everything from the source, later ones from local RAM or the owner's; a sample that
+//! earlier epochs dropped is acquired when it is first read. Costs one read of S, spread over the
+//! first epoch, and then the network.
 //!
-//! Owners are decided in logical time (whose turn comes first in the order), so all
-//! nodes agree; the table is made once per process, 4 bytes a sample.
+//! Owners are decided in logical time (the first read in the order), so all nodes agree. The table
+//! is made once per process and takes 4 bytes a sample.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::lbann_preload::must_fit;
-use super::{Actions, Event, Keep, Load, NodeId, Place, Plan, Policy, TierId, Unsupported};
+use super::{
+    Actions, Event, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan, TierId, Unsupported,
+};
 use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Scheme, Step};
 
 const RAM: TierId = 1;
-/// No epoch has read the sample yet, or no node had room for it.
-const NOBODY: u32 = u32::MAX;
+/// No epoch has read the sample yet, or no node had space for it.
+const NO_OWNER: u32 = u32::MAX;
 /// Later epochs share a number: a first read that late only costs a missed peer.
 const LAST_EPOCH: u32 = 0xfffe;
 
 #[derive(Debug)]
 pub struct LbannDynamic {
     job: Arc<Job>,
-    /// `epoch << 16 | node`: who acquires the sample, and when. Written by
-    /// `begin_epoch` only, for samples that no event has spoken of.
+    /// `epoch << 16 | node`: when the sample is acquired, and by which node. Written by
+    /// `begin_epoch` only, for samples of which there was no event yet.
     owners: Vec<AtomicU32>,
-    progress: Mutex<Progress>,
+    progress: Mutex<FillProgress>,
 }
 
 #[derive(Debug)]
-struct Progress {
+struct FillProgress {
     /// Free RAM by node.
     free: Vec<u64>,
     epochs: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Owner {
+struct SampleOwner {
     node: NodeId,
     epoch: u32,
 }
@@ -56,15 +57,15 @@ impl LbannDynamic {
         let free = (0..job.system.nodes).map(free).collect();
         Ok(Self {
             job: job.clone(),
-            owners: (0..job.sizes.len()).map(|_| AtomicU32::new(NOBODY)).collect(),
-            progress: Mutex::new(Progress { free, epochs: 0 }),
+            owners: (0..job.sizes.len()).map(|_| AtomicU32::new(NO_OWNER)).collect(),
+            progress: Mutex::new(FillProgress { free, epochs: 0 }),
         })
     }
 
     #[inline]
-    fn owner(&self, sample: SampleId) -> Option<Owner> {
+    fn owner(&self, sample: SampleId) -> Option<SampleOwner> {
         let packed = self.owners[sample as usize].load(Relaxed);
-        (packed != NOBODY).then_some(Owner { node: packed & 0xffff, epoch: packed >> 16 })
+        (packed != NO_OWNER).then_some(SampleOwner { node: packed & 0xffff, epoch: packed >> 16 })
     }
 
     /// Gives every sample that `order` is the first to read an owner.
@@ -72,12 +73,12 @@ impl LbannDynamic {
         let whole = self.job.stream.config().scheme == Scheme::Whole;
         let nodes = free.len();
         for (position, &sample) in order.samples().iter().enumerate() {
-            if self.owners[sample as usize].load(Relaxed) != NOBODY {
+            if self.owners[sample as usize].load(Relaxed) != NO_OWNER {
                 continue;
             }
             let Some(slot) = order.slot(position as u32) else { break };
             let reader = if whole {
-                // All nodes read it at once: take turns.
+                // All nodes read it in the same step: each keeps its share.
                 position % nodes
             } else {
                 self.job.system.node_of(slot.rank) as usize
@@ -93,9 +94,9 @@ impl LbannDynamic {
     }
 }
 
-impl Plan for LbannDynamic {
+impl PolicyPlan for LbannDynamic {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
-        Box::new(Store {
+        Box::new(LbannNode {
             node,
             staged: Bits::new(self.job.sizes.len()),
             consumed: None,
@@ -114,41 +115,41 @@ impl Plan for LbannDynamic {
 }
 
 #[derive(Debug)]
-struct Store {
+struct LbannNode {
     node: NodeId,
-    /// Own samples that passed through this node's ring: held, or about to be.
+    /// Own samples that passed through this node's ring: held, or held soon.
     staged: Bits,
-    /// The latest step that everybody has finished.
+    /// The latest step that all ranks have finished.
     consumed: Option<Step>,
     plan: Arc<LbannDynamic>,
 }
 
-impl Store {
+impl LbannNode {
     fn load(&self, step: Step, sample: SampleId) -> Load {
         let Some(owner) = self.plan.owner(sample) else {
-            return Load::from(sample, Place::Source);
+            return Load::from_source(sample);
         };
         if owner.node == self.node {
-            // Sent by a reader that had no room: it arrives before its epoch ends, and
-            // an epoch has ended for all when a step of the next one is consumed.
+            // Sent by a reader without space: it arrives before its epoch ends, and an epoch has
+            // ended for all when a step of the next one is consumed.
             let sent = self.consumed.is_some_and(|at| at.epoch > owner.epoch);
             if sent || self.staged.contains(sample) {
-                return Load::from(sample, Place::Local(RAM));
+                return Load::from(sample, LoadFrom::Local(RAM));
             }
         } else if owner.epoch < step.epoch {
-            return Load::from(sample, Place::Peer(owner.node, RAM));
+            return Load::from(sample, LoadFrom::Peer(owner.node, RAM));
         }
-        Load::from(sample, Place::Source)
+        Load::from_source(sample)
     }
 
-    /// What this epoch is the first to read stays with its owner. A second reader of
-    /// the same epoch (padding) sends what is there already, which costs nothing.
+    /// The owner keeps what this epoch is the first to read. A second reader of the same epoch
+    /// (padding) sends what the owner holds already, which costs nothing.
     fn keep(&self, step: Step, samples: &[SampleId], actions: &mut Actions) {
-        let everyone_reads = self.plan.job.stream.config().scheme == Scheme::Whole;
+        let all_nodes_read = self.plan.job.stream.config().scheme == Scheme::Whole;
         for &sample in samples {
             if let Some(owner) = self.plan.owner(sample)
                 && owner.epoch == step.epoch.min(LAST_EPOCH)
-                && (owner.node == self.node || !everyone_reads)
+                && (owner.node == self.node || !all_nodes_read)
             {
                 actions.keeps.push(Keep { sample, node: owner.node, tier: RAM });
             }
@@ -156,7 +157,7 @@ impl Store {
     }
 }
 
-impl Policy for Store {
+impl Policy for LbannNode {
     fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
         match event {
             Event::Stage { step, samples, .. } => {
@@ -174,7 +175,7 @@ impl Policy for Store {
                 self.keep(step, samples, actions);
                 self.consumed = Some(step);
             }
-            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
             Event::Idle { .. } | Event::Fetched { .. } => {}
         }
     }
@@ -198,12 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_was_sent_is_there_once_its_epoch_is_over_for_all() {
+    fn a_sent_sample_is_local_once_its_epoch_is_over_for_all() {
         let mut job = job(8, 2, 1, &[100]);
         job.sizes = crate::Sizes::from_bytes(vec![60, 10, 60, 10, 10, 10, 10, 10]);
         let plan = begun(job, 3);
-        // Node 0 has no room for 2 and sends it to node 1, where no rank has staged it.
-        for (consumed, from) in [((0, 1), Place::Source), ((1, 0), Place::Local(RAM))] {
+        // Node 0 has no space for 2 and sends it to node 1, where no rank has staged it.
+        for (consumed, from) in [((0, 1), LoadFrom::Source), ((1, 0), LoadFrom::Local(RAM))] {
             let mut owner = Driver::new(&plan, 1);
             owner.consumed(1, consumed, &[]);
             assert_eq!(owner.stage(1, (1, 1), &[2])[0].from, from);
@@ -214,8 +215,8 @@ mod tests {
     fn within_its_first_epoch_a_sample_is_read_from_the_source_by_all() {
         let plan = begun(job(8, 2, 1, &[40]), 2);
         let mut node = Driver::new(&plan, 0);
-        assert_eq!(node.stage(0, (0, 1), &[1])[0].from, Place::Source);
-        assert_eq!(node.stage(0, (1, 0), &[1])[0].from, Place::Peer(1, RAM));
+        assert_eq!(node.stage(0, (0, 1), &[1])[0].from, LoadFrom::Source);
+        assert_eq!(node.stage(0, (1, 0), &[1])[0].from, LoadFrom::Peer(1, RAM));
     }
 
     #[test]
@@ -243,13 +244,13 @@ mod tests {
         let plan = begun(job, 2);
         let mut node = Driver::new(&plan, 0);
         assert_eq!(node.consumed(0, (0, 0), &[0, 2]).keeps, [keep(0, 0), keep(2, 0)]);
-        assert_eq!(node.stage(0, (1, 0), &[4])[0].from, Place::Source);
+        assert_eq!(node.stage(0, (1, 0), &[4])[0].from, LoadFrom::Source);
         assert_eq!(node.consumed(0, (1, 0), &[4, 0]).keeps, [keep(4, 0)]);
-        assert_eq!(node.stage(0, (1, 0), &[5])[0].from, Place::Source);
-        assert_eq!(node.stage(0, (2, 0), &[5])[0].from, Place::Peer(1, RAM));
+        assert_eq!(node.stage(0, (1, 0), &[5])[0].from, LoadFrom::Source);
+        assert_eq!(node.stage(0, (2, 0), &[5])[0].from, LoadFrom::Peer(1, RAM));
     }
 
-    fn begun(job: Job, epochs: u32) -> Arc<dyn Plan> {
+    fn begun(job: Job, epochs: u32) -> Arc<dyn PolicyPlan> {
         let job = Arc::new(job);
         let plan = Arc::new(LbannDynamic::new(&job).unwrap());
         for epoch in 0..epochs {
@@ -263,15 +264,15 @@ mod tests {
         // Sequential order: node 0 reads 0, 2, node 1 reads 1, 3 in the first step.
         let plan = begun(job(8, 2, 1, &[40]), 2);
         let mut node = Driver::new(&plan, 0);
-        assert_eq!(node.stage(0, (0, 0), &[0, 2])[0].from, Place::Source);
+        assert_eq!(node.stage(0, (0, 0), &[0, 2])[0].from, LoadFrom::Source);
         let keeps = node.consumed(0, (0, 0), &[0, 2]).keeps.clone();
         assert_eq!(keeps, [0, 2].map(|sample| Keep { sample, node: 0, tier: RAM }));
         let later = node.stage(0, (1, 0), &[0, 1]);
-        assert_eq!([later[0].from, later[1].from], [Place::Local(RAM), Place::Peer(1, RAM)]);
+        assert_eq!([later[0].from, later[1].from], [LoadFrom::Local(RAM), LoadFrom::Peer(1, RAM)]);
     }
 
     #[test]
-    fn a_full_reader_sends_to_the_next_node_with_room() {
+    fn a_full_reader_sends_to_the_next_node_with_space() {
         let mut job = job(4, 2, 1, &[100]);
         job.sizes = crate::Sizes::from_bytes(vec![60, 10, 60, 10]);
         let plan = begun(job, 2);
@@ -280,8 +281,8 @@ mod tests {
         assert_eq!(keeps[1], Keep { sample: 2, node: 1, tier: RAM });
         // The owner cannot know that it has arrived before the epoch is over.
         let mut owner = Driver::new(&plan, 1);
-        assert_eq!(owner.stage(1, (1, 0), &[2])[0].from, Place::Source);
+        assert_eq!(owner.stage(1, (1, 0), &[2])[0].from, LoadFrom::Source);
         owner.consumed(1, (1, 0), &[2]);
-        assert_eq!(owner.stage(1, (2, 0), &[2])[0].from, Place::Local(RAM));
+        assert_eq!(owner.stage(1, (2, 0), &[2])[0].from, LoadFrom::Local(RAM));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::deepio_ordered::FromShards;
 use super::shards::Shards;
-use super::{NodeId, Plan, Policy, Preload, Unsupported};
+use super::{NodeId, Policy, PolicyPlan, Preload, Unsupported};
 use crate::job::Job;
 use crate::model::Bytes;
 
@@ -37,7 +37,7 @@ impl LbannPreload {
     }
 }
 
-impl Plan for LbannPreload {
+impl PolicyPlan for LbannPreload {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(FromShards { node, shards: self.shards.clone() })
     }
@@ -50,15 +50,15 @@ impl Plan for LbannPreload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Place;
+    use crate::policy::LoadFrom;
     use crate::policy::testing::{Driver, job};
 
     #[test]
     fn never_reads_the_source_after_the_preload() {
-        let plan: Arc<dyn Plan> = Arc::new(LbannPreload::new(&job(8, 2, 1, &[40])).unwrap());
+        let plan: Arc<dyn PolicyPlan> = Arc::new(LbannPreload::new(&job(8, 2, 1, &[40])).unwrap());
         assert_eq!(plan.preload().nodes.iter().map(Vec::len).sum::<usize>(), 8);
         let loads = Driver::new(&plan, 1).stage(1, (0, 0), &[0, 1, 2, 3, 4, 5, 6, 7]);
-        assert!(loads.iter().all(|load| load.from != Place::Source));
+        assert!(loads.iter().all(|load| load.from != LoadFrom::Source));
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! `local`: MONARCH's upper baseline; the dataset lies on local storage.
 //!
-//! Knows that somebody copied the whole dataset to the tiers of every node before
-//! the job, fastest tier first, at no cost to it. Reads everything from there and
-//! never touches the source.
+//! Assumes that the whole dataset was copied to the tiers of every node before the job, fastest
+//! tier first, at no cost. Reads everything from there and never touches the source.
 
 use std::sync::Arc;
 
 use super::{
-    Actions, Event, Load, NodeId, Place, Plan, Policy, Preload, Staging, TierId, Unsupported,
+    Actions, Event, Load, LoadFrom, NodeId, Policy, PolicyPlan, Preload, Staging, TierId,
+    Unsupported,
 };
 use crate::job::Job;
-use crate::model::{Seconds, Tier};
+use crate::model::{Seconds, TierModel};
 use crate::sampler::SampleId;
 
 /// A whole dataset in the tiers of each node, in order of sample and of tier.
@@ -29,7 +29,7 @@ impl WholeDataset {
         let mut ends: Vec<SampleId> = Vec::with_capacity(system.nodes as usize * tiers);
         for node in 0..system.nodes {
             let like = |before: u32| {
-                let same = |tier: &Tier| tier.capacity_of(before) == tier.capacity_of(node);
+                let same = |tier: &TierModel| tier.capacity_of(before) == tier.capacity_of(node);
                 system.tiers.iter().skip(1).all(same)
             };
             // Most systems have many nodes that are alike.
@@ -63,9 +63,9 @@ fn fill(job: &Job, node: NodeId) -> Result<Vec<SampleId>, Unsupported> {
         ends.push(at);
     }
     if at < job.sizes.len() {
-        let (dataset, room) = (job.sizes.total(), job.system.cache_of(node));
+        let (dataset, capacity) = (job.sizes.total(), job.system.cache_of(node));
         return Err(Unsupported(format!(
-            "the dataset of {dataset} does not fit the tiers of one node, {room}"
+            "the dataset of {dataset} does not fit the tiers of one node, {capacity}"
         )));
     }
     Ok(ends)
@@ -85,7 +85,7 @@ impl Local {
     }
 }
 
-impl Plan for Local {
+impl PolicyPlan for Local {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(FromLocal { node, plan: self })
     }
@@ -111,10 +111,10 @@ impl Policy for FromLocal {
         match event {
             Event::Stage { samples, .. } => {
                 let tier = |k| self.plan.dataset.tier(self.node, k);
-                let load = |&k| Load::from(k, Place::Local(tier(k)));
+                let load = |&k| Load::from(k, LoadFrom::Local(tier(k)));
                 actions.loads.extend(samples.iter().map(load));
             }
-            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
             Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
         }
     }
@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn lies_in_the_tiers_in_order_and_costs_nothing() {
-        let plan: Arc<dyn Plan> = Arc::new(Local::new(&job(8, 2, 1, &[30, 50])).unwrap());
+        let plan: Arc<dyn PolicyPlan> = Arc::new(Local::new(&job(8, 2, 1, &[30, 50])).unwrap());
         assert!(plan.preload().free);
         assert_eq!(plan.preload().nodes[1].len(), 8);
         let loads = Driver::new(&plan, 1).stage(1, (0, 0), &[2, 3]);
-        assert_eq!([loads[0].from, loads[1].from], [Place::Local(1), Place::Local(2)]);
+        assert_eq!([loads[0].from, loads[1].from], [LoadFrom::Local(1), LoadFrom::Local(2)]);
     }
 
     #[test]

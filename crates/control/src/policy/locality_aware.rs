@@ -1,25 +1,24 @@
-//! `locality-aware`: batches dealt to where their samples are.
+//! `locality-aware`: each batch is split by where its samples are.
 //!
-//! Knows which node holds which sample (each preloads its share of the dataset into
-//! RAM, as much as fits) and the global batches. In every step the samples of the
-//! global batch go to ranks of the node that holds them; what a node has too many of,
-//! and what nobody holds, fills up the others, so that local batches keep their
-//! sizes. Every sample is still delivered once an epoch, in the same step, but
-//! perhaps to another rank. Costs S − N·`d_1` source bytes an epoch, and the network
+//! Knows which node holds which sample (each preloads its share of the dataset into RAM, as much as
+//! fits) and the global batches. In every step the samples of the global batch go to ranks of the
+//! node that holds them. A node's surplus, and samples that no node holds, fill up the other local
+//! batches, so that all keep their sizes. Every sample is still delivered once an epoch, in the
+//! same step, but perhaps to another rank. Costs S − N·`d_1` source bytes an epoch, and the network
 //! only for the imbalance.
 //!
-//! With every rank reading the whole batch there is nothing to deal.
+//! Where every rank reads the whole batch there is nothing to split.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::shards::Shards;
-use super::{Actions, Event, Load, NodeId, Place, Plan, Policy, Preload, RankId};
+use super::{Actions, Event, Load, NodeId, Policy, PolicyPlan, Preload, RankId};
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Scheme, Step};
 
-/// Dealt steps that are kept for ranks that lag behind; older ones are dealt anew.
+/// Split steps that are kept for ranks that lag behind; older ones are split again.
 const KEPT_STEPS: usize = 64;
 
 #[derive(Debug)]
@@ -27,25 +26,25 @@ pub struct LocalityAware {
     job: Arc<Job>,
     shards: Shards,
     /// Both change how long an answer takes, never what it is.
-    memory: Mutex<Memory>,
+    memory: Mutex<DealtEpochs>,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
+struct DealtEpochs {
     orders: VecDeque<(u32, Arc<EpochOrder>)>,
     dealt: VecDeque<Dealt>,
-    /// Scratch: the samples of a global batch by node, the last list for those that
-    /// found no room at their holder or have none.
+    /// Scratch: the samples of a global batch by node; the last list is for those whose holder's
+    /// batch is full, or that have no holder.
     by_node: Vec<Vec<SampleId>>,
 }
 
-/// One global batch, dealt out.
+/// One global batch, split over ranks.
 #[derive(Debug)]
 struct Dealt {
     step: Step,
     /// Rank after rank.
     samples: Vec<SampleId>,
-    /// Ranks in this process that have not asked yet, as far as known.
+    /// Ranks that have not asked yet.
     left: u32,
 }
 
@@ -63,9 +62,9 @@ impl LocalityAware {
             Some(at) => at,
             None => self.deal(&mut memory, step),
         };
-        let deal = self.job.stream.deal();
-        let start: usize = (0..rank).map(|r| deal.batch_len(r, step.iteration) as usize).sum();
-        let count = deal.batch_len(rank, step.iteration) as usize;
+        let layout = self.job.stream.layout();
+        let start: usize = (0..rank).map(|r| layout.batch_len(r, step.iteration) as usize).sum();
+        let count = layout.batch_len(rank, step.iteration) as usize;
         let dealt = &mut memory.dealt[at];
         let samples = &dealt.samples[start..start + count];
         loads.extend(samples.iter().map(|&k| Load::from(k, self.shards.place(node, k))));
@@ -75,34 +74,36 @@ impl LocalityAware {
         }
     }
 
-    /// Deals a step and says where it lies in `dealt`.
-    fn deal(&self, memory: &mut Memory, step: Step) -> usize {
+    /// Splits a step; returns its index in `dealt`.
+    fn deal(&self, memory: &mut DealtEpochs, step: Step) -> usize {
         let order = memory.order(&self.job, step.epoch);
         let system = &self.job.system;
         let nodes = system.nodes as usize;
-        let deal = self.job.stream.deal();
+        let layout = self.job.stream.layout();
         let by_node = &mut memory.by_node;
         by_node.resize(nodes + 1, vec![]);
         by_node.iter_mut().for_each(Vec::clear);
-        let room = |node: usize| -> usize {
+        let capacity = |node: usize| -> usize {
             let first = node as u32 * system.ranks_per_node;
             let ranks = first..first + system.ranks_per_node;
-            ranks.map(|rank| deal.batch_len(rank, step.iteration) as usize).sum()
+            ranks.map(|rank| layout.batch_len(rank, step.iteration) as usize).sum()
         };
-        let rooms: Vec<usize> = (0..nodes).map(room).collect();
+        let capacities: Vec<usize> = (0..nodes).map(capacity).collect();
         for rank in 0..system.ranks() {
             for sample in order.batch(rank, step.iteration) {
                 let node = match self.shards.holder(sample) {
-                    Some((node, _)) if by_node[node as usize].len() < rooms[node as usize] => node,
+                    Some((node, _)) if by_node[node as usize].len() < capacities[node as usize] => {
+                        node
+                    }
                     _ => nodes as NodeId,
                 };
                 by_node[node as usize].push(sample);
             }
         }
-        let mut samples = Vec::with_capacity(rooms.iter().sum());
-        for (node, &room) in rooms.iter().enumerate() {
+        let mut samples = Vec::with_capacity(capacities.iter().sum());
+        for (node, &capacity) in capacities.iter().enumerate() {
             let (own, rest) = by_node.split_at_mut(nodes);
-            let missing = rest[0].len() - (room - own[node].len());
+            let missing = rest[0].len() - (capacity - own[node].len());
             own[node].extend(rest[0].drain(missing..));
             samples.append(&mut own[node]);
         }
@@ -115,7 +116,7 @@ impl LocalityAware {
     }
 }
 
-impl Memory {
+impl DealtEpochs {
     fn order(&mut self, job: &Job, epoch: u32) -> Arc<EpochOrder> {
         match self.orders.iter().find(|(of, _)| *of == epoch) {
             Some((_, order)) => order.clone(),
@@ -133,7 +134,7 @@ impl Memory {
     }
 }
 
-impl Plan for LocalityAware {
+impl PolicyPlan for LocalityAware {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(DealtBatches { node, plan: self })
     }
@@ -170,7 +171,7 @@ impl Policy for DealtBatches {
             Event::Stage { rank, step, .. } => {
                 self.plan.loads(self.node, rank, step, &mut actions.loads);
             }
-            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
             Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
         }
     }
@@ -181,6 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::policy::LoadFrom;
     use crate::policy::testing::{Driver, job};
     use crate::sampler::{AccessStream, Order, StreamConfig};
 
@@ -199,11 +201,11 @@ mod tests {
     }
 
     #[test]
-    fn where_all_ranks_read_the_whole_batch_nothing_is_dealt() {
+    fn where_all_ranks_read_the_whole_batch_nothing_is_moved() {
         let job = shuffled(job(8, 2, 1, &[40]), Scheme::Whole);
-        let plan: Arc<dyn Plan> = Arc::new(LocalityAware::new(&job));
+        let plan: Arc<dyn PolicyPlan> = Arc::new(LocalityAware::new(&job));
         let loads = Driver::new(&plan, 1).stage(1, (0, 0), &[5, 0]);
-        assert_eq!(loads, [Load::from(5, Place::Local(1)), Load::from(0, Place::Peer(0, 1))]);
+        assert_eq!(loads, [Load::from(5, LoadFrom::Local(1)), Load::from(0, LoadFrom::Peer(0, 1))]);
     }
 
     proptest! {
@@ -219,7 +221,7 @@ mod tests {
             let scheme = if uneven { Scheme::Imbalanced } else { Scheme::Uniform };
             let job = shuffled(job(samples, nodes, ranks, &[capacity]), scheme);
             let plan = Arc::new(LocalityAware::new(&job));
-            let shared: Arc<dyn Plan> = plan.clone();
+            let shared: Arc<dyn PolicyPlan> = plan.clone();
             let mut drivers: Vec<_> = (0..nodes).map(|node| Driver::new(&shared, node)).collect();
             let orders: Vec<_> = (0..2).map(|epoch| Arc::new(job.stream.epoch(epoch))).collect();
             for (epoch, order) in orders.iter().enumerate() {
@@ -264,7 +266,7 @@ mod tests {
                     room[node as usize] += of.len();
                     for load in of {
                         prop_assert_eq!(load.from, plan.shards.place(node, load.sample));
-                        local[node as usize] += usize::from(load.from == Place::Local(1));
+                        local[node as usize] += usize::from(load.from == LoadFrom::Local(1));
                         dealt.push(load.sample);
                     }
                 }
@@ -282,7 +284,7 @@ mod tests {
         }
     }
 
-    fn lock_of(plan: &LocalityAware) -> std::sync::MutexGuard<'_, Memory> {
+    fn lock_of(plan: &LocalityAware) -> std::sync::MutexGuard<'_, DealtEpochs> {
         plan.memory.lock().unwrap()
     }
 
@@ -303,13 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn deals_samples_to_their_holder_and_balances_the_rest() {
+    fn samples_go_to_their_holder_and_the_rest_is_balanced() {
         // Node 0 holds 0..4 and node 1 holds 4..7; the first step is 0, 1, 2, 3.
-        let plan: Arc<dyn Plan> = Arc::new(LocalityAware::new(&Arc::new(job(8, 2, 1, &[40]))));
+        let plan: Arc<dyn PolicyPlan> =
+            Arc::new(LocalityAware::new(&Arc::new(job(8, 2, 1, &[40]))));
         let first = Driver::new(&plan, 0).stage(0, (0, 0), &[0, 2]);
         let second = Driver::new(&plan, 1).stage(1, (0, 0), &[1, 3]);
-        assert!(first.iter().all(|load| load.from == Place::Local(1)));
-        assert!(second.iter().all(|load| load.from == Place::Peer(0, 1)));
+        assert!(first.iter().all(|load| load.from == LoadFrom::Local(1)));
+        assert!(second.iter().all(|load| load.from == LoadFrom::Peer(0, 1)));
         let mut all: Vec<_> = first.iter().chain(&second).map(|load| load.sample).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 3]);
@@ -325,10 +328,10 @@ mod tests {
         };
         job.stream = crate::sampler::AccessStream::new(config).unwrap();
         let job = Arc::new(job);
-        let plan: Arc<dyn Plan> = Arc::new(LocalityAware::new(&job));
+        let plan: Arc<dyn PolicyPlan> = Arc::new(LocalityAware::new(&job));
         let loads = Driver::new(&plan, 0).stage(0, (0, 0), &[0; 16]);
         let held = job.stream.epoch(0).samples()[..32].iter().filter(|&&k| k < 32).count();
-        let local = loads.iter().filter(|load| load.from == Place::Local(1)).count();
+        let local = loads.iter().filter(|load| load.from == LoadFrom::Local(1)).count();
         assert_eq!(local, held.min(16));
     }
 }

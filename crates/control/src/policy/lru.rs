@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::holdings::Holdings;
-use super::{Actions, Event, Evict, Keep, Load, NodeId, Place, Plan, Policy};
+use super::{Actions, Event, Evict, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan};
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::SampleId;
@@ -31,7 +31,7 @@ impl Lru {
     }
 }
 
-impl Plan for Lru {
+impl PolicyPlan for Lru {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(PageCache {
             node,
@@ -51,7 +51,7 @@ struct PageCache {
 }
 
 impl PageCache {
-    /// Keeps what was just consumed, making room for it.
+    /// Keeps what was just consumed, and evicts for it.
     fn keep(&mut self, samples: &[SampleId], actions: &mut Actions) {
         let before = actions.keeps.len();
         for &sample in samples {
@@ -59,8 +59,7 @@ impl PageCache {
             if self.held.tier_of(sample).is_some() || !self.held.could_hold(bytes) {
                 continue;
             }
-            // What is kept now enters the queue afterwards, so it cannot be evicted
-            // before it is there.
+            // What is kept now enters the queue afterwards, so that this event cannot evict it.
             let tier = loop {
                 if let Some(tier) = self.held.room_for(bytes) {
                     break Some(tier);
@@ -90,15 +89,15 @@ impl Policy for PageCache {
                     let from = match self.held.tier_of(sample) {
                         Some(tier) => {
                             self.recency.touch(sample, self.job.sizes.len());
-                            Place::Local(tier)
+                            LoadFrom::Local(tier)
                         }
-                        None => Place::Source,
+                        None => LoadFrom::Source,
                     };
                     actions.loads.push(Load::from(sample, from));
                 }
             }
             Event::Consumed { samples, .. } => self.keep(samples, actions),
-            Event::Missed { sample, .. } => actions.loads.push(Load::from(sample, Place::Source)),
+            Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
             Event::Idle { .. } | Event::Fetched { .. } => {}
         }
     }
@@ -161,20 +160,20 @@ mod tests {
 
     #[test]
     fn evicts_what_was_used_longest_ago() {
-        let plan: Arc<dyn Plan> = Arc::new(Lru::new(&Arc::new(job(8, 1, 1, &[20, 10]))));
+        let plan: Arc<dyn PolicyPlan> = Arc::new(Lru::new(&Arc::new(job(8, 1, 1, &[20, 10]))));
         let mut node = Driver::new(&plan, 0);
         let kept = node.consumed(0, (0, 0), &[0, 1, 2]).keeps.clone();
         assert_eq!(kept.iter().map(|keep| keep.tier).collect::<Vec<_>>(), [1, 1, 2]);
-        assert_eq!(node.stage(0, (0, 1), &[0, 5])[0].from, Place::Local(1));
+        assert_eq!(node.stage(0, (0, 1), &[0, 5])[0].from, LoadFrom::Local(1));
         let actions = node.consumed(0, (0, 1), &[0, 5]);
         assert_eq!(actions.evictions, [Evict { sample: 1, tier: 1 }]);
         assert_eq!(actions.keeps, [Keep { sample: 5, node: 0, tier: 1 }]);
-        assert_eq!(node.stage(0, (0, 2), &[1])[0].from, Place::Source);
+        assert_eq!(node.stage(0, (0, 2), &[1])[0].from, LoadFrom::Source);
     }
 
     #[test]
     fn never_evicts_what_the_same_event_keeps() {
-        let plan: Arc<dyn Plan> = Arc::new(Lru::new(&Arc::new(job(8, 1, 1, &[20]))));
+        let plan: Arc<dyn PolicyPlan> = Arc::new(Lru::new(&Arc::new(job(8, 1, 1, &[20]))));
         let mut node = Driver::new(&plan, 0);
         let actions = node.consumed(0, (0, 0), &[0, 1, 2, 3]);
         assert_eq!((actions.keeps.len(), actions.evictions.len()), (2, 0));
@@ -199,13 +198,13 @@ mod tests {
     /// The same by the policy, in batches of one.
     fn policy_reads(epochs: &[Vec<SampleId>], room: usize) -> Vec<usize> {
         let job = job(epochs[0].len() as u32, 1, 1, &[10 * room as u64]);
-        let plan: Arc<dyn Plan> = Arc::new(Lru::new(&Arc::new(job)));
+        let plan: Arc<dyn PolicyPlan> = Arc::new(Lru::new(&Arc::new(job)));
         let mut node = Driver::new(&plan, 0);
         let mut read = |epoch: &Vec<SampleId>| {
             let missed = |&sample: &SampleId| {
                 let from = node.stage(0, (0, 0), &[sample])[0].from;
                 node.consumed(0, (0, 0), &[sample]);
-                usize::from(from == Place::Source)
+                usize::from(from == LoadFrom::Source)
             };
             epoch.iter().map(missed).sum()
         };

@@ -1,17 +1,14 @@
-//! Policies: state machines that are told what happened on their node and answer
-//! with what to do.
+//! Policies: state machines that receive the events of their node and answer with actions.
 //!
-//! One instance runs on every node and hears only of that node (see [`Event`]).
-//! What nodes must agree on is computed from the [`Job`] alone, once per process,
-//! and shared read-only by the instances that live there (see [`Plan`]). Plans
-//! speak in logical time ([`Step`]), never in arrival time: otherwise a fast node
-//! and a slow one would disagree about who holds what.
+//! One instance runs on every node and receives only that node's events (see [`Event`]). What nodes
+//! must agree on is computed from the [`Job`] alone, once per process, and shared by the process's
+//! instances (see [`PolicyPlan`]). Plans use logical time ([`Step`]), never arrival time: otherwise
+//! a fast node and a slow one would disagree about which node holds what.
 //!
-//! The flow of one batch: when the ring of a rank has room, the world sends
-//! [`Event::Stage`] and the policy answers with one [`Load`] a sample. When every
-//! rank has finished the step, the world sends [`Event::Consumed`], and the policy
-//! may keep samples of that batch ([`Keep`]) or drop what it holds ([`Evict`]).
-//! Tiers may also be filled in the background: an idle prefetcher asks with
+//! The flow of one batch: when a rank's ring has space, the world sends [`Event::Stage`] and the
+//! policy answers with one [`Load`] a sample. When every rank has finished the step, the world
+//! sends [`Event::Consumed`], and the policy may keep samples of that batch ([`Keep`]) or evict
+//! samples ([`Evict`]). Tiers may also be filled in the background: an idle prefetcher sends
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
 mod belady;
@@ -44,15 +41,18 @@ use crate::sampler::{EpochOrder, SampleId, Step};
 
 pub use kind::{Availability, PolicyKind};
 
+/// The number of a node, from 0.
 pub type NodeId = u32;
+/// The number of a rank over all nodes, from 0.
 pub type RankId = u32;
 /// Index into [`crate::model::System::tiers`]; 0 is the staging buffer.
 pub type TierId = u8;
 
-/// Where a sample is read from. A sample that still stands in some node's ring, on its
-/// way to a tier, counts as in that tier: the ring serves it.
+/// Where a sample is read from. A sample that is still in some node's ring, on its way to a tier,
+/// counts as in that tier: the ring serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub enum Place {
+pub enum LoadFrom {
+    /// The shared storage.
     Source,
     /// A tier of this node.
     Local(TierId),
@@ -60,83 +60,108 @@ pub enum Place {
     Peer(NodeId, TierId),
 }
 
-/// Stage one sample of the batch that was asked for.
+/// Stages one sample of the requested batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Load {
+    /// Which one.
     pub sample: SampleId,
-    pub from: Place,
-    /// The copy at `from` may go once every rank has finished the step.
+    /// Where it is read.
+    pub from: LoadFrom,
+    /// The copy at `from` may be evicted once every rank has finished the step.
     pub last_use: bool,
-    /// Also put it into this local tier as it passes.
+    /// Also put the sample into this local tier.
     pub keep: Option<TierId>,
 }
 
 impl Load {
-    pub fn from(sample: SampleId, from: Place) -> Self {
+    /// Returns a plain load.
+    pub fn from(sample: SampleId, from: LoadFrom) -> Self {
         Self { sample, from, last_use: false, keep: None }
+    }
+
+    /// Returns a plain load from the source.
+    pub fn from_source(sample: SampleId) -> Self {
+        Self::from(sample, LoadFrom::Source)
     }
 }
 
-/// Put a sample of the batch just consumed, still in this node's ring, into a tier.
+/// Puts a sample of the batch just consumed, which is still in this node's ring, into a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Keep {
+    /// Which one.
     pub sample: SampleId,
     /// Usually this node; another one gets it over the network.
     pub node: NodeId,
+    /// Of that node.
     pub tier: TierId,
 }
 
-/// Drop a sample from a tier of this node.
+/// Drops a sample from a tier of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Evict {
+    /// Which one.
     pub sample: SampleId,
+    /// Of this node.
     pub tier: TierId,
 }
 
-/// Fetch a sample from the source into the tier whose prefetcher asked.
+/// Fetches a sample from the source into the tier whose prefetcher is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Fetch {
+    /// Which one.
     pub sample: SampleId,
 }
 
 /// What happened on this node.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the variants name their fields")]
 pub enum Event<'a> {
-    /// The ring of `rank` has room for its batch of `step`. Answer with loads.
+    /// The ring of `rank` has space for its batch of `step`. Answer with loads.
     Stage { rank: RankId, step: Step, samples: &'a [SampleId] },
     /// Every rank has finished `step`; these were the samples of local `rank`.
     Consumed { rank: RankId, step: Step, samples: &'a [SampleId] },
-    /// The background prefetcher of `tier` has nothing to do. Answer with fetches
-    /// of at most `limit` samples, or none: it asks again after the next step.
+    /// The background prefetcher of `tier` is idle. Answer with fetches of at most `limit` samples,
+    /// or none: the event comes again after the next step.
     Idle { tier: TierId, limit: usize },
     /// A background fetch into `tier` has finished.
     Fetched { tier: TierId, sample: SampleId },
-    /// `peer` did not have `sample` for `rank`. Answer with one load from elsewhere.
+    /// `peer` did not have `sample` for `rank`. Answer with one load from another location.
     Missed { rank: RankId, sample: SampleId, peer: NodeId },
 }
 
 /// How the node's staging threads are used from now on.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub enum Threads {
+pub enum ThreadAssignment {
     /// Any thread loads or preprocesses for any local rank.
     Pooled,
-    /// Each local rank has its own share of p_0, for loading and preprocessing alike.
+    /// Each local rank has an equal share of p_0, for loading and for preprocessing.
     PerRank,
-    /// Fixed duties: loading threads by local rank, and preprocessing threads of the node.
-    Split { loading: Vec<f64>, preprocessing: f64 },
+    /// Fixed duties.
+    Split {
+        /// By local rank.
+        loading: Vec<f64>,
+        /// Of the node.
+        preprocessing: f64,
+    },
 }
 
-/// What to do. The vectors are reused from event to event; a policy only appends.
+/// A policy's answer. The vectors are reused from event to event; a policy only appends.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Actions {
+    /// One for each sample to stage.
     pub loads: Vec<Load>,
+    /// Samples to put into tiers.
     pub keeps: Vec<Keep>,
+    /// Samples to drop from tiers, before `keeps` take their space.
     pub evictions: Vec<Evict>,
+    /// Background fetches.
     pub fetches: Vec<Fetch>,
-    pub threads: Option<Threads>,
+    /// A new use of the staging threads, if it changes.
+    pub threads: Option<ThreadAssignment>,
 }
 
 impl Actions {
+    /// Empties the answer.
     pub fn clear(&mut self) {
         self.loads.clear();
         self.keeps.clear();
@@ -148,17 +173,17 @@ impl Actions {
 
 /// A policy instance on one node.
 pub trait Policy: Send {
-    /// Told what happened and when; appends what to do.
+    /// Receives an event and appends the answer to `actions`.
     fn on(&mut self, now: Seconds, event: Event<'_>, actions: &mut Actions);
 }
 
 /// When samples are loaded relative to their use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Staging {
-    /// Everything is there already: the lower bound.
+    /// Everything is staged already: the lower bound.
     Instant,
-    /// What comes from the source is fetched one sample at a time, when the consumer asks
-    /// for it; what a tier holds is staged ahead.
+    /// Samples from the source are fetched one at a time, when the consumer needs them; samples in
+    /// a tier are staged ahead.
     OnDemand,
     /// Ahead of use, as far as the staging buffer reaches.
     Ahead,
@@ -173,42 +198,50 @@ pub struct Preload {
     pub free: bool,
 }
 
-/// What a policy decided for the whole run: shared by all instances.
-pub trait Plan: Send + Sync {
-    /// The instance of one node.
+/// What a policy decides for the whole run, shared by all instances. Only [`node`](Self::node) is
+/// required.
+pub trait PolicyPlan: Send + Sync {
+    /// Returns the instance of one node.
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy>;
 
+    /// Returns when samples are loaded.
     fn staging(&self) -> Staging {
         Staging::Ahead
     }
 
-    /// What has to be in the tiers before the first step.
+    /// Returns what must be in the tiers before the first step.
     fn preload(&self) -> Preload {
         Preload::default()
     }
 
-    /// All nodes that are to hold a sample for the whole run, where there may be several: whoever wants
-    /// it chooses the nearest or the least busy of them.
+    /// Returns all nodes that hold a sample for the whole run, where there may be several. A reader
+    /// chooses the nearest or the least busy of them.
     fn holders(&self, _sample: SampleId) -> Vec<NodeId> {
         vec![]
     }
 
-    /// Told of each epoch once, in order, before any event of it: its order, and that of
-    /// the epoch after it if there is one. May be called on another thread while events of
-    /// the epoch before still arrive.
+    /// Receives each epoch once, in order, before any event of it: its order, and that of the epoch
+    /// after it if there is one. May be called on another thread while events of the epoch before
+    /// still arrive.
     fn begin_epoch(&self, _epoch: u32, _order: &Arc<EpochOrder>, _next: Option<&Arc<EpochOrder>>) {}
 
-    /// How staging threads are used until an instance says otherwise.
-    fn threads(&self) -> Threads {
-        Threads::PerRank
+    /// Whether a load from a tier may name a sample that the tier's prefetcher has yet to fetch:
+    /// the batch then waits for it.
+    fn waits_for_fetches(&self) -> bool {
+        false
     }
 
-    /// Whether each rank gets exactly the samples of its access stream, in order.
+    /// Returns how staging threads are used until an instance changes it.
+    fn threads(&self) -> ThreadAssignment {
+        ThreadAssignment::PerRank
+    }
+
+    /// Returns whether each rank gets exactly the samples of its access stream, in order.
     fn keeps_order(&self) -> bool {
         true
     }
 
-    /// Calls on the source beyond those of its reads: `(open, stat)` at the start.
+    /// Returns the calls on the source at the start that are not reads: `(open, stat)`.
     fn startup_ops(&self) -> (u64, u64) {
         (0, 0)
     }
@@ -220,12 +253,15 @@ pub trait Plan: Send + Sync {
 pub struct Unsupported(pub String);
 
 /// Makes the plan of a policy for a job.
-pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported> {
+///
+/// # Errors
+/// If the policy cannot run the job.
+pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn PolicyPlan>, Unsupported> {
     Ok(match *kind {
         PolicyKind::Perfect => Arc::new(perfect::Perfect),
         PolicyKind::Naive => Arc::new(naive::Naive),
         PolicyKind::Staging { loading_threads } => {
-            Arc::new(staging::Ahead::new(job, loading_threads)?)
+            Arc::new(staging::StagingPlan::new(job, loading_threads)?)
         }
         PolicyKind::DeepioOrdered => Arc::new(deepio_ordered::DeepioOrdered::new(job)),
         PolicyKind::DeepioOpportunistic => {
@@ -238,13 +274,13 @@ pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsuppor
         PolicyKind::Monarch => Arc::new(monarch::Monarch::new(job)),
         PolicyKind::Lru => Arc::new(lru::Lru::new(job)),
         PolicyKind::Local => Arc::new(local::Local::new(job)?),
-        PolicyKind::Cache => Arc::new(cache::Cache::new(job)?),
+        PolicyKind::Cache => Arc::new(cache::CachePlan::new(job)?),
         PolicyKind::Belady => return belady::plan(job),
         PolicyKind::Lobster { threads, eviction, tau } => {
-            Arc::new(lobster::Lobster::new(job, lobster::Options { threads, eviction, tau }))
+            Arc::new(lobster::Lobster::new(job, lobster::LobsterOptions { threads, eviction, tau }))
         }
         PolicyKind::Nopfs { in_order, cleanup_read, availability } => {
-            let options = nopfs::Options { in_order, cleanup_read, availability };
+            let options = nopfs::NopfsOptions { in_order, cleanup_read, availability };
             return nopfs::plan(job, options);
         }
     })

@@ -1,18 +1,18 @@
 //! `naive`: no prefetching, no caching.
 //!
-//! Knows nothing of the future. Reads a sample from the source when the consumer
-//! asks for it, preprocesses it, and only then reads the next: one thread, each
-//! step in series. Costs S source bytes an epoch and all of their latency.
+//! Knows nothing of the future. One thread reads a sample from the source when the consumer asks
+//! for it, preprocesses it, and only then reads the next. Costs S source bytes an epoch and all of
+//! their latency.
 
 use std::sync::Arc;
 
 use super::staging::FromSource;
-use super::{NodeId, Plan, Policy, Staging};
+use super::{NodeId, Policy, PolicyPlan, Staging};
 
 #[derive(Debug)]
 pub struct Naive;
 
-impl Plan for Naive {
+impl PolicyPlan for Naive {
     fn node(self: Arc<Self>, _node: NodeId) -> Box<dyn Policy> {
         Box::new(FromSource)
     }
@@ -25,14 +25,14 @@ impl Plan for Naive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Load;
     use crate::policy::testing::Driver;
-    use crate::policy::{Load, Place};
 
     #[test]
     fn reads_everything_from_the_source_on_demand() {
-        let plan: Arc<dyn Plan> = Arc::new(Naive);
+        let plan: Arc<dyn PolicyPlan> = Arc::new(Naive);
         assert_eq!(plan.staging(), Staging::OnDemand);
         let loads = Driver::new(&plan, 0).stage(0, (3, 1), &[4, 2]);
-        assert_eq!(loads, [4, 2].map(|sample| Load::from(sample, Place::Source)));
+        assert_eq!(loads, [4, 2].map(Load::from_source));
     }
 }

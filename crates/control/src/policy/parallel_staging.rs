@@ -1,17 +1,16 @@
 //! `parallel-staging`: each node copies its share of the dataset to local storage
 //! before training and reads nothing else.
 //!
-//! Knows only its own shard. The largest and slowest tier is filled first, as the
-//! published staging scripts do with node-local SSDs; faster tiers take what is
-//! left of the shard, and all load in parallel. Ranks read local samples only, so
-//! the order is not the sampler's, and what did not fit is never seen. Costs one
-//! read of at most S before the first step, none after.
+//! Knows only its own shard. The largest and slowest tier is filled first, as the published staging
+//! scripts do with node-local SSDs; faster tiers take the rest of the shard, and all load in
+//! parallel. Ranks read local samples only, so the order is not the sampler's, and samples that did
+//! not fit are never delivered. Costs one read of at most S before the first step, none after.
 
 use std::sync::Arc;
 
 use super::deepio_opportunistic::OwnShard;
 use super::shards::Shards;
-use super::{NodeId, Plan, Policy, Preload, TierId};
+use super::{NodeId, Policy, PolicyPlan, Preload, TierId};
 use crate::job::Job;
 
 #[derive(Debug)]
@@ -27,7 +26,7 @@ impl ParallelStaging {
     }
 }
 
-impl Plan for ParallelStaging {
+impl PolicyPlan for ParallelStaging {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
         Box::new(OwnShard::new(&self.job, self.shards.clone(), node))
     }
@@ -44,18 +43,21 @@ impl Plan for ParallelStaging {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Place;
+    use crate::policy::LoadFrom;
     use crate::policy::testing::{Driver, job};
 
     #[test]
     fn fills_the_slowest_tier_first_and_reads_only_local_samples() {
-        let plan: Arc<dyn Plan> =
+        let plan: Arc<dyn PolicyPlan> =
             Arc::new(ParallelStaging::new(&Arc::new(job(8, 2, 1, &[10, 20]))));
         assert!(!plan.keeps_order());
         assert_eq!(plan.preload().nodes[0], [(0, 2), (1, 2), (2, 1)]);
         let loads = Driver::new(&plan, 0).stage(0, (0, 0), &[5, 6, 7]);
         let mut read: Vec<_> = loads.iter().map(|load| (load.sample, load.from)).collect();
         read.sort_by_key(|&(sample, _)| sample);
-        assert_eq!(read, [(0, Place::Local(2)), (1, Place::Local(2)), (2, Place::Local(1))]);
+        assert_eq!(
+            read,
+            [(0, LoadFrom::Local(2)), (1, LoadFrom::Local(2)), (2, LoadFrom::Local(1))]
+        );
     }
 }

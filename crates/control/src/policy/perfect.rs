@@ -1,19 +1,19 @@
 //! `perfect`: the lower bound.
 //!
-//! Knows nothing, decides nothing, costs nothing: every sample is in the staging
-//! buffer the moment it is wanted, so a run takes its compute time and no more.
+//! Knows nothing, decides nothing, costs nothing: every sample is in the staging buffer at the
+//! moment of its use, so a run takes its compute time and no more.
 
 use std::sync::Arc;
 
 use super::staging::FromSource;
-use super::{NodeId, Plan, Policy, Staging};
+use super::{NodeId, Policy, PolicyPlan, Staging};
 
 #[derive(Debug)]
 pub struct Perfect;
 
-impl Plan for Perfect {
+impl PolicyPlan for Perfect {
     fn node(self: Arc<Self>, _node: NodeId) -> Box<dyn Policy> {
-        // A world with instant staging asks nobody; one without gets correct bytes.
+        // A world with instant staging sends no events; any other gets correct bytes.
         Box::new(FromSource)
     }
 

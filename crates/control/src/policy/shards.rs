@@ -1,11 +1,11 @@
-//! The dataset cut into one contiguous shard a node, and how much of each its node
-//! can hold. Every node computes the same cut, so "who has sample k" is arithmetic.
+//! The dataset split into one contiguous shard a node, and how much of its shard each node holds.
+//! Every node computes the same split, so the holder of a sample is arithmetic.
 
-use super::{NodeId, Place, Preload, TierId};
+use super::{LoadFrom, NodeId, Preload, TierId};
 use crate::job::Job;
 use crate::sampler::SampleId;
 
-/// Memory grows with nodes, not with samples.
+/// The shards of all nodes. Memory grows with nodes, not with samples.
 #[derive(Debug)]
 pub struct Shards {
     /// The tiers that are filled, in the order they are filled.
@@ -14,7 +14,7 @@ pub struct Shards {
     starts: Vec<SampleId>,
     /// `[node * tiers + at]`: one past the last sample in the `at`-th filled tier.
     ends: Vec<SampleId>,
-    /// Samples that found no room at their own node but at another's.
+    /// Samples that did not fit their own node, and the node that holds them.
     spilled: Vec<(SampleId, NodeId)>,
 }
 
@@ -40,9 +40,8 @@ impl Shards {
         Self { tiers, starts, ends, spilled: vec![] }
     }
 
-    /// The same, but what a node cannot hold of its shard goes to the first node
-    /// that has room: sizes differ, so a dataset that just fits all nodes together
-    /// need not fit each node's shard.
+    /// The same, but samples that do not fit their node go to the first node with space: sizes
+    /// differ, so a dataset that just fits all nodes together need not fit shard by shard.
     pub fn with_spill(job: &Job, tier: TierId) -> Self {
         let mut shards = Self::new(job, vec![tier]);
         if shards.tiers.is_empty() {
@@ -56,7 +55,7 @@ impl Shards {
             let (from, to) = (shards.held(node).end, shards.starts[node as usize + 1]);
             for sample in from..to {
                 let bytes = job.sizes.get(sample);
-                if let Some(other) = free.iter().position(|&room| room >= bytes) {
+                if let Some(other) = free.iter().position(|&space| space >= bytes) {
                     free[other] -= bytes;
                     shards.spilled.push((sample, other as NodeId));
                 }
@@ -65,7 +64,7 @@ impl Shards {
         shards
     }
 
-    /// The samples of its shard that a node holds, spilled ones left out.
+    /// Returns the samples of its shard that a node holds, without spilled ones.
     pub fn held(&self, node: NodeId) -> std::ops::Range<SampleId> {
         let node = node as usize;
         let start = self.starts[node];
@@ -73,7 +72,7 @@ impl Shards {
         start..end.copied().unwrap_or(start)
     }
 
-    /// The node and tier that hold a sample.
+    /// Returns the node and tier that hold a sample.
     #[inline]
     pub fn holder(&self, sample: SampleId) -> Option<(NodeId, TierId)> {
         let node = self.starts.partition_point(|&start| start <= sample) - 1;
@@ -85,17 +84,17 @@ impl Shards {
         Some((self.spilled[found].1, self.tiers[0]))
     }
 
-    /// Where `node` reads a sample: its own tier, its holder's, or the source.
+    /// Returns where `node` reads a sample: its own tier, its holder's, or the source.
     #[inline]
-    pub fn place(&self, node: NodeId, sample: SampleId) -> Place {
+    pub fn place(&self, node: NodeId, sample: SampleId) -> LoadFrom {
         match self.holder(sample) {
-            Some((holder, tier)) if holder == node => Place::Local(tier),
-            Some((holder, tier)) => Place::Peer(holder, tier),
-            None => Place::Source,
+            Some((holder, tier)) if holder == node => LoadFrom::Local(tier),
+            Some((holder, tier)) => LoadFrom::Peer(holder, tier),
+            None => LoadFrom::Source,
         }
     }
 
-    /// Fills the tiers before training.
+    /// Returns what fills the tiers before training.
     pub fn preload(&self) -> Preload {
         let nodes = self.starts.len() as NodeId - 1;
         let mut lists: Vec<Vec<(SampleId, TierId)>> = (0..nodes)
@@ -147,13 +146,13 @@ mod tests {
         assert_eq!(shards.holder(5), Some((1, 2)));
         assert_eq!(shards.holder(6), Some((1, 1)));
         assert_eq!(shards.holder(7), None);
-        assert_eq!(shards.place(1, 5), Place::Local(2));
-        assert_eq!(shards.place(0, 5), Place::Peer(1, 2));
+        assert_eq!(shards.place(1, 5), LoadFrom::Local(2));
+        assert_eq!(shards.place(0, 5), LoadFrom::Peer(1, 2));
         assert_eq!(shards.preload().nodes[2], [(8, 2), (9, 2), (10, 1)]);
     }
 
     #[test]
-    fn without_a_cache_tier_nobody_holds_anything() {
+    fn without_a_cache_tier_no_node_holds_a_sample() {
         let shards = Shards::new(&job(12, 3, 1, &[]), vec![1]);
         assert!((0..12).all(|sample| shards.holder(sample).is_none()));
         assert!(shards.preload().nodes.iter().all(Vec::is_empty));
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn spilled_samples_take_no_more_room_than_there_is() {
+    fn spilled_samples_stay_within_free_space() {
         let mut job = job(7, 2, 1, &[50]);
         job.sizes = Sizes::from_bytes(vec![40, 12, 12, 12, 12, 5, 60]);
         // Node 0 holds sample 0 and has 10 bytes left; node 1 holds 5 and has 45 left, for three.

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Actions, Event, Load, NodeId, Plan, Policy, RankId};
+use super::{Actions, Event, Load, NodeId, Policy, PolicyPlan, RankId};
 use crate::Sizes;
 use crate::job::{Job, Packing};
-use crate::model::{Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, Source, System, Tier};
+use crate::model::{
+    Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, SourceModel, System, TierModel,
+};
 use crate::sampler::{AccessStream, Order, SampleId, Scheme, Step, StreamConfig};
 
-fn tier(capacity: u64, threads: u32) -> Tier {
-    Tier {
+fn tier(capacity: u64, threads: u32) -> TierModel {
+    TierModel {
         name: format!("{capacity} B"),
         capacity: Bytes(capacity),
         by_node: vec![],
@@ -43,7 +45,7 @@ pub fn job(samples: u32, nodes: u32, ranks_per_node: u32, capacities: &[u64]) ->
             compute: Rate(100.0),
             preprocess: Rate(200.0),
             network: Rate(1000.0),
-            source: Source {
+            source: SourceModel {
                 throughput: Curve::flat(Rate(100.0)),
                 link: Rate(1000.0),
                 sharing: Sharing::Aggregate,
@@ -66,7 +68,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(plan: &Arc<dyn Plan>, node: NodeId) -> Self {
+    pub fn new(plan: &Arc<dyn PolicyPlan>, node: NodeId) -> Self {
         Self { policy: plan.clone().node(node), actions: Actions::default() }
     }
 

@@ -1,8 +1,8 @@
 //! The Mersenne Twister as torch's CPU generator runs it.
 //!
-//! torch draws one word at a time; a shuffle needs millions. So the state is
-//! renewed in one block of 624 words, in loops a compiler can vectorise, and words
-//! are handed out in slices. The state itself is kept as torch keeps it, so that a
+//! It is written by hand for bit parity with torch's saved states, and for speed: a shuffle needs
+//! millions of words, so the state is renewed in blocks of 624 words, in loops that a compiler can
+//! vectorise, and words are returned in slices. The state is kept as torch keeps it, so that a
 //! generator can be skipped ahead, saved and compared word for word.
 
 const WORDS: usize = 624;
@@ -23,11 +23,10 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Mt19937 {
     state: [u32; WORDS],
-    /// The next word of `state` to hand out; 624 when all are used.
+    /// The index of the next word in `state`; 624 when all are used.
     next: usize,
 }
 
-// 624 words tell a reader nothing.
 impl std::fmt::Debug for Mt19937 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mt19937").field("next", &self.next).finish_non_exhaustive()
@@ -35,8 +34,8 @@ impl std::fmt::Debug for Mt19937 {
 }
 
 impl Mt19937 {
-    /// `manual_seed(seed)`. torch looks at the low 32 bits only, which is why a
-    /// negative seed is the same as its two's complement.
+    /// Does `manual_seed(seed)`. torch uses the low 32 bits only, so a negative seed is the same as
+    /// its two's complement.
     pub fn new(seed: u64) -> Self {
         let mut state = [0; WORDS];
         let mut word = seed as u32;
@@ -48,24 +47,24 @@ impl Mt19937 {
         Self { state, next: WORDS }
     }
 
-    /// Continues from saved words; `None` if `next` is not a place among them.
+    /// Continues from saved words; `None` if `next` is above 624.
     pub fn from_words(words: [u32; WORDS], next: usize) -> Option<Self> {
         (next <= WORDS).then_some(Self { state: words, next })
     }
 
-    /// The raw state and the index of the next word to hand out.
+    /// Returns the raw state and the index of the next word.
     pub fn words(&self) -> (&[u32; WORDS], usize) {
         (&self.state, self.next)
     }
 
-    /// The state in 2,500 bytes: the index of the next word, then all words, each in four
-    /// bytes, the lowest first.
+    /// Returns the state in 2,500 bytes: the index of the next word, then all words, each as four
+    /// little-endian bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let index = self.next as u32;
         std::iter::once(&index).chain(&self.state).flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// What [`Self::to_bytes`] gave; `None` if it is something else.
+    /// Reads what [`Self::to_bytes`] gave; `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<4>();
         let (&index, words) = words.split_first().filter(|_| rest.is_empty())?;
@@ -73,11 +72,11 @@ impl Mt19937 {
         Self::from_words(words.try_into().ok()?, u32::from_le_bytes(index) as usize)
     }
 
-    /// The generator whose `get_state()` gave these bytes; `None` if they are none.
+    /// Reads what `torch.Generator.get_state()` gave; `None` for anything else.
     pub fn from_torch(state: &[u8]) -> Option<Self> {
         let (left, next) = (field::<4>(state, TORCH_LEFT)?, field::<8>(state, TORCH_NEXT)?);
-        // One that was only seeded says that one word is left and the first is next: no word
-        // is ready. One that has handed out its last word says 624 and one left.
+        // After seeding, torch has one word left and the first is next: no word is ready. After
+        // its last word it has one left and 624 is next.
         let (left, next) = (u32::from_le_bytes(left), u64::from_le_bytes(next));
         let next = if left == 1 { WORDS } else { usize::try_from(next).ok()? };
         if state.len() != TORCH_BYTES || left as usize + next != WORDS + 1 {
@@ -90,9 +89,9 @@ impl Mt19937 {
         Self::from_words(words?.try_into().ok()?, next)
     }
 
-    /// Puts this state into the bytes of a `get_state()`, for `set_state()`; whether these
-    /// are such bytes. What else they hold (the seed, a normal deviate kept for the next
-    /// call) stays as it is.
+    /// Writes this state into the bytes of a `get_state()`, for `set_state()`; returns false if
+    /// they have another length. The other fields (the seed, a normal deviate kept for the next
+    /// call) stay as they are.
     pub fn write_torch(&self, state: &mut [u8]) -> bool {
         if state.len() != TORCH_BYTES {
             return false;
@@ -107,7 +106,7 @@ impl Mt19937 {
         true
     }
 
-    /// One 32-bit word.
+    /// Returns the next 32-bit word.
     pub fn random(&mut self) -> u32 {
         if self.next == WORDS {
             self.renew();
@@ -117,13 +116,13 @@ impl Mt19937 {
         temper(word)
     }
 
-    /// Two words; the first one drawn is the high half.
+    /// Returns the next two words; the first one is the high half.
     pub fn random64(&mut self) -> u64 {
         let high = self.random();
         u64::from(high) << 32 | u64::from(self.random())
     }
 
-    /// The next `out.len()` words.
+    /// Writes the next `out.len()` words.
     pub fn fill(&mut self, mut out: &mut [u32]) {
         while !out.is_empty() {
             if self.next == WORDS {
@@ -140,8 +139,7 @@ impl Mt19937 {
         }
     }
 
-    /// Passes over `count` words: what remains of drawing them is the renewal of
-    /// the state, a small part of the cost.
+    /// Skips `count` words. It costs only the renewal of the state, a small part of drawing them.
     pub fn skip(&mut self, mut count: u64) {
         loop {
             let ready = (WORDS - self.next) as u64;

@@ -8,8 +8,10 @@
 //! `rows × 2^bits ≥ n`, and each round shifts the row by a keyed hash of the
 //! column, or the column by a keyed hash of the row. Every round can be undone, so
 //! the whole is a permutation of the rectangle. Of its cells, fewer than `2^bits`
-//! lie beyond n; who lands there walks on until inside, which keeps it a
-//! permutation of 0..n and is rare, as the rectangle is nearly a square.
+//! lie beyond n; a value that lands there is mapped again until it lies inside. The result is
+//! still a permutation of 0..n, and repeats are rare, as the rectangle is nearly a square.
+
+use belady_base::splitmix::{MULTIPLIER_A, MULTIPLIER_B, SplitMix64, scramble};
 
 /// A permutation of `0..n` chosen by (seed, epoch).
 #[derive(Clone, Debug)]
@@ -28,10 +30,15 @@ pub const LARGEST: u64 = 1 << 40;
 const MOST_PAIRS: usize = 20;
 
 impl Permutation {
+    /// Returns the permutation that (seed, epoch) chooses.
+    ///
     /// # Panics
     /// If n is 0 or above [`LARGEST`].
     pub fn new(n: u64, seed: u64, epoch: u64) -> Self {
-        assert!((1..=LARGEST).contains(&n), "a permutation of {n}");
+        assert!(
+            (1..=LARGEST).contains(&n),
+            "a permutation of {n} entries; from 1 to 2^40 are possible"
+        );
         // A column of its own wherever there are three samples: shifts of a
         // single column are rotations, and three samples have six orders.
         let bits = if n < 3 { 0 } else { (n.ilog2() / 2).max(1) };
@@ -41,25 +48,23 @@ impl Permutation {
         // rectangles need more of them. One part in 2^20 is below what the
         // uniformity tests below can see.
         let pairs = 20_u32.div_ceil(bits.max(1)).max(3) as usize;
-        let mut state = scramble(scramble(seed) ^ epoch.wrapping_mul(ODD_A));
-        let mut next = || {
-            state = state.wrapping_add(GOLDEN);
-            scramble(state)
-        };
-        let keys = std::array::from_fn(|_| (next(), next()));
+        let state = scramble(scramble(seed) ^ epoch.wrapping_mul(MULTIPLIER_A));
+        let mut random = SplitMix64::new(state);
+        let keys = std::array::from_fn(|_| (random.draw(), random.draw()));
         Self { n, rows, bits, keys, pairs }
     }
 
+    /// Returns n.
     pub fn len(&self) -> u64 {
         self.n
     }
 
-    /// Never true; here because `len` is.
+    /// Returns false: a permutation has at least one entry.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The sample at a position.
+    /// Returns the sample at a position.
     ///
     /// # Panics
     /// If the position is not below n.
@@ -75,7 +80,7 @@ impl Permutation {
         }
     }
 
-    /// The position of a sample.
+    /// Returns the position of a sample.
     ///
     /// # Panics
     /// If the sample is not below n.
@@ -116,24 +121,11 @@ impl Permutation {
     }
 }
 
-/// 2^64 divided by the golden ratio: the step of `SplitMix64`.
-pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The multipliers of `SplitMix64`'s finaliser (variant 13 of D. Stafford).
-pub(super) const ODD_A: u64 = 0xbf58_476d_1ce4_e5b9;
-const ODD_B: u64 = 0x94d0_49bb_1331_11eb;
-
-/// `SplitMix64`'s finaliser.
-pub(super) fn scramble(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(ODD_A);
-    x = (x ^ (x >> 27)).wrapping_mul(ODD_B);
-    x ^ (x >> 31)
-}
-
-/// Its upper bits depend on every bit of value and key; the lower ones do not.
+/// Hashes a value with a key. The upper bits depend on every bit of both; the lower ones do not.
 #[inline]
 fn hash(value: u64, key: u64) -> u64 {
-    let x = (value ^ key).wrapping_mul(ODD_A);
-    (x ^ (x >> 32)).wrapping_mul(ODD_B)
+    let x = (value ^ key).wrapping_mul(MULTIPLIER_A);
+    (x ^ (x >> 32)).wrapping_mul(MULTIPLIER_B)
 }
 
 /// Scales a 64-bit hash to `0..bound` by its upper bits.
@@ -153,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_is_as_long_as_it_was_asked_for() {
+    fn a_permutation_has_the_requested_length() {
         let permutation = Permutation::new(1_000, 1, 2);
         assert_eq!((permutation.len(), permutation.is_empty()), (1_000, false));
     }
@@ -253,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_any_two_samples() {
+    fn every_pair_of_neighbours_is_equally_likely() {
         for n in [8, 10, 16, 33, 64] {
             // Neighbours in a row, and in a column, of the rectangle.
             let below = 1 << (n as u64).ilog2().div_euclid(2);

@@ -1,49 +1,53 @@
-//! The access stream: an order for every epoch, dealt out to ranks.
+//! The access stream: an order for every epoch, split over ranks.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use super::SampleId;
-use super::deal::{Deal, Scheme, Slot};
-use super::epoch::EpochOrder;
-use super::marks::Marks;
-use super::orders::{OrderError, Orders};
+use super::checkpoints::GeneratorCheckpoints;
+use super::epoch_order::EpochOrder;
+use super::orders::{OrderError, OrderProvider};
 use super::permutation::Permutation;
+use super::scheme::{BatchLayout, BatchSlot, Scheme};
 use super::torch::{self, Draws, RandomSampler};
 
-/// Positions worth a task of their own: some 100 microseconds of permutation.
+/// Positions of one parallel task: some 100 microseconds of permutation.
 const PARALLEL: usize = 1 << 13;
 
 /// How an epoch's samples are ordered.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Bit for bit what torch gives. Uniform, parts and contiguous schemes
-    /// follow `DistributedSampler`, a fresh generator of seed + epoch; whole and imbalanced
-    /// ones split the batches of one `RandomSampler`, whose generator, seeded once,
-    /// runs on from epoch to epoch.
+    /// Bit for bit torch's order. The uniform, parts and contiguous schemes follow
+    /// `DistributedSampler`, which seeds a generator with seed + epoch. The whole and imbalanced
+    /// schemes split the batches of one `RandomSampler`, whose generator is seeded once and
+    /// continues from epoch to epoch.
     Torch,
     /// The keyed permutation that needs no memory.
     Permutation,
     /// 0, 1, 2, ...
     Sequential,
-    /// The user's own: one list per epoch, repeated when epochs outnumber lists.
+    /// The user's lists, one per epoch, repeated when epochs outnumber lists.
     Given(Arc<Vec<Vec<SampleId>>>),
-    /// One rank's own, or that of all ranks if it knows what the others read, which comes epoch
-    /// by epoch and says itself how it is cut into batches: of a [`StreamConfig`] only `samples`
-    /// and `ranks` count.
-    Provided(Arc<dyn Orders>),
+    /// Lists that a provider gives epoch by epoch, for one rank or for all. The provider also
+    /// decides the batches: of a [`StreamConfig`] only `samples` and `ranks` count.
+    Provided(Arc<dyn OrderProvider>),
 }
 
+/// What an access stream is a function of.
 #[derive(Clone, Debug)]
 pub struct StreamConfig {
     /// F.
     pub samples: u32,
+    /// Ranks that share each global batch.
     pub ranks: u32,
     /// B, over all ranks.
     pub batch: u32,
+    /// How an epoch's samples are ordered.
     pub order: Order,
+    /// How a global batch is split over ranks.
     pub scheme: Scheme,
+    /// The seed of all epochs.
     pub seed: u64,
     /// `DistributedSampler(drop_last=...)`: drop the tail instead of padding it.
     pub sampler_drop_last: bool,
@@ -51,21 +55,27 @@ pub struct StreamConfig {
     pub drop_last: bool,
 }
 
+/// Why there is no such order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum SamplerError {
-    #[error("there are no samples; a dataset needs at least one")]
+    #[error("the dataset is empty; it needs at least one sample")]
     NoSamples,
-    #[error("there are no ranks; at least one has to read")]
+    #[error("the job has 0 ranks; give at least 1")]
     NoRanks,
-    #[error("a batch of 0 samples never ends an epoch; make it at least 1")]
+    #[error("the batch size is 0; make it at least 1")]
     ZeroBatch,
     #[error(
-        "a batch of {batch} cannot be dealt evenly to {ranks} ranks; make it a multiple of {ranks}"
+        "a batch of {batch} cannot be split evenly over {ranks} ranks; make it a multiple of \
+         {ranks}"
     )]
     UnevenBatch { batch: u32, ranks: u32 },
-    #[error("an epoch has no complete batch: {samples} samples, batches of {batch}")]
+    #[error(
+        "an epoch of {samples} samples has no complete batch of {batch}; use a smaller batch or \
+         keep incomplete batches"
+    )]
     NoIterations { samples: u32, batch: u32 },
-    #[error("the given order has no lists; give one for each epoch, or one for all")]
+    #[error("the given order has no lists; give one for each epoch, or one for all epochs")]
     NoLists,
     #[error(
         "the given order of epoch {epoch} has {length} entries and that of epoch 0 has {expected}; \
@@ -74,27 +84,30 @@ pub enum SamplerError {
     UnequalLists { epoch: usize, length: usize, expected: usize },
     #[error(
         "the given order of epoch {epoch} names sample {sample} at position {position}, \
-         but samples end at {}", samples - 1
+         but the last sample is {}", samples - 1
     )]
     OutOfRange { epoch: usize, position: usize, sample: SampleId, samples: u32 },
-    #[error("there is no rank {rank} among {ranks}; ranks are counted from 0")]
+    #[error("rank {rank} does not exist: {ranks} ranks are counted from 0")]
     NoSuchRank { rank: u32, ranks: u32 },
-    #[error("batches of {batch} for {ranks} ranks make too many samples; make them smaller")]
+    #[error(
+        "{ranks} batches of {batch} samples are more than 2^32 samples a step; make the batch \
+         smaller"
+    )]
     HugeBatch { batch: u32, ranks: u32 },
-    #[error("the order is known of {known} ranks, and there are {ranks}")]
+    #[error("the order is for {known} ranks, but the job has {ranks}")]
     ProvidedRanks { known: u32, ranks: u32 },
-    #[error("entry {at} of the weights is {weight}; weights are finite and at least 0")]
+    #[error("entry {at} of the weights is {weight}; a weight must be finite and at least 0")]
     BadWeight { at: usize, weight: String },
-    #[error("no weight is above 0, so nothing can be drawn")]
+    #[error("no weight is above 0, so no sample can be drawn")]
     NoWeight,
     #[error(
         "{length} samples cannot be drawn without replacement: only {drawable} have a weight \
          above 0; draw fewer, or with replacement"
     )]
     TooFewToDraw { length: u32, drawable: usize },
-    #[error("dataset {at} of the mixture is to be drawn from and has no samples")]
+    #[error("dataset {at} of the mixture has no samples; leave it out or set its weight to 0")]
     EmptyPart { at: usize },
-    #[error("the datasets of the mixture have 2^32 samples or more together")]
+    #[error("the datasets of the mixture have 2^32 samples or more together; the most is 2^32 - 1")]
     HugeMixture,
 }
 
@@ -102,12 +115,16 @@ pub enum SamplerError {
 #[derive(Clone, Debug)]
 pub struct AccessStream {
     config: StreamConfig,
-    deal: Deal,
-    /// Where one generator serves all epochs, marks to start from.
-    marks: Option<Arc<Marks>>,
+    layout: BatchLayout,
+    /// Set where one generator serves all epochs.
+    checkpoints: Option<Arc<GeneratorCheckpoints>>,
 }
 
 impl AccessStream {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// If no epoch can be made of it.
     pub fn new(config: StreamConfig) -> Result<Self, SamplerError> {
         let StreamConfig { samples, ranks, batch, .. } = config;
         if samples == 0 {
@@ -133,7 +150,7 @@ impl AccessStream {
             }
             _ => u64::from(samples),
         };
-        let deal = Deal::new(
+        let layout = BatchLayout::new(
             config.scheme,
             ranks,
             batch,
@@ -141,34 +158,35 @@ impl AccessStream {
             config.sampler_drop_last,
             config.drop_last,
         );
-        if deal.iterations() == 0 && !matches!(config.order, Order::Provided(_)) {
+        if layout.iterations() == 0 && !matches!(config.order, Order::Provided(_)) {
             return Err(SamplerError::NoIterations { samples: length as u32, batch });
         }
         let one_generator = matches!(config.order, Order::Torch)
             && matches!(config.scheme, Scheme::Whole | Scheme::Imbalanced);
-        let marks = one_generator.then(|| {
+        let checkpoints = one_generator.then(|| {
             let sampler = RandomSampler::new(samples, config.seed, Draws::SamplerAlone);
-            Arc::new(Marks::new(sampler))
+            Arc::new(GeneratorCheckpoints::new(sampler))
         });
-        Ok(Self { config, deal, marks })
+        Ok(Self { config, layout, checkpoints })
     }
 
+    /// Returns what the stream is a function of.
     pub fn config(&self) -> &StreamConfig {
         &self.config
     }
 
-    /// T: iterations an epoch; 0 where every epoch has its own number.
+    /// Returns T, the iterations of an epoch; 0 where every epoch has its own number.
     pub fn iterations(&self) -> u32 {
-        self.deal.iterations()
+        self.layout.iterations()
     }
 
-    /// How orders are cut into local batches, the same in every epoch; of nothing where
-    /// every epoch has its own cut.
-    pub fn deal(&self) -> &Deal {
-        &self.deal
+    /// Returns how orders are split into local batches; empty where every epoch has its own
+    /// batches.
+    pub fn layout(&self) -> &BatchLayout {
+        &self.layout
     }
 
-    /// Whether any epoch can be asked for at any time.
+    /// Returns whether any epoch can be computed at any time.
     pub fn ahead(&self) -> bool {
         match &self.config.order {
             Order::Provided(orders) => orders.ahead(),
@@ -176,28 +194,31 @@ impl AccessStream {
         }
     }
 
-    /// The order of one epoch, or why there is none; `None` past the last that is provided.
-    /// See [`Orders::epoch`] for when it may be called.
+    /// Returns the order of one epoch; `None` past the last that is provided.
+    /// See [`OrderProvider::epoch`] for when it may be called.
+    ///
+    /// # Errors
+    /// If the provider fails, or gives a list that cannot be read.
     pub fn ask(&self, epoch: u32) -> Result<Option<EpochOrder>, OrderError> {
         let Order::Provided(orders) = &self.config.order else {
             return Ok(Some(self.epoch(epoch)));
         };
         let StreamConfig { samples, ranks, .. } = self.config;
         if ranks > 1 {
-            let Some(lists) = orders.everybody(epoch)? else { return Ok(None) };
+            let Some(lists) = orders.all_ranks(epoch)? else { return Ok(None) };
             return EpochOrder::of_lists(&lists, orders.number(epoch), samples).map(Some);
         }
         let Some(list) = orders.epoch(epoch)? else { return Ok(None) };
         EpochOrder::of_list(list, orders.number(epoch), samples).map(Some)
     }
 
-    /// The order of one epoch, materialised. For orders that are provided, [`Self::ask`]:
-    /// an epoch that they do not have is empty here.
+    /// Returns the order of one epoch. Use [`Self::ask`] for orders that are provided: an epoch
+    /// that the provider does not have is empty here.
     pub fn epoch(&self, epoch: u32) -> EpochOrder {
         let StreamConfig { samples, seed, .. } = self.config;
         let mut order = match &self.config.order {
-            Order::Torch => match &self.marks {
-                Some(marks) => marks.at(epoch).next_epoch_left_early(),
+            Order::Torch => match &self.checkpoints {
+                Some(checkpoints) => checkpoints.at(epoch).next_epoch_left_early(),
                 None => torch::epoch_order(samples, seed, epoch),
             },
             Order::Permutation => {
@@ -215,27 +236,27 @@ impl AccessStream {
                     .ask(epoch)
                     .ok()
                     .flatten()
-                    .unwrap_or_else(|| EpochOrder::dealt(vec![], self.deal, samples));
+                    .unwrap_or_else(|| EpochOrder::dealt(vec![], self.layout, samples));
             }
         };
         if self.config.scheme.is_even() {
             torch::pad_or_truncate(&mut order, self.config.ranks, self.config.sampler_drop_last);
         }
-        order.truncate(self.deal.entries() as usize);
-        EpochOrder::dealt(order, self.deal, samples)
+        order.truncate(self.layout.entries() as usize);
+        EpochOrder::dealt(order, self.layout, samples)
     }
 
-    /// The permutation behind an epoch of [`Order::Permutation`]: position to sample
-    /// and back without memory.
+    /// Returns the permutation behind an epoch of [`Order::Permutation`]: position to sample and
+    /// back without memory.
     pub fn permutation(&self, epoch: u32) -> Option<Permutation> {
         matches!(self.config.order, Order::Permutation).then(|| self.keyed(epoch))
     }
 
-    /// Who consumes `sample` in an epoch, and when; the first time if it is read
-    /// more than once, `None` if it is dropped. Needs no memory for
-    /// [`Order::Permutation`] and [`Order::Sequential`]; other orders are built and
-    /// searched, and [`EpochOrder::positions`] is the better tool for many samples.
-    pub fn locate(&self, epoch: u32, sample: SampleId) -> Option<Slot> {
+    /// Returns the rank and iteration that consume `sample` in an epoch; the first if it is read
+    /// more than once, `None` if it is dropped. Needs no memory for [`Order::Permutation`] and
+    /// [`Order::Sequential`]. Other orders are built and searched; for many samples use
+    /// [`EpochOrder::positions`].
+    pub fn locate(&self, epoch: u32, sample: SampleId) -> Option<BatchSlot> {
         if sample >= self.config.samples {
             return None;
         }
@@ -248,7 +269,7 @@ impl AccessStream {
                 return order.slot(position as u32);
             }
         };
-        self.deal.slot(position)
+        self.layout.slot(position)
     }
 
     fn keyed(&self, epoch: u32) -> Permutation {

@@ -1,12 +1,11 @@
 //! torch's samplers, bit for bit.
 //!
-//! Everything rests on [`randperm`], which shuffles in one of two ways depending
-//! on n. [`distributed`] is `DistributedSampler`: a fresh generator seeded with
-//! seed + epoch, then padding and striding. [`RandomSampler`] instead keeps one
-//! generator for the whole run, so an epoch's order depends on everything drawn
-//! before it, including what nobody sees: a second `randperm` when an epoch is
-//! exhausted (its result is cut to nothing), and the base seed that a `DataLoader`
-//! draws for its workers. [`Draws`] names who draws.
+//! Everything rests on [`randperm`], which shuffles in one of two ways depending on n.
+//! [`distributed`] is `DistributedSampler`: a generator seeded with seed + epoch, then padding and
+//! striding. [`RandomSampler`] instead keeps one generator for the whole run, so an epoch's order
+//! depends on everything drawn before it. That includes two invisible draws: a second `randperm`
+//! when an epoch is exhausted (its result is cut to nothing), and the base seed that a `DataLoader`
+//! draws for its workers ([`Draws`]).
 
 use super::SampleId;
 use super::mt19937::Mt19937;
@@ -19,21 +18,21 @@ pub const LARGE: u32 = u32::MAX / 20;
 /// and small enough to stay in the first-level cache beside the generator.
 const BLOCK: usize = 512;
 
-/// `torch.randperm(n, generator=generator)`.
+/// Returns `torch.randperm(n, generator=generator)`.
 pub fn randperm(n: u32, generator: &mut Mt19937) -> Vec<SampleId> {
     let mut order = Vec::new();
     randperm_into(&mut order, n, generator);
     order
 }
 
-/// [`randperm`] into a vector whose memory is used again.
+/// Writes [`randperm`] into a vector, whose memory is reused.
 pub fn randperm_into(order: &mut Vec<SampleId>, n: u32, generator: &mut Mt19937) {
     order.clear();
     order.extend(0..n);
     if n < LARGE { shuffle_small(order, generator) } else { shuffle_large(order, generator) }
 }
 
-/// Words that `randperm(n)` takes from the generator.
+/// Returns how many words `randperm(n)` takes from the generator.
 pub fn randperm_draws(n: u32) -> u64 {
     if n < LARGE { u64::from(n.saturating_sub(1)) } else { 2 * u64::from(n) }
 }
@@ -92,7 +91,7 @@ fn shuffle_large(order: &mut [SampleId], generator: &mut Mt19937) {
     }
 }
 
-/// Entries that each rank gets from `DistributedSampler`, its `__len__`.
+/// Returns how many entries each rank gets from `DistributedSampler`: its `__len__`.
 pub fn distributed_len(samples: u64, ranks: u32, drop_last: bool) -> u64 {
     let ranks = u64::from(ranks);
     if drop_last { samples / ranks } else { samples.div_ceil(ranks) }
@@ -111,7 +110,7 @@ pub fn pad_or_truncate(order: &mut Vec<SampleId>, ranks: u32, drop_last: bool) {
     }
 }
 
-/// What `DistributedSampler(range(samples), ranks, rank, seed=seed,
+/// Returns what `DistributedSampler(range(samples), ranks, rank, seed=seed,
 /// drop_last=drop_last)` yields after `set_epoch(epoch)`.
 ///
 /// # Panics
@@ -130,20 +129,19 @@ pub fn distributed(
     order.into_iter().skip(rank as usize).step_by(ranks as usize).collect()
 }
 
-/// The order all ranks of a `DistributedSampler` share, before padding.
+/// Returns the order that all ranks of a `DistributedSampler` share, before padding.
 pub fn epoch_order(samples: u32, seed: u64, epoch: u32) -> Vec<SampleId> {
     randperm(samples, &mut Mt19937::new(seed.wrapping_add(u64::from(epoch))))
 }
 
-/// Who else draws from a [`RandomSampler`]'s generator.
+/// What else draws from a [`RandomSampler`]'s generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Draws {
-    /// Nobody: the sampler is iterated by itself.
+    /// Nothing: the sampler is iterated by itself.
     SamplerAlone,
     /// `DataLoader(shuffle=True, generator=g)`: each epoch begins with a base seed.
     ThroughLoader,
-    /// The same with `persistent_workers=True`: the workers live on, and only the
-    /// first epoch begins with a base seed.
+    /// The same with `persistent_workers=True`: only the first epoch begins with a base seed.
     ThroughPersistentLoader,
 }
 
@@ -158,7 +156,7 @@ pub struct RandomSampler {
 }
 
 impl RandomSampler {
-    /// With `g.manual_seed(seed)`.
+    /// Starts with `g.manual_seed(seed)`.
     pub fn new(samples: u32, seed: u64, draws: Draws) -> Self {
         Self { samples, draws, epoch: 0, generator: Mt19937::new(seed) }
     }
@@ -168,22 +166,23 @@ impl RandomSampler {
         Self { samples, draws, epoch, generator }
     }
 
+    /// Returns the dataset's length.
     pub fn samples(&self) -> u32 {
         self.samples
     }
 
-    /// The generator as it stands between two epochs.
+    /// Returns the generator as it is between two epochs.
     pub fn state(&self) -> &Mt19937 {
         &self.generator
     }
 
-    /// Epochs begun so far.
+    /// Returns the number of epochs begun so far.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The order of the next epoch, which is then iterated to its end, as a `for`
-    /// loop over sampler or loader does.
+    /// Returns the order of the next epoch, which is then iterated to its end, as a `for` loop over
+    /// sampler or loader does.
     pub fn next_epoch(&mut self) -> Vec<SampleId> {
         let order = self.next_epoch_left_early();
         // `randperm(n)[:num_samples % n]`, run only when the order is used up.
@@ -191,21 +190,21 @@ impl RandomSampler {
         order
     }
 
-    /// The order of the next epoch, which is left before the sampler has said that
-    /// it is at its end: a `break`, or a loop that counts its batches. (An incomplete
-    /// last batch counts as the end: to make it, torch asks for one sample too many.)
+    /// Returns the order of the next epoch, which is left before the sampler is exhausted: a
+    /// `break`, or a loop that counts its batches. (An incomplete last batch exhausts the sampler:
+    /// to make it, torch asks for one sample too many.)
     pub fn next_epoch_left_early(&mut self) -> Vec<SampleId> {
         self.draw_base_seed();
         randperm(self.samples, &mut self.generator)
     }
 
-    /// Passes over one whole epoch without building its order.
+    /// Skips one whole epoch without building its order.
     pub fn skip_epoch(&mut self) {
         self.draw_base_seed();
         self.generator.skip(2 * randperm_draws(self.samples));
     }
 
-    /// Passes over one epoch that is left early without building its order.
+    /// Skips one epoch that is left early without building its order.
     pub fn skip_epoch_left_early(&mut self) {
         self.draw_base_seed();
         self.generator.skip(randperm_draws(self.samples));
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epochs_order_is_that_of_its_seed_and_epoch_together() {
+    fn an_epochs_order_is_that_of_seed_plus_epoch() {
         let mut generator = Mt19937::new(10);
         assert_eq!(epoch_order(100, 7, 3), randperm(100, &mut generator));
         assert_ne!(epoch_order(100, 7, 3), epoch_order(100, 7, 4));
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_an_epoch_is_drawing_it() {
+    fn skipping_an_epoch_leaves_the_generator_as_drawing_it_does() {
         for draws in [Draws::SamplerAlone, Draws::ThroughLoader, Draws::ThroughPersistentLoader] {
             let mut drawn = RandomSampler::new(1000, 9, draws);
             let mut skipped = drawn.clone();

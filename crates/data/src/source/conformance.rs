@@ -1,20 +1,23 @@
-//! What every source must do, as checks that panic: each implementation's tests call them.
+//! The conformance suite of sources: checks that panic, called by the tests of each implementation.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{ReadError, Source, Want};
-use crate::SampleId;
+use belady_base::SampleId;
 
-/// A sample as it should come out.
+use super::{ReadError, Source, Want};
+
+/// An expected sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
+    /// Its bytes.
     pub bytes: Vec<u8>,
+    /// Its label.
     pub label: Option<u32>,
 }
 
-/// Checks everything that leaves the dataset as it is.
+/// Runs all checks that do not change the dataset.
 pub fn check(source: &dyn Source, expected: &[Expected]) {
     check_catalog(source, expected);
     let all: Vec<SampleId> = (0..source.catalog().len()).collect();
@@ -29,7 +32,7 @@ pub fn check(source: &dyn Source, expected: &[Expected]) {
     }
     check_threads(source, expected);
     check_operations(source, expected);
-    assert!(source.read(&mut []).is_ok(), "no wants are no error");
+    assert!(source.read(&mut []).is_ok(), "an empty request succeeds");
 }
 
 fn check_catalog(source: &dyn Source, expected: &[Expected]) {
@@ -47,7 +50,7 @@ fn check_catalog(source: &dyn Source, expected: &[Expected]) {
     }
 }
 
-/// Samples by the file they lie in, in the order in which they lie there.
+/// Groups samples by file, in the order of their offsets.
 fn by_file(source: &dyn Source, samples: &[SampleId]) -> Vec<Vec<SampleId>> {
     let file = |sample: &SampleId| source.catalog().location(*sample).file;
     let mut samples = samples.to_vec();
@@ -94,8 +97,8 @@ fn check_operations(source: &dyn Source, expected: &[Expected]) {
     assert!(after.bytes >= before.bytes + sample.1.bytes.len() as u64, "its bytes were counted");
 }
 
-/// Checks what a source of files below `root` says when they change after it was opened.
-/// `open` opens it anew; the files are as they were in the end, but for their times.
+/// Checks the errors of a source when its files below `root` change after it was opened. `open`
+/// opens it again; at the end the files are as they were, apart from their times.
 pub fn check_changes(open: &dyn Fn() -> Box<dyn Source>, root: &Path) {
     let original = open();
     let catalog = original.catalog();
@@ -137,13 +140,13 @@ pub fn check_changes(open: &dyn Fn() -> Box<dyn Source>, root: &Path) {
     assert!(matches!(replaced, ReadError::Changed { .. }), "{replaced}");
 }
 
-/// A file moved out of the way, to come back as it was.
+/// A file moved aside, to be restored later.
 struct Aside<'a> {
     path: &'a Path,
 }
 
 fn aside(path: &Path) -> PathBuf {
-    // Hidden, so that no listing sees it.
+    // Hidden, so that listings leave it out.
     path.with_file_name(".put-aside")
 }
 

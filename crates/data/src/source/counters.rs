@@ -1,14 +1,12 @@
-//! What a source tells while it works: how many calls it made on the storage, and how far
-//! listing has come.
+//! Counts the calls that a source makes on its storage.
 
-use std::fmt;
+use belady_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Operations;
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts the calls on the storage, from many threads.
+/// Counts the calls on the storage, from any thread.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct OperationCounters {
     list: AtomicU64,
     open: AtomicU64,
     stat: AtomicU64,
@@ -16,7 +14,7 @@ pub(super) struct Counters {
     bytes: AtomicU64,
 }
 
-impl Counters {
+impl OperationCounters {
     pub fn listed(&self) {
         self.list.fetch_add(1, Relaxed);
     }
@@ -42,7 +40,7 @@ impl Counters {
         self.bytes.fetch_add(more.bytes, Relaxed);
     }
 
-    pub fn so_far(&self) -> Operations {
+    pub fn totals(&self) -> Operations {
         Operations {
             list: self.list.load(Relaxed),
             open: self.open.load(Relaxed),
@@ -50,63 +48,5 @@ impl Counters {
             read: self.read.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
         }
-    }
-}
-
-/// How far listing and indexing have come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    pub directories: u64,
-    pub files: u64,
-    /// Files whose records have been found, in formats that keep many in a file.
-    pub indexed: u64,
-}
-
-/// Tells somebody, such as a progress bar, how far listing has come.
-#[derive(Default)]
-pub struct Progress<'a> {
-    directories: AtomicU64,
-    files: AtomicU64,
-    indexed: AtomicU64,
-    tell: Option<&'a (dyn Fn(Seen) + Sync)>,
-}
-
-impl<'a> Progress<'a> {
-    /// Tells nobody.
-    pub fn silent() -> Self {
-        Self::default()
-    }
-
-    /// Calls `tell` from the threads that list, for every directory or so; it should return
-    /// quickly.
-    pub fn telling(tell: &'a (dyn Fn(Seen) + Sync)) -> Self {
-        Self { tell: Some(tell), ..Self::default() }
-    }
-
-    pub(super) fn listed(&self, files: u64) {
-        self.directories.fetch_add(1, Relaxed);
-        self.files.fetch_add(files, Relaxed);
-        self.report();
-    }
-
-    pub(super) fn indexed(&self) {
-        self.indexed.fetch_add(1, Relaxed);
-        self.report();
-    }
-
-    fn report(&self) {
-        if let Some(tell) = self.tell {
-            tell(Seen {
-                directories: self.directories.load(Relaxed),
-                files: self.files.load(Relaxed),
-                indexed: self.indexed.load(Relaxed),
-            });
-        }
-    }
-}
-
-impl fmt::Debug for Progress<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Progress").field("files", &self.files).finish_non_exhaustive()
     }
 }

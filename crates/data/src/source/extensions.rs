@@ -1,16 +1,15 @@
-//! Which files count as samples, by the ends of their names; and names that tell of formats which are
-//! not read.
+//! Which files count as samples, by their extensions, and the extensions of unsupported formats.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Images, as torchvision's `ImageFolder` has them (`IMG_EXTENSIONS`).
+/// The extensions of images, from torchvision's `ImageFolder` (`IMG_EXTENSIONS`).
 const IMAGES: [&str; 9] =
     [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
-/// What is no sample as it lies there, but holds many of them in a way that is not read.
-const UNREAD: [(&str, &str); 20] = [
+/// Files that hold many samples in a format that is not supported.
+const UNSUPPORTED: [(&str, &str); 20] = [
     (".parquet", "Parquet"),
     (".arrow", "Arrow"),
     (".feather", "Arrow"),
@@ -33,19 +32,21 @@ const UNREAD: [(&str, &str); 20] = [
     (".tar.zst", "a compressed tar archive"),
 ];
 
-/// Which files of a dataset count. Names are compared in any case.
+/// Which files of a dataset count as samples. Upper and lower case are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Extensions {
-    /// In class folders those of images, if there are any; elsewhere all.
+    /// In class folders only images if there are any, elsewhere all files.
     #[default]
     Usual,
+    /// All files.
     All,
-    /// Those that end so: in lower case, with the dot, sorted ([`Extensions::only`]).
+    /// Files with these extensions: in lower case, with the dot, sorted ([`Extensions::only`]).
     Only(Vec<String>),
 }
 
 impl Extensions {
-    /// Files that end so: `jpg` and `.JPG` are the same. All files, if none is given.
+    /// Selects files with these extensions, where `jpg` and `.JPG` are the same; all files if there
+    /// are none.
     pub fn only(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let end = |given: &str| format!(".{}", given.trim_start_matches('.').to_ascii_lowercase());
         let mut ends: Vec<String> = extensions.into_iter().map(|it| end(it.as_ref())).collect();
@@ -54,16 +55,16 @@ impl Extensions {
         if ends.is_empty() { Self::All } else { Self::Only(ends) }
     }
 
-    /// Whether a file may count, as far as that is known before all are listed.
+    /// Whether a file may count. [`Extensions::Usual`] decides after all files are listed.
     pub(super) fn allow(&self, name: &[u8]) -> bool {
         match self {
             Self::Usual | Self::All => true,
-            Self::Only(ends) => ends.iter().any(|end| ends_so(name, end)),
+            Self::Only(ends) => ends.iter().any(|end| has_extension(name, end)),
         }
     }
 }
 
-/// As snapshots and ranks tell them apart.
+/// The text is part of a snapshot's name, and ranks compare it.
 impl fmt::Display for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,18 +76,18 @@ impl fmt::Display for Extensions {
 }
 
 pub(super) fn is_image(path: &Path) -> bool {
-    IMAGES.iter().any(|end| ends_so(path.as_os_str().as_bytes(), end))
+    IMAGES.iter().any(|end| has_extension(path.as_os_str().as_bytes(), end))
 }
 
-/// What a file of a format that is not read is, by its name or that of a directory it lies in.
-pub(super) fn unread(path: &Path) -> Option<&'static str> {
+/// Returns the format of an unsupported file, by its name or that of a directory above it.
+pub(super) fn unsupported(path: &Path) -> Option<&'static str> {
     path.components().find_map(|name| {
         let name = name.as_os_str().as_bytes();
-        UNREAD.iter().find(|(end, _)| ends_so(name, end)).map(|&(_, what)| what)
+        UNSUPPORTED.iter().find(|(end, _)| has_extension(name, end)).map(|&(_, what)| what)
     })
 }
 
-fn ends_so(name: &[u8], end: &str) -> bool {
+fn has_extension(name: &[u8], end: &str) -> bool {
     let at = name.len().checked_sub(end.len());
     at.is_some_and(|at| name[at..].eq_ignore_ascii_case(end.as_bytes()))
 }
@@ -105,10 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn a_format_that_is_not_read_is_told_by_any_part_of_the_path() {
-        assert_eq!(unread(Path::new("train/0.parquet")), Some("Parquet"));
-        assert_eq!(unread(Path::new("data.ZARR/c/0")), Some("Zarr"));
-        assert_eq!(unread(Path::new("scan.nii.gz")), None);
-        assert_eq!(unread(Path::new("parquet")), None);
+    fn an_unsupported_format_is_recognised_in_any_part_of_the_path() {
+        assert_eq!(unsupported(Path::new("train/0.parquet")), Some("Parquet"));
+        assert_eq!(unsupported(Path::new("data.ZARR/c/0")), Some("Zarr"));
+        assert_eq!(unsupported(Path::new("scan.nii.gz")), None);
+        assert_eq!(unsupported(Path::new("parquet")), None);
     }
 }

@@ -1,18 +1,20 @@
-//! From files to samples: one function a format.
+//! Finds the samples in listed files: one function for each format.
 
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::counters::{Counters, Progress};
-use super::listing::{Directory, on_many_threads};
-use super::open::OpenError;
+use super::counters::OperationCounters;
+use super::error::OpenError;
+use super::listing::ListedDirectory;
 use super::packed::IndexFile;
-use super::{CatalogBuilder, FileEntry, Location, Operations, SampleEntry};
+use super::progress::ListingProgress;
+use super::threads::on_many_threads;
+use super::{CatalogBuilder, FileEntry, Operations, SampleEntry, SampleLocation};
 
-/// Class folders: each file is a sample, labelled with the top-level folder it lies in.
-/// Files that lie in no folder are left out, as torchvision does.
-pub(super) fn folder(directories: Vec<Directory>) -> CatalogBuilder {
+/// Indexes class folders: each file is a sample, labelled by its top-level folder. Files in no
+/// folder are left out, as in torchvision.
+pub(super) fn folder(directories: Vec<ListedDirectory>) -> CatalogBuilder {
     let mut builder = CatalogBuilder::default();
     let mut class: Option<PathBuf> = None;
     for directory in directories {
@@ -29,8 +31,8 @@ pub(super) fn folder(directories: Vec<Directory>) -> CatalogBuilder {
     builder
 }
 
-/// Each file is a sample.
-pub(super) fn flat(directories: Vec<Directory>) -> CatalogBuilder {
+/// Indexes a flat dataset: each file is a sample.
+pub(super) fn flat(directories: Vec<ListedDirectory>) -> CatalogBuilder {
     let mut builder = CatalogBuilder::default();
     for directory in directories {
         builder.directories.push((directory.path, directory.modified));
@@ -40,12 +42,13 @@ pub(super) fn flat(directories: Vec<Directory>) -> CatalogBuilder {
 }
 
 fn whole(builder: &mut CatalogBuilder, file: FileEntry, label: Option<u32>) {
-    let location = Location { file: builder.files.len() as u32, offset: 0, length: file.size };
+    let location =
+        SampleLocation { file: builder.files.len() as u32, offset: 0, length: file.size };
     builder.samples.push(SampleEntry { location, label });
     builder.files.push(file);
 }
 
-/// Files of records that all have the same size; what is no whole record at their ends is left out.
+/// Indexes files of equal records. A shorter rest at the end of a file is left out.
 pub(super) fn records(
     root: &Path,
     files: Vec<FileEntry>,
@@ -58,20 +61,20 @@ pub(super) fn records(
     let mut samples = Vec::with_capacity(count as usize);
     for (at, file) in (0..).zip(&files) {
         samples.extend((0..file.size / size).map(|record| SampleEntry {
-            location: Location { file: at, offset: record * size, length: size },
+            location: SampleLocation { file: at, offset: record * size, length: size },
             label: None,
         }));
     }
     Ok(CatalogBuilder { files, samples, ..Default::default() })
 }
 
-/// Files in which samples are found by reading them, many files at a time.
+/// Indexes files in which samples are found by reading them, many files at a time.
 pub(super) fn packed(
     root: &Path,
     files: Vec<FileEntry>,
     index_file: IndexFile,
-    progress: &Progress<'_>,
-    counters: &Counters,
+    progress: &ListingProgress<'_>,
+    counters: &OperationCounters,
 ) -> Result<CatalogBuilder, OpenError> {
     let index = |file: &FileEntry| {
         let mut operations = Operations::default();
@@ -90,7 +93,7 @@ pub(super) fn packed(
     let mut samples = Vec::with_capacity(count);
     for (file, records) in (0..).zip(indexed) {
         samples.extend(records.into_iter().map(|record| SampleEntry {
-            location: Location { file, offset: record.offset, length: record.length },
+            location: SampleLocation { file, offset: record.offset, length: record.length },
             label: record.label,
         }));
     }

@@ -1,28 +1,30 @@
-//! Several sources laid end to end as one dataset.
+//! Several sources concatenated into one dataset.
 //!
-//! Sample 0 of the second part follows the last one of the first. Files keep their own paths, put
-//! behind a name for each part, such as the directory it lies in. Classes are told apart by
-//! name: a class that two parts have is one class, and a label is an index into the classes of
-//! all parts together, in the order in which they first come. Where all parts have the same
-//! classes, labels are what they were.
+//! Sample 0 of the second part follows the last sample of the first. Files keep their paths, with a
+//! prefix for each part, such as its directory. Classes are identified by name: a class of two
+//! parts is one class, and a label is an index into the classes of all parts, in the order of their
+//! first appearance. If all parts have the same classes, labels do not change.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use belady_base::SampleId;
+
 use super::{
-    Begin, Catalog, CatalogBuilder, FileEntry, Location, Operations, ReadError, SampleEntry,
+    Begin, Catalog, CatalogBuilder, FileEntry, Operations, ReadError, SampleEntry, SampleLocation,
     Source, Version, Want,
 };
-use crate::SampleId;
 
 /// Why sources cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JoinError {
-    #[error("there is nothing to join; give at least one dataset")]
+pub enum JoinSourcesError {
+    /// No sources were given.
+    #[error("there is nothing to join: give at least one dataset")]
     Nothing,
-    #[error("the joined datasets have {0} samples together, which is more than 2^32: join fewer")]
+    /// Ids have 32 bits.
+    #[error("the joined datasets have {0} samples, more than 2^32: join fewer")]
     TooMany(u64),
 }
 
@@ -30,53 +32,58 @@ pub enum JoinError {
 #[derive(Debug)]
 pub struct Joined {
     catalog: Catalog,
-    parts: Vec<Part>,
+    parts: Vec<JoinedPart>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct JoinedPart {
     source: Arc<dyn Source>,
-    /// Number of its first sample.
+    /// The number of its first sample.
     first: SampleId,
 }
 
 impl Joined {
-    /// Lays the parts end to end; each comes with what its files' paths are put behind.
-    pub fn new(parts: Vec<(PathBuf, Arc<dyn Source>)>) -> Result<Self, JoinError> {
+    /// Joins sources, each with a prefix for the paths of its files.
+    ///
+    /// # Errors
+    ///
+    /// If there is no source, or the samples exceed 2³².
+    pub fn new(parts: Vec<(PathBuf, Arc<dyn Source>)>) -> Result<Self, JoinSourcesError> {
         if parts.is_empty() {
-            return Err(JoinError::Nothing);
+            return Err(JoinSourcesError::Nothing);
         }
         let samples = parts.iter().map(|(_, source)| u64::from(source.catalog().len())).sum();
         let files = parts.iter().map(|(_, source)| files(source.catalog())).sum();
         if u32::try_from(u64::max(samples, files)).is_err() {
-            return Err(JoinError::TooMany(u64::max(samples, files)));
+            return Err(JoinSourcesError::TooMany(u64::max(samples, files)));
         }
         let mut builder = CatalogBuilder::default();
         let mut classes = HashMap::new();
-        // Samples of a part without files are files of their own if others have files.
+        // If any part has files, each sample of a part without files becomes a file.
         let any_files = parts.iter().any(|(_, source)| source.catalog().files() > 0);
         let mut joined = Vec::with_capacity(parts.len());
         for (name, source) in parts {
             let first = builder.samples.len() as SampleId;
             append(&mut builder, &mut classes, &name, source.catalog(), any_files);
-            joined.push(Part { source, first });
+            joined.push(JoinedPart { source, first });
         }
         let fingerprints = joined.iter().map(|part| part.source.catalog().fingerprint());
         let catalog = builder.finish().of_parts(fingerprints);
         Ok(Self { catalog, parts: joined })
     }
 
-    /// The part that a sample lies in.
-    fn part(&self, sample: SampleId) -> &Part {
+    /// Returns the part of a sample.
+    fn part(&self, sample: SampleId) -> &JoinedPart {
         let after = self.parts.partition_point(|part| part.first <= sample);
-        // Empty parts begin where the one after them does, and the last of these has it.
+        // Empty parts have the same first sample as the part after them, which is the last of
+        // these.
         &self.parts[after - 1]
     }
 
     /// Reads wants that lie in one part.
     fn read_part(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
         let Some(want) = wants.first() else { return Ok(()) };
-        let Part { source, first } = self.part(want.sample);
+        let JoinedPart { source, first } = self.part(want.sample);
         for want in wants.iter_mut() {
             want.sample -= first;
         }
@@ -116,9 +123,9 @@ fn append(
         builder.files.push(FileEntry { path: name.join(&entry.path), ..entry });
     }
     for sample in 0..part.len() {
-        let Location { file, offset, length } = part.location(sample);
-        let location = Location { file: first_file + file, offset, length };
-        // A label without a name stays what it is.
+        let SampleLocation { file, offset, length } = part.location(sample);
+        let location = SampleLocation { file: first_file + file, offset, length };
+        // A label without a name does not change.
         let label =
             part.label(sample).map(|label| labels.get(label as usize).map_or(label, |&it| it));
         builder.samples.push(SampleEntry { location, label });
@@ -139,25 +146,25 @@ impl Source for Joined {
         wants.chunk_by_mut(|a, b| first(a) == first(b)).try_for_each(|wants| self.read_part(wants))
     }
 
-    /// As many as every part can: a slow part must not have them one after the other.
+    /// Returns the least number of all parts: a part that reads one by one would delay all wants.
     fn together(&self) -> usize {
         let filled = self.parts.iter().filter(|part| !part.source.catalog().is_empty());
         filled.map(|part| part.source.together()).min().unwrap_or(1)
     }
 
     fn compare(&self, sample: SampleId) -> Result<(), ReadError> {
-        let Part { source, first } = self.part(sample);
+        let JoinedPart { source, first } = self.part(sample);
         let compared = source.compare(sample - first);
         compared.map_err(|error| error.renumbered(|sample| sample + first))
     }
 
     fn is_compared(&self, sample: SampleId) -> bool {
-        let Part { source, first } = self.part(sample);
+        let JoinedPart { source, first } = self.part(sample);
         source.is_compared(sample - first)
     }
 
     fn version(&self, sample: SampleId) -> Version {
-        let Part { source, first } = self.part(sample);
+        let JoinedPart { source, first } = self.part(sample);
         source.version(sample - first)
     }
 

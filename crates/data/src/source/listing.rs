@@ -1,9 +1,9 @@
-//! Finding a dataset's files: a walk through its directories on many threads.
+//! Lists a dataset's files: walks its directories on many threads.
 //!
-//! The order is the same whatever order the file system lists in, and the one torchvision's
-//! ImageFolder has: by top-level folder, then by directory, then by name, all compared as
-//! bytes. Hidden files and directories are left out. Links are followed, to files and to
-//! directories; one that leads back to a directory it lies in is not, so loops end.
+//! The order does not depend on the file system, and is that of torchvision's ImageFolder: by
+//! top-level folder, then by directory, then by name, all compared as bytes. Hidden files and
+//! directories are left out. Links to files and directories are followed, except a link to a
+//! directory that contains it, so loops end.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,27 +11,26 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use belady_base::sync::{Mutex, lock};
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::FileEntry;
-use super::counters::{Counters, Progress};
+use super::counters::OperationCounters;
+use super::error::OpenError;
 use super::extensions::{self, Extensions};
-use super::open::OpenError;
+use super::progress::ListingProgress;
 use super::stamp::{self, Stamp};
-use crate::sync::{Mutex, lock};
+use super::threads::on_many_threads;
 
-/// Listing waits for the storage, not for the processor: threads beyond the cores help.
-const THREADS: usize = 32;
-
-/// Names whose times and sizes one task asks for.
+/// The names whose times and sizes one task asks for.
 pub(super) const STATS_IN_A_TASK: usize = 32;
 
 /// A directory's own files, sorted by name.
 #[derive(Debug)]
-pub(super) struct Directory {
-    /// Relative to the dataset; the dataset itself is empty.
+pub(super) struct ListedDirectory {
+    /// Relative to the dataset, whose own path is empty.
     pub path: PathBuf,
     pub modified: i64,
     pub files: Vec<FileEntry>,
@@ -41,28 +40,19 @@ pub(super) struct Directory {
 pub(super) fn list(
     root: &Path,
     extensions: &Extensions,
-    progress: &Progress<'_>,
-    counters: &Counters,
-) -> Result<Vec<Directory>, OpenError> {
-    let walk = Walk { root, extensions, progress, counters, astray: Mutex::default() };
+    progress: &ListingProgress<'_>,
+    counters: &OperationCounters,
+) -> Result<Vec<ListedDirectory>, OpenError> {
+    let walk = Walk { root, extensions, progress, counters, dangling: Mutex::default() };
     let mut directories = on_many_threads(|| walk.directory(PathBuf::new(), None))?;
-    walk.warn_of_links_to_nowhere();
+    walk.warn_of_dangling_links();
     directories.sort_unstable_by(|a, b| order(&a.path).cmp(&order(&b.path)));
     Ok(directories)
 }
 
-/// Runs work that waits for the storage, on threads that live no longer than that: a forked
-/// child must never depend on its parent's.
-pub(super) fn on_many_threads<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    match rayon::ThreadPoolBuilder::new().num_threads(THREADS).build() {
-        Ok(pool) => pool.install(work),
-        Err(_) => work(),
-    }
-}
-
-/// Keeps the images of class folders, if there are any, as torchvision's ImageFolder does; and says what
-/// was left out. Files beside the folders are no samples anyhow.
-pub(super) fn keep_images(root: &Path, directories: &mut [Directory]) {
+/// Keeps only the images in class folders if there are any, as torchvision's ImageFolder does, and
+/// logs what is left out. Files beside the folders are no samples in any case.
+pub(super) fn keep_images(root: &Path, directories: &mut [ListedDirectory]) {
     let classes = || directories.iter().filter(|directory| !directory.path.as_os_str().is_empty());
     let files = || classes().flat_map(|directory| &directory.files);
     let is_image = |file: &FileEntry| extensions::is_image(&file.path);
@@ -73,16 +63,15 @@ pub(super) fn keep_images(root: &Path, directories: &mut [Directory]) {
     };
     tracing::warn!(
         images, others, first = %first.display(),
-        "left out files that are no images by their names, as ImageFolder does; name the extensions \
-         to have others"
+        "left out files whose names are not those of images, as ImageFolder does; name the \
+         extensions to include others"
     );
     for directory in directories {
         directory.files.retain(is_image);
     }
 }
 
-/// Waits until the versions that were listed are the last ones with their times
-/// ([`stamp::settle`](super::stamp::settle)).
+/// Waits until any later change of a listed file has a later time ([`stamp::settle`]).
 pub(super) fn settle<'a>(files: impl IntoIterator<Item = &'a FileEntry>) {
     if let Some(newest) = files.into_iter().map(|file| file.changed).max() {
         stamp::settle(newest);
@@ -97,13 +86,13 @@ fn order(directory: &Path) -> (Option<&[u8]>, &[u8]) {
 struct Walk<'a> {
     root: &'a Path,
     extensions: &'a Extensions,
-    progress: &'a Progress<'a>,
-    counters: &'a Counters,
-    /// Links that lead nowhere.
-    astray: Mutex<Vec<PathBuf>>,
+    progress: &'a ListingProgress<'a>,
+    counters: &'a OperationCounters,
+    /// Links to nothing.
+    dangling: Mutex<Vec<PathBuf>>,
 }
 
-/// The directories that one lies in, by device and inode.
+/// The directories above one, by device and inode.
 struct Ancestors<'a> {
     identity: (u64, u64),
     parent: Option<&'a Ancestors<'a>>,
@@ -115,24 +104,24 @@ impl Ancestors<'_> {
     }
 }
 
-/// What a name in a directory turned out to be.
-enum Found {
+/// A name in a directory, classified.
+enum DirectoryEntry {
     File(FileEntry),
     Directory(PathBuf),
 }
 
 impl Walk<'_> {
-    /// The directory and all below it.
+    /// Lists a directory and all below it.
     fn directory(
         &self,
         path: PathBuf,
         parent: Option<&Ancestors<'_>>,
-    ) -> Result<Vec<Directory>, OpenError> {
+    ) -> Result<Vec<ListedDirectory>, OpenError> {
         let full = self.root.join(&path);
         let failed = |error: Errno| OpenError::unreadable(&full, error.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(&full, flags, Mode::empty()).map_err(failed)?;
-        // Before the names are read: a name that comes later then changes the time we keep.
+        // Before the names are read: a name that is added later then changes this time.
         let stat = rustix::fs::fstat(&handle).map_err(failed)?;
         let identity = (stat.st_dev as u64, stat.st_ino as u64);
         if parent.is_some_and(|parent| parent.contain(identity)) {
@@ -140,12 +129,12 @@ impl Walk<'_> {
         }
         self.counters.listed();
         let names = self.names(&handle).map_err(failed)?;
-        let found = self.found(&handle, &path, names)?;
+        let entries = self.classify_all(&handle, &path, names)?;
         let (mut files, mut below) = (Vec::new(), Vec::new());
-        for found in found {
-            match found {
-                Found::File(file) => files.push(file),
-                Found::Directory(directory) => below.push(directory),
+        for entry in entries {
+            match entry {
+                DirectoryEntry::File(file) => files.push(file),
+                DirectoryEntry::Directory(directory) => below.push(directory),
             }
         }
         drop(handle);
@@ -154,7 +143,7 @@ impl Walk<'_> {
         let ancestors = Ancestors { identity, parent };
         let below: Result<Vec<_>, _> =
             below.into_par_iter().map(|path| self.directory(path, Some(&ancestors))).collect();
-        let mut all = vec![Directory { path, modified: Stamp::from(&stat).modified, files }];
+        let mut all = vec![ListedDirectory { path, modified: Stamp::from(&stat).modified, files }];
         all.extend(below?.into_iter().flatten());
         Ok(all)
     }
@@ -176,23 +165,23 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    fn found(
+    fn classify_all(
         &self,
         handle: &OwnedFd,
         path: &Path,
         names: Vec<(OsString, FileType)>,
-    ) -> Result<Vec<Found>, OpenError> {
+    ) -> Result<Vec<DirectoryEntry>, OpenError> {
         let each = names.into_par_iter().with_min_len(STATS_IN_A_TASK);
         let found = each.map(|(name, kind)| {
             let full = path.join(&name);
             if kind == FileType::Directory {
-                return Ok(Some(Found::Directory(full)));
+                return Ok(Some(DirectoryEntry::Directory(full)));
             }
             match self.stat(handle.as_fd(), &name) {
                 Ok(stat) => Ok(self.classify(full, &stat)),
                 Err(Errno::NOENT | Errno::LOOP) => {
                     if kind == FileType::Symlink {
-                        lock(&self.astray).push(full);
+                        lock(&self.dangling).push(full);
                     }
                     Ok(None)
                 }
@@ -203,11 +192,11 @@ impl Walk<'_> {
         Ok(found?.into_iter().flatten().collect())
     }
 
-    fn warn_of_links_to_nowhere(&self) {
-        let astray = lock(&self.astray);
-        if let Some(first) = astray.iter().min() {
-            let (links, first) = (astray.len(), self.root.join(first));
-            tracing::warn!(links, first = %first.display(), "left out links that lead nowhere");
+    fn warn_of_dangling_links(&self) {
+        let dangling = lock(&self.dangling);
+        if let Some(first) = dangling.iter().min() {
+            let (links, first) = (dangling.len(), self.root.join(first));
+            tracing::warn!(links, first = %first.display(), "left out dangling links");
         }
     }
 
@@ -216,19 +205,21 @@ impl Walk<'_> {
         rustix::fs::statat(handle, name, AtFlags::empty())
     }
 
-    fn classify(&self, path: PathBuf, stat: &Stat) -> Option<Found> {
+    fn classify(&self, path: PathBuf, stat: &Stat) -> Option<DirectoryEntry> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let wanted = self.extensions.allow(path.as_os_str().as_bytes());
         match kind {
-            FileType::Directory => Some(Found::Directory(path)),
-            FileType::RegularFile if wanted => Some(Found::File(entry(path, &stat.into()))),
+            FileType::Directory => Some(DirectoryEntry::Directory(path)),
+            FileType::RegularFile if wanted => {
+                Some(DirectoryEntry::File(entry(path, &stat.into())))
+            }
             _ => None,
         }
     }
 }
 
-/// The entry of a dataset that is one file.
-pub(super) fn single(path: &Path, counters: &Counters) -> Result<FileEntry, OpenError> {
+/// Returns the entry of a dataset that is one file.
+pub(super) fn single(path: &Path, counters: &OperationCounters) -> Result<FileEntry, OpenError> {
     counters.stated(1);
     let stat = rustix::fs::stat(path).map_err(|error| OpenError::unreadable(path, error.into()))?;
     let stamp = Stamp::from(&stat);

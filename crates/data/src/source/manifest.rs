@@ -1,5 +1,4 @@
-//! Datasets whose files the user names one by one: a list in the program, or one that it has read
-//! from a table.
+//! Datasets whose files the user names one by one: a list from the program or from a table.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,25 +10,27 @@ use rayon::prelude::*;
 use rustix::fs::CWD;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::counters::{Counters, Progress};
-use super::listing::{STATS_IN_A_TASK, entry, on_many_threads};
-use super::open::OpenError;
+use super::counters::OperationCounters;
+use super::error::OpenError;
+use super::listing::{STATS_IN_A_TASK, entry};
+use super::progress::ListingProgress;
 use super::stamp;
-use super::{CatalogBuilder, FileEntry, Location, SampleEntry};
+use super::threads::on_many_threads;
+use super::{CatalogBuilder, FileEntry, SampleEntry, SampleLocation};
 
 /// The files of a dataset, in the order of their ids; each is a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// Relative to the dataset's directory, or absolute.
     pub files: Vec<PathBuf>,
-    /// One for each file, or none at all.
+    /// One label for each file, or an empty list.
     pub labels: Vec<Option<u32>>,
-    /// Names of the labels, if they have some.
+    /// The names of the labels, if they have names.
     pub classes: Vec<OsString>,
 }
 
 impl Manifest {
-    /// What a snapshot of it is told by.
+    /// Returns the text that identifies its snapshot.
     pub(super) fn key(&self) -> String {
         let mut hash = Xxh3::new();
         let mut text = |bytes: &[u8]| {
@@ -43,12 +44,12 @@ impl Manifest {
         format!("{} files {:032x}", self.files.len(), hash.digest128())
     }
 
-    /// Asks for the size and the times of every file, on many threads.
+    /// Reads the size and the times of every file, on many threads.
     pub(super) fn list(
         &self,
         root: &Path,
-        progress: &Progress<'_>,
-        counters: &Counters,
+        progress: &ListingProgress<'_>,
+        counters: &OperationCounters,
     ) -> Result<CatalogBuilder, OpenError> {
         let file = |(at, path): (usize, &PathBuf)| {
             counters.stated(1);
@@ -62,7 +63,7 @@ impl Manifest {
         let files = on_many_threads(|| each.map(file).collect::<Result<Vec<_>, _>>())?;
         progress.listed(files.len() as u64);
         let samples = (0..).zip(&files).map(|(at, file): (u32, &FileEntry)| SampleEntry {
-            location: Location { file: at, offset: 0, length: file.size },
+            location: SampleLocation { file: at, offset: 0, length: file.size },
             label: self.labels.get(at as usize).copied().flatten(),
         });
         Ok(CatalogBuilder {
@@ -73,8 +74,9 @@ impl Manifest {
         })
     }
 
-    /// Where the files lie, with the times that tell whether there are others now.
-    fn directories(&self, root: &Path, counters: &Counters) -> Vec<(PathBuf, i64)> {
+    /// Returns the directories of the files, with the times that tell whether names in them have
+    /// changed.
+    fn directories(&self, root: &Path, counters: &OperationCounters) -> Vec<(PathBuf, i64)> {
         let parents: BTreeSet<&Path> = self.files.iter().filter_map(|file| file.parent()).collect();
         counters.stated(parents.len() as u64);
         let time = |directory: &&Path| {
@@ -88,7 +90,7 @@ impl Manifest {
 fn look(root: &Path, path: &Path) -> Result<FileEntry, io::Error> {
     let stamp = stamp::look(CWD, &root.join(path))?;
     if !stamp.is_regular {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     Ok(entry(path.to_owned(), &stamp))
 }

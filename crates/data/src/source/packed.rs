@@ -1,71 +1,84 @@
-//! Packed files: many samples in one file, found by walking from header to header.
+//! Packed files: many samples in one file, found by reading one header after another.
 //!
-//! A format ([`tfrecord`](super::tfrecord), [`webdataset`](super::webdataset)) walks over
-//! anything that gives bytes at an offset ([`ReadAt`]): a file through a [`Window`], or bytes
-//! in memory. Of a file only the headers are read. Where samples are small a window grows,
-//! so that one call brings many headers; where they are large it stays a page.
+//! A format ([`tfrecord`](super::tfrecord), [`webdataset`](super::webdataset)) walks over bytes
+//! that can be read at any offset ([`ReadAt`]): a file through a [`ReadWindow`], or memory. Of a
+//! file only the headers are read. With small samples the window grows, so that one call reads many
+//! headers; with large ones it stays a page.
 //!
-//! What is wrong with the bytes is a [`Flaw`]; with the file's name it is an [`IndexError`].
+//! A [`Flaw`] is what is wrong with the bytes; an [`IndexFileError`] adds the file's name.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use belady_base::heartbeat;
+
 use super::Operations;
-use crate::signs;
 
 /// A sample found in a packed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct PackedRecord {
+    /// Its first byte in the file.
     pub offset: u64,
+    /// Its length in bytes.
     pub length: u64,
     /// The sample's name, in formats that have names.
     pub key: Option<String>,
-    /// The class number that lies beside the sample, in formats that have it.
+    /// The class number stored with the sample, in formats that have it.
     pub label: Option<u32>,
 }
 
-/// Finds the samples of a file, and counts the calls that takes.
-pub(super) type IndexFile = fn(&Path, &mut Operations) -> Result<Vec<Record>, IndexError>;
+/// Finds the samples of a file, and counts the calls.
+pub(super) type IndexFile = fn(&Path, &mut Operations) -> Result<Vec<PackedRecord>, IndexFileError>;
 
-/// Why a packed file could not be indexed.
+/// Why a packed file cannot be indexed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot index {}: {flaw}", path.display())]
-pub struct IndexError {
+pub struct IndexFileError {
+    /// The file.
     pub path: PathBuf,
+    /// What is wrong with it.
     pub flaw: Flaw,
 }
 
 /// What is wrong with the bytes of a packed file.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the error's text names its fields")]
 pub enum Flaw {
+    /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it is compressed with {0}, so samples cannot be read singly: decompress it first")]
+    /// It is compressed.
+    #[error("it is compressed with {0}, so single samples cannot be read: decompress it first")]
     Compressed(&'static str),
+    /// It ends within a record or member.
     #[error(
-        "it breaks off in the middle of what begins at byte {offset}, after {whole} whole \
-         samples: copy or write it again"
+        "it ends within what begins at byte {offset}, after {whole} whole samples: copy or write \
+         it again"
     )]
     Truncated { offset: u64, whole: u64 },
+    /// It has no end-of-archive mark.
     #[error(
-        "it ends at byte {offset} without the mark of an archive's end, after at least {whole} \
-         whole samples, and so has probably been cut off: copy or write it again"
+        "it ends at byte {offset} without an end-of-archive mark, after at least {whole} whole \
+         samples, and is probably truncated: copy or write it again"
     )]
     NoEnd { offset: u64, whole: u64 },
+    /// A header is not valid.
     #[error("{damage} at byte {offset}, after {whole} whole samples: copy or write it again")]
     Damaged { offset: u64, whole: u64, damage: String },
+    /// The name of a member is dangerous or invalid.
     #[error(
         "the member at byte {offset} has the name `{name}`, which {why}: pack the archive again \
          with plain relative names"
     )]
     Hostile { offset: u64, name: String, why: &'static str },
+    /// A feature of the format is not supported.
     #[error("{what} at byte {offset} cannot be used: pack the archive again without it")]
     Unsupported { offset: u64, what: String },
 }
 
 impl Flaw {
-    /// The same flaw, met after so many whole samples.
+    /// Sets the number of whole samples before the flaw.
     #[must_use]
     pub(super) fn after(mut self, samples: usize) -> Self {
         if let Self::Truncated { whole, .. }
@@ -80,7 +93,8 @@ impl Flaw {
 
 /// Bytes that can be read from any offset.
 pub(super) trait ReadAt {
-    /// Fills `into` from `offset` on; how much of it, which is less only at the end.
+    /// Fills `into` from `offset` on, and returns how many bytes were filled: fewer only at the
+    /// end.
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -93,14 +107,14 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// A page: less is not read from a disk anyway.
+/// A page: a disk reads no less.
 const NARROWEST: usize = 4 << 10;
-/// Beyond this a call's cost no longer shows beside the copying.
+/// Beyond this the cost of a call is small beside that of copying.
 const WIDEST: usize = 256 << 10;
 
-/// A piece of a file, held in memory and moved forward from header to header.
+/// A part of a file in memory, moved forward from header to header.
 #[derive(Debug)]
-pub(super) struct Window<R> {
+pub(super) struct ReadWindow<R> {
     reader: R,
     start: u64,
     held: usize,
@@ -110,13 +124,13 @@ pub(super) struct Window<R> {
     bytes: u64,
 }
 
-impl<R: Read + Seek> Window<R> {
+impl<R: Read + Seek> ReadWindow<R> {
     pub(super) fn new(reader: R) -> Self {
         let memory = Vec::new();
         Self { reader, start: 0, held: 0, memory, span: NARROWEST, reads: 0, bytes: 0 }
     }
 
-    /// The part of the window from `offset` on.
+    /// Returns the part of the window from `offset` on.
     fn from(&self, offset: u64) -> &[u8] {
         let skip = offset.checked_sub(self.start).map_or(self.held, |skip| {
             usize::try_from(skip).map_or(self.held, |skip| skip.min(self.held))
@@ -124,7 +138,7 @@ impl<R: Read + Seek> Window<R> {
         &self.memory[skip..self.held]
     }
 
-    /// Moves the window to `offset`, with at least `least` bytes if there are as many.
+    /// Moves the window to `offset`, and reads at least `least` bytes if the file has as many.
     fn move_to(&mut self, offset: u64, least: usize) -> io::Result<()> {
         let gap = offset.abs_diff(self.start + self.held as u64);
         let near = gap <= self.span as u64;
@@ -141,7 +155,7 @@ impl<R: Read + Seek> Window<R> {
                 Ok(0) => break,
                 Ok(count) => {
                     self.held += count;
-                    signs::give();
+                    heartbeat::beat();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -152,7 +166,7 @@ impl<R: Read + Seek> Window<R> {
     }
 }
 
-impl<R: Read + Seek> ReadAt for Window<R> {
+impl<R: Read + Seek> ReadAt for ReadWindow<R> {
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         if self.from(offset).len() < into.len() {
             self.move_to(offset, into.len())?;
@@ -164,28 +178,28 @@ impl<R: Read + Seek> ReadAt for Window<R> {
     }
 }
 
-/// Opens a file, walks over it, and adds what that took to `operations`.
+/// Opens a file, walks over it, and adds the calls to `operations`.
 pub(super) fn index_file(
     path: &Path,
     operations: &mut Operations,
-    walk: impl FnOnce(&mut Window<File>, u64) -> Result<Vec<Record>, Flaw>,
-) -> Result<Vec<Record>, IndexError> {
+    walk: impl FnOnce(&mut ReadWindow<File>, u64) -> Result<Vec<PackedRecord>, Flaw>,
+) -> Result<Vec<PackedRecord>, IndexFileError> {
     let open_and_walk = || {
         operations.open += 1;
         let file = File::open(path)?;
         operations.stat += 1;
         let length = file.metadata()?.len();
-        let mut window = Window::new(file);
+        let mut window = ReadWindow::new(file);
         let found = walk(&mut window, length);
         operations.read += window.reads;
         operations.bytes += window.bytes;
         found
     };
-    open_and_walk().map_err(|flaw| IndexError { path: path.to_owned(), flaw })
+    open_and_walk().map_err(|flaw| IndexFileError { path: path.to_owned(), flaw })
 }
 
-/// The compression that bytes begin like. Asked only once they have failed as what they
-/// should be, since any of these may also begin a proper file.
+/// Returns the compression whose magic number the bytes begin with. Called only after the bytes
+/// have failed as what they should be, since a valid file may also begin like this.
 pub(super) fn compression(bytes: &mut impl ReadAt) -> Option<&'static str> {
     let mut start = [0; 6];
     let count = bytes.read_at(0, &mut start).ok()?;
@@ -210,12 +224,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_window_shows_what_the_bytes_are(
+        fn a_window_reads_the_bytes_of_the_file(
             length in 0usize..20_000,
             asks in prop::collection::vec((0u64..21_000, 0usize..6_000), 1..30),
         ) {
             let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + at / 251) as u8).collect();
-            let mut window = Window::new(Cursor::new(&bytes));
+            let mut window = ReadWindow::new(Cursor::new(&bytes));
             for (offset, count) in asks {
                 let (mut seen, mut meant) = (vec![0; count], vec![0; count]);
                 let got = window.read_at(offset, &mut seen).unwrap();
@@ -226,9 +240,9 @@ mod tests {
         }
     }
 
-    /// Reads and bytes that a walk over headers of 12 bytes costs.
+    /// Returns the reads and bytes that a walk over headers of 12 bytes costs.
     fn cost_of_headers(step: u64, count: u64) -> (u64, u64) {
-        let mut window = Window::new(Cursor::new(vec![0u8; (step * count) as usize]));
+        let mut window = ReadWindow::new(Cursor::new(vec![0u8; (step * count) as usize]));
         for header in 0..count {
             window.read_at(header * step, &mut [0; 12]).unwrap();
         }
@@ -236,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_records_come_with_one_read() {
+    fn one_read_brings_many_small_records() {
         let (reads, bytes) = cost_of_headers(100, 100_000);
         assert!(reads < 60, "{reads} reads");
         assert!(bytes < 10_200_000, "{bytes} bytes");

@@ -1,17 +1,16 @@
-//! Snapshots: the listing of a dataset, kept for the next time.
+//! Snapshots: the listing of a dataset, stored for the next start.
 //!
-//! A snapshot is the catalog's block followed by the name of what was listed: the dataset's
-//! canonical path, its format and options. It lies in a cache directory of the user, never
-//! in the dataset, under a hash of that name; the name itself is compared, so two datasets
-//! never share one. It is written under another name and renamed, so it is whole or not
-//! there. Before it is used, the times of all listed directories are compared, and where
-//! files are few, their stamps as well. A file that is found changed later, when it is
-//! read or compared, makes the snapshot go ([`forget`]), and the next start lists again.
+//! A snapshot is the encoded catalog followed by its name: the dataset's canonical path, format and
+//! options. It lies in a cache directory of the user, never in the dataset, under a hash of the
+//! name. The name itself is compared, so two datasets never share a snapshot. It is written to a
+//! temporary file and renamed, so it is whole or absent. Before it is used, the times of all listed
+//! directories are compared, and the stamps of the files if they are few. When a file is found to
+//! have changed later, the snapshot is removed ([`forget`]) and the next start lists again.
 //!
-//! It is read into memory, not mapped: a page of a mapping that cannot be had (an error of the
-//! disk, a file that another node replaced or cut off) would end the process.
+//! It is read into memory, not mapped: a page of a mapping that cannot be loaded (a disk error, a
+//! file that another node replaced or truncated) would kill the process.
 //!
-//! Nothing here fails the opening of a dataset: without a snapshot it is listed.
+//! No error here fails the opening of a dataset: without a snapshot it is listed.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -20,36 +19,38 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use belady_base::memory;
 use rayon::prelude::*;
 use rustix::fs::OFlags;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::counters::Counters;
-use super::listing::on_many_threads;
+use super::catalog::{self, Catalog};
+use super::counters::OperationCounters;
 use super::stamp::{self, Stamp};
+use super::threads::on_many_threads;
 use super::versions::Freshness;
-use super::{Catalog, block};
-use crate::memory;
 
-/// Up to this many files are compared one by one before a snapshot is used: a few
-/// milliseconds on a local disk. Packed datasets have fewer; for others it would be the
-/// listing that a snapshot is to save.
+/// Up to this many files are compared one by one before a snapshot is used, which takes a few
+/// milliseconds on a local disk. Packed datasets have fewer files; for others it would cost as much
+/// as the listing that a snapshot saves.
 const COMPARED_FILES: u32 = 4096;
 
 /// Bytes of a snapshot that one thread reads: a millisecond.
 const PIECE: usize = 4 << 20;
 
-/// A half-written file this old belongs to nobody any more.
+/// A half-written file this old was left by a killed process.
 const ABANDONED: Duration = Duration::from_hours(1);
 
-/// Where listings are kept.
+/// Where snapshots are stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Snapshots {
     /// `$BELADY_SNAPSHOTS`, else `$XDG_CACHE_HOME/belady/snapshots`, else
     /// `~/.cache/belady/snapshots`.
     #[default]
     Usual,
+    /// This directory.
     In(PathBuf),
+    /// No snapshots.
     Off,
 }
 
@@ -67,40 +68,45 @@ impl Snapshots {
         }
     }
 
-    /// Where a snapshot of this name would lie, if it is the name of one.
+    /// Returns the path of a snapshot with this file name, if it is a valid one.
     pub(super) fn named(&self, name: &str) -> Option<PathBuf> {
         let hash = name.strip_suffix(".snapshot")?;
         let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_hash.then_some(self.directory()?.join(name))
     }
 
-    /// Where the snapshot of this dataset, listed this way, belongs.
-    pub(super) fn place(&self, dataset: &Path, options: &str) -> Option<Place> {
+    /// Returns the snapshot of this dataset with these listing options, which may not exist yet.
+    pub(super) fn file(&self, dataset: &Path, options: &str) -> Option<SnapshotFile> {
         let directory = self.directory()?;
         let dataset = dataset.canonicalize().ok()?;
         let mut name = dataset.as_os_str().as_bytes().to_vec();
         name.push(0);
         name.extend_from_slice(options.as_bytes());
         let path = directory.join(format!("{:032x}.snapshot", xxh3_128(&name)));
-        Some(Place { directory, path, name })
+        Some(SnapshotFile { directory, path, name })
     }
 }
 
-/// Where one snapshot lies, and the name it must bear.
+/// The path of a snapshot and the name that it must contain.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SnapshotFile {
     directory: PathBuf,
     path: PathBuf,
     name: Vec<u8>,
 }
 
-impl Place {
+impl SnapshotFile {
     pub fn into_path(self) -> PathBuf {
         self.path
     }
 
-    /// The listing kept here, if the dataset is still as it was.
-    pub fn load(&self, root: &Path, freshness: Freshness, counters: &Counters) -> Option<Catalog> {
+    /// Returns the stored listing, if the dataset is still as it was.
+    pub fn load(
+        &self,
+        root: &Path,
+        freshness: Freshness,
+        counters: &OperationCounters,
+    ) -> Option<Catalog> {
         match self.read() {
             Ok(Some(catalog)) => {
                 still_holds(root, &catalog, freshness, counters).then_some(catalog)
@@ -120,10 +126,10 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
-        let length = block::length_of(&bytes)
+        let length = catalog::encoded_length(&bytes)
             .and_then(|length| usize::try_from(length).ok())
             .filter(|&length| length <= bytes.len())
-            .ok_or("it is no whole snapshot")?;
+            .ok_or("it is not a whole snapshot")?;
         if bytes[length..] != self.name {
             return Err("it belongs to another dataset".to_owned());
         }
@@ -136,20 +142,20 @@ impl Place {
         let file = OpenOptions::new().read(true).custom_flags(nofollow).open(&self.path)?;
         let metadata = file.metadata()?;
         if !is_ours(&metadata) {
-            return Err(io::Error::other("it is no file of ours"));
+            return Err(io::Error::other("it is not a regular file of this user"));
         }
         read_whole(&file, usize::try_from(metadata.len()).map_err(io::Error::other)?)
     }
 
-    /// Keeps a listing that was begun at the given time.
-    pub fn keep(&self, catalog: &Catalog, begun: SystemTime) {
+    /// Stores a listing that was begun at the given time.
+    pub fn store(&self, catalog: &Catalog, begun: SystemTime) {
         if !is_settled(catalog, begun) {
-            tracing::debug!("the dataset changed just now; its listing is not kept");
+            tracing::debug!("the dataset has just changed; its listing is not stored");
             return;
         }
         if let Err(error) = self.write(catalog) {
             let snapshot = self.path.display();
-            tracing::warn!(%snapshot, %error, "cannot keep the listing; the next start lists again");
+            tracing::warn!(%snapshot, %error, "cannot store the listing for the next start");
         }
     }
 
@@ -173,7 +179,7 @@ impl Place {
         file.write_all(&self.name)
     }
 
-    /// Removes what killed processes left unfinished of this snapshot.
+    /// Removes unfinished files of this snapshot that killed processes left.
     fn remove_abandoned(&self) {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
         let stem = self.path.file_stem().unwrap_or_default().as_bytes();
@@ -189,16 +195,16 @@ impl Place {
     }
 }
 
-/// A file of this length. A large one is read by several threads, since making new memory takes longer than
-/// the copy.
+/// Reads a file of this length. Several threads read a large one, since faulting in new memory
+/// takes longer than the copy.
 fn read_whole(file: &File, length: usize) -> io::Result<Vec<u8>> {
-    // Zeros that the system makes when they are first touched, by the thread that does.
+    // The thread that first touches a page makes the system zero it.
     let mut bytes = vec![0; length];
     if length <= PIECE {
         file.read_exact_at(&mut bytes, 0)?;
         return Ok(bytes);
     }
-    memory::wish_for_huge_pages(&mut bytes);
+    memory::advise_huge_pages(&mut bytes);
     on_many_threads(|| {
         let pieces = bytes.par_chunks_mut(PIECE).enumerate();
         pieces.try_for_each(|(at, piece)| file.read_exact_at(piece, (at * PIECE) as u64))
@@ -209,7 +215,8 @@ fn read_whole(file: &File, length: usize) -> io::Result<Vec<u8>> {
 /// Removes a snapshot that was found to be out of date.
 pub(super) fn forget(snapshot: &Path) {
     if std::fs::remove_file(snapshot).is_ok() {
-        tracing::info!(snapshot = %snapshot.display(), "the dataset has changed; removed");
+        let snapshot = snapshot.display();
+        tracing::info!(%snapshot, "the dataset has changed; removed its snapshot");
     }
 }
 
@@ -217,8 +224,13 @@ fn is_ours(metadata: &Metadata) -> bool {
     metadata.is_file() && metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Whether directories, and files where they are few, are as they were.
-fn still_holds(root: &Path, catalog: &Catalog, freshness: Freshness, counters: &Counters) -> bool {
+/// Whether the directories, and the files if they are few, are as they were listed.
+fn still_holds(
+    root: &Path,
+    catalog: &Catalog,
+    freshness: Freshness,
+    counters: &OperationCounters,
+) -> bool {
     let files = Some(catalog.files()).filter(|&files| files <= COMPARED_FILES).unwrap_or(0);
     counters.stated(u64::from(catalog.directories()) + u64::from(files));
     let look = |path: &Path| stamp::look(rustix::fs::CWD, &root.join(path));
@@ -238,8 +250,8 @@ fn still_holds(root: &Path, catalog: &Catalog, freshness: Freshness, counters: &
     })
 }
 
-/// Whether the directories had been left alone for a while when listing began. A change in
-/// the same tick of the file system's clock as the listing would not show in their times.
+/// Whether the directories had not changed for a while when listing began. A change in the same
+/// tick of the file system's clock as the listing would not show in their times.
 fn is_settled(catalog: &Catalog, begun: SystemTime) -> bool {
     (0..catalog.directories()).all(|at| stamp::is_settled(catalog.directory(at).1, begun))
 }
@@ -249,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_any_length_is_read_whole_and_one_that_was_cut_off_is_refused() {
+    fn a_file_of_any_length_is_read_whole_and_a_truncated_one_is_refused() {
         let mut file = tempfile::tempfile().unwrap();
         let written: Vec<u8> = (0..2 * PIECE + 12_345).map(|at| (at * 31 / 7) as u8).collect();
         file.write_all(&written).unwrap();

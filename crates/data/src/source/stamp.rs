@@ -1,8 +1,8 @@
-//! What tells one version of a file from another, as the file system says it.
+//! The stamp of a file: its size and times, which distinguish its versions.
 //!
-//! The *size*, the time of *modification*, which programs such as `cp -p` and `rsync` set as they
-//! like, and the time of *change* (`ctime`), which the file system sets at every write, rename and
-//! change of attributes, and which no program can set back.
+//! Programs such as `cp -p` and `rsync` set the time of *modification* (`mtime`). The file system
+//! sets the time of *change* (`ctime`) at every write, rename and change of attributes, and no
+//! program can set it back.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A file as it is now.
+/// The stamp of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub size: u64,
@@ -47,13 +47,13 @@ impl From<&Statx> for Stamp {
     }
 }
 
-/// Asks for the stamp of what lies at a path now: on a network file system the server is asked, and
-/// not what this machine remembers.
+/// Returns the stamp of the file at a path. On a network file system the server is asked, not this
+/// machine's cache.
 pub(super) fn look(root: impl AsFd, path: &Path) -> Result<Stamp, Errno> {
     let wanted = StatxFlags::BASIC_STATS;
     match rustix::fs::statx(&root, path, AtFlags::STATX_FORCE_SYNC, wanted) {
         Ok(found) => Ok(Stamp::from(&found)),
-        // Some sandboxes have no statx.
+        // Some sandboxes forbid statx.
         Err(Errno::NOSYS | Errno::PERM) => {
             Ok(Stamp::from(&rustix::fs::statat(root, path, AtFlags::empty())?))
         }
@@ -61,22 +61,22 @@ pub(super) fn look(root: impl AsFd, path: &Path) -> Result<Stamp, Errno> {
     }
 }
 
-/// How long two changes may have one time: a tick of the kernel's clock is at most 10 ms, and times
-/// in whole seconds are those of a file system that counts in steps of one or two.
+/// Returns how long two changes may have the same time. A tick of the kernel's clock is at most 10
+/// ms; a time in whole seconds is that of a file system that counts in steps of one or two seconds.
 fn tick(time: i64) -> i64 {
     if time % SECOND == 0 { 2 * SECOND } else { SECOND / 50 }
 }
 
-/// Whether a change after a moment would show in the time of a file that had this time then.
+/// Whether a change after the moment `then` has a later time than this one.
 pub(super) fn is_settled(time: i64, then: SystemTime) -> bool {
     time.saturating_add(tick(time)) < since_1970(then)
 }
 
-/// Waits until every further change of a file with this time of change would show in it: a read
-/// of the file after that gets the last of all versions that have this time.
+/// Waits until every further change of a file has a later time of change than this one. A read
+/// after that gets the last of all versions with this time.
 pub(super) fn settle(changed: i64) {
     let rest = changed.saturating_add(tick(changed)).saturating_sub(since_1970(SystemTime::now()));
-    // A time in the future is that of another clock, and tells nothing about this one.
+    // A time in the future comes from another clock, so the wait is limited.
     let rest = rest.clamp(0, tick(changed));
     std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
 }

@@ -1,20 +1,20 @@
-//! A source that makes its bytes up: for tests, soaks and benchmarks, at memory speed.
+//! A source that generates its bytes: for tests, soaks and benchmarks, at memory speed.
 //!
-//! A sample's bytes follow from the seed, its number and their position, so whoever gets
-//! them can tell whether they are right ([`Synthetic::verify`]): a byte of another sample,
-//! from another place or from another run does not pass.
+//! A sample's bytes follow from the seed, its number and their position, so a receiver can verify
+//! them ([`Synthetic::verify`]): a byte of another sample, another position or another seed does
+//! not pass.
 
+use belady_base::SampleId;
+use belady_base::sync::atomic::{AtomicU64, Ordering};
 use belady_control::model::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Catalog, Operations, ReadError, Source, Want};
-use crate::SampleId;
-use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The largest size that is drawn.
+/// The largest size of a sample.
 pub const LARGEST: Bytes = Bytes(4 << 20);
 
-/// Samples that exist nowhere.
+/// A source of generated samples.
 #[derive(Debug)]
 pub struct Synthetic {
     catalog: Catalog,
@@ -24,23 +24,24 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
+    /// Creates a source of samples with these sizes.
     pub fn of_sizes(sizes: impl IntoIterator<Item = u64>, seed: u64) -> Self {
         let catalog = Catalog::of_seed(sizes, seed);
         Self { catalog, seed, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Sizes from 0 to [`LARGEST`] of every order of magnitude, with about this mean.
+    /// Creates a source with sizes of every order of magnitude from 0 to 4 MiB and about this mean.
     pub fn of_mean(samples: u32, mean: Bytes, seed: u64) -> Self {
-        let spread = Spread::of_mean(mean);
+        let spread = SizeSpread::of_mean(mean);
         let draw = |sample: u32| unit(xxh3_64_with_seed(&sample.to_le_bytes(), seed));
         Self::of_sizes((0..samples).map(|sample| spread.size(draw(sample))), seed)
     }
 
-    /// Whether these are the bytes of the sample, all of them.
+    /// Whether these are exactly the bytes of the sample.
     pub fn verify(&self, sample: SampleId, bytes: &[u8]) -> bool {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut made = self.words(sample);
-        // Whole words without a branch each: a difference anywhere leaves a bit.
+        // Whole words without branches: a difference anywhere leaves a bit.
         let differing = words
             .iter()
             .fold(0, |differing, word| differing | (u64::from_le_bytes(*word) ^ made.next_word()));
@@ -87,7 +88,7 @@ impl Source for Synthetic {
     }
 }
 
-/// A sample's bytes, eight at a time: an addition each, so that memory is the limit.
+/// A sample's bytes, eight at a time. One addition for each word, so that memory is the limit.
 struct Words(u64);
 
 impl Words {
@@ -98,20 +99,20 @@ impl Words {
     }
 }
 
-/// From 0 to 1, 1 left out.
+/// Maps a number to [0, 1).
 fn unit(draw: u64) -> f64 {
     (draw >> 11) as f64 / 2f64.powi(53)
 }
 
-/// How sizes are spread: the logarithm of size + 1 lies between 0 and `top`, at a density
-/// that rises or falls like e^(tilt·x). Without tilt sizes are log-uniform.
+/// The distribution of sizes: the logarithm of size + 1 lies between 0 and `top`, with a density
+/// proportional to e^(tilt·x). Without tilt sizes are log-uniform.
 #[derive(Clone, Copy, Debug)]
-struct Spread {
+struct SizeSpread {
     top: f64,
     tilt: f64,
 }
 
-impl Spread {
+impl SizeSpread {
     fn of_mean(mean: Bytes) -> Self {
         let mut spread = Self { top: (LARGEST.as_f64() + 2.0).ln(), tilt: 0.0 };
         // At these tilts the mean is below 1 and above 99 % of the largest.
@@ -123,7 +124,7 @@ impl Spread {
         spread
     }
 
-    /// The integral of e^(rate·x) from 0 to `top`, divided by its value at `top`.
+    /// Returns the integral of e^(rate·x) from 0 to `top`, divided by its value at `top`.
     fn integral(self, rate: f64) -> f64 {
         if rate.abs() < 1e-9 { self.top } else { -(-rate * self.top).exp_m1() / rate }
     }
@@ -150,10 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_the_mean_that_was_asked_for() {
+    fn sizes_have_the_requested_mean() {
         for mean in [100, 5_000, 110_000, 275_000, 2_000_000] {
-            let spread = Spread::of_mean(Bytes(mean));
-            // Draws at even steps, since of random ones a rare large size decides the mean.
+            let spread = SizeSpread::of_mean(Bytes(mean));
+            // Even steps, since with random draws rare large sizes decide the mean.
             let sizes = (0..1_000_000).map(|step| spread.size((f64::from(step) + 0.5) / 1e6));
             let share = sizes.sum::<u64>() as f64 / 1e6 / mean as f64;
             assert!((0.98..1.02).contains(&share), "{share} of {mean}");
@@ -182,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn no_mean_is_too_small_or_too_large() {
+    fn any_mean_gives_sizes_within_the_limit() {
         for mean in [0, 1, 4 << 20, u64::MAX] {
-            let spread = Spread::of_mean(Bytes(mean));
+            let spread = SizeSpread::of_mean(Bytes(mean));
             for draw in [0.0, 0.25, 0.5, 0.75, 1.0 - f64::EPSILON] {
                 assert!(spread.size(draw) <= LARGEST.0);
             }

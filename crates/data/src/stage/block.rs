@@ -1,132 +1,137 @@
-//! A batch on the producer's side: space reserved, being filled by many threads.
+//! A batch on the producer's side: reserved space that many threads fill.
 
+use belady_base::SampleId;
+use belady_base::sync::Arc;
+use belady_base::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use belady_base::sync::plain::Ordering::Relaxed;
 use belady_control::sampler::Step;
 
-use super::layout::{Entry, Place, SlotState, turn};
-use super::producer::Reserved;
-use crate::SampleId;
-use crate::sync::Arc;
-use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use crate::sync::plain::Ordering::Relaxed;
+use super::layout::{Reservation, SlotEntry, SlotState, turn};
+use super::producer_state::ProducerState;
 
-/// Space for one batch. Clones keep the space from being used again, also after the batch
-/// was published, taken and let go of. If the last clone is dropped before
-/// [`Block::publish`], the consumer gets the batches before this one and then the end.
+/// Reserved space for one batch. The space is not reused while a clone exists, even after the batch
+/// was published, taken and released. If the last clone is dropped before [`RingBlock::publish`],
+/// the consumer gets the batches before this one and then the end.
 #[derive(Clone, Debug)]
-pub struct Block(Arc<Filling>);
+pub struct RingBlock(Arc<BlockInner>);
 
 #[derive(Debug)]
-struct Filling {
-    reserved: Arc<Reserved>,
+struct BlockInner {
+    state: Arc<ProducerState>,
     sequence: u64,
     step: Step,
-    place: Place,
-    /// The producer's own record: what the table says can be overwritten by the consumer.
-    entries: Box<[Entry]>,
+    reservation: Reservation,
+    /// The producer's own record: the consumer can overwrite the table in shared memory.
+    entries: Box<[SlotEntry]>,
     published: AtomicBool,
 }
 
-impl Block {
+impl RingBlock {
     pub(super) fn new(
-        reserved: Arc<Reserved>,
+        state: Arc<ProducerState>,
         sequence: u64,
         step: Step,
-        place: Place,
-        entries: Box<[Entry]>,
+        reservation: Reservation,
+        entries: Box<[SlotEntry]>,
     ) -> Self {
-        let region = &reserved.region;
-        for (shared, entry) in region.table(place.extent, entries.len()).iter().zip(&entries) {
+        let region = &state.region;
+        let table = region.table(reservation.extent, entries.len());
+        for (shared, entry) in table.iter().zip(&entries) {
             shared.store(entry);
         }
-        region.descriptor(sequence).describe(place, entries.len() as u32, step);
+        region.descriptor(sequence).describe(reservation, entries.len() as u32, step);
         let published = AtomicBool::new(false);
-        Self(Arc::new(Filling { reserved, sequence, step, place, entries, published }))
+        Self(Arc::new(BlockInner { state, sequence, step, reservation, entries, published }))
     }
 
-    /// Samples in the batch.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.0.entries.len()
     }
 
+    /// Whether the batch has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Returns the step of the batch.
     pub fn step(&self) -> Step {
         self.0.step
     }
 
+    /// Returns the id of the sample at this position.
     pub fn sample(&self, index: usize) -> SampleId {
         self.0.entries[index].sample
     }
 
+    /// Returns the length of the slot at this position.
     pub fn length(&self, index: usize) -> usize {
         self.0.entries[index].slot.len()
     }
 
-    /// The memory that a sample goes into, exactly as long as the sample.
+    /// Returns the memory for a sample, exactly as long as the sample.
     ///
     /// # Safety
     ///
-    /// As long as the answer lives, nothing else reads or writes the slot through another answer of
-    /// this or of [`Block::bytes`], and the batch is not published.
-    #[allow(clippy::mut_from_ref, reason = "the caller promises to be alone")]
+    /// While the returned slice lives, no other slice of the slot from this function or
+    /// [`RingBlock::bytes`] exists, and the batch is not published.
+    #[allow(clippy::mut_from_ref, reason = "the caller guarantees exclusive access")]
     pub unsafe fn slot(&self, index: usize) -> &mut [u8] {
-        // SAFETY: the slot lies within its block, whose space is not given away while this lives;
-        // the caller is alone.
+        // SAFETY: the slot lies within its block, whose space is not reused while this lives; the
+        // caller has exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.start_of(index), self.length(index)) }
     }
 
-    /// What a slot that was filled holds. Any number of callers may look at it at the same time.
+    /// Returns the bytes of a filled slot.
     ///
     /// # Safety
     ///
-    /// As long as the answer lives, nothing writes to the slot.
+    /// While the returned slice lives, nothing writes to the slot.
     pub unsafe fn bytes(&self, index: usize) -> &[u8] {
-        // SAFETY: as above, and the caller promises that nothing writes to it.
+        // SAFETY: as above, and the caller guarantees that nothing writes to it.
         unsafe { std::slice::from_raw_parts(self.start_of(index), self.length(index)) }
     }
 
     fn start_of(&self, index: usize) -> *mut u8 {
-        let block = self.0.reserved.region.block(self.0.place.extent);
+        let block = self.0.state.region.block(self.0.reservation.extent);
         // SAFETY: `entries` was made for a block of this size, so the slot lies within it.
         unsafe { block.add(self.0.entries[index].slot.start) }.as_ptr()
     }
 
-    /// Says how a slot came out; slots are [`SlotState::Filled`] unless told otherwise.
+    /// Sets what a slot holds; slots are [`SlotState::Filled`] by default.
     pub fn mark(&self, index: usize, state: SlotState) {
-        let filling = &self.0;
-        let table = filling.reserved.region.table(filling.place.extent, filling.entries.len());
+        let inner = &self.0;
+        let table = inner.state.region.table(inner.reservation.extent, inner.entries.len());
         table[index].mark(state);
     }
 
-    /// Hands the batch to the consumer. Only the first call counts.
+    /// Publishes the batch to the consumer. Only the first call has an effect.
     pub fn publish(&self) {
-        let filling = &self.0;
-        if filling.published.swap(true, SeqCst) {
+        let inner = &self.0;
+        if inner.published.swap(true, SeqCst) {
             return;
         }
-        filling.reserved.published.fetch_add(1, Relaxed);
-        filling.conclude(turn::published(filling.sequence));
+        inner.state.published.fetch_add(1, Relaxed);
+        inner.set_turn(turn::published(inner.sequence));
     }
 }
 
-impl Filling {
-    fn conclude(&self, turn: u64) {
-        let region = &self.reserved.region;
+impl BlockInner {
+    fn set_turn(&self, turn: u64) {
+        let region = &self.state.region;
         region.descriptor(self.sequence).turn.store(turn, SeqCst);
         region.header().arrivals.notify();
     }
 }
 
-impl Drop for Filling {
+impl Drop for BlockInner {
     fn drop(&mut self) {
-        if !self.reserved.region.is_ours() {
+        if !self.state.region.is_ours() {
             return;
         }
         if !self.published.load(SeqCst) {
-            self.conclude(turn::abandoned(self.sequence));
+            self.set_turn(turn::abandoned(self.sequence));
         }
-        self.reserved.block_dropped(self.sequence, self.place.receipt);
+        self.state.block_dropped(self.sequence, self.reservation.receipt);
     }
 }

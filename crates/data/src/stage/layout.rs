@@ -1,78 +1,78 @@
-//! What lies where in a ring's memory.
+//! The layout of a ring's memory.
 //!
 //! ```text
-//! | Header | Descriptor × batches | Receipt × batches | padding to a page | area for blocks |
+//! | RingHeader | Descriptor × batches | Receipt × batches | padding to a page | area for blocks |
 //! block:  | TableEntry × samples | slot | slot | ...
 //! ```
 //!
-//! The producer alone writes descriptors, and the consumer finds the one of its next batch by
-//! the sequence number. The consumer alone writes receipts; each batch has one to itself from
-//! when it is reserved until its space is back, and its descriptor says which.
+//! Only the producer writes descriptors; the consumer finds its next batch's descriptor by the
+//! sequence number. Only the consumer writes receipts; each batch has a receipt to itself from its
+//! reservation until its space returns, and its descriptor names the receipt.
 //!
-//! Everything here may be mapped by two processes, of which neither trusts the other.
+//! Two processes that do not trust each other may map everything here.
 
 use std::ops::Range;
 
+use belady_base::SampleId;
+use belady_base::sync::atomic::{AtomicU32, AtomicU64};
+use belady_base::sync::plain::{self, Ordering::Relaxed};
 use belady_control::sampler::Step;
 
-use super::gate::Gate;
-use super::life::Identity;
+use super::event_count::EventCount;
+use super::process::ProcessIdentity;
 use super::{RingConfig, RingError};
-use crate::SampleId;
-use crate::sync::atomic::{AtomicU32, AtomicU64};
-use crate::sync::plain::{self, Ordering::Relaxed};
 
 /// "beladyst" in ASCII.
 pub const MAGIC: u64 = 0x6265_6c61_6479_7374;
-/// Raised with every change of what lies where.
+/// Raised with every change of the layout.
 pub const VERSION: u32 = 2;
 /// Blocks start on cache lines, so that neighbours do not share one.
 const CACHE_LINE: usize = 64;
 /// Mappings start on pages, so nothing can be aligned to more.
 const PAGE: usize = 4096;
 
-/// How far the producer has come.
+/// How the producer ended, if it has.
 pub mod ending {
     pub const RUNNING: u32 = 0;
-    /// Every batch that will ever come is reserved.
+    /// All batches are reserved; there will be no others.
     pub const FINISHED: u32 = 1;
-    /// The producer went away in the middle.
+    /// The producer was dropped before it finished.
     pub const ABORTED: u32 = 2;
 }
 
-/// Whether there is a consumer.
+/// Whether the ring has a consumer.
 pub mod presence {
     pub const AWAITED: u32 = 0;
     pub const PRESENT: u32 = 1;
     pub const GONE: u32 = 2;
 }
 
-/// What became of the batch with a given sequence number, as one word in its descriptor or
-/// its receipt. Both serve one batch after another; the number tells whose word it is.
+/// The state of the batch with a given sequence number, as one word in its descriptor or its
+/// receipt. Both serve one batch after another; the number tells which batch the word belongs to.
 pub mod turn {
     pub const fn published(sequence: u64) -> u64 {
         sequence * 4 + 1
     }
-    /// Its block was dropped unpublished: neither it nor any later batch will be taken.
+    /// The block was dropped unpublished: neither this nor any later batch will be taken.
     pub const fn abandoned(sequence: u64) -> u64 {
         sequence * 4 + 2
     }
-    /// The consumer has let go of it.
+    /// The consumer has released it.
     pub const fn released(sequence: u64) -> u64 {
         sequence * 4 + 3
     }
 }
 
-/// Shape of a ring; fixed when it is made.
+/// The dimensions of a ring, fixed when it is created.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct RingLayout {
     pub capacity: u64,
     pub align: u64,
     pub batches: u64,
 }
 
-impl Layout {
+impl RingLayout {
     pub fn of(config: &RingConfig) -> Result<Self, RingError> {
         let layout = Self {
             capacity: config.capacity as u64,
@@ -83,46 +83,49 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Bytes of the whole mapping, if the shape is sound.
+    /// Returns the bytes of the whole mapping, or why the dimensions cannot be used.
     pub fn total(&self) -> Result<usize, String> {
         if !self.align.is_power_of_two() || self.align > PAGE as u64 {
             return Err(format!(
-                "slots cannot be aligned to {}; choose a power of two up to {PAGE}",
+                "slots cannot be aligned to {} bytes; choose a power of two up to {PAGE}",
                 self.align
             ));
         }
         if self.batches < 2 {
-            return Err(format!("{} batches outstanding are too few; allow 2", self.batches));
+            return Err(format!(
+                "{} outstanding batches are too few; allow at least 2",
+                self.batches
+            ));
         }
         let limit = isize::MAX as u64;
         let a_batch = (size_of::<Descriptor>() + size_of::<Receipt>()) as u64;
         let total = self.batches.saturating_mul(a_batch);
-        let total = total.saturating_add((size_of::<Header>() + PAGE) as u64);
+        let total = total.saturating_add((size_of::<RingHeader>() + PAGE) as u64);
         if total.saturating_add(self.capacity) > limit || self.batches > u64::from(u32::MAX) {
             return Err(format!(
-                "{} batches in {} bytes are more than can be addressed",
+                "{} batches in {} bytes exceed the address space",
                 self.batches, self.capacity
             ));
         }
         Ok(self.area_at() + self.capacity as usize)
     }
 
-    /// Where the receipts begin.
+    /// Returns where the receipts begin.
     pub fn receipts_at(&self) -> usize {
-        size_of::<Header>() + self.batches as usize * size_of::<Descriptor>()
+        size_of::<RingHeader>() + self.batches as usize * size_of::<Descriptor>()
     }
 
-    /// Where the area for blocks begins.
+    /// Returns where the area for blocks begins.
     pub fn area_at(&self) -> usize {
         (self.receipts_at() + self.batches as usize * size_of::<Receipt>()).next_multiple_of(PAGE)
     }
 
-    /// What block starts are multiples of.
+    /// Returns the alignment of blocks.
     pub fn block_align(&self) -> usize {
         block_align(self.align as usize)
     }
 
-    /// Exact bytes of a block with these samples; `None` if no memory could hold it.
+    /// Returns the exact size of a block with these samples; `None` if it overflows.
     pub fn block_bytes(&self, lengths: &[u64]) -> Option<u64> {
         let mut end = table_bytes(lengths.len());
         for &length in lengths {
@@ -131,24 +134,24 @@ impl Layout {
         end.max(1).checked_next_multiple_of(self.block_align() as u64)
     }
 
-    /// Where a slot lies that follows what ends at `end`.
+    /// Returns the range of a slot that follows what ends at `end`.
     fn slot_after(&self, end: u64, length: u64) -> Option<Range<u64>> {
         let start = end.checked_next_multiple_of(self.align)?;
         Some(start..start.checked_add(length)?)
     }
 
-    /// The table of a block, if its slots end within `bytes`.
+    /// Computes where the slots of a block lie, if they end within `bytes`.
     pub fn entries(
         &self,
         bytes: usize,
-        rows: impl ExactSizeIterator<Item = Option<Row>>,
-    ) -> Option<Box<[Entry]>> {
+        rows: impl ExactSizeIterator<Item = Option<SlotRow>>,
+    ) -> Option<Box<[SlotEntry]>> {
         let mut end = table_bytes(rows.len());
         let entries = rows.map(|row| {
-            let Row { sample, state, length } = row?;
+            let SlotRow { sample, state, length } = row?;
             let slot = self.slot_after(end, length).filter(|slot| slot.end <= bytes as u64)?;
             end = slot.end;
-            Some(Entry { sample, state, slot: slot.start as usize..slot.end as usize })
+            Some(SlotEntry { sample, state, slot: slot.start as usize..slot.end as usize })
         });
         entries.collect()
     }
@@ -158,13 +161,14 @@ fn table_bytes(samples: usize) -> u64 {
     (samples * size_of::<TableEntry>()) as u64
 }
 
-/// Blocks whose slots disks write to straight share no page: the pages of a batch that is lent may be
-/// inherited by a forked child, and from then on a disk's writes to them might be lost on old kernels.
+/// Returns the alignment of blocks. Blocks whose slots are written by direct reads share no page: a
+/// forked child may inherit the pages of a lent batch, and old kernels may then lose a disk's
+/// writes to them.
 fn block_align(align: usize) -> usize {
     if align >= crate::file::BLOCK { PAGE } else { CACHE_LINE.max(align) }
 }
 
-/// Most bytes that a block of this many samples and bytes can need.
+/// Returns the most bytes that a block of this many samples and bytes can need.
 pub fn largest_block(bytes: u64, samples: u32, align: usize) -> u64 {
     let samples = u64::from(samples);
     let align = align.max(1) as u64;
@@ -176,34 +180,34 @@ pub fn largest_block(bytes: u64, samples: u32, align: usize) -> u64 {
     unaligned.checked_next_multiple_of(block_align(align as usize) as u64).unwrap_or(u64::MAX)
 }
 
-/// Start of the mapping. Lines that different sides write are kept apart.
+/// The start of the mapping. The two sides write to different cache lines.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Header {
+pub struct RingHeader {
     pub magic: plain::AtomicU64,
     pub version: plain::AtomicU32,
     pub shape: [plain::AtomicU64; 3],
-    pub producer: Identity,
-    pub consumer: Identity,
+    pub producer: ProcessIdentity,
+    pub consumer: ProcessIdentity,
     pub from_producer: FromProducer,
     pub from_consumer: FromConsumer,
-    /// Where the consumer sleeps.
-    pub arrivals: Gate,
-    /// Where the producer sleeps.
-    pub returns: Gate,
+    /// The consumer sleeps on this.
+    pub arrivals: EventCount,
+    /// The producer sleeps on this.
+    pub returns: EventCount,
 }
 
-/// What the producer tells.
+/// Written by the producer.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct FromProducer {
     /// One of [`ending`].
     pub ending: AtomicU32,
-    /// Batches there will ever be, once finished.
+    /// The number of all batches, once finished.
     pub total: AtomicU64,
 }
 
-/// What the consumer tells.
+/// Written by the consumer.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct FromConsumer {
@@ -211,47 +215,47 @@ pub struct FromConsumer {
     pub presence: AtomicU32,
     /// Batches taken so far.
     pub taken: plain::AtomicU64,
-    /// Batches let go of so far.
+    /// Batches released so far.
     pub released: plain::AtomicU64,
 }
 
-impl Header {
-    pub fn new(layout: Layout) -> Self {
+impl RingHeader {
+    pub fn new(layout: RingLayout) -> Self {
         Self {
             magic: plain::AtomicU64::new(MAGIC),
             version: plain::AtomicU32::new(VERSION),
             shape: [layout.capacity, layout.align, layout.batches].map(plain::AtomicU64::new),
-            producer: Identity::default(),
-            consumer: Identity::default(),
+            producer: ProcessIdentity::default(),
+            consumer: ProcessIdentity::default(),
             from_producer: FromProducer::default(),
             from_consumer: FromConsumer::default(),
-            arrivals: Gate::default(),
-            returns: Gate::default(),
+            arrivals: EventCount::default(),
+            returns: EventCount::default(),
         }
     }
 
-    /// The shape it claims to have, if it is a header of ours.
-    pub fn layout(&self) -> Result<Layout, String> {
+    /// Returns the dimensions that the header claims, if this version wrote it.
+    pub fn layout(&self) -> Result<RingLayout, String> {
         let (magic, version) = (self.magic.load(Relaxed), self.version.load(Relaxed));
         if magic != MAGIC {
-            return Err("it does not begin like one".into());
+            return Err("it does not begin with the magic number".into());
         }
         if version != VERSION {
             return Err(format!(
-                "it has version {version} and this program knows {VERSION}; run the same \
+                "it has version {version} and this program uses {VERSION}; run the same \
                  version of Belady on both sides"
             ));
         }
         let [capacity, align, batches] = self.shape.each_ref().map(|word| word.load(Relaxed));
-        Ok(Layout { capacity, align, batches })
+        Ok(RingLayout { capacity, align, batches })
     }
 }
 
-/// One batch that the consumer has not taken yet.
+/// Describes one batch that the consumer has not taken yet.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Descriptor {
-    /// Published or abandoned, see [`turn`]; orders all else in the descriptor and the block.
+    /// Published or abandoned, see [`turn`]; orders all other fields and the block.
     pub turn: AtomicU64,
     start: plain::AtomicU64,
     bytes: plain::AtomicU64,
@@ -261,7 +265,7 @@ pub struct Descriptor {
     iteration: plain::AtomicU32,
 }
 
-/// Where the consumer says that it has let go of a batch.
+/// Tells the producer that the consumer has released a batch.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Receipt {
@@ -269,26 +273,26 @@ pub struct Receipt {
     pub turn: AtomicU64,
 }
 
-/// Where a batch's block lies in the area.
+/// The range of a block in the area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct BlockExtent {
     pub start: usize,
     pub bytes: usize,
 }
 
-/// What a batch occupies from when it is reserved until its space is back.
+/// What a batch occupies from its reservation until its space returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub extent: Extent,
+pub struct Reservation {
+    pub extent: BlockExtent,
     /// Index of its receipt.
     pub receipt: u32,
 }
 
 impl Descriptor {
-    pub fn describe(&self, place: Place, samples: u32, step: Step) {
-        self.start.store(place.extent.start as u64, Relaxed);
-        self.bytes.store(place.extent.bytes as u64, Relaxed);
-        self.receipt.store(place.receipt, Relaxed);
+    pub fn describe(&self, reservation: Reservation, samples: u32, step: Step) {
+        self.start.store(reservation.extent.start as u64, Relaxed);
+        self.bytes.store(reservation.extent.bytes as u64, Relaxed);
+        self.receipt.store(reservation.receipt, Relaxed);
         self.samples.store(samples, Relaxed);
         self.epoch.store(step.epoch, Relaxed);
         self.iteration.store(step.iteration, Relaxed);
@@ -298,32 +302,31 @@ impl Descriptor {
         Step { epoch: self.epoch.load(Relaxed), iteration: self.iteration.load(Relaxed) }
     }
 
-    /// Where the block and its receipt lie, if that is within a ring of this layout, and how
-    /// many samples its table has.
-    pub fn place(&self, layout: &Layout) -> Option<(Place, usize)> {
+    /// Returns the reservation and the number of samples, if both are valid in this layout.
+    pub fn reservation(&self, layout: &RingLayout) -> Option<(Reservation, usize)> {
         let (start, bytes) = (self.start.load(Relaxed), self.bytes.load(Relaxed));
         let receipt = self.receipt.load(Relaxed);
         let samples = self.samples.load(Relaxed) as usize;
         let inside =
             start.checked_add(bytes)? <= layout.capacity && u64::from(receipt) < layout.batches;
         let aligned = start.is_multiple_of(layout.block_align() as u64);
-        let extent = Extent { start: start as usize, bytes: bytes as usize };
-        let place = Place { extent, receipt };
-        (inside && aligned && table_bytes(samples) <= bytes).then_some((place, samples))
+        let extent = BlockExtent { start: start as usize, bytes: bytes as usize };
+        let reservation = Reservation { extent, receipt };
+        (inside && aligned && table_bytes(samples) <= bytes).then_some((reservation, samples))
     }
 }
 
-/// How a slot came out.
+/// What a slot holds.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
     /// The slot holds the sample's bytes.
     Filled = 0,
-    /// The sample could not be had and the user chose to go on without it.
+    /// The sample could not be read, and the user chose to skip such samples.
     Skipped = 1,
-    /// The bytes are lent from elsewhere; the slot was left as it was.
+    /// The bytes are lent from a tier; the slot was not written.
     Elsewhere = 2,
-    /// Another sample's bytes stand in for it.
+    /// The slot holds another sample's bytes as a replacement.
     Replaced = 3,
 }
 
@@ -339,23 +342,24 @@ impl SlotState {
     }
 }
 
-/// What the table says of one sample.
+/// A checked copy of one row of a block's table.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct SlotRow {
     pub sample: SampleId,
     pub state: SlotState,
     pub length: u64,
 }
 
-/// A side's own record of one sample in a block; the slot is counted from the block's start.
+/// One side's own record of a sample in a block; the slot is relative to the block's start.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct SlotEntry {
     pub sample: SampleId,
     pub state: SlotState,
     pub slot: Range<usize>,
 }
 
-/// One row in shared memory. Where the slot lies follows from the lengths before it.
+/// One row of a block's table in shared memory. The slot's offset follows from the lengths before
+/// it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TableEntry {
@@ -365,7 +369,7 @@ pub struct TableEntry {
 }
 
 impl TableEntry {
-    pub fn store(&self, entry: &Entry) {
+    pub fn store(&self, entry: &SlotEntry) {
         self.sample.store(entry.sample, Relaxed);
         self.mark(entry.state);
         self.length.store(entry.slot.len() as u64, Relaxed);
@@ -375,9 +379,13 @@ impl TableEntry {
         self.state.store(state as u32, Relaxed);
     }
 
-    /// A copy, if it is one that [`Self::store`] can have written.
-    pub fn load(&self) -> Option<Row> {
+    /// Returns a copy, if [`Self::store`] can have written it.
+    pub fn load(&self) -> Option<SlotRow> {
         let state = SlotState::from_word(self.state.load(Relaxed))?;
-        Some(Row { sample: self.sample.load(Relaxed), state, length: self.length.load(Relaxed) })
+        Some(SlotRow {
+            sample: self.sample.load(Relaxed),
+            state,
+            length: self.length.load(Relaxed),
+        })
     }
 }

@@ -1,46 +1,46 @@
-//! The mapped memory of a ring, and the only place that turns its addresses into references.
+//! The mapped memory of a ring. Only this module turns its addresses into references.
 
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
+use belady_base::fork::{self, Loan, Mapping};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::RingError;
-use super::layout::{Descriptor, Extent, Header, Layout, Receipt, TableEntry};
-use crate::fork::{self, Loan, Mapping};
+use super::layout::{BlockExtent, Descriptor, Receipt, RingHeader, RingLayout, TableEntry};
 
-/// What other processes do with a ring's memory.
+/// What other processes may do with a ring's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Others {
-    /// One of them takes batches, and says in the ring when it lets go of them.
+pub enum OtherProcesses {
+    /// One of them is the consumer.
     Consume,
-    /// They only look at bytes.
+    /// They only read bytes.
     Read,
 }
 
-/// A ring's memory, mapped for as long as anyone holds a part of it.
+/// A ring's memory, mapped as long as any part of it is referenced.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
-    layout: Layout,
+    layout: RingLayout,
     total: usize,
-    /// Forks before the mapping was made.
+    /// The fork generation in which the mapping was made.
     generation: u32,
-    memory: Memory,
+    memory: RegionMemory,
 }
 
-/// Whose the memory is.
+/// Which processes have the memory.
 #[derive(Debug)]
-enum Memory {
-    /// Of this process. A forked child has a copy of what precedes the area for blocks, so that the
-    /// ends of the ring can say there that they are not its own.
+enum RegionMemory {
+    /// Only this process. A forked child gets a copy of the part before the area for blocks, so
+    /// that its copies of the ring's ends can tell that the ring is not theirs.
     Private { mapping: Mapping, _head: Loan },
-    /// Mapped by others too, or to be: a forked child shares it.
+    /// Other processes can map it, and a forked child shares it.
     Shared,
 }
 
@@ -51,37 +51,40 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A fresh ring in memory of this process alone.
-    pub fn private(layout: Layout) -> Result<Self, RingError> {
+    /// Creates a ring in memory of this process alone.
+    pub fn private(layout: RingLayout) -> Result<Self, RingError> {
         let total = size(&layout)?;
         let mapping = Mapping::new(total)
             .map_err(|error| RingError::Memory { bytes: total as u64, error })?;
-        // The same memory is written again and again, by disks too: they pin one large page
+        // Direct reads write to this memory again and again, and the kernel pins one large page
         // faster than many small ones.
-        mapping.wish_for_huge_pages();
+        mapping.advise_huge_pages();
         let base = mapping.start();
         let head = Loan::of([(base.as_ptr().cast_const(), layout.area_at())]);
-        let memory = Memory::Private { mapping, _head: head };
+        let memory = RegionMemory::Private { mapping, _head: head };
         let region = Self { base, layout, total, generation: fork::generation(), memory };
         region.initialise();
         Ok(region)
     }
 
-    /// A fresh ring in memory that others can map through the file, whose size is sealed: a
-    /// mapping of it can never lose its pages. `others` says what they may do with it.
-    pub fn shared(layout: Layout, others: Others) -> Result<(Self, OwnedFd), RingError> {
+    /// Creates a ring in memory that other processes can map through the file. The file's size is
+    /// sealed, so a mapping never loses its pages.
+    pub fn shared(
+        layout: RingLayout,
+        others: OtherProcesses,
+    ) -> Result<(Self, OwnedFd), RingError> {
         let total = size(&layout)?;
         let failed = |error| no_memory(total, error);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("belady-stage", flags).map_err(failed)?;
         ftruncate(&file, total as u64).map_err(failed)?;
-        // Before the seals, of which one forbids later mappings like this one.
+        // Mapped before it is sealed: one of the seals forbids later writable mappings.
         let region = Self::over(map(&file, total)?, layout, total)?;
         let seals = SIZE_SEALS | SealFlags::SEAL;
         let sealed = match others {
-            Others::Consume => fcntl_add_seals(&file, seals),
-            // Kernels before 5.1 do not know that seal: others are trusted to read only.
-            Others::Read => fcntl_add_seals(&file, seals | SealFlags::FUTURE_WRITE)
+            OtherProcesses::Consume => fcntl_add_seals(&file, seals),
+            // Kernels before 5.1 lack that seal: there, other processes are trusted to read only.
+            OtherProcesses::Read => fcntl_add_seals(&file, seals | SealFlags::FUTURE_WRITE)
                 .or_else(|_| fcntl_add_seals(&file, seals)),
         };
         sealed.map_err(failed)?;
@@ -89,10 +92,10 @@ impl Region {
         Ok((region, file))
     }
 
-    /// A ring that another process made.
+    /// Maps a ring that another process created.
     pub fn attach(file: OwnedFd) -> Result<Self, RingError> {
         if cfg!(feature = "shuttle") {
-            return Err(unusable("the explorer's locks cannot be shared".into()));
+            return Err(unusable("shuttle's locks cannot be shared".into()));
         }
         let seals = fcntl_get_seals(&file).map_err(|error| unusable(error.to_string()))?;
         if !seals.contains(SIZE_SEALS) {
@@ -100,13 +103,13 @@ impl Region {
         }
         let file = File::from(file);
         let found = file.metadata().map_err(|error| unusable(error.to_string()))?.len();
-        if found < size_of::<Header>() as u64 || found > isize::MAX as u64 {
+        if found < size_of::<RingHeader>() as u64 || found > isize::MAX as u64 {
             return Err(unusable(format!("its size is {found} bytes")));
         }
         let total = found as usize;
         let base = map(&file.into(), total)?;
-        // Only to look at the header, which lies within the file whatever it says.
-        let unknown = Layout { capacity: 0, align: 1, batches: 0 };
+        // An empty layout, to read the header: it lies within the file whatever it claims.
+        let unknown = RingLayout { capacity: 0, align: 1, batches: 0 };
         let mut region = Self::over(base, unknown, total)?;
         let layout = region.header().layout().map_err(unusable)?;
         let claimed = layout.total().map_err(unusable)?;
@@ -117,18 +120,22 @@ impl Region {
         Ok(region)
     }
 
-    fn over(base: *mut std::ffi::c_void, layout: Layout, total: usize) -> Result<Self, RingError> {
+    fn over(
+        base: *mut std::ffi::c_void,
+        layout: RingLayout,
+        total: usize,
+    ) -> Result<Self, RingError> {
         let base = NonNull::new(base.cast())
             .ok_or_else(|| unusable("it was mapped at address zero".into()))?;
-        let memory = Memory::Shared;
+        let memory = RegionMemory::Shared;
         Ok(Self { base, layout, total, generation: fork::generation(), memory })
     }
 
     fn initialise(&self) {
         // SAFETY: the mapping is new, writable, aligned to pages, and large enough for the
-        // header and `batches` descriptors and receipts; nobody else knows of it yet.
+        // header and `batches` descriptors and receipts; no other thread or process has it yet.
         unsafe {
-            self.base.cast::<Header>().write(Header::new(self.layout));
+            self.base.cast::<RingHeader>().write(RingHeader::new(self.layout));
             for index in 0..self.layout.batches as usize {
                 self.descriptors().add(index).write(Descriptor::default());
                 self.receipts().add(index).write(Receipt::default());
@@ -138,7 +145,7 @@ impl Region {
 
     fn descriptors(&self) -> NonNull<Descriptor> {
         // SAFETY: every mapping is at least as long as the header.
-        unsafe { self.base.add(size_of::<Header>()) }.cast()
+        unsafe { self.base.add(size_of::<RingHeader>()) }.cast()
     }
 
     fn receipts(&self) -> NonNull<Receipt> {
@@ -146,22 +153,22 @@ impl Region {
         unsafe { self.base.add(self.layout.receipts_at()) }.cast()
     }
 
-    /// Whether this is the process that made the mapping, and not a fork of it.
+    /// Whether this is the process that made the mapping, and not a forked child.
     pub fn is_ours(&self) -> bool {
         self.generation == fork::generation()
     }
 
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &RingLayout {
         &self.layout
     }
 
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &RingHeader {
         // SAFETY: the mapping is aligned to pages, at least as long as the header, and lives
         // as long as `self`; every bit pattern is a valid header.
         unsafe { self.base.cast().as_ref() }
     }
 
-    /// The descriptor that serves a sequence number.
+    /// Returns the descriptor that serves a sequence number.
     pub fn descriptor(&self, sequence: u64) -> &Descriptor {
         let index = (sequence % self.layout.batches) as usize;
         // SAFETY: the layout was checked against the mapping's length and `index` is below
@@ -175,58 +182,59 @@ impl Region {
         unsafe { self.receipts().add(index as usize).as_ref() }
     }
 
-    /// Bytes of the whole mapping.
+    /// Returns the bytes of the whole mapping.
     pub fn bytes(&self) -> usize {
         self.total
     }
 
-    /// First byte of a block.
-    pub fn block(&self, extent: Extent) -> NonNull<u8> {
+    /// Returns the address of a block's first byte.
+    pub fn block(&self, extent: BlockExtent) -> NonNull<u8> {
         assert!(extent.start + extent.bytes <= self.layout.capacity as usize);
         // SAFETY: the area has `capacity` bytes, and lies in the mapping.
         unsafe { self.base.add(self.layout.area_at() + extent.start) }
     }
 
-    /// Gives the memory of a part of the area back to the system, whole pages of it; it is zero when it is
-    /// next used. Memory that others map stays as it is.
+    /// Returns the whole pages in a part of the area to the system; they are zero when next used.
+    /// Shared memory is left as it is.
     ///
     /// # Safety
     /// No block lies there.
-    pub unsafe fn give_back(&self, free: Range<usize>) {
+    pub unsafe fn discard(&self, free: Range<usize>) {
         assert!(free.end <= self.layout.capacity as usize);
-        if let Memory::Private { mapping, .. } = &self.memory {
+        if let RegionMemory::Private { mapping, .. } = &self.memory {
             let area = self.layout.area_at();
-            // SAFETY: as the caller promises: nothing there is used before it is written again.
+            // SAFETY: the caller guarantees that nothing there is used before it is written again.
             unsafe { mapping.discard(area + free.start..area + free.end) };
         }
     }
 
-    /// The table of a block, `samples` entries long.
-    pub fn table(&self, extent: Extent, samples: usize) -> &[TableEntry] {
+    /// Returns the table of a block, `samples` entries long.
+    pub fn table(&self, extent: BlockExtent, samples: usize) -> &[TableEntry] {
         assert!(samples * size_of::<TableEntry>() <= extent.bytes);
         assert!(extent.start.is_multiple_of(self.layout.block_align()));
         // SAFETY: the entries lie in the block, which lies in the mapping; blocks start at
         // multiples of at least 64 in an area that starts on a page; entries are atomics, so
-        // every bit pattern is valid and a stranger's write is no data race.
+        // every bit pattern is valid and a write by the other process is no data race.
         unsafe { std::slice::from_raw_parts(self.block(extent).cast().as_ptr(), samples) }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // The explorer's atomics own memory; ours do not.
-        if std::mem::needs_drop::<Header>() {
-            // SAFETY: initialised by us, since the explorer never attaches, and not used again.
+        // Shuttle's atomics own memory; the standard ones do not.
+        if std::mem::needs_drop::<RingHeader>() {
+            // SAFETY: initialised here, since a build for shuttle never attaches, and not used
+            // again.
             unsafe {
                 for index in 0..self.layout.batches as usize {
                     self.descriptors().add(index).drop_in_place();
                     self.receipts().add(index).drop_in_place();
                 }
-                self.base.cast::<Header>().drop_in_place();
+                self.base.cast::<RingHeader>().drop_in_place();
             }
         }
-        if let Memory::Shared = self.memory {
-            // SAFETY: our own mapping; all that point into it hold a reference to this region.
+        if let RegionMemory::Shared = self.memory {
+            // SAFETY: our own mapping; every pointer into it holds a reference to this region.
             let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.total) };
             debug_assert!(unmapped.is_ok());
         }
@@ -243,7 +251,7 @@ fn map(file: &OwnedFd, total: usize) -> Result<*mut std::ffi::c_void, RingError>
         .map_err(|error| no_memory(total, error))
 }
 
-fn size(layout: &Layout) -> Result<usize, RingError> {
+fn size(layout: &RingLayout) -> Result<usize, RingError> {
     layout.total().map_err(|reason| RingError::Config { reason })
 }
 

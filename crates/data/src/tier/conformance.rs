@@ -1,12 +1,12 @@
-//! What every tier promises, whatever it is made of. An implementation is done when it
-//! passes.
+//! The conformance suite of tiers. An implementation is done when it passes.
 //!
-//! One part compares a tier with a naive model step by step, for any sizes, quota and order
-//! of calls. The other lets threads loose on it: then only bytes and sums can be judged.
+//! One part compares a tier with a naive model step by step, for any sizes, quota and order of
+//! calls. The other calls it from several threads, and checks bytes and totals.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use belady_base::SampleId;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
 use proptest::prelude::*;
@@ -15,18 +15,17 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use super::{
     DiskConfig, DiskTier, Evicted, FaultyTier, Get, Pinned, Put, RamTier, Tier, TierFaults,
 };
-use crate::SampleId;
 
 const GRANULE: u64 = 16;
 
 /// Makes tiers of one kind.
 trait Maker {
-    /// A tier; what an earlier one of the same maker held is still there if `KEEPS`.
+    /// Creates a tier, which holds what the previous one of this maker held if `KEEPS`.
     fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier>;
     const KEEPS: bool;
-    /// The size of one more sample.
+    /// The size of an additional sample.
     const LARGE: Option<u64> = None;
-    /// Room that a tier may need beyond the sample itself when it lies in pieces.
+    /// Returns the space that a sample in pieces may need beyond its size.
     fn slack(held: u64) -> u64;
 }
 
@@ -59,7 +58,7 @@ impl Maker for FaultyWithoutFaults {
     }
 }
 
-/// A disk tier of segments of 16 KiB, so that samples meet their ends.
+/// A disk tier with segments of 16 KiB, so that samples reach their ends.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -72,7 +71,7 @@ impl Maker for Disk {
     const KEEPS: bool = true;
 
     fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier> {
-        // The quota pays for the index, the lock and a little more as well.
+        // The quota includes the index, the lock and file system tables.
         let index = 4096 + (24 * u64::from(sizes.len())).next_multiple_of(4096);
         let others = 2 * 4096;
         let quota = Bytes(capacity.0.next_multiple_of(4096) + index + others);
@@ -88,14 +87,14 @@ impl Maker for Disk {
         }))
     }
 
-    /// With n holes a table takes n granules, all of them in the largest hole.
+    /// With n gaps a table takes n granules, all of them in the largest gap.
     fn slack(held: u64) -> u64 {
         let holes = held + 8;
         GRANULE * holes * holes
     }
 }
 
-/// A disk tier of samples that begin at blocks.
+/// A disk tier with samples that begin at blocks.
 struct DiskOfBlocks(Disk);
 
 impl Maker for DiskOfBlocks {
@@ -107,7 +106,7 @@ impl Maker for DiskOfBlocks {
         self.0.make(capacity, sizes)
     }
 
-    /// Every sample may leave most of a block unused, and so may every hole and a table.
+    /// Every sample, gap and table may leave most of a block unused.
     fn slack(held: u64) -> u64 {
         3 * 512 * (held + 8)
     }
@@ -119,9 +118,9 @@ enum Step {
     Get(SampleId),
     Evict(SampleId),
     Pin(SampleId),
-    /// Gives back one of the pins.
+    /// Releases one of the pins.
     Unpin(usize),
-    /// Closes the tier and opens it again, where that makes sense.
+    /// Closes and opens a tier that outlives the run.
     Reopen,
 }
 
@@ -144,7 +143,7 @@ fn sizes() -> impl Strategy<Value = Vec<u64>> {
     proptest::collection::vec(size, 2..24)
 }
 
-/// The bytes of a sample, unlike those of any other.
+/// Returns the bytes of a sample, which differ from those of every other.
 fn payload(sample: SampleId, size: u64) -> Vec<u8> {
     let start = u64::from(sample).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7;
     (0..size).map(|at| (start.wrapping_add(at * 31) >> 2) as u8).collect()
@@ -155,7 +154,7 @@ fn bytes_of(pinned: Pinned) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(pinned.start, pinned.length) }.to_vec()
 }
 
-/// The naive judge.
+/// The naive model.
 #[derive(Default)]
 struct Model {
     held: HashSet<SampleId>,
@@ -166,7 +165,7 @@ struct Model {
 }
 
 impl Model {
-    fn room_taken(&self, sizes: &Sizes) -> u64 {
+    fn space_taken(&self, sizes: &Sizes) -> u64 {
         let all = self.held.iter().chain(&self.lent);
         all.map(|&sample| sizes.get(sample).next_multiple_of(GRANULE)).sum()
     }
@@ -194,9 +193,9 @@ fn run<M: Maker>(
                 } else if model.lent.contains(&sample) {
                     prop_assert_eq!(got, Put::Refused);
                 } else if got == Put::Full {
-                    let wanted = model.room_taken(&sizes) + size.next_multiple_of(GRANULE);
+                    let wanted = model.space_taken(&sizes) + size.next_multiple_of(GRANULE);
                     let slack = M::slack((model.held.len() + model.lent.len()) as u64);
-                    prop_assert!(wanted + slack > capacity, "full with room left");
+                    prop_assert!(wanted + slack > capacity, "full with space left");
                 } else {
                     prop_assert_eq!(got, Put::Stored);
                     model.held.insert(sample);
@@ -241,9 +240,9 @@ fn run<M: Maker>(
             Step::Reopen => {}
         }
         let status = tier.status();
-        prop_assert!(model.room_taken(&sizes) <= capacity, "the quota is hard");
+        prop_assert!(model.space_taken(&sizes) <= capacity, "the quota is hard");
         prop_assert!(status.used <= status.capacity);
-        prop_assert!(status.used.0 >= model.room_taken(&sizes));
+        prop_assert!(status.used.0 >= model.space_taken(&sizes));
         prop_assert_eq!(status.samples, model.held.len() as u64);
         for sample in 0..sizes.len() {
             prop_assert_eq!(tier.holds(sample), model.held.contains(&sample));
@@ -263,7 +262,7 @@ fn agrees_with_the_model<M: Maker>(cases: u32, new: impl Fn() -> M) {
     let mut runner =
         TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let result = runner.run(&inputs, |(capacity, sizes, steps)| {
-        // A quota for no samples at all is a case of its own.
+        // A quota of zero is tested elsewhere.
         run(&new(), capacity.max(GRANULE), sizes, steps)
     });
     if let Err(failure) = result {
@@ -271,7 +270,7 @@ fn agrees_with_the_model<M: Maker>(cases: u32, new: impl Fn() -> M) {
     }
 }
 
-/// Threads put, get, pin and evict at will; bytes are right and nothing is lost.
+/// Threads put, get, pin and evict at random; bytes are right and no space is lost.
 fn withstands_threads<M: Maker>(maker: &M, rounds: u64) {
     let sizes: Vec<u64> = (0..40).map(|sample| (sample * sample * 7) % 3_000).collect();
     let sizes = Arc::new(Sizes::from_bytes(sizes));
@@ -305,7 +304,7 @@ fn withstands_threads<M: Maker>(maker: &M, rounds: u64) {
         assert_eq!(bytes, payload(sample, sizes.get(sample)));
         assert!(tier.evict(sample));
     }
-    assert_eq!((tier.status().samples, tier.status().used), (0, Bytes(0)), "room was lost");
+    assert_eq!((tier.status().samples, tier.status().used), (0, Bytes(0)), "space was lost");
 }
 
 fn touch(tier: &dyn Tier, sample: SampleId, size: u64, what: u64) {
@@ -318,7 +317,7 @@ fn touch(tier: &dyn Tier, sample: SampleId, size: u64, what: u64) {
             match tier.get(sample, &mut into) {
                 Get::Hit => assert_eq!(into, payload(sample, size)),
                 Get::Miss => {}
-                Get::Damaged => panic!("sample {sample} is called damaged and was only moved"),
+                Get::Damaged => panic!("sample {sample} counts as damaged but was only moved"),
             }
         }
         3 => {
@@ -334,8 +333,8 @@ fn touch(tier: &dyn Tier, sample: SampleId, size: u64, what: u64) {
     }
 }
 
-/// What is no sample, or not as long as one, is neither taken nor found; what is let go is gone.
-fn keeps_samples_alone<M: Maker>(maker: &M) {
+/// Samples that do not exist or have another length are refused and missed; evicted ones are gone.
+fn refuses_what_is_no_sample<M: Maker>(maker: &M) {
     let sizes = Arc::new(Sizes::from_bytes(vec![100, 200]));
     let tier = maker.make(Bytes(10_000), &sizes);
     let bytes = payload(0, 100);
@@ -351,10 +350,10 @@ fn keeps_samples_alone<M: Maker>(maker: &M) {
 }
 
 #[test]
-fn tiers_keep_samples_alone() {
-    keeps_samples_alone(&Ram);
-    keeps_samples_alone(&FaultyWithoutFaults);
-    keeps_samples_alone(&Disk::new());
+fn tiers_refuse_what_is_no_sample() {
+    refuses_what_is_no_sample(&Ram);
+    refuses_what_is_no_sample(&FaultyWithoutFaults);
+    refuses_what_is_no_sample(&Disk::new());
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Which granules of an address space are free.
+//! Allocates granules of an address space.
 //!
-//! A hard quota must be usable to the last byte whatever the samples' sizes, so an
-//! allocation never fails while enough granules are free: it takes the smallest free
-//! extent that fits, and where none does, several pieces, largest first. Freed extents
-//! merge with their free neighbours. Free extents are kept twice, by place and by size, so
-//! every step is logarithmic in their number.
+//! A hard quota has to be usable to the last byte whatever the samples' sizes are, so an allocation
+//! never fails while enough granules are free: it takes the smallest free extent that fits, or if
+//! none does, several pieces, the largest first. Freed extents merge with their free neighbours.
+//! Free extents are stored twice, by address and by size, so every step is logarithmic in their
+//! number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// enough that 40 bits address 16 TiB.
 pub(crate) const GRANULE: u64 = 16;
 
-/// Granules that `bytes` take.
+/// Returns the granules that `bytes` take.
 pub(crate) fn granules(bytes: u64) -> u64 {
     bytes.div_ceil(GRANULE)
 }
@@ -41,7 +41,7 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// An address space without free granules; [`Self::free`] adds some.
+    /// Creates an address space without free granules; [`Self::free`] adds some.
     pub fn new(boundary: Option<u64>) -> Self {
         Self { by_start: BTreeMap::new(), by_size: BTreeSet::new(), free: 0, boundary }
     }
@@ -50,8 +50,8 @@ impl Extents {
         self.free
     }
 
-    /// Granules for a sample, in one piece if any free extent is long enough, else in
-    /// several. `None` only if fewer are free; none at all for a sample of no bytes.
+    /// Allocates granules, in one piece if any free extent is long enough, else in several. Returns
+    /// `None` only if fewer are free, and no pieces for zero granules.
     pub fn allocate(&mut self, granules: u64) -> Option<Vec<Extent>> {
         if granules > self.free {
             return None;
@@ -66,7 +66,7 @@ impl Extents {
         Some(pieces)
     }
 
-    /// One piece from the smallest free extent that is long enough.
+    /// Allocates one piece from the smallest free extent that is long enough.
     pub fn allocate_whole(&mut self, granules: u64) -> Option<Extent> {
         let &(size, start) = self.by_size.range((granules, 0)..).next()?;
         self.remove(Extent { start, granules: size });
@@ -76,12 +76,12 @@ impl Extents {
         Some(Extent { start, granules })
     }
 
-    /// Gives granules back, or adds new ones.
+    /// Frees granules, or adds new ones.
     pub fn free(&mut self, extent: Extent) {
         let mut rest = extent;
         while rest.granules > 0 {
-            let room = self.boundary.map_or(u64::MAX, |every| every - rest.start % every);
-            let part = Extent { start: rest.start, granules: rest.granules.min(room) };
+            let within = self.boundary.map_or(u64::MAX, |every| every - rest.start % every);
+            let part = Extent { start: rest.start, granules: rest.granules.min(within) };
             self.free_within_boundary(part);
             rest = Extent { start: part.end(), granules: rest.granules - part.granules };
         }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The naive judge: one flag a granule.
+    /// The reference model: one flag per granule.
     struct Bitmap {
         taken: Vec<bool>,
         boundary: Option<u64>,
@@ -161,7 +161,7 @@ mod tests {
             self.taken.iter().filter(|&&taken| !taken).count() as u64
         }
 
-        /// Lengths of all maximal free runs, in order of size.
+        /// Returns the lengths of all maximal free runs, in order of size.
         fn runs(&self) -> Vec<u64> {
             let mut runs = vec![0];
             for (at, &taken) in self.taken.iter().enumerate() {
@@ -221,7 +221,7 @@ mod tests {
     fn a_full_space_is_used_to_the_last_granule_in_pieces() {
         let mut extents = Extents::new(None);
         extents.free(Extent { start: 0, granules: 9 });
-        let ones: Vec<Extent> = (0..9).map(|_| extents.allocate(1).expect("room")[0]).collect();
+        let ones: Vec<Extent> = (0..9).map(|_| extents.allocate(1).expect("space")[0]).collect();
         ones.iter().step_by(2).for_each(|&one| extents.free(one));
         assert_eq!(extents.allocate(5).expect("five are free").len(), 5);
         assert_eq!(extents.total_free(), 0);

@@ -1,20 +1,20 @@
-//! A tier that fails on purpose, for tests and benchmarks of those who use tiers.
+//! A tier with injected faults, for tests and benchmarks.
 //!
-//! Which call fails is decided by a seed and the number of the call. A fault looks to the
-//! caller as it would in production: a sample that is missed or damaged is gone afterwards.
+//! A seed and the number of the call decide which call fails. The caller sees a fault as in
+//! production: a sample that is missed or damaged is no longer held afterwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use belady_base::SampleId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Evicted, Get, Pinned, Put, Tier, TierStatus};
-use crate::SampleId;
 
 /// The share of calls that fail, by kind, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TierFaults {
-    /// Puts that find no room.
+    /// Puts that find no space.
     pub full: f64,
     /// Puts that are refused.
     pub refused: f64,
@@ -22,19 +22,26 @@ pub struct TierFaults {
     pub miss: f64,
     /// Gets of a sample that fails its checksum.
     pub damaged: f64,
-    /// Puts that take as long as `hang`, and so do gets.
+    /// Puts that hang.
     pub hung_put: f64,
+    /// Gets that hang.
     pub hung_get: f64,
+    /// How long a call hangs.
     pub hang: Duration,
 }
 
 /// How many calls failed, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierFaultCounts {
+    /// Puts that found no space.
     pub full: u64,
+    /// Puts that were refused.
     pub refused: u64,
+    /// Gets of a sample that vanished.
     pub miss: u64,
+    /// Gets of a damaged sample.
     pub damaged: u64,
+    /// Calls that hung.
     pub hung: u64,
 }
 
@@ -53,6 +60,7 @@ pub struct FaultyTier<T> {
 }
 
 impl<T: Tier> FaultyTier<T> {
+    /// Wraps a tier.
     pub fn new(inner: T, faults: TierFaults, seed: u64) -> Self {
         Self {
             inner,
@@ -67,7 +75,7 @@ impl<T: Tier> FaultyTier<T> {
         }
     }
 
-    /// Faults so far.
+    /// Returns the faults so far.
     pub fn counts(&self) -> TierFaultCounts {
         TierFaultCounts {
             full: self.full.load(Ordering::Relaxed),
@@ -78,7 +86,7 @@ impl<T: Tier> FaultyTier<T> {
         }
     }
 
-    /// Hangs if a draw says so, then goes on as if nothing had been.
+    /// Hangs for the given share of calls, then returns normally.
     fn hang(&self, share: f64) {
         if share > 0.0 && self.draw() < share {
             count(&self.hung);
@@ -86,7 +94,7 @@ impl<T: Tier> FaultyTier<T> {
         }
     }
 
-    /// A number from 0 to 1 for the next call.
+    /// Returns a number in [0, 1) for the next call.
     fn draw(&self) -> f64 {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let bits = xxh3_64_with_seed(&call.to_le_bytes(), self.seed);
@@ -182,7 +190,7 @@ mod tests {
         hang: Duration::ZERO,
     };
 
-    /// All outcomes of puts and gets of ten samples, over and over.
+    /// Returns the outcomes of repeated puts and gets of ten samples.
     fn outcomes(seed: u64) -> (Vec<(Put, Get)>, TierFaultCounts) {
         let sizes = Arc::new(Sizes::Equal { bytes: 8, samples: 10 });
         let tier = FaultyTier::new(RamTier::new(Bytes(1_000), sizes), FAULTS, seed);
@@ -205,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_from_the_seed_in_their_share() {
+    fn the_seed_decides_which_share_of_calls_fails() {
         let (first, counts) = outcomes(1);
         assert_eq!(first, outcomes(1).0);
         assert_ne!(first, outcomes(2).0);
@@ -218,15 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_hangs_does_its_work_in_the_end() {
+    fn a_call_that_hangs_succeeds_in_the_end() {
         let sizes = Arc::new(Sizes::Equal { bytes: 8, samples: 10 });
-        let hang = Duration::from_millis(20);
+        let hang = Duration::from_millis(1);
         let faults = TierFaults { hung_put: 1.0, hung_get: 1.0, hang, ..TierFaults::default() };
         let tier = FaultyTier::new(RamTier::new(Bytes(1_000), sizes), faults, 1);
-        let began = std::time::Instant::now();
         let mut into = [0; 8];
         assert_eq!((tier.put(3, &[7; 8], 0), tier.get(3, &mut into)), (Put::Stored, Get::Hit));
         assert_eq!((into, tier.counts().hung), ([7; 8], 2));
-        assert!(began.elapsed() >= 2 * hang);
     }
 }

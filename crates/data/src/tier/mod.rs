@@ -1,119 +1,126 @@
-//! Tiers: storage of this node between the source and the ring. They obey, they never
-//! decide: what is kept and what goes is the policy's choice.
+//! Tiers: storage of this node between the source and the ring. A tier never decides what it holds;
+//! the policy does.
 //!
-//! A tier belongs to one dataset; its samples have the sizes of that dataset's catalog. Its
-//! quota is hard. Nothing here fails an epoch: a tier that cannot hold or give a sample says
-//! so as a value, and the engine reads the sample elsewhere.
+//! A tier belongs to one dataset, whose catalog gives the samples' sizes. Its quota is hard. No
+//! tier fails an epoch: a tier that cannot store or return a sample says so by a value, and the
+//! engine reads the sample elsewhere.
 //!
-//! [`RamTier`] lends its memory without a lock; [`disk::DiskTier`] is found again by the
-//! next run; [`FaultyTier`] makes either fail on purpose. One suite judges all of them.
+//! [`RamTier`] lends its memory without a lock. [`disk::DiskTier`] outlives the run. [`FaultyTier`]
+//! injects faults. One conformance suite covers all of them.
 
 #[cfg(test)]
 mod conformance;
 pub mod disk;
 mod extents;
 mod faulty;
-mod leases;
+mod pins;
 mod ram;
 
 use std::fmt;
 
+use belady_base::SampleId;
 use belady_control::model::Bytes;
 
 pub use disk::{DiskConfig, DiskTier};
 pub use faulty::{FaultyTier, TierFaultCounts, TierFaults};
 pub use ram::RamTier;
 
-use crate::SampleId;
-
 /// How a `put` ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
+    /// The tier now holds the sample.
     Stored,
-    /// The tier holds it already.
+    /// The tier held it already.
     Present,
-    /// No room for it now.
+    /// There is no space for it now.
     Full,
-    /// The tier cannot take it: degraded, read-only, or an evicted copy is still lent.
+    /// The tier cannot accept it: degraded, read-only, or an evicted copy is still pinned.
     Refused,
 }
 
 /// How a `get` ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Get {
+    /// The sample was copied.
     Hit,
+    /// The tier does not hold the sample.
     Miss,
-    /// It was held and its checksum did not match, or it could not be read; it is gone now.
+    /// The tier held it, but its checksum did not match or it could not be read. It is evicted.
     Damaged,
 }
 
 /// How an `evict_now` ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {
+    /// The sample is evicted.
     Gone,
-    /// It was not held, or is not this tier's to let go.
+    /// It was not held, or the tier is read-only.
     NotHeld,
-    /// Somebody is at work where it lies and does not come to an end: ask again later.
+    /// A slow or hung call uses it: the caller can retry later.
     Busy,
 }
 
 /// What a tier holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TierStatus {
+    /// The bytes that it may use.
     pub capacity: Bytes,
+    /// The bytes that it uses.
     pub used: Bytes,
+    /// The samples that it holds.
     pub samples: u64,
-    /// Why the tier does less than it was asked to, if so.
+    /// Why the tier does less than configured, if so.
     pub degraded: Option<String>,
 }
 
 /// Storage class j ≥ 1 of this node, for one dataset.
 pub trait Tier: Send + Sync + fmt::Debug {
-    /// Takes in a copy of a sample, read from this version of its file
-    /// ([`Version::changed`](crate::source::Version::changed); 0 for what cannot change). A tier that
-    /// outlives a run keeps the version with the copy, and refuses one that the source does not have
-    /// any more; in one that does not, its user knows the versions.
+    /// Stores a copy of a sample that was read from this version of its file
+    /// ([`Version::changed`](crate::source::Version::changed); 0 for what cannot change). A tier
+    /// that outlives a run stores the version with the copy and refuses an outdated one; for other
+    /// tiers the caller tracks the versions.
     fn put(&self, sample: SampleId, bytes: &[u8], version: i64) -> Put;
 
-    /// Copies a sample out; `into` is exactly as long as the sample.
+    /// Copies a sample into `into`, which is exactly as long as the sample.
     fn get(&self, sample: SampleId, into: &mut [u8]) -> Get;
 
-    /// Lets a sample go; whether it was held.
+    /// Evicts a sample, and returns whether it was held.
     fn evict(&self, sample: SampleId) -> bool;
 
-    /// Lets a sample go as [`Tier::evict`] does, but does not wait for a call that hangs.
+    /// Evicts a sample as [`Tier::evict`] does, but does not wait for a call that hangs.
     fn evict_now(&self, sample: SampleId) -> Evicted {
         if self.evict(sample) { Evicted::Gone } else { Evicted::NotHeld }
     }
 
+    /// Whether the tier holds a sample.
     fn holds(&self, sample: SampleId) -> bool;
 
-    /// Whether the copy that the tier holds is of the version of its file that the source has, as far
-    /// as that is known. A [`get`](Self::get) gives no other; a tier that outlives no run has none.
+    /// Whether the tier holds a copy of the version that the source is known to have.
+    /// [`get`](Self::get) returns no other; a tier that does not outlive the run has no other.
     fn is_current(&self, sample: SampleId) -> bool {
         self.holds(sample)
     }
 
+    /// Returns what the tier holds.
     fn status(&self) -> TierStatus;
 
-    /// How much of the quota a sample of so many bytes takes.
+    /// Returns how much of the quota a sample of this size takes.
     fn footprint(&self, size: u64) -> u64 {
         size
     }
 
-    /// Lends the tier's own memory to someone who cannot write to it: the bytes stay where
-    /// they are, also if the sample is evicted meanwhile, until [`Tier::unpin`] was called
-    /// as often as this. `None` where the tier has no memory to lend (a disk), does not hold
-    /// the sample, or holds it in pieces.
+    /// Pins a sample and lends its memory for reading. The bytes stay in place, even if the sample
+    /// is evicted meanwhile, until [`Tier::unpin`] was called as often as this. Returns `None` if
+    /// the tier has no memory to lend (a disk), does not hold the sample, or holds it in pieces.
     fn pin(&self, _sample: SampleId) -> Option<Pinned> {
         None
     }
 
-    /// Gives back what [`Tier::pin`] lent.
+    /// Releases a pin of [`Tier::pin`].
     fn unpin(&self, _sample: SampleId) {}
 }
 
-/// So that wrappers can be put around a tier of any kind.
+/// Lets wrappers contain a tier of any kind.
 impl Tier for std::sync::Arc<dyn Tier> {
     fn put(&self, sample: SampleId, bytes: &[u8], version: i64) -> Put {
         self.as_ref().put(sample, bytes, version)
@@ -156,14 +163,16 @@ impl Tier for std::sync::Arc<dyn Tier> {
     }
 }
 
-/// Bytes lent by [`Tier::pin`].
+/// The bytes of a pinned sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Pinned {
+    /// The first byte.
     pub start: *const u8,
+    /// The number of bytes.
     pub length: usize,
 }
 
-// SAFETY: the bytes do not change while they are pinned, whoever reads them.
+// SAFETY: the bytes do not change while they are pinned.
 unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
@@ -173,13 +182,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sync::{Mutex, lock};
+    use belady_base::sync::{Mutex, lock};
 
-    /// Writes down what it is asked, and answers what no default does.
+    /// Records its calls, and returns what no default method returns.
     #[derive(Debug, Default)]
-    struct Diary(Mutex<Vec<(&'static str, u64)>>);
+    struct CallLog(Mutex<Vec<(&'static str, u64)>>);
 
-    impl Diary {
+    impl CallLog {
         fn note(&self, call: &'static str, about: impl Into<u64>) {
             lock(&self.0).push((call, about.into()));
         }
@@ -187,7 +196,7 @@ mod tests {
 
     const LENT: &[u8] = b"lent";
 
-    impl Tier for Diary {
+    impl Tier for CallLog {
         fn put(&self, sample: SampleId, _bytes: &[u8], _version: i64) -> Put {
             self.note("put", sample);
             Put::Full
@@ -238,9 +247,9 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_tier_is_the_tier_itself() {
-        let diary = Arc::new(Diary::default());
-        let shared: Arc<dyn Tier> = diary.clone();
+    fn a_shared_tier_forwards_every_call() {
+        let log = Arc::new(CallLog::default());
+        let shared: Arc<dyn Tier> = log.clone();
         let tier: &dyn Tier = &shared;
         let mut into = [0; 2];
         assert_eq!(
@@ -257,10 +266,10 @@ mod tests {
             ["put", "get", "evict", "evict_now", "holds", "holds", "is_current", "is_current"];
         let calls =
             calls.into_iter().zip([1, 2, 3, 4, 5, 6, 5, 6]).chain([("pin", 7), ("unpin", 8)]);
-        assert_eq!(*lock(&diary.0), calls.collect::<Vec<_>>());
+        assert_eq!(*lock(&log.0), calls.collect::<Vec<_>>());
     }
 
-    /// A tier that has neither versions nor memory to lend.
+    /// A tier with the default methods.
     #[derive(Debug)]
     struct Plain;
 
@@ -287,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tier_does_not_say_follows_from_what_it_says() {
+    fn default_methods_follow_from_the_required_ones() {
         assert_eq!([1, 2].map(|sample| Plain.evict_now(sample)), [Evicted::Gone, Evicted::NotHeld]);
         assert_eq!([1, 2].map(|sample| Plain.is_current(sample)), [true, false]);
         assert!(Plain.pin(1).is_none());

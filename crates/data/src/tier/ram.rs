@@ -1,76 +1,74 @@
-//! The RAM tier: one anonymous mapping, which forked children do not inherit, cut into extents.
+//! The RAM tier: one anonymous mapping, which forked children do not inherit, divided into extents.
 //!
-//! A reader takes a pin on the sample's word ([`leases`](super::leases)), copies or lends
-//! the bytes and gives the pin back, without a lock. Only writers and evictors meet at the
-//! lock of the extents. A sample that fits in no single free extent lies in pieces, listed
-//! in a side table: then it can be copied out but not lent.
+//! A reader pins the sample ([`pins`](super::pins)), copies or lends the bytes and unpins it,
+//! without a lock. Writers and evictors take the lock of the extents. A sample that fits into no
+//! single free extent lies in pieces, listed in a side table: it can be copied out but not lent.
 //!
-//! Pages of the mapping cost memory once they are written; what was evicted is written over.
-//! They are of the usual size: on a virtual machine, asking for huge ones made the first
-//! filling several times slower and pins hardly faster.
+//! A page of the mapping takes memory once it is written. Pages have the default size: on a virtual
+//! machine, huge pages made the first fill several times slower and pins hardly faster.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use belady_base::SampleId;
+use belady_base::fork::Mapping;
+use belady_base::sync::atomic::{AtomicU64, Ordering};
+use belady_base::sync::{Mutex, lock};
 use belady_control::Sizes;
 use belady_control::model::Bytes;
 
 use super::extents::{Extent, Extents, GRANULE, granules};
-use super::leases::{ADDRESSABLE, Claim, Doom, Leases, Place};
+use super::pins::{ADDRESSABLE, EvictOutcome, Pins, PutClaim, RamLocation};
 use super::{Get, Pinned, Put, Tier, TierStatus};
-use crate::SampleId;
-use crate::fork::Mapping;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, lock};
 
-/// Storage class of RAM.
+/// A tier in RAM.
 pub struct RamTier {
     sizes: Arc<Sizes>,
-    memory: Memory,
-    leases: Leases,
-    space: Mutex<Space>,
+    memory: TierMemory,
+    pins: Pins,
+    space: Mutex<RamSpace>,
     held: AtomicU64,
     degraded: Option<String>,
 }
 
 /// What writers and evictors share.
-struct Space {
+struct RamSpace {
     extents: Extents,
     chains: HashMap<SampleId, Arc<[Extent]>>,
 }
 
 impl RamTier {
-    /// A tier of at most `capacity` bytes. Where the system cannot give so much address
-    /// space the tier holds nothing and says so.
+    /// Creates a tier of at most `capacity` bytes. If the system has not so much address space, the
+    /// tier holds nothing and its status says why.
     pub fn new(capacity: Bytes, sizes: Arc<Sizes>) -> Self {
         let wanted = (capacity.0 / GRANULE).min(ADDRESSABLE);
-        let (memory, degraded) = match Memory::new(wanted) {
+        let (memory, degraded) = match TierMemory::new(wanted) {
             Ok(memory) => (memory, None),
             Err(error) => {
                 let why = format!(
-                    "the system gives no {} bytes of memory for the RAM tier ({error}); it \
-                     holds nothing: ask for less",
+                    "cannot map {} bytes of memory for the RAM tier ({error}), so it holds \
+                     nothing: configure less",
                     capacity.0
                 );
                 tracing::warn!("{why}");
-                (Memory::none(), Some(why))
+                (TierMemory::none(), Some(why))
             }
         };
         let mut extents = Extents::new(None);
         extents.free(Extent { start: 0, granules: memory.granules });
         Self {
-            leases: Leases::new(sizes.len()),
+            pins: Pins::new(sizes.len()),
             sizes,
             memory,
-            space: Mutex::new(Space { extents, chains: HashMap::new() }),
+            space: Mutex::new(RamSpace { extents, chains: HashMap::new() }),
             held: AtomicU64::new(0),
             degraded,
         }
     }
 
-    /// Writes a claimed sample; where it lies, or `None` if there is no room.
-    fn write(&self, sample: SampleId, bytes: &[u8]) -> Option<Place> {
+    /// Writes a claimed sample and returns where it lies, or `None` if there is no space.
+    fn write(&self, sample: SampleId, bytes: &[u8]) -> Option<RamLocation> {
         let pieces = {
             let mut space = lock(&self.space);
             let pieces: Arc<[Extent]> =
@@ -83,27 +81,27 @@ impl RamTier {
         let mut rest = bytes;
         for &piece in pieces.iter() {
             let (part, others) = rest.split_at(rest.len().min(length(piece)));
-            // SAFETY: these granules were allocated to this call, which alone claimed the
-            // sample, and nobody reads them before they are published.
+            // SAFETY: these granules are allocated to this call, the only one that has claimed the
+            // sample, and are not read before the sample is published.
             unsafe { self.memory.write(piece.start, part) };
             rest = others;
         }
         Some(match *pieces {
-            [] => Place::At(0),
-            [piece] => Place::At(piece.start),
-            _ => Place::Chained,
+            [] => RamLocation::At(0),
+            [piece] => RamLocation::At(piece.start),
+            _ => RamLocation::Chained,
         })
     }
 
-    /// Copies a pinned sample out.
-    fn copy(&self, sample: SampleId, place: Place, into: &mut [u8]) {
-        let chain = match place {
-            Place::At(start) => {
+    /// Copies a pinned sample into `into`.
+    fn copy(&self, sample: SampleId, location: RamLocation, into: &mut [u8]) {
+        let chain = match location {
+            RamLocation::At(start) => {
                 // SAFETY: the sample is pinned and lies here as a whole.
                 unsafe { self.memory.read(start, into) };
                 return;
             }
-            Place::Chained => lock(&self.space).chains.get(&sample).map(Arc::clone),
+            RamLocation::Chained => lock(&self.space).chains.get(&sample).map(Arc::clone),
         };
         let mut rest = into;
         for &piece in chain.iter().flat_map(|chain| chain.iter()) {
@@ -114,20 +112,20 @@ impl RamTier {
         }
     }
 
-    /// Frees the memory of a doomed sample without readers.
-    fn free(&self, sample: SampleId, place: Place) {
+    /// Frees the memory of an evicted sample without pins.
+    fn free(&self, sample: SampleId, location: RamLocation) {
         let mut space = lock(&self.space);
-        match place {
-            Place::At(start) => {
+        match location {
+            RamLocation::At(start) => {
                 space.extents.free(Extent { start, granules: granules(self.sizes.get(sample)) });
             }
-            Place::Chained => {
+            RamLocation::Chained => {
                 for &piece in space.chains.remove(&sample).iter().flat_map(|chain| chain.iter()) {
                     space.extents.free(piece);
                 }
             }
         }
-        self.leases.clear(sample);
+        self.pins.clear(sample);
     }
 
     fn is_sample(&self, sample: SampleId, length: usize) -> bool {
@@ -140,17 +138,17 @@ impl Tier for RamTier {
         if !self.is_sample(sample, bytes.len()) {
             return Put::Refused;
         }
-        match self.leases.claim(sample) {
-            Claim::Present => return Put::Present,
-            Claim::Busy => return Put::Refused,
-            Claim::Granted => {}
+        match self.pins.claim(sample) {
+            PutClaim::Present => return Put::Present,
+            PutClaim::Busy => return Put::Refused,
+            PutClaim::Granted => {}
         }
-        let Some(place) = self.write(sample, bytes) else {
-            self.leases.clear(sample);
+        let Some(location) = self.write(sample, bytes) else {
+            self.pins.clear(sample);
             return Put::Full;
         };
         self.held.fetch_add(1, Ordering::Relaxed);
-        self.leases.publish(sample, place);
+        self.pins.publish(sample, location);
         Put::Stored
     }
 
@@ -158,25 +156,25 @@ impl Tier for RamTier {
         if !self.is_sample(sample, into.len()) {
             return Get::Miss;
         }
-        let Some(place) = self.leases.pin(sample) else { return Get::Miss };
-        self.copy(sample, place, into);
+        let Some(location) = self.pins.pin(sample) else { return Get::Miss };
+        self.copy(sample, location, into);
         self.unpin(sample);
         Get::Hit
     }
 
     fn evict(&self, sample: SampleId) -> bool {
-        let doom = self.leases.doom(sample);
-        if doom != Doom::Absent {
+        let outcome = self.pins.evict(sample);
+        if outcome != EvictOutcome::Absent {
             self.held.fetch_sub(1, Ordering::Relaxed);
         }
-        if let Doom::Free(place) = doom {
-            self.free(sample, place);
+        if let EvictOutcome::Free(location) = outcome {
+            self.free(sample, location);
         }
-        doom != Doom::Absent
+        outcome != EvictOutcome::Absent
     }
 
     fn holds(&self, sample: SampleId) -> bool {
-        self.leases.holds(sample)
+        self.pins.holds(sample)
     }
 
     fn footprint(&self, size: u64) -> u64 {
@@ -194,8 +192,8 @@ impl Tier for RamTier {
     }
 
     fn pin(&self, sample: SampleId) -> Option<Pinned> {
-        let place = self.leases.pin(sample)?;
-        let Place::At(start) = place else {
+        let location = self.pins.pin(sample)?;
+        let RamLocation::At(start) = location else {
             self.unpin(sample);
             return None;
         };
@@ -204,8 +202,8 @@ impl Tier for RamTier {
     }
 
     fn unpin(&self, sample: SampleId) {
-        if let Some(place) = self.leases.unpin(sample) {
-            self.free(sample, place);
+        if let Some(location) = self.pins.unpin(sample) {
+            self.free(sample, location);
         }
     }
 }
@@ -220,13 +218,13 @@ fn length(extent: Extent) -> usize {
     (extent.granules * GRANULE) as usize
 }
 
-/// The mapping. Who may touch which granules is decided by the leases.
-struct Memory {
+/// The mapping. The pins decide which granules may be read or written.
+struct TierMemory {
     map: Option<Mapping>,
     granules: u64,
 }
 
-impl Memory {
+impl TierMemory {
     fn new(granules: u64) -> std::io::Result<Self> {
         if granules == 0 {
             return Ok(Self::none());
@@ -239,7 +237,7 @@ impl Memory {
         Self { map: None, granules: 0 }
     }
 
-    /// A granule's address; past the end only for samples of no bytes.
+    /// Returns a granule's address; past the end only for empty samples.
     fn at(&self, granule: u64) -> *mut u8 {
         match &self.map {
             Some(map) => map.start().as_ptr().wrapping_add((granule * GRANULE) as usize),
@@ -248,14 +246,14 @@ impl Memory {
     }
 
     /// # Safety
-    /// The bytes from this granule on must be allocated to the caller and to nobody else.
+    /// The bytes from this granule on are allocated to the caller alone.
     unsafe fn write(&self, granule: u64, bytes: &[u8]) {
-        // SAFETY: as the caller promises; `bytes` is not part of the mapping's free memory.
+        // SAFETY: the caller guarantees it; `bytes` is not part of the mapping's free memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(granule), bytes.len()) };
     }
 
     /// # Safety
-    /// The bytes from this granule on must be pinned.
+    /// The bytes from this granule on are pinned.
     unsafe fn read(&self, granule: u64, into: &mut [u8]) {
         // SAFETY: pinned bytes lie in the mapping and do not change.
         unsafe { std::ptr::copy_nonoverlapping(self.at(granule), into.as_mut_ptr(), into.len()) };
@@ -275,7 +273,7 @@ mod tests {
             assert_eq!(tier.put(sample, &[7; 96], 0), Put::Stored);
         }
         assert!(listed().is_empty());
-        // What is free then lies on both sides of sample 1.
+        // The free extents then lie on both sides of sample 1.
         tier.evict(0);
         tier.evict(2);
         assert_eq!(tier.put(3, &[7; 192], 0), Put::Stored);

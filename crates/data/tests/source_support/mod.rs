@@ -6,13 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use belady_data::SampleId;
+use belady_base::SampleId;
 use belady_data::source::conformance::Expected;
 use belady_data::source::{
-    Format, OpenError, OpenOptions, Progress, ReadError, Snapshots, Source, Want, tfrecord,
+    DatasetFormat, ListingProgress, OpenError, OpenOptions, ReadError, Snapshots, Source, Want,
+    tfrecord,
 };
 
-/// A dataset and a place for its snapshots, both gone at the end of the test.
+/// A dataset and a directory for its snapshots, both removed at the end of the test.
 pub struct Dataset {
     pub root: PathBuf,
     pub snapshots: PathBuf,
@@ -57,25 +58,25 @@ impl Dataset {
 
     pub fn options(&self, format: &str) -> OpenOptions {
         OpenOptions {
-            format: Some(format.parse::<Format>().expect("a format")),
+            format: Some(format.parse::<DatasetFormat>().expect("a format")),
             snapshots: Snapshots::In(self.snapshots.clone()),
             ..Default::default()
         }
     }
 
     pub fn try_open(&self, format: &str) -> Result<Box<dyn Source>, OpenError> {
-        belady_data::source::open(&self.root, &self.options(format), &Progress::silent())
+        belady_data::source::open(&self.root, &self.options(format), &ListingProgress::silent())
     }
 
     pub fn open(&self, format: &str) -> Box<dyn Source> {
         self.try_open(format).expect("opened")
     }
 
-    /// Past the page cache, where that can be.
+    /// Reads past the page cache where possible.
     #[allow(dead_code, reason = "not every suite reads so")]
     pub fn open_direct(&self, format: &str) -> Box<dyn Source> {
         let options = OpenOptions { direct: Some(true), ..self.options(format) };
-        belady_data::source::open(&self.root, &options, &Progress::silent()).expect("opened")
+        belady_data::source::open(&self.root, &options, &ListingProgress::silent()).expect("opened")
     }
 
     pub fn snapshot_files(&self) -> Vec<PathBuf> {

@@ -1,13 +1,13 @@
-//! What the tests of the disk tier share.
+//! Helpers for the tests of the disk tier.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use belady_base::SampleId;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
-use belady_data::SampleId;
 use belady_data::tier::{DiskConfig, DiskTier, Get, Put, Tier};
 
 pub const FINGERPRINT: u64 = 0xfeed;
@@ -19,7 +19,7 @@ pub fn mixed_sizes(samples: u32) -> Arc<Sizes> {
     ))
 }
 
-/// The bytes of a sample, unlike those of any other.
+/// Returns the bytes of a sample, which differ from those of every other.
 pub fn payload(sample: SampleId, sizes: &Sizes) -> Vec<u8> {
     let start = u64::from(sample).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7;
     (0..sizes.get(sample)).map(|at| (start.wrapping_add(at * 31) >> 2) as u8).collect()
@@ -77,7 +77,7 @@ pub fn hits(tier: &dyn Tier, sizes: &Sizes) -> u64 {
     hits
 }
 
-/// Puts every sample that there is room for.
+/// Puts every sample that there is space for.
 pub fn fill(tier: &DiskTier, sizes: &Sizes) -> u64 {
     let put = |&sample: &u32| tier.put(sample, &payload(sample, sizes), 0) == Put::Stored;
     (0..sizes.len()).filter(put).count() as u64

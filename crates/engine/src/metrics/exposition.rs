@@ -1,40 +1,42 @@
-//! A snapshot as Prometheus text (format 0.0.4).
+//! Writes a snapshot as Prometheus text (format 0.0.4).
 //!
-//! Times are in microseconds as everywhere here, and their names say so. Histograms have
-//! one bucket to a power of two: durations are cut to whole microseconds, so `le="1024"`
-//! counts those that took less than 1024.
+//! Written by hand: `prometheus-client` writes OpenMetrics, where a counter's type lacks its
+//! `_total`.
+//!
+//! Times are in microseconds, and their names say so. Histograms have one bucket to a power of two:
+//! durations are cut to whole microseconds, so `le="1024"` counts those that took less than 1024.
 
 use std::fmt::{Display, Write as _};
 
-use super::{HistogramSnapshot, MetricsSnapshot, TierSnapshot};
+use super::{HistogramSnapshot, MetricsSnapshot, PeerSnapshot, TierSnapshot};
 
 /// The largest finite bucket: 2^26 microseconds, about a minute.
 const LAST_POWER: u32 = 26;
 
-/// What a scraper has to be told about [`text`].
+/// The content type of [`text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Names and values.
+/// The names and values of labels.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// Everything that was counted.
+/// Returns all metrics as text.
 pub fn text(seen: &MetricsSnapshot) -> String {
-    let mut out = Text(String::with_capacity(8 << 10));
+    let mut out = MetricsText(String::with_capacity(16 << 10));
     delivery(&mut out, seen);
-    places(&mut out, seen);
+    origins(&mut out, seen);
     source(&mut out, seen);
     tiers(&mut out, &seen.tiers);
+    peers(&mut out, &seen.peers);
     transforms(&mut out, seen);
     out.0
 }
 
-fn delivery(out: &mut Text, seen: &MetricsSnapshot) {
-    out.family("belady_delivered_samples_total", "counter", "Samples given to consumers.");
-    out.line("belady_delivered_samples_total", &[], seen.delivered.samples);
-    out.family("belady_delivered_bytes_total", "counter", "Bytes given to consumers.");
-    out.line("belady_delivered_bytes_total", &[], seen.delivered.bytes);
-    out.family("belady_blocked_seconds_total", "counter", "Time consumers waited for batches.");
-    out.line("belady_blocked_seconds_total", &[], seen.blocked_seconds());
+fn delivery(out: &mut MetricsText, seen: &MetricsSnapshot) {
+    let delivered = seen.delivered;
+    out.counter("belady_delivered_samples_total", "Samples given to consumers.", delivered.samples);
+    out.counter("belady_delivered_bytes_total", "Bytes given to consumers.", delivered.bytes);
+    let help = "Time consumers waited for batches.";
+    out.counter("belady_blocked_seconds_total", help, seen.blocked_seconds());
     let name = "belady_batch_wait_microseconds";
     out.family(name, "histogram", "Waits for batches other than the first of an epoch.");
     out.histogram(name, &[], &seen.wait_us);
@@ -42,14 +44,17 @@ fn delivery(out: &mut Text, seen: &MetricsSnapshot) {
     out.family(name, "histogram", "Waits for the first batch of an epoch.");
     out.histogram(name, &[], &seen.boundary_wait_us);
     let name = "belady_bad_samples_total";
-    out.family(name, "counter", "Samples that could not be read, by what became of them.");
-    out.line(name, &[("outcome", "raised")], seen.bad.raised);
-    out.line(name, &[("outcome", "skipped")], seen.bad.skipped);
-    out.line(name, &[("outcome", "replaced")], seen.bad.replaced);
+    let bad = [
+        ("raised", seen.bad.raised),
+        ("skipped", seen.bad.skipped),
+        ("replaced", seen.bad.replaced),
+    ];
+    let help = "Samples that could not be read, by what became of them.";
+    out.counters(name, help, "outcome", &bad);
 }
 
-/// Samples and bytes by where they came from.
-fn places(out: &mut Text, seen: &MetricsSnapshot) {
+/// Writes samples and bytes by where they came from.
+fn origins(out: &mut MetricsText, seen: &MetricsSnapshot) {
     let mut rows =
         vec![(vec![("location", "source")], seen.source), (vec![("location", "ring")], seen.ring)];
     for tier in &seen.tiers {
@@ -66,44 +71,39 @@ fn places(out: &mut Text, seen: &MetricsSnapshot) {
     for (labels, volume) in &rows {
         out.line(name, labels, volume.bytes);
     }
-    out.family("belady_hit_ratio", "gauge", "Share of samples not read from the source.");
-    out.line("belady_hit_ratio", &[], seen.hit_ratio());
+    out.gauge("belady_hit_ratio", "Share of samples not read from the source.", seen.hit_ratio());
 }
 
-fn source(out: &mut Text, seen: &MetricsSnapshot) {
+fn source(out: &mut MetricsText, seen: &MetricsSnapshot) {
     let done = &seen.operations;
     let name = "belady_source_operations_total";
-    out.family(name, "counter", "Calls on the storage that the datasets rest on.");
-    for (operation, count) in
-        [("list", done.list), ("open", done.open), ("stat", done.stat), ("read", done.read)]
-    {
-        out.line(name, &[("operation", operation)], count);
-    }
-    let name = "belady_source_requested_bytes_total";
-    out.family(name, "counter", "Bytes asked of the source, gaps between samples included.");
-    out.line(name, &[], done.bytes);
+    let operations =
+        [("list", done.list), ("open", done.open), ("stat", done.stat), ("read", done.read)];
+    let help = "Calls on the storage that the datasets rest on.";
+    out.counters(name, help, "operation", &operations);
+    let help = "Bytes asked of the source, gaps between samples included.";
+    out.counter("belady_source_requested_bytes_total", help, done.bytes);
     let name = "belady_source_read_microseconds";
     out.family(name, "histogram", "Requests to the source.");
     out.histogram(name, &[], &seen.source_read_us);
-    out.family("belady_read_retries_total", "counter", "Reads that were tried again.");
-    out.line("belady_read_retries_total", &[], seen.retries);
-    out.family("belady_read_timeouts_total", "counter", "Reads given up after their time.");
-    out.line("belady_read_timeouts_total", &[], seen.timeouts);
-    out.family("belady_queue_depth", "gauge", "Reads that wait for a thread.");
-    out.line("belady_queue_depth", &[], seen.queue_depth);
+    out.counter("belady_read_retries_total", "Reads that were tried again.", seen.retries);
+    out.counter("belady_read_timeouts_total", "Reads given up after their time.", seen.timeouts);
+    out.gauge("belady_queue_depth", "Reads that wait for a thread.", seen.queue_depth);
 }
 
-fn tiers(out: &mut Text, tiers: &[TierSnapshot]) {
-    let name = "belady_tier_misses_total";
-    out.family(name, "counter", "Samples that a tier should have held and did not.");
-    for tier in tiers {
-        out.line(name, &[("tier", &tier.name)], tier.misses);
-    }
-    let name = "belady_tier_damaged_total";
-    out.family(name, "counter", "Copies that did not match their checksum.");
-    for tier in tiers {
-        out.line(name, &[("tier", &tier.name)], tier.damaged);
-    }
+fn tiers(out: &mut MetricsText, tiers: &[TierSnapshot]) {
+    let mut each = |name: &str, kind: &str, help: &str, value: fn(&TierSnapshot) -> u64| {
+        out.family(name, kind, help);
+        for tier in tiers {
+            out.line(name, &[("tier", &tier.name)], value(tier));
+        }
+    };
+    let help = "Samples that a tier should have held and did not.";
+    each("belady_tier_misses_total", "counter", help, |tier| tier.misses);
+    let help = "Copies that did not match their checksum.";
+    each("belady_tier_damaged_total", "counter", help, |tier| tier.damaged);
+    each("belady_tier_used_bytes", "gauge", "What a tier keeps.", |tier| tier.used);
+    each("belady_tier_capacity_bytes", "gauge", "What a tier may keep.", |tier| tier.capacity);
     let name = "belady_tier_puts_total";
     out.family(name, "counter", "Attempts to keep a sample, by how they ended.");
     for TierSnapshot { name: tier, puts, .. } in tiers {
@@ -116,16 +116,6 @@ fn tiers(out: &mut Text, tiers: &[TierSnapshot]) {
             out.line(name, &[("tier", tier), ("outcome", outcome)], count);
         }
     }
-    let name = "belady_tier_used_bytes";
-    out.family(name, "gauge", "What a tier keeps.");
-    for tier in tiers {
-        out.line(name, &[("tier", &tier.name)], tier.used);
-    }
-    let name = "belady_tier_capacity_bytes";
-    out.family(name, "gauge", "What a tier may keep.");
-    for tier in tiers {
-        out.line(name, &[("tier", &tier.name)], tier.capacity);
-    }
     let name = "belady_tier_read_microseconds";
     out.family(name, "histogram", "Reads from a tier.");
     for tier in tiers {
@@ -133,28 +123,56 @@ fn tiers(out: &mut Text, tiers: &[TierSnapshot]) {
     }
 }
 
-fn transforms(out: &mut Text, seen: &MetricsSnapshot) {
+fn peers(out: &mut MetricsText, seen: &PeerSnapshot) {
+    let directions = [
+        ("read", seen.read),
+        ("served", seen.served),
+        ("pushed", seen.pushed),
+        ("accepted", seen.taken),
+    ];
+    let samples = directions.map(|(direction, volume)| (direction, volume.samples));
+    let bytes = directions.map(|(direction, volume)| (direction, volume.bytes));
+    let help = "Samples moved between this node and its peers.";
+    out.counters("belady_peer_samples_total", help, "direction", &samples);
+    let help = "Bytes moved between this node and its peers.";
+    out.counters("belady_peer_bytes_total", help, "direction", &bytes);
+    out.counter("belady_peer_misses_total", "Samples that a peer did not have.", seen.misses);
+    let help = "Samples that were asked of a peer again.";
+    out.counter("belady_peer_retries_total", help, seen.retries);
+    let help = "Calls that did not reach a peer or were not answered in time.";
+    out.counter("belady_peer_failures_total", help, seen.failures);
+    let help = "Samples from peers that did not match their checksum.";
+    out.counter("belady_peer_damaged_total", help, seen.damaged);
+    let help = "Samples that a peer was to keep and no node keeps.";
+    out.counter("belady_peer_dropped_total", help, seen.dropped);
+    let help = "Steps retired before all peers had filled them.";
+    out.counter("belady_peer_hurried_steps_total", help, seen.hurried);
+    out.gauge("belady_peers", "Other nodes.", seen.nodes);
+    out.gauge("belady_peers_down", "Other nodes that are not used now.", seen.down);
+}
+
+fn transforms(out: &mut MetricsText, seen: &MetricsSnapshot) {
     let name = "belady_transform_microseconds";
     out.family(name, "histogram", "Transforms of samples.");
     out.histogram(name, &[], &seen.transform_us);
-    let name = "belady_transform_idle_seconds_total";
-    out.family(name, "counter", "Time that threads which transform had nothing to do.");
-    out.line(name, &[], seen.transform_idle_ns as f64 / 1e9);
-    let name = "belady_transform_failures_total";
-    out.family(name, "counter", "Samples that could not be transformed.");
-    out.line(name, &[], seen.transform_failures);
+    let help = "Time that threads which transform had nothing to do.";
+    let idle = seen.transform_idle_ns as f64 / 1e9;
+    out.counter("belady_transform_idle_seconds_total", help, idle);
+    let help = "Samples that could not be transformed.";
+    out.counter("belady_transform_failures_total", help, seen.transform_failures);
 }
 
-/// Lines of the format. Writing to a string does not fail.
+/// Lines of the format. (Writing to a string does not fail.)
 #[derive(Clone, Debug, Default)]
-pub struct Text(pub String);
+pub struct MetricsText(pub String);
 
-impl Text {
-    /// What the lines that follow are about.
+impl MetricsText {
+    /// Begins a family: the lines that follow belong to it.
     pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
+    /// Writes one value.
     pub fn line(&mut self, name: &str, labels: Labels<'_>, value: impl Display) {
         self.0.push_str(name);
         for (at, (label, text)) in labels.iter().enumerate() {
@@ -162,6 +180,24 @@ impl Text {
             let _ = write!(self.0, "{label}=\"{}\"", escaped(text));
         }
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "counter", help);
+        self.line(name, &[], value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        self.line(name, &[], value);
+    }
+
+    /// Writes a counter for each value of a label.
+    fn counters(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
+        self.family(name, "counter", help);
+        for (text, value) in values {
+            self.line(name, &[(label, text)], value);
+        }
     }
 
     fn histogram(&mut self, name: &str, labels: Labels<'_>, seen: &HistogramSnapshot) {
@@ -178,7 +214,7 @@ impl Text {
     }
 }
 
-/// A label's value may be any text: a tier is named after its directory.
+/// Escapes the value of a label: a tier is named after its directory.
 fn escaped(text: &str) -> String {
     text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
@@ -191,7 +227,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::metrics::{Metrics, Served};
+    use crate::metrics::{Metrics, Moved, PeerEvent, Served};
 
     #[derive(Debug, PartialEq)]
     struct Line {
@@ -206,7 +242,7 @@ mod tests {
             && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
     }
 
-    /// One line of samples, read as a scraper reads it; panics where one would refuse.
+    /// Parses one line as a scraper does; panics where a scraper would refuse it.
     fn parse(line: &str) -> Line {
         let end = line.find(['{', ' ']).expect("a value");
         let (name, mut rest) = line.split_at(end);
@@ -230,7 +266,7 @@ mod tests {
         Line { name: name.to_owned(), labels, value: value.parse().expect("a number") }
     }
 
-    /// All lines by family; checks that each belongs to the family announced before it.
+    /// Returns all lines by family; checks that each belongs to the family announced before it.
     fn families(text: &str) -> HashMap<String, (String, Vec<Line>)> {
         let mut families: HashMap<String, (String, Vec<Line>)> = HashMap::new();
         let mut current = String::new();
@@ -275,6 +311,39 @@ mod tests {
         assert_eq!(found.value, 4.0);
     }
 
+    #[test]
+    fn everything_that_is_counted_of_peers_has_a_series() {
+        let metrics = Metrics::new(&[]);
+        let moved = [Moved::Read, Moved::Served, Moved::Pushed, Moved::Taken];
+        for (how, samples) in moved.into_iter().zip(1..) {
+            metrics.peers().moved(how, samples, 100 * samples);
+        }
+        let events = [
+            PeerEvent::Missed,
+            PeerEvent::Retried,
+            PeerEvent::Failed,
+            PeerEvent::Damaged,
+            PeerEvent::Dropped,
+            PeerEvent::Hurried,
+        ];
+        for (event, times) in events.into_iter().zip(11..) {
+            metrics.peers().count(event, times);
+        }
+        metrics.peers().nodes(7, 2);
+        let families = families(&text(&metrics.snapshot()));
+        let values =
+            |name: &str| -> Vec<f64> { families[name].1.iter().map(|line| line.value).collect() };
+        let directions: Vec<&str> =
+            families["belady_peer_bytes_total"].1.iter().map(|line| &*line.labels[0].1).collect();
+        assert_eq!(directions, ["read", "served", "pushed", "accepted"]);
+        assert_eq!(values("belady_peer_samples_total"), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(values("belady_peer_bytes_total"), [100.0, 200.0, 300.0, 400.0]);
+        let counters = ["misses", "retries", "failures", "damaged", "dropped", "hurried_steps"];
+        let counts = counters.map(|name| values(&format!("belady_peer_{name}_total"))[0]);
+        assert_eq!(counts, [11.0, 12.0, 13.0, 14.0, 15.0, 16.0]);
+        assert_eq!((values("belady_peers"), values("belady_peers_down")), (vec![7.0], vec![2.0]));
+    }
+
     proptest! {
         #[test]
         fn buckets_rise_to_the_count(times in prop::collection::vec(0u64..1 << 30, 0..100)) {
@@ -298,7 +367,7 @@ mod tests {
         }
 
         #[test]
-        fn any_tier_name_survives_the_way(name in "\\PC*|[\\\\\"\n]*") {
+        fn any_tier_name_is_escaped_and_read_back(name in "\\PC*|[\\\\\"\n]*") {
             let metrics = Metrics::new(std::slice::from_ref(&name));
             let families = families(&text(&metrics.snapshot()));
             prop_assert_eq!(&families["belady_tier_misses_total"].1[0].labels[0].1, &name);

@@ -1,19 +1,18 @@
-//! How long things took, in whole microseconds.
+//! Histograms of durations, in whole microseconds.
 //!
-//! Buckets as in an HDR histogram: exact below 64, and 64 buckets to each power of two
-//! above, so that a value is known to 1.6 %. Each bucket is an atomic, so that recording
-//! takes no lock however many threads read at once, and a snapshot can be subtracted from
-//! a later one to get what happened between them.
+//! Buckets are those of an HDR histogram: exact below 64, and 64 buckets to each power of two
+//! above, so that a value is known to 1.6 %. Each bucket is an atomic, so that recording takes no
+//! lock, and one snapshot can be subtracted from a later one.
 
 use std::ops::Sub;
 use std::time::Duration;
 
-use belady_data::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use belady_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
 /// Buckets to a power of two, as a power of two.
 const FINE: u32 = 6;
-/// Values of 2^36 microseconds (19 hours) and more count as that: no read lasts so long.
+/// Values of 2^36 microseconds (19 hours) and more count as that; no read takes so long.
 const POWERS: u32 = 36;
 const BUCKETS: usize = ((POWERS - FINE + 1) << FINE) as usize;
 
@@ -26,7 +25,7 @@ fn bucket_of(value: u64) -> usize {
     (shift as usize * (1 << FINE)) + (value >> shift) as usize
 }
 
-/// The largest value that a bucket counts.
+/// Returns the largest value that a bucket counts.
 fn top_of(bucket: usize) -> u64 {
     let shift = (bucket >> FINE).saturating_sub(1);
     let first = (bucket - (shift << FINE)) as u64;
@@ -54,7 +53,7 @@ impl Histogram {
         let value = time.as_micros() as u64;
         self.counts[bucket_of(value)].fetch_add(1, Relaxed);
         self.sum.fetch_add(value, Relaxed);
-        // Nearly every value is below the largest: a load spares the write.
+        // Nearly every value is below the largest, so a load spares the write.
         if value > self.max.load(Relaxed) {
             self.max.fetch_max(value, Relaxed);
         }
@@ -78,24 +77,28 @@ impl Histogram {
 /// Values up to `up_to` and above the bucket before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
+    /// The largest value.
     pub up_to: u64,
+    /// The number of values.
     pub count: u64,
 }
 
 /// A histogram at one moment, or between two of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HistogramSnapshot {
+    /// The number of values.
     pub count: u64,
+    /// The sum of all values.
     pub sum: u64,
-    /// To the microsecond since the start; of a difference, to the bucket.
+    /// The largest value: exact since the start, to the bucket in a difference.
     pub max: u64,
-    /// Those that are not empty, in rising order.
+    /// The buckets that are not empty, in rising order.
     pub buckets: Vec<Bucket>,
 }
 
 impl HistogramSnapshot {
-    /// The smallest value that at least this share of all values does not exceed; to 1.6 %
-    /// and never above the largest value. 0 if there are none.
+    /// Returns the smallest value that at least this share of all values does not exceed, to 1.6 %
+    /// and never above the largest value; 0 if there are none.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = ((share * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
@@ -108,7 +111,7 @@ impl HistogramSnapshot {
         0
     }
 
-    /// How many values are below this power of two.
+    /// Counts the values below a power of two.
     pub(super) fn below_power(&self, power: u32) -> u64 {
         let within = self.buckets.iter().take_while(|bucket| bucket.up_to < 1 << power);
         within.map(|bucket| bucket.count).sum()
@@ -118,7 +121,7 @@ impl HistogramSnapshot {
 impl Sub<&HistogramSnapshot> for &HistogramSnapshot {
     type Output = HistogramSnapshot;
 
-    /// What was recorded between an earlier snapshot and this one.
+    /// Returns what was recorded between an earlier snapshot and this one.
     fn sub(self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
         let mut before = earlier.buckets.iter().peekable();
         let mut buckets = vec![];
@@ -152,7 +155,7 @@ mod tests {
         histogram
     }
 
-    /// What sorting all values would say.
+    /// The reference: sorts all values.
     fn exact(values: &[u64], share: f64) -> u64 {
         let mut sorted = values.to_vec();
         sorted.sort_unstable();
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_histogram_says_zero() {
+    fn an_empty_histogram_returns_zero() {
         let empty = Histogram::new().snapshot();
         assert_eq!((empty.quantile(0.5), empty.count, empty.max), (0, 0, 0));
     }
@@ -195,7 +198,7 @@ mod tests {
         }
 
         #[test]
-        fn a_difference_is_what_came_between(first in values(), then in values()) {
+        fn a_difference_is_what_was_recorded_in_between(first in values(), then in values()) {
             let histogram = of(&first);
             let before = histogram.snapshot();
             for &value in &then {

@@ -1,10 +1,9 @@
-//! What the engine counts.
+//! The engine's metrics.
 //!
-//! Every thread tells one shared [`Metrics`] what it did, at the price of an atomic
-//! addition: no locks, and places that different threads write to lie on cache lines of
-//! their own. [`Metrics::snapshot`] turns all of it into plain values; a snapshot minus an
-//! earlier one says what happened between them. [`exposition`] writes a snapshot as
-//! Prometheus text, and [`serve`] offers that on a port, which nothing does unless asked.
+//! Every thread counts in one shared [`Metrics`], at the price of an atomic addition: no locks, and
+//! counters that different threads write are on separate cache lines. [`Metrics::snapshot`] returns
+//! plain values; a snapshot minus an earlier one is what happened between them. [`exposition`]
+//! writes a snapshot as Prometheus text, and [`serve`] offers it on a port.
 
 pub mod exposition;
 mod histogram;
@@ -16,40 +15,46 @@ mod vitals;
 use std::sync::Weak;
 use std::time::Duration;
 
+use belady_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use belady_base::sync::{Arc, Mutex, lock};
 use belady_data::source::Source;
-use belady_data::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use belady_data::sync::{Arc, Mutex, lock};
 use belady_data::tier::{Put, Tier, TierStatus};
 use crossbeam_utils::CachePadded;
 pub use histogram::{Bucket, HistogramSnapshot};
 pub use peers::{Moved, PeerEvent, PeerMetrics, PeerSnapshot};
 pub use server::{MetricsServer, serve, serve_text};
-pub use snapshot::{BadSamples, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume};
-pub use vitals::{Publisher, TierVitals, VITALS, Vitals, publish, unix_ms};
+pub use snapshot::{
+    BadSampleCounts, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume,
+};
+pub use vitals::{TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms};
 
 use histogram::Histogram;
 
 /// Where samples came from. Tiers count from 1 as in the model: tier 0 is the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
+    /// The dataset's storage.
     Source,
-    /// Copied out of a tier.
+    /// Copied from a tier.
     Tier(u8),
-    /// From a read that was in flight for someone else.
+    /// From a read in flight for another batch.
     Shared,
-    /// Lent from a tier's own memory.
+    /// Lent from a tier's memory.
     Lent(u8),
 }
 
 /// What became of a sample that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bad {
+    /// The consumer got an error.
     Raised,
+    /// The batch was delivered without it.
     Skipped,
+    /// Another sample took its place.
     Replaced,
 }
 
-/// All that is counted, shared by all threads of an engine.
+/// The counters of an engine, shared by all of its threads.
 #[derive(Debug)]
 pub struct Metrics {
     delivered: Counter2,
@@ -84,29 +89,29 @@ struct TierMetrics {
     /// By outcome, in the order of [`Put`].
     puts: CachePadded<[AtomicU64; 4]>,
     read_us: Histogram,
-    /// What jobs have of it; asked how full they are when a snapshot is taken.
+    /// The jobs' tiers; a snapshot asks how full they are.
     parts: Mutex<Vec<Weak<dyn Tier>>>,
 }
 
-/// Sources count their own operations; they are asked when a snapshot is taken.
+/// Sources count their own operations; a snapshot asks them.
 #[derive(Debug, Default)]
 struct Sources {
     watched: Vec<Arc<dyn Source>>,
-    /// Sources that are watched no more and may be again, with what they had done by then.
+    /// Sources that are not watched any more and may be again, with their operations by then.
     left: Vec<(Weak<dyn Source>, SourceOperations)>,
-    /// Of sources that are there no more.
+    /// The operations of sources that are gone.
     gone: SourceOperations,
 }
 
 impl Metrics {
-    /// For the tiers 1, 2, ... of these names. A name that comes again gets a number, so
-    /// that each tier can be told from the others.
+    /// Returns counters for tiers of these names. A name that repeats gets a number, so that every
+    /// tier has a distinct name.
     pub fn new(tier_names: &[String]) -> Self {
         Self {
             delivered: Counter2::default(),
             source: Counter2::default(),
             ring: Counter2::default(),
-            tiers: told_apart(tier_names).into_iter().map(TierMetrics::new).collect(),
+            tiers: distinct(tier_names).into_iter().map(TierMetrics::new).collect(),
             blocked_ns: CachePadded::default(),
             wait_us: Histogram::new(),
             boundary_wait_us: Histogram::new(),
@@ -123,12 +128,12 @@ impl Metrics {
         }
     }
 
-    /// What happens between this node and its peers.
+    /// Returns the counters of what moves between nodes.
     pub fn peers(&self) -> &PeerMetrics {
         &self.peers
     }
 
-    /// Samples were brought from somewhere.
+    /// Counts samples that were loaded.
     pub fn loaded(&self, place: Served, samples: u64, bytes: u64) {
         match place {
             Served::Source => add(&self.source, samples, bytes),
@@ -138,43 +143,44 @@ impl Metrics {
         }
     }
 
-    /// Samples were handed to the consumer.
+    /// Counts samples that were delivered to the consumer.
     pub fn delivered(&self, samples: u64, bytes: u64) {
         add(&self.delivered, samples, bytes);
     }
 
-    /// The consumer was blocked until a batch was there; `boundary` for the first batch of
-    /// an epoch.
+    /// Counts a wait of the consumer for a batch; `boundary` for the first batch of an epoch.
     pub fn waited(&self, time: Duration, boundary: bool) {
         self.blocked_ns.fetch_add(time.as_nanos() as u64, Relaxed);
         let histogram = if boundary { &self.boundary_wait_us } else { &self.wait_us };
         histogram.record(time);
     }
 
-    /// One request to the source took this long.
+    /// Records the time of a request to the source.
     pub fn source_read(&self, time: Duration) {
         self.source_read_us.record(time);
     }
 
-    /// One `get` from a tier took this long.
+    /// Records the time of a read from a tier.
     pub fn tier_read(&self, tier: u8, time: Duration) {
         self.at(tier, |tier| tier.read_us.record(time));
     }
 
-    /// A read is tried again.
+    /// Counts a read that is tried again.
     pub fn retry(&self) {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// A read was given up after its time.
+    /// Counts a read that was given up after its time limit.
     pub fn timeout(&self) {
         self.timeouts.fetch_add(1, Relaxed);
     }
 
+    /// Counts a sample that could not be read.
     pub fn bad_sample(&self, what: Bad) {
         self.bad[what as usize].fetch_add(1, Relaxed);
     }
 
+    /// Counts an attempt to store a sample.
     pub fn put(&self, tier: u8, outcome: Put) {
         let at = match outcome {
             Put::Stored => 0,
@@ -187,26 +193,26 @@ impl Metrics {
         });
     }
 
-    /// A tier that should have held a sample did not.
+    /// Counts a sample that a tier should have held and did not.
     pub fn tier_miss(&self, tier: u8) {
         self.at(tier, |tier| {
             tier.misses.fetch_add(1, Relaxed);
         });
     }
 
-    /// A tier's copy of a sample did not match its checksum or could not be read.
+    /// Counts a copy that did not match its checksum or could not be read.
     pub fn damaged(&self, tier: u8) {
         self.at(tier, |tier| {
             tier.damaged.fetch_add(1, Relaxed);
         });
     }
 
-    /// Reads that wait for a thread, now.
+    /// Sets the number of reads that wait for a thread.
     pub fn queue_depth(&self, reads: usize) {
         self.queue_depth.store(reads as u64, Relaxed);
     }
 
-    /// One sample was transformed, or could not be.
+    /// Counts a sample that was transformed, or could not be.
     pub fn transformed(&self, time: Duration, failed: bool) {
         self.transform_us.record(time);
         if failed {
@@ -214,12 +220,12 @@ impl Metrics {
         }
     }
 
-    /// A thread that transforms had nothing to do.
+    /// Counts idle time of a thread that transforms.
     pub fn transform_idle(&self, time: Duration) {
         self.transform_idle_ns.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
-    /// A job keeps samples there, as long as it has it.
+    /// Adds a job's tier to the used bytes and the capacity, while it exists.
     pub fn watch_tier(&self, tier: u8, part: &Arc<dyn Tier>) {
         self.at(tier, |tier| {
             let mut parts = lock(&tier.parts);
@@ -230,16 +236,17 @@ impl Metrics {
         });
     }
 
-    /// Counts a source's operations as long as the answer lives, and keeps what it had
-    /// done by then. A source that is watched twice, or again, counts once.
-    pub fn watch(self: &Arc<Self>, source: Arc<dyn Source>) -> Watch {
+    /// Counts a source's operations while the returned value exists, and keeps the count
+    /// afterwards. A source that is watched twice counts once.
+    pub fn watch(self: &Arc<Self>, source: Arc<dyn Source>) -> SourceWatch {
         let mut sources = lock(&self.sources);
         sources.left.retain(|(left, _)| !std::ptr::addr_eq(left.as_ptr(), Arc::as_ptr(&source)));
         sources.watched.push(Arc::clone(&source));
         drop(sources);
-        Watch { metrics: Arc::clone(self), source }
+        SourceWatch { metrics: Arc::clone(self), source }
     }
 
+    /// Returns all counters as plain values.
     pub fn snapshot(&self) -> MetricsSnapshot {
         MetricsSnapshot {
             delivered: volume(&self.delivered),
@@ -254,7 +261,7 @@ impl Metrics {
             source_read_us: self.source_read_us.snapshot(),
             retries: self.retries.load(Relaxed),
             timeouts: self.timeouts.load(Relaxed),
-            bad: BadSamples {
+            bad: BadSampleCounts {
                 raised: self.bad[Bad::Raised as usize].load(Relaxed),
                 skipped: self.bad[Bad::Skipped as usize].load(Relaxed),
                 replaced: self.bad[Bad::Replaced as usize].load(Relaxed),
@@ -266,7 +273,7 @@ impl Metrics {
         }
     }
 
-    /// A tier that was not announced has no place to count in: it is not counted.
+    /// Counts for a tier; does nothing for one that [`Self::new`] was not given.
     fn at(&self, tier: u8, count: impl FnOnce(&TierMetrics)) {
         let found = usize::from(tier).checked_sub(1).and_then(|at| self.tiers.get(at));
         debug_assert!(found.is_some(), "tier {tier} of {}", self.tiers.len());
@@ -276,7 +283,7 @@ impl Metrics {
     }
 }
 
-fn told_apart(names: &[String]) -> Vec<String> {
+fn distinct(names: &[String]) -> Vec<String> {
     let mut unique: Vec<String> = Vec::with_capacity(names.len());
     for name in names {
         let numbered = (2..).map(|number| format!("{name} {number}"));
@@ -329,7 +336,7 @@ impl TierMetrics {
 }
 
 impl Sources {
-    /// Nobody can watch them again.
+    /// Adds up the operations of sources that cannot be watched again.
     fn forget_those_gone(&mut self) {
         let gone = self.left.extract_if(.., |(source, _)| source.strong_count() == 0);
         self.gone = gone.fold(self.gone, |sum, (_, done)| sum + done);
@@ -347,20 +354,20 @@ fn holds(sources: &[Arc<dyn Source>], wanted: &Arc<dyn Source>) -> bool {
     sources.iter().any(|source| same(source, wanted))
 }
 
-/// By address alone: two vtables of one type may differ.
+/// Compares addresses only: two vtables of one type may differ.
 fn same(one: &Arc<dyn Source>, other: &Arc<dyn Source>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// As long as this lives, a source's operations are counted.
+/// Counts a source's operations while it exists.
 #[derive(Debug)]
-#[must_use = "the source is watched only as long as this lives"]
-pub struct Watch {
+#[must_use = "the source is watched only while this exists"]
+pub struct SourceWatch {
     metrics: Arc<Metrics>,
     source: Arc<dyn Source>,
 }
 
-impl Drop for Watch {
+impl Drop for SourceWatch {
     fn drop(&mut self) {
         let mut sources = lock(&self.metrics.sources);
         if let Some(at) = sources.watched.iter().position(|source| same(source, &self.source)) {

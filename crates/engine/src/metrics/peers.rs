@@ -1,11 +1,11 @@
-//! What is counted of other nodes.
+//! The counters of what moves between nodes.
 
-use belady_data::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use belady_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
 use super::{Counter2, Volume, add, volume};
 
-/// What happens between this node and its peers.
+/// The counters of what moves between this node and its peers.
 #[derive(Debug, Default)]
 pub struct PeerMetrics {
     read: Counter2,
@@ -17,37 +17,43 @@ pub struct PeerMetrics {
     down: AtomicU64,
 }
 
-/// Something that happened once.
+/// An event between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerEvent {
     /// A peer did not have a sample.
     Missed,
     /// A sample was asked for again.
     Retried,
-    /// A peer could not be reached or did not answer in time.
+    /// A call did not reach a peer or was not answered in time.
     Failed,
-    /// What came was not what was sent.
+    /// A sample did not match its checksum.
     Damaged,
-    /// A sample that another node was to keep was let go.
+    /// A sample that another node was to keep was dropped.
     Dropped,
-    /// A step ended before all others had loaded it.
+    /// A step retired before all other nodes had filled it.
     Hurried,
 }
 
-/// Samples on their way to or from another node.
+/// How samples move between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
+    /// Got from a peer.
     Read,
+    /// Given to a peer that asked.
     Served,
+    /// Pushed to a peer to keep.
     Pushed,
+    /// Accepted from a peer to keep.
     Taken,
 }
 
 impl PeerMetrics {
+    /// Counts events.
     pub fn count(&self, what: PeerEvent, times: u64) {
         self.counts[what as usize].fetch_add(times, Relaxed);
     }
 
+    /// Counts samples that have moved.
     pub fn moved(&self, how: Moved, samples: u64, bytes: u64) {
         let counter = match how {
             Moved::Read => &self.read,
@@ -58,12 +64,13 @@ impl PeerMetrics {
         add(counter, samples, bytes);
     }
 
-    /// How many nodes there are besides this one, and how many of them are down.
+    /// Sets the number of other nodes, and how many of them are down.
     pub fn nodes(&self, others: u64, down: u64) {
         self.nodes.store(others, Relaxed);
         self.down.store(down, Relaxed);
     }
 
+    /// Returns the counters as plain values.
     pub fn snapshot(&self) -> PeerSnapshot {
         let count = |what: PeerEvent| self.counts[what as usize].load(Relaxed);
         PeerSnapshot {
@@ -83,16 +90,16 @@ impl PeerMetrics {
     }
 }
 
-/// What happened between this node and its peers.
+/// What has moved between this node and its peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PeerSnapshot {
-    /// Had from peers.
+    /// Got from peers.
     pub read: Volume,
-    /// Given to peers who asked.
+    /// Given to peers that asked.
     pub served: Volume,
-    /// Given to peers to keep.
+    /// Pushed to peers to keep.
     pub pushed: Volume,
-    /// Kept for peers.
+    /// Accepted from peers to keep.
     pub taken: Volume,
     /// Samples that a peer did not have.
     pub misses: u64,
@@ -102,13 +109,13 @@ pub struct PeerSnapshot {
     pub failures: u64,
     /// Samples whose bytes did not match their checksum.
     pub damaged: u64,
-    /// Samples that another node was to keep and nobody does.
+    /// Samples that another node was to keep and no node keeps.
     pub dropped: u64,
-    /// Steps that ended before all others had loaded them.
+    /// Steps that retired before all other nodes had filled them.
     pub hurried: u64,
-    /// Other nodes: at that moment, also in a difference.
+    /// The number of other nodes at that moment, also in a difference.
     pub nodes: u64,
-    /// Those of them that are not asked at the moment.
+    /// The number of them that are not used at that moment.
     pub down: u64,
 }
 

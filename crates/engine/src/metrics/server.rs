@@ -1,8 +1,8 @@
-//! The metrics on a port: `GET /metrics`, for whoever has the token.
+//! Serves metrics on a port: `GET /metrics`, for clients with the token.
 //!
-//! One thread serves one request at a time. A scraper asks every few seconds, so there is
-//! nothing to gain from more; and as a request has a limit of size and time, nobody can
-//! hold the thread. Nothing but the figures can be had, and nothing can be changed.
+//! One thread serves one request at a time. A scraper asks every few seconds, so more threads would
+//! gain nothing. A request has a limit of size and time, so no client can block the thread. Clients
+//! can read the metrics and change nothing.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -10,31 +10,37 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use belady_data::fork::Own;
-use belady_data::sync::Arc;
-use belady_data::sync::atomic::{AtomicBool, Ordering};
+use belady_base::fork::OwnDescriptor;
+use belady_base::sync::Arc;
+use belady_base::sync::atomic::{AtomicBool, Ordering};
+use subtle::ConstantTimeEq as _;
 
 use super::{Metrics, exposition};
 
-/// Scrapers send a few hundred bytes.
+/// The largest request head; scrapers send a few hundred bytes.
 const MOST_BYTES: usize = 8 << 10;
-/// For a request and its answer together; scrapers are near and fast.
+/// The most headers in a request.
+const MOST_HEADERS: usize = 64;
+/// For a request and its answer together, since scrapers are near and fast.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 /// Between attempts to accept while the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until it is dropped.
+/// Serves metrics until it is dropped.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    /// The listening socket once more, to wake the thread that waits on it.
-    listening: Own<TcpStream>,
+    /// A clone of the listening socket, to wake the thread that waits on it.
+    listening: OwnDescriptor<TcpStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Offers an engine's metrics at `http://ADDRESS/metrics` to those who send
+/// Serves an engine's metrics at `http://ADDRESS/metrics` to clients that send
 /// `Authorization: Bearer TOKEN`.
+///
+/// # Errors
+/// Fails if the token cannot be sent in a header, or the address cannot be bound.
 pub fn serve(
     address: impl ToSocketAddrs,
     token: &str,
@@ -43,19 +49,22 @@ pub fn serve(
     serve_text(address, token, move || exposition::text(&metrics.snapshot()))
 }
 
-/// The same for anything that [`exposition::Text`] was written of.
+/// Serves the text that `figures` returns, in the same way.
+///
+/// # Errors
+/// As [`serve`].
 pub fn serve_text(
     address: impl ToSocketAddrs,
     token: &str,
     figures: impl Fn() -> String + Send + 'static,
 ) -> io::Result<MetricsServer> {
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let reason = "the metrics token must be printable ASCII without blanks, and not empty";
+        let reason = "the metrics token must be printable ASCII without spaces, and not empty";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
-    let listener = Own::of(TcpListener::bind(address)?)?;
+    let listener = OwnDescriptor::of(TcpListener::bind(address)?)?;
     let address = listener.local_addr()?;
-    let listening = Own::of(TcpStream::from(OwnedFd::from(listener.try_clone()?)))?;
+    let listening = OwnDescriptor::of(TcpStream::from(OwnedFd::from(listener.try_clone()?)))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, token) = (Arc::clone(&stop), token.to_owned());
     let thread = std::thread::Builder::new()
@@ -65,7 +74,7 @@ pub fn serve_text(
 }
 
 impl MetricsServer {
-    /// Where it listens; tells the port if 0 was asked for.
+    /// Returns the address it listens on, with the port that was chosen for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -94,7 +103,7 @@ fn answer_all(
             return;
         }
         match accepted {
-            // Who went away in the middle gets no answer and needs none.
+            // A client that has gone needs no answer.
             Ok((stream, _)) => drop(answer(&stream, token, figures)),
             Err(_) => std::thread::sleep(PAUSE),
         }
@@ -104,12 +113,12 @@ fn answer_all(
 fn answer(stream: &TcpStream, token: &str, figures: &dyn Fn() -> String) -> io::Result<()> {
     let deadline = Instant::now() + TIME_LIMIT;
     let reply = match read_head(stream, deadline) {
-        Ok(head) => judge(&head, token),
-        Err(Refusal::Gone) => return Ok(()),
-        Err(Refusal::Answer(reply)) => reply,
+        Ok(head) => reply_to(&head, token),
+        Err(HeadError::Gone) => return Ok(()),
+        Err(HeadError::Answer(reply)) => reply,
     };
     let body = match reply {
-        Reply::Figures => figures(),
+        HttpReply::Figures => figures(),
         other => format!("{}\n", other.status()),
     };
     let message = format!(
@@ -124,7 +133,7 @@ fn answer(stream: &TcpStream, token: &str, figures: &dyn Fn() -> String) -> io::
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reply {
+enum HttpReply {
     Figures,
     Malformed,
     Unauthorized,
@@ -134,7 +143,7 @@ enum Reply {
     TooLarge,
 }
 
-impl Reply {
+impl HttpReply {
     fn status(self) -> &'static str {
         match self {
             Self::Figures => "200 OK",
@@ -156,36 +165,36 @@ impl Reply {
     }
 }
 
-enum Refusal {
-    Answer(Reply),
-    /// The other side closed.
+enum HeadError {
+    Answer(HttpReply),
+    /// The client has closed the connection.
     Gone,
 }
 
-/// Everything up to the empty line that ends a request's head.
-fn read_head(mut stream: &TcpStream, deadline: Instant) -> Result<String, Refusal> {
+/// Reads up to the empty line that ends a request's head.
+fn read_head(mut stream: &TcpStream, deadline: Instant) -> Result<Vec<u8>, HeadError> {
     let mut head = vec![];
     let mut piece = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if head.len() >= MOST_BYTES {
-            return Err(Refusal::Answer(Reply::TooLarge));
+            return Err(HeadError::Answer(HttpReply::TooLarge));
         }
-        let left = time_left(deadline).ok_or(Refusal::Answer(Reply::TooSlow))?;
-        stream.set_read_timeout(Some(left)).map_err(|_| Refusal::Gone)?;
+        let left = time_left(deadline).ok_or(HeadError::Answer(HttpReply::TooSlow))?;
+        stream.set_read_timeout(Some(left)).map_err(|_| HeadError::Gone)?;
         match stream.read(&mut piece) {
-            Ok(0) => return Err(Refusal::Gone),
+            Ok(0) => return Err(HeadError::Gone),
             Ok(read) => head.extend_from_slice(&piece[..read]),
-            Err(error) if is_timeout(&error) => return Err(Refusal::Answer(Reply::TooSlow)),
+            Err(error) if is_timeout(&error) => return Err(HeadError::Answer(HttpReply::TooSlow)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Err(Refusal::Gone),
+            Err(_) => return Err(HeadError::Gone),
         }
     }
-    String::from_utf8(head).map_err(|_| Refusal::Answer(Reply::Malformed))
+    Ok(head)
 }
 
 fn write_all(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
-        // A late request is still told so: what fits the socket's buffer costs no time.
+        // A late request is still answered: what fits the socket's buffer takes no time.
         let left = time_left(deadline).unwrap_or(Duration::from_millis(1));
         stream.set_write_timeout(Some(left))?;
         match stream.write(bytes) {
@@ -198,7 +207,7 @@ fn write_all(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> io:
     Ok(())
 }
 
-/// `None` when it is over; the system takes no timeout of zero.
+/// Returns the time until a deadline; `None` when it is over, because a socket has no zero timeout.
 fn time_left(deadline: Instant) -> Option<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     (!left.is_zero()).then_some(left)
@@ -208,40 +217,33 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// The token comes first: without it, not even what exists can be learned.
-fn judge(head: &str, token: &str) -> Reply {
-    let mut lines = head.split("\r\n");
-    let mut request = lines.next().unwrap_or_default().split(' ');
-    let (Some(method), Some(target), Some(version)) =
-        (request.next(), request.next(), request.next())
-    else {
-        return Reply::Malformed;
-    };
-    if !version.starts_with("HTTP/1.") {
-        return Reply::Malformed;
+/// Decides the reply to a request. Checks the token first: without it, a client cannot even learn
+/// which paths exist.
+fn reply_to(head: &[u8], token: &str) -> HttpReply {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(httparse::Error::TooManyHeaders) => return HttpReply::TooLarge,
+        Ok(httparse::Status::Partial) | Err(_) => return HttpReply::Malformed,
     }
-    let given = lines
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("authorization"))
-        .and_then(|(_, value)| value.trim().split_once(' '))
+    let is_authorization =
+        |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case("authorization");
+    let given = (request.headers.iter().find(is_authorization))
+        .and_then(|header| str::from_utf8(header.value).ok())
+        .and_then(|value| value.trim().split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    if !given.is_some_and(|(_, given)| equal(given.trim().as_bytes(), token.as_bytes())) {
-        return Reply::Unauthorized;
+    // In constant time, so that a token cannot be guessed byte by byte.
+    let is_token = |given: &str| bool::from(given.trim().as_bytes().ct_eq(token.as_bytes()));
+    if !given.is_some_and(|(_, given)| is_token(given)) {
+        return HttpReply::Unauthorized;
     }
-    let path = target.split('?').next().unwrap_or_default();
-    match (method, path) {
-        ("GET", "/metrics") => Reply::Figures,
-        ("GET", _) => Reply::NotFound,
-        _ => Reply::NotAllowed,
+    let path = request.path.and_then(|path| path.split('?').next());
+    match (request.method, path) {
+        (Some("GET"), Some("/metrics")) => HttpReply::Figures,
+        (Some("GET"), _) => HttpReply::NotFound,
+        _ => HttpReply::NotAllowed,
     }
-}
-
-/// Takes as long wherever the first difference is, so that a token cannot be guessed byte
-/// by byte from how long the answer takes.
-fn equal(one: &[u8], other: &[u8]) -> bool {
-    let differing =
-        one.iter().zip(other).fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));
-    one.len() == other.len() && differing == 0
 }
 
 #[cfg(test)]
@@ -270,7 +272,7 @@ mod tests {
     const TOKEN: &str = "Authorization: Bearer open-sesame\r\n";
 
     #[test]
-    fn figures_for_the_token() {
+    fn a_client_with_the_token_gets_the_metrics() {
         let server = server();
         for headers in [TOKEN, "authorization:  bearer  open-sesame \r\n"] {
             let reply = get(&server, "/metrics", headers);
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_without_the_token() {
+    fn a_client_without_the_token_gets_nothing() {
         let server = server();
         for headers in [
             "",
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn only_get_and_only_metrics() {
+    fn only_get_of_the_metrics_is_answered() {
         let server = server();
         assert!(get(&server, "/", TOKEN).starts_with("HTTP/1.1 404 "));
         assert!(get(&server, "/metrics?a=b", TOKEN).starts_with("HTTP/1.1 200 "));
@@ -315,10 +317,12 @@ mod tests {
     }
 
     #[test]
-    fn too_much_and_too_slow_are_refused_and_the_next_is_served() {
+    fn large_and_slow_requests_are_refused_and_the_next_is_served() {
         let server = server();
         let large = exchange(&server, &"x".repeat(MOST_BYTES));
         assert!(large.starts_with("HTTP/1.1 431 "), "{large}");
+        let many = "X: y\r\n".repeat(MOST_HEADERS + 1);
+        assert!(get(&server, "/metrics", &many).starts_with("HTTP/1.1 431 "));
         let slow = exchange(&server, "GET /metrics HTTP/1.1\r\n");
         assert!(slow.starts_with("HTTP/1.1 408 "), "{slow}");
         drop(TcpStream::connect(server.address()).expect("it listens"));
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_server_gives_its_port_back() {
+    fn a_dropped_server_frees_its_port() {
         let server = server();
         let address = server.address();
         drop(server);

@@ -1,4 +1,4 @@
-//! All figures at one moment, as plain values that print, serialise and subtract.
+//! All metrics at one moment, as plain values that print, serialise and subtract.
 
 use std::ops::{Add, Sub};
 
@@ -10,89 +10,115 @@ use super::peers::PeerSnapshot;
 /// Samples and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Volume {
+    /// The number of samples.
     pub samples: u64,
+    /// Their bytes.
     pub bytes: u64,
 }
 
 /// Calls on the storage that the datasets rest on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SourceOperations {
+    /// Directory listings.
     pub list: u64,
+    /// Files opened.
     pub open: u64,
+    /// Attributes read.
     pub stat: u64,
+    /// Read requests.
     pub read: u64,
-    /// Asked for by reads, what lies between neighbouring samples included.
+    /// Bytes requested, gaps between neighbouring samples included.
     pub bytes: u64,
 }
 
-/// How attempts to keep a sample ended.
+/// The outcomes of attempts to store a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Puts {
+    /// The tier stored it.
     pub stored: u64,
+    /// The tier held it already.
     pub present: u64,
+    /// The tier had no space.
     pub full: u64,
+    /// The tier could not store it.
     pub refused: u64,
 }
 
 /// What became of samples that could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct BadSamples {
+pub struct BadSampleCounts {
+    /// The consumer got an error.
     pub raised: u64,
+    /// The batch was delivered without it.
     pub skipped: u64,
+    /// Another sample took its place.
     pub replaced: u64,
 }
 
+/// The metrics of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TierSnapshot {
+    /// `ram` or the directory.
     pub name: String,
-    /// What jobs keep there, in bytes: at that moment, also in a difference.
+    /// The bytes that jobs keep there at that moment, also in a difference.
     pub used: u64,
-    /// What they may keep there.
+    /// The bytes that they may keep there.
     pub capacity: u64,
-    /// Copied out of the tier.
+    /// Copied from the tier.
     pub read: Volume,
-    /// Lent from the tier's own memory.
+    /// Lent from the tier's memory.
     pub lent: Volume,
+    /// Samples that the tier should have held and did not.
     pub misses: u64,
+    /// Copies that did not match their checksum.
     pub damaged: u64,
+    /// Attempts to store.
     pub puts: Puts,
+    /// Times of reads.
     pub read_us: HistogramSnapshot,
 }
 
-/// All figures since the start, or between two moments.
+/// All metrics since the start, or between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MetricsSnapshot {
-    /// What the consumer was given.
+    /// Delivered to consumers.
     pub delivered: Volume,
-    /// What was read from the source, for delivery or for a tier.
+    /// Read from the source, for delivery or for a tier.
     pub source: Volume,
-    /// What was served from a read that was in flight for someone else.
+    /// Copied from a read in flight for another batch.
     pub ring: Volume,
+    /// By tier.
     pub tiers: Vec<TierSnapshot>,
+    /// Moved between nodes.
     pub peers: PeerSnapshot,
+    /// Calls on the storage.
     pub operations: SourceOperations,
-    /// Time that the consumer waited for batches, in nanoseconds.
+    /// Time that consumers waited for batches, in nanoseconds.
     pub blocked_ns: u64,
     /// Waits for batches other than the first of an epoch.
     pub wait_us: HistogramSnapshot,
     /// Waits for the first batch of an epoch.
     pub boundary_wait_us: HistogramSnapshot,
+    /// Times of requests to the source.
     pub source_read_us: HistogramSnapshot,
+    /// Reads that were tried again.
     pub retries: u64,
+    /// Reads that were given up.
     pub timeouts: u64,
-    pub bad: BadSamples,
-    /// Reads that wait for a thread: at that moment, also in a difference.
+    /// Samples that could not be read.
+    pub bad: BadSampleCounts,
+    /// Reads that wait for a thread at that moment, also in a difference.
     pub queue_depth: u64,
     /// Transforms of samples, failed ones included.
     pub transform_us: HistogramSnapshot,
-    /// Time that threads which transform had nothing to do, all together, in nanoseconds.
+    /// Idle time of all threads that transform, in nanoseconds.
     pub transform_idle_ns: u64,
     /// Samples that could not be transformed.
     pub transform_failures: u64,
 }
 
 impl MetricsSnapshot {
-    /// Samples that came from somewhere else than the source, as a share of all that came.
+    /// Returns the share of samples that were not read from the source.
     pub fn hit_ratio(&self) -> f64 {
         let near = self.ring.samples
             + self.peers.read.samples
@@ -101,25 +127,26 @@ impl MetricsSnapshot {
         if all == 0 { 0.0 } else { near as f64 / all as f64 }
     }
 
+    /// Returns the time that consumers waited for batches, in seconds.
     pub fn blocked_seconds(&self) -> f64 {
         self.blocked_ns as f64 / 1e9
     }
 }
 
 impl TierSnapshot {
-    /// Samples that the tier gave, copied or lent.
+    /// Returns the samples read from the tier, copied or lent.
     pub fn hits(&self) -> u64 {
         self.read.samples + self.lent.samples
     }
 
-    /// Bytes that the tier gave, copied or lent.
+    /// Returns the bytes read from the tier, copied or lent.
     pub fn bytes(&self) -> u64 {
         self.read.bytes + self.lent.bytes
     }
 }
 
-/// Field by field. Counters of a later snapshot are never below those of an earlier one,
-/// but relaxed atomics may be read in any order, so nothing here may underflow.
+/// Subtracts field by field. A later snapshot's counters are not below an earlier one's, but
+/// relaxed atomics may be read in any order, so the subtraction saturates.
 macro_rules! subtract {
     ($type:ident: $($field:ident),+) => {
         impl Sub for $type {
@@ -133,7 +160,7 @@ macro_rules! subtract {
 subtract!(Volume: samples, bytes);
 subtract!(SourceOperations: list, open, stat, read, bytes);
 subtract!(Puts: stored, present, full, refused);
-subtract!(BadSamples: raised, skipped, replaced);
+subtract!(BadSampleCounts: raised, skipped, replaced);
 
 impl Add for SourceOperations {
     type Output = Self;
@@ -177,7 +204,7 @@ impl Sub<&TierSnapshot> for &TierSnapshot {
 impl Sub<&MetricsSnapshot> for &MetricsSnapshot {
     type Output = MetricsSnapshot;
 
-    /// What happened between an earlier snapshot and this one: an epoch, say.
+    /// Returns what happened between an earlier snapshot and this one, such as an epoch.
     fn sub(self, earlier: &MetricsSnapshot) -> MetricsSnapshot {
         let unseen = TierSnapshot::default();
         let tiers = self.tiers.iter().enumerate();

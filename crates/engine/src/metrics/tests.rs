@@ -1,4 +1,4 @@
-//! What is told comes out again, under its own name.
+//! Every event is counted under its own name.
 
 use belady_data::source::{Catalog, Operations, ReadError, Want};
 
@@ -36,7 +36,7 @@ fn metrics() -> Metrics {
 }
 
 #[test]
-fn every_place_counts_for_itself() {
+fn every_origin_is_counted_separately() {
     let metrics = metrics();
     metrics.loaded(Served::Source, 1, 10);
     metrics.loaded(Served::Tier(1), 2, 20);
@@ -56,7 +56,7 @@ fn every_place_counts_for_itself() {
 }
 
 #[test]
-fn outcomes_and_times_count_for_themselves() {
+fn outcomes_and_times_are_counted_separately() {
     let metrics = metrics();
     for (outcome, times) in [(Put::Stored, 1), (Put::Present, 2), (Put::Full, 3), (Put::Refused, 4)]
     {
@@ -76,7 +76,7 @@ fn outcomes_and_times_count_for_themselves() {
     metrics.tier_read(1, Duration::from_micros(9));
     let seen = metrics.snapshot();
     assert_eq!(seen.tiers[1].puts, Puts { stored: 1, present: 2, full: 3, refused: 4 });
-    assert_eq!(seen.bad, BadSamples { raised: 1, skipped: 2, replaced: 3 });
+    assert_eq!(seen.bad, BadSampleCounts { raised: 1, skipped: 2, replaced: 3 });
     assert_eq!((seen.retries, seen.timeouts, seen.queue_depth), (1, 1, 7));
     assert_eq!((seen.tiers[0].misses, seen.tiers[1].damaged), (1, 1));
     assert_eq!(seen.blocked_ns, 80_000);
@@ -101,7 +101,7 @@ fn a_snapshot_minus_an_earlier_one_is_the_epoch_between() {
 }
 
 #[test]
-fn a_source_counts_once_and_is_remembered_when_gone() {
+fn a_source_is_counted_once_and_remembered_when_it_is_gone() {
     let metrics = Arc::new(metrics());
     let (one, other) = (Counted::new(5), Counted::new(100));
     let first = metrics.watch(Arc::clone(&one) as Arc<dyn Source>);
@@ -143,7 +143,7 @@ fn threads_lose_nothing() {
 }
 
 #[test]
-fn tiers_of_one_name_are_told_apart() {
+fn tiers_of_one_name_get_distinct_names() {
     let metrics = Metrics::new(&["ram", "ram", "ram 2", "ram"].map(str::to_owned));
     let seen = metrics.snapshot();
     let names: Vec<&str> = seen.tiers.iter().map(|tier| tier.name.as_str()).collect();

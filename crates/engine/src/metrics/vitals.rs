@@ -1,63 +1,72 @@
-//! How a node is doing, in a few numbers, for whoever watches the job from outside (`belady top`).
+//! A node's vitals: a few figures for `belady top`.
 //!
-//! A node tells its [`Vitals`] each second ([`publish`]), and the last one counts. They are sums since
-//! the start: two of them say what happened in between, also if some were missed. They travel as JSON,
-//! whose reader leaves out what it does not know and takes nothing for what is not there: the watcher
-//! may be of another version.
+//! A node publishes its [`Vitals`] each second ([`publish`]), and the last ones count. They are
+//! sums since the start, so two of them give what happened in between, even if some were missed.
+//! They are JSON; a reader of another version ignores unknown fields and takes zero for missing
+//! ones.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use belady_data::sync::Arc;
+use belady_base::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Metrics, MetricsSnapshot};
 
-/// What they are called in the book of a meeting.
+/// Their name at the rendezvous.
 pub const VITALS: &str = "vitals";
 
-/// Often enough for the eye, and next to no work for the meeting point of a thousand nodes.
+/// Often enough for the eye, and little work for the rendezvous server of a thousand nodes.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// All sums are in bytes unless they say otherwise.
+/// A node's figures. Sums are in bytes unless they say otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Vitals {
     /// The machine's name.
     pub host: String,
-    /// Since the node began to tell.
+    /// Milliseconds since the node began to publish.
     pub ms: u64,
-    /// When it told this, by the clock of its machine, in milliseconds since 1970.
+    /// The time of publication by the node's clock, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// It has told this in the end, and tells nothing any more.
+    /// These are the node's last vitals.
     pub ended: bool,
+    /// Delivered to consumers.
     pub delivered: u64,
-    /// Time that consumers waited for batches.
+    /// Time that consumers waited for batches, in milliseconds.
     pub blocked_ms: u64,
+    /// Read from the source.
     pub source: u64,
-    /// From reads that were in flight for someone else.
+    /// From reads in flight for another batch.
     pub ring: u64,
+    /// Got from peers.
     pub peers: u64,
+    /// By tier.
     pub tiers: Vec<TierVitals>,
-    /// Other nodes.
+    /// The number of other nodes.
     pub others: u64,
-    /// Those of them that this node cannot reach.
+    /// The number of other nodes that this node does not use now.
     pub down: u64,
 }
 
+/// The figures of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TierVitals {
+    /// `ram` or the directory.
     pub name: String,
-    /// What it gave.
+    /// Bytes read from it.
     pub bytes: u64,
+    /// Bytes stored in it.
     pub used: u64,
+    /// Its limit.
     pub capacity: u64,
 }
 
 impl Vitals {
+    /// Takes the figures from a snapshot.
     pub fn new(seen: &MetricsSnapshot, host: &str, since: Duration) -> Self {
         let tiers = seen.tiers.iter().map(|tier| TierVitals {
             name: tier.name.clone(),
@@ -85,49 +94,53 @@ impl Vitals {
         Self { ended: true, ..self }
     }
 
+    /// Returns the vitals as JSON.
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// `None` if a node told something else.
+    /// Parses vitals; returns `None` if they are not JSON of this form.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
 }
 
-/// Milliseconds since 1970, by the clock of this machine.
+/// Returns the milliseconds since 1970 by the clock of this machine.
 pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
-/// A node tells how it is doing as long as this is there.
+/// Publishes a node's vitals until it is dropped.
 #[derive(Debug)]
-#[must_use = "nothing is told any more once this is dropped"]
-pub struct Publisher {
+#[must_use = "publishing ends when this is dropped"]
+pub struct VitalsPublisher {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Tells `tell` how the node is doing, now, each second, and once more at the end.
+/// Passes the vitals to `post` now, each second, and once more at the end.
+///
+/// # Errors
+/// Fails if a thread cannot be started.
 pub fn publish(
     metrics: Arc<Metrics>,
-    tell: impl Fn(&Vitals) + Send + 'static,
-) -> io::Result<Publisher> {
+    post: impl Fn(&Vitals) + Send + 'static,
+) -> io::Result<VitalsPublisher> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let (stop, stopped) = channel::<()>();
     let thread = std::thread::Builder::new().name("belady-vitals".into()).spawn(move || {
         let start = Instant::now();
         let now = || Vitals::new(&metrics.snapshot(), &host, start.elapsed());
-        tell(&now());
+        post(&now());
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            tell(&now());
+            post(&now());
         }
-        tell(&now().last());
+        post(&now().last());
     })?;
-    Ok(Publisher { stop: Some(stop), thread: Some(thread) })
+    Ok(VitalsPublisher { stop: Some(stop), thread: Some(thread) })
 }
 
-impl Drop for Publisher {
+impl Drop for VitalsPublisher {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -148,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_says_what_was_counted_and_how_full_tiers_are() {
+    fn vitals_contain_the_counts_and_how_full_tiers_are() {
         let metrics = Arc::new(Metrics::new(&["ram".to_owned()]));
         let sizes = Arc::new(Sizes::of(4, |_| 4096));
         let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(1 << 20), sizes));
@@ -159,14 +172,14 @@ mod tests {
         metrics.loaded(Served::Tier(1), 1, 4096);
         metrics.delivered(2, 4196);
         metrics.waited(Duration::from_millis(30), false);
-        let (told, hear) = mpsc::channel();
+        let (post, received) = mpsc::channel();
         let publisher = publish(metrics.clone(), move |vitals| {
-            told.send(Vitals::from_bytes(&vitals.to_bytes())).unwrap();
+            post.send(Vitals::from_bytes(&vitals.to_bytes())).unwrap();
         });
-        let first = hear.recv().unwrap().expect("JSON");
+        let first = received.recv().unwrap().expect("JSON");
         metrics.delivered(1, 1000);
         drop(publisher);
-        let last = hear.into_iter().last().unwrap().expect("JSON");
+        let last = received.into_iter().last().unwrap().expect("JSON");
         assert_eq!((first.delivered, last.delivered), (4196, 5196));
         assert_eq!((first.ended, last.ended), (false, true));
         assert_eq!((first.source, first.ring, first.blocked_ms), (100, 0, 30));
@@ -178,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_understood_as_far_as_it_goes() {
+    fn vitals_of_another_version_are_read_as_far_as_known() {
         let told = br#"{"delivered": 5, "mood": "fine", "tiers": [{"name": "ram"}]}"#;
         let vitals = Vitals::from_bytes(told).expect("JSON");
         assert_eq!((vitals.delivered, vitals.source, vitals.tiers[0].used), (5, 0, 0));

@@ -1,28 +1,27 @@
-//! What the bytes of samples add up to, as they were when they came from the source.
+//! Digests of samples, as their bytes were when they came from the source.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use belady_data::SampleId;
+use belady_base::SampleId;
 use belady_data::source::Version;
-use belady_data::sparse::Sparse;
+use belady_data::sparse_table::SparseTable;
 use belady_peer::digest;
 
-/// Half a digest for each sample, 0 if it is not known: one in four thousand million wrong samples
-/// would pass.
+/// Half a digest for each sample, 0 if it is not known. One in 2³² wrong samples would pass.
 #[derive(Debug)]
 pub struct Digests {
     halves: Box<[AtomicU32]>,
-    /// By sample, the version that its digest is of, where that is not the listed one.
-    noticed: Sparse,
+    /// By sample, the version of its digest, where that is not the listed one.
+    noticed: SparseTable,
 }
 
 impl Digests {
     pub fn new(samples: u32) -> Self {
         let halves = (0..samples).map(|_| AtomicU32::new(0)).collect();
-        Self { halves, noticed: Sparse::new(samples) }
+        Self { halves, noticed: SparseTable::new(samples) }
     }
 
-    /// That of a sample whose bytes, of this version of its file, are at hand.
+    /// Returns the digest of a sample, given its bytes of this version of its file.
     pub fn of(&self, sample: SampleId, version: Version, bytes: &[u8]) -> u64 {
         let known = self.known(sample, version);
         if known != 0 {
@@ -33,8 +32,8 @@ impl Digests {
         found.into()
     }
 
-    /// Whether bytes that came from elsewhere are the right ones. Where the digest is not known, that
-    /// of the sender counts.
+    /// Returns whether bytes from another node are right. If the digest is not known, the sender's
+    /// counts.
     pub fn check(&self, sample: SampleId, version: Version, bytes: &[u8], theirs: u64) -> bool {
         let found = half(digest(bytes));
         let known = self.known(sample, version);
@@ -45,7 +44,7 @@ impl Digests {
         right
     }
 
-    /// The sample came from the source anew: what was known of it may have been wrong.
+    /// Forgets the digest of a sample that was read from the source again.
     pub fn forget(&self, sample: SampleId) {
         self.halves[sample as usize].store(0, Ordering::Relaxed);
     }
@@ -76,20 +75,20 @@ mod tests {
     const LISTED: Version = Version { changed: 1, noticed: false };
 
     #[test]
-    fn wrong_bytes_are_found_whoever_sent_them() {
+    fn wrong_bytes_are_found_whichever_node_sent_them() {
         let digests = Digests::new(3);
         let sent = Digests::new(3).of(1, LISTED, b"right");
         assert!(digests.check(1, LISTED, b"right", sent));
         assert!(!digests.check(1, LISTED, b"wrong", sent));
         let lie = Digests::new(3).of(1, LISTED, b"wrong");
-        assert!(!digests.check(1, LISTED, b"wrong", lie), "it is known what it should be");
-        assert_eq!(digests.of(1, LISTED, b"whatever"), sent);
+        assert!(!digests.check(1, LISTED, b"wrong", lie), "the digest is known");
+        assert_eq!(digests.of(1, LISTED, b"ignored"), sent);
         digests.forget(1);
-        assert!(digests.check(1, LISTED, b"wrong", lie), "there is nothing to compare it with");
+        assert!(digests.check(1, LISTED, b"wrong", lie), "the digest is not known");
     }
 
     #[test]
-    fn a_new_version_of_a_sample_is_not_taken_for_a_damaged_one() {
+    fn a_new_version_of_a_sample_does_not_count_as_damaged() {
         let (digests, others) = (Digests::new(3), Digests::new(3));
         assert!(digests.check(1, LISTED, b"old", others.of(1, LISTED, b"old")));
         for changed in [2, 3] {
@@ -98,7 +97,10 @@ mod tests {
             let sent = others.of(1, new, &bytes);
             assert!(digests.check(1, new, &bytes, sent));
             assert!(!digests.check(1, new, b"wrong", sent));
-            assert!(!digests.check(1, new, b"wrong", half(digest(b"wrong")).into()), "it is known");
+            assert!(
+                !digests.check(1, new, b"wrong", half(digest(b"wrong")).into()),
+                "the digest is known"
+            );
         }
     }
 }

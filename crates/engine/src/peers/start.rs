@@ -1,82 +1,93 @@
-//! How a job begins on all nodes: they make sure that it is the same one.
+//! Starts a job on all nodes, and makes sure that it is the same job.
 //!
-//! What they have to agree on is told where they meet. What their caches hold is a bit a sample, and
-//! comes from each node itself: it is only a hint, and a node that does not say counts as cold. A node
-//! that cannot begin the job says why where the others wait for it ([`refuse`]).
+//! Nodes exchange the facts that they have to agree on at the rendezvous. What their caches hold is
+//! one bit a sample, which each node gets from the others directly; it is only a hint, and a node
+//! that does not answer counts as cold. A node that cannot start the job reports why at the
+//! exchange where the others wait for it ([`refuse`]).
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use belady_base::sync::{Arc, Condvar, Mutex};
 use belady_control::bits::Bits;
 use belady_data::source::Source;
-use belady_data::sync::{Arc, Condvar, Mutex};
 use belady_peer::protocol::claims::Claims;
+use belady_peer::protocol::epoch_progress::FinishedEpochs;
 use belady_peer::protocol::health::Health;
-use belady_peer::protocol::ledger::Ledger;
-use belady_peer::protocol::pace::Pace;
-use belady_peer::{Bulk, Channel, Cluster, MeetError, NodeId, World, agree_if_able, share};
+use belady_peer::protocol::step_fence::StepFence;
+use belady_peer::{
+    Bulk, Channel, Cluster, JobWorld, NodeId, RendezvousError, agree_if_able, share,
+};
 use serde::{Deserialize, Serialize};
 
 use super::digests::Digests;
-use super::give::Outgoing;
-use super::hands::Hands;
-use super::notify::Notices;
-use super::{Peers, Talk};
+use super::notices::Notices;
+use super::push::PushState;
+use super::repeats::StagedOrders;
+use super::tier_workers::TierWorkers;
+use super::{PeerStatus, Peers};
 use crate::EngineError;
-use crate::cache::Cache;
 use crate::config::PeerPatience;
+use crate::job::JobContext;
+use crate::pending::PendingQueue;
+use crate::tiers::TierSet;
 
-/// What every node tells the others.
+/// The caches of a node when a job starts.
 #[derive(Clone, Debug)]
-pub struct Introduction {
-    /// Of each tier, in bytes.
+pub struct NodeCaches {
+    /// By tier, in bytes.
     pub capacities: Vec<u64>,
-    /// What its caches hold already, a bit for each sample; empty for nothing.
+    /// What the caches hold, one bit a sample; empty for nothing.
     pub warm: Vec<u64>,
 }
 
-/// What of that is told where nodes meet.
+/// The part of [`NodeCaches`] that is exchanged at the rendezvous.
 #[derive(Debug, Serialize, Deserialize)]
-struct Card {
+struct CachesHeader {
     capacities: Vec<u64>,
-    /// Words of the bits that the node holds ready for others.
+    /// The number of words of bits that other nodes can fetch.
     warm: usize,
 }
 
-/// What all nodes told.
+/// A job that all nodes have agreed on.
 #[derive(Debug)]
-pub struct Gathering {
+pub struct AgreedJob {
     pub cluster: Arc<Cluster>,
     pub channel: Channel,
-    pub all: Vec<Introduction>,
+    pub all: Vec<NodeCaches>,
     /// The bytes that plans count on, by node and tier: the same on every node.
-    pub rooms: Vec<Vec<u64>>,
-    /// Others may still be asking for it.
+    pub capacities: Vec<Vec<u64>>,
+    /// Other nodes may still fetch it.
     pub bulk: Bulk,
 }
 
-impl Gathering {
-    /// Brings together what all nodes tell of the job that begins, if they agree on the facts.
+impl AgreedJob {
+    /// Exchanges the facts and caches of all nodes.
+    ///
+    /// # Errors
+    /// Names the first fact that differs, or the rank that cannot start the job and why.
     pub fn new(
         cluster: &Arc<Cluster>,
         facts: &[(&str, String)],
-        mine: &Introduction,
+        mine: &NodeCaches,
     ) -> Result<Self, EngineError> {
         let channel = cluster.next_channel();
-        // Before the others know of it: whoever does is answered.
+        // Before the other nodes know of it, so that each request is answered.
         let words = mine.warm.iter().flat_map(|word| word.to_le_bytes());
         let bulk = Bulk::offer(cluster, words.collect());
-        let gathered = agree_if_able(&*cluster.meet, &job(channel), Ok(facts))
-            .and_then(|()| share(&*cluster.meet, &caches(channel), Ok(&card(mine))))
+        let gathered = agree_if_able(&*cluster.rendezvous, &job(channel), Ok(facts))
+            .and_then(|()| share(&*cluster.rendezvous, &caches(channel), Ok(&header(mine))))
             .map_err(EngineError::from)
-            .and_then(|cards| introductions(cluster, &bulk, mine, &cards));
-        let is_over = |error: &EngineError| matches!(error, EngineError::Meet(MeetError::Over(_)));
-        let agreed = match gathered {
-            Ok(all) => agreed_rooms(cluster, channel, &all).map(|rooms| (all, rooms)),
-            Err(error) if is_over(&error) => Err(error),
-            Err(error) => Err(cannot_take_part(cluster, &room(channel), error)),
+            .and_then(|headers| caches_of_all(cluster, &bulk, mine, &headers));
+        let is_over = |error: &EngineError| {
+            matches!(error, EngineError::Rendezvous(RendezvousError::Over(_)))
         };
-        let (all, rooms) = match agreed {
+        let agreed = match gathered {
+            Ok(all) => agree_on_capacities(cluster, channel, &all).map(|agreed| (all, agreed)),
+            Err(error) if is_over(&error) => Err(error),
+            Err(error) => Err(cannot_take_part(cluster, &capacities(channel), error)),
+        };
+        let (all, capacities) = match agreed {
             Ok(agreed) => agreed,
             Err(error) if is_over(&error) => alone(cluster, channel, mine),
             Err(error) => {
@@ -84,26 +95,34 @@ impl Gathering {
                 return Err(error);
             }
         };
-        Ok(Self { cluster: cluster.clone(), channel, all, rooms, bulk })
+        Ok(Self { cluster: cluster.clone(), channel, all, capacities, bulk })
     }
 
-    /// Tells the others, who wait for this node to serve, why it does not go on with the job.
+    /// Tells the other nodes, which wait for this node to serve, why it gives up the job.
     pub fn give_up(&self, error: EngineError) -> EngineError {
         let error = cannot_take_part(&self.cluster, &serves(self.channel), error);
         release(&self.cluster, self.channel);
         error
     }
 
-    /// `outbox`: bytes that may wait for others to take them. `in_step`: nodes put samples into each
-    /// other's tiers.
-    pub fn peers(self, samples: u32, outbox: u64, limits: PeerPatience, in_step: bool) -> Peers {
-        let world = self.cluster.world();
+    /// Returns the job's view of the other nodes. `push_limit` is the size of the push queue in
+    /// bytes; with `in_step`, nodes put samples into each other's tiers.
+    pub fn into_peers(
+        self,
+        job: &Arc<JobContext>,
+        queue: &Arc<PendingQueue>,
+        push_limit: u64,
+        limits: PeerPatience,
+        in_step: bool,
+    ) -> Peers {
+        let (world, samples) = (self.cluster.world(), job.sizes.len());
         let nodes = world.size;
-        let tiers = self.rooms[world.rank as usize].len();
-        let hands = Hands::new(tiers);
-        let bits = |one: &Introduction| Bits::from_words(samples, &one.warm);
+        let tiers = self.capacities[world.rank as usize].len();
+        let bits = |one: &NodeCaches| Bits::from_words(samples, &one.warm);
         let any_warm = self.all.iter().any(|one| !one.warm.is_empty());
         Peers {
+            job: job.clone(),
+            queue: queue.clone(),
             channel: self.channel,
             me: world.rank,
             nodes,
@@ -111,86 +130,86 @@ impl Gathering {
             in_step,
             is_leaving: AtomicBool::new(false),
             started: Instant::now(),
-            talk: Mutex::new(Talk {
+            status: Mutex::new(PeerStatus {
                 health: Health::new(nodes),
-                ledger: Ledger::new(nodes),
-                pace: Pace::new(world.rank, nodes, u64::MAX, limits.wait),
+                epochs: FinishedEpochs::new(nodes),
+                fence: StepFence::new(world.rank, nodes, u64::MAX, limits.wait),
                 incarnations: vec![0; nodes as usize],
             }),
             changed: Condvar::new(),
             gates: (0..nodes).map(|_| Mutex::default()).collect(),
-            outgoing: Mutex::new(Outgoing::new(nodes, outbox, limits.wait)),
+            push: Mutex::new(PushState::new(nodes, push_limit, limits.wait)),
             notices: Mutex::new(Notices::new(nodes)),
             claims: (0..tiers).map(|_| Mutex::new(Claims::new(samples))).collect(),
             digests: Digests::new(samples),
-            orders: super::again::Orders::default(),
+            orders: StagedOrders::default(),
             warm: if any_warm { self.all.iter().map(bits).collect() } else { vec![] },
-            hands,
+            tier_workers: TierWorkers::new(tiers),
             bulk: Mutex::new(Some(self.bulk)),
             cluster: self.cluster,
         }
     }
 }
 
-/// What is known of a job that all others have ended long since: it is run alone, as if they were like
-/// this node, and none of them answers.
+/// Returns the caches for a job that all other nodes have ended: this node runs it alone, as if the
+/// others were like it and did not answer.
 fn alone(
     cluster: &Cluster,
     channel: Channel,
-    mine: &Introduction,
-) -> (Vec<Introduction>, Vec<Vec<u64>>) {
+    mine: &NodeCaches,
+) -> (Vec<NodeCaches>, Vec<Vec<u64>>) {
     tracing::warn!(
         job = channel.0,
-        "all other ranks have ended this job already: it is run without them, and reads from the source \
+        "all other ranks have ended this job; this rank runs it alone and reads from the source \
          what their caches would hold"
     );
-    let cold = Introduction { warm: vec![], ..mine.clone() };
+    let cold = NodeCaches { warm: vec![], ..mine.clone() };
     let nodes = cluster.world().size as usize;
     (vec![cold; nodes], vec![mine.capacities.clone(); nodes])
 }
 
-/// The room that plans count on, by node and tier: what each node told of itself when the job began. A
-/// node that was started again, with another room than before, takes what the others count on. Each
-/// node tells of itself and of the next one, so that there is always one that knows: a few bytes a
-/// node, however many there are.
-fn agreed_rooms(
+/// Returns the capacities that plans count on, by node and tier: what each node reported when the
+/// job began. A node that was started again with other capacities takes those that the others count
+/// on. Each node reports its own and those of the next node, so that one node always knows: a few
+/// bytes a node, however many there are.
+fn agree_on_capacities(
     cluster: &Cluster,
     channel: Channel,
-    all: &[Introduction],
+    all: &[NodeCaches],
 ) -> Result<Vec<Vec<u64>>, EngineError> {
-    let World { rank, size } = cluster.world();
+    let JobWorld { rank, size } = cluster.world();
     let (me, size) = (rank as usize, size as usize);
     let (before, next) = ((me + size - 1) % size, (me + 1) % size);
-    let tell = |rooms: &[Vec<u64>]| -> Result<Vec<[Vec<u64>; 2]>, EngineError> {
-        let words = rooms[me].iter().chain(&rooms[next]);
-        let bytes: Vec<u8> = words.flat_map(|room| room.to_le_bytes()).collect();
-        let told = share(&*cluster.meet, &room(channel), Ok(&bytes))?;
-        let read = (0..).zip(&told).map(|(of, told)| two_rooms(of, told, rooms[me].len()));
+    let exchange = |of_all: &[Vec<u64>]| -> Result<Vec<[Vec<u64>; 2]>, EngineError> {
+        let words = of_all[me].iter().chain(&of_all[next]);
+        let bytes: Vec<u8> = words.flat_map(|capacity| capacity.to_le_bytes()).collect();
+        let told = share(&*cluster.rendezvous, &capacities(channel), Ok(&bytes))?;
+        let read = (0..).zip(&told).map(|(of, told)| own_and_next(of, told, of_all[me].len()));
         read.collect::<Result<_, _>>()
             .map_err(|error| cannot_take_part(cluster, &serves(channel), error))
     };
-    let counted: Vec<Vec<u64>> = all.iter().map(|one| one.capacities.clone()).collect();
-    let mut told = tell(&counted)?;
+    let reported: Vec<Vec<u64>> = all.iter().map(|one| one.capacities.clone()).collect();
+    let mut told = exchange(&reported)?;
     told[me][0] = std::mem::take(&mut told[before][1]);
-    let rooms: Vec<Vec<u64>> = told.into_iter().map(|[own, _]| own).collect();
-    if (&rooms[me], &rooms[next]) != (&counted[me], &counted[next]) {
-        // The next one to be started again hears of what is counted on, not of what was found here.
-        tell(&rooms)?;
+    let agreed: Vec<Vec<u64>> = told.into_iter().map(|[own, _]| own).collect();
+    if (&agreed[me], &agreed[next]) != (&reported[me], &reported[next]) {
+        // The next node that is started again gets the agreed capacities, not those found here.
+        exchange(&agreed)?;
     }
-    Ok(rooms)
+    Ok(agreed)
 }
 
-/// What a node says of itself and of the next one, in so many tiers each.
-fn two_rooms(node: NodeId, told: &[u8], tiers: usize) -> Result<[Vec<u64>; 2], EngineError> {
+/// Reads the capacities of a node and of the next one, each of so many tiers.
+fn own_and_next(node: NodeId, told: &[u8], tiers: usize) -> Result<[Vec<u64>; 2], EngineError> {
     let (words, rest) = told.as_chunks::<8>();
     if words.len() != 2 * tiers || !rest.is_empty() {
         return Err(EngineError::Peers(format!(
-            "rank {node} does not say how much room its caches have as this one does: run the same \
-             version of belady everywhere"
+            "rank {node} reports the capacities of its caches in another form: run the same \
+             version of belady on all ranks"
         )));
     }
-    let rooms: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    let (own, next) = rooms.split_at(tiers);
+    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let (own, next) = words.split_at(tiers);
     Ok([own.to_vec(), next.to_vec()])
 }
 
@@ -203,7 +222,7 @@ fn caches(channel: Channel) -> String {
     format!("loader {}, its caches", channel.0)
 }
 
-fn room(channel: Channel) -> String {
+fn capacities(channel: Channel) -> String {
     format!("loader {}, its room", channel.0)
 }
 
@@ -211,65 +230,69 @@ pub(super) fn serves(channel: Channel) -> String {
     format!("loader {} serves", channel.0)
 }
 
-/// This node needs what was exchanged for a job no more.
+/// Releases what was exchanged for a job.
 pub(super) fn release(cluster: &Cluster, channel: Channel) {
-    for name in [job(channel), caches(channel), room(channel), serves(channel)] {
-        cluster.meet.release(&name);
+    for name in [job(channel), caches(channel), capacities(channel), serves(channel)] {
+        cluster.rendezvous.release(&name);
     }
 }
 
-/// Tells the others why this node does not begin the job that they are about to begin. Waits for
-/// them, so the reason is in the log before.
+/// Tells the other nodes why this node does not start the job that they are about to start. Logs
+/// the reason first, because it waits for them.
 pub fn refuse(cluster: &Cluster, error: &EngineError) {
-    tracing::error!("this rank cannot begin a job, which is told to all others: {error}");
+    tracing::error!("this rank cannot start a job and tells all others: {error}");
     let channel = cluster.next_channel();
     let _bulk = Bulk::offer(cluster, vec![]);
-    // Whatever comes of it, what the caller is told is why this node does not begin.
-    let _ = agree_if_able(&*cluster.meet, &job(channel), Err(&error.to_string()));
+    // Whatever the outcome, the caller gets the error of this node.
+    let _ = agree_if_able(&*cluster.rendezvous, &job(channel), Err(&error.to_string()));
     release(cluster, channel);
 }
 
-/// Tells the others at the exchange that they come to next why this node does not go on with the job.
+/// Tells the other nodes why this node gives up the job, at the exchange that they come to next.
 fn cannot_take_part(cluster: &Cluster, next: &str, error: EngineError) -> EngineError {
-    // What came from the others they know already.
-    if !matches!(error, EngineError::Meet(_)) {
-        tracing::error!("this rank gives a job up, which is told to all others: {error}");
-        // Whatever comes of it, what the caller is told is why this node does not go on.
-        let _ = share(&*cluster.meet, next, Err(&error.to_string()));
+    // The other nodes know their own errors.
+    if !matches!(error, EngineError::Rendezvous(_)) {
+        tracing::error!("this rank gives up a job and tells all others: {error}");
+        // Whatever the outcome, the caller gets the error of this node.
+        let _ = share(&*cluster.rendezvous, next, Err(&error.to_string()));
     }
     error
 }
 
-fn card(mine: &Introduction) -> Vec<u8> {
-    let card = Card { capacities: mine.capacities.clone(), warm: mine.warm.len() };
-    // Numbers and names can always be written down.
-    serde_json::to_vec(&card).unwrap_or_default()
+fn header(mine: &NodeCaches) -> Vec<u8> {
+    let header = CachesHeader { capacities: mine.capacities.clone(), warm: mine.warm.len() };
+    // Numbers can always be serialised.
+    serde_json::to_vec(&header).unwrap_or_default()
 }
 
-/// What all nodes told on their cards, with what the caches of the warm ones hold.
-fn introductions(
+/// Returns the caches of all nodes: reads their headers, and fetches the bits of those that are
+/// warm.
+fn caches_of_all(
     cluster: &Cluster,
     bulk: &Bulk,
-    mine: &Introduction,
-    cards: &[Vec<u8>],
-) -> Result<Vec<Introduction>, EngineError> {
-    let (me, size) = (cluster.world().rank as usize, cards.len());
-    let read = |card: &Vec<u8>| serde_json::from_slice::<Card>(card);
-    let cards: Vec<Card> = cards.iter().map(read).collect::<Result<_, _>>().map_err(|error| {
-        EngineError::Peers(format!("a rank says of its caches what is not understood: {error}"))
+    mine: &NodeCaches,
+    headers: &[Vec<u8>],
+) -> Result<Vec<NodeCaches>, EngineError> {
+    let (me, size) = (cluster.world().rank as usize, headers.len());
+    let read = |header: &Vec<u8>| serde_json::from_slice::<CachesHeader>(header);
+    let headers = headers.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(|error| {
+        EngineError::Peers(format!(
+            "a rank describes its caches in another form: run the same version of belady on all \
+             ranks ({error})"
+        ))
     })?;
-    let other = |card: &Card| card.capacities.len() != mine.capacities.len();
-    if let Some(rank) = cards.iter().position(other) {
+    let differs = |header: &CachesHeader| header.capacities.len() != mine.capacities.len();
+    if let Some(rank) = headers.iter().position(differs) {
         return Err(EngineError::Peers(format!(
             "rank {rank} has another number of cache tiers than this one: give all ranks the same"
         )));
     }
-    let warm_words = cards.iter().map(|card| card.warm).collect::<Vec<_>>();
-    let mut all: Vec<Introduction> = cards
+    let warm_words = headers.iter().map(|header| header.warm).collect::<Vec<_>>();
+    let mut all: Vec<NodeCaches> = headers
         .into_iter()
-        .map(|card| Introduction { capacities: card.capacities, warm: vec![] })
+        .map(|header| NodeCaches { capacities: header.capacities, warm: vec![] })
         .collect();
-    // From the next rank on, so that not all ask the same one.
+    // From the next rank on, so that not all ranks fetch from the same one.
     let others = (me + 1..size).chain(0..me).filter(|&peer| warm_words[peer] > 0);
     let wanted: Vec<(NodeId, usize)> =
         others.map(|peer| (peer as NodeId, warm_words[peer].saturating_mul(8))).collect();
@@ -282,14 +305,14 @@ fn introductions(
     Ok(all)
 }
 
-/// What the caches hold at the start.
-pub fn warm(cache: &Cache, source: &dyn Source) -> Vec<u64> {
-    if cache.status().iter().all(|tier| tier.samples == 0) {
+/// Returns what the caches hold at the start, one bit a sample; empty for nothing.
+pub fn warm_bits(tiers: &TierSet, source: &dyn Source) -> Vec<u64> {
+    if tiers.are_empty() {
         return vec![];
     }
     let samples = source.catalog().len();
     let mut held = Bits::new(samples);
-    for sample in (0..samples).filter(|&sample| cache.find(sample).is_some()) {
+    for sample in (0..samples).filter(|&sample| tiers.find(sample).is_some()) {
         held.insert(sample);
     }
     held.words().to_vec()
@@ -300,25 +323,26 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr, TcpListener};
     use std::time::Duration;
 
-    use belady_peer::meet::{Hall, Place, file, point};
     use belady_peer::memory::MemoryTransport;
-    use belady_peer::{JoinOptions, Key, Meet, join};
+    use belady_peer::rendezvous::{InProcessRendezvous, RendezvousAddress, directory, tcp};
+    use belady_peer::{JobKey, JoinOptions, Rendezvous, join};
 
     use super::*;
+    use crate::peers::tests::idle_job;
 
     const LIMIT: Duration = Duration::from_mins(1);
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// What `work` gives on every rank of a cluster that has met like this.
+    /// Runs `work` on every rank of a cluster, and returns the results.
     fn on_all<T: Send>(
         size: u32,
-        meet: impl Fn(World) -> Arc<dyn Meet> + Sync,
+        meet: impl Fn(JobWorld) -> Arc<dyn Rendezvous> + Sync,
         work: impl Fn(&Arc<Cluster>) -> T + Sync,
     ) -> Vec<T> {
         std::thread::scope(|scope| {
             let (meet, work) = (&meet, &work);
             let node = move |rank| {
-                let cluster = join(meet(World { rank, size }), JoinOptions::default()).unwrap();
+                let cluster = join(meet(JobWorld { rank, size }), JoinOptions::default()).unwrap();
                 work(&Arc::new(cluster))
             };
             let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || node(rank))).collect();
@@ -333,14 +357,14 @@ mod tests {
         if rank == 0 { vec![] } else { words.collect() }
     }
 
-    fn gathered_at(samples: u32, meet: impl Fn(World) -> Arc<dyn Meet> + Sync) {
+    fn agree_at(samples: u32, meet: impl Fn(JobWorld) -> Arc<dyn Rendezvous> + Sync) {
         let heard = on_all(3, meet, |cluster| {
             let me = cluster.world().rank;
-            let mine = Introduction { capacities: vec![7], warm: held(me, samples) };
-            let gathering = Gathering::new(cluster, &[("a", "b".to_owned())], &mine).unwrap();
+            let mine = NodeCaches { capacities: vec![7], warm: held(me, samples) };
+            let agreed = AgreedJob::new(cluster, &[("a", "b".to_owned())], &mine).unwrap();
             // Others may still ask.
-            cluster.meet.exchange("the end", &[]).unwrap();
-            gathering.all.iter().map(|one| one.warm.clone()).collect::<Vec<_>>()
+            cluster.rendezvous.exchange("the end", &[]).unwrap();
+            agreed.all.iter().map(|one| one.warm.clone()).collect::<Vec<_>>()
         });
         for (me, heard) in heard.iter().enumerate() {
             for (rank, heard) in (0..).zip(heard) {
@@ -350,30 +374,32 @@ mod tests {
     }
 
     #[test]
-    fn all_know_what_the_caches_of_each_hold() {
-        let hall = Hall::new(3, LIMIT);
-        gathered_at(1000, |World { rank, .. }| hall.seat(rank));
+    fn all_nodes_know_what_the_caches_of_each_hold() {
+        let rendezvous = InProcessRendezvous::new(3, LIMIT);
+        agree_at(1000, |JobWorld { rank, .. }| rendezvous.member(rank));
     }
 
     #[test]
-    fn warm_caches_of_100_million_samples_are_told_at_every_meeting() {
+    fn warm_caches_of_100_million_samples_are_exchanged_at_every_kind_of_rendezvous() {
         for samples in [4_000_000, 100_000_000] {
-            let hall = Hall::new(3, LIMIT);
-            gathered_at(samples, |World { rank, .. }| hall.seat(rank));
+            let rendezvous = InProcessRendezvous::new(3, LIMIT);
+            agree_at(samples, |JobWorld { rank, .. }| rendezvous.member(rank));
 
             let free = TcpListener::bind((LOOPBACK, 0)).unwrap().local_addr().unwrap();
-            let (place, key) = (free.to_string().parse::<Place>().unwrap(), Key::random().unwrap());
-            gathered_at(samples, |world| {
+            let (place, key) =
+                (free.to_string().parse::<RendezvousAddress>().unwrap(), JobKey::random().unwrap());
+            agree_at(samples, |world| {
                 let (job, key) = ("test".to_owned(), key.clone());
-                point::meet(&place, point::Options { world, job, key, limit: LIMIT }).unwrap()
+                tcp::start(&place, tcp::TcpRendezvousOptions { world, job, key, limit: LIMIT })
+                    .unwrap()
             });
 
             let directory = tempfile::tempdir().unwrap();
-            gathered_at(samples, |world| {
+            agree_at(samples, |world| {
                 let (job, key, listen) = ("test".to_owned(), None, Some(LOOPBACK));
-                file::meet(
+                directory::start(
                     directory.path(),
-                    file::Options { world, job, key, limit: LIMIT, listen },
+                    directory::DirectoryOptions { world, job, key, limit: LIMIT, listen },
                 )
                 .unwrap()
             });
@@ -381,79 +407,81 @@ mod tests {
     }
 
     #[test]
-    fn plans_count_on_the_room_that_each_node_has() {
-        let hall = Hall::new(3, LIMIT);
-        let rooms = on_all(
+    fn plans_count_on_the_capacity_of_each_node() {
+        let rendezvous = InProcessRendezvous::new(3, LIMIT);
+        let capacities = on_all(
             3,
-            |World { rank, .. }| hall.seat(rank),
+            |JobWorld { rank, .. }| rendezvous.member(rank),
             |cluster| {
                 let capacities = [[5, 9], [7, 3], [6, 6]][cluster.world().rank as usize];
-                let mine = Introduction { capacities: capacities.into(), warm: vec![] };
-                Gathering::new(cluster, &[], &mine).unwrap().rooms
+                let mine = NodeCaches { capacities: capacities.into(), warm: vec![] };
+                AgreedJob::new(cluster, &[], &mine).unwrap().capacities
             },
         );
-        assert_eq!(rooms, vec![vec![vec![5, 9], vec![7, 3], vec![6, 6]]; 3]);
+        assert_eq!(capacities, vec![vec![vec![5, 9], vec![7, 3], vec![6, 6]]; 3]);
     }
 
     #[test]
-    fn a_node_that_was_started_again_runs_a_job_that_is_over_alone() {
-        let hall = Hall::new(2, LIMIT);
+    fn a_restarted_node_runs_a_job_that_is_over_alone() {
+        let rendezvous = InProcessRendezvous::new(2, LIMIT);
         let transports = MemoryTransport::network(2);
-        let cluster =
-            |rank: u32| Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()));
+        let cluster = |rank: u32| {
+            Arc::new(Cluster::new(rendezvous.member(rank), transports[rank as usize].clone()))
+        };
         let clusters = [cluster(0), cluster(1)];
-        let mine = |room| Introduction { capacities: vec![room], warm: vec![1] };
+        let mine = |capacity| NodeCaches { capacities: vec![capacity], warm: vec![1] };
         // The job ends when what it knows of the others is dropped.
-        let gather = |cluster: &Arc<Cluster>| {
-            let gathering = Gathering::new(cluster, &[], &mine(5)).unwrap();
+        let agree = |cluster: &Arc<Cluster>| {
+            let agreed = AgreedJob::new(cluster, &[], &mine(5)).unwrap();
             let limits = PeerPatience { answer: LIMIT, wait: LIMIT };
-            drop(gathering.peers(1, 1, limits, true));
+            drop(agreed.into_peers(&idle_job(1), &Arc::default(), 1, limits, true));
         };
         std::thread::scope(|scope| {
             for cluster in &clusters {
-                scope.spawn(|| gather(cluster));
+                scope.spawn(|| agree(cluster));
             }
         });
-        let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
-        assert_eq!((again.rooms, again.all.len()), (vec![vec![9]; 2], 2));
+        let again = AgreedJob::new(&cluster(1), &[], &mine(9)).unwrap();
+        assert_eq!((again.capacities, again.all.len()), (vec![vec![9]; 2], 2));
         assert!(again.all.iter().all(|one| one.warm.is_empty()), "no node gives anything");
     }
 
-    /// It has learnt who takes part, and then the others have ended the job.
+    /// The others end the job after the node has learnt which nodes take part.
     #[test]
-    fn a_job_that_ends_elsewhere_while_a_node_begins_it_again_is_run_alone() {
-        let hall = Hall::new(2, LIMIT);
+    fn a_job_that_ends_elsewhere_while_a_node_restarts_it_is_run_alone() {
+        let rendezvous = InProcessRendezvous::new(2, LIMIT);
         let transports = MemoryTransport::network(2);
-        let cluster =
-            |rank: u32| Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()));
+        let cluster = |rank: u32| {
+            Arc::new(Cluster::new(rendezvous.member(rank), transports[rank as usize].clone()))
+        };
         let clusters = [cluster(0), cluster(1)];
-        let mine = |room| Introduction { capacities: vec![room], warm: vec![] };
+        let mine = |capacity| NodeCaches { capacities: vec![capacity], warm: vec![] };
         std::thread::scope(|scope| {
             for cluster in &clusters {
                 scope.spawn(|| {
-                    let gathering = Gathering::new(cluster, &[], &mine(5)).unwrap();
-                    cluster.meet.release(&room(gathering.channel));
+                    let agreed = AgreedJob::new(cluster, &[], &mine(5)).unwrap();
+                    cluster.rendezvous.release(&capacities(agreed.channel));
                 });
             }
         });
-        let again = Gathering::new(&cluster(1), &[], &mine(9)).unwrap();
-        assert_eq!((again.rooms, again.all.len()), (vec![vec![9]; 2], 2));
+        let again = AgreedJob::new(&cluster(1), &[], &mine(9)).unwrap();
+        assert_eq!((again.capacities, again.all.len()), (vec![vec![9]; 2], 2));
     }
 
     #[test]
     fn a_node_that_fails_before_it_serves_tells_all_others_why() {
-        let hall = Hall::new(2, LIMIT);
+        let rendezvous = InProcessRendezvous::new(2, LIMIT);
         let told = on_all(
             2,
-            |World { rank, .. }| hall.seat(rank),
+            |JobWorld { rank, .. }| rendezvous.member(rank),
             |cluster| {
-                let mine = Introduction { capacities: vec![], warm: vec![] };
-                let gathering = Gathering::new(cluster, &[], &mine).unwrap();
+                let mine = NodeCaches { capacities: vec![], warm: vec![] };
+                let agreed = AgreedJob::new(cluster, &[], &mine).unwrap();
                 if cluster.world().rank == 1 {
                     let none = std::io::Error::other("none is left");
-                    return gathering.give_up(EngineError::Threads(none)).to_string();
+                    return agreed.give_up(EngineError::Threads(none)).to_string();
                 }
-                let others = share(&*cluster.meet, &serves(gathering.channel), Ok(&[]));
+                let others = share(&*cluster.rendezvous, &serves(agreed.channel), Ok(&[]));
                 others.unwrap_err().to_string()
             },
         );
@@ -462,76 +490,79 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_comes_back_with_another_room_takes_what_the_others_count_on() {
+    fn a_node_that_comes_back_with_other_capacities_takes_those_that_the_others_count_on() {
         for size in [2, 3, 5] {
-            let hall = Hall::new(size, LIMIT);
+            let rendezvous = InProcessRendezvous::new(size, LIMIT);
             let transports = MemoryTransport::network(size);
             let cluster = |rank: u32| {
-                Arc::new(Cluster::new(hall.seat(rank), transports[rank as usize].clone()))
+                Arc::new(Cluster::new(rendezvous.member(rank), transports[rank as usize].clone()))
             };
-            let mine = |room| Introduction { capacities: vec![room, 2 * room], warm: vec![] };
-            let gather =
-                |rank: u32, room| Gathering::new(&cluster(rank), &[], &mine(room)).unwrap().rooms;
+            let mine = |bytes| NodeCaches { capacities: vec![bytes, 2 * bytes], warm: vec![] };
+            let agree = |rank: u32, bytes| {
+                AgreedJob::new(&cluster(rank), &[], &mine(bytes)).unwrap().capacities
+            };
             let first: Vec<_> = std::thread::scope(|scope| {
-                let begin = |rank| scope.spawn(move || gather(rank, 10 + u64::from(rank)));
+                let begin = |rank| scope.spawn(move || agree(rank, 10 + u64::from(rank)));
                 let threads: Vec<_> = (0..size).map(begin).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             let counted: Vec<Vec<u64>> =
                 (0..u64::from(size)).map(|rank| vec![10 + rank, 20 + 2 * rank]).collect();
-            assert!(first.iter().all(|rooms| *rooms == counted), "{first:?}");
-            // One after the other and over again, each with another room every time.
-            for (room, rank) in (1..).zip([1, 0, 1, size - 1, 0, 0, 1]) {
-                assert_eq!(gather(rank, 100 * room), counted, "rank {rank} of {size}");
+            assert!(first.iter().all(|agreed| *agreed == counted), "{first:?}");
+            // One node after the other, each with other capacities every time.
+            for (factor, rank) in (1..).zip([1, 0, 1, size - 1, 0, 0, 1]) {
+                assert_eq!(agree(rank, 100 * factor), counted, "rank {rank} of {size}");
             }
         }
     }
 
     #[test]
-    fn a_rank_that_tells_of_its_room_in_other_words_is_named() {
-        let hall = Hall::new(2, LIMIT);
+    fn a_rank_that_reports_its_capacities_in_another_form_is_named() {
+        let rendezvous = InProcessRendezvous::new(2, LIMIT);
         let told = on_all(
             2,
-            |World { rank, .. }| hall.seat(rank),
+            |JobWorld { rank, .. }| rendezvous.member(rank),
             |cluster| {
-                let mine = Introduction { capacities: vec![5], warm: vec![] };
+                let mine = NodeCaches { capacities: vec![5], warm: vec![] };
                 if cluster.world().rank == 0 {
-                    return Gathering::new(cluster, &[], &mine).unwrap_err().to_string();
+                    return AgreedJob::new(cluster, &[], &mine).unwrap_err().to_string();
                 }
                 let channel = cluster.next_channel();
-                agree_if_able(&*cluster.meet, &job(channel), Ok(&[])).unwrap();
-                share(&*cluster.meet, &caches(channel), Ok(&card(&mine))).unwrap();
-                share(&*cluster.meet, &room(channel), Ok(&[0; 8])).unwrap();
-                share(&*cluster.meet, &serves(channel), Ok(&[])).unwrap_err().to_string()
+                agree_if_able(&*cluster.rendezvous, &job(channel), Ok(&[])).unwrap();
+                share(&*cluster.rendezvous, &caches(channel), Ok(&header(&mine))).unwrap();
+                share(&*cluster.rendezvous, &capacities(channel), Ok(&[0; 8])).unwrap();
+                share(&*cluster.rendezvous, &serves(channel), Ok(&[])).unwrap_err().to_string()
             },
         );
-        assert!(told[0].contains("rank 1 does not say how much room"), "{told:?}");
+        assert!(
+            told[0].contains("rank 1 reports the capacities of its caches in another form"),
+            "{told:?}"
+        );
         assert_eq!(told[1], format!("rank 0 cannot take part: {}", told[0]));
     }
 
-    /// Whatever the number of nodes, each tells a few bytes, and all agree.
     #[test]
-    fn hundreds_of_nodes_agree_on_the_room_of_each() {
-        let (hall, size) = (Hall::new(300, LIMIT), 300);
+    fn hundreds_of_nodes_agree_on_the_capacity_of_each() {
+        let (rendezvous, size) = (InProcessRendezvous::new(300, LIMIT), 300);
         let clusters: Vec<Arc<Cluster>> = (0..)
             .zip(MemoryTransport::network(size))
-            .map(|(rank, transport)| Arc::new(Cluster::new(hall.seat(rank), transport)))
+            .map(|(rank, transport)| Arc::new(Cluster::new(rendezvous.member(rank), transport)))
             .collect();
         std::thread::scope(|scope| {
             for (rank, cluster) in (0..).zip(&clusters) {
                 scope.spawn(move || {
-                    let mine = Introduction { capacities: vec![rank, 7], warm: vec![] };
-                    let rooms = Gathering::new(cluster, &[], &mine).unwrap().rooms;
-                    assert!((0..).zip(&rooms).all(|(of, room)| *room == [of, 7]));
-                    assert_eq!(rooms.len(), 300);
+                    let mine = NodeCaches { capacities: vec![rank, 7], warm: vec![] };
+                    let agreed = AgreedJob::new(cluster, &[], &mine).unwrap().capacities;
+                    assert!((0..).zip(&agreed).all(|(of, one)| *one == [of, 7]));
+                    assert_eq!(agreed.len(), 300);
                 });
             }
         });
     }
 
     #[test]
-    fn exchanges_of_jobs_do_not_meet_each_other() {
-        let of = |channel| [job(channel), caches(channel), room(channel), serves(channel)];
+    fn exchanges_of_different_jobs_have_different_names() {
+        let of = |channel| [job(channel), caches(channel), capacities(channel), serves(channel)];
         let mut names: Vec<String> = [Channel(0), Channel(1)].into_iter().flat_map(of).collect();
         names.sort();
         names.dedup();

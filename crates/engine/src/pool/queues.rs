@@ -1,22 +1,23 @@
-//! What waits for a thread, by lane.
+//! The tasks that wait for a thread, by lane.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-use belady_data::sync::Arc;
+use belady_base::sync::Arc;
 
 use super::Task;
-use super::watch::Post;
+use super::watchdog::WatchPost;
 
+/// All waiting and running tasks of a pool.
 #[derive(Default)]
 pub struct Queues {
     /// In the order of their turns.
-    lanes: VecDeque<Waiting>,
+    lanes: VecDeque<LaneQueue>,
     next_lane: u64,
-    pub later: BinaryHeap<Later>,
+    pub later: BinaryHeap<DelayedTask>,
     /// Tasks of each lane that run now and do not hang.
     running: Vec<(u64, u32)>,
-    /// Lanes that somebody waits for to end.
+    /// Lanes that are being closed.
     pub closing: u32,
     /// Background tasks that run now.
     in_background: u32,
@@ -24,46 +25,46 @@ pub struct Queues {
     /// Threads that were not given up.
     pub threads: u32,
     pub hung: u32,
-    /// What each thread has under watch.
-    pub posts: Vec<Arc<Post>>,
+    /// By thread: its watched call.
+    pub posts: Vec<Arc<WatchPost>>,
     pub stopping: bool,
 }
 
-/// The work of one lane.
+/// The waiting tasks of one lane.
 #[derive(Default)]
-pub struct Waiting {
+pub struct LaneQueue {
     id: u64,
     pub urgent: VecDeque<Task>,
     pub background: VecDeque<Task>,
-    /// Somebody waits for the urgent work to become less than this.
+    /// A planner waits for fewer urgent tasks than this.
     pub wanted_short: usize,
 }
 
-/// Put off until `at`; earliest first.
-pub struct Later {
+/// A task that waits until `at`; ordered earliest first.
+pub struct DelayedTask {
     pub at: Instant,
     pub lane: u64,
     pub task: Task,
 }
 
 /// A task for a thread.
-pub struct Found {
+pub struct NextTask {
     pub task: Task,
     pub lane: u64,
     pub background: bool,
-    /// Its lane has become as short as somebody wants it.
+    /// The lane has become as short as its planner waits for.
     pub short: bool,
 }
 
 impl Queues {
     pub fn open_lane(&mut self) -> u64 {
         self.next_lane += 1;
-        self.lanes.push_back(Waiting { id: self.next_lane, ..Waiting::default() });
+        self.lanes.push_back(LaneQueue { id: self.next_lane, ..LaneQueue::default() });
         self.next_lane
     }
 
-    /// Its work, for the caller to drop without a lock.
-    pub fn close_lane(&mut self, id: u64) -> (Option<Waiting>, Vec<Later>) {
+    /// Removes a lane and returns its tasks, for the caller to drop without the lock.
+    pub fn close_lane(&mut self, id: u64) -> (Option<LaneQueue>, Vec<DelayedTask>) {
         let at = self.lanes.iter().position(|lane| lane.id == id);
         let lane = at.and_then(|at| self.lanes.remove(at));
         let (left, kept) = std::mem::take(&mut self.later)
@@ -74,29 +75,29 @@ impl Queues {
         (lane, left)
     }
 
-    /// All work, for the caller to drop without a lock.
-    pub fn stop(&mut self) -> (VecDeque<Waiting>, BinaryHeap<Later>) {
+    /// Stops the pool and returns all tasks, for the caller to drop without the lock.
+    pub fn stop(&mut self) -> (VecDeque<LaneQueue>, BinaryHeap<DelayedTask>) {
         self.stopping = true;
         (std::mem::take(&mut self.lanes), std::mem::take(&mut self.later))
     }
 
-    pub fn lane(&self, id: u64) -> Option<&Waiting> {
+    pub fn lane(&self, id: u64) -> Option<&LaneQueue> {
         self.lanes.iter().find(|lane| lane.id == id)
     }
 
-    pub fn lane_mut(&mut self, id: u64) -> Option<&mut Waiting> {
+    pub fn lane_mut(&mut self, id: u64) -> Option<&mut LaneQueue> {
         self.lanes.iter_mut().find(|lane| lane.id == id)
     }
 
-    /// Adds work to a lane, unless that is closed; how much was added.
-    pub fn add(&mut self, id: u64, add: impl FnOnce(&mut Waiting)) -> usize {
+    /// Adds tasks to a lane, unless it is closed; returns how many.
+    pub fn add(&mut self, id: u64, add: impl FnOnce(&mut LaneQueue)) -> usize {
         let Some(lane) = self.lane_mut(id) else { return 0 };
         let before = lane.urgent.len() + lane.background.len();
         add(lane);
         lane.urgent.len() + lane.background.len() - before
     }
 
-    pub fn take_due(&mut self, now: Instant) -> Vec<Later> {
+    pub fn take_due(&mut self, now: Instant) -> Vec<DelayedTask> {
         let mut due = vec![];
         while self.later.peek().is_some_and(|later| later.at <= now) {
             due.extend(self.later.pop());
@@ -104,8 +105,8 @@ impl Queues {
         due
     }
 
-    /// The next task, of the lane whose turn it is; at most so many in the background.
-    pub fn take(&mut self, most_in_background: u32) -> Option<Found> {
+    /// Takes the next task, of the lane whose turn it is; limits running background tasks.
+    pub fn take(&mut self, most_in_background: u32) -> Option<NextTask> {
         let background = self.in_background < most_in_background;
         let at = self.lanes.iter().position(|lane| !lane.urgent.is_empty());
         let at = at.or_else(|| {
@@ -127,10 +128,10 @@ impl Queues {
             None => self.running.push((id, 1)),
         }
         self.lanes.push_back(lane);
-        Some(Found { task: task?, lane: id, background, short })
+        Some(NextTask { task: task?, lane: id, background, short })
     }
 
-    /// A task has ended or hangs.
+    /// Counts a task that has ended or hangs.
     pub fn ended(&mut self, lane: u64, background: bool) {
         self.in_background -= u32::from(background);
         if let Some(at) = self.running.iter().position(|(other, _)| *other == lane) {
@@ -146,18 +147,18 @@ impl Queues {
     }
 }
 
-impl PartialEq for Later {
+impl PartialEq for DelayedTask {
     fn eq(&self, other: &Self) -> bool {
         self.at == other.at
     }
 }
-impl Eq for Later {}
-impl PartialOrd for Later {
+impl Eq for DelayedTask {}
+impl PartialOrd for DelayedTask {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Later {
+impl Ord for DelayedTask {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.at.cmp(&self.at)
     }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use belady_peer::{
-    Channel, Desk, NodeId, Notice, PeerError, Push, Receive, Request, Taken, Transport,
+    Channel, Dispatcher, GetRequest, NodeId, Notice, PeerError, Push, PushOutcome, Receive,
+    Transport,
 };
 
 /// A call to a peer.
 #[derive(Clone, Copy)]
 pub enum Call<'a> {
-    Get(&'a Request<'a>),
+    Get(&'a GetRequest<'a>),
     Put(&'a [Push<'a>]),
     Tell,
 }
 
-/// What happens to calls on their way to a peer, and to its answers on their way back. An error is what the
-/// caller gets.
+/// Intercepts calls to a peer and its answers. The caller gets the returned error.
 pub trait Intercept: Send + Sync + Debug {
     fn before(&self, peer: NodeId, call: Call<'_>, deadline: Instant) -> Result<(), PeerError>;
 
@@ -48,7 +48,7 @@ impl<I: Intercept> Intercepted<I> {
 }
 
 impl<I: Intercept> Transport for Intercepted<I> {
-    /// A call that is delayed here moves nothing meanwhile.
+    /// A delayed call moves nothing.
     fn sees_progress(&self) -> bool {
         false
     }
@@ -56,7 +56,7 @@ impl<I: Intercept> Transport for Intercepted<I> {
     fn get(
         &self,
         peer: NodeId,
-        request: &Request<'_>,
+        request: &GetRequest<'_>,
         deadline: Instant,
         into: &mut dyn Receive,
     ) -> Result<(), PeerError> {
@@ -70,7 +70,7 @@ impl<I: Intercept> Transport for Intercepted<I> {
         channel: Channel,
         pushes: &[Push<'_>],
         deadline: Instant,
-    ) -> Result<Vec<Taken>, PeerError> {
+    ) -> Result<Vec<PushOutcome>, PeerError> {
         let put = || self.inner.put(peer, channel, pushes, deadline);
         self.call(peer, Call::Put(pushes), deadline, put)
     }
@@ -86,8 +86,8 @@ impl<I: Intercept> Transport for Intercepted<I> {
         self.call(peer, Call::Tell, deadline, tell)
     }
 
-    fn desk(&self) -> &Arc<Desk> {
-        self.inner.desk()
+    fn dispatcher(&self) -> &Arc<Dispatcher> {
+        self.inner.dispatcher()
     }
 
     fn close(&self) {

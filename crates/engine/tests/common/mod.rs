@@ -1,4 +1,4 @@
-//! A consumer that checks every byte, and what it should have seen.
+//! A consumer that checks every byte, and the batches that it expects.
 #![allow(dead_code)]
 
 pub mod intercept;
@@ -11,13 +11,13 @@ use belady_control::sampler::{AccessStream, SampleId, Scheme, StreamConfig};
 use belady_data::source::Synthetic;
 use belady_engine::{EngineError, JobConfig, Loader};
 use belady_peer::tcp::{TcpConfig, TcpTransport};
-use belady_peer::{Key, Transport, World};
+use belady_peer::{JobKey, JobWorld, Transport};
 
 pub fn policy(name: &str) -> PolicyKind {
     PolicyKind::by_name(name).unwrap()
 }
 
-/// All batches of a job, after a look at their bytes.
+/// Returns all batches of a job; checks their bytes.
 pub fn consume(mut loader: Loader, source: &Synthetic) -> Result<Vec<Vec<SampleId>>, EngineError> {
     let mut seen = vec![];
     while let Some(batch) = loader.next_batch()? {
@@ -29,7 +29,7 @@ pub fn consume(mut loader: Loader, source: &Synthetic) -> Result<Vec<Vec<SampleI
     Ok(seen)
 }
 
-/// What the access stream promises.
+/// Returns the batches of the access stream.
 pub fn expected(config: &JobConfig) -> Vec<Vec<SampleId>> {
     let stream = AccessStream::new(StreamConfig {
         samples: config.source.catalog().len(),
@@ -51,11 +51,11 @@ pub fn expected(config: &JobConfig) -> Vec<Vec<SampleId>> {
     batches
 }
 
-/// Nodes that know each other and talk over TCP on the loopback interface.
+/// Returns nodes that are connected over TCP on the loopback interface.
 pub fn tcp_network(size: u32) -> Vec<Arc<dyn Transport>> {
-    let key = Key::random().unwrap();
+    let key = JobKey::random().unwrap();
     let start = |rank| {
-        let (world, loopback) = (World { rank, size }, IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let (world, loopback) = (JobWorld { rank, size }, IpAddr::V4(Ipv4Addr::LOCALHOST));
         let config = TcpConfig::new(world, key.clone(), loopback);
         TcpTransport::start(TcpConfig { unix: false, ..config }).unwrap()
     };
@@ -68,7 +68,7 @@ pub fn tcp_network(size: u32) -> Vec<Arc<dyn Transport>> {
     nodes.into_iter().map(|node| node as Arc<dyn Transport>).collect()
 }
 
-/// What a sample's bytes add up to, as an engine tells it.
+/// Returns a sample's digest as an engine sends it.
 pub fn told_digest(bytes: &[u8]) -> u64 {
     let digest = belady_peer::digest(bytes);
     ((digest as u32) ^ (digest >> 32) as u32).max(1).into()

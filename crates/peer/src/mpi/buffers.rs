@@ -1,37 +1,37 @@
-//! Memory that messages are received into.
+//! Memory for messages that are received.
 //!
-//! Fresh memory costs a page fault for each 4 KiB, as much as the message itself on a fast link. So
-//! large buffers are used again.
+//! New memory costs a page fault for each 4 KiB, as much as the message itself on a fast link. So
+//! large buffers are reused.
 
 use std::ops::Deref;
 
-use belady_data::sync::{Arc, Mutex, lock};
+use belady_base::sync::{Arc, Mutex, lock};
 
-/// Below this the allocator is good enough.
+/// Below this size the allocator is fast enough.
 const SMALL: usize = 64 << 10;
-/// Buffers that are kept, and how large they are at most: 64 MiB together.
+/// How many buffers are kept, and their largest size: 64 MiB together.
 const KEPT: usize = 16;
 const LARGEST: usize = 4 << 20;
 
 #[derive(Debug, Default)]
-pub struct Buffers(Mutex<Vec<Vec<u8>>>);
+pub struct MessageBuffers(Mutex<Vec<Vec<u8>>>);
 
-/// A message. It goes back when it is dropped.
+/// A received message; dropping it returns the buffer.
 #[derive(Debug)]
-pub struct Buffer {
-    /// At least as long as the message, and all of it written once, so that it is never unset.
+pub struct MessageBuffer {
+    /// At least as long as the message, and initialised.
     memory: Vec<u8>,
     length: usize,
-    home: Arc<Buffers>,
+    home: Arc<MessageBuffers>,
 }
 
-impl Buffers {
-    pub fn take(self: &Arc<Self>, length: usize) -> Buffer {
+impl MessageBuffers {
+    pub fn take(self: &Arc<Self>, length: usize) -> MessageBuffer {
         let kept = if length < SMALL { None } else { self.kept(length) };
         let memory = kept.unwrap_or_else(|| {
             vec![0; if length < SMALL { length } else { length.next_power_of_two() }]
         });
-        Buffer { memory, length, home: self.clone() }
+        MessageBuffer { memory, length, home: self.clone() }
     }
 
     fn kept(&self, length: usize) -> Option<Vec<u8>> {
@@ -41,14 +41,14 @@ impl Buffers {
     }
 }
 
-impl Buffer {
-    /// Where the message is written.
+impl MessageBuffer {
+    /// Returns where MPI writes the message.
     pub fn start(&mut self) -> *mut u8 {
         self.memory.as_mut_ptr()
     }
 }
 
-impl Deref for Buffer {
+impl Deref for MessageBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -56,7 +56,7 @@ impl Deref for Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for MessageBuffer {
     fn drop(&mut self) {
         if (SMALL..=LARGEST).contains(&self.memory.len()) {
             let mut kept = lock(&self.home.0);

@@ -1,31 +1,30 @@
-//! What this node has asked others and is waiting for.
+//! The calls of this node that are not answered yet.
 //!
-//! Every call has a number, by which its answer finds it. A caller that has waited until its deadline
-//! goes away; the call stays until it is answered, since MPI takes nothing back. So that calls
-//! that nobody waits for do not pile up with a slow peer, a peer has only so many at once, and
-//! who comes then waits for its turn.
+//! Every call has a number, by which its answer finds it. A caller returns at its deadline, but the
+//! call stays until it is answered, since MPI cannot cancel it. So that such calls do not pile up
+//! with a slow peer, a peer has a limited number of calls at once, and further callers wait.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use belady_data::sync::{Arc, Condvar, Mutex, lock};
+use belady_base::sync::{Arc, Condvar, Mutex, lock};
 
 use super::comm::Answered;
 use crate::{NodeId, PeerError};
 
-/// Calls to one peer that are not answered: what its threads can work on, and as many that wait.
+/// Unanswered calls to one peer: as many as its threads work on, and as many again that wait.
 const TURNS: usize = 16;
 
 /// Why no call can be made any more.
 #[derive(Clone, Debug)]
-pub enum End {
+pub enum MpiEnd {
     Left,
     Failed(String),
 }
 
-impl End {
+impl MpiEnd {
     fn error(&self, peer: NodeId) -> PeerError {
         match self {
             Self::Left => PeerError::Left,
@@ -36,34 +35,34 @@ impl End {
 
 #[derive(Debug, Default)]
 pub struct Calls {
-    state: Mutex<State>,
-    /// A peer has a turn free, or there will be none.
+    state: Mutex<OpenCalls>,
+    /// A call may begin, or none will any more.
     turn: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OpenCalls {
     next: u64,
     open: HashMap<u64, (NodeId, Arc<Call>)>,
-    /// By peer.
+    /// Unanswered calls by peer.
     turns: HashMap<NodeId, usize>,
-    end: Option<End>,
+    end: Option<MpiEnd>,
 }
 
-/// A call that was begun.
+/// A call that has begun.
 #[derive(Debug, Default)]
 pub struct Call {
-    outcome: Mutex<Option<Result<Answered, End>>>,
+    outcome: Mutex<Option<Result<Answered, MpiEnd>>>,
     changed: Condvar,
 }
 
 impl Call {
-    fn settle(&self, outcome: Result<Answered, End>) {
+    fn settle(&self, outcome: Result<Answered, MpiEnd>) {
         *lock(&self.outcome) = Some(outcome);
         self.changed.notify_one();
     }
 
-    /// The answer; `None` if the deadline has passed.
+    /// Waits for the answer; `None` if the deadline passes.
     pub fn wait(&self, peer: NodeId, deadline: Instant) -> Option<Result<Answered, PeerError>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let outcome = lock(&self.outcome);
@@ -74,14 +73,14 @@ impl Call {
 }
 
 impl Calls {
-    /// Begins a call when the peer has a turn free; `None` if it has none until the deadline.
+    /// Begins a call when the peer has few enough; `None` if it has not until the deadline.
     pub fn begin(
         &self,
         peer: NodeId,
         deadline: Instant,
     ) -> Option<Result<(u64, Arc<Call>), PeerError>> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let must_wait = |state: &mut State| {
+        let must_wait = |state: &mut OpenCalls| {
             state.end.is_none() && state.turns.get(&peer).is_some_and(|&taken| taken >= TURNS)
         };
         let waited = self.turn.wait_timeout_while(lock(&self.state), left, must_wait);
@@ -99,12 +98,12 @@ impl Calls {
         Some(Ok((number, call)))
     }
 
-    /// A peer has answered a call. What answers no call of ours is dropped.
+    /// Completes a call. An answer that belongs to no call is dropped.
     pub fn answered(&self, answer: Answered) {
         let (from, number) = (answer.from, answer.call);
         let mut state = lock(&self.state);
         if state.open.get(&number).is_none_or(|(peer, _)| *peer != from) {
-            tracing::warn!(rank = from, number, "an answer to what was not asked");
+            tracing::warn!(rank = from, number, "received an answer that belongs to no call");
             return;
         }
         let call = state.open.remove(&number);
@@ -112,16 +111,16 @@ impl Calls {
             *taken -= 1;
         }
         drop(state);
-        // All, since those who wait for turns wait for different peers.
+        // All, since callers wait for different peers.
         self.turn.notify_all();
         if let Some((_, call)) = call {
             call.settle(Ok(answer));
         }
     }
 
-    /// From now on no call is begun, and nobody waits for those that were. They stay open until they
-    /// are answered.
-    pub fn end(&self, end: &End) {
+    /// Begins no more calls, and wakes the callers of those that are open. The calls stay open
+    /// until they are answered.
+    pub fn end(&self, end: &MpiEnd) {
         let mut state = lock(&self.state);
         state.end.get_or_insert_with(|| end.clone());
         let open: Vec<_> = state.open.values().map(|(_, call)| call.clone()).collect();

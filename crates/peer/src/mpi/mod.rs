@@ -1,105 +1,107 @@
 //! Peers over MPI, for jobs that are started by `mpirun` or `srun --mpi`.
 //!
 //! ```text
-//! caller ─▶ calls ─▶ orders ─▶ progress ─▶ MPI ─▶ progress ─▶ inbox ─▶ serving threads ─▶ Desk
+//! caller ─▶ calls ─▶ commands ─▶ progress ─▶ MPI ─▶ progress ─▶ inbox ─▶ serving threads ─▶ Dispatcher
 //!   ▲                              │                 ▲                        │
 //!   └──────── the reply ───────────┘                 └──── replies, sent ─────┘
 //! ```
 //!
-//! A caller orders a message ([`shared`]) and sleeps until its call is answered ([`calls`]) or
-//! its deadline has passed. One thread a process talks to MPI ([`progress`], by [`comm`]);
-//! others serve what arrives ([`serve`]). MPI takes large samples from the tier's own memory.
-//! They are received into memory of ours and copied to where the caller wants them: MPI does not
-//! give back memory that it was told to receive into, so a caller whose deadline passes could not
-//! return if that were its own.
+//! A caller queues a message (`shared`) and sleeps until its call is answered (`calls`) or its
+//! deadline has passed. One thread a process calls MPI (`progress`, `comm`); others handle the
+//! requests that arrive (`serve`). MPI takes large samples from the tier's own memory. They are
+//! received into a buffer of the transport and copied to their destination: MPI cannot cancel a
+//! receive, so a caller whose deadline passes could not return if its own memory were the buffer.
 //!
-//! The communicator is a copy of MPI's world that nobody else uses, so that others in the process may
-//! use MPI as they like ([`library`]). What MPI cannot do is survive a lost rank: it ends the job.
+//! The communicators are private copies of MPI's world, so other code of the process may use MPI as
+//! well (`library`). MPI does not survive a lost rank: it ends the job.
 
 mod buffers;
 mod calls;
+mod collective;
 mod comm;
-mod flights;
-mod gathering;
 mod library;
+mod pending;
 mod progress;
 mod serve;
 mod shared;
 mod wire;
 
+use std::borrow::Cow;
 use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use belady_data::sync::{Arc, Mutex, lock};
+use belady_base::sync::{Arc, Mutex, lock};
 
-use self::comm::{Answered, Comm, Outgoing, Tag};
-use self::gathering::{Gathering, Kind};
+use self::collective::{Collective, CollectiveKind};
+use self::comm::{Answered, Comm, OutgoingMessage, Tag};
 pub use self::library::version;
-use self::progress::Progress;
+use self::progress::MpiProgress;
 use self::serve::THREADS;
-use self::shared::Shared;
-use crate::desk::{Channel, Desk};
-use crate::transport::{Answer, Notice, Payload, Push, Receive, Request, Taken, Transport};
-use crate::{Meet, MeetError, NodeId, PeerError, World};
+use self::shared::MpiShared;
+use crate::dispatcher::Dispatcher;
+use crate::message::{Answer, Channel, GetRequest, Notice, Payload, Push, PushOutcome, Receive};
+use crate::transport::Transport;
+use crate::wire::WireMessage;
+use crate::{JobWorld, NodeId, PeerError, Rendezvous, RendezvousError};
 
-/// Threads that serve are waited for so long once all ranks have left.
+/// How long closing waits for serving threads once all ranks have left.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How patient peers over MPI are.
+/// Time limits of peers over MPI.
 #[derive(Clone, Copy, Debug)]
 pub struct MpiConfig {
-    /// How long ranks wait for each other when they meet.
-    pub meeting: Duration,
-    /// How long [`Transport::close`] waits for the others to leave too. After that they are still
-    /// served in the background until all have left, or MPI ends.
-    pub leaving: Duration,
+    /// How long ranks wait for each other in an exchange.
+    pub rendezvous_timeout: Duration,
+    /// How long [`Transport::close`] waits for the others to leave too. After that they are served
+    /// in the background until all have left, or MPI ends.
+    pub close_timeout: Duration,
 }
 
 impl Default for MpiConfig {
     fn default() -> Self {
         // Rank 0 may list a large dataset while the others wait.
-        Self { meeting: Duration::from_mins(10), leaving: Duration::from_secs(30) }
+        Self { rendezvous_timeout: Duration::from_mins(10), close_timeout: Duration::from_secs(30) }
     }
 }
 
-/// This rank among those of `mpirun`.
+/// The transport over MPI of one rank.
 #[derive(Debug)]
 pub struct MpiTransport {
-    world: World,
+    world: JobWorld,
     config: MpiConfig,
     near: Vec<bool>,
-    shared: Arc<Shared>,
+    shared: Arc<MpiShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl MpiTransport {
-    /// Takes part in MPI. Every rank has to come.
-    pub fn start(config: MpiConfig) -> Result<Arc<Self>, MeetError> {
+    /// Starts the transport. A collective call of all ranks.
+    pub fn start(config: MpiConfig) -> Result<Arc<Self>, RendezvousError> {
         library::enter()?;
-        let deadline = Instant::now() + config.meeting;
+        let deadline = Instant::now() + config.rendezvous_timeout;
         let talk = duplicate(deadline, config)?;
         let bulk = duplicate(deadline, config)?;
         let meet = duplicate(deadline, config)?;
-        let world = World { rank: talk.rank(), size: talk.size() };
+        let world = JobWorld { rank: talk.rank(), size: talk.size() };
         let near = talk.near();
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<MpiShared>::default();
         library::opened(&shared);
-        let progress = Progress::new(shared.clone(), talk, bulk, meet);
+        let progress = MpiProgress::new(shared.clone(), talk, bulk, meet);
         let mut threads = vec![spawn("belady-mpi", move || progress.run())?];
         for queue in THREADS {
             let shared = shared.clone();
             threads.push(spawn("belady-mpi-serve", move || {
-                shared.inbox.serve(queue, &shared.desk, |reply| shared.send(reply));
+                shared.inbox.serve(queue, &shared.dispatcher, |reply| shared.send(reply));
             })?);
         }
         Ok(Arc::new(Self { world, config, near, shared, threads: Mutex::new(threads) }))
     }
 
-    /// The same ranks, as a place to meet.
-    pub fn meet(&self) -> Arc<dyn Meet> {
-        let (world, limit) = (self.world, self.config.meeting);
-        Arc::new(MpiMeet { world, limit, shared: self.shared.clone() })
+    /// Returns a rendezvous of the same ranks.
+    pub fn rendezvous(&self) -> Arc<dyn Rendezvous> {
+        let (world, limit) = (self.world, self.config.rendezvous_timeout);
+        Arc::new(MpiRendezvous { world, limit, shared: self.shared.clone() })
     }
 
     /// Sends a request and waits for the answer.
@@ -118,40 +120,47 @@ impl MpiTransport {
         let late =
             || PeerError::TimedOut { peer, limit: deadline.saturating_duration_since(begun) };
         let (number, call) = self.shared.calls.begin(peer, deadline).ok_or_else(late)??;
-        self.shared.send(Outgoing { to: peer, tag, head: request(number), large: vec![] });
+        self.shared.send(OutgoingMessage { to: peer, tag, head: request(number), large: vec![] });
         call.wait(peer, deadline).ok_or_else(late)?
     }
 }
 
-fn duplicate(deadline: Instant, config: MpiConfig) -> Result<Comm, MeetError> {
-    let comm = Comm::of_world(deadline).map_err(|failure| MeetError::Other(failure.to_string()))?;
+fn duplicate(deadline: Instant, config: MpiConfig) -> Result<Comm, RendezvousError> {
+    let comm =
+        Comm::of_world(deadline).map_err(|failure| RendezvousError::Other(failure.to_string()))?;
     comm.ok_or_else(|| {
-        MeetError::Other(format!(
-            "not all ranks that mpirun has started came to be peers within {:?}: every rank has to, \
-             with peers over MPI",
-            config.meeting
+        RendezvousError::Other(format!(
+            "not all ranks of mpirun joined within {:?}: with peers over MPI, every rank has to",
+            config.rendezvous_timeout
         ))
     })
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, MeetError> {
+fn spawn(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, RendezvousError> {
     let begun = thread::Builder::new().name(name.into()).spawn(run);
-    begun.map_err(|error| MeetError::Other(format!("no thread for peers over MPI: {error}")))
+    begun.map_err(|error| {
+        RendezvousError::Other(format!("cannot start a thread for peers over MPI: {error}"))
+    })
 }
 
 impl Transport for MpiTransport {
     fn get(
         &self,
         peer: NodeId,
-        request: &Request<'_>,
+        request: &GetRequest<'_>,
         deadline: Instant,
         into: &mut dyn Receive,
     ) -> Result<(), PeerError> {
         let mut at = 0;
         while at < request.asks.len() {
             let asks = &request.asks[at..request.asks.len().min(at + wire::ASKS)];
-            let part = Request { asks, ..*request };
-            let answer = self.call(peer, Tag::Ask, deadline, |call| wire::get(call, &part))?;
+            let &GetRequest { channel, epoch, .. } = request;
+            let part = WireMessage::Get { channel, epoch, asks: asks.into() };
+            let answer =
+                self.call(peer, Tag::Ask, deadline, |call| wire::message(call, &part, 0))?;
             let answers = wire::read_got(&answer.reply, &answer.large).unwrap_or_default();
             if answers.is_empty() || answers.len() > asks.len() {
                 let what = format!("{} answers to {} asks", answers.len(), asks.len());
@@ -179,19 +188,29 @@ impl Transport for MpiTransport {
         channel: Channel,
         pushes: &[Push<'_>],
         deadline: Instant,
-    ) -> Result<Vec<Taken>, PeerError> {
+    ) -> Result<Vec<PushOutcome>, PeerError> {
         let mut taken = Vec::with_capacity(pushes.len());
         while taken.len() < pushes.len() {
             let rest = &pushes[taken.len()..];
             if rest[0].bytes.len() > wire::SAMPLE {
-                taken.push(Taken::Refused);
+                taken.push(PushOutcome::Refused);
                 continue;
             }
             let part = &rest[..fitting(rest)];
-            let answer =
-                self.call(peer, Tag::Push, deadline, |call| wire::put(call, channel, part))?;
-            match wire::read_taken(&answer.reply) {
-                Some(outcomes) if outcomes.len() == part.len() => taken.extend(outcomes),
+            let headers = part.iter().map(Into::into).collect();
+            let request = WireMessage::Put { channel, pushes: headers };
+            let answer = self.call(peer, Tag::Push, deadline, |call| {
+                let bytes = part.iter().map(|push| push.bytes.len() + 40).sum();
+                let mut out = wire::message(call, &request, bytes);
+                for push in part {
+                    out.extend_from_slice(push.bytes);
+                }
+                out
+            })?;
+            match wire::read(&answer.reply) {
+                Some((WireMessage::Outcomes(outcomes), [])) if outcomes.len() == part.len() => {
+                    taken.extend(&*outcomes);
+                }
                 _ => {
                     let what = format!("{} bytes to {} pushes", answer.reply.len(), part.len());
                     return Err(PeerError::Garbled { peer, what });
@@ -208,14 +227,24 @@ impl Transport for MpiTransport {
         notice: &Notice,
         deadline: Instant,
     ) -> Result<(), PeerError> {
-        self.call(peer, Tag::Ask, deadline, |call| wire::tell(call, channel, notice)).map(|_| ())
+        // A notice that names too many samples names the first of them: the others are evicted
+        // later.
+        let notice = match notice {
+            Notice::Released { epoch, samples } if samples.len() > wire::RELEASED => {
+                let samples = samples[..wire::RELEASED].to_vec();
+                Cow::Owned(Notice::Released { epoch: *epoch, samples })
+            }
+            notice => Cow::Borrowed(notice),
+        };
+        let request = WireMessage::Tell { channel, notice };
+        self.call(peer, Tag::Ask, deadline, |call| wire::message(call, &request, 0)).map(drop)
     }
 
-    fn desk(&self) -> &Arc<Desk> {
-        &self.shared.desk
+    fn dispatcher(&self) -> &Arc<Dispatcher> {
+        &self.shared.dispatcher
     }
 
-    /// MPI does not say how much of a message has come.
+    /// MPI does not tell how many bytes of a message have arrived.
     fn sees_progress(&self) -> bool {
         false
     }
@@ -224,21 +253,23 @@ impl Transport for MpiTransport {
         self.near.get(peer as usize).copied().unwrap_or(false)
     }
 
-    /// Collective: returns when all have closed theirs and nobody asks any more. Until then others
-    /// are served.
+    /// A collective call: returns when all ranks have closed theirs. Until then they are served.
     fn close(&self) {
         self.shared.leave();
-        if !self.shared.wait_for_end(Some(self.config.leaving)) {
+        if !self.shared.wait_for_end(Some(self.config.close_timeout)) {
             tracing::warn!(
-                "not all ranks have left within {:?}; they are served until they have, or until MPI \
-                 ends",
-                self.config.leaving
+                "not all ranks have left within {:?}; they are served until they have, or until \
+                 MPI ends",
+                self.config.close_timeout
             );
             return;
         }
         let left = crate::threads::join_within(lock(&self.threads).drain(..), GRACE);
         if left > 0 {
-            tracing::warn!(threads = left, "left threads behind that serve others and do not end");
+            tracing::warn!(
+                threads = left,
+                "serving threads did not end in time and were left behind"
+            );
         }
     }
 }
@@ -249,7 +280,7 @@ impl Drop for MpiTransport {
     }
 }
 
-/// As many of the first pushes as go into one message.
+/// Returns how many of the pushes go into one message.
 fn fitting(pushes: &[Push<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |push: &&Push<'_>| {
@@ -259,39 +290,44 @@ fn fitting(pushes: &[Push<'_>]) -> usize {
     pushes.iter().take(wire::ASKS).take_while(fits).count().max(1)
 }
 
-/// MPI's ranks, as a place to meet.
+/// The rendezvous of MPI's ranks.
 #[derive(Debug)]
-struct MpiMeet {
-    world: World,
+struct MpiRendezvous {
+    world: JobWorld,
     limit: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<MpiShared>,
 }
 
-impl MpiMeet {
-    fn gather(&self, name: &str, kind: Kind, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
-        let (gathering, waiting) = Gathering::new(name, kind, mine);
-        self.shared.gather(gathering);
+impl MpiRendezvous {
+    fn gather(
+        &self,
+        name: &str,
+        kind: CollectiveKind,
+        mine: &[u8],
+    ) -> Result<Vec<Vec<u8>>, RendezvousError> {
+        let (collective, waiting) = Collective::new(name, kind, mine);
+        self.shared.gather(collective);
         waiting.wait(self.limit).unwrap_or_else(|| {
             let (limit, size) = (self.limit, self.world.size);
-            Err(MeetError::Other(format!(
-                "not all {size} ranks came to exchange {name:?} over MPI within {limit:?}: see \
-                 what the other ranks say"
+            Err(RendezvousError::Other(format!(
+                "not all {size} ranks came to {name:?} over MPI within {limit:?}: check the output \
+                 of the other ranks"
             )))
         })
     }
 }
 
-impl Meet for MpiMeet {
-    fn world(&self) -> World {
+impl Rendezvous for MpiRendezvous {
+    fn world(&self) -> JobWorld {
         self.world
     }
 
-    fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
-        self.gather(name, Kind::Exchange, mine)
+    fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, RendezvousError> {
+        self.gather(name, CollectiveKind::Exchange, mine)
     }
 
-    fn broadcast(&self, name: &str, mine: &[u8]) -> Result<Vec<u8>, MeetError> {
+    fn broadcast(&self, name: &str, mine: &[u8]) -> Result<Vec<u8>, RendezvousError> {
         let mine = if self.world.rank == 0 { mine } else { &[] };
-        self.gather(name, Kind::Broadcast, mine).map(|mut all| all.swap_remove(0))
+        self.gather(name, CollectiveKind::Broadcast, mine).map(|mut all| all.swap_remove(0))
     }
 }

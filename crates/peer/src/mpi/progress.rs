@@ -1,111 +1,112 @@
-//! The one thread that talks to MPI.
+//! The one thread that calls MPI.
 //!
-//! It goes in rounds: sends what it is told to, begins to receive what has come, and brings what is
-//! there to those who wait for it or serve it. It never waits inside of MPI, which would burn a core
-//! and could wait for ever; and it is alone, since many threads in MPI get in each other's way. If
-//! there was nothing to do for some rounds it sleeps between them, shortly while something is
-//! on its way.
+//! It works in rounds: it sends what it is told to, starts to receive what has arrived, and passes
+//! completed messages to callers and serving threads. It never blocks in MPI, which would burn a
+//! core and could last for ever. It is the only one, since several threads in MPI slow each other
+//! down. After some rounds without work it sleeps between rounds, briefly while something is in
+//! flight.
 //!
-//! Two nodes may send each other large messages at the same time: nobody waits for a message to be
-//! gone before it receives. And nobody leaves while another may still ask: a node that has its
-//! answers comes to a barrier and goes on serving until all have come.
+//! Two nodes may send each other large messages at the same time: no node waits until a message is
+//! sent before it receives. And no node leaves while another may still ask: a node whose calls are
+//! answered enters a barrier, and serves until all have entered it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use belady_data::sync::Arc;
+use belady_base::sync::Arc;
 
-use super::calls::End;
-use super::comm::{Answered, Cargo, Comm, Outgoing, Part, Received, Tag};
-use super::flights::{Flights, Result};
-use super::gathering::{Gathering, Underway};
-use super::serve::Queue;
-use super::shared::Shared;
+use super::calls::MpiEnd;
+use super::collective::{Collective, RunningCollective};
+use super::comm::{Answered, Comm, LargePart, OutgoingMessage, Received, SendBuffer, Tag};
+use super::pending::{PendingRequests, Result};
+use super::serve::ServeQueue;
+use super::shared::MpiShared;
 use super::wire;
 
-/// Messages that are accepted in one round, so that others get their turn.
+/// Messages accepted in one round, so that other work gets its turn.
 const ACCEPT: usize = 16;
-/// How long it goes on without sleeping when nothing has happened: as an answer takes on a fast link.
+/// How long the thread polls without sleeping after the last event: about the time of an answer on
+/// a fast link.
 const EAGER: Duration = Duration::from_micros(100);
-/// As long again for each so many bytes that are on their way. MPI moves them only when it is called,
-/// piece by piece, and does not tell how far it is: who sleeps between the pieces gets a tenth of the
-/// speed. This is a tenth of the speed of memory.
+/// As long again for each of these bytes in flight. MPI moves bytes only when it is called, piece
+/// by piece, and does not tell how far it is; sleeping between pieces costs nine tenths of the
+/// speed. The value is a tenth of the speed of memory.
 const BYTES_WHILE_EAGER: usize = 50_000;
-/// Sleeps while something is on its way or expected.
+/// The sleep while something is in flight or expected.
 const SHORT: Duration = Duration::from_micros(50);
-/// Sleeps while nothing is: a request of another node waits so long for its answer, and a thousand
-/// rounds a second take 2 to 5 % of a core.
+/// The sleep while nothing is: a request of another node waits this long, and a thousand rounds a
+/// second take 2 to 5 % of a core.
 const LONG: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-pub struct Progress {
-    shared: Arc<Shared>,
+pub struct MpiProgress {
+    shared: Arc<MpiShared>,
     /// For requests and their answers, and for leaving.
     talk: Comm,
     /// For large samples, each tagged by its call.
     bulk: Comm,
-    /// For exchanges. An exchange that some rank never comes to does not get in the way of leaving.
-    meet: Comm,
-    sends: Flights<Cargo>,
-    receives: Flights<Received>,
-    parts: Flights<Part>,
-    gatherings: VecDeque<Gathering>,
-    underway: Option<Underway>,
+    /// For exchanges. An exchange that some rank never makes does not block leaving.
+    exchanges: Comm,
+    sends: PendingRequests<SendBuffer>,
+    receives: PendingRequests<Received>,
+    parts: PendingRequests<LargePart>,
+    collectives: VecDeque<Collective>,
+    running: Option<RunningCollective>,
     leave: bool,
-    barrier: Option<Flights<()>>,
-    /// When it may sleep, if nothing has happened since that was found out.
+    barrier: Option<PendingRequests<()>>,
+    /// When it may sleep, if nothing happens before.
     eager_until: Option<Instant>,
 }
 
-impl Progress {
-    pub fn new(shared: Arc<Shared>, talk: Comm, bulk: Comm, meet: Comm) -> Self {
+impl MpiProgress {
+    pub fn new(shared: Arc<MpiShared>, talk: Comm, bulk: Comm, exchanges: Comm) -> Self {
         Self {
             shared,
             talk,
             bulk,
-            meet,
-            sends: Flights::default(),
-            receives: Flights::default(),
-            parts: Flights::default(),
-            gatherings: VecDeque::new(),
-            underway: None,
+            exchanges,
+            sends: PendingRequests::default(),
+            receives: PendingRequests::default(),
+            parts: PendingRequests::default(),
+            collectives: VecDeque::new(),
+            running: None,
             leave: false,
             barrier: None,
             eager_until: None,
         }
     }
 
-    /// Until all have left, or MPI fails.
+    /// Runs until all ranks have left, or MPI fails.
     pub fn run(mut self) {
         let outcome = loop {
             match self.round() {
                 Ok(false) => {}
-                Ok(true) => break End::Left,
+                Ok(true) => break MpiEnd::Left,
                 Err(failure) => {
-                    tracing::error!("peers are lost: {failure}");
-                    break End::Failed(failure.to_string());
+                    tracing::error!("lost all peers: {failure}");
+                    break MpiEnd::Failed(failure.to_string());
                 }
             }
         };
         let shared = self.shared.clone();
-        if matches!(outcome, End::Failed(_)) || self.underway.is_some() {
-            // MPI is not to be called any more, or not done with it.
-            std::mem::forget((self.talk, self.bulk, self.meet));
+        if matches!(outcome, MpiEnd::Failed(_)) || self.running.is_some() {
+            // MPI must not be called any more, or still uses the communicators.
+            std::mem::forget((self.talk, self.bulk, self.exchanges));
         } else {
-            // Before the end is told, since MPI itself may end right after.
-            drop((self.talk, self.bulk, self.meet));
+            // Before the end is announced, since MPI itself may end right after.
+            drop((self.talk, self.bulk, self.exchanges));
         }
         shared.ended(&outcome);
     }
 
-    /// True at the end.
+    /// Returns true at the end.
     fn round(&mut self) -> Result<bool> {
         let patience = self.patience();
-        let orders = self.shared.orders(patience);
-        self.leave |= orders.leave;
-        let mut busy = !orders.send.is_empty() || !orders.gather.is_empty();
-        self.gatherings.extend(orders.gather);
-        for message in orders.send {
+        let commands = self.shared.commands(patience);
+        self.leave |= commands.leave;
+        let mut busy = !commands.send.is_empty() || !commands.gather.is_empty();
+        self.collectives.extend(commands.gather);
+        for message in commands.send {
             self.send(message)?;
         }
         busy |= self.accept()?;
@@ -117,7 +118,7 @@ impl Progress {
         self.has_left()
     }
 
-    /// How long to wait for orders.
+    /// Returns how long to wait for commands.
     fn patience(&mut self) -> Duration {
         let now = Instant::now();
         let until = match self.eager_until {
@@ -131,32 +132,34 @@ impl Progress {
         let expects = !self.sends.is_empty()
             || !self.receives.is_empty()
             || !self.parts.is_empty()
-            || self.underway.is_some()
+            || self.running.is_some()
             || self.barrier.is_some()
             || self.shared.calls.are_open();
         if expects { SHORT } else { LONG }
     }
 
     fn eagerness(&self) -> Duration {
-        let sent: usize = self.sends.iter().map(|cargo| cargo.bytes().len()).sum();
+        let sent: usize = self.sends.iter().map(|buffer_sent| buffer_sent.bytes().len()).sum();
         let received: usize = self.receives.iter().map(|received| received.message.len()).sum();
         let parts: usize = self.parts.iter().map(|part| part.length).sum();
         EAGER * (1 + (sent + received + parts) / BYTES_WHILE_EAGER) as u32
     }
 
-    /// Begins to receive what has come, except for requests while too many wait.
+    /// Starts to receive what has arrived, except for requests while too many wait.
     fn accept(&mut self) -> Result<bool> {
         let mut accepted = 0;
         while accepted < ACCEPT {
-            let asks = self.shared.inbox.has_room(Queue::Asks);
-            let pushes = self.shared.inbox.has_room(Queue::Pushes);
+            let asks = self.shared.inbox.has_room(ServeQueue::Asks);
+            let pushes = self.shared.inbox.has_room(ServeQueue::Pushes);
             let found = match (asks, pushes) {
                 (true, true) => self.receive(None)?,
-                (true, false) => self.receive(Some(Tag::Reply))? || self.receive(Some(Tag::Ask))?,
-                (false, true) => {
-                    self.receive(Some(Tag::Reply))? || self.receive(Some(Tag::Push))?
+                (true, false) => {
+                    self.receive(Some(Tag::GetReply))? || self.receive(Some(Tag::Ask))?
                 }
-                (false, false) => self.receive(Some(Tag::Reply))?,
+                (false, true) => {
+                    self.receive(Some(Tag::GetReply))? || self.receive(Some(Tag::Push))?
+                }
+                (false, false) => self.receive(Some(Tag::GetReply))?,
             };
             if !found {
                 break;
@@ -170,26 +173,30 @@ impl Progress {
         self.talk.receive(tag, &self.shared.buffers, &mut self.receives)
     }
 
-    fn send(&mut self, message: Outgoing) -> Result<()> {
-        let Outgoing { to, tag, head, large } = message;
+    fn send(&mut self, message: OutgoingMessage) -> Result<()> {
+        let OutgoingMessage { to, tag, head, large } = message;
         let call = wire::call(&head).unwrap_or_default();
-        let head = if tag == Tag::Reply { Cargo::Reply(head) } else { Cargo::Request(head) };
+        let head = if tag == Tag::GetReply {
+            SendBuffer::GetReply(head)
+        } else {
+            SendBuffer::GetRequest(head)
+        };
         self.talk.send(to, tag as i32, head, &mut self.sends)?;
         for bytes in large {
-            self.bulk.send(to, bulk_tag(call), Cargo::Large(bytes), &mut self.sends)?;
+            self.bulk.send(to, bulk_tag(call), SendBuffer::Large(bytes), &mut self.sends)?;
         }
         Ok(())
     }
 
-    /// Brings what has come to where it belongs, and lets go what has gone.
+    /// Passes on what has arrived, and frees what was sent.
     fn deliver(&mut self) -> Result<bool> {
         let shared = &self.shared;
         let mut replies = vec![];
-        let mut busy = self.receives.landed(|received| {
+        let mut busy = self.receives.completed(|received| {
             if received.tag == Tag::Ask as i32 {
-                shared.inbox.arrived(Queue::Asks, received);
+                shared.inbox.arrived(ServeQueue::Asks, received);
             } else if received.tag == Tag::Push as i32 {
-                shared.inbox.arrived(Queue::Pushes, received);
+                shared.inbox.arrived(ServeQueue::Pushes, received);
             } else {
                 replies.push(received);
             }
@@ -198,21 +205,21 @@ impl Progress {
             self.answer(reply)?;
         }
         let shared = &self.shared;
-        busy |= self.parts.landed(|part| {
-            // Nobody else has it: all of it is there.
+        busy |= self.parts.completed(|part| {
+            // The last reference: the answer is complete.
             if let Some(answer) = Arc::into_inner(part.answer) {
                 shared.calls.answered(answer);
             }
         })?;
-        busy |= self.sends.landed(|sent| {
-            if !matches!(sent, Cargo::Request(_)) {
+        busy |= self.sends.completed(|sent| {
+            if !matches!(sent, SendBuffer::GetRequest(_)) {
                 shared.inbox.replied(sent.bytes().len());
             }
         })?;
         Ok(busy)
     }
 
-    /// A reply is there; large samples may follow it.
+    /// Handles a reply; large samples may follow it.
     fn answer(&mut self, reply: Received) -> Result<()> {
         let Some(call) = wire::call(&reply.message) else { return Ok(()) };
         let lengths = wire::large(&reply.message);
@@ -227,15 +234,15 @@ impl Progress {
 
     /// One exchange after the other: MPI tells them apart by their order.
     fn gather(&mut self) -> Result<bool> {
-        if let Some(underway) = &mut self.underway {
-            let done = underway.advance(&self.meet)?;
+        if let Some(running) = &mut self.running {
+            let done = running.advance(&self.exchanges)?;
             if done {
-                self.underway = None;
+                self.running = None;
             }
             return Ok(done);
         }
-        let Some(gathering) = self.gatherings.pop_front() else { return Ok(false) };
-        self.underway = Some(Underway::begin(gathering, &self.meet)?);
+        let Some(collective) = self.collectives.pop_front() else { return Ok(false) };
+        self.running = Some(RunningCollective::begin(collective, &self.exchanges)?);
         Ok(true)
     }
 
@@ -243,22 +250,22 @@ impl Progress {
         let quiet = self.sends.is_empty() && self.receives.is_empty() && self.parts.is_empty();
         match &mut self.barrier {
             None if self.leave && quiet && !self.shared.calls.are_open() => {
-                let mut barrier = Flights::default();
+                let mut barrier = PendingRequests::default();
                 self.talk.barrier(&mut barrier)?;
                 self.barrier = Some(barrier);
                 Ok(false)
             }
             None => Ok(false),
             Some(barrier) => {
-                barrier.landed(|()| {})?;
+                barrier.completed(|()| {})?;
                 Ok(quiet && barrier.is_empty())
             }
         }
     }
 }
 
-/// Of the calls to one peer that are open at the same time, no two have the same: they are few, and
-/// every MPI has so many tags.
+/// Returns the tag of a call's large samples. Open calls to one peer are few, so their tags differ,
+/// and every MPI has this many tags.
 fn bulk_tag(call: u64) -> i32 {
     (call & 0x7fff) as i32
 }

@@ -1,47 +1,48 @@
-//! Until when somebody counts on what lies in a tier of this node.
+//! Claims: until which epoch a sample in a tier of this node is needed.
 //!
-//! A sample that an epoch puts here waits for the next one. Its user asks for it and says whether it
-//! stays for another epoch (*claimed* on) or has done its duty (*released*). What is released stays until
-//! room is needed, since a request may have to be made again. A user who never comes, because he is
-//! dead or has read it elsewhere, leaves a sample that nobody would ever release: once all nodes are
-//! done with the epoch that it waited for, it may go as well: but only when room has been lacking for a
-//! while. In a run without faults it never does, and the policy may count on copies that nobody has
-//! claimed anew.
+//! A sample that an epoch puts here is for the next one. Its user asks for it and says whether it
+//! stays for another epoch (*claims* it) or is no longer needed (*releases* it). A released sample
+//! stays until space is needed, since a request may have to be repeated. A user that never asks,
+//! because it is down or has read the sample elsewhere, releases nothing. So once all nodes have
+//! finished the epoch that the sample waited for, it may be evicted as well, but only when space
+//! has been lacking for a while. Without faults that never happens, and the policy may rely on
+//! copies whose claim was not renewed.
 //!
-//! A put may overtake what should have come before it: a plan may let a copy go in one step and put the
-//! same sample there in a later one, and the put comes from another node. So letting go says in which
-//! epoch it is meant ([`Claims::may_go`]).
+//! A put may overtake an eviction that precedes it: a plan may evict a copy in one step and put the
+//! same sample there in a later step, and the put comes from another node. So an eviction says
+//! which epoch it belongs to ([`Claims::may_go`]).
 //!
-//! One byte a sample: epochs are told apart as long as fewer than 63 of them are at hand.
+//! A claim takes one byte a sample, which distinguishes epochs as long as fewer than 63 are in use.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::SampleId;
 
-/// Nobody counts on it.
+/// No claim.
 const FREE: u8 = 0;
-/// It was put here, and not used since.
+/// The sample was put here, and not used since.
 const PUT: u8 = 0x80;
-/// What is freed by other nodes for a sample is freed in less than this, if nothing is wrong: they are a
-/// few messages apart.
+/// If nothing is wrong, other nodes free the space for a sample within this time: they are a few
+/// messages apart.
 const LACKING: Duration = Duration::from_millis(300);
-/// Whoever was refused has given up by then.
+/// The sender of a refused push has given up by then.
 const OLD: Duration = Duration::from_mins(1);
 const MOST_REFUSED: usize = 1 << 16;
-/// So many epochs have a stamp of their own.
+/// The number of distinct epoch stamps.
 const STAMPS: u32 = 127;
 
 /// The claims on one tier.
 #[derive(Clone, Debug)]
 pub struct Claims {
-    /// By sample: [`FREE`], or the last epoch that counts on it, perhaps with [`PUT`].
+    /// By sample: [`FREE`], or the last epoch that claims it, perhaps with [`PUT`].
     until: Vec<u8>,
-    /// May name samples that were claimed again.
+    /// Released samples; some may have been claimed again since.
     released: VecDeque<SampleId>,
-    /// Samples before this one were looked at, when so many epochs were done.
+    /// Where the search for forgotten samples continues, and how many epochs were done when it
+    /// started.
     hand: (SampleId, u32),
-    /// What there was no room for, and since when.
+    /// Samples that lacked space, and since when.
     refused: HashMap<SampleId, Duration>,
 }
 
@@ -49,13 +50,14 @@ fn stamp(epoch: u32) -> u8 {
     (epoch % STAMPS) as u8 + 1
 }
 
-/// Whether a stamped epoch is before another.
+/// Returns whether a stamped epoch precedes another.
 fn is_before(stamped: u8, epoch: u32) -> bool {
     let distance = (STAMPS + u32::from(stamp(epoch)) - u32::from(stamped & !PUT)) % STAMPS;
     distance != 0 && distance <= STAMPS / 2
 }
 
 impl Claims {
+    /// Creates the claims of an empty tier.
     pub fn new(samples: u32) -> Self {
         Self {
             until: vec![FREE; samples as usize],
@@ -65,19 +67,19 @@ impl Claims {
         }
     }
 
-    /// An epoch puts the sample here, to wait for the next one.
+    /// Claims a sample that an epoch has put here for the next one.
     pub fn put(&mut self, sample: SampleId, epoch: u32) {
         self.refused.remove(&sample);
         self.claim(sample, epoch.saturating_add(1), PUT);
     }
 
-    /// The sample is about to be put here: from now on it does not go, if it is here already. What comes of
-    /// it is told by [`Self::put`], or by [`Self::gone`].
+    /// Claims a sample that is about to be put here, so that it is not evicted if it is here
+    /// already. [`Self::put`] or [`Self::gone`] follows.
     pub fn comes(&mut self, sample: SampleId, epoch: u32) {
         self.claim(sample, epoch.saturating_add(1), PUT);
     }
 
-    /// An epoch uses the sample and leaves it here for the next one.
+    /// Claims a sample that an epoch has used and leaves here for the next one.
     pub fn stays(&mut self, sample: SampleId, epoch: u32) {
         self.claim(sample, epoch.saturating_add(1), 0);
     }
@@ -89,19 +91,19 @@ impl Claims {
         }
     }
 
-    /// An epoch has used it for the last time. A request that comes late does not touch the claim of a
-    /// later epoch.
+    /// Releases a sample that an epoch has used for the last time. A late request does not touch
+    /// the claim of a later epoch.
     pub fn release(&mut self, sample: SampleId, epoch: u32) {
         self.release_until(sample, epoch);
     }
 
-    /// The same of an epoch that may use a sample more than once: it may have put it here itself, or used
-    /// it before, and has claimed it for longer than it turns out to be needed.
+    /// As [`Self::release`], for an epoch that may use a sample more than once: it may have put it
+    /// here or used it before, and so have claimed it for longer than needed.
     pub fn release_again(&mut self, sample: SampleId, epoch: u32) {
         self.release_until(sample, epoch.saturating_add(1));
     }
 
-    /// Releases what is claimed for this epoch or one before it.
+    /// Releases a claim for this epoch or an earlier one.
     fn release_until(&mut self, sample: SampleId, epoch: u32) {
         let until = &mut self.until[sample as usize];
         if *until != FREE && (*until & !PUT == stamp(epoch) || is_before(*until, epoch)) {
@@ -113,7 +115,7 @@ impl Claims {
         }
     }
 
-    /// Where room is never needed nobody takes what is released: each sample once, if at all.
+    /// Removes duplicates and claimed samples from the list, which grows while no space is needed.
     fn tidy(&mut self) {
         let mut named = vec![false; self.until.len()];
         self.released.retain(|&sample| {
@@ -122,18 +124,18 @@ impl Claims {
         });
     }
 
-    /// Whether a copy that is let go in an epoch may go: not if it was put here in that epoch, which the
-    /// plan does afterwards.
+    /// Returns whether a copy may be evicted in an epoch: not if it was put here in that epoch,
+    /// since the plan puts it after it evicts it.
     pub fn may_go(&self, sample: SampleId, epoch: u32) -> bool {
         self.until[sample as usize] != stamp(epoch.saturating_add(1)) | PUT
     }
 
-    /// The sample is not here any more.
+    /// Forgets the claim of a sample that is no longer here.
     pub fn gone(&mut self, sample: SampleId) {
         self.until[sample as usize] = FREE;
     }
 
-    /// The next to go when room is needed, of what was released.
+    /// Returns the next released sample to evict.
     pub fn released(&mut self, holds: impl Fn(SampleId) -> bool) -> Option<SampleId> {
         while let Some(sample) = self.released.pop_front() {
             if self.until[sample as usize] == FREE && holds(sample) {
@@ -143,8 +145,8 @@ impl Claims {
         None
     }
 
-    /// There is no room for a sample, although nothing is released. Whether that has been so for long
-    /// enough that [`Self::forgotten`] ones should go.
+    /// Records that a sample lacks space although nothing is released. Returns whether that has
+    /// lasted long enough to evict [`Self::forgotten`] samples.
     pub fn lacks_room(&mut self, sample: SampleId, now: Duration) -> bool {
         if self.refused.len() > MOST_REFUSED {
             self.refused.retain(|_, since| now.saturating_sub(*since) < OLD);
@@ -152,8 +154,9 @@ impl Claims {
         now.saturating_sub(*self.refused.entry(sample).or_insert(now)) >= LACKING
     }
 
-    /// The next to go when room has been lacking for a while: what waited for an epoch that all nodes
-    /// are done with. `done`: so many epochs are; `holds`: whether a sample is here.
+    /// Returns the next sample to evict when space has been lacking for a while: one that waited
+    /// for an epoch that all nodes have finished. `done` is the number of such epochs; `holds` says
+    /// whether a sample is here.
     pub fn forgotten(&mut self, done: u32, holds: impl Fn(SampleId) -> bool) -> Option<SampleId> {
         if self.hand.1 < done {
             self.hand = (0, done);
@@ -176,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_released_goes_first_and_what_nobody_came_for_goes_when_its_epoch_is_over() {
+    fn released_samples_are_evicted_first_and_forgotten_ones_after_their_epoch() {
         let mut claims = Claims::new(4);
         for sample in 0..4 {
             claims.put(sample, 0);
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_uses_a_sample_again_releases_what_it_has_put_there_itself() {
+    fn an_epoch_that_uses_a_sample_again_releases_its_own_put() {
         let mut claims = Claims::new(2);
         claims.put(0, 3);
         claims.put(1, 2);
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_comes_late_does_not_release_what_waits_for_the_next_epoch() {
+    fn a_late_request_does_not_release_a_claim_of_the_next_epoch() {
         let mut claims = Claims::new(1);
         claims.put(0, 0);
         claims.release(0, 1);
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_lacking_when_a_sample_has_been_refused_for_a_while() {
+    fn space_is_lacking_when_a_sample_has_been_refused_for_a_while() {
         let mut claims = Claims::new(2);
         assert!(!claims.lacks_room(0, OLD) && !claims.lacks_room(1, OLD + LACKING));
         assert!(claims.lacks_room(0, OLD + LACKING));
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_again_and_again_and_never_has_to_go_takes_no_more_memory() {
+    fn repeated_releases_take_no_more_memory() {
         let mut claims = Claims::new(3);
         for epoch in 0..1000 {
             claims.put(0, epoch);
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_is_about_to_be_put_here_does_not_go() {
+    fn a_sample_that_is_about_to_be_put_is_not_evicted() {
         let mut claims = Claims::new(1);
         claims.put(0, 0);
         claims.comes(0, 1);
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_were_released_go_once_each_after_one_was_released_many_times() {
+    fn a_sample_that_was_released_many_times_is_evicted_once() {
         let mut claims = Claims::new(4);
         for sample in 0..4 {
             claims.put(sample, 0);
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_no_run_comes_to_is_no_panic() {
+    fn the_largest_epoch_number_does_not_panic() {
         let mut claims = Claims::new(1);
         claims.put(0, u32::MAX);
         claims.stays(0, u32::MAX);
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_that_overtakes_the_end_of_an_older_copy_stays() {
+    fn a_put_that_overtakes_the_eviction_of_an_older_copy_stays() {
         let mut claims = Claims::new(1);
         claims.stays(0, 0);
         assert!(claims.may_go(0, 1));
@@ -325,9 +328,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against whole numbers in a list, over more epochs than a byte tells apart.
+        /// Against whole numbers in a list, over more epochs than a byte distinguishes.
         #[test]
-        fn bytes_say_what_numbers_would(
+        fn byte_stamps_agree_with_whole_numbers(
             events in prop::collection::vec((0u8..4, 0u32..5), 1..600), stride in 1u32..4,
         ) {
             let mut claims = Claims::new(5);
@@ -361,7 +364,7 @@ mod tests {
                         prop_assert_eq!(found, expected);
                     }
                 }
-                // What is found in a run goes long before the byte turns over.
+                // In a run, forgotten samples are evicted long before the stamps wrap around.
                 for sample in 0..5 {
                     if naive[sample as usize].is_some_and(|until| until + 50 < epoch) {
                         claims.gone(sample);

@@ -1,103 +1,107 @@
-//! Which peers may be asked: one that has failed is left alone for a while, longer each time, and then
-//! one request is tried. One that has left is not asked any more, unless it begins anew. A peer that is heard
-//! of is there.
+//! Which peers may be asked. A peer that has failed is not asked for a while, longer each time, and
+//! then one request is tried. A peer that has left is not asked until it restarts. A peer that
+//! sends anything is up.
 
 use std::time::Duration;
 
 use crate::NodeId;
 
-/// Pause after the first failure: a restart takes longer, a lost packet does not.
+/// The pause after the first failure: a lost packet takes less, a restart more.
 const SHORTEST: Duration = Duration::from_millis(250);
 /// A peer that is gone for good costs one attempt in this time.
 const LONGEST: Duration = Duration::from_secs(8);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum PeerState {
     #[default]
     Up,
     /// Not asked before `until`.
-    Down { until: Duration, pause: Duration, outage: Outage },
-    /// It has said that its job is done.
+    Down { until: Duration, pause: Duration, outage: PeerOutage },
+    /// It has announced the end of its job.
     Left,
 }
 
-/// An outage is reported once, and not before a retry has failed: a peer that has ended its job closes
-/// its connections, which can be seen before its notice about that is read.
+/// An outage is reported once, and not before a retry has failed: a peer that ends its job closes
+/// its connections, which may be noticed before its notice is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outage {
+enum PeerOutage {
     Suspected,
     Retried,
     Reported,
 }
 
+/// The state of all peers.
 #[derive(Clone, Debug)]
 pub struct Health {
-    peers: Vec<State>,
+    peers: Vec<PeerState>,
 }
 
 impl Health {
+    /// Creates the state in which all peers are up.
     pub fn new(nodes: u32) -> Self {
-        Self { peers: vec![State::Up; nodes as usize] }
+        Self { peers: vec![PeerState::Up; nodes as usize] }
     }
 
-    /// Whether a peer may be asked now. If it was down, this is the one request that is tried; the
-    /// next one, if nothing is heard of this one, after a longer pause.
+    /// Returns whether a peer may be asked now. If it is down, this is the one request that is
+    /// tried; the next one, unless this one is answered, follows after a longer pause.
     pub fn may_ask(&mut self, peer: NodeId, now: Duration) -> bool {
         match &mut self.peers[peer as usize] {
-            State::Up => true,
-            State::Left => false,
-            State::Down { until, .. } if now < *until => false,
-            State::Down { until, pause, outage } => {
+            PeerState::Up => true,
+            PeerState::Left => false,
+            PeerState::Down { until, .. } if now < *until => false,
+            PeerState::Down { until, pause, outage } => {
                 *pause = (*pause * 2).min(LONGEST);
                 *until = now + *pause;
-                if *outage == Outage::Suspected {
-                    *outage = Outage::Retried;
+                if *outage == PeerOutage::Suspected {
+                    *outage = PeerOutage::Retried;
                 }
                 true
             }
         }
     }
 
+    /// Returns whether a peer is up.
     pub fn is_up(&self, peer: NodeId) -> bool {
-        self.peers[peer as usize] == State::Up
+        self.peers[peer as usize] == PeerState::Up
     }
 
-    /// A peer has answered, or something was heard of it; whether it was down. What is heard of one that
-    /// has left was said before it left, and came on another connection.
+    /// Records that a peer has answered or sent something; returns whether it was down. Anything
+    /// from a peer that has left was sent before it left, on another connection.
     pub fn is_there(&mut self, peer: NodeId) -> bool {
         let state = &mut self.peers[peer as usize];
-        *state != State::Left && std::mem::take(state) != State::Up
+        *state != PeerState::Left && std::mem::take(state) != PeerState::Up
     }
 
-    /// A peer has begun anew.
+    /// Records that a peer was restarted.
     pub fn restarted(&mut self, peer: NodeId) {
-        self.peers[peer as usize] = State::Up;
+        self.peers[peer as usize] = PeerState::Up;
     }
 
-    /// A peer could not be reached, or has not answered; whether this is to be reported, which an
-    /// outage is once: at once if it `is_certain`, otherwise when a retry has failed too.
+    /// Records that a call failed; returns whether to report it. An outage is reported once:
+    /// immediately if it `is_certain`, otherwise when a retry has failed too.
     pub fn failed(&mut self, peer: NodeId, now: Duration, is_certain: bool) -> bool {
         let state = &mut self.peers[peer as usize];
-        if *state == State::Up {
-            let outage = Outage::Suspected;
-            *state = State::Down { until: now + SHORTEST, pause: SHORTEST, outage };
+        if *state == PeerState::Up {
+            let outage = PeerOutage::Suspected;
+            *state = PeerState::Down { until: now + SHORTEST, pause: SHORTEST, outage };
         }
-        let State::Down { outage, .. } = state else { return false };
-        let is_news = *outage == Outage::Retried || (is_certain && *outage == Outage::Suspected);
+        let PeerState::Down { outage, .. } = state else { return false };
+        let is_news =
+            *outage == PeerOutage::Retried || (is_certain && *outage == PeerOutage::Suspected);
         if is_news {
-            *outage = Outage::Reported;
+            *outage = PeerOutage::Reported;
         }
         is_news
     }
 
-    /// A peer has said that its job is done.
+    /// Records that a peer has announced the end of its job.
     pub fn left(&mut self, peer: NodeId) {
-        self.peers[peer as usize] = State::Left;
+        self.peers[peer as usize] = PeerState::Left;
     }
 
-    /// Those that do not answer, and have not left either.
+    /// Returns the peers that do not answer and have not left.
     pub fn down(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let is_down = |state: &State| matches!(state, State::Down { .. });
+        let is_down = |state: &PeerState| matches!(state, PeerState::Down { .. });
         (0..).zip(&self.peers).filter(move |(_, state)| is_down(state)).map(|(peer, _)| peer)
     }
 }
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_which_nothing_is_heard_does_not_keep_a_peer_down_for_ever() {
+    fn a_lost_request_does_not_keep_a_peer_down_for_ever() {
         let mut health = Health::new(2);
         health.failed(1, ms(0), true);
         assert!(health.may_ask(1, ms(250)) && !health.may_ask(1, ms(251)));
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_left_is_neither_up_nor_down_until_it_begins_anew() {
+    fn a_peer_that_has_left_is_neither_up_nor_down_until_it_restarts() {
         let mut health = Health::new(2);
         health.left(1);
         assert!(!health.is_up(1) && health.down().next().is_none());
@@ -164,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_has_an_end() {
+    fn the_pause_before_a_retry_is_limited() {
         let mut health = Health::new(2);
         let mut now = Duration::ZERO;
         for _ in 0..20 {

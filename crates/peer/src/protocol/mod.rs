@@ -1,19 +1,20 @@
-//! What is said between nodes, and what a node makes of answers and of silence: pure, in a time that
-//! is passed in. The engine does it with threads and sockets; a simulation of many nodes on a virtual
-//! network does it with a dice.
+//! What nodes send each other, and how a node reacts to answers and to silence: pure code to which
+//! time is passed in. The engine runs it with threads and sockets, and a simulation of many nodes
+//! on a virtual network runs it with a seeded random generator.
 //!
-//! - [`claims`]: what lies here, and until when somebody counts on it.
+//! - [`claims`]: until which epoch a sample in a tier of this node is needed.
+//! - [`epoch_progress`]: which epochs nodes have finished, and so whether a missing sample may
+//!   arrive.
 //! - [`health`]: which peers may be asked.
-//! - [`herald`]: what others have yet to be told.
-//! - [`ledger`]: how far others are, and so whether what is not here may still come.
-//! - [`outbox`]: what waits to be given to others.
-//! - [`pace`]: when a step may end, so that nobody fills room that others have not freed.
-//! - [`seek`]: what to do with a sample after an answer.
+//! - [`progress_notifier`]: which progress other nodes still have to be told.
+//! - [`push_queue`]: samples that wait to be pushed to other nodes.
+//! - [`retry`]: what to do with a sample after an answer.
+//! - [`step_fence`]: when a step may end, so that no node fills space that others have not freed.
 
 pub mod claims;
+pub mod epoch_progress;
 pub mod health;
-pub mod herald;
-pub mod ledger;
-pub mod outbox;
-pub mod pace;
-pub mod seek;
+pub mod progress_notifier;
+pub mod push_queue;
+pub mod retry;
+pub mod step_fence;

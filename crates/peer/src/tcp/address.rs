@@ -1,34 +1,39 @@
-//! Where a node can be reached, as it tells the others.
+//! Where a node can be reached.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 /// Where a node listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
-    /// When it began: after a restart it has a higher one, and what it says then is newer.
+    /// When the node started: after a restart it is higher, and the newer address replaces the
+    /// older.
     pub incarnation: u64,
+    /// Its TCP address.
     pub tcp: SocketAddr,
-    /// A socket in the file system, for those on the same machine.
+    /// The path of its Unix socket, for nodes on the same machine.
     pub unix: Option<PathBuf>,
-    pub machine: Machine,
+    /// The machine that it runs on.
+    pub machine: MachineId,
 }
 
-/// A machine, as far as its network is one: containers on one machine that have networks of their own
-/// are like several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
-    /// Drawn by the kernel when it was booted.
+/// A machine, or a network namespace of it: containers with networks of their own count as several
+/// machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineId {
+    /// The kernel's boot id.
     boot: [u8; 16],
-    /// Which of its networks.
+    /// The network namespace.
     network: u64,
 }
 
-impl Machine {
-    /// The one that this process runs on; `None` where the kernel does not tell.
+impl MachineId {
+    /// Returns this process's machine; `None` where the kernel does not tell.
     pub fn this() -> Option<Self> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -37,57 +42,30 @@ impl Machine {
         Some(Self { boot, network })
     }
 
-    /// One that is no other's.
+    /// An unknown machine, which is not the same as any.
     pub const UNKNOWN: Self = Self { boot: [0; 16], network: 0 };
 
+    /// Returns whether both are the same known machine.
     pub fn is_same(self, other: Self) -> bool {
         self == other && self != Self::UNKNOWN
     }
 }
 
-/// Path of a Unix socket, which the kernel wants to be this short.
+/// The kernel's limit on the path of a Unix socket.
 pub const LONGEST_PATH: usize = 107;
 
 impl Address {
+    /// Returns the address as bytes. The path of its Unix socket is UTF-8.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let ip = match self.tcp.ip() {
-            IpAddr::V4(ip) => ip.octets().to_vec(),
-            IpAddr::V6(ip) => ip.octets().to_vec(),
-        };
-        let path = self.unix.as_ref().map_or(&[][..], |path| path.as_os_str().as_bytes());
-        let mut bytes = self.incarnation.to_le_bytes().to_vec();
-        bytes.extend(self.machine.boot);
-        bytes.extend(self.machine.network.to_le_bytes());
-        bytes.extend(self.tcp.port().to_le_bytes());
-        bytes.push(ip.len() as u8);
-        bytes.extend(ip);
-        bytes.extend(path);
-        bytes
+        postcard::to_stdvec(self).unwrap_or_default()
     }
 
-    /// `None` for what [`Address::to_bytes`] did not make.
+    /// Returns `None` for bytes that are not an address.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&incarnation, bytes) = bytes.split_first_chunk()?;
-        let (&boot, bytes) = bytes.split_first_chunk()?;
-        let (&network, bytes) = bytes.split_first_chunk()?;
-        let (&port, bytes) = bytes.split_first_chunk()?;
-        let (&family, bytes) = bytes.split_first()?;
-        let (ip, path) = bytes.split_at_checked(family.into())?;
-        let ip = match family {
-            4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
-            16 => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
-            _ => return None,
-        };
-        if path.len() > LONGEST_PATH || path.contains(&0) {
-            return None;
-        }
-        let path = (!path.is_empty()).then(|| std::ffi::OsStr::from_bytes(path).into());
-        Some(Self {
-            incarnation: u64::from_le_bytes(incarnation),
-            tcp: SocketAddr::new(ip, u16::from_le_bytes(port)),
-            unix: path,
-            machine: Machine { boot, network: u64::from_le_bytes(network) },
-        })
+        let (address, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
+        let path = address.unix.as_ref().map_or(&[][..], |path| path.as_os_str().as_bytes());
+        let is_plausible = path.len() <= LONGEST_PATH && !path.contains(&0);
+        (rest.is_empty() && is_plausible).then_some(address)
     }
 }
 
@@ -99,21 +77,23 @@ impl fmt::Display for Address {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use proptest::prelude::*;
 
     use super::*;
 
     proptest! {
         #[test]
-        fn an_address_is_the_same_at_the_other_end(
+        fn an_address_is_decoded_as_it_was_encoded(
             incarnation: u64, ip: IpAddr, port: u16, path in "(/[a-z]{1,20}){0,5}", network: u64
         ) {
             let unix = (!path.is_empty()).then(|| path.into());
-            let machine = Machine { network, ..Machine::this().unwrap() };
+            let machine = MachineId { network, ..MachineId::this().unwrap() };
             let address = Address { incarnation, tcp: (ip, port).into(), unix, machine };
             let bytes = address.to_bytes();
             prop_assert_eq!(Address::from_bytes(&bytes), Some(address));
-            for cut in 0..35 {
+            for cut in 0..bytes.len() {
                 prop_assert_eq!(Address::from_bytes(&bytes[..cut]), None);
             }
         }
@@ -121,16 +101,16 @@ mod tests {
         #[test]
         fn any_bytes_are_an_address_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(address) = Address::from_bytes(&bytes) {
-                prop_assert_eq!(address.to_bytes(), bytes);
+                prop_assert_eq!(Address::from_bytes(&address.to_bytes()), Some(address));
             }
         }
     }
 
     #[test]
     fn this_machine_is_itself_and_an_unknown_one_is_not() {
-        let this = Machine::this().unwrap();
-        assert!(this.is_same(Machine::this().unwrap()));
-        assert!(!this.is_same(Machine { network: 7, ..this }));
-        assert!(!Machine::UNKNOWN.is_same(Machine::UNKNOWN));
+        let this = MachineId::this().unwrap();
+        assert!(this.is_same(MachineId::this().unwrap()));
+        assert!(!this.is_same(MachineId { network: 7, ..this }));
+        assert!(!MachineId::UNKNOWN.is_same(MachineId::UNKNOWN));
     }
 }

@@ -1,40 +1,39 @@
-//! The side of a connection that asks.
+//! The calling side of a connection.
 
+use std::borrow::Cow;
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
-use belady_data::sync::Arc;
+use belady_base::sync::Arc;
 
-use super::frame::{self, Kind, Writer};
+use super::frame;
 use super::socket::{Descriptor, Limit, Moving, hang_up, write_all};
-use super::wire::{Reader, TalkError, Wire};
-use crate::desk::Channel;
-use crate::transport::{Answer, Notice, Push, Receive, Request, Taken};
+use super::stream::{PeerStream, StreamReader, TalkError};
+use crate::message::{Answer, Channel, GetRequest, Notice, Push, PushOutcome, Receive};
+use crate::wire::WireMessage;
 
-/// Read ahead: some dozens of small samples.
+/// Bytes to read ahead: some dozens of small samples.
 const AHEAD: usize = 64 << 10;
 
-/// A connection on which this node asks.
+/// A connection on which this node makes calls.
 #[derive(Debug)]
 pub struct Connection {
-    reader: Reader<Wire>,
-    writer: Writer,
-    /// The last body that was read.
-    body: Vec<u8>,
-    /// Of the peer.
+    reader: StreamReader<PeerStream>,
+    /// The last frame that was written, or the last body that was read.
+    buffer: Vec<u8>,
+    /// The peer's incarnation.
     pub incarnation: u64,
     descriptor: Arc<Descriptor>,
     process: u32,
-    /// Something was answered in this conversation.
+    /// The peer has answered something in this call.
     pub answered: bool,
 }
 
 impl Connection {
-    pub fn new(wire: Wire, descriptor: Arc<Descriptor>) -> Self {
+    pub fn new(wire: PeerStream, descriptor: Arc<Descriptor>) -> Self {
         Self {
-            reader: Reader::new(wire, AHEAD),
-            writer: Writer::default(),
-            body: vec![],
+            reader: StreamReader::new(wire, AHEAD),
+            buffer: vec![],
             incarnation: 0,
             descriptor,
             process: std::process::id(),
@@ -42,44 +41,57 @@ impl Connection {
         }
     }
 
-    pub fn wire(&mut self) -> &mut Wire {
+    pub fn wire(&mut self) -> &mut PeerStream {
         &mut self.reader.stream
     }
 
-    /// What follows has failed when nothing has moved for so long, or since it began.
+    /// Starts a call, which fails when no byte has moved for `patience`, or since `began`.
     pub fn begin(&mut self, began: Instant, patience: Duration) {
         self.answered = false;
         self.wire().set_limit(Limit::Moving(Moving::since(began, patience)));
     }
 
-    fn receive(&mut self, kind: Kind) -> Result<frame::Head, TalkError> {
-        let head = self.reader.read_frame(&mut self.body)?;
+    /// Sends a message and the bytes of samples after it.
+    fn send<'a>(
+        &mut self,
+        message: &WireMessage<'_>,
+        samples: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Result<(), TalkError> {
+        frame::write(&mut self.buffer, message);
+        let mut pieces = Vec::with_capacity(samples.len() + 1);
+        pieces.push(IoSlice::new(&self.buffer));
+        for bytes in samples {
+            pieces.push(IoSlice::new(bytes));
+        }
+        Ok(write_all(&mut self.reader.stream, &mut pieces)?)
+    }
+
+    fn receive(&mut self) -> Result<WireMessage<'static>, TalkError> {
+        let message = self.reader.read_message(&mut self.buffer)?;
         self.answered = true;
-        if head.kind != kind {
-            return Err(TalkError::Other(format!("{:?} where {kind:?} was due", head.kind)));
-        }
-        Ok(head)
+        Ok(message)
     }
 
-    /// Whether the peer takes this connection: the first that it says. False: it has too many.
+    /// Reads the peer's first message, and returns whether the peer serves this connection: it
+    /// refuses one too many.
     pub fn is_welcome(&mut self) -> Result<bool, TalkError> {
-        let head = self.reader.read_frame(&mut self.body)?;
-        match head.kind {
-            Kind::Welcome => Ok(true),
-            Kind::Full => Ok(false),
-            kind => Err(TalkError::Other(format!("{kind:?} as its first word"))),
+        match self.reader.read_message(&mut self.buffer)? {
+            WireMessage::Welcome => Ok(true),
+            WireMessage::Full => Ok(false),
+            _ => Err(TalkError::Other("a first message that is not a welcome".to_owned())),
         }
     }
 
-    pub fn get(&mut self, request: &Request<'_>, into: &mut dyn Receive) -> Result<(), TalkError> {
+    pub fn get(
+        &mut self,
+        request: &GetRequest<'_>,
+        into: &mut dyn Receive,
+    ) -> Result<(), TalkError> {
+        let &GetRequest { channel, epoch, asks } = request;
         let mut first = 0;
-        for asks in request.asks.chunks(frame::ASKS) {
-            self.writer.begin();
-            for &ask in asks {
-                self.writer.ask(ask);
-            }
-            let frame = self.writer.end(Kind::Get, request.channel.0, request.epoch);
-            write_all(&mut self.reader.stream, &mut [IoSlice::new(frame)])?;
+        for asks in asks.chunks(frame::ASKS) {
+            let message = WireMessage::Get { channel, epoch, asks: asks.into() };
+            self.send(&message, [].into_iter())?;
             let mut done = 0;
             while done < asks.len() {
                 done += self.receive_replies(first + done, asks.len() - done, into)?;
@@ -89,91 +101,88 @@ impl Connection {
         Ok(())
     }
 
-    /// One frame of replies, to samples from `first` on, of which `open` are to be answered.
+    /// Receives one frame of replies, to the samples from `first` on, of which `open` are
+    /// unanswered.
     fn receive_replies(
         &mut self,
         first: usize,
         open: usize,
         into: &mut dyn Receive,
     ) -> Result<usize, TalkError> {
-        let head = self.receive(Kind::Replies)?;
-        let count = frame::replies(&head, &self.body, open)?;
-        for at in 0..count {
-            let (length, answer) = frame::reply(&self.body, at)?;
+        let WireMessage::Replies(replies) = self.receive()? else { return Err(unfit()) };
+        if replies.is_empty() || replies.len() > open {
+            return Err(TalkError::Other(format!("{} replies to {open} asks", replies.len())));
+        }
+        for (at, reply) in (first..).zip(&replies) {
+            let answer = reply.answer();
             if let Answer::Here { .. } = answer {
-                let slot = into.slot(first + at);
-                if slot.len() as u64 != length {
-                    let what = format!("{length} bytes instead of {}", slot.len());
+                let slot = into.slot(at);
+                if slot.len() as u64 != reply.length() {
+                    let what = format!("{} bytes instead of {}", reply.length(), slot.len());
                     return Err(TalkError::Other(what));
                 }
                 self.reader.read_exact(slot)?;
             }
-            into.answered(first + at, answer);
+            into.answered(at, answer);
         }
-        Ok(count)
+        Ok(replies.len())
     }
 
     pub fn put(
         &mut self,
         channel: Channel,
         pushes: &[Push<'_>],
-        outcomes: &mut Vec<Taken>,
+        outcomes: &mut Vec<PushOutcome>,
     ) -> Result<(), TalkError> {
         let mut rest = pushes;
-        while let Some(first) = rest.first() {
+        while !rest.is_empty() {
             let (now, later) = rest.split_at(in_one_frame(rest));
-            self.writer.begin();
-            for push in now {
-                self.writer.push(push);
+            let headers = now.iter().map(Into::into).collect();
+            let message = WireMessage::Put { channel, pushes: headers };
+            self.send(&message, now.iter().map(|push| push.bytes))?;
+            match self.receive()? {
+                WireMessage::Outcomes(taken) if taken.len() == now.len() => {
+                    outcomes.extend(&*taken);
+                }
+                _ => return Err(unfit()),
             }
-            let mut pieces = Vec::with_capacity(now.len() + 1);
-            pieces.push(IoSlice::new(self.writer.end(Kind::Put, channel.0, first.epoch)));
-            pieces.extend(now.iter().map(|push| IoSlice::new(push.bytes)));
-            write_all(&mut self.reader.stream, &mut pieces)?;
-            let head = self.receive(Kind::Taken)?;
-            frame::taken(&head, &self.body, now.len(), outcomes)?;
             rest = later;
         }
         Ok(())
     }
 
     pub fn tell(&mut self, channel: Channel, notice: &Notice) -> Result<(), TalkError> {
-        match notice {
-            Notice::Released { epoch, samples } => {
-                for samples in samples.chunks(frame::NAMES) {
-                    self.tell_one(
-                        channel,
-                        &Notice::Released { epoch: *epoch, samples: samples.to_vec() },
-                    )?;
-                }
-                Ok(())
-            }
-            Notice::EpochDone { .. } | Notice::Loaded { .. } | Notice::Left => {
-                self.tell_one(channel, notice)
-            }
+        let Notice::Released { epoch, samples } = notice else {
+            return self.tell_one(channel, Cow::Borrowed(notice));
+        };
+        for samples in samples.chunks(frame::NAMES) {
+            let part = Notice::Released { epoch: *epoch, samples: samples.to_vec() };
+            self.tell_one(channel, Cow::Owned(part))?;
         }
+        Ok(())
     }
 
-    fn tell_one(&mut self, channel: Channel, notice: &Notice) -> Result<(), TalkError> {
-        self.writer.begin();
-        self.writer.notice(notice);
-        let frame = self.writer.end(Kind::Tell, channel.0, 0);
-        write_all(&mut self.reader.stream, &mut [IoSlice::new(frame)])?;
-        self.receive(Kind::Heard).map(drop)
+    fn tell_one(&mut self, channel: Channel, notice: Cow<'_, Notice>) -> Result<(), TalkError> {
+        self.send(&WireMessage::Tell { channel, notice }, [].into_iter())?;
+        if self.receive()? == WireMessage::Heard { Ok(()) } else { Err(unfit()) }
     }
 }
 
-/// How many pushes go together: those of one epoch, few or one that is large.
+fn unfit() -> TalkError {
+    TalkError::Other("a reply that does not fit the request".to_owned())
+}
+
+/// Returns how many of the pushes go into one frame: some small ones, or one large one.
 fn in_one_frame(pushes: &[Push<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |push: &&Push<'_>| {
         bytes += push.bytes.len();
-        bytes <= frame::TOGETHER && push.epoch == pushes[0].epoch
+        bytes <= frame::TOGETHER
     };
     pushes.iter().take(frame::PUSHES).take_while(fits).count().max(1)
 }
 
-/// Ends it at both ends, also where a forked child has it too; but the child must not do that.
+/// Ends the connection for both ends, even if a forked child has a copy; the child itself must not.
 impl Drop for Connection {
     fn drop(&mut self) {
         if std::process::id() == self.process {
@@ -188,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pushes_go_together_until_they_are_too_many_or_too_large() {
+    fn a_frame_of_pushes_is_limited_in_number_and_size() {
         let bytes = vec![0; 2 * TOGETHER];
         let push = |length| Push {
             sample: 1,

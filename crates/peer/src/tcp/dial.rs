@@ -1,25 +1,25 @@
-//! Opening a connection to a peer.
+//! Opens connections to peers.
 
 use std::io;
 use std::time::Instant;
 
-use belady_data::fork::Own;
-use belady_data::open_files::{self, Spare};
-use belady_data::sync::Arc;
+use belady_base::fork::OwnDescriptor;
+use belady_base::open_files::{self, IdleDescriptors};
+use belady_base::sync::Arc;
 use rustix::net::AddressFamily;
 
 use super::address::Address;
 use super::call::Connection;
-use super::hello::{Unwelcome, greet};
-use super::shared::Shared;
+use super::hello::{HelloError, greet};
+use super::shared::NodeShared;
 use super::socket::{Descriptor, Limit, Socket, hang_up, open};
-use super::wire::{TalkError, Wire};
+use super::stream::{PeerStream, TalkError};
 use crate::auth::{AuthError, Role};
 use crate::{NodeId, PeerError};
 
-/// Whoever has proved to be the peer, at the end of a new connection.
+/// Connects to a peer, and checks that it is the right one.
 pub fn dial(
-    shared: &Shared,
+    shared: &NodeShared,
     peer: NodeId,
     to: &Address,
     deadline: Instant,
@@ -38,12 +38,12 @@ pub fn dial(
     talked
 }
 
-type Connected = (Arc<Descriptor>, Wire);
+type Connected = (Arc<Descriptor>, PeerStream);
 
-/// Without TLS: nothing leaves the machine. `None` where the socket cannot be reached after all,
-/// from a container with files of its own for one.
+/// Connects without TLS, since nothing leaves the machine. Returns `None` if the socket cannot be
+/// reached, for example from a container with its own file system.
 fn connect_unix(
-    shared: &Shared,
+    shared: &NodeShared,
     to: &Address,
     limit: Limit,
 ) -> Result<Option<Connected>, PeerError> {
@@ -51,24 +51,24 @@ fn connect_unix(
     let Ok(socket) = spared(shared, AddressFamily::UNIX) else { return Ok(None) };
     shared.live.enter(&socket)?;
     let connected = Socket::new(socket.clone(), limit).connect_unix(path);
-    Ok(connected.ok().map(|connected| (socket, Wire::Plain(connected))))
+    Ok(connected.ok().map(|connected| (socket, PeerStream::Plain(connected))))
 }
 
-/// A socket that reads of samples can do without: connections that nobody uses go first.
-fn spared(shared: &Shared, family: AddressFamily) -> io::Result<Arc<Descriptor>> {
-    let opened = || open(family).and_then(open_files::moved_down).and_then(Own::of);
+/// Opens a socket outside of the descriptors for reads; idle connections are closed first.
+fn spared(shared: &NodeShared, family: AddressFamily) -> io::Result<Arc<Descriptor>> {
+    let opened = || open(family).and_then(open_files::moved_down).and_then(OwnDescriptor::of);
     let socket = opened().or_else(|error| {
         if !open_files::is_shortage(&error) {
             return Err(error);
         }
-        shared.let_go();
+        shared.close_idle();
         opened()
     });
     socket.map(Arc::new)
 }
 
 fn connect_tcp(
-    shared: &Shared,
+    shared: &NodeShared,
     peer: NodeId,
     to: &Address,
     limit: Limit,
@@ -82,18 +82,18 @@ fn connect_tcp(
     let wire = match &shared.tls {
         Some(tls) => {
             let session = tls.connect(connected, to.tcp.ip());
-            Wire::Tls(Box::new(session.map_err(|error| ended(peer, error))?))
+            PeerStream::Tls(Box::new(session.map_err(|error| ended(peer, error))?))
         }
-        None => Wire::Plain(connected),
+        None => PeerStream::Plain(connected),
     };
     Ok((socket, wire))
 }
 
 fn talk(
-    shared: &Shared,
+    shared: &NodeShared,
     peer: NodeId,
     to: &Address,
-    mut wire: Wire,
+    mut wire: PeerStream,
     socket: &Arc<Descriptor>,
 ) -> Result<Connection, PeerError> {
     let refused =
@@ -101,21 +101,21 @@ fn talk(
     let binding = wire.binding().map_err(|error| ended(peer, error))?;
     let greeted = greet(&mut wire, binding, &shared.key, Role::Connects, &shared.hello);
     let other = greeted.map_err(|why| match why {
-        Unwelcome::Auth(AuthError::Io(error)) => ended(peer, error),
+        HelloError::Auth(AuthError::Io(error)) => ended(peer, error),
         why => refused(&why),
     })?;
     if other.world.rank != peer {
-        return Err(refused(&Unwelcome::OtherRank(other.world.rank)));
+        return Err(refused(&HelloError::OtherRank(other.world.rank)));
     }
     let mut connection = Connection::new(wire, socket.clone());
     match connection.is_welcome() {
         Ok(true) => {}
-        Ok(false) => return Err(refused(&"this rank has too many connections with it already")),
+        Ok(false) => return Err(refused(&"it already serves too many connections of this rank")),
         Err(TalkError::Io(error)) => return Err(ended(peer, error)),
         Err(why) => return Err(PeerError::Garbled { peer, what: why.to_string() }),
     }
-    // Who answers may have begun anew since the address was told; but an address that leads to it by
-    // another way than it says itself is kept.
+    // The peer may have restarted since its address was exchanged. An address that leads to it by
+    // another way than its own is kept.
     connection.incarnation = to.incarnation.max(other.address.incarnation);
     if other.address.incarnation > to.incarnation {
         shared.heard_of(&other);
@@ -123,13 +123,14 @@ fn talk(
     Ok(connection)
 }
 
-/// The connection has ended before it could be used.
+/// Returns the error of a connection that ended before it could be used.
 fn ended(peer: NodeId, error: io::Error) -> PeerError {
     if error.kind() == io::ErrorKind::TimedOut {
         return PeerError::Closed { peer, error };
     }
     let what = format!(
-        "{error}, before it has proved itself: see its log, and whether all ranks use TLS or none"
+        "{error}, before it proved that it has the key: check its log, and that all ranks use TLS \
+         or none does"
     );
     PeerError::Closed { peer, error: io::Error::new(error.kind(), what) }
 }

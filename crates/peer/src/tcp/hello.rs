@@ -1,30 +1,32 @@
-//! What a node says of itself when it connects or is connected to, under the proof of the key.
+//! What nodes say of themselves when they connect, covered by the proof of the key.
 
 use std::io::{Read, Write};
+
+use serde::{Deserialize, Serialize};
 
 use super::address::Address;
 use crate::NodeId;
 use crate::auth::{AuthError, Role, prove};
-use crate::key::Key;
-use crate::meet::World;
+use crate::key::JobKey;
+use crate::rendezvous::JobWorld;
 
-/// First of every hello, so that one for another purpose is not mistaken for it.
+/// The first bytes of every hello, which tell it from those of other protocols.
 const TAG: &[u8; 4] = b"node";
 
-/// Who a node is, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+/// A node's identity and address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerHello {
     pub job: u64,
-    pub world: World,
+    pub world: JobWorld,
     pub address: Address,
 }
 
-/// Why a node is not spoken with. Each is the rest of a sentence that names it.
+/// Why a node is refused. Each text is the rest of a sentence that names it.
 #[derive(Debug, thiserror::Error)]
-pub enum Unwelcome {
+pub enum HelloError {
     #[error(transparent)]
     Auth(#[from] AuthError),
-    #[error("it does not say who it is: it is of another version, or listens for something else")]
+    #[error("its hello is invalid: it has another version, or listens for another purpose")]
     NoHello,
     #[error(
         "it belongs to another job with the same key: give each job a key and a port of its own"
@@ -34,67 +36,54 @@ pub enum Unwelcome {
     OtherSize { theirs: u32, ours: u32 },
     #[error("it says that it is rank {0}: two ranks were given one address, or one rank twice")]
     OtherRank(NodeId),
-    #[error("somebody sits between the two ends of the TLS session")]
+    #[error("the two ends do not share one TLS session: another program relays the connection")]
     OtherSession,
 }
 
-impl Hello {
-    /// As bytes, said on a connection with this binding.
-    pub fn to_bytes(&self, binding: &[u8; 32]) -> Vec<u8> {
-        let mut bytes = TAG.to_vec();
-        bytes.extend(binding);
-        bytes.extend(self.job.to_le_bytes());
-        bytes.extend(self.world.size.to_le_bytes());
-        bytes.extend(self.world.rank.to_le_bytes());
-        bytes.extend(self.address.to_bytes());
-        bytes
+impl PeerHello {
+    /// Returns the hello as bytes, for a connection with this binding.
+    fn to_bytes(&self, binding: &[u8; 32]) -> Vec<u8> {
+        postcard::to_stdvec(&(TAG, binding, self)).unwrap_or_default()
     }
 
-    /// And the binding that it was said with.
-    pub fn from_bytes(bytes: &[u8]) -> Option<(Self, [u8; 32])> {
-        let (tag, bytes) = bytes.split_first_chunk()?;
-        let (&binding, bytes) = bytes.split_first_chunk()?;
-        let (&job, bytes) = bytes.split_first_chunk()?;
-        let (&size, bytes) = bytes.split_first_chunk()?;
-        let (&rank, bytes) = bytes.split_first_chunk()?;
-        if tag != TAG {
-            return None;
-        }
-        let world = World { rank: u32::from_le_bytes(rank), size: u32::from_le_bytes(size) };
-        let address = Address::from_bytes(bytes)?;
-        Some((Self { job: u64::from_le_bytes(job), world, address }, binding))
+    /// Returns the hello and the binding of the connection that it was made for.
+    fn from_bytes(bytes: &[u8]) -> Option<(Self, [u8; 32])> {
+        let (tag, binding, hello) =
+            postcard::from_bytes::<([u8; 4], [u8; 32], Self)>(bytes).ok()?;
+        (tag == *TAG).then_some((hello, binding))
     }
 
-    /// Whether another node is of the same job.
-    fn check(&self, other: &Self) -> Result<(), Unwelcome> {
+    /// Checks that another node belongs to the same job.
+    fn check(&self, other: &Self) -> Result<(), HelloError> {
         let (ours, theirs) = (self.world.size, other.world.size);
         if other.job != self.job {
-            return Err(Unwelcome::OtherJob);
+            return Err(HelloError::OtherJob);
         }
         if theirs != ours {
-            return Err(Unwelcome::OtherSize { theirs, ours });
+            return Err(HelloError::OtherSize { theirs, ours });
         }
         let is_double = other.world.rank == self.world.rank && other.address != self.address;
         if other.world.rank >= ours || is_double {
-            return Err(Unwelcome::OtherRank(other.world.rank));
+            return Err(HelloError::OtherRank(other.world.rank));
         }
         Ok(())
     }
 }
 
-/// Both prove that they have the key and say who they are, on a connection with this binding.
+/// Exchanges proofs of the key and hellos on a connection with this binding; returns the other's
+/// hello.
 pub fn greet<S: Read + Write + ?Sized>(
     stream: &mut S,
     binding: [u8; 32],
-    key: &Key,
+    key: &JobKey,
     role: Role,
-    mine: &Hello,
-) -> Result<Hello, Unwelcome> {
+    mine: &PeerHello,
+) -> Result<PeerHello, HelloError> {
     let said = prove(stream, key, role, &mine.to_bytes(&binding))?;
-    let (theirs, bound) = Hello::from_bytes(&said).ok_or(Unwelcome::NoHello)?;
+    let (theirs, bound) = PeerHello::from_bytes(&said).ok_or(HelloError::NoHello)?;
     mine.check(&theirs)?;
     if bound != binding {
-        return Err(Unwelcome::OtherSession);
+        return Err(HelloError::OtherSession);
     }
     Ok(theirs)
 }

@@ -1,15 +1,15 @@
-//! Nodes that talk over TCP, or over Unix sockets on one machine.
+//! The transport over TCP, and over Unix sockets between nodes on one machine.
 //!
-//! A call takes a connection to the peer ([`pool`]), opens one if need be ([`dial`]), says what it wants
-//! in frames ([`frame`]) and reads the replies straight to where they are wanted ([`call`]). On the other
-//! side the connection has a thread ([`accept`]) that takes each request to the desk and writes what it
-//! gets from there, straight from the memory of tiers ([`serve`]).
+//! A call takes a connection to the peer (`pool`) or opens one (`dial`), sends its request in a
+//! frame ([`frame`]) and reads the replies straight to their destination (`call`). On the other
+//! side a thread serves the connection (`accept`): it passes each request to the dispatcher and
+//! writes the replies straight from the memory of tiers ([`serve`]).
 //!
-//! Nobody is served who has not proved that he has the job's key ([`crate::auth`], [`hello`]). TLS
-//! hides what is said, if the user has certificates ([`tls`]).
+//! Only nodes that have proved that they have the job's key are served ([`crate::auth`],
+//! `hello`). TLS encrypts the traffic if the user has certificates (`tls`).
 //!
-//! Where a node is can change: after a restart it has another port, and says so to whomever it
-//! connects to. The newest that is known of it counts.
+//! A restarted node has another port, and tells it to every node that it connects to. The newest
+//! known address of a node is used.
 
 mod accept;
 mod address;
@@ -21,86 +21,91 @@ mod pool;
 mod serve;
 mod shared;
 mod socket;
+mod stream;
 mod tls;
 mod unix;
-mod wire;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant, SystemTime};
 
-use belady_data::fork::Own;
-use belady_data::open_files::{self, Spare};
-use belady_data::sync::{Arc, Mutex, lock};
+use belady_base::fork::OwnDescriptor;
+use belady_base::open_files::{self, IdleDescriptors};
+use belady_base::sync::{Arc, Mutex, lock};
 
-use accept::{Door, Limits, Listeners};
-pub use address::{Address, Machine};
+use accept::{Acceptor, Limits, Listeners};
+pub use address::{Address, MachineId};
 use call::Connection;
-use hello::Hello;
-use pool::{Found, Lease, NoLease};
+use hello::PeerHello;
+use pool::{Lease, Leased, NoLease};
 use serve::Conversation;
-use shared::{Budget, Shared};
+use shared::{MemoryBudget, NodeShared};
+pub use stream::TalkError;
 pub use tls::Tls;
-use unix::UnixDoor;
-pub use wire::TalkError;
+use unix::UnixSocket;
 
-use crate::desk::{Channel, Desk};
-use crate::key::Key;
-use crate::meet::World;
-use crate::transport::{Notice, Push, Receive, Request, Taken, Transport};
+use crate::dispatcher::Dispatcher;
+use crate::key::JobKey;
+use crate::message::{Channel, GetRequest, Notice, Push, PushOutcome, Receive};
+use crate::rendezvous::JobWorld;
+use crate::transport::Transport;
 use crate::{NodeId, PeerError};
 
-/// For large pushes of all peers, at once. One that is larger has all of it to itself.
+/// Memory for large pushes of all peers at once. A larger push takes all of it.
 const PUT_MEMORY: usize = 128 << 20;
-/// A peer that takes nothing, or stops in the midst of a word, for so long is given up.
+/// A peer that accepts nothing, or stops within a message, for this long is given up.
 const STALL: Duration = Duration::from_secs(30);
-/// Threads that serve are waited for so long when the node leaves.
+/// How long closing waits for serving threads.
 const GRACE: Duration = Duration::from_secs(2);
-/// Visitors that have not proved themselves.
-const VISITORS: usize = 64;
-/// Connections of one peer that are served: more than it opens, since those that it has given up may
-/// still be busy here.
+/// Connections that may be unauthenticated at once.
+const UNAUTHENTICATED: usize = 64;
+/// Connections of one peer that are served: more than it opens, since those that it has given up
+/// may still be busy here.
 const EACH: usize = 16;
 
-/// Files that a process has open beside connections: its own, listeners, caches.
+/// Files that a process opens beside connections: its own, listeners, caches.
 const OWN_FILES: u64 = 24;
 
-/// How a node takes part.
+/// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
-    pub world: World,
-    /// Whoever has it is of the job.
-    pub key: Key,
-    /// Tells jobs apart that have the same key; the same on all nodes.
+    /// This node's rank and the number of ranks.
+    pub world: JobWorld,
+    /// The job's key.
+    pub key: JobKey,
+    /// Tells jobs with the same key apart; the same on all nodes.
     pub job: u64,
-    /// The address of the interface that the job uses. Others must be able to connect to it.
+    /// The address of the interface that the job uses. The other nodes must be able to connect to
+    /// it.
     pub listen: IpAddr,
-    /// 0: one that is free.
+    /// The port to listen at; 0 picks a free one.
     pub port: u16,
     /// Whether nodes on the same machine use Unix sockets.
     pub unix: bool,
+    /// Certificates for TLS, if it is used.
     pub tls: Option<Tls>,
-    /// To each peer, at most.
+    /// The most connections to each peer.
     pub connections: usize,
 }
 
 impl TcpConfig {
-    pub fn new(world: World, key: Key, listen: IpAddr) -> Self {
+    /// Returns the configuration with default values for the rest.
+    pub fn new(world: JobWorld, key: JobKey, listen: IpAddr) -> Self {
         Self { world, key, job: 0, listen, port: 0, unix: true, tls: None, connections: 4 }
     }
 }
 
-/// A node on the network.
+/// The transport over TCP of one node.
 #[derive(Debug)]
 pub struct TcpTransport {
-    shared: Arc<Shared>,
-    door: Mutex<Option<Door>>,
+    shared: Arc<NodeShared>,
+    acceptor: Mutex<Option<Acceptor>>,
 }
 
 impl TcpTransport {
-    /// Listens, and lets others in. Nobody is known yet.
+    /// Listens, and accepts connections. The addresses of peers are not known yet.
     pub fn start(config: TcpConfig) -> Result<Arc<Self>, PeerError> {
-        Self::start_with(config, Limits { visitors: VISITORS, each: EACH })
+        Self::start_with(config, Limits { unauthenticated: UNAUTHENTICATED, each: EACH })
     }
 
     fn start_with(config: TcpConfig, limits: Limits) -> Result<Arc<Self>, PeerError> {
@@ -111,32 +116,32 @@ impl TcpTransport {
         let address = Address {
             incarnation: now(),
             tcp: local,
-            unix: unix.as_ref().map(|door| door.path().to_owned()),
-            machine: Machine::this().unwrap_or(Machine::UNKNOWN),
+            unix: unix.as_ref().map(|acceptor| acceptor.path().to_owned()),
+            machine: MachineId::this().unwrap_or(MachineId::UNKNOWN),
         };
-        let hello = Hello { job, world, address };
+        let hello = PeerHello { job, world, address };
         let connections = connections.min(affordable(world)).max(1);
-        let shared = Arc::new(Shared::new(key, hello, tls, connections));
-        let spare: Arc<dyn Spare> = shared.clone();
+        let shared = Arc::new(NodeShared::new(key, hello, tls, connections));
+        let spare: Arc<dyn IdleDescriptors> = shared.clone();
         open_files::register(Arc::downgrade(&spare));
-        let door = Door::open(shared.clone(), Listeners { tcp, unix }, limits)
+        let acceptor = Acceptor::open(shared.clone(), Listeners { tcp, unix }, limits)
             .map_err(|error| cannot_listen(local, &error))?;
-        Ok(Arc::new(Self { shared, door: Mutex::new(Some(door)) }))
+        Ok(Arc::new(Self { shared, acceptor: Mutex::new(Some(acceptor)) }))
     }
 
-    /// What the others have to know to reach this node.
+    /// Returns the address by which the others reach this node.
     pub fn address(&self) -> Address {
         self.shared.hello.address.clone()
     }
 
-    /// Where a peer is, unless something newer is known.
+    /// Sets a peer's address, unless a newer one is known.
     pub fn set_address(&self, peer: NodeId, address: Address) {
         if let Some(pool) = self.shared.peers.get(peer as usize) {
             pool.learn(address);
         }
     }
 
-    /// Makes a call on some connection; once more on a fresh one if the first was stale.
+    /// Makes a call, and repeats it on a new connection if a pooled one was stale.
     fn call<T>(
         &self,
         peer: NodeId,
@@ -159,10 +164,12 @@ impl TcpTransport {
         let mut fresh = false;
         loop {
             let (lease, found) = self.lease(peer, deadline, fresh).map_err(told)?;
-            let is_used = matches!(found, Found::Free(_));
+            let is_used = matches!(found, Leased::Free(_));
             let mut connection = match found {
-                Found::Free(connection) => connection,
-                Found::To(address) => dial::dial(shared, peer, &address, deadline).map_err(told)?,
+                Leased::Free(connection) => connection,
+                Leased::To(address) => {
+                    dial::dial(shared, peer, &address, deadline).map_err(told)?
+                }
             };
             connection.begin(began, limit);
             let error = match say(&mut connection) {
@@ -188,39 +195,38 @@ impl TcpTransport {
         peer: NodeId,
         deadline: Instant,
         fresh: bool,
-    ) -> Result<(Lease<'_>, Found), PeerError> {
+    ) -> Result<(Lease<'_>, Leased), PeerError> {
         let nowhere = |what: &str| {
             let error = io::ErrorKind::NotFound.into();
             PeerError::Unreachable { peer, address: what.to_owned(), error }
         };
         let pool = self.shared.peers.get(peer as usize);
-        let pool = pool.ok_or_else(|| nowhere("any address, since there are fewer ranks"))?;
+        let pool = pool.ok_or_else(|| nowhere("any address, since the job has fewer ranks"))?;
         pool.take(deadline, fresh).map_err(|none| match none {
-            NoLease::NoAddress => nowhere("an address that it has not told yet"),
+            NoLease::NoAddress => nowhere("an address that is not known yet"),
             NoLease::TimedOut => PeerError::Closed { peer, error: io::ErrorKind::TimedOut.into() },
         })
     }
 }
 
-/// Serves one who has proved to be this rank, over anything that carries bytes, until the other side
-/// ends.
+/// Serves an authenticated rank over any byte stream, until the other side ends.
 pub fn serve<S: io::Read + io::Write>(
     stream: S,
     from: NodeId,
-    desk: &Desk,
+    dispatcher: &Dispatcher,
 ) -> Result<(), TalkError> {
-    Conversation::new(stream, from, desk, &Budget::new(PUT_MEMORY)).serve()
+    Conversation::new(stream, from, dispatcher, &MemoryBudget::new(PUT_MEMORY)).serve()
 }
 
-/// Connections to each peer that fit into an eighth of the descriptors. The others open as many to this
-/// node.
-fn affordable(world: World) -> usize {
+/// Returns how many connections to each peer fit into an eighth of the descriptors. The peers open
+/// as many to this node.
+fn affordable(world: JobWorld) -> usize {
     let (limit, others) = (open_files::limit(), u64::from(world.size.max(2) - 1));
-    let (needed, room) = (OWN_FILES + 2 * others, limit - limit / 4);
-    if room < needed {
+    let (needed, allowed) = (OWN_FILES + 2 * others, limit - limit / 4);
+    if allowed < needed {
         tracing::warn!(
-            "this process may have {limit} files open, which are few for connections with {others} \
-             others: samples of those that it cannot reach are read from the source. Allow it {} \
+            "this process may open {limit} files, too few for connections with {others} other \
+             ranks: samples of ranks that it cannot reach are read from the source; allow {} files \
              (ulimit -n)",
             needed + needed / 3 + 1
         );
@@ -228,21 +234,19 @@ fn affordable(world: World) -> usize {
     usize::try_from(limit / 8 / others).unwrap_or(usize::MAX)
 }
 
-fn open_unix() -> Option<UnixDoor> {
-    let opened = UnixDoor::open();
+fn open_unix() -> Option<UnixSocket> {
+    let opened = UnixSocket::open();
     let told = |error: &io::Error| {
-        tracing::warn!(
-            "ranks on this machine talk over TCP, since there is no Unix socket: {error}"
-        );
+        tracing::warn!("cannot open a Unix socket, so ranks on this machine use TCP: {error}");
     };
     opened.inspect_err(told).ok()
 }
 
-fn bind(to: SocketAddr) -> Result<(Own<TcpListener>, SocketAddr), PeerError> {
+fn bind(to: SocketAddr) -> Result<(OwnDescriptor<TcpListener>, SocketAddr), PeerError> {
     if to.ip().is_unspecified() {
         let what = format!(
-            "{} is every interface, and no address that others can connect to: give the address of the \
-             interface that the job uses",
+            "{} is every interface, and no address that others can connect to: give the address of \
+             the interface that the job uses",
             to.ip()
         );
         return Err(PeerError::Setup(what));
@@ -250,7 +254,7 @@ fn bind(to: SocketAddr) -> Result<(Own<TcpListener>, SocketAddr), PeerError> {
     let bound = TcpListener::bind(to).and_then(|listener| {
         listener.set_nonblocking(true)?;
         let local = listener.local_addr()?;
-        Ok((Own::of(listener)?, local))
+        Ok((OwnDescriptor::of(listener)?, local))
     });
     bound.map_err(|error| cannot_listen(to, &error))
 }
@@ -261,7 +265,7 @@ fn cannot_listen(to: SocketAddr, error: &io::Error) -> PeerError {
     ))
 }
 
-/// Higher for whoever begins later, as well as clocks can tell.
+/// Returns a number that is higher for nodes that start later, as well as clocks can tell.
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -271,7 +275,7 @@ impl Transport for TcpTransport {
     fn get(
         &self,
         peer: NodeId,
-        request: &Request<'_>,
+        request: &GetRequest<'_>,
         deadline: Instant,
         into: &mut dyn Receive,
     ) -> Result<(), PeerError> {
@@ -284,7 +288,7 @@ impl Transport for TcpTransport {
         channel: Channel,
         pushes: &[Push<'_>],
         deadline: Instant,
-    ) -> Result<Vec<Taken>, PeerError> {
+    ) -> Result<Vec<PushOutcome>, PeerError> {
         self.call(peer, deadline, |connection| {
             let mut outcomes = Vec::with_capacity(pushes.len());
             connection.put(channel, pushes, &mut outcomes)?;
@@ -302,12 +306,12 @@ impl Transport for TcpTransport {
         self.call(peer, deadline, |connection| connection.tell(channel, notice))
     }
 
-    fn desk(&self) -> &Arc<Desk> {
-        &self.shared.desk
+    fn dispatcher(&self) -> &Arc<Dispatcher> {
+        &self.shared.dispatcher
     }
 
     fn is_near(&self, peer: NodeId) -> bool {
-        let address = self.shared.peers.get(peer as usize).and_then(pool::Pool::address);
+        let address = self.shared.peers.get(peer as usize).and_then(pool::ConnectionPool::address);
         address.is_some_and(|address| self.shared.hello.address.machine.is_same(address.machine))
     }
 
@@ -315,10 +319,10 @@ impl Transport for TcpTransport {
         if self.shared.is_forked() || !self.shared.live.close() {
             return;
         }
-        self.shared.peers.iter().for_each(pool::Pool::close);
-        let door = lock(&self.door).take();
-        if let Some(door) = door {
-            door.close();
+        self.shared.peers.iter().for_each(pool::ConnectionPool::close);
+        let acceptor = lock(&self.acceptor).take();
+        if let Some(acceptor) = acceptor {
+            acceptor.close();
         }
     }
 }

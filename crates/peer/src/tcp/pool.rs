@@ -1,65 +1,65 @@
-//! The connections of this node to one other, and where it is.
+//! The connections of this node to one peer, and the peer's address.
 //!
-//! There are no threads: whoever has something to ask takes a connection that is free, or opens one if
-//! there are few, or waits for one. It comes back only if the conversation ended well.
+//! A caller takes an idle connection, opens one if there are few, or waits for one. It returns the
+//! connection only if the call succeeded.
 
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use belady_data::sync::{Condvar, Mutex, MutexGuard, lock};
+use belady_base::sync::{Condvar, Mutex, MutexGuard, lock};
 
 use super::address::Address;
 use super::call::Connection;
 
 #[derive(Debug)]
-pub struct Pool {
+pub struct ConnectionPool {
     most: usize,
-    state: Mutex<State>,
-    /// A connection has come back or is gone.
+    state: Mutex<PoolState>,
+    /// A connection was returned or closed.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     address: Option<Address>,
     free: Vec<Connection>,
-    /// Free or used.
+    /// The number of connections, idle or in use.
     open: usize,
 }
 
-impl State {
+impl PoolState {
     fn is_at(&self, incarnation: u64) -> bool {
         self.address.as_ref().is_some_and(|address| address.incarnation == incarnation)
     }
 
-    /// Gives up those that nobody uses, since they lead nowhere.
+    /// Closes idle connections.
     fn forget_free(&mut self) {
         self.open -= self.free.len();
         self.free.clear();
     }
 }
 
-/// The right to one connection.
+/// The right to use one connection.
 #[derive(Debug)]
-pub struct Lease<'a>(&'a Pool);
+pub struct Lease<'a>(&'a ConnectionPool);
 
-/// Which connection that is.
+/// The connection of a lease.
 #[derive(Debug)]
-pub enum Found {
-    /// One that was used before.
+pub enum Leased {
+    /// An idle connection.
     Free(Connection),
-    /// One that is to be opened.
+    /// A connection that the caller has to open.
     To(Address),
 }
 
-/// Why there is no connection to be had.
+/// Why there is no connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NoLease {
     TimedOut,
     NoAddress,
 }
 
-impl Pool {
+impl ConnectionPool {
     pub fn new(most: usize) -> Self {
         Self { most, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -68,7 +68,7 @@ impl Pool {
         lock(&self.state).address.clone()
     }
 
-    /// It is there, if that is news.
+    /// Sets the peer's address, if it is newer than the known one.
     pub fn learn(&self, address: Address) {
         let mut state = lock(&self.state);
         if state.address.as_ref().is_none_or(|known| known.incarnation < address.incarnation) {
@@ -79,9 +79,9 @@ impl Pool {
         }
     }
 
-    /// A connection that is free or may be opened; waits for it until then. `fresh`: none of those that
-    /// are free is any good.
-    pub fn take(&self, until: Instant, fresh: bool) -> Result<(Lease<'_>, Found), NoLease> {
+    /// Returns an idle connection, or the right to open one; waits for it until `until`. With
+    /// `fresh`, idle connections are closed first.
+    pub fn take(&self, until: Instant, fresh: bool) -> Result<(Lease<'_>, Leased), NoLease> {
         let mut state = lock(&self.state);
         if fresh {
             state.forget_free();
@@ -91,10 +91,10 @@ impl Pool {
             if state.open < self.most && state.free.is_empty() {
                 let address = address.clone();
                 state.open += 1;
-                return Ok((Lease(self), Found::To(address)));
+                return Ok((Lease(self), Leased::To(address)));
             }
             if let Some(connection) = state.free.pop() {
-                return Ok((Lease(self), Found::Free(connection)));
+                return Ok((Lease(self), Leased::Free(connection)));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -104,12 +104,12 @@ impl Pool {
         }
     }
 
-    /// Ends those that nobody uses; others are opened when they are needed.
-    pub fn let_go(&self) {
+    /// Closes idle connections; others are opened when they are needed.
+    pub fn close_idle(&self) {
         lock(&self.state).forget_free();
     }
 
-    /// Ends those that nobody uses, and wakes those who wait.
+    /// Closes idle connections, and wakes callers that wait.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         state.forget_free();
@@ -121,25 +121,25 @@ impl Pool {
 
 fn wait<'a>(
     changed: &Condvar,
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, PoolState>,
     left: std::time::Duration,
-) -> MutexGuard<'a, State> {
+) -> MutexGuard<'a, PoolState> {
     changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
 }
 
 impl Lease<'_> {
-    /// The conversation has ended well.
+    /// Returns the connection to the pool after a successful call.
     pub fn give_back(self, connection: Connection) {
         let mut state = lock(&self.0.state);
         if state.is_at(connection.incarnation) {
             state.free.push(connection);
-            // It stays open.
+            // Dropping the lease takes one off again.
             state.open += 1;
         }
     }
 }
 
-/// It is gone.
+/// Closes the connection.
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
         lock(&self.0.state).open -= 1;

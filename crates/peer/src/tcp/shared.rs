@@ -1,49 +1,54 @@
-//! What calls and serving threads of one node share.
+//! The state that calls and serving threads of a node share.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Weak;
 use std::time::Duration;
 
-use belady_data::open_files::Spare;
-use belady_data::sync::atomic::{AtomicBool, Ordering};
-use belady_data::sync::{Arc, Condvar, Mutex, lock};
+use belady_base::open_files::IdleDescriptors;
+use belady_base::sync::atomic::{AtomicBool, Ordering};
+use belady_base::sync::{Arc, Condvar, Mutex, lock};
 
-use super::hello::Hello;
-use super::pool::Pool;
+use super::hello::PeerHello;
+use super::pool::ConnectionPool;
 use super::socket::{Descriptor, hang_up};
 use super::tls::Credentials;
 use crate::PeerError;
-use crate::desk::Desk;
-use crate::key::Key;
+use crate::dispatcher::Dispatcher;
+use crate::key::JobKey;
 
-/// One node.
+/// The state of one node.
 #[derive(Debug)]
-pub struct Shared {
-    pub key: Key,
-    pub hello: Hello,
+pub struct NodeShared {
+    pub key: JobKey,
+    pub hello: PeerHello,
     pub tls: Option<Credentials>,
-    pub desk: Arc<Desk>,
+    pub dispatcher: Arc<Dispatcher>,
     /// Connections to each rank.
-    pub peers: Vec<Pool>,
-    pub live: Live,
-    /// For pushes that are being received.
-    pub memory: Budget,
-    /// The process that this belongs to: a forked child must leave its sockets alone.
+    pub peers: Vec<ConnectionPool>,
+    pub live: OpenSockets,
+    /// Memory for pushes that are being received.
+    pub memory: MemoryBudget,
+    /// The process that owns the sockets: a forked child must not use them.
     process: u32,
 }
 
-impl Shared {
-    pub fn new(key: Key, hello: Hello, tls: Option<Credentials>, connections: usize) -> Self {
-        let peers = (0..hello.world.size).map(|_| Pool::new(connections)).collect();
+impl NodeShared {
+    pub fn new(
+        key: JobKey,
+        hello: PeerHello,
+        tls: Option<Credentials>,
+        connections: usize,
+    ) -> Self {
+        let peers = (0..hello.world.size).map(|_| ConnectionPool::new(connections)).collect();
         Self {
             key,
             hello,
             tls,
-            desk: Arc::default(),
+            dispatcher: Arc::default(),
             peers,
-            live: Live::default(),
-            memory: Budget::new(super::PUT_MEMORY),
+            live: OpenSockets::default(),
+            memory: MemoryBudget::new(super::PUT_MEMORY),
             process: std::process::id(),
         }
     }
@@ -52,49 +57,49 @@ impl Shared {
         std::process::id() != self.process
     }
 
-    /// Whether this process may still use it.
+    /// Checks that this process may still use it.
     pub fn check(&self) -> Result<(), PeerError> {
         if self.is_forked() || self.live.is_closed() { Err(PeerError::Left) } else { Ok(()) }
     }
 
-    /// Something was heard of a node that has proved itself: it is there, and there.
-    pub fn heard_of(&self, other: &Hello) {
+    /// Records that an authenticated node was seen, and its address.
+    pub fn heard_of(&self, other: &PeerHello) {
         self.peers[other.world.rank as usize].learn(other.address.clone());
-        self.desk.heard_of(other.world.rank, other.address.incarnation);
+        self.dispatcher.heard_of(other.world.rank, other.address.incarnation);
     }
 }
 
-/// Connections that nobody uses.
-impl Spare for Shared {
-    fn let_go(&self) {
-        self.peers.iter().for_each(Pool::let_go);
+/// Closes idle connections.
+impl IdleDescriptors for NodeShared {
+    fn close_idle(&self) {
+        self.peers.iter().for_each(ConnectionPool::close_idle);
     }
 }
 
-/// All connections of a node, so that they can be ended at once.
+/// All sockets of a node, so that they can be shut down at once.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct OpenSockets {
     closed: AtomicBool,
     sockets: Mutex<HashMap<RawFd, Weak<Descriptor>>>,
 }
 
-impl Live {
+impl OpenSockets {
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// From now on a socket is ended with all others; it is ended already if they are.
+    /// Registers a socket that is shut down together with all others.
     pub fn enter(&self, socket: &Arc<Descriptor>) -> Result<(), PeerError> {
         let mut sockets = lock(&self.sockets);
         if self.is_closed() {
             return Err(PeerError::Left);
         }
-        // Numbers of sockets that are gone are used again, so this does not grow.
+        // Numbers of closed sockets are reused, so this does not grow.
         sockets.insert(socket.as_raw_fd(), Arc::downgrade(socket));
         Ok(())
     }
 
-    /// Ends all; false if they were ended before.
+    /// Shuts down all sockets; returns false if they were before.
     pub fn close(&self) -> bool {
         let sockets = lock(&self.sockets);
         if self.closed.swap(true, Ordering::AcqRel) {
@@ -105,35 +110,35 @@ impl Live {
     }
 }
 
-/// Memory that may be used at once.
+/// A limit on memory in use.
 #[derive(Debug)]
-pub struct Budget {
+pub struct MemoryBudget {
     all: usize,
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// Some of it, which is given back when this is dropped.
+/// A part of the budget, returned on drop.
 #[derive(Debug)]
-pub struct Share<'a>(&'a Budget, usize);
+pub struct MemoryShare<'a>(&'a MemoryBudget, usize);
 
-impl Budget {
+impl MemoryBudget {
     pub fn new(bytes: usize) -> Self {
         Self { all: bytes, free: Mutex::new(bytes), freed: Condvar::new() }
     }
 
-    /// Waits for so much, or for all if that is less; `None` if it takes too long.
-    pub fn take(&self, bytes: usize, limit: Duration) -> Option<Share<'_>> {
+    /// Waits for `bytes`, or for the whole budget if that is less; `None` if it takes too long.
+    pub fn take(&self, bytes: usize, limit: Duration) -> Option<MemoryShare<'_>> {
         let bytes = bytes.min(self.all);
         let short = |free: &mut usize| *free < bytes;
         let waited = self.freed.wait_timeout_while(lock(&self.free), limit, short);
         let (mut free, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         *free = free.checked_sub(bytes)?;
-        Some(Share(self, bytes))
+        Some(MemoryShare(self, bytes))
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for MemoryShare<'_> {
     fn drop(&mut self) {
         *lock(&self.0.free) += self.1;
         self.0.freed.notify_all();
@@ -145,8 +150,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_can_be_had_by_who_waits() {
-        let budget = Budget::new(10);
+    fn memory_that_is_returned_goes_to_a_waiter() {
+        let budget = MemoryBudget::new(10);
         let first = budget.take(7, Duration::ZERO).unwrap();
         assert!(budget.take(4, Duration::ZERO).is_none());
         std::thread::scope(|scope| {

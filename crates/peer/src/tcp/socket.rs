@@ -1,7 +1,7 @@
-//! A connected socket, with a limit on how long it is waited for.
+//! A connected socket with a time limit.
 //!
-//! Sockets block, and the kernel has a time limit for each single call. Here the limit is that of a
-//! whole conversation: the kernel's is set anew when it has become too long, which is seldom.
+//! Sockets block, and the kernel limits the time of each single call. Here the limit is that of a
+//! whole request: the kernel's is adjusted when it deviates too much, which is rare.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belady_data::fork::Own;
-use belady_data::sync::Arc;
+use belady_base::fork::OwnDescriptor;
+use belady_base::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
@@ -18,35 +18,34 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
-/// The kernel takes no more pieces at once.
+/// The kernel's limit on pieces in one call.
 const PIECES: usize = 1024;
-/// The kernel's limits are no finer, and zero would be none.
+/// The kernel's limits are no finer, and zero would mean none.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// A silent machine is noticed after about a minute.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
-/// How long is waited.
+/// The time limit of a socket.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// For everything until then.
+    /// Everything has to end by then.
     Until(Instant),
-    /// For each single call.
+    /// Each single call may take this long.
     Each(Duration),
-    /// For everything, as long as bytes move.
+    /// Everything may take as long as bytes move.
     Moving(Moving),
 }
 
-/// Bytes a second that count as moving. A network on which a call is slower is down: what is wanted comes
-/// sooner from the source.
+/// Bytes a second that count as progress. Over a slower network the source delivers sooner.
 const SLOWEST: f64 = 64e3;
 
-/// How a call is getting on.
+/// The progress of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Moving {
     began: Instant,
-    /// It has failed when nothing has moved for so long.
+    /// The call fails when no byte has moved for this long.
     patience: Duration,
-    /// When something moved last.
+    /// When the last byte moved.
     last: Instant,
     bytes: u64,
 }
@@ -62,20 +61,20 @@ impl Moving {
     }
 }
 
-/// The descriptor of a connection. A forked child does not get it: the other end would not see that this
-/// process has ended for as long as the child runs.
-pub type Descriptor = Own<OwnedFd>;
+/// The descriptor of a connection, which forked children do not inherit: while a child runs, the
+/// other end would not notice that this process has ended.
+pub type Descriptor = OwnDescriptor<OwnedFd>;
 
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Socket {
     descriptor: Arc<Descriptor>,
     limit: Limit,
-    /// What the kernel was told to wait at most, in a receive and in a send.
+    /// The kernel's current limits of receives and sends.
     told: [Duration; 2],
 }
 
-/// A socket that is not connected yet.
+/// Opens a socket without connecting it.
 pub fn open(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
@@ -86,7 +85,7 @@ impl Socket {
         Self { descriptor, limit, told: [Duration::ZERO; 2] }
     }
 
-    /// Connects a socket that is fresh.
+    /// Connects a new socket.
     pub fn connect(mut self, to: SocketAddr) -> io::Result<Self> {
         self.arm(Timeout::Send)?;
         self.connected(rustix::net::connect(&self.descriptor, &to))?;
@@ -94,7 +93,7 @@ impl Socket {
         Ok(self)
     }
 
-    /// Connects a fresh socket to one in the file system.
+    /// Connects a new socket to a Unix socket.
     pub fn connect_unix(mut self, to: &Path) -> io::Result<Self> {
         self.arm(Timeout::Send)?;
         self.connected(rustix::net::connect(&self.descriptor, &SocketAddrUnix::new(to)?))?;
@@ -103,9 +102,9 @@ impl Socket {
 
     fn connected(&self, outcome: Result<(), Errno>) -> io::Result<()> {
         match outcome {
-            // How the kernel says that the time has passed.
+            // The kernel's errors for a time limit.
             Err(Errno::INPROGRESS | Errno::AGAIN) => Err(io::ErrorKind::TimedOut.into()),
-            // The kernel goes on in the background, and the next call waits for it.
+            // The kernel continues in the background.
             Err(Errno::INTR) => self.await_connection(),
             other => Ok(other?),
         }
@@ -125,7 +124,7 @@ impl Socket {
         }
     }
 
-    /// Small frames go at once, and a machine that is gone is noticed.
+    /// Sends small frames without delay, and detects a peer that is gone.
     pub fn prepare_tcp(&self) -> io::Result<()> {
         sockopt::set_tcp_nodelay(&self.descriptor, true)?;
         let (idle, interval, count) = KEEPALIVE;
@@ -155,11 +154,11 @@ impl Socket {
         }
     }
 
-    /// Makes the kernel wait about as long as is left.
+    /// Sets the kernel's limit to about the remaining time.
     fn arm(&mut self, which: Timeout) -> io::Result<()> {
         let left = self.left()?;
         let told = &mut self.told[side(which)];
-        // A little too long is fine, and too short is found out in time.
+        // Slightly too long is fine, and too short is noticed in time.
         let is_right = *told <= left + left / 16 + SHORTEST && *told >= left / 2;
         if !is_right || told.is_zero() {
             *told = left.max(SHORTEST);
@@ -168,12 +167,12 @@ impl Socket {
         Ok(())
     }
 
-    /// What a call of the kernel that has not succeeded means: `Ok` is to call again.
+    /// Handles a failed system call: `Ok` means to repeat it.
     fn missed(&mut self, which: Timeout, error: Errno) -> io::Result<()> {
         match error {
             Errno::INTR => Ok(()),
             Errno::AGAIN => {
-                // What is left is told anew, or there is nothing left.
+                // Sets the limit again, unless no time is left.
                 self.told[side(which)] = Duration::ZERO;
                 match self.limit {
                     Limit::Each(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -198,7 +197,7 @@ impl Socket {
     }
 }
 
-/// Where in `told` it is.
+/// Returns the index into `told`.
 fn side(which: Timeout) -> usize {
     usize::from(matches!(which, Timeout::Send))
 }
@@ -215,7 +214,7 @@ impl Read for Socket {
         self.receive(into, RecvFlags::empty())
     }
 
-    /// The kernel waits for all of it, instead of us for each part.
+    /// The kernel waits for all bytes at once.
     fn read_exact(&mut self, mut into: &mut [u8]) -> io::Result<()> {
         while !into.is_empty() {
             match self.receive(into, RecvFlags::WAITALL)? {
@@ -253,18 +252,18 @@ impl Write for Socket {
     }
 }
 
-/// Ends a connection at both ends, whoever waits for it and whoever else has the descriptor.
+/// Shuts a connection down for both ends, and for every process that has the descriptor.
 pub fn hang_up(descriptor: &Descriptor) {
-    // One that is not connected cannot be ended, and need not be.
+    // A socket that is not connected cannot be shut down, and need not be.
     let _ = rustix::net::shutdown(descriptor, Shutdown::Both);
 }
 
-/// Writes all pieces, as few calls as can be.
+/// Writes all pieces with as few calls as possible.
 pub fn write_all<S: Write + ?Sized>(
     stream: &mut S,
     mut pieces: &mut [IoSlice<'_>],
 ) -> io::Result<()> {
-    // Empty pieces at the front would look like an end.
+    // An empty piece at the front would look like the end of the stream.
     IoSlice::advance_slices(&mut pieces, 0);
     while !pieces.is_empty() {
         match stream.write_vectored(pieces) {

@@ -1,15 +1,15 @@
 //! TLS with the user's certificates: each side shows one and checks the other's.
 //!
-//! The job's key proves who is at the other end of the connection; TLS hides and protects what is said
-//! on it. The key's proof covers the TLS session ([`Session::binding`]), so nobody who has only a
-//! certificate can sit between two nodes.
+//! The job's key authenticates the other end of the connection; TLS encrypts what is sent. The
+//! proof of the key covers the TLS session ([`Session::binding`]), so an attacker with a
+//! certificate alone cannot sit between two nodes.
 
 use std::fmt::Display;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use belady_data::sync::Arc;
+use belady_base::sync::Arc;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -21,21 +21,21 @@ use rustls::{
 use super::socket::Socket;
 use crate::PeerError;
 
-/// Files in the PEM format.
+/// The TLS files, in PEM format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// This node's certificate, and those between it and an authority.
+    /// This node's certificate and its intermediate certificates.
     pub certificate: PathBuf,
-    /// The private key of it.
+    /// The private key of the certificate.
     pub key: PathBuf,
     /// Certificates of the authorities that all nodes trust.
     pub authority: PathBuf,
-    /// The name that every node's certificate bears. Without one, each must bear the IP address that
-    /// the node is reached at.
+    /// The name in every node's certificate. `None`: each certificate has the IP address of its
+    /// node.
     pub name: Option<String>,
 }
 
-/// What was read from the files.
+/// The contents of the files.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     client: Arc<ClientConfig>,
@@ -44,6 +44,7 @@ pub struct Credentials {
 }
 
 impl Tls {
+    /// Reads the files.
     pub fn load(&self) -> Result<Credentials, PeerError> {
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
@@ -70,7 +71,7 @@ impl Tls {
             .with_single_cert(chain, key)
             .map_err(unfit)?;
         let name = self.name.clone().map(|name| {
-            let no_name = |_| PeerError::Setup(format!("the TLS name {name} is no name of a host"));
+            let no_name = |_| PeerError::Setup(format!("the TLS name {name} is not a host name"));
             ServerName::try_from(name.clone()).map_err(no_name)
         });
         let name = name.transpose()?;
@@ -79,14 +80,14 @@ impl Tls {
 }
 
 impl Credentials {
-    /// The session of the one who connects.
+    /// Starts the session of the connecting side.
     pub fn connect(&self, socket: Socket, to: IpAddr) -> io::Result<Session> {
         let name = self.name.clone().unwrap_or_else(|| ServerName::IpAddress(to.into()));
         let client = ClientConnection::new(self.client.clone(), name).map_err(io::Error::other)?;
         Session::begin(client.into(), socket)
     }
 
-    /// The session of the one who listens.
+    /// Starts the session of the listening side.
     pub fn accept(&self, socket: Socket) -> io::Result<Session> {
         let server = ServerConnection::new(self.server.clone()).map_err(io::Error::other)?;
         Session::begin(server.into(), socket)
@@ -108,13 +109,13 @@ impl Session {
         Ok(Self { tls, socket })
     }
 
-    /// A number that both ends of this session have, and nobody else.
+    /// Returns a number that only the two ends of this session know.
     pub fn binding(&self) -> io::Result<[u8; 32]> {
         let label = b"EXPORTER-belady-peer";
         self.tls.export_keying_material([0; 32], label, None).map_err(io::Error::other)
     }
 
-    /// Sends what was written.
+    /// Sends buffered data.
     fn send(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
             self.tls.write_tls(&mut self.socket)?;
@@ -142,7 +143,7 @@ impl Write for Session {
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        // As much as fits into its buffer, which is empty before.
+        // As much as fits into the buffer, which is empty now.
         let written = self.tls.writer().write_vectored(pieces)?;
         self.send()?;
         Ok(written)
@@ -156,7 +157,7 @@ impl Write for Session {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PeerError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(found) if found.is_empty() => Err(cannot("certificate", path, &"there is none in it")),
+        Ok(found) if found.is_empty() => Err(cannot("certificate", path, &"it contains none")),
         Ok(found) => Ok(found),
         Err(error) => Err(cannot("certificate", path, &error)),
     }

@@ -1,7 +1,7 @@
-//! A socket in the file system, for nodes on the same machine.
+//! A Unix socket for nodes on the same machine.
 //!
-//! It lies in a directory that only this user can enter. Whoever is killed leaves his socket there, and
-//! the next one clears it away.
+//! It lies in a directory that only this user can enter. A killed process leaves its socket behind,
+//! and the next process removes it.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -10,24 +10,24 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belady_data::fork::Own;
+use belady_base::fork::OwnDescriptor;
 
 use super::address::LONGEST_PATH;
 use crate::key::random;
 
-/// A socket that nobody listens at is left alone for so long: its owner may be about to.
+/// A socket without a listener is kept for this long: its owner may be about to listen.
 const YOUNG: Duration = Duration::from_mins(1);
 
-/// A socket that others can connect to; the file goes when this is dropped.
+/// A listening Unix socket; its file is removed on drop.
 #[derive(Debug)]
-pub struct UnixDoor {
-    pub listener: Own<UnixListener>,
+pub struct UnixSocket {
+    pub listener: OwnDescriptor<UnixListener>,
     path: PathBuf,
     process: u32,
 }
 
-impl UnixDoor {
-    /// A socket of a name that is no other's, in the place for such things.
+impl UnixSocket {
+    /// Opens a socket with a unique name in the directory for temporary files.
     pub fn open() -> io::Result<Self> {
         let user = rustix::process::getuid().as_raw();
         Self::open_in(&std::env::temp_dir().join(format!("belady-{user}")))
@@ -38,13 +38,14 @@ impl UnixDoor {
         clear(directory);
         let number = u64::from_le_bytes(random().map_err(io::Error::other)?);
         let path = directory.join(format!("{number:016x}.socket"));
-        if path.as_os_str().len() > LONGEST_PATH {
-            let what = format!("the path {} is too long for a socket", path.display());
+        if path.as_os_str().len() > LONGEST_PATH || path.to_str().is_none() {
+            let what =
+                format!("the path {} is too long for a socket, or not UTF-8", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
-        let listener = Own::of(listener)?;
+        let listener = OwnDescriptor::of(listener)?;
         Ok(Self { listener, path, process: std::process::id() })
     }
 
@@ -53,8 +54,8 @@ impl UnixDoor {
     }
 }
 
-/// A forked child leaves it to its parent.
-impl Drop for UnixDoor {
+/// A forked child leaves the file to its parent.
+impl Drop for UnixSocket {
     fn drop(&mut self) {
         if std::process::id() == self.process {
             let _ = fs::remove_file(&self.path);
@@ -62,7 +63,7 @@ impl Drop for UnixDoor {
     }
 }
 
-/// A directory that is ours alone.
+/// Creates a directory that only this user can enter, or checks that an existing one is so.
 fn own_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -79,7 +80,7 @@ fn own_directory(directory: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
-/// Removes sockets that nobody listens at. What cannot be looked at stays.
+/// Removes sockets without a listener. Entries that cannot be read stay.
 fn clear(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -109,28 +110,28 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_there_for_as_long_as_its_owner_and_old_ones_are_cleared_away() {
+    fn a_socket_is_removed_with_its_owner_and_abandoned_ones_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("sockets");
-        let door = UnixDoor::open_in(&directory).unwrap();
+        let door = UnixSocket::open_in(&directory).unwrap();
         assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
         UnixStream::connect(door.path()).unwrap();
         let left_behind = directory.join("killed.socket");
         drop(UnixListener::bind(&left_behind).unwrap());
         assert!(is_deserted(&left_behind) && !is_deserted(door.path()));
-        let second = UnixDoor::open_in(&directory).unwrap();
+        let second = UnixSocket::open_in(&directory).unwrap();
         assert_eq!(sockets(&directory), 3, "one may be about to listen");
         let long_ago = std::time::SystemTime::now() - 2 * YOUNG;
         for path in [&left_behind, &second.path] {
             set_modified(path, long_ago);
         }
-        let third = UnixDoor::open_in(&directory).unwrap();
+        let third = UnixSocket::open_in(&directory).unwrap();
         assert!(!left_behind.exists() && second.path.exists());
         drop((door, second, third));
         assert_eq!(sockets(&directory), 0);
     }
 
-    /// Sockets cannot be opened as files can.
+    /// Unix sockets cannot be opened like files.
     fn set_modified(path: &Path, when: std::time::SystemTime) {
         let seconds = when.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
         let time = rustix::fs::Timespec { tv_sec: seconds.cast_signed(), tv_nsec: 0 };
@@ -139,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_enter_is_not_used() {
+    fn a_directory_that_other_users_can_enter_is_not_used() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("sockets");
         fs::create_dir(&directory).unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
-        let error = UnixDoor::open_in(&directory).unwrap_err();
+        let error = UnixSocket::open_in(&directory).unwrap_err();
         assert!(error.to_string().ends_with("is not a directory that only this user can enter"));
         let long = place.path().join("long".repeat(30));
-        assert!(UnixDoor::open_in(&long).unwrap_err().to_string().contains("too long"));
+        assert!(UnixSocket::open_in(&long).unwrap_err().to_string().contains("too long"));
     }
 }

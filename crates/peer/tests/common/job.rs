@@ -1,12 +1,12 @@
-//! A job whose every sample is 1 MiB of its own number, and which can be made to wait.
+//! A handler whose samples are 1 MiB of their own number, and which can be made to wait.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use belady_data::memory::Memory;
+use belady_base::memory::Memory;
 use belady_peer::{
-    Answer, Ask, Channel, NodeId, Notice, Payload, PeerError, Push, Receive, Reply, Request, Serve,
-    Serving, Taken, Transport,
+    Answer, Ask, Channel, GetReply, GetRequest, Handler, NodeId, Notice, Payload, PeerError, Push,
+    PushOutcome, Receive, Registration, Transport,
 };
 
 pub const CHANNEL: Channel = Channel(0);
@@ -22,16 +22,16 @@ pub struct Job {
 pub struct State {
     /// Requests wait.
     pub shut: bool,
-    /// Requests that have come.
+    /// The number of requests that have arrived.
     pub came: usize,
     pub heard_of: Vec<NodeId>,
 }
 
 impl Job {
-    pub fn open(node: &Arc<impl Transport + 'static>) -> (Arc<Self>, Serving) {
+    pub fn open(node: &Arc<impl Transport + 'static>) -> (Arc<Self>, Registration) {
         let job = Arc::new(Self::default());
-        let weak: std::sync::Weak<dyn Serve> = Arc::<Self>::downgrade(&job);
-        (job, node.desk().open(CHANNEL, weak))
+        let weak: std::sync::Weak<dyn Handler> = Arc::<Self>::downgrade(&job);
+        (job, node.dispatcher().register(CHANNEL, weak))
     }
 
     pub fn set_shut(&self, shut: bool) {
@@ -39,15 +39,15 @@ impl Job {
         self.changed.notify_all();
     }
 
-    /// Waits until so many requests have come.
+    /// Waits until this many requests have arrived.
     pub fn wait_for(&self, count: usize) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |state| state.came < count).unwrap());
     }
 }
 
-impl Serve for Job {
-    fn get(&self, _: NodeId, request: &Request<'_>, limit: usize, replies: &mut Vec<Reply>) {
+impl Handler for Job {
+    fn get(&self, _: NodeId, request: &GetRequest<'_>, limit: usize, replies: &mut Vec<GetReply>) {
         let mut state = self.state.lock().unwrap();
         state.came += 1;
         self.changed.notify_all();
@@ -59,12 +59,12 @@ impl Serve for Job {
         }) {
             let memory = Memory::from(&vec![ask.sample as u8; SIZE][..]);
             let digest = belady_peer::digest(&memory);
-            replies.push(Reply::Here { bytes: Payload::Copied(memory), digest, version: 0 });
+            replies.push(GetReply::Here { bytes: Payload::Copied(memory), digest, version: 0 });
         }
     }
 
-    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<Taken>) {
-        taken.extend(pushes.iter().map(|_| Taken::Stored));
+    fn put(&self, _: NodeId, pushes: &[Push<'_>], taken: &mut Vec<PushOutcome>) {
+        taken.extend(pushes.iter().map(|_| PushOutcome::Stored));
     }
 
     fn told(&self, _: NodeId, _: &Notice) {}
@@ -74,11 +74,11 @@ impl Serve for Job {
     }
 }
 
-/// Samples that came.
+/// The number of samples that arrived.
 pub struct Slots {
     bytes: Vec<u8>,
     pub right: usize,
-    /// Whose digest did not match.
+    /// The number of samples whose digest did not match.
     pub wrong: usize,
 }
 
@@ -96,7 +96,7 @@ impl Receive for Slots {
     }
 }
 
-/// Asks for so many samples; how many came.
+/// Asks for samples; returns how many arrived.
 pub fn get(
     node: &dyn Transport,
     peer: NodeId,
@@ -105,15 +105,15 @@ pub fn get(
 ) -> (Slots, Result<(), PeerError>) {
     let asks: Vec<Ask> = (0..count).map(|sample| Ask { sample, last_use: false }).collect();
     let mut slots = Slots { bytes: vec![0; SIZE], right: 0, wrong: 0 };
-    let request = Request { channel: CHANNEL, epoch: 0, asks: &asks };
+    let request = GetRequest { channel: CHANNEL, epoch: 0, asks: &asks };
     let got = node.get(peer, &request, Instant::now() + limit, &mut slots);
     (slots, got)
 }
 
-/// So long that only a test that fails waits for it.
+/// Only a failing test waits this long.
 pub const LONG: Duration = Duration::from_mins(2);
 
-/// Asks for some samples, which come.
+/// Asks for some samples, and checks that they arrive.
 pub fn get_some(node: &dyn Transport, peer: NodeId) {
     let (slots, got) = get(node, peer, 3, LONG);
     got.unwrap_or_else(|error| panic!("{error}"));

@@ -1,6 +1,6 @@
 //! Nodes in one process that talk over real sockets.
 
-// Each test file uses some of it.
+// Each test file uses a part of it.
 #![allow(dead_code)]
 
 pub mod job;
@@ -10,19 +10,19 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use belady_peer::tcp::{TcpConfig, TcpTransport, Tls};
-use belady_peer::{Key, Transport, World};
+use belady_peer::{JobKey, JobWorld, Transport};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 pub const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// As a node of a job of so many would be told.
-pub fn config(rank: u32, size: u32, key: &Key) -> TcpConfig {
-    TcpConfig::new(World { rank, size }, key.clone(), LOOPBACK)
+/// Returns the configuration of one node.
+pub fn config(rank: u32, size: u32, key: &JobKey) -> TcpConfig {
+    TcpConfig::new(JobWorld { rank, size }, key.clone(), LOOPBACK)
 }
 
-/// Nodes that know each other.
+/// Starts nodes that know each other's addresses.
 pub fn nodes(size: u32, change: impl Fn(TcpConfig) -> TcpConfig) -> Vec<Arc<TcpTransport>> {
-    let key = Key::random().unwrap();
+    let key = JobKey::random().unwrap();
     let start = |rank| TcpTransport::start(change(config(rank, size, &key))).unwrap();
     let nodes: Vec<_> = (0..size).map(start).collect();
     for node in &nodes {
@@ -53,7 +53,7 @@ impl Authority {
         Self { issuer, folder }
     }
 
-    /// A certificate for the loopback interface.
+    /// Makes a certificate for the loopback interface.
     pub fn tls(&self, name: &str) -> Tls {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![LOOPBACK.to_string()]).unwrap();

@@ -1,4 +1,4 @@
-//! Something between two nodes that does not treat their bytes well.
+//! A proxy between two nodes that injects faults.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use super::LOOPBACK;
 
-/// What happens to what the one who listens says.
+/// What happens to the bytes from the listening node.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
     Pass,
-    /// The connection ends after so many bytes.
+    /// The connection ends after this many bytes.
     Cut(usize),
-    /// Nothing more comes after so many bytes, and nothing is taken.
+    /// No byte passes after this many, in either direction.
     Stall(usize),
-    /// Bytes after so many come one by one.
+    /// Bytes after this many pass one by one.
     Trickle(usize),
-    /// Pieces of 64 KiB come after so many milliseconds each.
+    /// Pieces of 64 KiB are delayed by this many milliseconds each.
     Slow(u64),
-    /// A bit is flipped in the byte after so many.
+    /// A bit is flipped in the byte after this many.
     Flip(usize),
 }
 
@@ -56,7 +56,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mode: Mode) {
     let mut done = 0;
     loop {
         if matches!(mode, Mode::Stall(at) if done >= at) {
-            // The threads of tests end with their process.
+            // The threads end with the test's process.
             std::thread::sleep(Duration::from_mins(10));
         }
         let most = match mode {

@@ -1,4 +1,4 @@
-//! The consumers, and what they were promised.
+//! The consumers, and what they are promised.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::node::{Batch, Consumer, PATIENCE};
 use crate::scenario::{Consumers, LARGEST};
 use crate::world::{Happening, World};
 
-/// Pauses between two questions, and messages under way.
+/// Pauses between two requests, and messages in flight.
 const MARGIN: Duration = Duration::from_millis(300);
 
 impl World {
-    /// Looks after everything that a node can do now.
+    /// Does everything that a node can do now.
     pub fn advance(&mut self, node: NodeId) {
         self.stage(node);
         self.set_out(node);
@@ -22,10 +22,10 @@ impl World {
         self.consume(node);
         self.stage(node);
         self.tell(node);
-        let outbox = self.nodes[node as usize].outbox.bytes();
-        self.outcome.largest_outbox = self.outcome.largest_outbox.max(outbox);
-        let limit = self.scenario.outbox.max(LARGEST);
-        assert!(outbox <= limit, "an outbox has {outbox} of {limit} bytes");
+        let push_queue = self.nodes[node as usize].push_queue.bytes();
+        self.outcome.largest_push_queue = self.outcome.largest_push_queue.max(push_queue);
+        let limit = self.scenario.push_queue.max(LARGEST);
+        assert!(push_queue <= limit, "an push_queue has {push_queue} of {limit} bytes");
     }
 
     fn consume(&mut self, node: NodeId) {
@@ -52,7 +52,7 @@ impl World {
         self.check(node, &batch, since);
         self.nodes[node as usize].consumer = Consumer::Computing;
         let (low, high) = self.scenario.compute[node as usize];
-        let at = self.now + self.dice.micros(low, high);
+        let at = self.now + self.random.micros(low, high);
         let life = self.nodes[node as usize].life;
         self.schedule(at, Happening::Computed { node, life });
     }
@@ -72,8 +72,9 @@ impl World {
         }
         let wait = self.now.saturating_sub(since);
         self.outcome.longest_wait = self.outcome.longest_wait.max(wait);
-        // Patience for the epoch to begin, for a sample that may come, for others to load the step, and
-        // for room in the outbox; a question that was under way, and another one; then the source.
+        // Patience for the epoch to begin, for a sample that may arrive, for other nodes to load
+        // the step, and for space in the push queue; a request in flight, and another one; then the
+        // source.
         let bound = 4 * PATIENCE + 2 * DEADLINE + MARGIN + self.longest_read;
         let bound = bound + std::mem::take(&mut self.nodes[node as usize].stopped_for);
         if wait > bound {
@@ -90,7 +91,7 @@ impl World {
         self.unblock();
     }
 
-    /// A step may begin for those who have waited for others.
+    /// Starts a step for consumers that have waited for others.
     pub fn unblock(&mut self) {
         for node in 0..self.nodes.len() {
             if self.nodes[node].alive && self.nodes[node].consumer == Consumer::Blocked {

@@ -1,7 +1,7 @@
-//! Staging and loading: from the policy's answer to a batch that is there.
+//! Staging and loading: from the policy's answer to a complete batch.
 
-use belady_control::policy::{NodeId, Place};
-use belady_peer::protocol::seek::Next;
+use belady_control::policy::{LoadFrom, NodeId};
+use belady_peer::protocol::retry::RetryDecision;
 use belady_peer::{Answer, Ask};
 
 use crate::message::{Bytes, Call, Message, Reply};
@@ -20,14 +20,14 @@ impl World {
             node.next += 1;
             let (step, count) = (batch.step, batch.items.len());
             let epoch = step_of(&self.scenario, step).epoch as usize;
-            let planned = batch.items.iter().filter(|item| item.from == Place::Source).count();
+            let planned = batch.items.iter().filter(|item| item.from == LoadFrom::Source).count();
             self.outcome.planned_reads[epoch] += planned as u64;
             self.nodes[id as usize].ring.push_back(batch);
             self.seek(id, step, (0..count).collect());
         }
     }
 
-    /// Sets out for items of batches that have waited for the epoch to begin.
+    /// Loads items of batches that have waited for the epoch to begin.
     pub fn set_out(&mut self, id: NodeId) {
         let steps = self.nodes[id as usize].not_begun.iter().map(|&(step, _)| step);
         let Some(first) = steps.min() else { return };
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// Whether what caches hold for the epoch of a step may be asked for.
+    /// Returns whether the cached samples of a step's epoch may be asked for.
     fn has_begun(&mut self, id: NodeId, step: u64) -> bool {
         let iterations = u64::from(self.scenario.job.stream.iterations());
         let first = step / iterations * iterations;
@@ -47,20 +47,20 @@ impl World {
         let node = &mut self.nodes[id as usize];
         let starved = node.starved(step, staged_at, self.now);
         let health = &node.health;
-        node.pace.may_begin(first, starved, |other| health.is_up(other))
+        node.fence.may_begin(first, starved, |other| health.is_up(other))
     }
 
-    /// Sets out for items of a batch.
+    /// Loads items of a batch.
     pub fn seek(&mut self, id: NodeId, step: u64, items: Vec<usize>) {
         let begun = self.has_begun(id, step);
         let (mut from_source, mut local, mut not_begun) = (vec![], vec![], vec![]);
         let mut peers: Vec<Vec<usize>> = vec![vec![]; self.nodes.len()];
         for at in items {
             match self.item(id, step, at).from {
-                Place::Source => from_source.push(at),
+                LoadFrom::Source => from_source.push(at),
                 _ if !begun => not_begun.push(at),
-                Place::Local(_) => local.push(at),
-                Place::Peer(peer, _) => peers[peer as usize].push(at),
+                LoadFrom::Local(_) => local.push(at),
+                LoadFrom::Peer(peer, _) => peers[peer as usize].push(at),
             }
         }
         if !not_begun.is_empty() {
@@ -92,43 +92,43 @@ impl World {
         self.call(id, Call::Get { peer, step, items }, message);
     }
 
-    /// What this node says of a sample of its own: others may be about to put it here.
+    /// Answers for a sample of this node's own: others may be about to put it here.
     fn look_here(&mut self, id: NodeId, step: u64, at: usize) -> Reply {
         let (sample, last_use) = {
             let item = self.item(id, step, at);
             (item.sample, item.last_use)
         };
         let epoch = step_of(&self.scenario, step).epoch;
-        let trouble = self.trouble();
-        if self.dice.once_in(trouble.bad_tier) {
-            let shelf = self.dice.between(0, self.nodes[id as usize].shelves.len() as u64 - 1);
-            self.nodes[id as usize].shelves[shelf as usize].go_bad(&mut self.dice);
+        let faults = self.fault_rates();
+        if self.random.once_in(faults.bad_tier) {
+            let tier = self.random.between(0, self.nodes[id as usize].shelves.len() as u64 - 1);
+            self.nodes[id as usize].shelves[tier as usize].go_bad(&mut self.random);
         }
         self.serve(id, epoch, Ask { sample, last_use: false }, last_use)
     }
 
-    /// What a node says of a sample. `waits`: its release comes with the end of the step.
+    /// Returns a node's answer for a sample. `waits`: its release comes with the end of the step.
     pub fn serve(&mut self, id: NodeId, epoch: u32, ask: Ask, waits: bool) -> Reply {
         let node = &mut self.nodes[id as usize];
         let bytes = node.held(ask.sample);
         match bytes {
             Some(bytes) => {
-                for shelf in &mut node.shelves {
-                    if shelf.get(ask.sample).is_none() {
+                for tier in &mut node.shelves {
+                    if tier.get(ask.sample).is_none() {
                     } else if ask.last_use {
-                        shelf.claims.release(ask.sample, epoch);
+                        tier.claims.release(ask.sample, epoch);
                     } else if !waits {
-                        shelf.claims.stays(ask.sample, epoch);
+                        tier.claims.stays(ask.sample, epoch);
                     }
                 }
                 Reply::Here(bytes)
             }
-            None if node.ledger.may_come(epoch, |other| node.takes_part(other)) => Reply::NotYet,
+            None if node.progress.may_come(epoch, |other| node.takes_part(other)) => Reply::NotYet,
             None => Reply::NotHere,
         }
     }
 
-    /// Some items of a batch were answered, by a peer or by this node itself.
+    /// Handles answers to items of a batch, from a peer or from this node itself.
     pub fn answered(
         &mut self,
         id: NodeId,
@@ -137,7 +137,7 @@ impl World {
         items: &[usize],
         replies: Vec<Reply>,
     ) {
-        let patience = self.nodes[id as usize].pace.patience();
+        let patience = self.nodes[id as usize].fence.patience();
         let takes_part = self.nodes[id as usize].takes_part(peer);
         let (mut missing, mut again, mut pause) = (vec![], vec![], None);
         for (&at, reply) in items.iter().zip(replies) {
@@ -163,11 +163,11 @@ impl World {
                 Reply::NotYet => Answer::NotYet,
             };
             match patience.after(answer, asked, starved) {
-                Next::AskAgain(after) => {
+                RetryDecision::AskAgain(after) => {
                     pause = pause.max(Some(after));
                     again.push(at);
                 }
-                Next::Elsewhere | Next::Take => missing.push(at),
+                RetryDecision::Elsewhere | RetryDecision::Take => missing.push(at),
             }
         }
         if let Some(pause) = pause {
@@ -181,7 +181,7 @@ impl World {
     fn arrived(&mut self, id: NodeId, step: u64, at: usize, bytes: Bytes) {
         let item = self.item(id, step, at);
         item.bytes = Some(bytes);
-        if matches!(item.from, Place::Peer(..)) {
+        if matches!(item.from, LoadFrom::Peer(..)) {
             self.outcome.peer_reads += 1;
         }
     }

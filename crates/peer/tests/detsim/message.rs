@@ -1,9 +1,9 @@
-//! What travels on the virtual network, and what waits for an answer.
+//! Messages on the virtual network, and calls that wait for an answer.
 
-use belady_peer::protocol::outbox::Parcel;
-use belady_peer::{Ask, NodeId, Notice, SampleId, Taken};
+use belady_peer::protocol::push_queue::QueuedPush;
+use belady_peer::{Ask, NodeId, Notice, PushOutcome, SampleId};
 
-/// A sample's bytes: so few that they fit into a number, and what they should add up to.
+/// A sample's bytes, few enough for a number, and their digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
     pub value: u64,
@@ -11,7 +11,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// As the source has them.
+    /// The bytes of the source.
     pub fn of(sample: SampleId) -> Self {
         let value = u64::from(sample).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x55;
         Self { value, digest: belady_peer::digest(&value.to_le_bytes()) }
@@ -37,24 +37,24 @@ pub enum Reply {
 pub enum Message {
     Get { epoch: u32, asks: Vec<Ask> },
     Got { replies: Vec<Reply> },
-    Put { parcels: Vec<Parcel<Bytes>> },
-    Taken { taken: Vec<Taken> },
+    Put { pushes: Vec<QueuedPush<Bytes>> },
+    Taken { taken: Vec<PushOutcome> },
     Tell { notice: Notice },
     Heard,
 }
 
-/// A message on its way. `call` ties an answer to its question.
+/// A message in flight. `call` ties an answer to its request.
 #[derive(Clone, Debug)]
 pub struct Envelope {
     pub from: NodeId,
-    /// Which life of the sender: one who was restarted has connected anew.
+    /// Which process of the sender: a restarted one has reconnected.
     pub life: u32,
     pub to: NodeId,
     pub call: u64,
     pub message: Message,
 }
 
-/// What a node has asked and not heard of.
+/// A request that is not answered yet.
 #[derive(Clone, Debug)]
 pub enum Call {
     Get { peer: NodeId, step: u64, items: Vec<usize> },

@@ -1,4 +1,4 @@
-//! The network: calls, messages that are lost, doubled, delayed and garbled.
+//! The network: calls, and messages that are lost, duplicated, delayed and garbled.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use belady_control::policy::NodeId;
 use crate::message::{Call, Envelope, Message, Reply};
 use crate::world::{Happening, World};
 
-/// A call that was not answered in this time has failed.
+/// A call that is not answered in this time has failed.
 pub const DEADLINE: Duration = Duration::from_secs(1);
 
 impl World {
@@ -15,7 +15,7 @@ impl World {
         from as usize * self.nodes.len() + to as usize
     }
 
-    /// Asks a peer; the answer, or that there is none, comes later.
+    /// Calls a peer; the answer or the failure follows later.
     pub fn call(&mut self, node: NodeId, call: Call, message: Message) {
         self.numbers += 1;
         let (number, peer) = (self.numbers, call.peer());
@@ -26,28 +26,28 @@ impl World {
     }
 
     pub fn send(&mut self, mut envelope: Envelope) {
-        let trouble = self.trouble();
+        let faults = self.fault_rates();
         let (low, high) = self.scenario.latency;
-        let cut = trouble.can_cut() && self.cut[self.link(envelope.from, envelope.to)];
-        if cut || self.dice.once_in(trouble.lost) {
-            // Half of the time the connection's end is noticed at once, else nobody hears of it.
-            if self.dice.once_in(2) {
-                let at = self.now + self.dice.micros(low, high);
+        let cut = faults.can_cut() && self.cut[self.link(envelope.from, envelope.to)];
+        if cut || self.random.once_in(faults.lost) {
+            // Half of the time the end of the connection is noticed at once, else not at all.
+            if self.random.once_in(2) {
+                let at = self.now + self.random.micros(low, high);
                 self.reset(&envelope, at);
             }
             return;
         }
-        if self.dice.once_in(trouble.garbled) {
+        if self.random.once_in(faults.garbled) {
             garble(&mut envelope.message);
         }
-        let times = if self.dice.once_in(trouble.doubled) { 2 } else { 1 };
+        let times = if self.random.once_in(faults.doubled) { 2 } else { 1 };
         for _ in 0..times {
-            let at = self.now + self.dice.micros(low, high);
+            let at = self.now + self.random.micros(low, high);
             self.schedule(at, Happening::Arrives(envelope.clone()));
         }
     }
 
-    /// Whoever asked learns that there will be no answer.
+    /// Tells the caller that there will be no answer.
     fn reset(&mut self, envelope: &Envelope, at: Duration) {
         let asks = matches!(
             envelope.message,
@@ -60,8 +60,8 @@ impl World {
 
     pub fn arrives(&mut self, envelope: Envelope) {
         if !self.nodes[envelope.to as usize].alive {
-            let at = self.now + self.dice.micros(10, 100);
-            if self.dice.once_in(2) {
+            let at = self.now + self.random.micros(10, 100);
+            if self.random.once_in(2) {
                 self.reset(&envelope, at);
             }
             return;
@@ -82,9 +82,9 @@ fn garble(message: &mut Message) {
                 }
             }
         }
-        Message::Put { parcels } => {
-            for parcel in parcels.iter_mut().take(1) {
-                parcel.bytes = parcel.bytes.garbled();
+        Message::Put { pushes } => {
+            for push in pushes.iter_mut().take(1) {
+                push.bytes = push.bytes.garbled();
             }
         }
         _ => {}

@@ -1,5 +1,5 @@
-//! A simulated node: what it holds, what it has under way, and what it knows of the others. Only
-//! state; what it does is in [`crate::load`], [`crate::end`] and [`crate::talk`].
+//! The state of a simulated node: what it holds, what is in flight, and what it knows of the
+//! others. What it does is in [`crate::load`], [`crate::end`] and [`crate::talk`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use belady_control::model::Seconds;
 use belady_control::policy::{
-    self, Actions, Event, Evict, Keep, NodeId, Place, Plan, Policy, TierId,
+    self, Actions, Event, Evict, Keep, LoadFrom, NodeId, Policy, PolicyPlan, TierId,
 };
 use belady_control::sampler::{EpochOrder, SampleId, Step};
+use belady_peer::protocol::epoch_progress::FinishedEpochs;
 use belady_peer::protocol::health::Health;
-use belady_peer::protocol::herald::Herald;
-use belady_peer::protocol::ledger::Ledger;
-use belady_peer::protocol::outbox::Outbox;
-use belady_peer::protocol::pace::Pace;
+use belady_peer::protocol::progress_notifier::ProgressNotifier;
+use belady_peer::protocol::push_queue::PushQueue;
+use belady_peer::protocol::step_fence::StepFence;
 
 use crate::message::{Bytes, Call};
 use crate::scenario::Scenario;
-use crate::shelf::Shelf;
+use crate::tier::SimTier;
 
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -26,12 +26,12 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     pub sample: SampleId,
-    pub from: Place,
+    pub from: LoadFrom,
     pub last_use: bool,
     pub asked: u32,
-    /// When it was asked for first.
+    /// When it was first asked for.
     pub since: Duration,
-    /// It was not where it should have been.
+    /// It was not where the plan expected it.
     pub missed: bool,
     pub bytes: Option<Bytes>,
 }
@@ -42,10 +42,10 @@ pub struct Batch {
     pub items: Vec<Item>,
     pub keeps: Vec<Keep>,
     pub evictions: Vec<Evict>,
-    /// Of `keeps` and what else is to be put somewhere: what has found its place.
+    /// Of `keeps` and the other samples to put: those that are in place.
     pub kept: usize,
     pub staged_at: Duration,
-    /// When it was found to be loaded, and when it was let go.
+    /// When it was found to be loaded, and when it was evicted.
     pub loaded_at: Option<Duration>,
     pub let_go_at: Duration,
 }
@@ -58,7 +58,7 @@ impl Batch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumer {
-    /// The others have not finished the step before.
+    /// The other nodes have not finished the step before.
     Blocked,
     Waiting {
         since: Duration,
@@ -71,25 +71,25 @@ pub struct Node {
     pub id: NodeId,
     pub life: u32,
     pub alive: bool,
-    plan: Arc<dyn Plan>,
+    plan: Arc<dyn PolicyPlan>,
     policy: Box<dyn Policy>,
     /// Epochs that the plan was told of.
     begun: u32,
     orders: BTreeMap<u32, Arc<EpochOrder>>,
     /// Tier j at j − 1.
-    pub shelves: Vec<Shelf>,
+    pub shelves: Vec<SimTier>,
     pub health: Health,
-    pub ledger: Ledger,
-    pub pace: Pace,
-    pub herald: Herald,
-    /// Steps wait in it for room.
-    pub outbox: Outbox<Bytes, u64>,
-    /// When it is looked after next, if nothing happens before.
-    pub outbox_timer: Option<Duration>,
+    pub progress: FinishedEpochs,
+    pub fence: StepFence,
+    pub notifier: ProgressNotifier,
+    /// Steps wait in it for space.
+    pub push_queue: PushQueue<Bytes, u64>,
+    /// When the queue is serviced next, if nothing happens before.
+    pub push_timer: Option<Duration>,
     pub ring: VecDeque<Batch>,
     /// Items by step that wait for their epoch to begin.
     pub not_begun: Vec<(u64, Vec<usize>)>,
-    /// The next step to stage, to let go, to end, and to consume.
+    /// The next step to stage, to evict, to end, and to consume.
     pub next: u64,
     pub let_go: u64,
     pub ended: u64,
@@ -98,36 +98,36 @@ pub struct Node {
     /// Epochs that are done here.
     pub done: u32,
     pub calls: BTreeMap<u64, Call>,
-    /// Which life of each peer has been heard of.
+    /// The last seen process of each peer.
     pub lives: Vec<u32>,
     pub wakes_at: Option<Duration>,
-    /// It does nothing until then: its process is stopped.
+    /// Until when its process is stopped.
     pub stopped_until: Duration,
     /// How long it was stopped while its consumer waited.
     pub stopped_for: Duration,
 }
 
 impl Node {
-    /// A node that begins with a step.
+    /// Creates a node that begins with a step.
     pub fn new(
         id: NodeId,
         life: u32,
         scenario: &Scenario,
         first: u64,
-        shelves: Vec<Shelf>,
+        shelves: Vec<SimTier>,
     ) -> Self {
         let nodes = scenario.job.system.nodes;
         let plan = policy::plan(&scenario.policy, &scenario.job).expect("the policy runs any job");
         let iterations = u64::from(scenario.job.stream.iterations());
-        let mut herald = Herald::new(nodes);
-        herald.loaded(first);
-        let mut pace = Pace::new(id, nodes, iterations, PATIENCE);
-        pace.skip(first);
-        let mut ledger = Ledger::new(nodes);
+        let mut notifier = ProgressNotifier::new(nodes);
+        notifier.loaded(first);
+        let mut fence = StepFence::new(id, nodes, iterations, PATIENCE);
+        fence.skip(first);
+        let mut progress = FinishedEpochs::new(nodes);
         let done = (first / iterations) as u32;
         if let Some(epoch) = done.checked_sub(1) {
-            ledger.done(id, epoch);
-            herald.done(epoch);
+            progress.done(id, epoch);
+            notifier.done(epoch);
         }
         Self {
             id,
@@ -139,11 +139,11 @@ impl Node {
             orders: BTreeMap::new(),
             shelves,
             health: Health::new(nodes),
-            ledger,
-            pace,
-            herald,
-            outbox: Outbox::new(nodes, scenario.outbox, PATIENCE),
-            outbox_timer: None,
+            progress,
+            fence,
+            notifier,
+            push_queue: PushQueue::new(nodes, scenario.push_queue, PATIENCE),
+            push_timer: None,
             ring: VecDeque::new(),
             not_begun: vec![],
             next: first,
@@ -160,33 +160,32 @@ impl Node {
         }
     }
 
-    pub fn shelf(&mut self, tier: TierId) -> Option<&mut Shelf> {
+    pub fn tier(&mut self, tier: TierId) -> Option<&mut SimTier> {
         self.shelves.get_mut(usize::from(tier).checked_sub(1)?)
     }
 
-    /// Bytes of a sample, from whatever tier has it.
+    /// Returns the bytes of a sample from any tier.
     pub fn held(&self, sample: SampleId) -> Option<Bytes> {
-        self.shelves.iter().find_map(|shelf| shelf.get(sample))
+        self.shelves.iter().find_map(|tier| tier.get(sample))
     }
 
-    /// Whether a node does its part of the plan: it is there, and in step.
+    /// Returns whether a node does its part of the plan: it is up and in step.
     pub fn takes_part(&self, node: NodeId) -> bool {
-        self.health.is_up(node) && self.pace.is_in_step(node)
+        self.health.is_up(node) && self.fence.is_in_step(node)
     }
 
-    /// So many epochs are behind all that take part.
+    /// Returns how many epochs all participating nodes have finished.
     pub fn all_done(&self) -> u32 {
-        self.ledger.all_done(|node| self.takes_part(node))
+        self.progress.all_done(|node| self.takes_part(node))
     }
 
-    /// Steps that the consumer has asked for.
+    /// Returns how many steps the consumer has asked for.
     pub fn asked(&self) -> u64 {
         self.consuming + u64::from(matches!(self.consumer, Consumer::Waiting { .. }))
     }
 
-    /// How long the consumer has been waiting for a step on account of something that has been the
-    /// matter since then: neither the time in which it had something to do counts, nor that in which it
-    /// waited for something else.
+    /// Returns how long the consumer has been waiting for a step because of something that began at
+    /// `since`: neither its own work nor other waits count.
     pub fn starved(&self, step: u64, matter: Duration, now: Duration) -> Duration {
         match self.consumer {
             Consumer::Waiting { since } if self.consuming == step => {
@@ -196,7 +195,7 @@ impl Node {
         }
     }
 
-    /// What a rank reads in a step.
+    /// Returns what a rank reads in a step.
     pub fn samples(&mut self, scenario: &Scenario, step: u64) -> Vec<SampleId> {
         let step = step_of(scenario, step);
         let order = self.orders.entry(step.epoch);
@@ -204,7 +203,7 @@ impl Node {
         order.batch(self.id, step.iteration).collect()
     }
 
-    /// Asks the policy about the next batch: where its samples come from and what it leaves.
+    /// Asks the policy about the next batch: where its samples are, and what it leaves.
     pub fn decide(&mut self, scenario: &Scenario, now: Duration) -> Batch {
         let number = self.next;
         let step = step_of(scenario, number);

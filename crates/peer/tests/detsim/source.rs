@@ -9,10 +9,10 @@ use crate::message::Bytes;
 use crate::node::step_of;
 use crate::world::{Happening, World};
 
-/// A slow source takes so many times longer.
+/// How many times longer a slow source takes.
 const SLOW: u32 = 10;
 
-/// A sample that is wanted of the source.
+/// A sample to read from the source.
 #[derive(Clone, Copy)]
 pub struct Read {
     life: u32,
@@ -43,7 +43,7 @@ impl World {
         self.scenario.source * if self.slow_source { SLOW } else { 1 }
     }
 
-    /// The source has served a node, and turns to the next that wants something.
+    /// The source has served a node, and serves the next one that waits.
     pub fn served(&mut self, node: NodeId) {
         if let Some(Read { life, step, item, since }) = self.reads[node as usize].pop_front() {
             self.longest_read = self.longest_read.max(self.now.saturating_sub(since));

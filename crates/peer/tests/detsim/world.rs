@@ -1,31 +1,31 @@
-//! Virtual time: what happens, one thing after another.
+//! Virtual time: events, one after another.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use belady_control::policy::NodeId;
 
-use crate::dice::Dice;
 use crate::message::Envelope;
 use crate::node::{Batch, Consumer, Item, Node};
+use crate::random::Random;
 use crate::scenario::{Away, Scenario};
-use crate::shelf::Shelf;
 use crate::source::Read;
+use crate::tier::SimTier;
 
 #[derive(Clone, Debug)]
 pub enum Happening {
     Arrives(Envelope),
-    /// A node's call has not been answered, or its connection was reset.
+    /// A node's call was not answered, or its connection was reset.
     Fails {
         node: NodeId,
         life: u32,
         call: u64,
     },
-    /// The source has given a node what it asked for first.
+    /// The source has served a node's oldest read.
     Read {
         node: NodeId,
     },
-    /// It is time to ask for these once more.
+    /// It is time to ask for these again.
     AskAgain {
         node: NodeId,
         life: u32,
@@ -40,7 +40,7 @@ pub enum Happening {
         node: NodeId,
         life: u32,
     },
-    /// It is time to look after the outbox.
+    /// It is time to service the push queue.
     LookAfter {
         node: NodeId,
         life: u32,
@@ -48,9 +48,9 @@ pub enum Happening {
     Incident,
     /// Nodes disappear for a while.
     Absence,
-    /// The node that the scenario names does.
+    /// The node that the scenario names disappears.
     GoesAway(Away),
-    /// A process that was stopped goes on.
+    /// A stopped process continues.
     Continue {
         node: NodeId,
         life: u32,
@@ -58,7 +58,7 @@ pub enum Happening {
     Restart {
         node: NodeId,
         warm: bool,
-        /// With the first epoch, not with the one that its consumer was in.
+        /// With the first epoch, not with that of its consumer.
         from_start: bool,
     },
     Heal {
@@ -75,7 +75,7 @@ struct Entry {
 }
 
 impl Happening {
-    /// The node that does something then, which one that is stopped does later.
+    /// Returns the node of the event; if it is stopped, the event waits.
     fn actor(&self) -> Option<NodeId> {
         match *self {
             Self::Arrives(Envelope { to, .. }) => Some(to),
@@ -107,37 +107,37 @@ impl Ord for Entry {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Samples that were read from the source, by epoch of their use.
     pub source_reads: Vec<u64>,
-    /// Of these, what the plan said.
+    /// Those of them that the plan expects.
     pub planned_reads: Vec<u64>,
     pub peer_reads: u64,
     pub pushed: u64,
-    /// Parcels that were given up.
+    /// Pushes that were dropped.
     pub dropped: u64,
     pub crashes: u64,
     pub longest_wait: Duration,
     pub ended_at: Duration,
     /// By node: when its consumer had all its epochs.
     pub done_at: Vec<Duration>,
-    /// Steps that ended before all had loaded them.
+    /// Steps that ended before all nodes had loaded them.
     pub given_up: u64,
-    pub largest_outbox: u64,
+    pub largest_push_queue: u64,
 }
 
 pub struct World {
     pub scenario: Scenario,
-    pub dice: Dice,
+    pub random: Random,
     pub now: Duration,
     queue: BinaryHeap<Entry>,
     pub numbers: u64,
     pub nodes: Vec<Node>,
     /// Links that are cut, by `from * nodes + to`.
     pub cut: Vec<bool>,
-    /// By node: what it wants of the source.
+    /// By node: its waiting reads of the source.
     pub reads: Vec<VecDeque<Read>>,
     pub slow_source: bool,
     pub longest_read: Duration,
@@ -150,7 +150,7 @@ impl World {
     pub fn new(scenario: Scenario) -> Self {
         let count = scenario.job.system.nodes;
         let mut world = Self {
-            dice: Dice::new(scenario.seed ^ 0x5eed),
+            random: Random::new(scenario.seed ^ 0x5eed),
             now: Duration::ZERO,
             queue: BinaryHeap::new(),
             numbers: 0,
@@ -174,10 +174,10 @@ impl World {
         world
     }
 
-    pub fn empty_shelves(&self, node: NodeId) -> Vec<Shelf> {
+    pub fn empty_shelves(&self, node: NodeId) -> Vec<SimTier> {
         let job = &self.scenario.job;
         let tiers = job.system.tiers.iter().skip(1);
-        tiers.map(|tier| Shelf::new(tier.capacity_of(node).0, job.sizes.len())).collect()
+        tiers.map(|tier| SimTier::new(tier.capacity_of(node).0, job.sizes.len())).collect()
     }
 
     pub fn steps(&self) -> u64 {
@@ -194,13 +194,13 @@ impl World {
         for node in 0..self.nodes.len() {
             self.advance(node as NodeId);
         }
-        for _ in 0..self.scenario.trouble.incidents {
-            // Most of a run without trouble is over after this.
-            let at = Duration::from_micros(self.dice.between(0, 3_000_000));
+        for _ in 0..self.scenario.faults.incidents {
+            // Most of a run without faults is over after this.
+            let at = Duration::from_micros(self.random.between(0, 3_000_000));
             self.schedule(at, Happening::Incident);
         }
-        for _ in 0..self.scenario.trouble.absences {
-            let at = Duration::from_micros(self.dice.between(0, 30_000_000));
+        for _ in 0..self.scenario.faults.absences {
+            let at = Duration::from_micros(self.random.between(0, 30_000_000));
             self.schedule(at, Happening::Absence);
         }
         if let Some(away) = self.scenario.away {
@@ -229,14 +229,14 @@ impl World {
     pub fn fail(&self, what: &str) -> ! {
         for node in &self.nodes {
             eprintln!(
-                "node {} alive {} consumer {:?} at {} ended {} next {} outbox {} down {:?}",
+                "node {} alive {} consumer {:?} at {} ended {} next {} push_queue {} down {:?}",
                 node.id,
                 node.alive,
                 node.consumer,
                 node.consuming,
                 node.ended,
                 node.next,
-                node.outbox.bytes(),
+                node.push_queue.bytes(),
                 node.health.down().collect::<Vec<_>>(),
             );
         }
@@ -270,9 +270,9 @@ impl World {
             }
             Happening::LookAfter { node, life }
                 if self.lives(node, life)
-                    && self.nodes[node as usize].outbox_timer.is_some_and(|at| at <= self.now) =>
+                    && self.nodes[node as usize].push_timer.is_some_and(|at| at <= self.now) =>
             {
-                self.nodes[node as usize].outbox_timer = None;
+                self.nodes[node as usize].push_timer = None;
                 self.look_after(node);
                 self.advance(node);
             }
@@ -301,7 +301,7 @@ impl World {
         &mut ring[(step - first) as usize]
     }
 
-    /// A node looks after itself again no later than this.
+    /// The longest time until a node acts again by itself.
     pub fn wake(&mut self, node: NodeId, at: Duration) {
         let at = at.max(self.now + Duration::from_micros(1));
         let sleeper = &mut self.nodes[node as usize];

@@ -1,36 +1,36 @@
-//! A meeting that a library of Python's has: torch's store, jax's, MPI.
+//! The rendezvous of a Python library: torch's store, jax's, MPI.
 //!
-//! The native side asks from a thread of Python's, which has let go of the interpreter meanwhile. What
-//! Python raises there, Ctrl-C included, is kept and raised again by whoever called into this module.
+//! The native code calls it on a Python thread that has released the interpreter. An exception
+//! there, Ctrl-C too, is stored, and raised by the function of this module that Python called.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use belady_peer::meet::interface;
-use belady_peer::tcp::Machine;
-use belady_peer::{Meet, MeetError, World};
+use belady_peer::rendezvous::interface;
+use belady_peer::tcp::MachineId;
+use belady_peer::{JobWorld, Rendezvous, RendezvousError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-/// A `Meeting` of Python's (`belady/peers/meeting.py`).
+/// A `Rendezvous` in Python (`belady/_cluster/rendezvous.py`).
 #[derive(Debug)]
 pub struct PythonMeeting {
     meeting: Py<PyAny>,
-    world: World,
+    world: JobWorld,
     limit: Duration,
     interface: Option<IpAddr>,
     raised: Mutex<Option<PyErr>>,
-    /// Exchanges that this process needs no more, and that Python was not told of yet: where they are
-    /// released, Python must not be waited for.
+    /// Exchanges to release with the next call to Python: `release` itself must not wait for
+    /// Python.
     released: Mutex<Vec<String>>,
 }
 
 impl PythonMeeting {
     pub fn new(meeting: &Bound<'_, PyAny>, limit: Duration) -> PyResult<Self> {
         let number = |name| meeting.getattr(name)?.extract::<u32>();
-        let world = World { rank: number("rank")?, size: number("size")? };
+        let world = JobWorld { rank: number("rank")?, size: number("size")? };
         let mut this = Self {
             meeting: meeting.clone().unbind(),
             world,
@@ -41,8 +41,8 @@ impl PythonMeeting {
         };
         let host: Option<String> = meeting.call_method0("reached_by")?.extract()?;
         let py = meeting.py();
-        // A machine often knows its own name by an address that only itself can reach.
-        let machines = this.ask(py, "machines", format!("{:?}", Machine::this()).as_bytes())?;
+        // A machine's name often resolves to an address that only the machine itself can reach.
+        let machines = this.ask(py, "machines", format!("{:?}", MachineId::this()).as_bytes())?;
         let all_here = machines.iter().all(|other| *other == machines[0]);
         let host = host.or_else(|| all_here.then(|| "127.0.0.1".to_owned()));
         let found = host.and_then(|host| py.detach(|| towards(&host)));
@@ -50,7 +50,7 @@ impl PythonMeeting {
         Ok(this)
     }
 
-    /// What Python has raised since the last call.
+    /// Takes the stored exception.
     pub fn raised(&self) -> Option<PyErr> {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -68,12 +68,12 @@ impl PythonMeeting {
     }
 }
 
-impl Meet for PythonMeeting {
-    fn world(&self) -> World {
+impl Rendezvous for PythonMeeting {
+    fn world(&self) -> JobWorld {
         self.world
     }
 
-    fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, MeetError> {
+    fn exchange(&self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, RendezvousError> {
         let asked = Python::try_attach(|py| {
             self.ask(py, name, mine).map_err(|error| {
                 let text = error.value(py).to_string();
@@ -83,13 +83,15 @@ impl Meet for PythonMeeting {
         });
         match asked {
             Some(Ok(all)) if all.len() == self.world.size as usize => Ok(all),
-            Some(Ok(all)) => Err(MeetError::Other(format!(
-                "{} of {} ranks gave something to {name}",
+            Some(Ok(all)) => Err(RendezvousError::Other(format!(
+                "the exchange of {name} returned the data of {} ranks, not of {}",
                 all.len(),
                 self.world.size
             ))),
-            Some(Err(text)) => Err(MeetError::Other(text)),
-            None => Err(MeetError::Other(format!("Python ends, so there is no {name}"))),
+            Some(Err(text)) => Err(RendezvousError::Other(text)),
+            None => Err(RendezvousError::Other(format!(
+                "cannot exchange {name}: the interpreter exits"
+            ))),
         }
     }
 
@@ -102,7 +104,7 @@ impl Meet for PythonMeeting {
     }
 }
 
-/// The address of this machine by which one reaches a host.
+/// Returns the address of this machine on the route to a host.
 fn towards(host: &str) -> Option<IpAddr> {
     let mut all = (host, 0).to_socket_addrs().ok()?;
     all.find_map(|address| interface::towards(address.ip()))

@@ -1,8 +1,8 @@
-//! The processes of a job, once they have met.
+//! The class `Cluster`: the processes of a job.
 //!
-//! Where they meet, a library of Python's has ([`meeting`]), or the user or the environment names
-//! ([`place`]). Waiting at a place of Python's happens in Python, which hears Ctrl-C; everywhere else it
-//! happens on a thread of its own, while Python's listens.
+//! The rendezvous is that of a Python library ([`meeting`]), or an address from the user or the
+//! environment ([`place`]). A Python rendezvous waits in Python, where Ctrl-C works. Any other
+//! waits on a separate thread, while the Python thread checks for signals.
 
 mod meeting;
 mod place;
@@ -10,36 +10,36 @@ mod place;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belady_peer::{self as peer, JoinError, Meet, MeetError, World};
+use belady_peer::{self as peer, JobWorld, JoinClusterError, Rendezvous, RendezvousError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use self::meeting::PythonMeeting;
-pub use self::place::meeting_place;
-use self::place::{Options, Where};
+use self::place::{RendezvousOptions, Where};
+pub use self::place::{launcher, meeting_place};
 use crate::errors::BeladyError;
-use crate::patience::{Unhurried, patiently};
 use crate::process::Home;
+use crate::wait::{Unhurried, patiently};
 
-/// The processes of a job, once they have met.
-#[pyclass(frozen, module = "belady._native")]
+/// The processes of a job, after their rendezvous.
+#[pyclass(name = "Cluster", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Cluster(Home<Inner>);
+pub struct PyCluster(Home<ClusterParts>);
 
 #[derive(Debug)]
-struct Inner {
+struct ClusterParts {
     cluster: Unhurried<Arc<peer::Cluster>>,
-    /// Where they have met, if it is a library of Python's.
+    /// The rendezvous, if it is that of a Python library.
     python: Option<Arc<PythonMeeting>>,
-    /// Jobs that have begun.
+    /// The number of jobs that have begun.
     begun: AtomicU32,
-    /// The last exchange.
+    /// The name of the last exchange.
     last: Mutex<Option<String>>,
 }
 
 #[pymethods]
-impl Cluster {
-    /// Meets at a place that a library of Python's has, which is private to the job.
+impl PyCluster {
+    /// Joins by the rendezvous of a Python library, which is private to the job.
     #[staticmethod]
     #[pyo3(signature = (meeting, *, key=None, bind=None, tls=None, timeout=300.0))]
     fn join(
@@ -50,18 +50,18 @@ impl Cluster {
         tls: Option<Vec<String>>,
         timeout: f64,
     ) -> PyResult<Self> {
-        let options = Options::new(key, bind, tls, timeout)?;
+        let options = RendezvousOptions::new(key, bind, tls, timeout)?;
         let meeting = Arc::new(PythonMeeting::new(meeting, options.limit)?);
-        let shared: Arc<dyn Meet> = meeting.clone();
+        let shared: Arc<dyn Rendezvous> = meeting.clone();
         let joined = py.detach(|| peer::join(shared, options.join()));
         let joined = joined.map_err(|error| match error {
-            JoinError::Meet(why) => told(Some(&meeting), &why),
-            JoinError::Peer(why) => BeladyError::new_err(why.to_string()),
+            JoinClusterError::Rendezvous(why) => rendezvous_error(Some(&meeting), &why),
+            JoinClusterError::Peer(why) => BeladyError::new_err(why.to_string()),
         })?;
         Ok(Self::new(joined, Some(meeting)))
     }
 
-    /// Meets at "HOST:PORT", by hosts, in a directory, or with "mpi" by MPI.
+    /// Joins at "HOST:PORT", by a list of hosts, by a directory, or with "mpi" by MPI.
     #[staticmethod]
     #[pyo3(signature = (place, rank, size, *, key=None, bind=None, tls=None, timeout=300.0))]
     #[allow(clippy::too_many_arguments)]
@@ -75,12 +75,12 @@ impl Cluster {
         tls: Option<Vec<String>>,
         timeout: f64,
     ) -> PyResult<Self> {
-        let options = Options::new(key, bind, tls, timeout)?;
-        let world = World { rank, size };
+        let options = RendezvousOptions::new(key, bind, tls, timeout)?;
+        let world = JobWorld { rank, size };
         Self::patiently(py, move || place.go(world, &options))
     }
 
-    /// Meets where the environment says.
+    /// Joins at the rendezvous address of the environment.
     #[staticmethod]
     #[pyo3(signature = (*, key=None, bind=None, tls=None, timeout=300.0))]
     fn found(
@@ -90,7 +90,7 @@ impl Cluster {
         tls: Option<Vec<String>>,
         timeout: f64,
     ) -> PyResult<Self> {
-        let options = Options::new(key, bind, tls, timeout)?;
+        let options = RendezvousOptions::new(key, bind, tls, timeout)?;
         Self::patiently(py, move || place::found(&options))
     }
 
@@ -109,7 +109,7 @@ impl Cluster {
         Ok(self.native()?.near())
     }
 
-    /// What all ranks gave, by rank.
+    /// Exchanges bytes with all ranks, and returns theirs by rank.
     fn exchange<'py>(
         &self,
         py: Python<'py>,
@@ -121,7 +121,7 @@ impl Cluster {
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
-    /// Raises if a rank has other facts.
+    /// Raises if the facts of a rank differ.
     fn agree(&self, py: Python<'_>, what: String, facts: Vec<(String, String)>) -> PyResult<()> {
         self.at_meeting(py, what, move |meet, what| {
             let facts: Vec<_> = facts.iter().map(|(name, it)| (&**name, it.clone())).collect();
@@ -129,7 +129,7 @@ impl Cluster {
         })
     }
 
-    /// Leaves the others: nothing is served any more.
+    /// Leaves the job: this process serves no more samples.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let cluster = self.native()?;
         py.detach(|| cluster.transport.close());
@@ -137,29 +137,29 @@ impl Cluster {
     }
 }
 
-impl Cluster {
+impl PyCluster {
     fn new(cluster: peer::Cluster, python: Option<Arc<PythonMeeting>>) -> Self {
         let cluster = Unhurried::new(Arc::new(cluster));
         let (begun, last) = (AtomicU32::new(0), Mutex::new(None));
-        Self(Home::new(Inner { cluster, python, begun, last }))
+        Self(Home::new(ClusterParts { cluster, python, begun, last }))
     }
 
     fn patiently(
         py: Python<'_>,
-        join: impl FnOnce() -> Result<peer::Cluster, JoinError> + Send + 'static,
+        join: impl FnOnce() -> Result<peer::Cluster, JoinClusterError> + Send + 'static,
     ) -> PyResult<Self> {
         let joined = patiently(py, join, |_| Ok(()))?;
         let joined = joined.map_err(|error| BeladyError::new_err(error.to_string()))?;
         Ok(Self::new(joined, None))
     }
 
-    /// For an engine.
+    /// Returns the cluster for an engine.
     pub fn native(&self) -> PyResult<Arc<peer::Cluster>> {
         Ok(self.0.get("Cluster")?.cluster.clone())
     }
 
-    /// A job begins: waits for all ranks to begin it, so that an engine need not, which does not hear
-    /// Ctrl-C.
+    /// Waits for all ranks to begin a job, so that the engine, which cannot be interrupted by
+    /// Ctrl-C, does not wait.
     pub fn gather(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.0.get("Cluster")?;
         let number = inner.begun.fetch_add(1, Ordering::Relaxed);
@@ -171,31 +171,31 @@ impl Cluster {
         &self,
         py: Python<'_>,
         name: String,
-        ask: impl FnOnce(&dyn Meet, &str) -> Result<T, MeetError> + Send + 'static,
+        ask: impl FnOnce(&dyn Rendezvous, &str) -> Result<T, RendezvousError> + Send + 'static,
     ) -> PyResult<T> {
         let inner = self.0.get("Cluster")?;
-        let (meet, asked) = (inner.cluster.meet.clone(), name.clone());
+        let (meet, asked) = (inner.cluster.rendezvous.clone(), name.clone());
         let answer = match &inner.python {
             Some(_) => py.detach(|| ask(&*meet, &asked)),
             None => patiently(py, move || ask(&*meet, &asked), |_| Ok(()))?,
         };
-        let answer = answer.map_err(|error| told(inner.python.as_deref(), &error))?;
-        // Ranks come to exchanges in the same order: a rank that is at this one has got the last.
+        let answer = answer.map_err(|error| rendezvous_error(inner.python.as_deref(), &error))?;
+        // All ranks make exchanges in the same order: a rank in this one has ended the last one.
         let last = inner.last.lock().unwrap_or_else(PoisonError::into_inner).replace(name);
         if let Some(last) = last {
-            inner.cluster.meet.release(&last);
+            inner.cluster.rendezvous.release(&last);
         }
         Ok(answer)
     }
 
-    /// Why ranks have not come together, as Python raises it.
-    pub fn told(&self, error: &MeetError) -> PyErr {
-        told(self.0.python.as_deref(), error)
+    /// Converts an error of the rendezvous.
+    pub fn rendezvous_error(&self, error: &RendezvousError) -> PyErr {
+        rendezvous_error(self.0.python.as_deref(), error)
     }
 }
 
-/// What Python has raised at its meeting; else what the meeting says.
-fn told(python: Option<&PythonMeeting>, error: &MeetError) -> PyErr {
+/// Returns the exception of a Python rendezvous, if any; else the error's text.
+fn rendezvous_error(python: Option<&PythonMeeting>, error: &RendezvousError) -> PyErr {
     let raised = python.and_then(PythonMeeting::raised);
     raised.unwrap_or_else(|| BeladyError::new_err(error.to_string()))
 }

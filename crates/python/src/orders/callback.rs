@@ -1,13 +1,14 @@
-//! Orders that a Python callback gives.
+//! Orders from a Python callback.
 //!
-//! The engine asks from a thread of its own, which knows nothing of Python. It leaves the epoch
-//! it wants at a [`Feed`]; a thread of Python's finds it there, asks the callback, and leaves
-//! the answer. Only the `Orders` object in Python owns the callback, so that the garbage
-//! collector sees who holds whom; a feed looks it up each time.
+//! The engine requests an epoch on its own thread, which does not run Python. It puts the request
+//! into a [`CallbackFeed`]; a Python thread takes it, calls the callback and puts the answer back.
+//! Only the
+//! `Orders` object in Python owns the callback, so that the garbage collector sees the reference; a
+//! feed looks it up for each request.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use belady_control::sampler::{Cut, EpochList, OrderError, Orders as Provider, SampleId};
+use belady_control::sampler::{Batching, EpochList, OrderError, OrderProvider, SampleId};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -17,40 +18,40 @@ use pyo3::types::{PyModule, PyTuple};
 
 use crate::errors::BeladyError;
 
-/// What a callback was given for.
+/// The limits of a callback's epochs.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct EpochShape {
     pub samples: u32,
     pub batch: Option<u32>,
     pub drop_last: bool,
     pub largest_batch: Option<u32>,
 }
 
-/// A callback and its one owner.
+/// A callback, owned here only.
 #[derive(Debug)]
 pub struct Callback {
-    slot: Arc<Slot>,
-    shape: Shape,
+    slot: Arc<EpochSlot>,
+    shape: EpochShape,
 }
 
-/// Empty once the collector has broken a cycle.
+/// The callback; `None` after the garbage collector has broken a cycle.
 #[derive(Debug)]
-struct Slot(Mutex<Option<Py<PyAny>>>);
+struct EpochSlot(Mutex<Option<Py<PyAny>>>);
 
 impl Callback {
-    pub fn new(callback: Py<PyAny>, shape: Shape) -> Self {
-        Self { slot: Arc::new(Slot(Mutex::new(Some(callback)))), shape }
+    pub fn new(callback: Py<PyAny>, shape: EpochShape) -> Self {
+        Self { slot: Arc::new(EpochSlot(Mutex::new(Some(callback)))), shape }
     }
 
-    /// Asks at once, on this thread.
+    /// Calls the callback on this thread.
     pub fn ask(&self, py: Python<'_>, epoch: u32) -> PyResult<Option<EpochList>> {
         let callback = self.slot.get(py).ok_or_else(gone)?;
         self.shape.list(epoch, &python(py)?.getattr("ask")?.call1((callback, epoch))?)
     }
 
-    /// A feed for one job, and the thread that serves it.
-    pub fn feed(&self, py: Python<'_>) -> PyResult<Arc<Feed>> {
-        let feed = Arc::new(Feed {
+    /// Returns a feed for one job, and starts its Python thread.
+    pub fn feed(&self, py: Python<'_>) -> PyResult<Arc<CallbackFeed>> {
+        let feed = Arc::new(CallbackFeed {
             slot: Arc::downgrade(&self.slot),
             shape: self.shape,
             state: Mutex::default(),
@@ -62,7 +63,7 @@ impl Callback {
             "belady-orders",
             (Feeder(feed.clone()),),
         ))?;
-        // It is waited for by nobody, least of all by an interpreter that ends.
+        // A daemon, so that an interpreter that exits does not wait for it.
         thread.setattr("daemon", true)?;
         thread.call_method0("start")?;
         Ok(feed)
@@ -71,7 +72,7 @@ impl Callback {
     pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self.slot.0.try_lock() {
             Ok(callback) => visit.call(&*callback),
-            // Somebody is looking at it, so it is in use.
+            // Locked, so it is in use.
             Err(_) => Ok(()),
         }
     }
@@ -82,7 +83,7 @@ impl Callback {
     }
 }
 
-impl Slot {
+impl EpochSlot {
     fn lock(&self) -> MutexGuard<'_, Option<Py<PyAny>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,10 +94,10 @@ impl Slot {
 }
 
 fn gone() -> PyErr {
-    BeladyError::new_err("the callback that gives the order was let go; make the orders anew")
+    BeladyError::new_err("the callback of this order was garbage-collected: make new orders")
 }
 
-/// The few lines that have to be Python.
+/// Returns the module of the helper functions in Python.
 fn python(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = MODULE.get_or_try_init(py, || {
@@ -106,34 +107,34 @@ fn python(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(module.bind(py))
 }
 
-/// Where the engine asks and Python answers.
+/// Passes requests of the engine to a Python thread, and its answers back.
 #[derive(Debug)]
-pub struct Feed {
-    slot: Weak<Slot>,
-    shape: Shape,
-    state: Mutex<State>,
+pub struct CallbackFeed {
+    slot: Weak<EpochSlot>,
+    shape: EpochShape,
+    state: Mutex<CallbackState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CallbackState {
     asked: Option<u32>,
     answer: Option<PyResult<Option<EpochList>>>,
     stopped: bool,
 }
 
-impl Feed {
-    /// Nobody waits here any more.
+impl CallbackFeed {
+    /// Ends the thread and all waits.
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CallbackState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, CallbackState>) -> MutexGuard<'a, CallbackState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,7 +144,7 @@ impl Feed {
     }
 }
 
-impl Provider for Feed {
+impl OrderProvider for CallbackFeed {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         let mut state = self.lock();
         state.asked = Some(epoch);
@@ -159,7 +160,7 @@ impl Provider for Feed {
         }
     }
 
-    // A sampler of the user's is asked once for each epoch, and never again.
+    // A user's sampler is called once for each epoch.
     fn ahead(&self) -> bool {
         false
     }
@@ -169,13 +170,13 @@ impl Provider for Feed {
     }
 }
 
-/// The feed as Python's thread sees it.
+/// The feed's interface for the Python thread.
 #[pyclass(frozen)]
-struct Feeder(Arc<Feed>);
+struct Feeder(Arc<CallbackFeed>);
 
 #[pymethods]
 impl Feeder {
-    /// The callback and the epoch it is to be asked for; None when there is nothing more to do.
+    /// Waits for a request, and returns the callback and the epoch; None at the end.
     fn wanted(&self, py: Python<'_>) -> Option<(Py<PyAny>, u32)> {
         let epoch = py.detach(|| {
             let mut state = self.0.lock();
@@ -206,8 +207,8 @@ impl Feeder {
     }
 }
 
-impl Shape {
-    /// What a callback gave for an epoch, as a list.
+impl EpochShape {
+    /// Converts the result of a callback to a list.
     fn list(&self, epoch: u32, given: &Bound<'_, PyAny>) -> PyResult<Option<EpochList>> {
         if given.is_none() {
             return Ok(None);
@@ -230,24 +231,28 @@ impl Shape {
             samples.map(number("sample", self.samples)).collect();
         let batches = if ends.is_none() {
             let batch = self.batch.ok_or_else(|| {
-                PyValueError::new_err("without a batch size the order must say where batches end")
+                PyValueError::new_err(
+                    "an order without a batch size must return the ends of its batches",
+                )
             })?;
-            Cut::Every { batch, drop_last: self.drop_last }
+            Batching::Every { batch, drop_last: self.drop_last }
         } else {
             let ends = numbers(&ends)?.into_iter().enumerate();
-            Cut::Ends(ends.map(number("a batch that ends at", u32::MAX)).collect::<PyResult<_>>()?)
+            Batching::Ends(
+                ends.map(number("a batch that ends at", u32::MAX)).collect::<PyResult<_>>()?,
+            )
         };
         Ok(Some(EpochList { samples: samples?, batches }))
     }
 }
 
-/// Whole numbers from a buffer of int64, or from a list.
+/// Reads whole numbers from a buffer of int64, or from a list.
 fn numbers(given: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     if let Ok(buffer) = PyBuffer::<i64>::get(given) {
         return buffer.to_vec(given.py());
     }
     given.extract().map_err(|error| {
-        let wrong = format!("an order is made of whole numbers: {error}");
+        let wrong = format!("an order must consist of whole numbers: {error}");
         PyTypeError::new_err(wrong)
     })
 }

@@ -1,7 +1,7 @@
-"""Asks a callback for epochs on a thread of Python's own.
+"""Calls a callback for epochs on a Python thread.
 
-An interpreter that ends throws its threads out wherever they are. It may do so with this one:
-while a callback runs there is nothing of Rust on its stack.
+An interpreter that exits stops its threads at any point. That is safe here: while a callback runs,
+no Rust code is on the thread's stack.
 """
 
 
@@ -13,7 +13,7 @@ def feed(feeder):
             feeder.failed(error)
         else:
             feeder.gave(given, wanted[1])
-        # Nothing of the user's is held while this waits, so that it can be collected.
+        # Drops references before waiting, so that the user's objects can be collected.
         wanted = given = None
 
 
@@ -26,7 +26,7 @@ def ask(callback, epoch):
 
 
 def settled(numbers):
-    """What has a buffer stays; what only iterates is gone through here."""
+    """Returns an object with a buffer as it is, and any other iterable as a list."""
     try:
         memoryview(numbers)
     except TypeError:

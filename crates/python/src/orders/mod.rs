@@ -1,6 +1,7 @@
-//! Which samples come in which batch of which epoch, for one rank.
+//! The class `Orders`.
 
 mod callback;
+mod generator;
 
 use std::sync::Arc;
 
@@ -11,57 +12,56 @@ use belady_control::sampler::orders::{
 };
 use belady_control::sampler::torch::{Draws, RandomSampler};
 use belady_control::sampler::{
-    EpochList, Order, OrderError, Orders as Provider, SamplerError, Scheme, StreamConfig,
+    EpochList, Order, OrderError, OrderProvider, SamplerError, Scheme, StreamConfig,
 };
-use belady_peer::World;
+use belady_peer::JobWorld;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::cluster::Cluster;
-use crate::errors::{no_type, ordering, positive, wrong};
-use callback::{Callback, Shape};
+use crate::arguments::{no_type, positive, wrong};
+use crate::cluster::PyCluster;
+use crate::errors::ordering;
+use callback::{Callback, EpochShape};
 
-pub use callback::Feed;
+pub use callback::CallbackFeed;
+pub use generator::{PyGeneratorState, randperm_words};
 
-/// What an engine asks, and what has to be stopped when nobody listens any more.
-pub type Provided = (Arc<dyn Provider>, Option<Arc<Feed>>);
+/// An order, and the feed to stop when the job ends.
+pub type Provided = (Arc<dyn OrderProvider>, Option<Arc<CallbackFeed>>);
 
-/// Which samples come in which batch of which epoch, for one rank.
-#[pyclass(frozen, module = "belady._native")]
+/// The samples of each batch of each epoch, for one rank.
+#[pyclass(name = "Orders", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct Orders(Kind);
+pub struct PyOrders(OrderKind);
 
 #[derive(Debug)]
-enum Kind {
-    /// Every epoch has so many batches.
+enum OrderKind {
+    /// A computed order; every epoch has this many batches.
     Native {
-        orders: Arc<dyn Provider>,
+        orders: Arc<dyn OrderProvider>,
         batches: u32,
     },
-    /// torch's, of one generator. With bytes as `get_state()` gives them.
+    /// torch's order of one generator, with the state that `get_state()` returned.
     Loader {
         orders: Arc<LoaderOrders>,
         batches: u32,
         state: Vec<u8>,
     },
     Python(Callback),
-    /// Another one from there on.
+    /// The rest of another order.
     From {
-        base: Py<Orders>,
+        base: Py<PyOrders>,
         epoch: u32,
         batch: u32,
     },
 }
 
-/// Bytes of `torch.Generator.get_state()`.
-const STATE: usize = 5056;
-
 #[pymethods]
-impl Orders {
-    /// As `DistributedSampler(seed=seed)` deals them out, or the order "sequential" or
-    /// "permutation". `batch` is the rank's own.
+impl PyOrders {
+    /// The order of `DistributedSampler(seed=seed)`, or the order "sequential" or "permutation".
+    /// `batch` is the size of the rank's own batches.
     #[staticmethod]
     #[pyo3(signature = (*, samples, batch, order="torch", scheme="uniform", seed=0, rank=0,
         ranks=1, drop_last=false, sampler_drop_last=false))]
@@ -89,11 +89,11 @@ impl Orders {
         };
         let orders = RankOrders::new(rank, positive("batch", batch)?, config).map_err(wrong)?;
         let batches = orders.stream().iterations();
-        Ok(Self(Kind::Native { orders: Arc::new(orders), batches }))
+        Ok(Self(OrderKind::Native { orders: Arc::new(orders), batches }))
     }
 
-    /// As `DataLoader(shuffle=True, generator=g)` draws them. `state` is g's state
-    /// (`torch.Generator.get_state()`) at the beginning of epoch `first_epoch`; without it g was
+    /// The order of `DataLoader(shuffle=True, generator=g)`. `state` is g's state
+    /// (`torch.Generator.get_state()`) at the beginning of epoch `first_epoch`; without it, g was
     /// seeded with `seed`. `draws` is "loader", "persistent-loader" or "sampler".
     #[staticmethod]
     #[pyo3(signature = (*, samples, batch, seed=None, state=None, first_epoch=0, draws="loader",
@@ -113,7 +113,7 @@ impl Orders {
         let sampler = RandomSampler::from_state(samples, draws, first_epoch.into(), generator);
         let batches = batches(samples, batch, drop_last)?;
         let orders = Arc::new(LoaderOrders::new(sampler, batch, drop_last).map_err(wrong)?);
-        Ok(Self(Kind::Loader { orders, batches, state }))
+        Ok(Self(OrderKind::Loader { orders, batches, state }))
     }
 
     #[staticmethod]
@@ -137,8 +137,8 @@ impl Orders {
         Self::shared(length, share, orders)
     }
 
-    /// Each position comes from a dataset drawn by weight; each dataset is gone through in
-    /// shuffled order, again and again.
+    /// Each position takes the next sample of a dataset drawn by weight; each dataset is shuffled
+    /// again after each pass.
     #[staticmethod]
     #[pyo3(signature = (lengths, weights, *, batch, num_samples, seed=0, rank=0, ranks=1,
         drop_last=false))]
@@ -155,7 +155,7 @@ impl Orders {
     ) -> PyResult<Self> {
         if lengths.len() != weights.len() {
             return Err(PyValueError::new_err(format!(
-                "a mixture of {} datasets needs as many weights, not {}",
+                "a mixture of {} datasets needs one weight for each, not {} weights",
                 lengths.len(),
                 weights.len()
             )));
@@ -168,7 +168,7 @@ impl Orders {
         Self::shared(length, share, MixtureOrders::new(&parts, length, seed, share))
     }
 
-    /// A callback gives epoch after epoch.
+    /// The order that a callback returns for each epoch.
     #[staticmethod]
     #[pyo3(signature = (epoch, *, samples, batch=None, drop_last=false, largest_batch=None))]
     fn python(
@@ -179,38 +179,39 @@ impl Orders {
         largest_batch: Option<u32>,
     ) -> PyResult<Self> {
         if !epoch.is_callable() {
-            return Err(no_type("an order is given by a function", epoch));
+            return Err(no_type("an order must be a function", epoch));
         }
         let batch = batch.map(|batch| positive("batch", batch)).transpose()?;
         let samples = positive("samples", samples)?;
-        let shape = Shape { samples, batch, drop_last, largest_batch };
-        Ok(Self(Kind::Python(Callback::new(epoch.clone().unbind(), shape))))
+        let shape = EpochShape { samples, batch, drop_last, largest_batch };
+        Ok(Self(OrderKind::Python(Callback::new(epoch.clone().unbind(), shape))))
     }
 
-    /// Of every epoch the first so many batches, where any epoch can be computed.
+    /// The first `cut` batches of every epoch, for computed orders.
     fn first_batches(&self, cut: u32) -> PyResult<Self> {
         match &self.0 {
-            Kind::Native { orders, batches } => {
+            OrderKind::Native { orders, batches } => {
                 let orders = Arc::new(FirstBatches { orders: orders.clone(), batches: cut });
-                Ok(Self(Kind::Native { orders, batches: cut.min(*batches) }))
+                Ok(Self(OrderKind::Native { orders, batches: cut.min(*batches) }))
             }
-            _ => Err(PyValueError::new_err("only orders that are computed can be cut")),
+            _ => {
+                Err(PyValueError::new_err("only computed orders can be cut to their first batches"))
+            }
         }
     }
 
-    /// Rank and ranks, where it is known what the others read.
+    /// The rank and the number of ranks, if the accesses of the other ranks are known.
     fn place(&self) -> Option<(u32, u32)> {
         match &self.0 {
-            Kind::Native { orders, .. } => orders.place().map(|it| (it.rank, it.ranks)),
-            Kind::From { base, .. } => base.get().place(),
-            Kind::Loader { .. } | Kind::Python(_) => None,
+            OrderKind::Native { orders, .. } => orders.place().map(|it| (it.rank, it.ranks)),
+            OrderKind::From { base, .. } => base.get().place(),
+            OrderKind::Loader { .. } | OrderKind::Python(_) => None,
         }
     }
 
-    /// The same from there on: epoch 0 of the result is `epoch` without its first `batch`
-    /// batches.
+    /// The rest of this order: epoch 0 of the result is `epoch` without its first `batch` batches.
     fn start_at(slf: &Bound<'_, Self>, epoch: u32, batch: u32) -> Self {
-        Self(Kind::From { base: slf.clone().unbind(), epoch, batch })
+        Self(OrderKind::From { base: slf.clone().unbind(), epoch, batch })
     }
 
     /// Samples and ends of batches of an epoch.
@@ -230,7 +231,7 @@ impl Orders {
         Ok(Some((samples, ends)))
     }
 
-    /// Samples of an epoch, as an array of numbers of 32 bits; nothing after the last epoch.
+    /// Samples of an epoch as native uint32; empty after the last epoch.
     fn ids<'py>(&self, py: Python<'py>, epoch: u32) -> PyResult<Bound<'py, PyBytes>> {
         let list = self.list(py, epoch)?;
         let samples = list.as_ref().map_or(&[][..], |list| &list.samples);
@@ -242,12 +243,12 @@ impl Orders {
         })
     }
 
-    /// How many batches an epoch has, if that is known without running anything.
+    /// Number of batches of an epoch; None if that is not known in advance.
     fn batches(&self, epoch: u32) -> Option<u32> {
         match &self.0 {
-            Kind::Native { batches, .. } | Kind::Loader { batches, .. } => Some(*batches),
-            Kind::Python(_) => None,
-            Kind::From { base, epoch: from, batch } => {
+            OrderKind::Native { batches, .. } | OrderKind::Loader { batches, .. } => Some(*batches),
+            OrderKind::Python(_) => None,
+            OrderKind::From { base, epoch: from, batch } => {
                 let all = base.get().batches(from.saturating_add(epoch))?;
                 Some(if epoch == 0 { all.saturating_sub(*batch) } else { all })
             }
@@ -257,71 +258,71 @@ impl Orders {
     /// The generator's state at an epoch's beginning, where there is one generator.
     fn state<'py>(&self, py: Python<'py>, epoch: u32) -> Option<Bound<'py, PyBytes>> {
         match &self.0 {
-            Kind::Loader { orders, state, .. } => {
+            OrderKind::Loader { orders, state, .. } => {
                 let mut state = state.clone();
                 let sampler = py.detach(|| orders.before(epoch));
                 sampler.state().write_torch(&mut state);
                 Some(PyBytes::new(py, &state))
             }
-            Kind::From { base, epoch: from, .. } => {
+            OrderKind::From { base, epoch: from, .. } => {
                 base.get().state(py, from.saturating_add(epoch))
             }
-            Kind::Native { .. } | Kind::Python(_) => None,
+            OrderKind::Native { .. } | OrderKind::Python(_) => None,
         }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.0 {
-            Kind::Python(callback) => callback.traverse(visit),
-            Kind::From { base, .. } => visit.call(base),
-            Kind::Native { .. } | Kind::Loader { .. } => Ok(()),
+            OrderKind::Python(callback) => callback.traverse(visit),
+            OrderKind::From { base, .. } => visit.call(base),
+            OrderKind::Native { .. } | OrderKind::Loader { .. } => Ok(()),
         }
     }
 
     fn __clear__(&self) {
-        if let Kind::Python(callback) = &self.0 {
+        if let OrderKind::Python(callback) = &self.0 {
             callback.clear();
         }
     }
 }
 
-impl Orders {
+impl PyOrders {
     /// What an engine asks.
     pub fn provide(&self, py: Python<'_>) -> PyResult<Provided> {
         Ok(match &self.0 {
-            Kind::Native { orders, .. } => (orders.clone(), None),
-            Kind::Loader { orders, .. } => (orders.clone(), None),
-            Kind::Python(callback) => {
+            OrderKind::Native { orders, .. } => (orders.clone(), None),
+            OrderKind::Loader { orders, .. } => (orders.clone(), None),
+            OrderKind::Python(callback) => {
                 let feed = callback.feed(py)?;
                 (feed.clone(), Some(feed))
             }
-            &Kind::From { ref base, epoch, batch } => {
+            &OrderKind::From { ref base, epoch, batch } => {
                 let (orders, feed) = base.get().provide(py)?;
                 (Arc::new(StartAt { orders, epoch, batch }), feed)
             }
         })
     }
 
-    /// Whether it is known what each rank of a cluster reads.
-    pub fn is_known_to(&self, cluster: &Cluster) -> PyResult<bool> {
-        let World { rank, size } = cluster.native()?.world();
+    /// Returns whether the accesses of each rank of a cluster are known.
+    pub fn is_known_to(&self, cluster: &PyCluster) -> PyResult<bool> {
+        let JobWorld { rank, size } = cluster.native()?.world();
         Ok(self.place() == Some((rank, size)))
     }
 
-    /// The same for a job that has no peers.
-    pub fn alone(orders: Arc<dyn Provider>) -> Arc<dyn Provider> {
+    /// Returns the same order for a job without peers.
+    pub fn alone(orders: Arc<dyn OrderProvider>) -> Arc<dyn OrderProvider> {
         Arc::new(Alone(orders))
     }
 
     fn list(&self, py: Python<'_>, epoch: u32) -> PyResult<Option<EpochList>> {
-        let ask = |orders: &dyn Provider, epoch| {
+        let ask = |orders: &dyn OrderProvider, epoch| {
             py.detach(|| orders.epoch(epoch)).map_err(|error| ordering(py, &error))
         };
         match &self.0 {
-            Kind::Native { orders, .. } => ask(&**orders, epoch),
-            Kind::Loader { orders, .. } => ask(&**orders, epoch),
-            Kind::Python(callback) => callback.ask(py, epoch),
-            &Kind::From { ref base, epoch: from, batch } => {
+            OrderKind::Native { orders, .. } => ask(&**orders, epoch),
+            OrderKind::Loader { orders, .. } => ask(&**orders, epoch),
+            OrderKind::Python(callback) => callback.ask(py, epoch),
+            &OrderKind::From { ref base, epoch: from, batch } => {
                 let list = base.get().list(py, from.saturating_add(epoch))?;
                 match list {
                     Some(list) if epoch == 0 => {
@@ -334,23 +335,23 @@ impl Orders {
         }
     }
 
-    /// An order of so many samples that ranks share.
+    /// Makes an order of `length` samples that ranks share.
     fn shared(
         length: u32,
         share: RankShare,
-        orders: Result<impl Provider + 'static, SamplerError>,
+        orders: Result<impl OrderProvider + 'static, SamplerError>,
     ) -> PyResult<Self> {
         let orders = Arc::new(orders.map_err(wrong)?);
         let own = length.div_ceil(share.ranks);
-        Ok(Self(Kind::Native { orders, batches: batches(own, share.batch, share.drop_last)? }))
+        Ok(Self(OrderKind::Native { orders, batches: batches(own, share.batch, share.drop_last)? }))
     }
 }
 
-/// An order that knows nothing of other ranks.
+/// An order that hides the accesses of other ranks.
 #[derive(Debug)]
-struct Alone(Arc<dyn Provider>);
+struct Alone(Arc<dyn OrderProvider>);
 
-impl Provider for Alone {
+impl OrderProvider for Alone {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         self.0.epoch(epoch)
     }
@@ -386,6 +387,11 @@ const DRAWS: [(&str, Draws); 3] = [
     ("sampler", Draws::SamplerAlone),
 ];
 
+/// Returns the names of the schemes by which ranks share a batch.
+pub fn schemes() -> [&'static str; 5] {
+    SCHEMES.map(|(name, _)| name)
+}
+
 fn named<T: Clone>(what: &str, name: &str, known: &[(&str, T)]) -> PyResult<T> {
     let found = known.iter().find(|(other, _)| *other == name);
     found.map(|(_, value)| value.clone()).ok_or_else(|| {
@@ -407,26 +413,24 @@ fn batches(samples: u32, batch: u32, drop_last: bool) -> PyResult<u32> {
     }
 }
 
-/// A generator, and the bytes of one in its state.
+/// Returns a generator and its state in torch's format.
 fn generator(seed: Option<u64>, state: Option<Vec<u8>>) -> PyResult<(Mt19937, Vec<u8>)> {
     match (seed, state) {
         (None, Some(state)) => {
             let generator = Mt19937::from_torch(&state).ok_or_else(|| {
                 PyValueError::new_err(format!(
-                    "state is not one of torch's CPU generator: {} bytes instead of what \
-                     torch.Generator.get_state() gives",
+                    "state has {} bytes, which is not a state of torch's CPU generator: give the \
+                     result of torch.Generator.get_state()",
                     state.len()
                 ))
             })?;
             Ok((generator, state))
         }
         (Some(seed), None) => {
-            let mut state = vec![0; STATE];
+            let mut state = generator::seeded();
             state[..8].copy_from_slice(&seed.to_le_bytes());
-            // It is seeded.
-            state[12] = 1;
             Ok((Mt19937::new(seed), state))
         }
-        _ => Err(PyValueError::new_err("give a seed or a state, one of them")),
+        _ => Err(PyValueError::new_err("give either a seed or a state")),
     }
 }

@@ -1,13 +1,13 @@
-//! access and its other names.
+//! `access` and its variants.
 
 use std::ffi::{c_char, c_int};
 
 use libc::{AT_EACCESS, AT_FDCWD};
 
+use super::caller_path::candidate;
 use super::hook;
-use super::text::near;
-use crate::job::job;
-use crate::ops::{Named, stat};
+use crate::attached_job::job;
+use crate::ops::{NamedFile, stat};
 use crate::real::real;
 
 hook! {
@@ -31,5 +31,6 @@ unsafe fn is_readable(at: c_int, path: *const c_char, mode: c_int, flags: c_int)
         return false;
     }
     // SAFETY: the caller's path.
-    unsafe { near(job, path) }.is_some_and(|path| stat::is_readable(job, Named { at, path }))
+    unsafe { candidate(job, path) }
+        .is_some_and(|path| stat::is_readable(job, NamedFile { at, path }))
 }

@@ -1,14 +1,14 @@
-//! Functions that change a file by its descriptor, or ask for its attributes. For a copy's
-//! descriptor, it is the source that they speak of.
+//! Functions that change a file by its descriptor, or read its attributes. For a copy's descriptor
+//! they act on the source.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use belady_board::path::Buffer;
+use belady_board::path::PathBuffer;
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, timeval, uid_t};
 
 use super::hook;
-use crate::job::job;
-use crate::ops::{change, copy};
+use crate::attached_job::job;
+use crate::ops::{change, copy_descriptor};
 use crate::real::real;
 
 type Path = *const c_char;
@@ -66,14 +66,14 @@ hook! {
     }
 }
 
-/// None if the descriptor is not that of a copy.
+/// Calls a function with the path of the source; None if the descriptor is not a copy's.
 fn on_source<T>(descriptor: c_int, by_path: impl FnOnce(&CStr) -> T) -> Option<T> {
-    let mut room = Buffer::default();
-    let source = copy::source(job()?, descriptor, &mut room)?;
+    let mut buffer = PathBuffer::default();
+    let source = copy_descriptor::source(job()?, descriptor, &mut buffer)?;
     Some(by_path(source))
 }
 
-/// Changes the source, by its path if the descriptor is that of a copy.
+/// Changes the source, by its path if the descriptor is a copy's.
 pub fn change_descriptor(
     descriptor: c_int,
     by_descriptor: impl FnOnce() -> c_int,
@@ -93,11 +93,13 @@ pub fn change_descriptor(
     result
 }
 
-/// The same for functions that take a descriptor and an empty path.
+/// Like [`change_descriptor`], for functions that take a descriptor and an empty path.
 pub fn change_itself(descriptor: c_int, change: impl Fn(c_int) -> c_int) -> c_int {
     change_descriptor(
         descriptor,
         || change(descriptor),
-        |source| copy::with_handle(source, |handle| change(handle.unwrap_or(descriptor))),
+        |source| {
+            copy_descriptor::with_handle(source, |handle| change(handle.unwrap_or(descriptor)))
+        },
     )
 }

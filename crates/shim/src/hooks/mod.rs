@@ -1,22 +1,22 @@
-//! Functions with the names of libc's. They turn pointers into what safe code can use, and call the
-//! real function where that is the answer.
+//! Functions with libc's names. They convert pointers for the safe code in `ops`, and call the real
+//! function if needed.
 
 mod access;
+mod caller_path;
 mod change;
 mod descriptor;
 mod open;
 mod stat;
 mod stream;
-mod text;
 
-/// A function that programs call in the place of libc's.
+/// Defines functions that replace libc's.
 macro_rules! hook {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block)*) => {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-                // SAFETY: the caller keeps to what libc's function of this name asks for, and nothing
-                // else is asked for here.
+                // SAFETY: the caller satisfies the contract of libc's function of this name, and no
+                // more is required here.
                 unsafe { $body }
             }
         )*

@@ -1,16 +1,16 @@
-//! open, openat, creat and their other names.
+//! `open`, `openat`, `creat` and their variants.
 
 use std::ffi::{c_char, c_int};
 
-use belady_board::path::Buffer;
+use belady_board::path::PathBuffer;
 use libc::{AT_FDCWD, mode_t};
 use rustix::fs::OFlags;
 
+use super::caller_path::{c_string, candidate};
 use super::hook;
-use super::text::{near, text};
-use crate::job::{Job, job};
+use crate::attached_job::{AttachedJob, job};
 use crate::ops::open::Purpose;
-use crate::ops::{Named, change, copy, far, open};
+use crate::ops::{NamedFile, change, copy_descriptor, open, unrelated_directories};
 use crate::real::real;
 
 hook! {
@@ -62,38 +62,40 @@ unsafe fn open_at(
         Purpose::Writing => {
             let descriptor = real();
             // SAFETY: as below.
-            let file = unsafe { text(path) }.map(|path| Named { at, path });
+            let file = unsafe { c_string(path) }.map(|path| NamedFile { at, path });
             opened_for_writing(job, file, descriptor, flags)
         }
         // SAFETY: the caller's path.
-        Purpose::Reading => match unsafe { near(job, path) } {
-            Some(path) => open::open(job, Named { at, path }, options, real),
+        Purpose::Reading => match unsafe { candidate(job, path) } {
+            Some(path) => open::open(job, NamedFile { at, path }, options, real),
             None => real(),
         },
     };
-    far::forget(descriptor);
+    unrelated_directories::forget(descriptor);
     descriptor
 }
 
-/// If a copy was opened for writing, by way of /proc/self/fd, the source is opened in its place.
+/// Opens the source instead of a copy that was opened for writing through `/proc/self/fd`.
 fn opened_for_writing(
-    job: &Job,
-    file: Option<Named<'_>>,
+    job: &AttachedJob,
+    file: Option<NamedFile<'_>>,
     descriptor: c_int,
     flags: c_int,
 ) -> c_int {
     if descriptor < 0 || !change::opened_for_writing(job, file, descriptor) {
         return descriptor;
     }
-    let mut room = Buffer::default();
-    let Some(source) = copy::source(job, descriptor, &mut room) else { return descriptor };
+    let mut buffer = PathBuffer::default();
+    let Some(source) = copy_descriptor::source(job, descriptor, &mut buffer) else {
+        return descriptor;
+    };
     let flags = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW);
-    // SAFETY: a path with a 0 at its end; no mode is needed without O_CREAT.
+    // SAFETY: a NUL-terminated path; without O_CREAT there is no mode.
     let at_source = unsafe { real!(open(source.as_ptr(), flags)) };
     if at_source >= 0 {
-        change::opened_for_writing(job, Some(Named { at: AT_FDCWD, path: source }), at_source);
+        change::opened_for_writing(job, Some(NamedFile { at: AT_FDCWD, path: source }), at_source);
     }
-    // SAFETY: it was opened just now, and nobody knows of it.
+    // SAFETY: opened above and not shared.
     unsafe { rustix::io::close(descriptor) };
     at_source
 }

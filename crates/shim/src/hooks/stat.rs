@@ -1,15 +1,15 @@
-//! stat and its many names.
+//! `stat` and its variants.
 
 use std::ffi::{c_char, c_int};
 
-use belady_board::facts::Time;
-use belady_board::{Facts, FileId};
+use belady_board::file_stat::FileTime;
+use belady_board::{FileId, FileStat};
 use libc::{AT_FDCWD, stat as Stat, statx as Statx, statx_timestamp};
 
+use super::caller_path::{candidate, is_plausible};
 use super::hook;
-use super::text::{is_plausible, near};
-use crate::job::{Job, job};
-use crate::ops::{Named, copy, stat as answers};
+use crate::attached_job::{AttachedJob, job};
+use crate::ops::{NamedFile, copy_descriptor, stat as answers};
 use crate::real::real;
 
 hook! {
@@ -66,8 +66,8 @@ hook! {
         correct(real!(__fxstat64(version, descriptor, out)), descriptor, out)
     }
     fn statx(at: c_int, path: *const c_char, flags: c_int, mask: u32, out: *mut Statx) -> c_int {
-        if let Some(facts) = named(at, path, flags, out, mask & !KNOWN == 0) {
-            *out = extended(&facts, mask);
+        if let Some(stat) = named(at, path, flags, out, mask & !KNOWN == 0) {
+            *out = extended(&stat, mask);
             return 0;
         }
         let result = real!(statx(at, path, flags, mask, out));
@@ -79,34 +79,34 @@ hook! {
 }
 
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
-/// Flags that change nothing about a file that has a copy.
+/// Flags that do not change the answer for a file with a copy.
 const HARMLESS: c_int =
     NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-/// A flag that nobody has: leave it to the real function.
+/// A flag that does not exist: leaves the call to the real function.
 const UNKNOWN: c_int = 1 << 30;
-/// What is kept of a file.
+/// The fields that the board knows.
 const KNOWN: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
 
-/// Versions of the structure: these are the same as today's.
+/// Accepts the versions of the structure that equal the current one.
 fn checked(version: c_int, flags: c_int) -> c_int {
     if matches!(version, 0 | 1) { flags } else { UNKNOWN }
 }
 
-/// What is known of the file of this name, if all that is asked for is.
+/// Returns the stat of a path from the board, if it has all requested fields.
 unsafe fn named<T>(
     at: c_int,
     path: *const c_char,
     flags: c_int,
     out: *mut T,
     is_known: bool,
-) -> Option<Facts> {
+) -> Option<FileStat> {
     let job = job()?;
     if flags & !HARMLESS != 0 || !is_known || !is_plausible(out) {
         return None;
     }
     // SAFETY: the caller's path.
-    let path = unsafe { near(job, path) }?;
-    answers::facts(job, Named { at, path }, flags & NOFOLLOW == 0)
+    let path = unsafe { candidate(job, path) }?;
+    answers::stat_of(job, NamedFile { at, path }, flags & NOFOLLOW == 0)
 }
 
 unsafe fn stat_at(
@@ -117,9 +117,9 @@ unsafe fn stat_at(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the caller's path.
-    if let Some(facts) = unsafe { named(at, path, flags, out, true) } {
-        // SAFETY: the caller has room for it there.
-        unsafe { plain(&facts, &mut *out) };
+    if let Some(stat) = unsafe { named(at, path, flags, out, true) } {
+        // SAFETY: the caller provides the structure.
+        unsafe { plain(&stat, &mut *out) };
         return 0;
     }
     let result = real();
@@ -130,7 +130,7 @@ unsafe fn stat_at(
     result
 }
 
-/// A copy's descriptor is spoken of as if it were the source's.
+/// Replaces the stat of a copy's descriptor by that of its source.
 #[inline]
 unsafe fn correct(result: c_int, descriptor: c_int, out: *mut Stat) -> c_int {
     if result == 0
@@ -138,7 +138,7 @@ unsafe fn correct(result: c_int, descriptor: c_int, out: *mut Stat) -> c_int {
     {
         // SAFETY: the real function has filled it.
         let out = unsafe { &mut *out };
-        if copy::may_be_copy(job, out.st_mode, out.st_dev) {
+        if copy_descriptor::may_be_copy(job, out.st_mode, out.st_dev) {
             correct_copy(job, descriptor, out);
         }
     }
@@ -146,10 +146,12 @@ unsafe fn correct(result: c_int, descriptor: c_int, out: *mut Stat) -> c_int {
 }
 
 #[cold]
-fn correct_copy(job: &Job, descriptor: c_int, out: &mut Stat) {
+fn correct_copy(job: &AttachedJob, descriptor: c_int, out: &mut Stat) {
     let copy = FileId { dev: out.st_dev, ino: out.st_ino };
-    if let Some(facts) = copy::facts_of_source(job, descriptor, copy, out.st_size.cast_unsigned()) {
-        plain(&facts, out);
+    if let Some(stat) =
+        copy_descriptor::source_stat(job, descriptor, copy, out.st_size.cast_unsigned())
+    {
+        plain(&stat, out);
     }
 }
 
@@ -158,62 +160,64 @@ unsafe fn correct_extended(descriptor: c_int, mask: u32, out: *mut Statx) {
     // SAFETY: the real function has filled it.
     let out = unsafe { &mut *out };
     let dev = libc::makedev(out.stx_dev_major, out.stx_dev_minor);
-    if copy::may_be_copy(job, out.stx_mode.into(), dev)
-        && let Some(facts) =
-            copy::facts_of_source(job, descriptor, FileId { dev, ino: out.stx_ino }, out.stx_size)
+    if copy_descriptor::may_be_copy(job, out.stx_mode.into(), dev)
+        && let Some(stat) = copy_descriptor::source_stat(
+            job,
+            descriptor,
+            FileId { dev, ino: out.stx_ino },
+            out.stx_size,
+        )
     {
-        *out = extended(&facts, mask);
+        *out = extended(&stat, mask);
     }
 }
 
-fn plain(facts: &Facts, out: &mut Stat) {
-    out.st_dev = facts.dev;
-    out.st_ino = facts.ino;
-    // Of other widths on other machines.
-    out.st_nlink = facts.links as _;
-    out.st_mode = facts.mode;
-    out.st_uid = facts.uid;
-    out.st_gid = facts.gid;
+fn plain(stat: &FileStat, out: &mut Stat) {
+    out.st_dev = stat.dev;
+    out.st_ino = stat.ino;
+    // The width differs between architectures.
+    out.st_nlink = stat.links as _;
+    out.st_mode = stat.mode;
+    out.st_uid = stat.uid;
+    out.st_gid = stat.gid;
     out.st_rdev = 0;
-    out.st_size = facts.size.cast_signed();
-    out.st_blksize = facts.block_size as _;
-    out.st_blocks = facts.blocks.cast_signed();
-    (out.st_atime, out.st_atime_nsec) =
-        (facts.accessed.seconds, facts.accessed.nanos.cast_signed());
-    (out.st_mtime, out.st_mtime_nsec) =
-        (facts.modified.seconds, facts.modified.nanos.cast_signed());
-    (out.st_ctime, out.st_ctime_nsec) = (facts.changed.seconds, facts.changed.nanos.cast_signed());
+    out.st_size = stat.size.cast_signed();
+    out.st_blksize = stat.block_size as _;
+    out.st_blocks = stat.blocks.cast_signed();
+    (out.st_atime, out.st_atime_nsec) = (stat.accessed.seconds, stat.accessed.nanos.cast_signed());
+    (out.st_mtime, out.st_mtime_nsec) = (stat.modified.seconds, stat.modified.nanos.cast_signed());
+    (out.st_ctime, out.st_ctime_nsec) = (stat.changed.seconds, stat.changed.nanos.cast_signed());
 }
 
-fn extended(facts: &Facts, mask: u32) -> Statx {
-    // SAFETY: a structure of numbers, for which 0 is valid.
+fn extended(stat: &FileStat, mask: u32) -> Statx {
+    // SAFETY: a structure of numbers, for which zero is valid.
     let mut out: Statx = unsafe { std::mem::zeroed() };
-    // File systems tell the time of birth only if asked.
-    let told = libc::STATX_BASIC_STATS | (mask & libc::STATX_BTIME);
-    out.stx_mask = facts.mask & told;
-    out.stx_blksize = facts.block_size;
-    out.stx_attributes = facts.attributes;
-    out.stx_attributes_mask = facts.attributes_mask;
-    out.stx_nlink = facts.links;
-    out.stx_uid = facts.uid;
-    out.stx_gid = facts.gid;
-    out.stx_mode = facts.mode as u16;
-    out.stx_ino = facts.ino;
-    out.stx_size = facts.size;
-    out.stx_blocks = facts.blocks;
-    out.stx_atime = time(facts.accessed);
-    out.stx_mtime = time(facts.modified);
-    out.stx_ctime = time(facts.changed);
+    // File systems return the creation time only on request.
+    let returned = libc::STATX_BASIC_STATS | (mask & libc::STATX_BTIME);
+    out.stx_mask = stat.mask & returned;
+    out.stx_blksize = stat.block_size;
+    out.stx_attributes = stat.attributes;
+    out.stx_attributes_mask = stat.attributes_mask;
+    out.stx_nlink = stat.links;
+    out.stx_uid = stat.uid;
+    out.stx_gid = stat.gid;
+    out.stx_mode = stat.mode as u16;
+    out.stx_ino = stat.ino;
+    out.stx_size = stat.size;
+    out.stx_blocks = stat.blocks;
+    out.stx_atime = time(stat.accessed);
+    out.stx_mtime = time(stat.modified);
+    out.stx_ctime = time(stat.changed);
     if out.stx_mask & libc::STATX_BTIME != 0 {
-        out.stx_btime = time(facts.born);
+        out.stx_btime = time(stat.born);
     }
-    out.stx_dev_major = libc::major(facts.dev);
-    out.stx_dev_minor = libc::minor(facts.dev);
+    out.stx_dev_major = libc::major(stat.dev);
+    out.stx_dev_minor = libc::minor(stat.dev);
     out
 }
 
-fn time(time: Time) -> statx_timestamp {
-    // SAFETY: a structure of numbers, for which 0 is valid.
+fn time(time: FileTime) -> statx_timestamp {
+    // SAFETY: a structure of numbers, for which zero is valid.
     let mut stamp: statx_timestamp = unsafe { std::mem::zeroed() };
     stamp.tv_sec = time.seconds;
     stamp.tv_nsec = time.nanos as u32;

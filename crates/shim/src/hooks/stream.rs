@@ -1,18 +1,18 @@
-//! fopen and freopen. What libc's streams open themselves reaches none of our other functions.
+//! `fopen` and `freopen`. libc opens their files internally, without calling our `open`.
 
 use std::ffi::{CStr, c_char, c_int};
 
-use belady_board::path::{Buffer, Place};
+use belady_board::path::{PathBuffer, PathLocation};
 use libc::{AT_FDCWD, FILE};
 use rustix::fs::OFlags;
 
+use super::caller_path::{c_string, candidate};
 use super::hook;
-use super::text::{near, text};
+use crate::attached_job::{AttachedJob, job};
 use crate::errno;
-use crate::job::{Job, job};
-use crate::ops::open::{Purpose, Way};
-use crate::ops::place::place;
-use crate::ops::{Named, change, copy, open};
+use crate::ops::locate::locate;
+use crate::ops::open::{OpenTarget, Purpose};
+use crate::ops::{NamedFile, change, copy_descriptor, open};
 use crate::real::real;
 
 hook! {
@@ -30,7 +30,7 @@ hook! {
     }
 }
 
-/// As libc reads the mode of a stream: a letter, and then a few more.
+/// Parses the mode of a stream as libc does.
 fn purpose(mode: &CStr) -> Purpose {
     let mode = mode.to_bytes();
     let options = mode.split(|&byte| byte == b',').next().unwrap_or(mode);
@@ -49,7 +49,7 @@ unsafe fn open_stream(
 ) -> *mut FILE {
     let Some(job) = job() else { return real(path) };
     // SAFETY: the caller's mode.
-    match unsafe { text(mode) }.map(purpose) {
+    match unsafe { c_string(mode) }.map(purpose) {
         Some(Purpose::Writing) => {
             let stream = real(path);
             // SAFETY: the stream is new.
@@ -57,7 +57,7 @@ unsafe fn open_stream(
             stream
         }
         // SAFETY: the caller's path.
-        Some(Purpose::Reading) => match unsafe { near(job, path) } {
+        Some(Purpose::Reading) => match unsafe { candidate(job, path) } {
             Some(path) => open_for_reading(job, path, real),
             None => real(path),
         },
@@ -65,10 +65,10 @@ unsafe fn open_stream(
     }
 }
 
-unsafe fn opened_for_writing(job: &Job, path: *const c_char, stream: *mut FILE) {
+unsafe fn opened_for_writing(job: &AttachedJob, path: *const c_char, stream: *mut FILE) {
     if !stream.is_null() {
         // SAFETY: the path by which it was opened.
-        let file = unsafe { text(path) }.map(|path| Named { at: AT_FDCWD, path });
+        let file = unsafe { c_string(path) }.map(|path| NamedFile { at: AT_FDCWD, path });
         // SAFETY: an open stream has a descriptor.
         change::opened_for_writing(job, file, unsafe { libc::fileno(stream) });
     }
@@ -76,18 +76,20 @@ unsafe fn opened_for_writing(job: &Job, path: *const c_char, stream: *mut FILE) 
 
 #[inline(never)]
 fn open_for_reading(
-    job: &Job,
+    job: &AttachedJob,
     path: &CStr,
     real: impl Fn(*const c_char) -> *mut FILE,
 ) -> *mut FILE {
-    let mut room = Buffer::default();
-    let file = Named { at: AT_FDCWD, path };
-    let Place::Below(name) = place(job, file, &mut room) else { return real(path.as_ptr()) };
-    let mut copy_room = Buffer::default();
-    let known = match open::way(job, file, name, OFlags::RDONLY, &mut copy_room) {
-        Way::Source { known } => known,
-        Way::Copy { path, level, entry } => {
-            let _errno = errno::Kept::new();
+    let mut buffer = PathBuffer::default();
+    let file = NamedFile { at: AT_FDCWD, path };
+    let PathLocation::Below(name) = locate(job, file, &mut buffer) else {
+        return real(path.as_ptr());
+    };
+    let mut copy_buffer = PathBuffer::default();
+    let known = match open::target(job, file, name, OFlags::RDONLY, &mut copy_buffer) {
+        OpenTarget::Source { known } => known,
+        OpenTarget::Copy { path, level, entry } => {
+            let _errno = errno::SavedErrno::new();
             let stream = real(path.as_ptr());
             if !stream.is_null() {
                 open::opened_copy(job, level, &entry);
@@ -113,14 +115,14 @@ unsafe fn reopen_stream(
 ) -> *mut FILE {
     let Some(job) = job() else { return real(path) };
     // SAFETY: the caller's mode.
-    match unsafe { text(mode) }.map(purpose) {
+    match unsafe { c_string(mode) }.map(purpose) {
         Some(Purpose::Writing) => {
-            let mut room = Buffer::default();
+            let mut buffer = PathBuffer::default();
             let mut path = path;
-            // Without a path, the file that is open is opened once more: the source, if it is a copy.
+            // Without a path, the open file is opened again; for a copy that is its source.
             if path.is_null()
                 // SAFETY: the caller's stream.
-                && let Some(source) = copy::source(job, unsafe { libc::fileno(stream) }, &mut room)
+                && let Some(source) = copy_descriptor::source(job, unsafe { libc::fileno(stream) }, &mut buffer)
             {
                 path = source.as_ptr();
             }
@@ -130,7 +132,7 @@ unsafe fn reopen_stream(
             stream
         }
         // SAFETY: the caller's path.
-        Some(Purpose::Reading) => match unsafe { near(job, path) } {
+        Some(Purpose::Reading) => match unsafe { candidate(job, path) } {
             Some(path) => reopen_for_reading(job, path, real),
             None => real(path),
         },
@@ -138,15 +140,15 @@ unsafe fn reopen_stream(
     }
 }
 
-/// A stream that could not be reopened is closed. So the copy is opened before.
+/// Opens the copy first, because libc closes a stream that it cannot reopen.
 #[inline(never)]
 fn reopen_for_reading(
-    job: &Job,
+    job: &AttachedJob,
     path: &CStr,
     real: impl Fn(*const c_char) -> *mut FILE,
 ) -> *mut FILE {
     let stream = std::cell::Cell::new(std::ptr::null_mut());
-    let file = Named { at: AT_FDCWD, path };
+    let file = NamedFile { at: AT_FDCWD, path };
     let opened_at_source = || {
         stream.set(real(path.as_ptr()));
         // SAFETY: an open stream has a descriptor.
@@ -157,10 +159,10 @@ fn reopen_for_reading(
     if !stream.get().is_null() || copy < 0 {
         return stream.get();
     }
-    let mut room = [0u8; 32];
-    let name = copy::own_name(copy, &mut room);
+    let mut buffer = [0u8; 32];
+    let name = copy_descriptor::own_name(copy, &mut buffer);
     let stream = real(name.as_ptr());
-    // SAFETY: it was opened just now, and nobody knows of it.
+    // SAFETY: opened above and not shared.
     unsafe { rustix::io::close(copy) };
     stream
 }

@@ -1,16 +1,17 @@
-//! Changes of files: they are made to the source, and the copies are dropped.
+//! Changes of files: the shim applies them to the source and drops the copies.
 
 use std::ffi::{CStr, c_int};
 
-use belady_board::message::Message;
-use belady_board::path::{Buffer, Place};
+use belady_board::message::ShimMessage;
+use belady_board::path::{PathBuffer, PathLocation};
 use belady_board::{FileId, PathKey};
 use rustix::fs::{AtFlags, FileType, Stat};
 
-use super::copy::may_be_copy;
-use super::place::{ROOM, name_of, place_exactly};
-use super::{Named, borrow};
-use crate::job::Job;
+use super::copy_descriptor::may_be_copy;
+use super::kernel_path::{EMPTY, path_of};
+use super::locate::locate_exactly;
+use super::{NamedFile, borrow};
+use crate::attached_job::AttachedJob;
 
 fn id(stat: &Stat) -> FileId {
     FileId { dev: stat.st_dev, ino: stat.st_ino }
@@ -20,16 +21,20 @@ fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-fn tell(job: &Job, dropped: usize) {
+fn report_dropped(job: &AttachedJob, dropped: usize) {
     if dropped > 0 {
-        job.post(Message::Dropped);
+        job.send(ShimMessage::Dropped);
     }
 }
 
-/// This descriptor can be written to: the file has no copies from now on, whatever name led to it.
-/// The answer tells that the file is itself a copy, which nobody is to write to.
+/// Handles a descriptor opened for writing: the file has no copies from now on, under any name.
+/// Returns true if the file is itself a copy, which must not be written.
 #[inline(never)]
-pub fn opened_for_writing(job: &Job, file: Option<Named<'_>>, descriptor: c_int) -> bool {
+pub fn opened_for_writing(
+    job: &AttachedJob,
+    file: Option<NamedFile<'_>>,
+    descriptor: c_int,
+) -> bool {
     let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat) else { return false };
     if !is_regular(&stat) {
         return false;
@@ -37,83 +42,86 @@ pub fn opened_for_writing(job: &Job, file: Option<Named<'_>>, descriptor: c_int)
     if may_be_copy(job, stat.st_mode, stat.st_dev)
         && let Some(entry) = job.board.find_copy(id(&stat))
     {
-        tell(job, usize::from(entry.drop_copy()));
+        report_dropped(job, usize::from(entry.drop_copy()));
         return true;
     }
     let mut dropped = job.board.drop_source(id(&stat));
-    // Files elsewhere are not remembered: there may be many, and the board has little room.
+    // Files elsewhere are not added: there may be many, and the table of written files is small.
     if dropped > 0 || (may_be_below(job, file, stat.st_dev) && is_below(job, descriptor)) {
-        dropped += job.board.source_is_written(id(&stat));
+        dropped += job.board.mark_written(id(&stat));
     }
-    tell(job, dropped);
+    report_dropped(job, dropped);
     false
 }
 
-/// Most files that are written to are on another device than the dataset, or it has only this one and
-/// the name is another. Asking the kernel takes longer than opening a file.
-fn may_be_below(job: &Job, file: Option<Named<'_>>, dev: u64) -> bool {
-    let of_dataset = job.board.head().dev;
+/// Returns false for most files outside the dataset by their device and name alone. Asking the
+/// kernel for the path takes longer than opening a file.
+fn may_be_below(job: &AttachedJob, file: Option<NamedFile<'_>>, dev: u64) -> bool {
+    let of_dataset = job.board.header().dev;
     if of_dataset == dev || of_dataset == 0 {
         return true;
     }
-    // Other file systems may be mounted below the dataset.
-    let mut room = Buffer::default();
-    file.is_some_and(|file| !matches!(place_exactly(job, file, &mut room), Place::Elsewhere))
+    // Another file system may be mounted below the dataset.
+    let mut buffer = PathBuffer::default();
+    file.is_some_and(|file| {
+        !matches!(locate_exactly(job, file, &mut buffer), PathLocation::Elsewhere)
+    })
 }
 
-fn is_below(job: &Job, descriptor: c_int) -> bool {
-    let mut room = ROOM;
-    let Some(name) = name_of(descriptor, &mut room) else { return false };
-    let root = job.board.head().dataset().real;
-    root == b"/" || name.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
+fn is_below(job: &AttachedJob, descriptor: c_int) -> bool {
+    let mut buffer = EMPTY;
+    let Some(path) = path_of(descriptor, &mut buffer) else { return false };
+    let root = job.board.header().dataset().real;
+    root == b"/" || path.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
-/// A file that is about to change: what it was before.
+/// The state of a file before a change.
 #[derive(Clone, Copy)]
 pub struct Touched {
     name: Option<PathKey>,
     stat: Option<Stat>,
-    /// Names may lead elsewhere when something else than a plain file changes here.
-    near: bool,
+    /// Whether the file is below or above the dataset, so that names may lead elsewhere after a
+    /// change of a directory or a link.
+    is_related: bool,
 }
 
-/// What has this name now. Also if it leads elsewhere as far as its text tells: links may lead to the
-/// dataset from anywhere.
+/// Records the state of a file that is about to change, also if its path leads elsewhere: a link
+/// may lead to the dataset from anywhere.
 #[inline(never)]
-pub fn before(job: &Job, file: Named<'_>, follow: bool) -> Touched {
-    let mut room = Buffer::default();
-    let (name, near) = match place_exactly(job, file, &mut room) {
-        Place::Below(name) => (Some(job.board.key(name)), true),
-        Place::Odd => (None, true),
-        Place::Elsewhere => (None, is_above(job, room.as_bytes(), file.path)),
+pub fn before(job: &AttachedJob, file: NamedFile<'_>, follow: bool) -> Touched {
+    let mut buffer = PathBuffer::default();
+    let (name, is_related) = match locate_exactly(job, file, &mut buffer) {
+        PathLocation::Below(name) => (Some(job.board.key(name)), true),
+        PathLocation::Ambiguous => (None, true),
+        PathLocation::Elsewhere => (None, is_above(job, buffer.as_bytes(), file.path)),
     };
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let stat = borrow(file.at).and_then(|at| rustix::fs::statat(at, file.path, flags).ok());
     if stat.is_none()
         && let Some(entry) = name.and_then(|name| job.board.find(name))
     {
-        // Somebody else has removed it.
-        tell(job, usize::from(entry.drop_copy()));
+        // Another process has removed it.
+        report_dropped(job, usize::from(entry.drop_copy()));
     }
-    Touched { name, stat, near }
+    Touched { name, stat, is_related }
 }
 
-/// Whether the dataset is below this. An absolute path may not have been made clean.
-fn is_above(job: &Job, clean: &[u8], path: &CStr) -> bool {
-    let path = if clean.is_empty() { path.to_bytes() } else { clean };
+/// Returns whether the dataset is at or below this path. An absolute path may not be normalised.
+fn is_above(job: &AttachedJob, normalised: &[u8], path: &CStr) -> bool {
+    let path = if normalised.is_empty() { path.to_bytes() } else { normalised };
     let path = path.strip_suffix(b"/").unwrap_or(path);
-    let dataset = job.board.head().dataset();
+    let dataset = job.board.header().dataset();
     let above = |root: &[u8]| {
         root.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
     };
     above(dataset.given) || above(dataset.real)
 }
 
-/// It has changed, or is no longer there.
+/// Drops the copies of a file that has changed or was removed.
 #[inline(never)]
-pub fn after(job: &Job, file: Touched) {
-    if file.near || file.stat.as_ref().is_some_and(|stat| may_be_copied(job, stat)) {
-        job.board.note_change();
+pub fn after(job: &AttachedJob, file: Touched) {
+    if file.is_related || file.stat.as_ref().is_some_and(|stat| may_be_copied(job, stat)) {
+        job.board.count_change();
     }
     let mut dropped = 0;
     if let Some(entry) = file.name.and_then(|name| job.board.find(name)) {
@@ -121,37 +129,37 @@ pub fn after(job: &Job, file: Touched) {
     }
     match &file.stat {
         Some(stat) if is_regular(stat) => dropped += job.board.drop_source(id(stat)),
-        Some(_) if file.near => job.board.doubt_all(),
+        Some(_) if file.is_related => job.board.require_revalidation(),
         _ => {}
     }
-    tell(job, dropped);
+    report_dropped(job, dropped);
 }
 
-/// Whether the launcher may be copying this file just now. Those that are on other devices and below the
-/// dataset are seldom changed by another name.
-fn may_be_copied(job: &Job, stat: &Stat) -> bool {
-    let of_dataset = job.board.head().dev;
+/// Returns whether the launcher may be copying this file now. Files on other devices are seldom
+/// changed through a name outside the dataset.
+fn may_be_copied(job: &AttachedJob, stat: &Stat) -> bool {
+    let of_dataset = job.board.header().dev;
     is_regular(stat) && (of_dataset == stat.st_dev || of_dataset == 0)
 }
 
-/// The file behind a descriptor has changed.
+/// Drops the copies of a file that was changed through a descriptor.
 #[inline(never)]
-pub fn descriptor_changed(job: &Job, descriptor: c_int) {
+pub fn descriptor_changed(job: &AttachedJob, descriptor: c_int) {
     if let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat) {
         if may_be_copied(job, &stat) {
-            job.board.note_change();
+            job.board.count_change();
         }
-        tell(job, job.board.drop_source(id(&stat)));
+        report_dropped(job, job.board.drop_source(id(&stat)));
     }
 }
 
-/// The source of the copy behind a descriptor has changed.
+/// Drops the copies of the source of the copy that a descriptor refers to.
 #[inline(never)]
-pub fn copy_changed(job: &Job, descriptor: c_int) {
+pub fn copy_changed(job: &AttachedJob, descriptor: c_int) {
     if let Some(Ok(stat)) = borrow(descriptor).map(rustix::fs::fstat)
         && let Some(entry) = job.board.find_copy(id(&stat))
     {
-        job.board.note_change();
-        tell(job, job.board.drop_source(FileId { dev: entry.facts().dev, ino: entry.facts().ino }));
+        job.board.count_change();
+        report_dropped(job, job.board.drop_source(entry.stat().id()));
     }
 }

@@ -3,16 +3,16 @@
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::Ordering::SeqCst;
 
-use belady_board::message::Message;
-use belady_board::path::{Buffer, Place};
-use belady_board::{Counted, Entry, Facts, FileId, Kind, Revalidate};
+use belady_board::message::ShimMessage;
+use belady_board::path::{PathBuffer, PathLocation};
+use belady_board::{FileId, FileStat, OpenCounter, RecordKind, RecordRef, Revalidate};
 use rustix::fd::IntoRawFd as _;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::place::place;
-use super::{Named, borrow};
-use crate::job::Job;
+use super::locate::locate;
+use super::{NamedFile, borrow};
+use crate::attached_job::AttachedJob;
 
 const NOT_JUST_READING: OFlags = OFlags::WRONLY
     .union(OFlags::RDWR)
@@ -43,20 +43,24 @@ impl Purpose {
     }
 }
 
-/// How a file below the dataset is opened.
-pub enum Way<'b> {
-    /// This is the path of its copy, and this the level.
-    Copy { path: &'b CStr, level: usize, entry: Entry<'b> },
-    /// At the source. Where its size is known, there will be no copy; otherwise the launcher is asked
-    /// for one.
+/// Which file is opened for a path below the dataset.
+pub enum OpenTarget<'b> {
+    /// Its copy.
+    Copy { path: &'b CStr, level: usize, entry: RecordRef<'b> },
+    /// The source. If the size is known, no copy will be made; otherwise one is requested.
     Source { known: Option<u64> },
 }
 
-/// The descriptor of the copy, or what the real call gives.
+/// Returns the descriptor of the copy, or what the real call returns.
 #[inline(never)]
-pub fn open(job: &Job, file: Named<'_>, flags: OFlags, real: impl FnOnce() -> c_int) -> c_int {
-    let mut room = Buffer::default();
-    let Place::Below(name) = place(job, file, &mut room) else { return real() };
+pub fn open(
+    job: &AttachedJob,
+    file: NamedFile<'_>,
+    flags: OFlags,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    let mut buffer = PathBuffer::default();
+    let PathLocation::Below(name) = locate(job, file, &mut buffer) else { return real() };
     let known = match open_copy(job, file, name, flags) {
         Ok(descriptor) => return descriptor,
         Err(known) => known,
@@ -68,107 +72,117 @@ pub fn open(job: &Job, file: Named<'_>, flags: OFlags, real: impl FnOnce() -> c_
     descriptor
 }
 
-/// The error is what [`Way::Source`] tells.
+/// Opens the copy. The error is the content of [`OpenTarget::Source`].
 #[inline(never)]
-fn open_copy(job: &Job, file: Named<'_>, name: &[u8], flags: OFlags) -> Result<c_int, Option<u64>> {
-    let mut room = Buffer::default();
-    match way(job, file, name, flags, &mut room) {
-        Way::Source { known } => Err(known),
-        Way::Copy { path, level, entry } => match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(copy) => {
-                opened_copy(job, level, &entry);
-                Ok(copy.into_raw_fd())
-            }
-            Err(error) => {
-                not_opened(job, &entry, error);
-                Err(None)
-            }
-        },
-    }
-}
-
-pub fn way<'b>(
-    job: &'b Job,
-    file: Named<'_>,
+fn open_copy(
+    job: &AttachedJob,
+    file: NamedFile<'_>,
     name: &[u8],
     flags: OFlags,
-    room: &'b mut Buffer,
-) -> Way<'b> {
-    let Some(entry) = job.board.find(job.board.key(name)) else {
-        return Way::Source { known: None };
-    };
-    entry.note_open();
-    let size = entry.facts().size;
-    let Kind::Copy { level, .. } = entry.kind() else { return Way::Source { known: Some(size) } };
-    if !suits(&entry, flags) {
-        return Way::Source { known: Some(size) };
-    }
-    if !is_good(job, &entry, file) {
-        return Way::Source { known: None };
-    }
-    let directory = job.board.head().levels().get(level).map(|level| level.files.get());
-    match directory.and_then(|directory| room.joined(directory, name)) {
-        Some(path) => Way::Copy { path, level, entry },
-        None => Way::Source { known: Some(size) },
+) -> Result<c_int, Option<u64>> {
+    let mut buffer = PathBuffer::default();
+    match target(job, file, name, flags, &mut buffer) {
+        OpenTarget::Source { known } => Err(known),
+        OpenTarget::Copy { path, level, entry } => {
+            match rustix::fs::open(path, flags, Mode::empty()) {
+                Ok(copy) => {
+                    opened_copy(job, level, &entry);
+                    Ok(copy.into_raw_fd())
+                }
+                Err(error) => {
+                    not_opened(job, &entry, error);
+                    Err(None)
+                }
+            }
+        }
     }
 }
 
-/// Whether opening the copy with these flags is like opening the source.
-fn suits(entry: &Entry<'_>, flags: OFlags) -> bool {
+/// Decides between the copy and the source.
+pub fn target<'b>(
+    job: &'b AttachedJob,
+    file: NamedFile<'_>,
+    name: &[u8],
+    flags: OFlags,
+    buffer: &'b mut PathBuffer,
+) -> OpenTarget<'b> {
+    let Some(entry) = job.board.find(job.board.key(name)) else {
+        return OpenTarget::Source { known: None };
+    };
+    entry.count_open();
+    let size = entry.stat().size;
+    let RecordKind::Copy { level, .. } = entry.kind() else {
+        return OpenTarget::Source { known: Some(size) };
+    };
+    if !allows(&entry, flags) {
+        return OpenTarget::Source { known: Some(size) };
+    }
+    if !is_current(job, &entry, file) {
+        return OpenTarget::Source { known: None };
+    }
+    let directory = job.board.header().levels().get(level).map(|level| level.files.get());
+    match directory.and_then(|directory| buffer.join(directory, name)) {
+        Some(path) => OpenTarget::Copy { path, level, entry },
+        None => OpenTarget::Source { known: Some(size) },
+    }
+}
+
+/// Returns whether opening the copy with these flags behaves like opening the source.
+fn allows(entry: &RecordRef<'_>, flags: OFlags) -> bool {
     if flags.contains(OFlags::NOFOLLOW) && entry.is_link() {
         return false;
     }
-    // Only the owner may ask for that, and copies are always our own.
-    !flags.contains(OFlags::NOATIME) || entry.facts().uid == rustix::process::geteuid().as_raw()
+    // Only a file's owner may use O_NOATIME, and copies belong to the user of the launcher.
+    !flags.contains(OFlags::NOATIME) || entry.stat().uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether the copy is like its source, which is asked if need be.
-fn is_good(job: &Job, entry: &Entry<'_>, file: Named<'_>) -> bool {
-    if entry.is_proved() && job.board.head().revalidate() != Revalidate::Open {
+/// Returns whether the copy is current; compares it with its source if needed.
+fn is_current(job: &AttachedJob, entry: &RecordRef<'_>, file: NamedFile<'_>) -> bool {
+    if entry.is_validated() && job.board.header().revalidate() != Revalidate::Open {
         return true;
     }
-    compare(job, entry, file).is_some_and(|facts| facts.is_still(entry.facts()))
+    compare(job, entry, file).is_some_and(|stat| stat.is_unchanged_since(entry.stat()))
 }
 
-/// What the source says now. The copy is proved by it, or dropped.
+/// Compares a copy with its source, and validates or drops it. Returns the source's stat.
 #[inline(never)]
-pub fn compare(job: &Job, entry: &Entry<'_>, file: Named<'_>) -> Option<Facts> {
-    let head = job.board.head();
-    // Before asking: what is renamed meanwhile is asked again.
+pub fn compare(job: &AttachedJob, entry: &RecordRef<'_>, file: NamedFile<'_>) -> Option<FileStat> {
+    let head = job.board.header();
+    // Before the call: a rename during the call starts a new generation.
     let generation = head.generation.load(SeqCst);
-    head.count(None, Counted::Stats, 1);
-    let facts = Facts::of(borrow(file.at)?, file.path, AtFlags::empty());
-    if let Ok(facts) = facts
-        && facts.is_still(entry.facts())
+    head.count(None, OpenCounter::Stats, 1);
+    let stat = FileStat::of(borrow(file.at)?, file.path, AtFlags::empty());
+    if let Ok(stat) = stat
+        && stat.is_unchanged_since(entry.stat())
     {
-        entry.prove(generation);
+        entry.mark_validated(generation);
     } else if entry.drop_copy() {
-        job.post(Message::Dropped);
+        job.send(ShimMessage::Dropped);
     }
-    facts.ok()
+    stat.ok()
 }
 
-pub fn opened_copy(job: &Job, level: usize, entry: &Entry<'_>) {
-    job.board.head().count(Some(level), Counted::Opens, 1);
-    job.board.head().count(Some(level), Counted::Bytes, entry.facts().size);
+/// Counts an opened copy.
+pub fn opened_copy(job: &AttachedJob, level: usize, entry: &RecordRef<'_>) {
+    job.board.header().count(Some(level), OpenCounter::Opens, 1);
+    job.board.header().count(Some(level), OpenCounter::Bytes, entry.stat().size);
 }
 
-/// A copy that another launcher has removed, since its source changed, is not answered for any more. Then
-/// a new one is welcome.
+/// Drops a copy that could not be opened because another launcher removed it.
 #[inline(never)]
-pub fn not_opened(job: &Job, entry: &Entry<'_>, error: Errno) {
+pub fn not_opened(job: &AttachedJob, entry: &RecordRef<'_>, error: Errno) {
     if error == Errno::NOENT && entry.drop_copy() {
-        job.post(Message::Dropped);
+        job.send(ShimMessage::Dropped);
     }
 }
 
-/// Only files have copies: directories, pipes and devices are not asked for. A file whose size is known is
-/// not asked about, since that may be a request to a server far away.
+/// Counts a file opened at the source, and requests a copy of it. Only regular files have copies.
+/// If the size is known, no `fstat` is needed, which on a network file system may be a round trip.
 #[inline(never)]
-pub fn opened_at_source(job: &Job, name: &[u8], descriptor: c_int, known: Option<u64>) {
+pub fn opened_at_source(job: &AttachedJob, name: &[u8], descriptor: c_int, known: Option<u64>) {
     let count = |size: u64| {
-        job.board.head().count(None, Counted::Opens, 1);
-        job.board.head().count(None, Counted::Bytes, size);
+        job.board.header().count(None, OpenCounter::Opens, 1);
+        job.board.header().count(None, OpenCounter::Bytes, size);
     };
     if let Some(size) = known {
         return count(size);
@@ -179,6 +193,6 @@ pub fn opened_at_source(job: &Job, name: &[u8], descriptor: c_int, known: Option
     }
     count(stat.st_size.cast_unsigned());
     if !job.board.was_written(FileId { dev: stat.st_dev, ino: stat.st_ino }) {
-        job.post(Message::Want(name));
+        job.send(ShimMessage::Want(name));
     }
 }

@@ -1,47 +1,49 @@
-//! Questions about files: answered with what the source said when it was copied.
+//! `stat` and `access`, answered from the board.
 
-use belady_board::path::{Buffer, Place};
-use belady_board::{Counted, Facts, Kind, Revalidate};
+use belady_board::path::{PathBuffer, PathLocation};
+use belady_board::{FileStat, OpenCounter, RecordKind, Revalidate};
 
-use super::Named;
+use super::NamedFile;
+use super::locate::locate;
 use super::open::compare;
-use super::place::place;
-use crate::job::Job;
+use crate::attached_job::AttachedJob;
 
-/// What is said of the file of this name; None if the source has to be asked.
+/// Returns the stat of a file from the board; None if the real function has to be called.
 #[inline(never)]
-pub fn facts(job: &Job, file: Named<'_>, follow: bool) -> Option<Facts> {
-    let mut room = Buffer::default();
-    let Place::Below(name) = place(job, file, &mut room) else { return None };
-    let head = job.board.head();
+pub fn stat_of(job: &AttachedJob, file: NamedFile<'_>, follow: bool) -> Option<FileStat> {
+    let mut buffer = PathBuffer::default();
+    let PathLocation::Below(name) = locate(job, file, &mut buffer) else { return None };
+    let head = job.board.header();
     let copied = job.board.find(job.board.key(name)).and_then(|entry| {
-        let Kind::Copy { level, .. } = entry.kind() else { return None };
+        let RecordKind::Copy { level, .. } = entry.kind() else { return None };
         if head.revalidate() == Revalidate::Open || (entry.is_link() && !follow) {
             return None;
         }
         Some((entry, level))
     });
     match copied {
-        Some((entry, level)) if entry.is_proved() => {
-            head.count(Some(level), Counted::Stats, 1);
-            Some(*entry.facts())
+        Some((entry, level)) if entry.is_validated() => {
+            head.count(Some(level), OpenCounter::Stats, 1);
+            Some(*entry.stat())
         }
-        // The first question about a copy of an earlier run is one to the source, and proves the copy.
-        // A source that is another one now, or cannot be asked, is left to the real call.
+        // The first call for a copy of an earlier run asks the source, which validates the copy. If
+        // the source has changed or the call fails, the real function is called.
         Some((entry, _)) => {
-            compare(job, &entry, file).filter(|facts| facts.is_still(entry.facts()))
+            compare(job, &entry, file).filter(|stat| stat.is_unchanged_since(entry.stat()))
         }
         None => {
-            head.count(None, Counted::Stats, 1);
+            head.count(None, OpenCounter::Stats, 1);
             None
         }
     }
 }
 
-/// Whether the file is there and may be read, as far as that is known without asking.
+/// Returns whether the board shows that the file exists and is readable.
 #[inline(never)]
-pub fn is_readable(job: &Job, file: Named<'_>) -> bool {
+pub fn is_readable(job: &AttachedJob, file: NamedFile<'_>) -> bool {
     let (user, effective) = (rustix::process::getuid(), rustix::process::geteuid());
-    // The copy was made with the rights of this user.
-    user == effective && user.as_raw() == job.board.head().owner && facts(job, file, true).is_some()
+    // The copy was made with the permissions of this user.
+    user == effective
+        && user.as_raw() == job.board.header().owner
+        && stat_of(job, file, true).is_some()
 }

@@ -1,57 +1,69 @@
-//! The least time any policy could take: the yardstick of every run.
+//! The least time that any policy could take.
 //!
-//! Computed from the job alone, by code that knows neither policies nor the world.
-//! Per epoch the largest of what compute, preprocessing, the source, its links and
-//! the tiers need at the least; summed over epochs.
+//! It is computed from the job alone, by code that knows neither policies nor the world: per epoch
+//! the largest of the times that compute, preprocessing, the source, its links and the tiers need,
+//! and of its steps one after the other, summed over epochs.
 //!
-//! [`least`] says how many bytes the source must have given by the end of each epoch. An epoch
-//! cannot end before the source had the time for them, nor read less than what it uses beyond
+//! `least_reads` says how many bytes the source must have given by the end of each epoch. An
+//! epoch cannot end before the source had the time for them, nor read less than what it uses beyond
 //! Σ D_n. The staging ring is transit, not cache.
 
-mod least;
+mod least_reads;
 
 use belady_control::Job;
 use belady_control::model::{Readers, Seconds};
 use belady_control::sampler::SampleId;
 
-use least::{Least, usable};
+use least_reads::{LeastReads, usable};
 
 /// The bound of a whole job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
     /// Compute alone: the sum over iterations of the slowest rank.
     pub perfect: Seconds,
+    /// The sum over epochs.
     pub seconds: Seconds,
-    /// What the run would be shorter at the least if the ranks' batches were equal in bytes.
+    /// By how much the bound would fall if the ranks' batches were equal in bytes.
     pub straggling: Seconds,
+    /// By epoch.
     pub epochs: Vec<EpochBound>,
 }
 
 /// What one epoch needs at the least.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochBound {
+    /// Of the slowest rank of each iteration.
     pub compute: Seconds,
+    /// Of the node with the most bytes.
     pub preprocess: Seconds,
-    /// What the source needs from the epoch's beginning on, for all that it must have given by
-    /// the epoch's end.
+    /// From the epoch's beginning, for all that the source must have delivered by its end.
     pub source: Seconds,
+    /// The same for the nodes' links to the source.
     pub link: Seconds,
+    /// The steps one after the other, the last rank of each after the source has given what it
+    /// must have given by then.
+    pub steps: Seconds,
     /// By tier, the staging buffer left out.
     pub tiers: Vec<Seconds>,
     /// S_e.
     pub distinct_bytes: u64,
     /// Of samples that no earlier epoch used.
     pub first_bytes: u64,
-    /// What comes from the source in the run that reads the least.
+    /// What the run that reads the least reads from the source.
     pub source_bytes: u64,
 }
 
 impl EpochBound {
+    /// Returns the largest of the times.
     pub fn seconds(&self) -> Seconds {
+        self.longest_part().max(self.steps)
+    }
+
+    fn longest_part(&self) -> Seconds {
         self.parts().map(|(_, seconds)| seconds).fold(Seconds::ZERO, Seconds::max)
     }
 
-    /// What binds.
+    /// Returns the name of the resource that takes longest.
     pub fn binds(&self) -> &'static str {
         self.parts().fold(("compute", Seconds::ZERO), |a, b| if b.1 > a.1 { b } else { a }).0
     }
@@ -68,26 +80,30 @@ impl EpochBound {
     }
 }
 
+/// Computes the bound of a job.
 pub fn bound(job: &Job, epochs: u32) -> Bound {
-    let mut least = Least::new(job);
+    let mut least = LeastReads::new(job);
     let ranks = u64::from(job.system.ranks());
-    let (mut ended, mut ended_if_even) = (Seconds::ZERO, Seconds::ZERO);
+    let mut ended = Seconds::ZERO;
+    // By what compute and the source take alone, as the batches are and if they were equal.
+    let (mut apart, mut apart_if_even) = (Seconds::ZERO, Seconds::ZERO);
     let mut given = 0;
     let epochs: Vec<EpochBound> = (0..epochs)
         .map(|epoch| {
-            let bytes = EpochBytes::count(job, epoch, &mut least);
-            given += bytes.source;
+            let mut bytes = EpochBytes::count(job, epoch, &mut least);
             let epoch = bytes.bound(job, ended, given);
             ended += epoch.seconds();
-            let even = EpochBytes { slowest: bytes.all.div_ceil(ranks), ..bytes };
-            ended_if_even += even.bound(job, ended_if_even, given).seconds();
+            apart += bytes.bound(job, apart, given).longest_part();
+            bytes.steps.iter_mut().for_each(|step| step.slowest = step.all.div_ceil(ranks));
+            apart_if_even += bytes.bound(job, apart_if_even, given).longest_part();
+            given += bytes.source;
             epoch
         })
         .collect();
     Bound {
         perfect: epochs.iter().map(|epoch| epoch.compute).sum(),
         seconds: ended,
-        straggling: Seconds((ended.0 - ended_if_even.0).max(0.0)),
+        straggling: Seconds((apart.0 - apart_if_even.0).max(0.0)),
         epochs,
     }
 }
@@ -101,22 +117,32 @@ struct EpochBytes {
     asked: u64,
     first: u64,
     source: u64,
-    /// Of the slowest rank of each iteration.
+    busiest_node: u64,
+    steps: Vec<StepBytes>,
+}
+
+/// What one iteration moves.
+#[derive(Clone, Copy, Debug)]
+struct StepBytes {
+    /// Of the rank with the most, and of the one with the least.
     slowest: u64,
+    quickest: u64,
     /// Over all ranks.
     all: u64,
-    busiest_node: u64,
+    /// From the source, in the run that reads the least.
+    source: u64,
 }
 
 impl EpochBytes {
-    fn count(job: &Job, epoch: u32, least: &mut Least) -> Self {
+    fn count(job: &Job, epoch: u32, least: &mut LeastReads) -> Self {
         let system = &job.system;
         let order = job.stream.epoch(epoch);
         let began = least.step();
         let mut bytes = Self::default();
         let mut by_node = vec![0u64; system.nodes as usize];
         for iteration in 0..order.iterations() {
-            let mut slowest = 0;
+            let (mut slowest, mut quickest, mut all) = (0, u64::MAX, 0);
+            let before = bytes.source;
             for rank in 0..system.ranks() {
                 let mut batch = 0;
                 for sample in order.batch(rank, iteration) {
@@ -126,9 +152,10 @@ impl EpochBytes {
                 }
                 by_node[system.node_of(rank) as usize] += batch;
                 slowest = slowest.max(batch);
-                bytes.all += batch;
+                quickest = quickest.min(batch);
+                all += batch;
             }
-            bytes.slowest += slowest;
+            bytes.steps.push(StepBytes { slowest, quickest, all, source: bytes.source - before });
             least.end_step();
         }
         bytes.busiest_node = by_node.into_iter().max().unwrap_or(0);
@@ -136,7 +163,7 @@ impl EpochBytes {
     }
 
     #[inline]
-    fn use_sample(&mut self, least: &mut Least, began: u32, sample: SampleId, size: u64) {
+    fn use_sample(&mut self, least: &mut LeastReads, began: u32, sample: SampleId, size: u64) {
         let now = least.step();
         let used = least.use_sample(sample, size);
         self.source += used.read;
@@ -152,8 +179,8 @@ impl EpochBytes {
         self.asked += size;
     }
 
-    /// The bound of an epoch that begins at `began`, and by whose end the source must have given
-    /// so many bytes since the run's beginning.
+    /// The bound of an epoch that begins at `began`, and by whose beginning the source must have
+    /// given so many bytes.
     fn bound(&self, job: &Job, began: Seconds, given: u64) -> EpochBound {
         let system = &job.system;
         let nodes = f64::from(system.nodes);
@@ -164,15 +191,20 @@ impl EpochBytes {
         };
         let held: Vec<u64> = (1..system.tiers.len()).map(|tier| usable(job, tier)).collect();
         let cache: u64 = held.iter().sum();
-        // At most the cache's content is there before the epoch begins.
+        // At most the cache's content is held before the epoch begins.
         let within = self.distinct.saturating_sub(cache) as f64;
-        let source = |rate: f64| Seconds((given as f64 / rate - began.0).max(within / rate));
+        let by_end = (given + self.source) as f64;
+        let source = |rate: f64| Seconds((by_end / rate - began.0).max(within / rate));
+        let source_rate = system.source.throughput.best_up_to(most_readers).0;
+        let link_rate = nodes * system.source.link.0;
+        let compute: u64 = self.steps.iter().map(|step| step.slowest).sum();
         let staging_rate = f64::from(system.staging_threads()) * system.preprocess.0;
         EpochBound {
-            compute: Seconds(self.slowest as f64 / system.compute.0),
+            compute: Seconds(compute as f64 / system.compute.0),
             preprocess: Seconds(self.busiest_node as f64 / staging_rate),
-            source: source(system.source.throughput.best_up_to(most_readers).0),
-            link: source(nodes * system.source.link.0),
+            source: source(source_rate),
+            link: source(link_rate),
+            steps: self.steps(began, given, source_rate.min(link_rate), system.compute.0),
             tiers: held
                 .iter()
                 .zip(&system.tiers[1..])
@@ -187,9 +219,23 @@ impl EpochBytes {
         }
     }
 
-    /// What tiers must serve at the least, each sample from where it lies when the epoch begins.
-    /// Where a sample comes twice in the epoch, room that a hit made free may serve again, and
-    /// nothing can be said.
+    /// Returns the least time of the steps. Each computes after the one before it. When the last
+    /// rank of a step begins, the source, at `rate`, has given all that it must have given by
+    /// then; that rank may be the one with the least to compute.
+    fn steps(&self, began: Seconds, given: u64, rate: f64, compute: f64) -> Seconds {
+        let (mut now, mut given) = (began.0, given);
+        for step in &self.steps {
+            given += step.source;
+            let last_begins = given as f64 / rate;
+            let last_ends = last_begins + step.quickest as f64 / compute;
+            now = last_ends.max(now + step.slowest as f64 / compute);
+        }
+        Seconds(now - began.0)
+    }
+
+    /// Returns the least bytes that tiers serve, each sample from where it is when the epoch
+    /// begins. Returns 0 where the epoch uses a sample twice: space that a hit freed may then serve
+    /// again.
     fn cached(&self) -> u64 {
         if self.asked > self.distinct { 0 } else { self.distinct - self.source }
     }

@@ -1,7 +1,7 @@
 //! Numbers as people write them: three digits that matter and a unit.
 
-/// What stands where there is no number.
-pub const NONE: &str = "–";
+use belady_base::format::byte_unit;
+pub use belady_base::format::{NONE, bytes, decimals, grouped};
 
 /// Text that is safe in HTML and SVG, in content and in quoted attributes.
 pub fn escape(text: &str) -> String {
@@ -30,40 +30,6 @@ pub fn shorten(text: &str, limit: usize) -> String {
     short.truncate(short.trim_end().len());
     short.push('…');
     short
-}
-
-/// `12345.678` with `decimals` = 1 becomes `12,345.7`.
-pub fn grouped(value: f64, decimals: usize) -> String {
-    if !value.is_finite() {
-        return NONE.to_owned();
-    }
-    let plain = format!("{:.decimals$}", value.abs());
-    let (whole, fraction) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
-    let mut text = String::new();
-    if value < 0.0 && plain.bytes().any(|b| (b'1'..=b'9').contains(&b)) {
-        text.push('−');
-    }
-    for (i, digit) in whole.chars().enumerate() {
-        if i > 0 && (whole.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text + fraction
-}
-
-/// Decimals that leave three significant digits.
-pub fn decimals(value: f64) -> usize {
-    let v = value.abs();
-    if v == 0.0 || !v.is_finite() || v >= 99.95 {
-        0
-    } else if v >= 9.995 {
-        1
-    } else if v >= 0.9995 {
-        2
-    } else {
-        3
-    }
 }
 
 pub fn number(value: f64) -> String {
@@ -151,27 +117,10 @@ pub fn duration(seconds: f64) -> String {
     TimeUnit::of(seconds).format(seconds)
 }
 
-const BYTES: [(&str, f64); 6] =
-    [("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)];
-
-/// Decimal units, as scenario files use them.
-pub fn bytes(bytes: f64) -> String {
-    if !bytes.is_finite() {
-        return NONE.to_owned();
-    }
-    // 0.9995: what would round to 1,000 of one unit is 1 of the next.
-    let (unit, size) =
-        BYTES.into_iter().find(|(_, size)| bytes >= size * 0.9995).unwrap_or(("B", 1.0));
-    let value = bytes / size;
-    let digits = if unit == "B" { 0 } else { decimals(value) };
-    format!("{} {unit}", grouped(value, digits))
-}
-
 /// A tick of a byte axis.
 pub fn byte_tick(bytes: f64) -> String {
-    let (unit, size) =
-        BYTES.into_iter().find(|(_, size)| bytes >= size * 0.9995).unwrap_or(("", 1.0));
-    format!("{} {unit}", tick(bytes / size)).trim_end().to_owned()
+    let (value, unit) = byte_unit(bytes);
+    if bytes < 0.9995 { tick(bytes) } else { format!("{} {unit}", tick(value)) }
 }
 
 #[cfg(test)]
@@ -190,14 +139,6 @@ mod tests {
         assert_eq!(bytes(0.0), "0 B");
         assert_eq!(bytes(1.5e12), "1.50 TB");
         assert_eq!(bytes(999_999.0), "1.00 MB");
-    }
-
-    #[test]
-    fn thousands_are_grouped() {
-        assert_eq!(grouped(1_234_567.89, 1), "1,234,567.9");
-        assert_eq!(grouped(999.0, 0), "999");
-        assert_eq!(grouped(-0.001, 1), "0.0");
-        assert_eq!(grouped(f64::INFINITY, 1), NONE);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The report: one HTML file that needs nothing else, not even a network.
+//! The report: one HTML file that needs no other file and no network.
 //!
 //! It opens with the answer in a sentence, then shows the plots from the general to the
 //! particular, then every figure in a table, then the scenario that was run. In a sweep the
@@ -7,14 +7,14 @@
 use std::fmt::Write;
 
 use super::format::{NONE, bytes, duration, escape, number, percent, times};
-use super::ink::Palette;
+use super::palette::PolicyPalette;
 use super::plots::{
     CombinationData, Figure, PlotData, balance, batches, heatmap, scaling, source, sweep, time,
 };
 use super::{
     Combination, combinations, is_contender, quotient, short_keys, swept_keys, swept_value,
 };
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -24,6 +24,7 @@ const FOLDED_COMBINATIONS: usize = 24;
 /// What the report says about the run beside its outcomes.
 #[derive(Clone, Debug, Default)]
 pub struct ReportContext {
+    /// The page's title.
     pub title: String,
     /// The scenario as it was run, shown at the end.
     pub scenario_toml: String,
@@ -35,9 +36,9 @@ pub struct ReportContext {
 }
 
 /// The whole page.
-pub fn html(context: &ReportContext, outcomes: &[Outcome]) -> String {
+pub fn html(context: &ReportContext, outcomes: &[RunOutcome]) -> String {
     let data = PlotData::new(outcomes, context.cache_bytes);
-    let mut page = Page { palette: Palette::new(outcomes), body: String::new(), figures: 0 };
+    let mut page = Page { palette: PolicyPalette::new(outcomes), body: String::new(), figures: 0 };
     page.opening(context, outcomes);
     page.sweep(&data);
     page.combinations(&data);
@@ -53,7 +54,7 @@ pub fn html(context: &ReportContext, outcomes: &[Outcome]) -> String {
 }
 
 struct Page {
-    palette: Palette,
+    palette: PolicyPalette,
     body: String,
     /// Figures so far: their ids must differ.
     figures: usize,
@@ -65,7 +66,7 @@ impl Page {
         self.body.push('\n');
     }
 
-    fn opening(&mut self, context: &ReportContext, outcomes: &[Outcome]) {
+    fn opening(&mut self, context: &ReportContext, outcomes: &[RunOutcome]) {
         self.push(&format!("<header>\n<h1>{}</h1>", escape(&context.title)));
         self.push(&format!("<p class=\"lead\">{}</p>", lead(outcomes)));
         if !context.command.is_empty() {
@@ -134,7 +135,7 @@ impl Page {
         }
     }
 
-    fn figures_table(&mut self, outcomes: &[Outcome]) {
+    fn figures_table(&mut self, outcomes: &[RunOutcome]) {
         let keys = swept_keys(outcomes);
         self.push("<details open>\n<summary>All figures</summary>\n<div class=\"scroll\">\n<table>\n<thead>\n<tr>");
         for key in short_keys(&keys) {
@@ -187,7 +188,7 @@ impl Page {
     }
 }
 
-type Cell = fn(&Outcome) -> String;
+type Cell = fn(&RunOutcome) -> String;
 
 const COLUMNS: [(&str, Cell); 22] = [
     ("time", |o| duration(o.seconds)),
@@ -227,9 +228,9 @@ fn optional(value: Option<f64>, format: fn(f64) -> String) -> String {
 }
 
 /// The answer in a sentence or two, escaped.
-fn lead(outcomes: &[Outcome]) -> String {
+fn lead(outcomes: &[RunOutcome]) -> String {
     let all = combinations(outcomes);
-    let (contenders, reordering): (Vec<&Outcome>, Vec<&Outcome>) =
+    let (contenders, reordering): (Vec<&RunOutcome>, Vec<&RunOutcome>) =
         outcomes.iter().filter(|o| is_contender(o)).partition(|o| o.keeps_order);
     // Those that change what ranks read are named apart: their time buys something else.
     let (contenders, reordering) =

@@ -1,9 +1,9 @@
 //! The outcomes for programs: one array, as they are.
 
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 /// One pretty-printed JSON array, an element for each outcome.
-pub fn json(outcomes: &[Outcome]) -> String {
+pub fn json(outcomes: &[RunOutcome]) -> String {
     // Outcomes are numbers, strings and lists of them: no map key, no failing writer.
     // A float that is not finite becomes `null`.
     serde_json::to_string_pretty(outcomes).expect("outcomes are plain data")
@@ -15,7 +15,8 @@ mod tests {
 
     #[test]
     fn one_array_with_the_documented_names() {
-        let outcome = Outcome { policy: "belady".into(), seconds: f64::NAN, ..Outcome::default() };
+        let outcome =
+            RunOutcome { policy: "belady".into(), seconds: f64::NAN, ..RunOutcome::default() };
         let parsed: serde_json::Value = serde_json::from_str(&json(&[outcome])).unwrap();
         assert_eq!(parsed[0]["policy"], "belady");
         assert!(parsed[0]["seconds"].is_null());

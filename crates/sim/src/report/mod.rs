@@ -1,24 +1,24 @@
-//! From outcomes to something a person reads.
+//! Outcomes as a table, JSON or an HTML page.
 //!
-//! A simulation ends as a list of [`Outcome`]s, one for each policy and, in a sweep,
-//! each combination of swept values. Three readers want it in three shapes:
+//! A simulation ends as a list of [`RunOutcome`]s, one for each policy and, in a sweep,
+//! each combination of swept values:
 //!
-//! - a person at a terminal: [`table`], aligned text within 100 columns;
-//! - a program: [`json`], the outcomes as they are;
-//! - a person who wants to understand: [`html`], one file with plots, no network.
+//! - [`table`]: aligned text for a terminal, within 100 columns;
+//! - [`json`]: the outcomes as they are, for programs;
+//! - [`html`]: one file with plots that needs no network.
 //!
 //! The report is made in two steps. [`PlotData`] decides *what* is shown: order of
-//! policies, shares, densities, where an axis must break. It is plain data and is what
-//! the tests pin down. Drawing (`plots/`, on the small writer in `svg`) only turns
-//! it into ink. Each plot is one file that holds both halves.
+//! policies, shares, densities, where an axis must break. It is plain data, which the tests pin
+//! down. Drawing (`plots/`, on the small writer in `svg`) turns it into SVG. Each plot is one file
+//! with both halves.
 //!
 //! Numbers reach the page only through `format` and `svg`, which is where text is escaped
 //! and where a stray NaN becomes a dash instead of a broken picture.
 
 mod format;
 mod html;
-mod ink;
 mod json;
+mod palette;
 mod plots;
 mod scale;
 mod svg;
@@ -29,16 +29,16 @@ pub use json::json;
 pub use plots::PlotData;
 pub use table::{Style, table, table_with};
 
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 /// Outcomes of one combination of swept values: the whole list where nothing is swept.
 struct Combination<'a> {
     sweep: &'a [(String, String)],
     /// Fastest first, then the unsupported: the order of rows in every plot.
-    outcomes: Vec<&'a Outcome>,
+    outcomes: Vec<&'a RunOutcome>,
 }
 
-fn combinations(outcomes: &[Outcome]) -> Vec<Combination<'_>> {
+fn combinations(outcomes: &[RunOutcome]) -> Vec<Combination<'_>> {
     let mut found: Vec<Combination<'_>> = Vec::new();
     for outcome in outcomes {
         match found.iter_mut().find(|c| c.sweep == outcome.sweep) {
@@ -55,7 +55,7 @@ fn combinations(outcomes: &[Outcome]) -> Vec<Combination<'_>> {
 }
 
 /// Swept keys, in the order of the sweep.
-fn swept_keys(outcomes: &[Outcome]) -> Vec<String> {
+fn swept_keys(outcomes: &[RunOutcome]) -> Vec<String> {
     let mut keys: Vec<String> = Vec::new();
     for (key, _) in outcomes.iter().flat_map(|o| &o.sweep) {
         if !keys.contains(key) {
@@ -82,12 +82,12 @@ fn short_keys(keys: &[String]) -> Vec<String> {
 }
 
 /// The outcome's value of a swept key.
-fn swept_value<'a>(outcome: &'a Outcome, key: &str) -> Option<&'a str> {
+fn swept_value<'a>(outcome: &'a RunOutcome, key: &str) -> Option<&'a str> {
     outcome.sweep.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
 }
 
 /// `perfect` is an ideal, not a contender: it never counts as the fastest policy.
-fn is_contender(outcome: &Outcome) -> bool {
+fn is_contender(outcome: &RunOutcome) -> bool {
     outcome.supported && outcome.policy != "perfect"
 }
 

@@ -74,7 +74,7 @@ impl Svg {
         };
     }
 
-    /// The element, named and described for those who do not see it. `id` must be unique
+    /// Returns the element, with a name and a description for screen readers. `id` must be unique
     /// in the page.
     pub fn finish(self, id: &str, name: &str, description: &str) -> String {
         let (w, h) = (coordinate(self.width), coordinate(self.height));

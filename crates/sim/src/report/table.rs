@@ -7,7 +7,7 @@
 use super::format::TimeUnit;
 use super::format::{NONE, bytes, decimals, grouped, percent, shorten, times};
 use super::{combinations, is_contender, quotient, short_keys, swept_keys, swept_value};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 /// How the table may look.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,23 +28,23 @@ const GREEN: &str = "\x1b[32m";
 const RESET: &str = "\x1b[0m";
 
 /// A column of numbers: two lines of heading and a cell for each outcome.
-struct Column {
+struct TableColumn {
     heading: [&'static str; 2],
     /// Higher goes first when the table is too wide.
     dispensable: u8,
-    cell: Box<dyn Fn(&Outcome) -> String>,
+    cell: Box<dyn Fn(&RunOutcome) -> String>,
 }
 
-impl Column {
+impl TableColumn {
     fn new(
         heading: [&'static str; 2],
         dispensable: u8,
-        cell: impl Fn(&Outcome) -> String + 'static,
+        cell: impl Fn(&RunOutcome) -> String + 'static,
     ) -> Self {
         Self { heading, dispensable, cell: Box::new(cell) }
     }
 
-    fn width(&self, outcomes: &[Outcome]) -> usize {
+    fn width(&self, outcomes: &[RunOutcome]) -> usize {
         let cells = outcomes.iter().filter(|o| o.supported).map(|o| width(&(self.cell)(o)));
         cells.chain(self.heading.map(width)).max().unwrap_or(0)
     }
@@ -54,12 +54,13 @@ impl Column {
     }
 }
 
-/// The table without colours.
-pub fn table(outcomes: &[Outcome]) -> String {
+/// Returns the table without colours.
+pub fn table(outcomes: &[RunOutcome]) -> String {
     table_with(outcomes, Style::default())
 }
 
-pub fn table_with(outcomes: &[Outcome], style: Style) -> String {
+/// Returns one row an outcome, at most 100 columns wide.
+pub fn table_with(outcomes: &[RunOutcome], style: Style) -> String {
     if outcomes.is_empty() {
         return "nothing was simulated\n".to_owned();
     }
@@ -111,7 +112,7 @@ pub fn table_with(outcomes: &[Outcome], style: Style) -> String {
 }
 
 /// The columns of numbers, in reading order.
-fn columns(outcomes: &[Outcome]) -> Vec<Column> {
+fn columns(outcomes: &[RunOutcome]) -> Vec<TableColumn> {
     let supported = || outcomes.iter().filter(|o| o.supported).map(|o| o.seconds);
     let unit = TimeUnit::common(supported());
     let smallest = supported().filter(|s| *s > 0.0).min_by(f64::total_cmp).unwrap_or(0.0);
@@ -119,36 +120,36 @@ fn columns(outcomes: &[Outcome]) -> Vec<Column> {
     let digits = decimals(smallest / unit.seconds);
     let share = |part: f64| format!("{:.0}", (part * 100.0).clamp(0.0, 100.0));
     vec![
-        Column::new(["", "time"], 0, move |o| {
+        TableColumn::new(["", "time"], 0, move |o| {
             format!("{} {}", grouped(o.seconds / unit.seconds, digits), unit.name)
         }),
-        Column::new(["vs", "perfect"], 4, |o| times(quotient(o.seconds, o.perfect_seconds))),
-        Column::new(["vs", "bound"], 0, |o| times(quotient(o.seconds, o.bound_seconds))),
-        Column::new(["", "stall"], 1, |o| {
+        TableColumn::new(["vs", "perfect"], 4, |o| times(quotient(o.seconds, o.perfect_seconds))),
+        TableColumn::new(["vs", "bound"], 0, |o| times(quotient(o.seconds, o.bound_seconds))),
+        TableColumn::new(["", "stall"], 1, |o| {
             quotient(o.stall_seconds, o.seconds).map_or_else(|| NONE.to_owned(), percent)
         }),
-        Column::new(["source", "epoch 1"], 3, |o| {
+        TableColumn::new(["source", "epoch 1"], 3, |o| {
             o.source_bytes_per_epoch.first().map_or_else(|| NONE.to_owned(), |b| bytes(*b as f64))
         }),
-        Column::new(["source", "later"], 2, |o| {
+        TableColumn::new(["source", "later"], 2, |o| {
             mean_later(o).map_or_else(|| NONE.to_owned(), bytes)
         }),
-        Column::new(["hits: local", "/peer/source"], 5, move |o| {
+        TableColumn::new(["hits: local", "/peer/source"], 5, move |o| {
             let hits = [o.hit_ratio.local, o.hit_ratio.peer, o.hit_ratio.source];
             hits.map(|h| pad_left(&share(h), 3)).join("/") + "%"
         }),
-        Column::new(["imbalanced", "iterations"], 6, |o| percent(o.imbalanced_iterations)),
+        TableColumn::new(["imbalanced", "iterations"], 6, |o| percent(o.imbalanced_iterations)),
     ]
 }
 
 /// Mean source bytes of the epochs after the first.
-fn mean_later(outcome: &Outcome) -> Option<f64> {
+fn mean_later(outcome: &RunOutcome) -> Option<f64> {
     let later = outcome.source_bytes_per_epoch.get(1..).filter(|later| !later.is_empty())?;
     Some(later.iter().map(|b| *b as f64).sum::<f64>() / later.len() as f64)
 }
 
 /// Swept keys and the policy: their headings and widths.
-fn leading(keys: &[String], outcomes: &[Outcome]) -> Vec<(String, usize)> {
+fn leading(keys: &[String], outcomes: &[RunOutcome]) -> Vec<(String, usize)> {
     let mut heads: Vec<(String, usize)> = Vec::new();
     for (key, short) in keys.iter().zip(short_keys(keys)) {
         let short = last_characters(&plain(&short), VALUE_WIDTH);
@@ -161,7 +162,7 @@ fn leading(keys: &[String], outcomes: &[Outcome]) -> Vec<(String, usize)> {
     heads
 }
 
-fn head(outcome: &Outcome, keys: &[String], heads: &[(String, usize)]) -> String {
+fn head(outcome: &RunOutcome, keys: &[String], heads: &[(String, usize)]) -> String {
     let values = keys.iter().map(|key| swept_value(outcome, key).unwrap_or(NONE));
     let cells = values.chain([outcome.policy.as_str()]).zip(heads);
     cells.map(|(value, (_, w))| pad_right(&plain(&shorten(value, *w)), *w) + GAP).collect()
@@ -169,10 +170,10 @@ fn head(outcome: &Outcome, keys: &[String], heads: &[(String, usize)]) -> String
 
 /// Columns that fit beside the leading ones, and the names of those that do not.
 fn fitting(
-    mut columns: Vec<Column>,
-    outcomes: &[Outcome],
+    mut columns: Vec<TableColumn>,
+    outcomes: &[RunOutcome],
     head: usize,
-) -> (Vec<Column>, Vec<String>) {
+) -> (Vec<TableColumn>, Vec<String>) {
     let mut left_out = Vec::new();
     loop {
         let wide: usize = columns.iter().map(|c| c.width(outcomes) + GAP.len()).sum();
@@ -251,19 +252,21 @@ mod tests {
 
     #[test]
     fn zero_seconds_give_dashes_not_nan() {
-        let outcome = Outcome { policy: "belady".into(), supported: true, ..Outcome::default() };
+        let outcome =
+            RunOutcome { policy: "belady".into(), supported: true, ..RunOutcome::default() };
         let text = table(&[outcome]);
         assert!(text.contains("0 s") && !text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 
     #[test]
     fn escape_sequences_in_labels_are_defused() {
-        let outcome = Outcome { policy: "a\x1b[31m".into(), supported: true, ..Outcome::default() };
+        let outcome =
+            RunOutcome { policy: "a\x1b[31m".into(), supported: true, ..RunOutcome::default() };
         assert!(!table(&[outcome]).contains('\x1b'));
     }
 
     #[test]
-    fn nothing_is_said_plainly() {
+    fn an_empty_report_says_so() {
         assert_eq!(table(&[]), "nothing was simulated\n");
     }
 }

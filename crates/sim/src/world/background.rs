@@ -1,22 +1,21 @@
-//! What happens beside staging: filling tiers before the run, and prefetching into them
-//! during it.
+//! Preloading tiers before the run, and prefetching into them during it.
 
 use belady_control::model::{Pipeline, Sharing};
 use belady_control::policy::{Event, NodeId, Staging, TierId};
 use belady_control::sampler::SampleId;
 
-use super::World;
-use super::machine::{ServerId, Work};
-use super::stations::{device_seconds, seconds};
+use super::SimWorld;
+use super::servers::{ServerId, ServerWork};
+use super::stations::{Cause, device_seconds, seconds};
 
-/// Token of background work: its server says whose it is.
+/// The token of background work; the server identifies the prefetcher.
 pub const PREFETCH: u32 = u32::MAX;
-/// Samples of one background fetch: enough to amortise the asking, few enough to
-/// keep progress fine-grained.
+/// Samples of one background fetch: enough to amortise the event, few enough for fine-grained
+/// progress.
 const PREFETCH_BATCH: usize = 64;
 
 #[derive(Debug)]
-pub struct Prefetcher {
+pub struct SimPrefetcher {
     pub node: NodeId,
     pub tier: TierId,
     pub server: ServerId,
@@ -24,7 +23,7 @@ pub struct Prefetcher {
     pub samples: Vec<SampleId>,
 }
 
-impl World {
+impl SimWorld {
     /// Fills the tiers before the first step.
     pub fn preload(&mut self) {
         let preload = self.plan.preload();
@@ -50,19 +49,22 @@ impl World {
                         written = written.max(device.serve(0.0, bytes / self.rates.write[tier]));
                     }
                     let server = self.prefetchers[node * (tiers - 1) + tier - 1].server;
-                    let threads = self.machine.threads(server);
+                    let threads = self.servers.threads(server);
                     let prepare = match self.rates.pipeline {
                         Pipeline::Serial => bytes * self.rates.prepare / threads,
                         Pipeline::Overlapped => 0.0,
                     };
-                    let work =
-                        Work { token: Some(PREFETCH), source_bytes: bytes, then_seconds: prepare };
-                    self.machine.submit(0.0, server, work);
+                    let work = ServerWork {
+                        token: Some(PREFETCH),
+                        source_bytes: bytes,
+                        then_seconds: prepare,
+                    };
+                    self.servers.submit(0.0, server, work);
                 }
             }
         }
-        while let Some(at) = self.machine.next_event() {
-            self.machine.step();
+        while let Some(at) = self.servers.next_event() {
+            self.servers.step();
             self.now = at;
         }
         self.now = self.now.max(written);
@@ -81,7 +83,7 @@ impl World {
     }
 
     fn ask_prefetcher(&mut self, index: usize, now: f64) {
-        let Prefetcher { node, tier, server, .. } = self.prefetchers[index];
+        let SimPrefetcher { node, tier, server, .. } = self.prefetchers[index];
         let mut actions = std::mem::take(&mut self.actions);
         actions.clear();
         let event = Event::Idle { tier, limit: PREFETCH_BATCH };
@@ -98,20 +100,20 @@ impl World {
                 self.meter.source_read(self.epoch, fetch.sample, bytes, false);
                 samples.push(fetch.sample);
             }
-            let work = Work {
+            let work = ServerWork {
                 token: Some(PREFETCH),
                 source_bytes: source_bytes as f64,
                 then_seconds: 0.0,
             };
             self.prefetchers[index].samples = samples;
-            self.machine.submit(now, server, work);
+            self.servers.submit(now, server, work);
         }
         self.actions = actions;
     }
 
-    /// A background fetch has arrived.
+    /// Handles the arrival of a background fetch.
     pub fn fetched(&mut self, index: usize, now: f64) {
-        let Prefetcher { node, tier, .. } = self.prefetchers[index];
+        let SimPrefetcher { node, tier, .. } = self.prefetchers[index];
         let samples = std::mem::take(&mut self.prefetchers[index].samples);
         let mut actions = std::mem::take(&mut self.actions);
         for &sample in &samples {
@@ -120,6 +122,11 @@ impl World {
             {
                 let device = &mut self.stations[node as usize].devices[tier as usize];
                 device.serve(now, device_seconds(bytes, &self.rates.write, tier));
+            }
+            for id in self.awaiting.remove(&(node, tier, sample)).unwrap_or_default() {
+                let staged = &mut self.staged_steps[id as usize];
+                staged.awaited -= 1;
+                staged.ready.take(now, Cause::Source);
             }
             actions.clear();
             let event = Event::Fetched { tier, sample };

@@ -3,7 +3,7 @@
 //! All readers of the source slow down and speed up together as γ changes. Instead
 //! of rescheduling every transfer at each change, the clock counts *service*: how
 //! many bytes a reader has received since the start. A transfer that needs b bytes
-//! ends when the service count has grown by b, whatever γ did in between. Only the
+//! ends when the service count has grown by b, independently of γ in between. Only the
 //! conversion of service into seconds depends on γ, and only the next event needs
 //! it.
 //!
@@ -14,16 +14,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use belady_control::model::{Readers, Sharing, Source};
+use belady_control::model::{Readers, Sharing, SourceModel};
 
 /// An f64 that can be a heap key; never NaN.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Key(pub f64);
+pub struct HeapKey(pub f64);
 
-impl Eq for Key {}
+impl Eq for HeapKey {}
 
 #[allow(clippy::derive_ord_xor_partial_ord)]
-impl Ord for Key {
+impl Ord for HeapKey {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0)
     }
@@ -52,23 +52,23 @@ struct NodeClock {
 pub struct SourceClock {
     /// Service rate by γ; index 0 unused.
     rates: Vec<f64>,
-    /// The most that readers get together.
+    /// The highest total rate of all readers.
     best: f64,
     sharing: Sharing,
     readers: Readers,
     now: f64,
-    /// Seconds at the best rate that what was read so far is worth.
+    /// What was read so far, in seconds at the best rate.
     busy: f64,
     served: f64,
     nodes_reading: u32,
     threads_reading: f64,
     nodes: Vec<NodeClock>,
     /// Global service count at which a node's next transfer ends.
-    ends: BinaryHeap<Reverse<(Key, u32, u32)>>,
+    ends: BinaryHeap<Reverse<(HeapKey, u32, u32)>>,
 }
 
 impl SourceClock {
-    pub fn new(source: &Source, nodes: u32, threads_per_node: u32) -> Self {
+    pub fn new(source: &SourceModel, nodes: u32, threads_per_node: u32) -> Self {
         let most = match source.readers {
             Readers::Nodes => nodes,
             Readers::Threads => nodes * threads_per_node,
@@ -112,12 +112,12 @@ impl SourceClock {
         self.rates[self.reading().max(1)]
     }
 
-    /// What the source gives now, of the most that it could give.
+    /// Returns the current share of the highest total rate.
     fn utilisation(&self) -> f64 {
         self.reading() as f64 * self.rate() / self.best
     }
 
-    /// Seconds at its best rate that what the source has given by `now` is worth; nothing may
+    /// Returns what the source has delivered by `now`, in seconds at its best rate. No transfer may
     /// begin or end before then.
     pub fn busy_until(&self, now: f64) -> f64 {
         self.busy + (now - self.now).max(0.0) * self.utilisation()
@@ -154,7 +154,7 @@ impl SourceClock {
         clock.stamp = clock.stamp.wrapping_add(1);
         let next = clock.transfers.iter().map(|transfer| transfer.ends).min_by(f64::total_cmp);
         if let Some(next) = next {
-            let key = Key(clock.seen + (next - clock.served).max(0.0) / share);
+            let key = HeapKey(clock.seen + (next - clock.served).max(0.0) / share);
             self.ends.push(Reverse((key, node as u32, clock.stamp)));
         }
     }
@@ -176,7 +176,7 @@ impl SourceClock {
         self.schedule(at);
     }
 
-    /// When the next transfer ends, if nothing changes before.
+    /// Returns when the next transfer ends, if no other begins before.
     pub fn next_end(&mut self) -> Option<f64> {
         while let Some(&Reverse((key, node, stamp))) = self.ends.peek() {
             if self.nodes[node as usize].stamp == stamp {
@@ -187,7 +187,8 @@ impl SourceClock {
         None
     }
 
-    /// Ends the next transfer at `now`, which [`Self::next_end`] gave; its server.
+    /// Ends the next transfer at `now`, the time that [`Self::next_end`] returned; returns its
+    /// server.
     pub fn end(&mut self, now: f64) -> Option<u32> {
         let Reverse((key, node, _)) = self.ends.pop()?;
         self.busy = self.busy_until(now);
@@ -220,8 +221,8 @@ mod tests {
     use super::*;
     use belady_control::model::{Curve, Rate};
 
-    fn source(sharing: Sharing, readers: Readers) -> Source {
-        Source {
+    fn source(sharing: Sharing, readers: Readers) -> SourceModel {
+        SourceModel {
             throughput: Curve::new(vec![(1, Rate(60.0)), (2, Rate(80.0)), (4, Rate(100.0))])
                 .unwrap(),
             link: Rate(1e9),

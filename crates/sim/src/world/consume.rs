@@ -1,24 +1,24 @@
-//! The end of a step: who waited, what is let go, what is kept.
+//! The end of a step: ranks' waits, evictions and what is kept.
 
 use belady_control::model::Sharing;
 use belady_control::policy::{Actions, Event, Keep, NodeId, Staging};
 
-use super::World;
+use super::SimWorld;
 use super::background::PREFETCH;
 use super::meter::StepTimes;
 use super::stations::{Cause, device_seconds, seconds};
 
-impl World {
-    /// Runs the machine to its next event.
+impl SimWorld {
+    /// Runs the servers to their next event.
     fn advance(&mut self) {
-        let Some(done) = self.machine.step() else { return };
+        let Some(done) = self.servers.step() else { return };
         if done.token == PREFETCH {
             self.fetched((done.server - self.first_prefetcher) as usize, done.at);
         } else {
-            let parcel = &mut self.parcels[done.token as usize];
-            parcel.loaded = true;
-            let cause = parcel.server_cause;
-            parcel.ready.take(done.at, cause);
+            let staged = &mut self.staged_steps[done.token as usize];
+            staged.loaded = true;
+            let cause = staged.server_cause;
+            staged.ready.take(done.at, cause);
         }
     }
 
@@ -26,12 +26,13 @@ impl World {
     pub fn consume(&mut self, step: u64) {
         for ring in 0..self.rings.len() {
             while let Some(&front) = self.rings[ring].staged.front()
-                && !self.parcels[front as usize].loaded
+                && !self.staged_steps[front as usize].is_ready()
             {
-                if self.machine.next_event().is_none() {
-                    // Cannot happen while every parcel is submitted; better wrong than stuck.
+                if self.servers.next_event().is_none() {
+                    // Cannot happen while every staged step is submitted; a violation beats a hang.
                     self.store.violation(format!("step {step} waits for nothing"));
-                    self.parcels[front as usize].loaded = true;
+                    let staged = &mut self.staged_steps[front as usize];
+                    (staged.loaded, staged.awaited) = (true, 0);
                 }
                 self.advance();
             }
@@ -46,9 +47,9 @@ impl World {
         self.slow_bytes.clear();
         for ring in &self.rings {
             let Some(&front) = ring.staged.front() else { continue };
-            let parcel = &self.parcels[front as usize];
-            let ready = parcel.ready.at;
-            for part in &parcel.parts {
+            let staged = &self.staged_steps[front as usize];
+            let ready = staged.ready.at;
+            for part in &staged.parts {
                 let (wait, finish) = if on_demand {
                     ((ready - begin - part.compute).max(0.0), ready.max(begin))
                 } else {
@@ -61,16 +62,16 @@ impl World {
                 if finish > end {
                     end = finish;
                     slowest_wait = wait;
-                    cause = parcel.ready.cause;
+                    cause = staged.ready.cause;
                 }
                 self.slow_bytes.push(part.source_bytes);
             }
         }
-        while self.machine.next_event().is_some_and(|at| at <= end) {
+        while self.servers.next_event().is_some_and(|at| at <= end) {
             self.advance();
         }
         let ranks = self.slow_bytes.len().max(1) as f64;
-        let busy = self.machine.clock.busy_until(end);
+        let busy = self.servers.clock.busy_until(end);
         let times = StepTimes {
             begin,
             end,
@@ -84,15 +85,15 @@ impl World {
         };
         self.meter.step(self.epoch, &times);
         self.now = end;
-        self.let_go(step);
+        self.retire(step);
     }
 
-    /// The step is over: copies that were waiting for it go, the ring frees its
-    /// space, and policies decide what to keep.
-    fn let_go(&mut self, step: u64) {
+    /// Ends the step: evicts the copies that it used last, frees its space in the rings, and asks
+    /// the policies what to keep.
+    fn retire(&mut self, step: u64) {
         for ring in &self.rings {
             let Some(&front) = ring.staged.front() else { continue };
-            for &(node, tier, sample) in &self.parcels[front as usize].releases {
+            for &(node, tier, sample) in &self.staged_steps[front as usize].releases {
                 self.store.evict(node, tier, sample, self.job.sizes.get(sample));
             }
         }
@@ -100,10 +101,10 @@ impl World {
         let mut actions = std::mem::take(&mut self.actions);
         for ring in 0..self.rings.len() {
             let Some(id) = self.rings[ring].staged.pop_front() else { continue };
-            let parcel = std::mem::take(&mut self.parcels[id as usize]);
+            let staged = std::mem::take(&mut self.staged_steps[id as usize]);
             let node = self.rings[ring].node;
-            self.rings[ring].used -= parcel.bytes;
-            let parts = if self.staging == Staging::Instant { &[] } else { &parcel.parts[..] };
+            self.rings[ring].used -= staged.bytes;
+            let parts = if self.staging == Staging::Instant { &[] } else { &staged.parts[..] };
             for part in parts {
                 actions.clear();
                 let event = Event::Consumed { rank: part.rank, step: at, samples: &part.samples };
@@ -125,11 +126,12 @@ impl World {
                     }
                 }
             }
-            self.parcels[id as usize] = parcel;
+            self.staged_steps[id as usize] = staged;
             self.free.push(id);
         }
         self.actions = actions;
-        // After the evictions of all nodes: one may keep on another what that made room for.
+        // After the evictions of all nodes: a node may keep a sample on another that evicted for
+        // it.
         let mut keeps = std::mem::take(&mut self.keeps);
         for (node, keep) in keeps.drain(..) {
             self.apply_keep(node, keep);

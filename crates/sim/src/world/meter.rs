@@ -1,11 +1,11 @@
-//! Measures a run: what the world tells it, step by step, becomes an [`Outcome`].
+//! Measures a run, step by step, as a [`RunOutcome`].
 
 use belady_control::Job;
 use belady_control::bits::Bits;
 use belady_control::sampler::SampleId;
 
 use super::stations::Cause;
-use crate::outcome::{ByPlace, Outcome, SourceOps};
+use crate::outcome::{ByPlace, RunOutcome, SourceOps};
 
 /// A rank counts as waiting when it waits longer than this share of the compute time.
 pub const WAIT_THRESHOLD: f64 = 0.05;
@@ -22,10 +22,10 @@ pub struct Meter {
     /// By parity of the epoch: the last epoch in which each packed file was opened. Near an
     /// epoch's end two epochs are read at a time.
     opened: [Vec<u32>; 2],
-    pub outcome: Outcome,
-    local: Counter,
-    peer: Counter,
-    source: Counter,
+    pub outcome: RunOutcome,
+    local: ByteCount,
+    peer: ByteCount,
+    source: ByteCount,
     imbalanced: u64,
     imbalanced_after_first: u64,
     wait_share: f64,
@@ -38,12 +38,12 @@ pub struct Meter {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counter {
+struct ByteCount {
     samples: u64,
     bytes: u64,
 }
 
-impl Counter {
+impl ByteCount {
     fn add(&mut self, bytes: u64) {
         self.samples += 1;
         self.bytes += bytes;
@@ -66,18 +66,18 @@ impl Meter {
             } else {
                 [vec![], vec![]]
             },
-            outcome: Outcome {
+            outcome: RunOutcome {
                 supported: true,
                 epoch_seconds: vec![0.0; count],
                 source_bytes_per_epoch: vec![0; count],
                 first_reads_per_epoch: vec![0; count],
                 source_ops_per_epoch: vec![SourceOps::default(); count],
                 slow_bytes_by_rank: vec![0; job.system.ranks() as usize],
-                ..Outcome::default()
+                ..RunOutcome::default()
             },
-            local: Counter::default(),
-            peer: Counter::default(),
-            source: Counter::default(),
+            local: ByteCount::default(),
+            peer: ByteCount::default(),
+            source: ByteCount::default(),
             imbalanced: 0,
             imbalanced_after_first: 0,
             wait_share: 0.0,
@@ -98,7 +98,7 @@ impl Meter {
         self.peer.add(bytes);
     }
 
-    /// Sent to another node to be kept there: network bytes, but nobody's hit.
+    /// Counts a sample pushed to another node's tier: network bytes, but no hit.
     pub fn pushed(&mut self, bytes: u64) {
         self.peer.bytes += bytes;
     }
@@ -108,8 +108,8 @@ impl Meter {
         self.source_read(epoch, sample, bytes, true);
     }
 
-    /// A read of the source; `small` if it goes in calls of `read_size`, otherwise the
-    /// whole file is read in one call.
+    /// Counts a read of the source: in calls of `read_size` if `small`, otherwise the whole file in
+    /// one call.
     pub fn source_read(&mut self, epoch: u32, sample: SampleId, bytes: u64, small: bool) {
         let at = (epoch as usize).min(self.epochs - 1);
         self.outcome.source_bytes_per_epoch[at] += bytes;
@@ -140,13 +140,13 @@ impl Meter {
         }
     }
 
-    /// Time before the first step.
+    /// Records the time before the first step.
     pub fn preloaded(&mut self, seconds: f64) {
         self.outcome.preload_seconds = seconds;
         self.outcome.time.preload = seconds;
     }
 
-    /// One iteration of the whole job.
+    /// Counts one iteration of the whole job.
     pub fn step(&mut self, epoch: u32, step: &StepTimes<'_>) {
         let duration = step.end - step.begin;
         let stall = (duration - step.compute).max(0.0);
@@ -186,7 +186,7 @@ impl Meter {
         self.epoch_began = now;
     }
 
-    pub fn finish(mut self, seconds: f64) -> Outcome {
+    pub fn finish(mut self, seconds: f64) -> RunOutcome {
         let steps = (self.epochs * self.iterations).max(1) as f64;
         let later = ((self.epochs - 1) * self.iterations).max(1) as f64;
         let outcome = &mut self.outcome;
@@ -215,7 +215,7 @@ impl Meter {
     }
 }
 
-/// One iteration as the world saw it.
+/// The times of one iteration.
 #[derive(Debug)]
 pub struct StepTimes<'a> {
     pub begin: f64,
@@ -224,7 +224,7 @@ pub struct StepTimes<'a> {
     pub compute: f64,
     /// Wait and compute, over all ranks.
     pub mean_finish: f64,
-    /// What the source gave meanwhile, in seconds at its best rate.
+    /// What the source delivered meanwhile, in seconds at its best rate.
     pub source_busy: f64,
     /// Of the rank that ends the iteration.
     pub slowest_wait: f64,
@@ -234,10 +234,10 @@ pub struct StepTimes<'a> {
     pub slow_bytes: &'a [u64],
 }
 
-/// Seconds that an iteration lost to its slowest rank: its duration beyond the least that the same
-/// waiting, dealt over the ranks at will, would have given. That is the mean of wait and compute,
-/// but never less than the most that a rank computes. While the source gives all it can no time
-/// is lost, whichever rank waits for it.
+/// Returns the seconds that an iteration lost to its slowest rank: its duration beyond the least
+/// that any other distribution of the same waiting over the ranks would take. That least is the
+/// mean of wait and compute, but not less than the longest compute. While the source is saturated
+/// no time is lost, whichever rank waits for it.
 fn straggling(duration: f64, step: &StepTimes<'_>) -> f64 {
     let uneven = duration - step.mean_finish.max(step.compute);
     uneven.min(duration - step.source_busy).max(0.0)

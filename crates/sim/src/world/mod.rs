@@ -1,124 +1,133 @@
 //! The virtual world around the policies.
 //!
-//! Training is bulk-synchronous: in each step every rank consumes its local batch,
-//! and the slowest rank ends the step. Ahead of that, each rank's staging ring is
-//! filled as far as its capacity reaches. For every batch that enters a ring the
-//! world asks the node's policy where each sample comes from, and works out when the
-//! batch is ready ([`staging`]): the source read runs on the shared service clock
-//! ([`clock::SourceClock`]), everything else on stations of fixed rate
-//! ([`stations`]). Nothing is scheduled per sample: a batch's demands are summed, so
-//! a run costs a few operations a sample and a few events a batch.
+//! Training is bulk-synchronous: in each step every rank consumes its local batch, and the slowest
+//! rank ends the step. Ahead of that, each rank's staging ring is filled up to its capacity. For
+//! every batch that enters a ring the world asks the node's policy where each sample comes from,
+//! and computes when the batch is ready (`staging`): the source read runs on the shared service
+//! clock (`clock::SourceClock`), everything else on stations of fixed rate (`stations`).
+//! Nothing is scheduled per sample: a batch's demands are summed, so a run costs a few operations a
+//! sample and a few events a batch.
 //!
-//! | module | what it holds |
+//! | module | what it does |
 //! |---|---|
-//! | [`ring`] | what is on its way to the consumers |
-//! | [`staging`] | where each sample comes from, and when a batch is ready |
-//! | [`consume`] | the end of a step |
-//! | [`background`] | preloading and prefetching |
-//! | [`clock`] | the source's shared rate in virtual service |
-//! | [`machine`] | servers with queues: staging threads, prefetchers |
-//! | [`stations`] | devices, links and thread pools |
-//! | [`store`] | what every tier really holds |
-//! | [`orders`] | the epochs' orders in the window of interest |
-//! | [`meter`] | what is measured |
+//! | `ring` | the staging rings: steps on their way to the consumers |
+//! | `staging` | where each sample comes from, and when a batch is ready |
+//! | `consume` | the end of a step |
+//! | `background` | preloading and prefetching |
+//! | `clock` | the source's shared rate in virtual service |
+//! | `servers` | servers with queues: staging threads, prefetchers |
+//! | `stations` | devices, links and thread pools |
+//! | `tier_store` | what every tier really holds, and rule violations of policies |
+//! | `epochs` | the orders of the epochs that are consumed and staged |
+//! | `meter` | what is measured |
 
-pub mod background;
-pub mod clock;
-pub mod consume;
-pub mod machine;
-pub mod meter;
-pub mod orders;
-pub mod ring;
-pub mod staging;
-pub mod stations;
-pub mod store;
+mod background;
+mod clock;
+mod consume;
+mod epochs;
+mod meter;
+mod ring;
+mod servers;
+mod staging;
+mod stations;
+mod tier_store;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use belady_control::Job;
-use belady_control::policy::{Actions, Keep, NodeId, Plan, Policy, Staging, Threads, TierId};
-use belady_control::sampler::{EpochOrder, Step};
+use belady_control::policy::{
+    Actions, Keep, NodeId, Policy, PolicyPlan, Staging, ThreadAssignment, TierId,
+};
+use belady_control::sampler::{EpochOrder, SampleId, Step};
 
-use crate::outcome::Outcome;
-use background::Prefetcher;
+use crate::outcome::RunOutcome;
+use background::SimPrefetcher;
 use clock::SourceClock;
-use machine::{Machine, ServerId};
+use epochs::EpochWindow;
 use meter::Meter;
-use orders::Orders;
-use ring::{Parcel, ParcelId, Ring};
-use stations::{Demand, NodeStations, Rates};
-use store::Store;
+use ring::{StagedStep, StagedStepId, StagingRing};
+use servers::{ServerId, Servers};
+use stations::{Demand, NodeStations, StationRates};
+use tier_store::TierStore;
 
 /// How far a run has come: steps done and steps in all.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+pub type RunProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// A run and what a policy did wrong in it, if anything.
+/// A run, and the rules that its policy broke.
 #[derive(Debug)]
-pub struct Run {
-    pub outcome: Outcome,
-    /// Empty for a policy that keeps the rules of [`belady_control::policy`].
+pub struct SimulatedRun {
+    /// What was measured.
+    pub outcome: RunOutcome,
+    /// Empty for a policy that follows the rules of [`belady_control::policy`].
     pub violations: Vec<String>,
 }
 
 /// Runs `plan` on `job` for `epochs` epochs.
-pub fn simulate(job: &Arc<Job>, plan: &Arc<dyn Plan>, epochs: u32, progress: Progress<'_>) -> Run {
-    World::new(job, plan, epochs).run(progress)
+pub fn simulate(
+    job: &Arc<Job>,
+    plan: &Arc<dyn PolicyPlan>,
+    epochs: u32,
+    progress: RunProgress<'_>,
+) -> SimulatedRun {
+    SimWorld::new(job, plan, epochs).run(progress)
 }
 
-struct World {
+struct SimWorld {
     job: Arc<Job>,
-    plan: Arc<dyn Plan>,
-    rates: Rates,
+    plan: Arc<dyn PolicyPlan>,
+    rates: StationRates,
     staging: Staging,
     keeps_order: bool,
-    threads: Vec<Threads>,
+    threads: Vec<ThreadAssignment>,
     policies: Vec<Box<dyn Policy>>,
     actions: Actions,
-    store: Store,
-    machine: Machine,
+    store: TierStore,
+    servers: Servers,
     stations: Vec<NodeStations>,
-    rings: Vec<Ring>,
-    prefetchers: Vec<Prefetcher>,
-    /// First server that is a prefetcher's.
+    rings: Vec<StagingRing>,
+    prefetchers: Vec<SimPrefetcher>,
+    /// Steps that wait for a background fetch of a sample.
+    awaiting: HashMap<(NodeId, TierId, SampleId), Vec<StagedStepId>>,
+    /// The first server that belongs to a prefetcher.
     first_prefetcher: ServerId,
-    parcels: Vec<Parcel>,
-    free: Vec<ParcelId>,
-    orders: Orders,
+    staged_steps: Vec<StagedStep>,
+    free: Vec<StagedStepId>,
+    epoch_orders: EpochWindow,
     order: Option<(u32, Arc<EpochOrder>)>,
     epochs: u32,
     iterations: u64,
-    /// Most parcels that a ring ever held.
+    /// The most steps that a ring ever held.
     deepest: u64,
     /// Steps staged before the first was consumed.
     first_fill: u64,
     demand: Demand,
-    /// Whether each load of a batch is where it is said to be; kept for its allocation.
+    /// Whether each load's location holds the sample; reused for its allocation.
     held: Vec<bool>,
-    /// Source bytes of a step by rank; kept for its allocation.
+    /// Source bytes of a step by rank; reused for its allocation.
     slow_bytes: Vec<u64>,
-    /// What a step's consumers keep on other nodes; kept for its allocation.
+    /// What a step's consumers keep on other nodes; reused for its allocation.
     keeps: Vec<(NodeId, Keep)>,
     meter: Meter,
-    /// What the source had given when the last step ended, in seconds at its best rate.
+    /// What the source had delivered when the last step ended, in seconds at its best rate.
     source_busy: f64,
     now: f64,
     /// The epoch being consumed.
     epoch: u32,
 }
 
-impl World {
-    fn new(job: &Arc<Job>, plan: &Arc<dyn Plan>, epochs: u32) -> Self {
+impl SimWorld {
+    fn new(job: &Arc<Job>, plan: &Arc<dyn PolicyPlan>, epochs: u32) -> Self {
         let system = &job.system;
-        let rates = Rates::new(job);
+        let rates = StationRates::new(job);
         let staging = plan.staging();
         let tier_threads: u32 = system.tiers.iter().map(|tier| tier.threads).sum();
         let clock = SourceClock::new(&system.source, system.nodes, tier_threads);
-        let mut machine = Machine::new(clock);
+        let mut servers = Servers::new(clock);
         let threads = plan.threads();
         // Ranks whose threads are pooled share a ring.
         let per_ring = match staging {
-            Staging::Ahead if threads == Threads::Pooled => system.ranks_per_node,
+            Staging::Ahead if threads == ThreadAssignment::Pooled => system.ranks_per_node,
             _ => 1,
         };
         let mut rings = vec![];
@@ -129,10 +138,10 @@ impl World {
                 Staging::OnDemand => 1.0,
                 _ => rates.threads(&threads, local_rank).0,
             };
-            rings.push(Ring {
+            rings.push(StagingRing {
                 node,
                 ranks: first..first + per_ring,
-                server: machine.add_server(node, count),
+                server: servers.add_server(node, count),
                 capacity: system.tiers[0].capacity_of(node).0 * u64::from(per_ring)
                     / u64::from(system.ranks_per_node),
                 used: 0,
@@ -145,8 +154,8 @@ impl World {
         let mut prefetchers = vec![];
         for node in 0..system.nodes {
             for (tier, spec) in system.tiers.iter().enumerate().skip(1) {
-                let server = machine.add_server(node, f64::from(spec.threads));
-                prefetchers.push(Prefetcher {
+                let server = servers.add_server(node, f64::from(spec.threads));
+                prefetchers.push(SimPrefetcher {
                     node,
                     tier: tier as TierId,
                     server,
@@ -155,8 +164,8 @@ impl World {
                 });
             }
         }
-        let mut orders = Orders::new(job, plan, epochs);
-        let iterations = orders.iterations();
+        let mut epoch_orders = EpochWindow::new(job, plan, epochs);
+        let iterations = epoch_orders.iterations();
         Self {
             rates,
             staging,
@@ -164,15 +173,16 @@ impl World {
             threads: vec![threads; system.nodes as usize],
             policies: (0..system.nodes).map(|node| plan.clone().node(node)).collect(),
             actions: Actions::default(),
-            store: Store::new(job),
-            machine,
+            store: TierStore::new(job),
+            servers,
             stations: vec![NodeStations::new(job); system.nodes as usize],
             rings,
             prefetchers,
+            awaiting: HashMap::new(),
             first_prefetcher,
-            parcels: vec![],
+            staged_steps: vec![],
             free: vec![],
-            orders,
+            epoch_orders,
             order: None,
             epochs,
             iterations: u64::from(iterations),
@@ -191,8 +201,10 @@ impl World {
         }
     }
 
-    fn run(mut self, progress: Progress<'_>) -> Run {
+    fn run(mut self, progress: RunProgress<'_>) -> SimulatedRun {
         self.preload();
+        // Prefetchers ask the plan, which has to know the first epoch by then.
+        self.epoch_orders.get(0);
         let steps = u64::from(self.epochs) * self.iterations;
         // One call a percent is enough for any display.
         let report_every = (steps / 100).max(1);
@@ -203,7 +215,7 @@ impl World {
             self.consume(step);
             if (step + 1) % self.iterations == 0 {
                 self.meter.epoch_end(self.epoch, self.now);
-                self.orders.forget_before(self.epoch + 1);
+                self.epoch_orders.forget_before(self.epoch + 1);
             }
             if step % report_every == 0 {
                 progress(step + 1, steps);
@@ -215,7 +227,7 @@ impl World {
             ops.open += opens;
             ops.stat += stats;
         }
-        Run { outcome: self.meter.finish(self.now), violations: self.store.violations }
+        SimulatedRun { outcome: self.meter.finish(self.now), violations: self.store.violations }
     }
 
     fn step_of(&self, step: u64) -> Step {

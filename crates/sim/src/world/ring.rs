@@ -1,9 +1,9 @@
-//! Staging rings: what is on its way to the consumers, and how far ahead it reaches.
+//! Staging rings: the steps that are on their way to the consumers.
 //!
-//! A ring serves one rank, or all ranks of a node where their threads are pooled. What
-//! enters it is a *parcel*: the local batches of one step for all ranks of the ring. Its
-//! space is reserved as a whole, and all of it becomes ready at once, since pooled
-//! threads take the ranks' samples in turn.
+//! A ring serves one rank, or all ranks of a node where their threads are pooled. Its entries are
+//! [`StagedStep`]s: the local batches of one step for all ranks of the ring. A step's space is
+//! reserved as a whole, and all of it becomes ready at once, since pooled threads take the ranks'
+//! samples in turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use std::ops::Range;
 use belady_control::policy::{NodeId, RankId, Staging, TierId};
 use belady_control::sampler::{Order, SampleId, Scheme, Step};
 
-use super::World;
-use super::machine::ServerId;
+use super::SimWorld;
+use super::servers::ServerId;
 use super::stations::{Cause, Latest};
 
 /// One rank's local batch.
 #[derive(Debug, Default)]
-pub struct Part {
+pub struct RankBatch {
     pub rank: RankId,
     pub samples: Vec<SampleId>,
     pub bytes: u64,
@@ -28,50 +28,59 @@ pub struct Part {
 
 /// The batches of one step for all ranks of a ring.
 #[derive(Debug, Default)]
-pub struct Parcel {
+pub struct StagedStep {
     pub step: u64,
-    pub parts: Vec<Part>,
+    pub parts: Vec<RankBatch>,
     pub bytes: u64,
-    /// Copies that may go when the step is done.
+    /// Copies to evict when the step is done.
     pub releases: Vec<(NodeId, TierId, SampleId)>,
-    /// What the stations say; the server may take longer.
+    /// When the stations are done; the server may take longer.
     pub ready: Latest,
     pub loaded: bool,
-    /// What the server's part of the work mostly was.
+    /// Loads that wait for a background fetch.
+    pub awaited: u32,
+    /// What took the server longest.
     pub server_cause: Cause,
 }
 
-pub type ParcelId = u32;
+impl StagedStep {
+    /// Whether all of its samples are loaded.
+    pub fn is_ready(&self) -> bool {
+        self.loaded && self.awaited == 0
+    }
+}
+
+pub type StagedStepId = u32;
 
 #[derive(Debug)]
-pub struct Ring {
+pub struct StagingRing {
     pub node: NodeId,
     pub ranks: Range<RankId>,
     pub server: ServerId,
     pub capacity: u64,
     pub used: u64,
-    /// The next step to stage, and its parcel if that was drawn already.
+    /// The next step to stage, and its entry if it was drawn already.
     pub next: u64,
-    pub waiting: Option<ParcelId>,
-    pub staged: VecDeque<ParcelId>,
+    pub waiting: Option<StagedStepId>,
+    pub staged: VecDeque<StagedStepId>,
 }
 
-impl World {
-    /// Lets every ring take in parcels while it has room, all rings in turn so that
-    /// nobody queues its far future before another's near one.
+impl SimWorld {
+    /// Stages steps while rings have space, all rings in turn, so that no ring queues its far
+    /// future before another's near one.
     pub fn fill_rings(&mut self, current: u64, steps: u64) {
         let reach = match self.staging {
             Staging::Instant | Staging::OnDemand => current + 1,
-            // Less than an epoch ahead: then a sample is in at most two rings, and two
-            // orders are enough. An epoch of one step is staged while the one before is consumed.
+            // Less than an epoch ahead, so that a sample is in at most two rings and two orders are
+            // enough. An epoch of one step is staged while the one before is consumed.
             Staging::Ahead => (current + self.iterations.max(2)).min(steps),
         };
         loop {
-            // An epoch is staged once all have staged the one before: what a policy takes
-            // from another node's ring must be there.
+            // An epoch is staged once all rings have staged the one before: a policy may take
+            // samples from another node's ring.
             let slowest = self.rings.iter().map(|ring| ring.next).min().unwrap_or(0);
             let epoch_end = (slowest / self.iterations + 1) * self.iterations;
-            // Where samples come several times an epoch, so is a step.
+            // Where an epoch may repeat samples, the same holds for steps.
             let end = if self.draws_samples() { slowest + 1 } else { epoch_end };
             let mut admitted = false;
             for ring in 0..self.rings.len() {
@@ -83,7 +92,7 @@ impl World {
                     None => self.draw(ring),
                 };
                 let entered = &mut self.rings[ring];
-                let bytes = self.parcels[id as usize].bytes;
+                let bytes = self.staged_steps[id as usize].bytes;
                 if entered.used + bytes > entered.capacity && !entered.staged.is_empty() {
                     entered.waiting = Some(id);
                     continue;
@@ -92,7 +101,7 @@ impl World {
                 entered.staged.push_back(id);
                 self.deepest = self.deepest.max(entered.staged.len() as u64);
                 self.stage(ring, id);
-                self.rings[ring].used += self.parcels[id as usize].bytes;
+                self.rings[ring].used += self.staged_steps[id as usize].bytes;
                 admitted = true;
             }
             if !admitted {
@@ -102,12 +111,12 @@ impl World {
         }
     }
 
-    /// Whether samples of this step may still be in a ring when the next epoch is staged.
-    /// Only then does it matter who has them there: within an epoch a sample is used once,
-    /// unless every rank gets the whole batch or samples are drawn.
+    /// Returns whether samples of this step may still be in a ring when the next epoch is staged.
+    /// Only then the ring index is needed: within an epoch a sample is used once, unless every rank
+    /// gets the whole batch or samples are drawn.
     pub fn ring_matters(&self, step: Step) -> bool {
         let Step { epoch, iteration } = step;
-        // Until the rings are full for the first time nobody knows how far they reach.
+        // Until the rings are full for the first time their reach is not known.
         let first_fill = epoch == 0 && u64::from(iteration) < self.first_fill;
         // Twice as far as they have ever reached, since batches differ in size.
         let near_end = u64::from(iteration) + 2 * self.deepest >= self.iterations;
@@ -115,35 +124,35 @@ impl World {
         first_fill || near_end || whole || self.draws_samples()
     }
 
-    /// Whether an epoch may use a sample more than once, on any rank.
+    /// Returns whether an epoch may use a sample more than once, on any rank.
     fn draws_samples(&self) -> bool {
         matches!(self.job.stream.config().order, Order::Provided(_) | Order::Given(_))
     }
 
     /// Takes the next step's batches from the access stream.
-    fn draw(&mut self, ring: usize) -> ParcelId {
+    fn draw(&mut self, ring: usize) -> StagedStepId {
         let id = self.free.pop().unwrap_or_else(|| {
-            self.parcels.push(Parcel::default());
-            self.parcels.len() as ParcelId - 1
+            self.staged_steps.push(StagedStep::default());
+            self.staged_steps.len() as StagedStepId - 1
         });
         let number = self.rings[ring].next;
         let step = self.step_of(number);
         if self.order.as_ref().is_none_or(|(epoch, _)| *epoch != step.epoch) {
-            self.order = self.orders.get(step.epoch).map(|order| (step.epoch, order));
+            self.order = self.epoch_orders.get(step.epoch).map(|order| (step.epoch, order));
         }
         let ranks = self.rings[ring].ranks.clone();
-        let parcel = &mut self.parcels[id as usize];
-        parcel.step = number;
-        parcel.bytes = 0;
-        parcel.parts.resize_with(ranks.len(), Part::default);
-        for (part, rank) in parcel.parts.iter_mut().zip(ranks) {
+        let staged = &mut self.staged_steps[id as usize];
+        staged.step = number;
+        staged.bytes = 0;
+        staged.parts.resize_with(ranks.len(), RankBatch::default);
+        for (part, rank) in staged.parts.iter_mut().zip(ranks) {
             part.rank = rank;
             part.samples.clear();
             if let Some((_, order)) = &self.order {
                 part.samples.extend(order.batch(rank, step.iteration));
             }
             part.bytes = part.samples.iter().map(|&sample| self.job.sizes.get(sample)).sum();
-            parcel.bytes += part.bytes;
+            staged.bytes += part.bytes;
         }
         id
     }

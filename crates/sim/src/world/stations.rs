@@ -1,9 +1,9 @@
-//! Resources of fixed rate, served in the order of arrival: devices, links, thread
-//! pools. Since nobody overtakes, one number says all: when the station is free.
+//! Resources of fixed rate, served in the order of arrival: devices, links, thread pools. The state
+//! of a station is one number: when it is free again.
 
 use belady_control::Job;
 use belady_control::model::{Pipeline, Seconds, Sharing};
-use belady_control::policy::{Threads, TierId};
+use belady_control::policy::{ThreadAssignment, TierId};
 
 /// What a chunk of samples needs, summed over its samples.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ pub enum Cause {
 
 /// Rates that do not change during a run.
 #[derive(Debug)]
-pub struct Rates {
+pub struct StationRates {
     pub sharing: Sharing,
     pub pipeline: Pipeline,
     pub network: f64,
@@ -57,10 +57,10 @@ pub struct Rates {
     pub ranks_per_node: f64,
 }
 
-impl Rates {
+impl StationRates {
     pub fn new(job: &Job) -> Self {
         let system = &job.system;
-        let tier = |f: &dyn Fn(&belady_control::model::Tier) -> f64| -> Vec<f64> {
+        let tier = |f: &dyn Fn(&belady_control::model::TierModel) -> f64| -> Vec<f64> {
             system.tiers.iter().map(f).collect()
         };
         let staging = &system.tiers[0];
@@ -88,15 +88,17 @@ impl Rates {
         demand.peer.iter().zip(&self.peer).map(|(bytes, cost)| bytes * cost).sum()
     }
 
-    /// Loading and preprocessing threads of a rank's server under a thread plan.
-    pub fn threads(&self, plan: &Threads, local_rank: usize) -> (f64, f64) {
+    /// Returns the loading and preprocessing threads of a rank's server under an assignment.
+    pub fn threads(&self, plan: &ThreadAssignment, local_rank: usize) -> (f64, f64) {
         match plan {
-            Threads::Pooled => (self.staging_threads, self.staging_threads),
-            Threads::PerRank => {
+            ThreadAssignment::Pooled => (self.staging_threads, self.staging_threads),
+            ThreadAssignment::PerRank => {
                 let share = self.staging_threads / self.ranks_per_node;
                 (share, share)
             }
-            Threads::Split { loading, preprocessing } => (loading[local_rank], *preprocessing),
+            ThreadAssignment::Split { loading, preprocessing } => {
+                (loading[local_rank], *preprocessing)
+            }
         }
     }
 }
@@ -106,14 +108,14 @@ impl Rates {
 pub struct Station(f64);
 
 impl Station {
-    /// Work of that length arrives; when it is done.
+    /// Adds work of that length; returns when it is done.
     pub fn serve(&mut self, now: f64, seconds: f64) -> f64 {
         self.0 = self.0.max(now) + seconds;
         self.0
     }
 }
 
-/// The latest of several ends, and what caused it.
+/// The latest of several ends, and its cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Latest {
     pub at: f64,
@@ -151,7 +153,7 @@ impl NodeStations {
     }
 }
 
-/// Seconds a device needs for one sample.
+/// Returns the seconds that a device needs for one sample.
 pub fn device_seconds(bytes: u64, rates: &[f64], tier: TierId) -> f64 {
     bytes as f64 / rates[tier as usize]
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use belady_control::job::{Job, Packing, Sizes};
-use belady_control::model::{Bytes, Curve, Pipeline, Rate, Readers, Sharing, Source, System, Tier};
+use belady_control::model::{
+    Bytes, Curve, Pipeline, Rate, Readers, Sharing, SourceModel, System, TierModel,
+};
 use belady_control::sampler::orders::{
     MixtureOrders, MixturePart, RankShare, Replacement, WeightedOrders,
 };
@@ -86,7 +88,7 @@ impl Shape {
                 Bytes((room[at % room.len()] * total) as u64)
             };
             let by_node: Vec<Bytes> = (0..self.nodes).map(of).collect();
-            Tier {
+            TierModel {
                 name: format!("tier {at}"),
                 capacity: by_node.iter().copied().min().unwrap_or_default(),
                 by_node: if by_node.windows(2).all(|pair| pair[0] == pair[1]) {
@@ -101,13 +103,18 @@ impl Shape {
         };
         let batch = match self.choice {
             Choice::Torch(Scheme::Whole) | Choice::Permutation(Scheme::Whole) => self.local * ranks,
+            // Half of the ranks have batches four times as large as the others'.
+            Choice::Torch(Scheme::Imbalanced) | Choice::Permutation(Scheme::Imbalanced) => {
+                let large = ranks / 2;
+                (4 * self.local * ranks).div_ceil(4 * large + (ranks - large)).max(self.local)
+            }
             _ => self.local,
         };
         // So many batches of the mean size, and any one sample.
         let mean = total / f64::from(self.samples);
         let ring = f64::from(self.ring * batch * self.ranks_per_node) * mean;
         let ring = ring as u64 + sizes.largest().0;
-        let staging = Tier {
+        let staging = TierModel {
             name: "staging".to_owned(),
             capacity: Bytes(ring),
             by_node: vec![],
@@ -122,7 +129,7 @@ impl Shape {
             compute: Rate(compute),
             preprocess: Rate(1e9),
             network: Rate(1e9),
-            source: Source {
+            source: SourceModel {
                 throughput: self.throughput(compute * f64::from(ranks)),
                 link: Rate(1e10),
                 sharing: Sharing::Aggregate,

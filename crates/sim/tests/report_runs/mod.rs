@@ -1,6 +1,6 @@
 //! Made-up but plausible outcomes: shapes as a simulation gives them, without one.
 
-use belady_sim::outcome::{ByPlace, Outcome, SourceOps, TimeByCause};
+use belady_sim::outcome::{ByPlace, RunOutcome, SourceOps, TimeByCause};
 
 const PERFECT: f64 = 15_204.78;
 const BOUND: f64 = 15_390.0;
@@ -54,21 +54,21 @@ pub fn sketches() -> Vec<Sketch> {
 }
 
 /// One outcome; `ranks` and `epochs` shape its lists, `speed` divides its time.
-pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> Outcome {
+pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> RunOutcome {
     let [preprocess, local, peer, source, preload] = sketch.waits.map(|w| w / speed);
     let compute = PERFECT / speed;
     let stall = preprocess + local + peer + source + preload;
     let seconds = compute + stall;
     let ideal = sketch.policy == "perfect";
     if !sketch.fits {
-        return Outcome {
+        return RunOutcome {
             scenario: "hdmlp-4".into(),
             policy: sketch.policy.into(),
             reason: Some(
                 "the dataset (1.2 TB) is larger than the memory of all nodes together (480 GB)"
                     .into(),
             ),
-            ..Outcome::default()
+            ..RunOutcome::default()
         };
     }
     let later = (DATASET as f64 * sketch.source) as u64;
@@ -87,7 +87,7 @@ pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> Outcome 
     let from_peer = (total * sketch.peer) as u64;
     let by_rank =
         |n: &mut Noise| (later as f64 / ranks as f64 * (1.0 + sketch.uneven * n.wave())) as u64;
-    Outcome {
+    RunOutcome {
         scenario: "hdmlp-4".into(),
         policy: sketch.policy.into(),
         sweep: Vec::new(),
@@ -149,16 +149,16 @@ pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> Outcome 
     }
 }
 
-pub fn all(ranks: usize, epochs: usize) -> Vec<Outcome> {
+pub fn all(ranks: usize, epochs: usize) -> Vec<RunOutcome> {
     sketches().iter().map(|s| run(s, ranks, epochs, 1.0)).collect()
 }
 
-pub fn only(policies: &[&str], ranks: usize, epochs: usize) -> Vec<Outcome> {
+pub fn only(policies: &[&str], ranks: usize, epochs: usize) -> Vec<RunOutcome> {
     all(ranks, epochs).into_iter().filter(|o| policies.contains(&o.policy.as_str())).collect()
 }
 
 /// A sweep over nodes: compute scales, waiting less so; LBANN needs the memory of eight.
-pub fn nodes_sweep() -> Vec<Outcome> {
+pub fn nodes_sweep() -> Vec<RunOutcome> {
     let mut outcomes = Vec::new();
     for nodes in [1usize, 2, 4, 8, 16, 32] {
         let speed = nodes as f64 / 4.0;
@@ -175,7 +175,7 @@ pub fn nodes_sweep() -> Vec<Outcome> {
 }
 
 /// A sweep over RAM and SSD, as the environment evaluation of `NoPFS`.
-pub fn memory_sweep(policies: &[&str]) -> Vec<Outcome> {
+pub fn memory_sweep(policies: &[&str]) -> Vec<RunOutcome> {
     let mut outcomes = Vec::new();
     for ram in [32, 64, 128, 256, 512] {
         for ssd in [0, 128, 256, 512, 1024] {

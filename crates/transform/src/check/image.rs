@@ -1,36 +1,36 @@
-//! Steps that work on images.
+//! Checks of steps that work on images.
 
 use crate::array::Dtype;
-use crate::flow::{Image, Tensor};
+use crate::flow::{ImageSpec, TensorSpec};
 use crate::geometry::{self, Padding};
-use crate::step::{Fill, Layout, PaddingMode, Size, Step};
+use crate::step::{AxisLayout, PadFill, PaddingMode, Size, TransformStep};
 
-/// Longer sides are a mistake. 65,535 is the longest side of a JPEG.
+/// The longest side of a JPEG; a longer one is a mistake.
 const LONGEST_SIDE: u32 = 65_535;
 
-/// What an image step makes of an image.
-pub fn step(step: &Step, image: Image) -> Result<Image, String> {
+/// Returns the output of an image step.
+pub fn step(step: &TransformStep, image: ImageSpec) -> Result<ImageSpec, String> {
     match step {
-        Step::Resize { size, max_size, .. } => resize(size, *max_size, image),
-        Step::CenterCrop { size } => cropped(size, image),
-        Step::RandomResizedCrop { size, scale, ratio, .. } => {
+        TransformStep::Resize { size, max_size, .. } => resize(size, *max_size, image),
+        TransformStep::CenterCrop { size } => cropped(size, image),
+        TransformStep::RandomResizedCrop { size, scale, ratio, .. } => {
             random_resized_crop(size, *scale, *ratio, image)
         }
-        Step::RandomCrop { size, padding, pad_if_needed, fill, padding_mode } => {
+        TransformStep::RandomCrop { size, padding, pad_if_needed, fill, padding_mode } => {
             fill_fits(fill, image)?;
             let wanted = cropped(size, image)?;
             let padding = padding.map_or(Ok(None), |padding| sane(padding).map(Some))?;
             random_crop(size, padding, *pad_if_needed, *padding_mode, image)?;
             Ok(wanted)
         }
-        Step::Pad { padding, fill, padding_mode } => {
+        TransformStep::Pad { padding, fill, padding_mode } => {
             fill_fits(fill, image)?;
             pad(sane(*padding)?, *padding_mode, image)
         }
-        Step::RandomHorizontalFlip { p } | Step::RandomVerticalFlip { p } => {
+        TransformStep::RandomHorizontalFlip { p } | TransformStep::RandomVerticalFlip { p } => {
             probability(*p).map(|()| image)
         }
-        Step::ColorJitter { brightness, contrast, saturation, hue } => {
+        TransformStep::ColorJitter { brightness, contrast, saturation, hue } => {
             for (what, range) in
                 [("brightness", brightness), ("contrast", contrast), ("saturation", saturation)]
             {
@@ -43,7 +43,7 @@ pub fn step(step: &Step, image: Image) -> Result<Image, String> {
     }
 }
 
-fn resize(size: &Size, max_size: Option<u32>, image: Image) -> Result<Image, String> {
+fn resize(size: &Size, max_size: Option<u32>, image: ImageSpec) -> Result<ImageSpec, String> {
     extents(size)?;
     if let Some(longest) = max_size {
         match size.0.as_slice() {
@@ -51,36 +51,36 @@ fn resize(size: &Size, max_size: Option<u32>, image: Image) -> Result<Image, Str
                 return Err(format!("max_size {longest} is not larger than size {shorter}"));
             }
             [_] => {}
-            _ => return Err("max_size goes with a size of one number, the shorter side".into()),
+            _ => return Err("max_size needs a size of one number, the shorter side".into()),
         }
     }
     if let (None, &[shorter]) = (image.size, size.0.as_slice()) {
-        return Ok(Image { shorter: Some(shorter), ..image });
+        return Ok(ImageSpec { shorter: Some(shorter), ..image });
     }
     let new = geometry::resized(image.size.unwrap_or_default(), size, max_size);
     resizable(new, image)?;
-    Ok(Image { size: Some(new), ..image })
+    Ok(ImageSpec { size: Some(new), ..image })
 }
 
-/// Rows are made as wide as they shall be before there are fewer of them.
-fn resizable(new: (u32, u32), image: Image) -> Result<(), String> {
+/// A resize makes the rows first, so the intermediate image must not be too large either.
+fn resizable(new: (u32, u32), image: ImageSpec) -> Result<(), String> {
     image.may_become(new)?;
     image.size.map_or(Ok(()), |(_, height)| image.may_become((new.0, height)))
 }
 
-fn cropped(size: &Size, image: Image) -> Result<Image, String> {
+fn cropped(size: &Size, image: ImageSpec) -> Result<ImageSpec, String> {
     extents(size)?;
     let size = size.of_crop();
     image.may_become(size)?;
-    Ok(Image { size: Some(size), ..image })
+    Ok(ImageSpec { size: Some(size), ..image })
 }
 
 fn random_resized_crop(
     size: &Size,
     scale: [f64; 2],
     ratio: [f64; 2],
-    image: Image,
-) -> Result<Image, String> {
+    image: ImageSpec,
+) -> Result<ImageSpec, String> {
     for (what, [low, high]) in [("scale", scale), ("ratio", ratio)] {
         range(what, low, high)?;
         if low < 0.0 || high <= 0.0 || (what == "ratio" && low <= 0.0) {
@@ -97,7 +97,7 @@ fn random_crop(
     padding: Option<Padding>,
     pad_if_needed: bool,
     mode: PaddingMode,
-    image: Image,
+    image: ImageSpec,
 ) -> Result<(), String> {
     let wanted = size.of_crop();
     let Some(old) = image.size else {
@@ -117,8 +117,8 @@ fn random_crop(
     Ok(())
 }
 
-/// Whether a crop fits into any image of which no more than the shorter side is known.
-fn may_fit(wanted: (u32, u32), padding: Option<Padding>, image: Image) -> Result<(), String> {
+/// Checks that a crop can fit into an image of which only the shorter side is known.
+fn may_fit(wanted: (u32, u32), padding: Option<Padding>, image: ImageSpec) -> Result<(), String> {
     let Some(shorter) = image.shorter else { return Ok(()) };
     let (width, height) = geometry::padded((shorter, shorter), padding.unwrap_or_default());
     if wanted.0 <= width || wanted.1 <= height {
@@ -131,15 +131,15 @@ fn may_fit(wanted: (u32, u32), padding: Option<Padding>, image: Image) -> Result
     ))
 }
 
-fn pad(padding: Padding, mode: PaddingMode, image: Image) -> Result<Image, String> {
-    let Some(old) = image.size else { return Ok(Image { shorter: None, ..image }) };
+fn pad(padding: Padding, mode: PaddingMode, image: ImageSpec) -> Result<ImageSpec, String> {
+    let Some(old) = image.size else { return Ok(ImageSpec { shorter: None, ..image }) };
     edges_reach(padding, mode, old)?;
     let size = geometry::padded(old, padding);
     image.may_become(size)?;
-    Ok(Image { size: Some(size), ..image })
+    Ok(ImageSpec { size: Some(size), ..image })
 }
 
-/// A mirror shows no more than there is.
+/// Checks that mirrored padding is not wider than the image.
 fn edges_reach(padding: Padding, mode: PaddingMode, size: (u32, u32)) -> Result<(), String> {
     let (spare, name) = match mode {
         PaddingMode::Reflect => (1, "reflect"),
@@ -158,20 +158,20 @@ fn edges_reach(padding: Padding, mode: PaddingMode, size: (u32, u32)) -> Result<
     ))
 }
 
-pub fn to_tensor(dtype: Dtype, layout: Layout, image: Image) -> Result<Tensor, String> {
+pub fn to_tensor(dtype: Dtype, layout: AxisLayout, image: ImageSpec) -> Result<TensorSpec, String> {
     if !matches!(dtype, Dtype::Uint8 | Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32) {
         return Err(format!(
-            "gives uint8, float16, bfloat16 or float32; put ToDtype(\"{dtype}\") behind it"
+            "gives uint8, float16, bfloat16 or float32; put ToDtype(\"{dtype}\") after it"
         ));
     }
     let channels = image.channels.map(|channels| channels as usize);
     let width = image.size.map(|(width, _)| width as usize);
     let height = image.size.map(|(_, height)| height as usize);
     let shape = match layout {
-        Layout::Chw => vec![channels, height, width],
-        Layout::Hwc => vec![height, width, channels],
+        AxisLayout::Chw => vec![channels, height, width],
+        AxisLayout::Hwc => vec![height, width, channels],
     };
-    Ok(Tensor {
+    Ok(TensorSpec {
         dtype: Some(dtype),
         shape: Some(shape),
         layout: Some(layout),
@@ -184,7 +184,7 @@ fn extents(size: &Size) -> Result<(), String> {
         return Err(format!("size has {} numbers; give one, or height and width", size.0.len()));
     }
     match size.0.iter().find(|&&extent| extent == 0 || extent > LONGEST_SIDE) {
-        Some(extent) => Err(format!("size {extent} is not within 1 and {LONGEST_SIDE}")),
+        Some(extent) => Err(format!("size {extent} is not between 1 and {LONGEST_SIDE}")),
         None => Ok(()),
     }
 }
@@ -196,10 +196,10 @@ fn sane(padding: Padding) -> Result<Padding, String> {
     }
 }
 
-fn fill_fits(fill: &Fill, image: Image) -> Result<(), String> {
+fn fill_fits(fill: &PadFill, image: ImageSpec) -> Result<(), String> {
     match (fill.0.len(), image.channels) {
         (1, _) => Ok(()),
-        (0, _) => Err("fill has no value; give one, or one a channel".into()),
+        (0, _) => Err("fill has no value; give one, or one per channel".into()),
         (values, Some(channels)) if values != channels as usize => Err(format!(
             "fill has {values} values, but the image has {channels} channel{}{}",
             if channels == 1 { "" } else { "s" },
@@ -209,7 +209,7 @@ fn fill_fits(fill: &Fill, image: Image) -> Result<(), String> {
     }
 }
 
-fn coloured(image: Image) -> Result<Image, String> {
+fn coloured(image: ImageSpec) -> Result<ImageSpec, String> {
     match image.channels {
         Some(channels @ (2 | 4)) => Err(format!(
             "works on 1 or 3 channels, but the image has {channels}; decode with mode=\"RGB\""
@@ -222,7 +222,7 @@ fn probability(p: f64) -> Result<(), String> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());
     }
-    Err(format!("p {p} is not a probability; it lies within 0 and 1"))
+    Err(format!("p {p} is not a probability between 0 and 1"))
 }
 
 fn factors(what: &str, given: Option<[f64; 2]>, least: f64, most: f64) -> Result<(), String> {
@@ -231,7 +231,7 @@ fn factors(what: &str, given: Option<[f64; 2]>, least: f64, most: f64) -> Result
     if low >= least && high <= most {
         return Ok(());
     }
-    let bounds = if most == 0.5 { "within -0.5 and 0.5" } else { "0 or more" };
+    let bounds = if most == 0.5 { "between -0.5 and 0.5" } else { "0 or more" };
     Err(format!("{what} ({low}, {high}) must be {bounds}"))
 }
 

@@ -1,49 +1,55 @@
-//! Whether a step can work on what it is given, and what it gives.
+//! Checks whether a step accepts its input, and computes its output.
 //!
-//! One small function a step. A problem is the second half of a sentence whose first half names
+//! One small function per step. An error is the second half of a sentence whose first half names
 //! the step: "step 3 (Normalize): needs floats; put ToTensor before it".
 
 mod image;
 mod source;
 mod tensor;
 
-use crate::flow::{Flow, Image, Tensor};
-use crate::step::Step;
+use crate::flow::{Flow, ImageSpec, TensorSpec};
+use crate::step::TransformStep;
 
 pub use image::step as image_step;
 pub use tensor::filled;
 
-/// What `step` makes of `flow`.
-pub fn step(step: &Step, flow: &Flow) -> Result<Flow, String> {
+/// Returns the output of `step` for the input `flow`.
+pub fn step(step: &TransformStep, flow: &Flow) -> Result<Flow, String> {
     match step {
-        Step::Decode { mode, max_pixels, .. } => {
+        TransformStep::Decode { mode, max_pixels, .. } => {
             first(flow)?;
             source::decode(*mode, *max_pixels).map(Flow::Image)
         }
-        Step::Raw { dtype, shape } => {
+        TransformStep::Raw { dtype, shape } => {
             first(flow)?;
             source::raw(*dtype, shape).map(Flow::Tensor)
         }
-        Step::Numpy => first(flow).map(|()| Flow::Tensor(source::numpy())),
-        Step::Int => first(flow).map(|()| Flow::Tensor(source::int())),
-        Step::Float => first(flow).map(|()| Flow::Tensor(source::float())),
-        Step::ToTensor { dtype, layout } => {
+        TransformStep::Numpy => first(flow).map(|()| Flow::Tensor(source::numpy())),
+        TransformStep::Int => first(flow).map(|()| Flow::Tensor(source::int())),
+        TransformStep::Float => first(flow).map(|()| Flow::Tensor(source::float())),
+        TransformStep::ToTensor { dtype, layout } => {
             image::to_tensor(*dtype, *layout, needs_image(flow)?).map(Flow::Tensor)
         }
-        Step::Normalize { mean, std } => {
+        TransformStep::Normalize { mean, std } => {
             tensor::normalize(mean, std, needs_floats(flow)?).map(Flow::Tensor)
         }
-        Step::Reshape { shape } => tensor::reshape(shape, needs_tensor(flow)?).map(Flow::Tensor),
-        Step::ScaleShift { scale, shift } => {
+        TransformStep::Reshape { shape } => {
+            tensor::reshape(shape, needs_tensor(flow)?).map(Flow::Tensor)
+        }
+        TransformStep::ScaleShift { scale, shift } => {
             tensor::scale_shift(scale, shift, needs_floats(flow)?).map(Flow::Tensor)
         }
-        Step::Log { offset } => tensor::log(*offset, needs_floats(flow)?).map(Flow::Tensor),
-        Step::ToDtype { dtype } => tensor::to_dtype(*dtype, needs_tensor(flow)?).map(Flow::Tensor),
+        TransformStep::Log { offset } => {
+            tensor::log(*offset, needs_floats(flow)?).map(Flow::Tensor)
+        }
+        TransformStep::ToDtype { dtype } => {
+            tensor::to_dtype(*dtype, needs_tensor(flow)?).map(Flow::Tensor)
+        }
         on_image => image::step(on_image, needs_image(flow)?).map(Flow::Image),
     }
 }
 
-/// For steps that read the sample's bytes.
+/// Checks the input of a step that reads the sample's bytes.
 fn first(flow: &Flow) -> Result<(), String> {
     match flow {
         Flow::Bytes => Ok(()),
@@ -51,11 +57,11 @@ fn first(flow: &Flow) -> Result<(), String> {
     }
 }
 
-fn needs_image(flow: &Flow) -> Result<Image, String> {
+fn needs_image(flow: &Flow) -> Result<ImageSpec, String> {
     match flow {
         Flow::Image(image) => Ok(*image),
         Flow::Bytes => Err("works on images; put Decode before it".into()),
-        Flow::Tensor(Tensor { layout: Some(_), .. }) => {
+        Flow::Tensor(TensorSpec { layout: Some(_), .. }) => {
             Err("works on images and not on tensors; put it before ToTensor".into())
         }
         Flow::Tensor(_) => {
@@ -64,7 +70,7 @@ fn needs_image(flow: &Flow) -> Result<Image, String> {
     }
 }
 
-fn needs_tensor(flow: &Flow) -> Result<&Tensor, String> {
+fn needs_tensor(flow: &Flow) -> Result<&TensorSpec, String> {
     match flow {
         Flow::Tensor(tensor) => Ok(tensor),
         Flow::Image(_) => Err("works on tensors; put ToTensor before it".into()),
@@ -72,11 +78,11 @@ fn needs_tensor(flow: &Flow) -> Result<&Tensor, String> {
     }
 }
 
-fn needs_floats(flow: &Flow) -> Result<&Tensor, String> {
+fn needs_floats(flow: &Flow) -> Result<&TensorSpec, String> {
     match flow {
         Flow::Image(_) => Err("needs floats; put ToTensor before it".into()),
         _ => match needs_tensor(flow)? {
-            Tensor { dtype: Some(dtype), layout, .. } if !dtype.is_float() => {
+            TensorSpec { dtype: Some(dtype), layout, .. } if !dtype.is_float() => {
                 let remedy = if layout.is_some() && *dtype == crate::Dtype::Uint8 {
                     "let ToTensor give float32"
                 } else {

@@ -1,12 +1,12 @@
-//! Steps that work on numbers.
+//! Checks of steps that work on numbers.
 
 use crate::array::{Dtype, bytes_of};
-use crate::flow::Tensor;
+use crate::flow::TensorSpec;
 
-pub fn normalize(mean: &[f64], std: &[f64], tensor: &Tensor) -> Result<Tensor, String> {
+pub fn normalize(mean: &[f64], std: &[f64], tensor: &TensorSpec) -> Result<TensorSpec, String> {
     if mean.is_empty() || mean.len() != std.len() {
         return Err(format!(
-            "has {} and {}; give one of each a channel",
+            "has {} and {}; give one of each per channel",
             counted(mean.len(), "mean"),
             counted(std.len(), "std")
         ));
@@ -14,23 +14,27 @@ pub fn normalize(mean: &[f64], std: &[f64], tensor: &Tensor) -> Result<Tensor, S
     finite("mean", mean)?;
     finite("std", std)?;
     if let Some(at) = std.iter().position(|&std| std == 0.0) {
-        return Err(format!("std {} is zero, and numbers are divided by it", at + 1));
+        return Err(format!("std {} is zero; give a number to divide by", at + 1));
     }
     factors_fit("mean", mean.len(), tensor)?;
     Ok(tensor.clone())
 }
 
-pub fn scale_shift(scale: &[f64], shift: &[f64], tensor: &Tensor) -> Result<Tensor, String> {
+pub fn scale_shift(
+    scale: &[f64],
+    shift: &[f64],
+    tensor: &TensorSpec,
+) -> Result<TensorSpec, String> {
     for (what, factors) in [("scale", scale), ("shift", shift)] {
         if factors.is_empty() {
-            return Err(format!("has no {what}; give one, or one a channel"));
+            return Err(format!("has no {what}; give one, or one per channel"));
         }
         finite(what, factors)?;
         factors_fit(what, factors.len(), tensor)?;
     }
     if scale.len() > 1 && shift.len() > 1 && scale.len() != shift.len() {
         return Err(format!(
-            "has {} and {}; give one of each a channel",
+            "has {} and {}; give one of each per channel",
             counted(scale.len(), "scale"),
             counted(shift.len(), "shift")
         ));
@@ -38,18 +42,18 @@ pub fn scale_shift(scale: &[f64], shift: &[f64], tensor: &Tensor) -> Result<Tens
     Ok(tensor.clone())
 }
 
-pub fn log(offset: f64, tensor: &Tensor) -> Result<Tensor, String> {
+pub fn log(offset: f64, tensor: &TensorSpec) -> Result<TensorSpec, String> {
     finite("offset", &[offset])?;
     Ok(tensor.clone())
 }
 
-pub fn to_dtype(dtype: Dtype, tensor: &Tensor) -> Result<Tensor, String> {
+pub fn to_dtype(dtype: Dtype, tensor: &TensorSpec) -> Result<TensorSpec, String> {
     fits_memory(tensor.shape.as_deref().unwrap_or_default(), dtype.size())?;
-    Ok(Tensor { dtype: Some(dtype), ..tensor.clone() })
+    Ok(TensorSpec { dtype: Some(dtype), ..tensor.clone() })
 }
 
-/// One factor is for all numbers; more are one a channel.
-fn factors_fit(what: &str, factors: usize, tensor: &Tensor) -> Result<(), String> {
+/// Checks the number of factors: one for all numbers, or one per channel.
+fn factors_fit(what: &str, factors: usize, tensor: &TensorSpec) -> Result<(), String> {
     let (true, Some(shape)) = (factors > 1, &tensor.shape) else { return Ok(()) };
     let has = counted(factors, what);
     let Some(&extent) = shape.get(tensor.channel_axis(factors)) else {
@@ -69,19 +73,19 @@ fn factors_fit(what: &str, factors: usize, tensor: &Tensor) -> Result<(), String
     }
 }
 
-pub fn reshape(shape: &[Option<usize>], tensor: &Tensor) -> Result<Tensor, String> {
+pub fn reshape(shape: &[Option<usize>], tensor: &TensorSpec) -> Result<TensorSpec, String> {
     one_open_extent(shape)?;
     fits_memory(shape, tensor.dtype.map_or(1, Dtype::size))?;
     let mut shape = shape.to_vec();
     if let Some(count) = tensor.count() {
-        fill_open_extent(&mut shape, count)
-            .map_err(|to| format!("{count} numbers come in, which do not make {to}"))?;
+        fill_open_extent(&mut shape, count).map_err(|to| {
+            format!("its input has {count} numbers, which do not fit the shape {to}")
+        })?;
     }
-    Ok(Tensor { shape: Some(shape), layout: None, ..tensor.clone() })
+    Ok(TensorSpec { shape: Some(shape), layout: None, ..tensor.clone() })
 }
 
-/// Gives the open extent what is left of `count` numbers. If that does not come out even, says
-/// what the shape is.
+/// Sets the open extent to the remaining of `count` numbers. The error is the shape as text.
 fn fill_open_extent(shape: &mut [Option<usize>], count: usize) -> Result<(), String> {
     let known: usize = shape.iter().flatten().product();
     let wanted = shown(shape);
@@ -93,7 +97,7 @@ fn fill_open_extent(shape: &mut [Option<usize>], count: usize) -> Result<(), Str
     Ok(())
 }
 
-/// The shape of `count` numbers, which are known to fit.
+/// Returns the shape of `count` numbers, which are known to fit.
 pub fn filled(shape: &[Option<usize>], count: usize) -> Vec<Option<usize>> {
     let mut shape = shape.to_vec();
     let fits = fill_open_extent(&mut shape, count);
@@ -114,11 +118,11 @@ pub fn one_open_extent(shape: &[Option<usize>]) -> Result<(), String> {
 pub fn fits_memory(shape: &[Option<usize>], size: usize) -> Result<(), String> {
     match bytes_of(shape.iter().flatten().copied(), size) {
         Some(_) => Ok(()),
-        None => Err(format!("shape {} is larger than any memory", shown(shape))),
+        None => Err(format!("shape {} exceeds the address space", shown(shape))),
     }
 }
 
-/// A shape as Python writes it.
+/// Formats a shape like Python.
 fn shown(shape: &[Option<usize>]) -> String {
     let extents: Vec<String> =
         shape.iter().map(|extent| extent.map_or("None".into(), |n| n.to_string())).collect();

@@ -1,12 +1,10 @@
-//! From the channels of a file to those that are wanted, with Pillow's arithmetic.
-//!
-//! All of it is done in place, from one end to the other.
+//! Converts a file's channels to the requested ones, in place. Written by hand for bit parity with
+//! Pillow.
 
 use crate::image::Pixels;
 use crate::step::Mode;
 
-/// Brings grey, grey with alpha, RGB or RGBA to what is wanted. Alpha is dropped, as Pillow's
-/// `convert` does.
+/// Converts grey, grey with alpha, RGB or RGBA. Drops alpha, like Pillow's `convert`.
 pub(super) fn to_mode(pixels: &mut Pixels, mode: Mode) {
     match (mode, pixels.channels) {
         (Mode::Unchanged, _) | (Mode::Rgb, 3) | (Mode::Gray, 1) => {}
@@ -24,8 +22,7 @@ pub(super) fn to_mode(pixels: &mut Pixels, mode: Mode) {
     }
 }
 
-/// Brings CMYK, stored the other way round as Adobe does and everybody else since, to what is
-/// wanted.
+/// Converts CMYK, which JPEGs store inverted, as Adobe does.
 pub(super) fn cmyk_to_mode(pixels: &mut Pixels, mode: Mode) {
     if mode == Mode::Unchanged {
         pixels.bytes.iter_mut().for_each(|value| *value = 255 - *value);
@@ -37,19 +34,19 @@ pub(super) fn cmyk_to_mode(pixels: &mut Pixels, mode: Mode) {
     to_mode(pixels, mode);
 }
 
-/// Pillow's grey: the weights of ITU-R 601 in 16 bits, rounded.
+/// Returns Pillow's grey: the ITU-R 601 weights in 16 bits, rounded.
 fn luma(r: u8, g: u8, b: u8) -> u8 {
     let sum = u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471;
     ((sum + 0x8000) >> 16) as u8
 }
 
-/// `a * b / 255`, rounded, without a division.
+/// Returns `a * b / 255`, rounded, without a division.
 fn scaled(a: u8, b: u8) -> u8 {
     let product = u32::from(a) * u32::from(b) + 128;
     (((product >> 8) + product) >> 8) as u8
 }
 
-/// Grey three times.
+/// Repeats grey three times.
 fn spread(pixels: &mut Pixels) {
     let count = pixels.bytes.len();
     pixels.shape(pixels.width, pixels.height, 3);
@@ -59,7 +56,7 @@ fn spread(pixels: &mut Pixels) {
     }
 }
 
-/// Replaces every `FROM` channels by `to` of them, which are fewer.
+/// Replaces every `FROM` channels by `to` channels, which are fewer.
 fn shrink<const FROM: usize>(
     pixels: &mut Pixels,
     to: usize,
@@ -86,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_become_those_that_are_wanted() {
+    fn channels_are_converted_to_each_mode() {
         assert_eq!(converted(1, &[7, 9], Mode::Rgb), [7, 7, 7, 9, 9, 9]);
         assert_eq!(converted(2, &[7, 0, 9, 255], Mode::Rgb), [7, 7, 7, 9, 9, 9]);
         assert_eq!(converted(4, &[1, 2, 3, 0, 5, 6, 7, 8], Mode::Rgb), [1, 2, 3, 5, 6, 7]);
@@ -99,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_by_shifts_is_the_rounded_quotient() {
+    fn scaling_by_shifts_equals_the_rounded_quotient() {
         for (a, b) in (0..=255_u8).flat_map(|a| (0..=255_u8).map(move |b| (a, b))) {
             let exact = (f64::from(a) * f64::from(b) / 255.0).round();
             assert_eq!(f64::from(scaled(a, b)), exact, "{a} * {b}");

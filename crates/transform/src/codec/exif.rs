@@ -1,14 +1,14 @@
-//! The one thing that is read from EXIF data: which way up.
+//! The orientation in EXIF data. Written by hand, because it is the only field that is needed.
 
 use super::orientation::Orientation;
 
 const ORIENTATION: u16 = 0x0112;
 
-/// Bytes of an entry in a directory: tag, type, count, value.
+/// Bytes of a directory entry: tag, type, count, value.
 const ENTRY: usize = 12;
 
-/// The orientation that EXIF data (a TIFF header with its directories) give. Data that make no
-/// sense give none, as in Pillow.
+/// Returns the orientation of EXIF data (a TIFF header with its directories). Malformed data have
+/// none, as in Pillow.
 pub(super) fn orientation(data: &[u8]) -> Orientation {
     find(data).and_then(Orientation::from_exif).unwrap_or(Orientation::UPRIGHT)
 }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_upright() {
+    fn malformed_data_are_upright() {
         let data = little(&[[ORIENTATION, 3, 1, 0, 6, 0]]);
         for end in 0..data.len() - 2 {
             assert_eq!(orientation(&data[..end]), Orientation::UPRIGHT, "{end} bytes");

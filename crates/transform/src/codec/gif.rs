@@ -1,33 +1,39 @@
-//! GIF, by the crate `gif`: the first frame, on its canvas.
+//! GIF, by the crate `gif`: the first frame on its canvas.
 //!
-//! As in Pillow the canvas grows where the frame reaches beyond it. What the frame does not cover
-//! has the transparent colour of the frame, or else the first one.
+//! As in Pillow, the canvas grows to contain the frame. Pixels outside the frame have its
+//! transparent colour, or the first one.
 
 use std::io::{Cursor, ErrorKind};
 
 use gif::{ColorOutput, DecodeOptions, DecodingError, MemoryLimit};
 
 use super::orientation::Orientation;
-use super::palette::Palette;
-use super::{Format, Info, cut_off, refused};
+use super::palette::ColourPalette;
+use super::{ImageFormat, ImageInfo, cut_off, refused};
 use crate::error::TransformError;
 use crate::image::Pixels;
 
 type Decoder<'a> = gif::Decoder<Cursor<&'a [u8]>>;
 
-pub(super) fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
+pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, TransformError> {
     let mut decoder = open(bytes)?;
     let (screen_width, screen_height) = (u32::from(decoder.width()), u32::from(decoder.height()));
     let frame = first_frame(&mut decoder)?;
     let width = screen_width.max(u32::from(frame.left) + u32::from(frame.width));
     let height = screen_height.max(u32::from(frame.top) + u32::from(frame.height));
-    Ok(Info { format: Format::Gif, width, height, channels: 3, orientation: Orientation::UPRIGHT })
+    Ok(ImageInfo {
+        format: ImageFormat::Gif,
+        width,
+        height,
+        channels: 3,
+        orientation: Orientation::UPRIGHT,
+    })
 }
 
-/// Decodes it. The indices of the frame go to `indices`, memory that is used again.
+/// Decodes the first frame. `indices` is reused memory.
 pub(super) fn decode(
     bytes: &[u8],
-    info: &Info,
+    info: &ImageInfo,
     indices: &mut Vec<u8>,
     into: &mut Pixels,
 ) -> Result<(), TransformError> {
@@ -45,22 +51,22 @@ pub(super) fn decode(
         onto[left..left + row].copy_from_slice(from);
     }
     let colours = decoder.palette().unwrap_or_default().chunks_exact(3);
-    Palette::new(colours.map(|colour| [colour[0], colour[1], colour[2]])).look_up(into);
+    ColourPalette::new(colours.map(|colour| [colour[0], colour[1], colour[2]])).look_up(into);
     Ok(())
 }
 
 fn open(bytes: &[u8]) -> Result<Decoder<'_>, TransformError> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
-    // The canvas has been checked against `max_pixels`, and the frame lies on it.
+    // The canvas was checked against `max_pixels` and contains the frame.
     options.set_memory_limit(MemoryLimit::Unlimited);
     options.read_info(Cursor::new(bytes)).map_err(|error| sentence(&error))
 }
 
-/// Goes to the first frame, whose pixels come next.
+/// Reads up to the pixels of the first frame.
 fn first_frame(decoder: &mut Decoder<'_>) -> Result<FirstFrame, TransformError> {
     let frame = decoder.next_frame_info().map_err(|error| sentence(&error))?;
-    let frame = frame.ok_or_else(|| refused(Format::Gif, "it has no image in it"))?;
+    let frame = frame.ok_or_else(|| refused(ImageFormat::Gif, "it contains no image"))?;
     let first = FirstFrame {
         left: frame.left,
         top: frame.top,
@@ -70,7 +76,7 @@ fn first_frame(decoder: &mut Decoder<'_>) -> Result<FirstFrame, TransformError> 
     };
     if first.width == 0 || first.height == 0 {
         let text = format!("its first frame has {} x {} pixels", first.width, first.height);
-        return Err(refused(Format::Gif, text));
+        return Err(refused(ImageFormat::Gif, text));
     }
     Ok(first)
 }
@@ -85,10 +91,10 @@ struct FirstFrame {
 
 fn sentence(error: &DecodingError) -> TransformError {
     match error {
-        DecodingError::UnexpectedEof => cut_off(Format::Gif),
+        DecodingError::UnexpectedEof => cut_off(ImageFormat::Gif),
         DecodingError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            cut_off(Format::Gif)
+            cut_off(ImageFormat::Gif)
         }
-        _ => refused(Format::Gif, error),
+        _ => refused(ImageFormat::Gif, error),
     }
 }

@@ -1,13 +1,12 @@
-//! From the bytes of an image file to pixels.
+//! Decodes image files to pixels.
 //!
-//! [`probe`] reads the header: what format it is (told by the content, never by a name), how large,
-//! and which way up. Nothing is decoded and no memory is taken, so a file that claims to be
-//! gigantic is refused there. A [`Decoder`] then decodes it. Who needs only a part of the image
-//! says so by [`Wanted::region`], which for JPEG saves more than a quarter of the work: rows and
-//! columns outside are passed over.
+//! [`probe`] reads the header: the format (recognised by the content, never by a name), the size
+//! and the orientation. It decodes nothing and allocates no memory, so a file that claims to be
+//! gigantic is refused there. A [`Decoder`] then decodes the file. With [`DecodeRequest::region`]
+//! it decodes a part, which for JPEG saves more than a quarter of the work.
 //!
-//! Pixels are those that Pillow gives for `Image.open(file).convert("RGB")` (or `"L"`), bit for bit,
-//! and what Pillow refuses is refused. The few exceptions are told where they are made.
+//! Pixels are bit-equal to Pillow's `Image.open(file).convert("RGB")` (or `"L"`), and files that
+//! Pillow refuses are refused. The modules of the formats list the exceptions.
 
 mod bmp;
 mod colour;
@@ -28,18 +27,23 @@ use crate::step::Mode;
 
 pub use orientation::Orientation;
 
-/// A kind of file.
+/// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ImageFormat {
+    /// JPEG.
     Jpeg,
+    /// PNG.
     Png,
+    /// WebP.
     WebP,
+    /// BMP.
     Bmp,
+    /// GIF.
     Gif,
 }
 
-impl Format {
-    /// As people write it.
+impl ImageFormat {
+    /// Returns the usual name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Jpeg => "JPEG",
@@ -51,21 +55,23 @@ impl Format {
     }
 }
 
-/// What the header of a file says.
+/// The header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    pub format: Format,
-    /// As the pixels lie in the file; [`Info::size`] turns it.
+pub struct ImageInfo {
+    /// The format.
+    pub format: ImageFormat,
+    /// The stored width; [`ImageInfo::size`] includes the rotation.
     pub width: u32,
+    /// The stored height.
     pub height: u32,
-    /// Those that [`Mode::Unchanged`] gives: grey, grey with alpha, RGB, and RGBA or CMYK.
+    /// The channels of [`Mode::Unchanged`]: grey, grey with alpha, RGB, and RGBA or CMYK.
     pub channels: u32,
-    /// How the file is to be turned to be upright.
+    /// The EXIF orientation.
     pub orientation: Orientation,
 }
 
-impl Info {
-    /// Width and height as the user sees them.
+impl ImageInfo {
+    /// Returns the displayed width and height.
     pub const fn size(&self, apply_exif_orientation: bool) -> (u32, u32) {
         if apply_exif_orientation && self.orientation.swaps_sides() {
             (self.height, self.width)
@@ -75,37 +81,42 @@ impl Info {
     }
 }
 
-/// What is to be decoded of a file, and to what.
+/// What to decode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DecodeRequest {
+    /// The channels of the result.
     pub mode: Mode,
+    /// Whether to rotate the image by its EXIF data.
     pub apply_exif_orientation: bool,
-    /// An image of more pixels is refused.
+    /// An image with more pixels is refused.
     pub max_pixels: u64,
-    /// If only a part is needed: which, of the image as the user sees it.
+    /// The part of the displayed image to decode; `None` for all of it.
     pub region: Option<Rect>,
 }
 
-/// Reads what the header says, without decoding.
-pub fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
+/// Reads the header without decoding.
+///
+/// # Errors
+/// If the format is unknown, or the header is damaged.
+pub fn probe(bytes: &[u8]) -> Result<ImageInfo, TransformError> {
     match format(bytes)? {
-        Format::Jpeg => jpeg::probe(bytes),
-        Format::Png => png::probe(bytes),
-        Format::WebP => guarded(Format::WebP, || webp::probe(bytes)),
-        Format::Bmp => bmp::probe(bytes),
-        Format::Gif => guarded(Format::Gif, || gif::probe(bytes)),
+        ImageFormat::Jpeg => jpeg::probe(bytes),
+        ImageFormat::Png => png::probe(bytes),
+        ImageFormat::WebP => guarded(ImageFormat::WebP, || webp::probe(bytes)),
+        ImageFormat::Bmp => bmp::probe(bytes),
+        ImageFormat::Gif => guarded(ImageFormat::Gif, || gif::probe(bytes)),
     }
 }
 
-/// The format, by the first bytes.
-fn format(bytes: &[u8]) -> Result<Format, TransformError> {
+/// Recognises the format by the first bytes.
+fn format(bytes: &[u8]) -> Result<ImageFormat, TransformError> {
     match bytes {
-        [] => Err(TransformError("it is empty, where an image was expected".into())),
-        [0xff, 0xd8, 0xff, ..] => Ok(Format::Jpeg),
-        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Ok(Format::Png),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
-        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Format::Gif),
-        [b'B', b'M', ..] => Ok(Format::Bmp),
+        [] => Err(TransformError("it is empty; an image is expected".into())),
+        [0xff, 0xd8, 0xff, ..] => Ok(ImageFormat::Jpeg),
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Ok(ImageFormat::Png),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(ImageFormat::WebP),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(ImageFormat::Gif),
+        [b'B', b'M', ..] => Ok(ImageFormat::Bmp),
         _ => {
             let start: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect();
             Err(TransformError(format!(
@@ -116,76 +127,80 @@ fn format(bytes: &[u8]) -> Result<Format, TransformError> {
     }
 }
 
-/// Decodes one file after another; each thread has one. Its memory is used again.
+/// Decodes files, one at a time. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    jpeg: jpeg::Decoder,
-    /// Pixels as they lie in a file that has to be turned.
-    lying: Pixels,
+    jpeg: jpeg::JpegDecoder,
+    /// Stored pixels of a file that has to be rotated.
+    stored: Pixels,
     /// A frame of a GIF.
     indices: Vec<u8>,
 }
 
 impl Decoder {
-    /// Decodes a file, or the part of it that is wanted and perhaps more. Gives the part of the
-    /// image, as the user sees it, that `into` then has. What `into` has after an error is
-    /// nothing to rely on.
+    /// Decodes a file, or the requested part of it and perhaps more. Returns the part of the
+    /// displayed image in `into`, whose contents are unspecified after an error.
+    ///
+    /// # Errors
+    /// If the file cannot be decoded, or the request does not fit it.
     pub fn decode(
         &mut self,
         bytes: &[u8],
-        wanted: &Wanted,
+        wanted: &DecodeRequest,
         into: &mut Pixels,
     ) -> Result<Rect, TransformError> {
         let info = probe(bytes)?;
         check_size(&info, wanted)?;
         if !wanted.apply_exif_orientation || info.orientation == Orientation::UPRIGHT {
-            return self.decode_lying(bytes, &info, wanted.mode, wanted.region, into);
+            return self.decode_stored(bytes, &info, wanted.mode, wanted.region, into);
         }
-        let region = wanted.region.map(|seen| info.orientation.lay(seen, info.width, info.height));
-        let mut lying = std::mem::take(&mut self.lying);
-        let part = self.decode_lying(bytes, &info, wanted.mode, region, &mut lying);
+        let region = wanted
+            .region
+            .map(|displayed| info.orientation.to_stored(displayed, info.width, info.height));
+        let mut stored = std::mem::take(&mut self.stored);
+        let part = self.decode_stored(bytes, &info, wanted.mode, region, &mut stored);
         if part.is_ok() {
-            info.orientation.turn(&lying, into);
+            info.orientation.turn(&stored, into);
         }
-        self.lying = lying;
-        Ok(info.orientation.raise(part?, info.width, info.height))
+        self.stored = stored;
+        Ok(info.orientation.to_displayed(part?, info.width, info.height))
     }
 
-    /// Decodes a JPEG at 1 / `shrink` (2, 4 or 8) of its size, which takes less time: blocks are
-    /// computed smaller. `region` and the answer are in pixels of that size. `None` for files
-    /// that are not made of blocks, or have to be turned.
+    /// Decodes a JPEG at 1 / `shrink` (2, 4 or 8) of its size, which takes less time. `region` and
+    /// the returned part are in pixels of that size. `None` for files that do not consist of
+    /// blocks, or have to be rotated.
     pub(crate) fn decode_shrunk(
         &mut self,
         bytes: &[u8],
-        wanted: &Wanted,
+        wanted: &DecodeRequest,
         shrink: u32,
         region: Rect,
         into: &mut Pixels,
     ) -> Result<Option<Rect>, TransformError> {
         let info = probe(bytes)?;
-        check_size(&info, &Wanted { region: None, ..*wanted })?;
+        check_size(&info, &DecodeRequest { region: None, ..*wanted })?;
         let turned = wanted.apply_exif_orientation && info.orientation != Orientation::UPRIGHT;
-        if info.format != Format::Jpeg || turned || !jpeg::can_be_shrunk(bytes)? {
+        if info.format != ImageFormat::Jpeg || turned || !jpeg::can_be_shrunk(bytes)? {
             return Ok(None);
         }
         self.jpeg.decode(bytes, &info, wanted.mode, shrink, Some(region), into).map(Some)
     }
 
-    /// Decodes without turning.
-    fn decode_lying(
+    /// Decodes without rotating.
+    fn decode_stored(
         &mut self,
         bytes: &[u8],
-        info: &Info,
+        info: &ImageInfo,
         mode: Mode,
         region: Option<Rect>,
         into: &mut Pixels,
     ) -> Result<Rect, TransformError> {
         match info.format {
-            Format::Jpeg => return self.jpeg.decode(bytes, info, mode, 1, region, into),
-            Format::Png => guarded(info.format, || png::decode(bytes, info, into))?,
-            Format::WebP => guarded(info.format, || webp::decode(bytes, info, into))?,
-            Format::Bmp => bmp::decode(bytes, into)?,
-            Format::Gif => {
+            ImageFormat::Jpeg => return self.jpeg.decode(bytes, info, mode, 1, region, into),
+            ImageFormat::Png => guarded(info.format, || png::decode(bytes, info, into))?,
+            ImageFormat::WebP => guarded(info.format, || webp::decode(bytes, info, into))?,
+            ImageFormat::Bmp => bmp::decode(bytes, into)?,
+            ImageFormat::Gif => {
                 guarded(info.format, || gif::decode(bytes, info, &mut self.indices, into))?;
             }
         }
@@ -194,8 +209,8 @@ impl Decoder {
     }
 }
 
-/// Whether the image is not too large, and has the part that is wanted.
-pub(crate) fn check_size(info: &Info, wanted: &Wanted) -> Result<(), TransformError> {
+/// Checks that the image is not too large and contains the requested part.
+pub(crate) fn check_size(info: &ImageInfo, wanted: &DecodeRequest) -> Result<(), TransformError> {
     let (width, height) = info.size(wanted.apply_exif_orientation);
     if u64::from(width) * u64::from(height) > wanted.max_pixels {
         return Err(TransformError(format!(
@@ -211,31 +226,31 @@ pub(crate) fn check_size(info: &Info, wanted: &Wanted) -> Result<(), TransformEr
         return Ok(());
     }
     Err(TransformError(format!(
-        "it has {width} x {height} pixels, where {} x {} from ({}, {}) on are wanted",
+        "it has {width} x {height} pixels, which do not contain {} x {} from ({}, {}) on",
         region.width, region.height, region.left, region.top
     )))
 }
 
-/// Runs a decoder that others wrote. One that panics on a hostile file is a bug, but it is no reason
-/// to end a training: the file is refused like others.
+/// Runs a third-party decoder. If it panics on a hostile file, the file is refused instead of
+/// ending the training.
 fn guarded<T>(
-    format: Format,
+    format: ImageFormat,
     decode: impl FnOnce() -> Result<T, TransformError>,
 ) -> Result<T, TransformError> {
-    // What is half written is pixels and scratch memory, which nobody reads after an error.
+    // Partially written pixels and scratch memory are not read after an error.
     catch_unwind(AssertUnwindSafe(decode))
-        .unwrap_or_else(|_| Err(refused(format, "the decoder has given up")))
+        .unwrap_or_else(|_| Err(refused(format, "the decoder failed")))
 }
 
-fn refused(format: Format, why: impl Display) -> TransformError {
+fn refused(format: ImageFormat, why: impl Display) -> TransformError {
     TransformError(format!("it is a {} that cannot be decoded: {why}", format.name()))
 }
 
-fn cut_off(format: Format) -> TransformError {
+fn cut_off(format: ImageFormat) -> TransformError {
     let name = format.name();
-    TransformError(format!("it is a {name} that is cut off: its data end before the image does"))
+    TransformError(format!("it is a truncated {name}: its data end before the image does"))
 }
 
-fn contradictory(format: Format) -> TransformError {
+fn contradictory(format: ImageFormat) -> TransformError {
     TransformError(format!("it is a {} whose header contradicts itself", format.name()))
 }

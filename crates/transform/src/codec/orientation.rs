@@ -1,25 +1,25 @@
-//! Turning and mirroring, as cameras ask for.
+//! EXIF orientations.
 //!
-//! A file has its pixels *lying*, in the order in which the sensor was read; the user *sees* the
-//! image turned. All eight ways are one exchange of sides and two mirrors.
+//! A file has *stored* pixels, in the order of the sensor; the *displayed* image is rotated. All
+//! eight orientations are a combination of a transposition and two mirrors.
 
 use crate::image::{Pixels, Rect};
 
-/// How lying pixels become those that are seen: their sides are mirrored, then exchanged.
+/// How stored pixels become displayed ones: mirrored, then transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orientation {
     mirror_x: bool,
     mirror_y: bool,
-    exchange: bool,
+    transpose: bool,
 }
 
 impl Orientation {
-    /// Nothing is to be done.
-    pub const UPRIGHT: Self = Self { mirror_x: false, mirror_y: false, exchange: false };
+    /// No change.
+    pub const UPRIGHT: Self = Self { mirror_x: false, mirror_y: false, transpose: false };
 
-    /// By the number that EXIF has for it, 1 to 8.
+    /// Returns the orientation of an EXIF number, 1 to 8.
     pub const fn from_exif(number: u32) -> Option<Self> {
-        let (mirror_x, mirror_y, exchange) = match number {
+        let (mirror_x, mirror_y, transpose) = match number {
             1 => (false, false, false),
             2 => (true, false, false),
             3 => (true, true, false),
@@ -30,23 +30,24 @@ impl Orientation {
             8 => (true, false, true),
             _ => return None,
         };
-        Some(Self { mirror_x, mirror_y, exchange })
+        Some(Self { mirror_x, mirror_y, transpose })
     }
 
-    /// Whether width and height change places.
+    /// Returns whether width and height are swapped.
     pub const fn swaps_sides(self) -> bool {
-        self.exchange
+        self.transpose
     }
 
-    /// Where a part of the seen image lies in a file of this size. The part must be within it.
-    pub(super) fn lay(self, seen: Rect, width: u32, height: u32) -> Rect {
-        self.mirror(if self.exchange { exchanged(seen) } else { seen }, width, height)
+    /// Maps a part of the displayed image to a file of this size, which must contain it.
+    pub(super) fn to_stored(self, displayed: Rect, width: u32, height: u32) -> Rect {
+        self.mirror(if self.transpose { transposed(displayed) } else { displayed }, width, height)
     }
 
-    /// Where a part of a file of this size is seen: the opposite of [`Self::lay`].
-    pub(super) fn raise(self, lying: Rect, width: u32, height: u32) -> Rect {
-        let mirrored = self.mirror(lying, width, height);
-        if self.exchange { exchanged(mirrored) } else { mirrored }
+    /// Maps a part of a file of this size to the displayed image: the inverse of
+    /// [`Self::to_stored`].
+    pub(super) fn to_displayed(self, stored: Rect, width: u32, height: u32) -> Rect {
+        let mirrored = self.mirror(stored, width, height);
+        if self.transpose { transposed(mirrored) } else { mirrored }
     }
 
     fn mirror(self, part: Rect, width: u32, height: u32) -> Rect {
@@ -55,32 +56,32 @@ impl Orientation {
         Rect { left, top, ..part }
     }
 
-    /// Turns pixels.
-    pub(super) fn turn(self, lying: &Pixels, into: &mut Pixels) {
-        let (width, height) = (lying.width as usize, lying.height as usize);
-        if self.exchange {
-            into.shape(lying.height, lying.width, lying.channels);
+    /// Rotates pixels.
+    pub(super) fn turn(self, stored: &Pixels, into: &mut Pixels) {
+        let (width, height) = (stored.width as usize, stored.height as usize);
+        if self.transpose {
+            into.shape(stored.height, stored.width, stored.channels);
         } else {
-            into.shape(lying.width, lying.height, lying.channels);
+            into.shape(stored.width, stored.height, stored.channels);
         }
-        let channels = lying.channels as usize;
+        let channels = stored.channels as usize;
         let row = into.width as usize * channels;
         if row == 0 {
             return;
         }
         for (y, pixels) in into.bytes.chunks_exact_mut(row).enumerate() {
             for (x, pixel) in pixels.chunks_exact_mut(channels).enumerate() {
-                let (x, y) = if self.exchange { (y, x) } else { (x, y) };
+                let (x, y) = if self.transpose { (y, x) } else { (x, y) };
                 let x = if self.mirror_x { width - 1 - x } else { x };
                 let y = if self.mirror_y { height - 1 - y } else { y };
                 let at = (y * width + x) * channels;
-                pixel.copy_from_slice(&lying.bytes[at..at + channels]);
+                pixel.copy_from_slice(&stored.bytes[at..at + channels]);
             }
         }
     }
 }
 
-const fn exchanged(part: Rect) -> Rect {
+const fn transposed(part: Rect) -> Rect {
     Rect { left: part.top, top: part.left, width: part.height, height: part.width }
 }
 
@@ -102,15 +103,15 @@ mod tests {
         into
     }
 
-    fn turned(orientation: Orientation, lying: &Pixels) -> Pixels {
+    fn turned(orientation: Orientation, stored: &Pixels) -> Pixels {
         let mut into = Pixels::default();
-        orientation.turn(lying, &mut into);
+        orientation.turn(stored, &mut into);
         into
     }
 
     #[test]
-    fn each_number_shows_a_file_as_exif_says() {
-        let lying = Pixels { width: 3, height: 2, channels: 1, bytes: b"abcdef".to_vec() };
+    fn each_exif_number_has_its_orientation() {
+        let stored = Pixels { width: 3, height: 2, channels: 1, bytes: b"abcdef".to_vec() };
         let seen = [
             (1, 3, "abcdef"),
             (2, 3, "cbafed"),
@@ -122,7 +123,7 @@ mod tests {
             (8, 2, "cfbead"),
         ];
         for (number, width, bytes) in seen {
-            let pixels = turned(Orientation::from_exif(number).unwrap(), &lying);
+            let pixels = turned(Orientation::from_exif(number).unwrap(), &stored);
             assert_eq!((pixels.width, pixels.height), (width, 6 / width), "{number}");
             assert_eq!(pixels.bytes, bytes.as_bytes(), "{number}");
         }
@@ -132,15 +133,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_part_of_the_turned_is_the_turned_part(
+        fn a_part_of_the_displayed_image_is_the_rotated_stored_part(
             number in 1..=8_u32,
             (width, height) in (1..9_u32, 1..9_u32),
             corners in any::<[u32; 4]>(),
         ) {
             let orientation = Orientation::from_exif(number).unwrap();
             let bytes = (0..(width * height) as u8).collect();
-            let lying = Pixels { width, height, channels: 1, bytes };
-            let seen = turned(orientation, &lying);
+            let stored = Pixels { width, height, channels: 1, bytes };
+            let seen = turned(orientation, &stored);
             let (left, top) = (corners[0] % seen.width, corners[1] % seen.height);
             let part = Rect {
                 left,
@@ -148,9 +149,9 @@ mod tests {
                 width: 1 + corners[2] % (seen.width - left),
                 height: 1 + corners[3] % (seen.height - top),
             };
-            let there = orientation.lay(part, width, height);
-            prop_assert_eq!(orientation.raise(there, width, height), part);
-            prop_assert_eq!(turned(orientation, &crop(&lying, there)), crop(&seen, part));
+            let there = orientation.to_stored(part, width, height);
+            prop_assert_eq!(orientation.to_displayed(there, width, height), part);
+            prop_assert_eq!(turned(orientation, &crop(&stored, there)), crop(&seen, part));
         }
     }
 }

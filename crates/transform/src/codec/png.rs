@@ -1,46 +1,46 @@
-//! PNG, by the crate `png`. Palettes are expanded, 16 bits become the upper eight (also of grey, where
-//! Pillow makes all but the darkest white).
+//! PNG, by the crate `png`. Palettes are expanded; 16-bit channels become their upper eight bits
+//! (also in grey images, which Pillow clips to white).
 //!
-//! A chunk with a wrong checksum is refused, as libpng (and so torchvision) does, and a file without its
-//! end; Pillow does not look at either.
+//! A chunk with a wrong checksum is refused, as in libpng and torchvision, and so is a file without
+//! its end. Pillow checks neither.
 
 use std::io::{Cursor, ErrorKind};
 
 use png::{ColorType, DecodingError, Limits, Transformations};
 
 use super::orientation::Orientation;
-use super::{Format, Info, contradictory, cut_off, exif, refused};
+use super::{ImageFormat, ImageInfo, contradictory, cut_off, exif, refused};
 use crate::error::TransformError;
 use crate::image::Pixels;
 
 const SIGNATURE: usize = 8;
 
-/// What the crate may take for chunks other than pixels, of which none is large in a sane file.
+/// The memory limit for chunks other than pixels.
 const AUXILIARY: usize = 16 << 20;
 
-pub(super) fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
-    let mut chunks = Chunks { rest: &bytes[SIGNATURE.min(bytes.len())..] };
+pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, TransformError> {
+    let mut chunks = PngChunks { rest: &bytes[SIGNATURE.min(bytes.len())..] };
     let Some((b"IHDR", &[w0, w1, w2, w3, h0, h1, h2, h3, _, colour, ..])) = chunks.next() else {
-        return Err(cut_off(Format::Png));
+        return Err(cut_off(ImageFormat::Png));
     };
     let width = u32::from_be_bytes([w0, w1, w2, w3]);
     let height = u32::from_be_bytes([h0, h1, h2, h3]);
     if width == 0 || height == 0 {
-        return Err(refused(Format::Png, format!("it has {width} x {height} pixels")));
+        return Err(refused(ImageFormat::Png, format!("it has {width} x {height} pixels")));
     }
     let mut channels = match colour {
         0 => 1,
         2 | 3 => 3,
         4 => 2,
         6 => 4,
-        _ => return Err(refused(Format::Png, format!("its colour type is {colour}"))),
+        _ => return Err(refused(ImageFormat::Png, format!("its colour type is {colour}"))),
     };
     let mut orientation = Orientation::UPRIGHT;
     let mut before_pixels = true;
     for (kind, body) in chunks {
         match kind {
             b"IDAT" => before_pixels = false,
-            // One colour, or each of a palette, has an alpha.
+            // A colour, or each colour of the palette, has an alpha.
             b"tRNS" if before_pixels && matches!(colour, 0 | 2 | 3) => {
                 channels = if colour == 0 { 2 } else { 4 };
             }
@@ -48,15 +48,15 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
             _ => {}
         }
     }
-    Ok(Info { format: Format::Png, width, height, channels, orientation })
+    Ok(ImageInfo { format: ImageFormat::Png, width, height, channels, orientation })
 }
 
-/// The chunks of a file, as far as they are there.
-struct Chunks<'a> {
+/// The complete chunks of a file.
+struct PngChunks<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Iterator for Chunks<'a> {
+impl<'a> Iterator for PngChunks<'a> {
     type Item = (&'a [u8; 4], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -69,7 +69,11 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-pub(super) fn decode(bytes: &[u8], info: &Info, into: &mut Pixels) -> Result<(), TransformError> {
+pub(super) fn decode(
+    bytes: &[u8],
+    info: &ImageInfo,
+    into: &mut Pixels,
+) -> Result<(), TransformError> {
     let limits = Limits { bytes: AUXILIARY };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), limits);
     decoder.set_transformations(Transformations::normalize_to_color8());
@@ -84,7 +88,7 @@ pub(super) fn decode(bytes: &[u8], info: &Info, into: &mut Pixels) -> Result<(),
     };
     into.shape(info.width, info.height, channels);
     if channels != info.channels || reader.output_buffer_size() != Some(into.bytes.len()) {
-        return Err(contradictory(Format::Png));
+        return Err(contradictory(ImageFormat::Png));
     }
     reader.next_frame(&mut into.bytes).map(drop).map_err(|error| sentence(&error))
 }
@@ -92,8 +96,8 @@ pub(super) fn decode(bytes: &[u8], info: &Info, into: &mut Pixels) -> Result<(),
 fn sentence(error: &DecodingError) -> TransformError {
     match error {
         DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            cut_off(Format::Png)
+            cut_off(ImageFormat::Png)
         }
-        _ => refused(Format::Png, error),
+        _ => refused(ImageFormat::Png, error),
     }
 }

@@ -1,22 +1,23 @@
-//! The dictionary at the head of a `.npy` file.
+//! The dictionary in the header of a `.npy` file.
 
 use crate::array::Dtype;
 
-/// NumPy itself makes no array of more extents.
+/// The limit of NumPy.
 const MOST_EXTENTS: usize = 64;
 
+/// The contents of the header.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct NpyHeader {
     pub dtype: Dtype,
     pub swapped: bool,
     pub fortran: bool,
     pub shape: Vec<usize>,
 }
 
-/// Reads the dictionary; a problem is half a sentence.
-pub fn parse(text: &[u8]) -> Result<Header, String> {
+/// Parses the dictionary. An error is the second half of a sentence.
+pub fn parse(text: &[u8]) -> Result<NpyHeader, String> {
     let text = str::from_utf8(text).map_err(|_| "it is not text".to_string())?;
-    let mut rest = Rest(text);
+    let mut rest = DictParser(text);
     let (mut kind, mut fortran, mut shape) = (None, None, None);
     rest.expect('{')?;
     while !rest.take('}') {
@@ -26,10 +27,10 @@ pub fn parse(text: &[u8]) -> Result<Header, String> {
             "descr" => kind.replace(rest.kind()?).is_none(),
             "fortran_order" => fortran.replace(rest.truth()?).is_none(),
             "shape" => shape.replace(rest.tuple()?).is_none(),
-            _ => return Err(format!("{key:?} is not a key of such a header")),
+            _ => return Err(format!("{key:?} is not a key of a .npy header")),
         };
         if !new {
-            return Err(format!("{key:?} is there twice"));
+            return Err(format!("the key {key:?} appears twice"));
         }
         if !rest.take(',') {
             rest.expect('}')?;
@@ -42,13 +43,13 @@ pub fn parse(text: &[u8]) -> Result<Header, String> {
     let (dtype, swapped) = kind.ok_or("'descr' is missing")?;
     let fortran = fortran.ok_or("'fortran_order' is missing")?;
     let shape = shape.ok_or("'shape' is missing")?;
-    Ok(Header { dtype, swapped, fortran, shape })
+    Ok(NpyHeader { dtype, swapped, fortran, shape })
 }
 
-/// What is left to read.
-struct Rest<'a>(&'a str);
+/// The rest of the dictionary.
+struct DictParser<'a>(&'a str);
 
-impl<'a> Rest<'a> {
+impl<'a> DictParser<'a> {
     fn take(&mut self, token: char) -> bool {
         self.0 = self.0.trim_start();
         match self.0.strip_prefix(token) {
@@ -123,16 +124,16 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The numbers of `<f4`, and whether their bytes are to be swapped.
+/// Parses a type such as `<f4`. Returns whether to swap its bytes.
 fn kind(descr: &str) -> Result<(Dtype, bool), String> {
     let swapped = match descr.chars().next() {
         Some('<') => cfg!(target_endian = "big"),
         Some('>') => cfg!(target_endian = "little"),
         Some('|' | '=') => false,
-        _ => return Err(format!("dtype {descr:?} is not known")),
+        _ => return Err(format!("dtype {descr:?} is unknown")),
     };
     let dtype = match &descr[1..] {
-        // Truth values are the bytes 0 and 1.
+        // Booleans are the bytes 0 and 1.
         "u1" | "b1" => Dtype::Uint8,
         "i1" => Dtype::Int8,
         "i2" => Dtype::Int16,

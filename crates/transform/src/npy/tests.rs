@@ -1,4 +1,4 @@
-//! Files as NumPy writes them, and files that nobody should trust.
+//! Files as NumPy writes them, and hostile files.
 
 use proptest::prelude::*;
 
@@ -46,20 +46,20 @@ fn all_versions_and_notations_are_read() {
 }
 
 #[test]
-fn bytes_behind_the_numbers_are_left_alone() {
+fn bytes_after_the_numbers_are_ignored() {
     let file = file(1, &dictionary("|u1", false, "(2,)"), &[5, 6, 7]);
     assert_eq!(numbers(&file).2, [5, 6]);
 }
 
 #[test]
-fn big_endian_numbers_are_turned_around() {
+fn big_endian_numbers_are_swapped() {
     let file = file(1, &dictionary(">f4", false, "(1,)"), &1.5_f32.to_be_bytes());
     assert_eq!(Npy::parse(&file).unwrap().plain(), None);
     assert_eq!(numbers(&file), (Dtype::Float32, vec![1], 1.5_f32.to_ne_bytes().to_vec()));
 }
 
 #[test]
-fn fortran_order_is_turned_into_that_of_c() {
+fn fortran_order_becomes_c_order() {
     // [[1, 2, 3], [4, 5, 6]] column by column.
     let file = file(1, &dictionary("|u1", true, "(2, 3)"), &[1, 4, 2, 5, 3, 6]);
     assert_eq!(numbers(&file).2, [1, 2, 3, 4, 5, 6]);
@@ -75,7 +75,7 @@ fn hostile_headers_are_refused() {
     let objects = refused_header(&dictionary("|O", false, "(1,)"));
     assert!(objects.contains("never unpickled"), "{objects}");
     assert!(refused_header(&dictionary("<c8", false, "(1,)")).contains("not one of"));
-    assert!(refused_header(&dictionary("é4", false, "(1,)")).contains("not known"));
+    assert!(refused_header(&dictionary("é4", false, "(1,)")).contains("is unknown"));
     assert!(refused_header(&dictionary("<f4", false, "(-1,)")).contains("not an extent"));
     let huge = format!("({},)", "9".repeat(30));
     assert!(refused_header(&dictionary("<f4", false, &huge)).contains("not an extent"));
@@ -86,7 +86,7 @@ fn hostile_headers_are_refused() {
     let deep = format!("({})", "1,".repeat(65));
     assert!(refused_header(&dictionary("<f4", false, &deep)).contains("64 extents"));
     assert!(refused_header("{'descr': [('a', '<f4')]}").contains("named fields"));
-    assert!(refused_header("{'descr': '<f4', 'descr': '<f4'}").contains("twice"));
+    assert!(refused_header("{'descr': '<f4', 'descr': '<f4'}").contains("appears twice"));
     assert!(refused_header("{'descr': '<f4'}").contains("'fortran_order' is missing"));
     assert!(refused_header("{'pickle': 1}").contains("not a key"));
     let more = format!("{}1", dictionary("|u1", false, "(1,)"));
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn fortran_is_c_with_the_extents_turned_around(
+    fn fortran_order_agrees_with_a_naive_transposition(
         shape in prop::collection::vec(0_usize..5, 0..4), size in prop::sample::select(vec![1_usize, 2, 4]),
     ) {
         let count: usize = shape.iter().product();
@@ -111,7 +111,7 @@ proptest! {
         let text = format!("({}{comma})", extents.join(", "));
         let descr = format!("<u{size}");
         let (_, _, got) = numbers(&file(1, &dictionary(&descr, true, &text), &data));
-        // Naive: the place of each number by its indices.
+        // Naive: the position of each number by its indices.
         for at in 0..count {
             let (mut rest, mut from, mut stride) = (at, 0, 1);
             let mut indices = vec![0; shape.len()];

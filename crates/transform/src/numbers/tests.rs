@@ -1,4 +1,4 @@
-//! Against the plainest arithmetic there is.
+//! Against naive arithmetic.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn converted<A: Number, B: Number>(numbers: &[A], from: Dtype, to: Dtype) -> Vec
 }
 
 #[test]
-fn floats_lose_their_fraction_and_stay_within_bounds() {
+fn floats_are_truncated_and_saturate() {
     let floats = [0.9_f32, -0.9, 2.99, 300.5, -7.5, f32::NAN, f32::INFINITY];
     let bytes: Vec<u8> = converted(&floats, Dtype::Float32, Dtype::Uint8);
     assert_eq!(bytes, [0, 0, 2, 255, 0, 0, 255]);
@@ -32,7 +32,7 @@ fn floats_lose_their_fraction_and_stay_within_bounds() {
 }
 
 #[test]
-fn whole_numbers_wrap_around_and_large_ones_become_floats() {
+fn integers_wrap_around_and_large_ones_become_floats() {
     let bytes: Vec<u8> = converted(&[257_i64, -1], Dtype::Int64, Dtype::Uint8);
     assert_eq!(bytes, [1, 255]);
     let floats: Vec<f64> = converted(&[u64::MAX], Dtype::Uint64, Dtype::Float64);
@@ -40,7 +40,7 @@ fn whole_numbers_wrap_around_and_large_ones_become_floats() {
 }
 
 #[test]
-fn every_dtype_becomes_every_other_and_small_numbers_survive() {
+fn small_numbers_survive_every_conversion() {
     for from in Dtype::ALL {
         let mut numbers = vec![0; 4 * from.size()];
         convert(&[0, 1, 2, 100], Dtype::Uint8, &mut numbers, from);
@@ -54,7 +54,7 @@ fn every_dtype_becomes_every_other_and_small_numbers_survive() {
 }
 
 #[test]
-fn halves_round_after_each_operation() {
+fn half_precision_rounds_after_each_operation() {
     let mut numbers = bytes_of(&[f16::from_f32(0.1), f16::from_f32(3.0)]);
     let one = Channels { count: 1, inner: 2 };
     scale_shift(&mut numbers, Dtype::Float16, one, &[0.3], &[0.7]);
@@ -66,7 +66,7 @@ fn halves_round_after_each_operation() {
 }
 
 #[test]
-fn bytes_are_turned_around() {
+fn bytes_are_reversed() {
     let mut numbers = *b"abcdefgh";
     swap_bytes(&mut numbers, 4);
     assert_eq!(&numbers, b"dcbahgfe");

@@ -1,8 +1,8 @@
 //! Brightness, contrast, saturation and hue.
 //!
-//! The arithmetic is torchvision's for uint8 tensors, operation for operation in `f32`: blended
-//! colours are cut off to whole numbers, not rounded; grey is `0.2989 r + 0.587 g + 0.114 b`, cut
-//! off too; hue turns in HSV.
+//! Written by hand for bit parity with torchvision's arithmetic for uint8 tensors in `f32`: blended
+//! colours are truncated, not rounded; grey is `0.2989 r + 0.587 g + 0.114 b`, truncated too; hue
+//! rotates in HSV.
 
 use crate::error::TransformError;
 use crate::image::Pixels;
@@ -10,6 +10,9 @@ use crate::ops::planes::{RUN, join, split};
 use crate::ops::vectorised::vectorised;
 
 /// Makes an image brighter (above 1) or darker; 0 is black.
+///
+/// # Errors
+/// If the factor is negative, or the image has neither 1 nor 3 channels.
 pub fn brightness(pixels: &mut Pixels, factor: f64) -> Result<(), TransformError> {
     check(pixels, factor >= 0.0, "brightness", factor)?;
     let table = table(|value| value * factor as f32);
@@ -19,7 +22,10 @@ pub fn brightness(pixels: &mut Pixels, factor: f64) -> Result<(), TransformError
     Ok(())
 }
 
-/// Moves colours away from the mean grey of the image (above 1) or towards it (at 0).
+/// Moves colours away from the mean grey of the image (above 1) or towards it.
+///
+/// # Errors
+/// As for [`brightness`].
 pub fn contrast(pixels: &mut Pixels, factor: f64) -> Result<(), TransformError> {
     check(pixels, factor >= 0.0, "contrast", factor)?;
     if pixels.bytes.is_empty() {
@@ -40,7 +46,10 @@ pub fn contrast(pixels: &mut Pixels, factor: f64) -> Result<(), TransformError> 
     Ok(())
 }
 
-/// Moves colours away from grey (above 1) or towards it (at 0).
+/// Moves colours away from grey (above 1) or towards it.
+///
+/// # Errors
+/// As for [`brightness`].
 pub fn saturation(pixels: &mut Pixels, factor: f64) -> Result<(), TransformError> {
     check(pixels, factor >= 0.0, "saturation", factor)?;
     if pixels.channels != 3 {
@@ -50,7 +59,10 @@ pub fn saturation(pixels: &mut Pixels, factor: f64) -> Result<(), TransformError
     Ok(())
 }
 
-/// Turns the colour wheel by `factor` of a whole turn, from -0.5 to 0.5.
+/// Rotates the hue by `factor` of a full turn, from -0.5 to 0.5.
+///
+/// # Errors
+/// If the factor is out of range, or the image has neither 1 nor 3 channels.
 pub fn hue(pixels: &mut Pixels, factor: f64) -> Result<(), TransformError> {
     check(pixels, (-0.5..=0.5).contains(&factor), "hue", factor)?;
     if pixels.channels != 3 {
@@ -102,7 +114,7 @@ vectorised! {
             for ((r, g), b) in r.iter_mut().zip(g).zip(b) {
                 let [h, s, v] = to_hsv([*r, *g, *b].map(|value| f32::from(value) * unit));
                 let rgb = to_rgb([within_one(h + factor), s, v]);
-                // torchvision's way from [0, 1] to bytes: nearly 256 parts of the same size.
+                // torchvision's conversion from [0, 1] to bytes.
                 [*r, *g, *b] = rgb.map(|value| byte(value * 255.999));
             }
             join(&planes, pixels);
@@ -112,13 +124,11 @@ vectorised! {
 
 fn check(pixels: &Pixels, valid: bool, name: &str, factor: f64) -> Result<(), TransformError> {
     if !valid {
-        return Err(TransformError(format!(
-            "{factor} is no factor of {name}; take one that torchvision takes"
-        )));
+        return Err(TransformError(format!("{factor} is not a valid factor for {name}")));
     }
     if !matches!(pixels.channels, 1 | 3) {
         return Err(TransformError(format!(
-            "it has {} channels, where {name} is of images with 1 or 3; decode to RGB or GRAY",
+            "it has {} channels, but {name} needs 1 or 3; decode to RGB or GRAY",
             pixels.channels
         )));
     }
@@ -129,13 +139,13 @@ fn table(function: impl Fn(f32) -> f32) -> [u8; 256] {
     std::array::from_fn(|value| byte(function(value as f32)))
 }
 
-/// Cut off, not rounded.
+/// Truncates to a byte.
 #[inline]
 fn byte(value: f32) -> u8 {
     value.clamp(0.0, 255.0) as i32 as u8
 }
 
-/// Cut off to a whole number.
+/// Computes the truncated grey.
 #[inline]
 fn grey([r, g, b]: [f32; 3]) -> f32 {
     b.mul_add(0.114, g.mul_add(0.587, r * 0.2989)).floor()
@@ -146,7 +156,7 @@ fn blend(value: f32, other: f32, ratio: f32, rest: f32) -> f32 {
     other.mul_add(rest, value * ratio)
 }
 
-/// Hue (in turns), saturation and value, of colours in `[0, 1]`.
+/// Converts colours in `[0, 1]` to hue (in turns), saturation and value.
 #[inline]
 fn to_hsv([r, g, b]: [f32; 3]) -> [f32; 3] {
     let most = r.max(g).max(b);
@@ -168,7 +178,7 @@ fn to_rgb([h, s, v]: [f32; 3]) -> [f32; 3] {
     let q = ((1.0 - grown) * v).clamp(0.0, 1.0);
     let t = ((grown + (1.0 - s)) * v).clamp(0.0, 1.0);
     let p = ((1.0 - s) * v).clamp(0.0, 1.0);
-    // A hue that was rounded up to a whole turn is red again.
+    // A hue rounded up to a full turn is red again.
     let sector = if sector >= 6.0 { 0.0 } else { sector };
     let choose = |by_sector: [f32; 6]| {
         let mut chosen = by_sector[0];
@@ -180,7 +190,7 @@ fn to_rgb([h, s, v]: [f32; 3]) -> [f32; 3] {
     [choose([v, q, p, p, t, v]), choose([t, v, v, q, p, p]), choose([p, p, t, v, v, q])]
 }
 
-/// What is left of -1 to 2 after whole turns, as Python's and torch's remainder.
+/// Returns the remainder of a number from -1 to 2 modulo 1, like torch.
 #[inline]
 fn within_one(value: f32) -> f32 {
     let down = if value >= 1.0 { value - 1.0 } else { value };

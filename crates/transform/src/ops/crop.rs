@@ -1,10 +1,13 @@
-//! Parts of images, and their mirror images.
+//! Crops and flips images.
 
 use super::{Flip, check_part};
 use crate::error::TransformError;
 use crate::image::{Pixels, Rect};
 
 /// Copies a part of an image.
+///
+/// # Errors
+/// If the image does not contain the part.
 pub fn crop(from: &Pixels, part: Rect, into: &mut Pixels) -> Result<(), TransformError> {
     check_part(from, part)?;
     into.shape(part.width, part.height, from.channels);
@@ -17,7 +20,7 @@ pub fn crop(from: &Pixels, part: Rect, into: &mut Pixels) -> Result<(), Transfor
     Ok(())
 }
 
-/// Mirrors an image where it lies.
+/// Flips an image in place.
 pub fn flip(pixels: &mut Pixels, flip: Flip) {
     let pixel = pixels.channels as usize;
     let row = pixels.width as usize * pixel;
@@ -38,7 +41,7 @@ pub fn flip(pixels: &mut Pixels, flip: Flip) {
     }
 }
 
-/// Turns a row of pixels round.
+/// Reverses a row of pixels.
 pub(super) fn mirror(line: &mut [u8], channels: usize) {
     match channels {
         1 => line.reverse(),

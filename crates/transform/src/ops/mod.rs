@@ -1,12 +1,11 @@
-//! What is done to pixels.
+//! Operations on pixels.
 //!
-//! Every operation gives the pixels that `torchvision.transforms.v2` gives for a uint8 image;
-//! `tests/golden.rs` holds them against a real torchvision. They work on [`Pixels`], whose memory
-//! is used again, so that nothing is allocated for a sample once a thread has seen a large one.
+//! Every operation has the result of `torchvision.transforms.v2` for uint8 images;
+//! `tests/golden.rs` compares them with torchvision's pixels. They work on [`Pixels`], whose memory
+//! is reused, so that a thread allocates nothing once it has seen a large sample.
 //!
-//! The hot path of a training is [`resize`] and then [`tensor::write`], which flips, normalises
-//! and lays out in one pass over the pixels, straight into the batch. The rest is for chains that
-//! ask for it.
+//! The hot path of a training is [`resize`] and [`tensor::write()`], which flips, normalises and
+//! lays out the pixels in one pass into the batch.
 
 pub mod colour;
 mod crop;
@@ -22,14 +21,16 @@ pub use pad::pad;
 use crate::error::TransformError;
 use crate::image::{Pixels, Rect};
 
-/// Which sides change places.
+/// Which sides are swapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flip {
+    /// Left and right.
     pub horizontal: bool,
+    /// Top and bottom.
     pub vertical: bool,
 }
 
-/// Whether there is such a part.
+/// Checks that the image contains a part.
 fn check_part(from: &Pixels, part: Rect) -> Result<(), TransformError> {
     let within = |start: u32, length: u32, all: u32| {
         length > 0 && start.checked_add(length).is_some_and(|end| end <= all)
@@ -39,8 +40,7 @@ fn check_part(from: &Pixels, part: Rect) -> Result<(), TransformError> {
     }
     let Rect { left, top, width, height } = part;
     Err(TransformError(format!(
-        "the part of {width}x{height} pixels at ({left}, {top}) is not within the image of {}x{}; \
-         take one that is",
+        "the part of {width}x{height} pixels at ({left}, {top}) is not within the image of {}x{}",
         from.width, from.height
     )))
 }

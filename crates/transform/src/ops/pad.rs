@@ -1,14 +1,17 @@
-//! More pixels around an image.
+//! Pads images.
 
 use crate::error::TransformError;
 use crate::image::Pixels;
-use crate::step::{Fill, PaddingMode};
+use crate::step::{PadFill, PaddingMode};
 
 /// Adds pixels on the left, at the top, on the right and at the bottom.
+///
+/// # Errors
+/// If the padding does not fit the image or the fill its channels.
 pub fn pad(
     from: &Pixels,
     padding: [u32; 4],
-    fill: &Fill,
+    fill: &PadFill,
     mode: PaddingMode,
     into: &mut Pixels,
 ) -> Result<(), TransformError> {
@@ -42,13 +45,14 @@ pub fn pad(
     Ok(())
 }
 
-fn paint(pixels: &mut [u8], fill: &Fill) {
+fn paint(pixels: &mut [u8], fill: &PadFill) {
     for pixel in pixels.chunks_mut(fill.0.len()) {
         pixel.copy_from_slice(&fill.0[..pixel.len()]);
     }
 }
 
-/// Which of `length` pixels is seen at `place`, if they start at `before`; `None` if none is.
+/// Returns which of `length` pixels, which start at `before`, is repeated at `place`; `None` for a
+/// constant.
 fn source(place: usize, before: usize, length: usize, mode: PaddingMode) -> Option<usize> {
     let (place, length) = (place.cast_signed() - before.cast_signed(), length.cast_signed());
     let seen = match mode {
@@ -65,7 +69,7 @@ fn source(place: usize, before: usize, length: usize, mode: PaddingMode) -> Opti
 fn check(
     from: &Pixels,
     padding: [u32; 4],
-    fill: &Fill,
+    fill: &PadFill,
     mode: PaddingMode,
 ) -> Result<(), TransformError> {
     let (Pixels { width, height, channels, .. }, [left, top, right, bottom]) = (from, padding);
@@ -77,8 +81,8 @@ fn check(
     };
     if left.max(right) > most[0] || top.max(bottom) > most[1] {
         return Err(TransformError(format!(
-            "a padding of {padding:?} with mode {mode:?} shows more than the image of \
-             {width}x{height}; pad with less, or with mode constant or edge"
+            "a padding of {padding:?} with mode {mode:?} is wider than the image of {width}x{height}; \
+             pad with less, or with mode constant or edge"
         )));
     }
     let fits =
@@ -91,7 +95,7 @@ fn check(
     let fills = fill.0.len();
     if mode == PaddingMode::Constant && fills != 1 && fills != *channels as usize {
         return Err(TransformError(format!(
-            "it has {channels} channels where {fills} are filled; give one number, or one a channel"
+            "it has {channels} channels but {fills} fill values; give one, or one per channel"
         )));
     }
     Ok(())

@@ -1,15 +1,15 @@
-//! The channels of some pixels, taken apart and put together.
+//! Separates and joins the channels of pixels.
 //!
-//! Loops over one channel are vectorised, loops over pixels of three bytes are not. So pixels are
-//! taken apart in runs that stay in the processor's first cache.
+//! Compilers vectorise loops over one channel, but not over pixels of three bytes. So channels are
+//! separated in runs that stay in the L1 cache.
 
-/// Pixels of a run.
+/// Pixels per run.
 pub(super) const RUN: usize = 256;
 
 /// The bytes of a run, channel by channel.
 pub(super) type Planes<const CHANNELS: usize> = [[u8; RUN]; CHANNELS];
 
-/// Takes a run of at most [`RUN`] pixels apart.
+/// Separates the channels of at most [`RUN`] pixels.
 #[inline]
 pub(super) fn split<const CHANNELS: usize>(
     pixels: &[[u8; CHANNELS]],
@@ -22,7 +22,7 @@ pub(super) fn split<const CHANNELS: usize>(
     }
 }
 
-/// Puts a run of at most [`RUN`] pixels together.
+/// Joins the channels of at most [`RUN`] pixels.
 #[inline]
 pub(super) fn join<const CHANNELS: usize>(
     planes: &Planes<CHANNELS>,

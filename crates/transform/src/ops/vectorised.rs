@@ -1,8 +1,8 @@
-//! Loops for the processor at hand.
+//! Functions compiled for the processor's vector instructions.
 
-/// Compiles a function a second time for x86-64 processors with AVX2 and FMA, and takes that one
-/// where they are. There, and on processors that always have them, `f32::mul_add` is one
-/// instruction; elsewhere it gives the same bits slowly.
+/// Compiles a function a second time for x86-64 processors with AVX2 and FMA, and calls that one
+/// where they exist. There `f32::mul_add` is one instruction; elsewhere it computes the same bits
+/// slowly.
 macro_rules! vectorised {
     ($(#[$attribute:meta])* $visible:vis fn $name:ident($($argument:ident: $kind:ty),* $(,)?)
      $(-> $result:ty)? $body:block) => {
@@ -17,7 +17,7 @@ macro_rules! vectorised {
                 fn compiled_for_avx2($($argument: $kind),*) $(-> $result)? {
                     body($($argument),*)
                 }
-                // SAFETY: the processor has been asked.
+                // SAFETY: the processor has both features.
                 return unsafe { compiled_for_avx2($($argument),*) };
             }
             body($($argument),*)

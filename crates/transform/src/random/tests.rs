@@ -1,13 +1,13 @@
-//! The distributions of draws against torchvision's rules, written down once more in the plainest
-//! way and with a generator of its own.
+//! The distributions of draws against a literal version of torchvision's rules with another
+//! generator.
 
 use super::*;
 use crate::draw::Draw;
-use crate::step::{Fill, Interpolation, PaddingMode, Size};
+use crate::step::{Interpolation, PadFill, PaddingMode, Size};
 
 const DRAWS: u32 = 20_000;
 
-/// Another generator than ours: splitmix64.
+/// splitmix64, another generator than ours.
 struct Plain(u64);
 
 impl Plain {
@@ -61,11 +61,11 @@ fn draws() -> impl Iterator<Item = Draw> {
     (0..DRAWS).map(|sample| Draw { seed: 5, epoch: 1, sample })
 }
 
-fn drawn(step: &Step, draw: Draw, size: (u32, u32)) -> Choice {
-    choose(step, &mut draw.dice(2), size).unwrap()
+fn drawn(step: &TransformStep, draw: Draw, size: (u32, u32)) -> RandomChoice {
+    choose(step, &mut draw.rng(2), size).unwrap()
 }
 
-/// How far apart two samples' distributions are: Kolmogorov and Smirnov's statistic.
+/// Returns the Kolmogorov-Smirnov statistic of two samples.
 fn distance(mut a: Vec<u32>, mut b: Vec<u32>) -> f64 {
     a.sort_unstable();
     b.sort_unstable();
@@ -76,14 +76,14 @@ fn distance(mut a: Vec<u32>, mut b: Vec<u32>) -> f64 {
 }
 
 fn assert_alike(ours: Vec<u32>, theirs: Vec<u32>, what: &str) {
-    // 1.63 * sqrt(2 / n) is passed by one in a hundred; the draws here are always the same.
+    // One in a hundred exceeds 1.63 * sqrt(2 / n); the draws here are always the same.
     let limit = 1.63 * (2.0 / f64::from(DRAWS)).sqrt();
     let distance = distance(ours, theirs);
     assert!(distance < limit, "{what}: {distance} is not below {limit}");
 }
 
-fn resized_crop_step(scale: [f64; 2], ratio: [f64; 2]) -> Step {
-    Step::RandomResizedCrop {
+fn resized_crop_step(scale: [f64; 2], ratio: [f64; 2]) -> TransformStep {
+    TransformStep::RandomResizedCrop {
         size: Size(vec![224]),
         scale,
         ratio,
@@ -101,7 +101,8 @@ fn resized_crops_are_distributed_as_torchvisions() {
         let mut plain = Plain(1);
         let (mut ours, mut theirs) = (vec![Vec::new(); 4], vec![Vec::new(); 4]);
         for draw in draws() {
-            let Choice::RandomResizedCrop { top, left, height, width } = drawn(&step, draw, size)
+            let RandomChoice::RandomResizedCrop { top, left, height, width } =
+                drawn(&step, draw, size)
             else {
                 panic!("another choice")
             };
@@ -121,31 +122,32 @@ fn resized_crops_are_distributed_as_torchvisions() {
 }
 
 #[test]
-fn what_never_fits_is_taken_from_the_middle() {
+fn a_crop_that_never_fits_is_taken_from_the_middle() {
     let draw = Draw { seed: 0, epoch: 0, sample: 0 };
     let fallback = |size, ratio| drawn(&resized_crop_step([1.0, 1.0], ratio), draw, size);
-    let crop = |top, left, height, width| Choice::RandomResizedCrop { top, left, height, width };
+    let crop =
+        |top, left, height, width| RandomChoice::RandomResizedCrop { top, left, height, width };
     // Too high, too wide, and a part larger than the image.
     assert_eq!(fallback((10, 1000), [0.75, 1.25]), crop(493, 0, 13, 10));
     assert_eq!(fallback((1000, 10), [0.75, 1.25]), crop(0, 494, 10, 12));
     let large = resized_crop_step([4.0, 5.0], [1.0, 1.0]);
     assert_eq!(drawn(&large, draw, (50, 50)), crop(0, 0, 50, 50));
-    // Where torchvision would have no row left.
+    // torchvision would have no row left.
     assert_eq!(fallback((1, 100), [9.0, 9.0]), crop(49, 0, 1, 1));
 }
 
 #[test]
-fn random_crops_lie_everywhere_alike() {
-    let step = Step::RandomCrop {
+fn random_crops_are_uniform() {
+    let step = TransformStep::RandomCrop {
         size: Size(vec![32]),
         padding: Some([4; 4]),
         pad_if_needed: false,
-        fill: Fill(vec![0]),
+        fill: PadFill(vec![0]),
         padding_mode: PaddingMode::Constant,
     };
     let mut counts = [[0_u32; 9]; 9];
     for draw in draws() {
-        let Choice::RandomCrop { padding, top, left, height: 32, width: 32 } =
+        let RandomChoice::RandomCrop { padding, top, left, height: 32, width: 32 } =
             drawn(&step, draw, (32, 32))
         else {
             panic!("another choice")
@@ -157,8 +159,8 @@ fn random_crops_lie_everywhere_alike() {
 }
 
 #[test]
-fn all_orders_of_jitter_are_as_likely_and_factors_are_uniform() {
-    let step = Step::ColorJitter {
+fn orders_and_factors_of_jitter_are_uniform() {
+    let step = TransformStep::ColorJitter {
         brightness: Some([0.6, 1.4]),
         contrast: None,
         saturation: Some([1.0, 1.0]),
@@ -167,7 +169,7 @@ fn all_orders_of_jitter_are_as_likely_and_factors_are_uniform() {
     let mut orders = std::collections::BTreeMap::new();
     let mut tenths = [0_u32; 10];
     for draw in draws() {
-        let Choice::ColorJitter(jitter) = drawn(&step, draw, (5, 5)) else {
+        let RandomChoice::ColorJitter(jitter) = drawn(&step, draw, (5, 5)) else {
             panic!("another choice")
         };
         assert_eq!((jitter.contrast, jitter.saturation), (None, Some(1.0)));
@@ -189,21 +191,22 @@ fn assert_even(counts: &[u32]) {
 }
 
 #[test]
-fn flips_happen_as_often_as_they_should() {
+fn flips_have_their_probability() {
     for p in [0.0, 0.25, 0.5, 1.0] {
-        let flipped = |step: &Step| {
+        let flipped = |step: &TransformStep| {
             let flips = draws().filter(|&draw| {
                 matches!(
                     drawn(step, draw, (5, 5)),
-                    Choice::RandomHorizontalFlip { flip: true }
-                        | Choice::RandomVerticalFlip { flip: true }
+                    RandomChoice::RandomHorizontalFlip { flip: true }
+                        | RandomChoice::RandomVerticalFlip { flip: true }
                 )
             });
             flips.count() as f64 / f64::from(DRAWS)
         };
-        for share in
-            [flipped(&Step::RandomHorizontalFlip { p }), flipped(&Step::RandomVerticalFlip { p })]
-        {
+        for share in [
+            flipped(&TransformStep::RandomHorizontalFlip { p }),
+            flipped(&TransformStep::RandomVerticalFlip { p }),
+        ] {
             let four_deviations = 4.0 * (p * (1.0 - p) / f64::from(DRAWS)).sqrt();
             assert!((share - p).abs() <= four_deviations, "{share} for {p}");
         }
@@ -211,8 +214,8 @@ fn flips_happen_as_often_as_they_should() {
 }
 
 #[test]
-fn steps_epochs_and_samples_draw_on_their_own() {
-    let unit = |draw: Draw, step: usize| draw.dice(step).unit();
+fn draws_of_steps_epochs_and_samples_are_independent() {
+    let unit = |draw: Draw, step: usize| draw.rng(step).unit();
     let draw = Draw { seed: 1, epoch: 2, sample: 3 };
     assert_eq!(unit(draw, 0), unit(draw, 0));
     let all = [

@@ -1,14 +1,12 @@
-//! Doing less for the same pixels.
+//! Fuses operations on an image.
 //!
-//! [`fuse`] rewrites the list of what is to be done to an image:
+//! - Flips move to the end, where writing the tensor includes them. A crop or a padding that a flip
+//!   passes is mirrored. Flips stop before a resize, whose rounding is not symmetric.
+//! - Successive crops become one. A crop before a resize becomes the part that is resized, and one
+//!   after it the window of the result, so that no pixel is copied or computed in vain.
 //!
-//! - flips move towards the end, where laying out the tensor does them on its way; a crop or a
-//!   padding that a flip passes is mirrored. They stop before a resize, whose rounding knows left
-//!   from right;
-//! - crops that follow each other become one. A crop before a resize becomes the part that is
-//!   resized, and one behind it the window that is made, so that nothing is copied or made in vain.
-//!
-//! What the first of them needs is then all that has to be decoded. What comes out is the same, bit for bit; the tests hold it against doing one step after another.
+//! The first operation then shows which part of a file has to be decoded. The result is the same
+//! bit for bit: `a_jpeg_in_part_and_fused_is_as_one_step_after_another`.
 
 use super::op::Op;
 use crate::geometry;
@@ -16,8 +14,7 @@ use crate::image::Rect;
 use crate::ops::Flip;
 use crate::ops::resize::Resize;
 
-/// Rewrites `ops`, which work on an image of this size. Gives the flip that is left to be done at
-/// the end.
+/// Rewrites `ops` on an image of this size. Returns the flip to do at the end.
 pub fn fuse(ops: &mut Vec<Op>, size: (u32, u32)) -> Flip {
     let flip = move_flips(ops, size);
     merge_crops(ops);
@@ -57,7 +54,7 @@ fn move_flips(ops: &mut Vec<Op>, size: (u32, u32)) -> Flip {
                     at += 1;
                 }
             }
-            // The same for every pixel, wherever it lies.
+            // Does not depend on a pixel's position.
             Op::Jitter(_) => {}
         }
         at += 1;
@@ -87,7 +84,7 @@ fn merge_crops(ops: &mut Vec<Op>) {
     }
 }
 
-/// Both in one, if they can be.
+/// Merges two operations, if possible.
 fn merged(first: Op, second: Op) -> Option<Op> {
     match (first, second) {
         (Op::Crop(outer), Op::Crop(inner)) => Some(Op::Crop(within(outer, inner))),
@@ -101,7 +98,7 @@ fn merged(first: Op, second: Op) -> Option<Op> {
     }
 }
 
-/// A part of a part.
+/// Returns a part of a part.
 fn within(outer: Rect, inner: Rect) -> Rect {
     Rect { left: outer.left + inner.left, top: outer.top + inner.top, ..inner }
 }
@@ -123,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn training_is_one_resize_of_a_part_and_a_flip_on_the_way_out() {
+    fn a_training_chain_is_one_resize_of_a_part_and_a_final_flip() {
         let whole = Rect::whole(9, 9);
         let mut ops =
             vec![Op::Crop(rect(10, 20, 50, 40)), resize(Rect::whole(50, 40), 9, 9, whole), ACROSS];
@@ -132,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn evaluation_is_one_resize_that_makes_the_middle() {
+    fn an_evaluation_chain_is_one_resize_with_a_window() {
         let all = Rect::whole(100, 80);
         let mut ops = vec![resize(all, 50, 40, Rect::whole(50, 40)), Op::Crop(rect(10, 5, 30, 30))];
         assert_eq!(fuse(&mut ops, (100, 80)), Flip::default());

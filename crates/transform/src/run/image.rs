@@ -5,61 +5,61 @@ use std::sync::LazyLock;
 use super::fuse;
 use super::op::{ImageSteps, Op};
 use super::shrink;
-use crate::codec::{Decoder, Wanted};
+use crate::codec::{DecodeRequest, Decoder};
 use crate::draw::Draw;
 use crate::error::TransformError;
-use crate::flow::Image;
+use crate::flow::ImageSpec;
 use crate::image::{Pixels, Rect};
 use crate::ops::{self, Flip, colour, resize::Resizer};
 use crate::random::Jitter;
-use crate::step::{Fill, Step};
+use crate::step::{PadFill, TransformStep};
 
-/// Memory for images, which is used again for every sample.
+/// Memory for images, reused for every sample.
 #[derive(Debug, Default)]
 pub struct ImageScratch {
     decoder: Decoder,
     resizer: Resizer,
-    /// The image as it is, and the one that is being made of it.
+    /// The current image, and the one that is made of it.
     pixels: Pixels,
     next: Pixels,
     ops: Vec<Op>,
 }
 
-/// Where pixels come from.
+/// The input of the image steps.
 #[derive(Clone, Copy, Debug)]
-pub enum Picture<'a> {
+pub enum ImageInput<'a> {
     /// A file.
-    Encoded { bytes: &'a [u8], wanted: Wanted, dct_scaling: bool },
+    Encoded { bytes: &'a [u8], wanted: DecodeRequest, dct_scaling: bool },
     /// Pixels, height x width x channels.
     Pixels(&'a [u8]),
 }
 
-/// Whether an image is made with less work or step by step.
+/// Whether operations are fused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ExecutionMode {
     Fused,
     #[cfg(test)]
     StepByStep,
 }
 
-static BLACK: LazyLock<Fill> = LazyLock::new(|| Fill(vec![0]));
+static BLACK: LazyLock<PadFill> = LazyLock::new(|| PadFill(vec![0]));
 
-/// Makes the image. It is flipped yet, as the answer says.
+/// Runs the image steps. Returns the image and the flip that is left to do.
 pub fn run<'s>(
     steps: &ImageSteps<'_>,
-    picture: Picture<'_>,
-    image: Image,
+    picture: ImageInput<'_>,
+    image: ImageSpec,
     draw: Draw,
-    way: Way,
+    way: ExecutionMode,
     scratch: &'s mut ImageScratch,
 ) -> Result<(&'s Pixels, Flip), TransformError> {
     let mut ops = std::mem::take(&mut scratch.ops);
     let lowered = steps.lower(image, draw, &mut ops, |_, _| ());
     let result = lowered.map_err(TransformError).and_then(|_| {
         let flip = match way {
-            Way::Fused => fuse::fuse(&mut ops, image.size.unwrap_or_default()),
+            ExecutionMode::Fused => fuse::fuse(&mut ops, image.size.unwrap_or_default()),
             #[cfg(test)]
-            Way::StepByStep => Flip::default(),
+            ExecutionMode::StepByStep => Flip::default(),
         };
         let mut origin = scratch.open(picture, image, way, &mut ops)?;
         for op in &ops {
@@ -72,29 +72,29 @@ pub fn run<'s>(
 }
 
 impl ImageScratch {
-    /// Has the pixels that the ops need. Gives from where on (x, y).
+    /// Decodes the pixels that the operations need. Returns where they begin (x, y).
     fn open(
         &mut self,
-        picture: Picture<'_>,
-        image: Image,
-        way: Way,
+        picture: ImageInput<'_>,
+        image: ImageSpec,
+        way: ExecutionMode,
         ops: &mut [Op],
     ) -> Result<(u32, u32), TransformError> {
         match picture {
-            Picture::Encoded { bytes, wanted, dct_scaling } => {
+            ImageInput::Encoded { bytes, wanted, dct_scaling } => {
                 if dct_scaling && let Some(origin) = self.open_shrunk(bytes, &wanted, ops)? {
                     return Ok(origin);
                 }
                 let region = match way {
-                    Way::Fused => self.region(ops, image),
+                    ExecutionMode::Fused => self.region(ops, image),
                     #[cfg(test)]
-                    Way::StepByStep => None,
+                    ExecutionMode::StepByStep => None,
                 };
-                let wanted = Wanted { region, ..wanted };
+                let wanted = DecodeRequest { region, ..wanted };
                 let covered = self.decoder.decode(bytes, &wanted, &mut self.pixels)?;
                 Ok((covered.left, covered.top))
             }
-            Picture::Pixels(bytes) => {
+            ImageInput::Pixels(bytes) => {
                 let ((width, height), channels) =
                     (image.size.unwrap_or_default(), image.channels.unwrap_or_default());
                 self.pixels.shape(width, height, channels);
@@ -104,12 +104,12 @@ impl ImageScratch {
         }
     }
 
-    /// The same with a JPEG that is decoded at a fraction of its size, if the first op is a resize
-    /// that makes it smaller still. That op then speaks of the shrunk image.
+    /// Decodes a JPEG at a fraction of its size, if the first operation is a resize to an even
+    /// smaller size. Then adapts that operation to the shrunk image.
     fn open_shrunk(
         &mut self,
         bytes: &[u8],
-        wanted: &Wanted,
+        wanted: &DecodeRequest,
         ops: &mut [Op],
     ) -> Result<Option<(u32, u32)>, TransformError> {
         let Some(Op::Resize(resize)) = ops.first_mut() else { return Ok(None) };
@@ -123,11 +123,11 @@ impl ImageScratch {
         }))
     }
 
-    /// The part of the image that has to be decoded, if it is not all of it.
-    fn region(&mut self, ops: &[Op], image: Image) -> Option<Rect> {
+    /// Returns the part of the image to decode; `None` for all of it.
+    fn region(&mut self, ops: &[Op], image: ImageSpec) -> Option<Rect> {
         let region = match ops.first()? {
             Op::Crop(part) => *part,
-            // A whole one needs all of its part; that is known without working out weights.
+            // A full window needs the whole part; the weights are not needed to know that.
             Op::Resize(resize) if resize.window == Rect::whole(resize.width, resize.height) => {
                 resize.part
             }
@@ -138,8 +138,13 @@ impl ImageScratch {
         (region != Rect::whole(width, height)).then_some(region)
     }
 
-    /// Does one of the ops to the pixels, which are those of the image from `origin` on.
-    fn apply(&mut self, op: &Op, origin: (u32, u32), steps: &[Step]) -> Result<(), TransformError> {
+    /// Applies an operation to the pixels, which begin at `origin` of the image.
+    fn apply(
+        &mut self,
+        op: &Op,
+        origin: (u32, u32),
+        steps: &[TransformStep],
+    ) -> Result<(), TransformError> {
         let (from, into) = (&mut self.pixels, &mut self.next);
         match *op {
             Op::Flip(flip) => {
@@ -158,7 +163,9 @@ impl ImageScratch {
             Op::Resize(ref resize) => self.resizer.resize_window(from, origin, resize, into)?,
             Op::Pad { padding, mode, filled_by } => {
                 let fill = match filled_by.map(|step| &steps[step]) {
-                    Some(Step::Pad { fill, .. } | Step::RandomCrop { fill, .. }) => fill,
+                    Some(
+                        TransformStep::Pad { fill, .. } | TransformStep::RandomCrop { fill, .. },
+                    ) => fill,
                     _ => &BLACK,
                 };
                 ops::pad(from, padding, fill, mode, into)?;

@@ -1,10 +1,9 @@
-//! Running a chain on one sample.
+//! Runs a chain on one sample.
 //!
-//! A sample is opened ([`open`]): of an image the header is read, of an array the size. Then all
-//! sizes are known. Image steps become a list of [`op`]s, which is made shorter ([`fuse`]) and done
-//! ([`image`]); the steps behind them work on numbers ([`tensor`]), straight in the sample's place
-//! in the batch. Steps right behind `ToTensor` are done with it, as far as they are the same for
-//! every pixel ([`fold`]).
+//! [`open`] reads the header of an image or the size of an array, so that all sizes are known.
+//! Image steps become a list of [`op`]s, which are fused ([`fuse`]) and executed ([`image`]). The
+//! steps after them work on numbers ([`tensor`]) in the sample's row of the batch. Steps after
+//! `ToTensor` that treat all pixels alike are folded into it ([`fold`]).
 
 pub mod fold;
 pub mod fuse;
@@ -16,10 +15,10 @@ pub mod tensor;
 
 use image::ImageScratch;
 
-/// Memory for numbers on their way.
+/// Memory for intermediate numbers.
 pub type Spare = [Vec<u8>; 2];
 
-/// What a thread needs to run chains. Grows to what the largest sample took.
+/// A thread's memory for running chains. It grows to the needs of the largest sample.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) image: ImageScratch,

@@ -1,17 +1,17 @@
-//! Image steps made concrete for one image.
+//! Image steps lowered to operations on one image.
 //!
-//! A [`Step`](crate::Step) says what is to be done to any image; its [`Op`]s say what is done to this one:
-//! sizes are known, chance has spoken, and what would change nothing is left out.
+//! A [`TransformStep`] applies to any image. Its [`Op`]s apply to this one: sizes are known, random
+//! choices are drawn, and operations without effect are left out.
 
 use crate::check;
 use crate::draw::Draw;
-use crate::flow::Image;
+use crate::flow::ImageSpec;
 use crate::geometry::{self, Padding};
 use crate::image::Rect;
 use crate::ops::Flip;
 use crate::ops::resize::Resize;
-use crate::random::{self, Choice, Jitter};
-use crate::step::{Interpolation, PaddingMode, Step};
+use crate::random::{self, Jitter, RandomChoice};
+use crate::step::{Interpolation, PaddingMode, TransformStep};
 
 /// One pass over an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub enum Op {
     Pad {
         padding: Padding,
         mode: PaddingMode,
-        /// The step that says what constant padding is filled with; black without one.
+        /// The step with the fill of constant padding; black without one.
         filled_by: Option<usize>,
     },
     Flip(Flip),
@@ -32,24 +32,25 @@ pub enum Op {
 #[derive(Clone, Copy, Debug)]
 pub struct ImageSteps<'a> {
     /// All steps of the chain.
-    pub steps: &'a [Step],
-    /// Which of them work on the image.
+    pub steps: &'a [TransformStep],
+    /// The first one that works on the image.
     pub first: usize,
+    /// The end of those that work on the image.
     pub end: usize,
-    /// How many steps came before the chain's first, if it goes on where another has ended.
+    /// The number of steps before the chain, if it continues another one.
     pub before: usize,
 }
 
 impl ImageSteps<'_> {
-    /// What is to be done to this image; `told` hears of each choice that is made, and at which
-    /// step. Gives the image that comes out.
+    /// Lowers the steps for an image. Passes each random choice and its step to `drawn`. Returns
+    /// the resulting image.
     pub fn lower(
         &self,
-        image: Image,
+        image: ImageSpec,
         draw: Draw,
         ops: &mut Vec<Op>,
-        mut told: impl FnMut(usize, Choice),
-    ) -> Result<Image, String> {
+        mut drawn: impl FnMut(usize, RandomChoice),
+    ) -> Result<ImageSpec, String> {
         ops.clear();
         let mut image = image;
         for at in self.first..self.end {
@@ -58,8 +59,8 @@ impl ImageSteps<'_> {
             let named = |problem| format!("step {} ({}): {problem}", place + 1, step.name());
             let next = check::image_step(step, image).map_err(named)?;
             let size = image.size.unwrap_or_default();
-            let choice = random::choose(step, &mut draw.dice(place), size);
-            choice.inspect(|&choice| told(place, choice));
+            let choice = random::choose(step, &mut draw.rng(place), size);
+            choice.inspect(|&choice| drawn(place, choice));
             lower(step, at, choice, size, ops);
             image = next;
         }
@@ -67,43 +68,49 @@ impl ImageSteps<'_> {
     }
 }
 
-fn lower(step: &Step, at: usize, choice: Option<Choice>, size: (u32, u32), ops: &mut Vec<Op>) {
+fn lower(
+    step: &TransformStep,
+    at: usize,
+    choice: Option<RandomChoice>,
+    size: (u32, u32),
+    ops: &mut Vec<Op>,
+) {
     let whole = Rect::whole(size.0, size.1);
     match (step, choice) {
-        (Step::Resize { size: wanted, max_size, interpolation, antialias }, _) => {
+        (TransformStep::Resize { size: wanted, max_size, interpolation, antialias }, _) => {
             let new = geometry::resized(size, wanted, *max_size);
             resize(whole, new, *interpolation, *antialias, ops);
         }
-        (Step::CenterCrop { size: wanted }, _) => {
+        (TransformStep::CenterCrop { size: wanted }, _) => {
             let (rect, padding) = geometry::center_crop(size, wanted.of_crop());
             crop(rect, size, ops);
             pad(padding, PaddingMode::Constant, None, ops);
         }
         (
-            Step::RandomResizedCrop { size: wanted, interpolation, antialias, .. },
-            Some(Choice::RandomResizedCrop { top, left, height, width }),
+            TransformStep::RandomResizedCrop { size: wanted, interpolation, antialias, .. },
+            Some(RandomChoice::RandomResizedCrop { top, left, height, width }),
         ) => {
             crop(Rect { left, top, width, height }, size, ops);
             let part = Rect::whole(width, height);
             resize(part, wanted.of_crop(), *interpolation, *antialias, ops);
         }
         (
-            Step::RandomCrop { padding_mode, .. },
-            Some(Choice::RandomCrop { padding, top, left, height, width }),
+            TransformStep::RandomCrop { padding_mode, .. },
+            Some(RandomChoice::RandomCrop { padding, top, left, height, width }),
         ) => {
             pad(padding, *padding_mode, Some(at), ops);
             crop(Rect { left, top, width, height }, geometry::padded(size, padding), ops);
         }
-        (Step::Pad { padding, padding_mode, .. }, _) => {
+        (TransformStep::Pad { padding, padding_mode, .. }, _) => {
             pad(*padding, *padding_mode, Some(at), ops);
         }
-        (_, Some(Choice::RandomHorizontalFlip { flip: true })) => {
+        (_, Some(RandomChoice::RandomHorizontalFlip { flip: true })) => {
             ops.push(Op::Flip(Flip { horizontal: true, vertical: false }));
         }
-        (_, Some(Choice::RandomVerticalFlip { flip: true })) => {
+        (_, Some(RandomChoice::RandomVerticalFlip { flip: true })) => {
             ops.push(Op::Flip(Flip { horizontal: false, vertical: true }));
         }
-        (_, Some(Choice::ColorJitter(jitter))) => ops.push(Op::Jitter(jitter)),
+        (_, Some(RandomChoice::ColorJitter(jitter))) => ops.push(Op::Jitter(jitter)),
         _ => {}
     }
 }

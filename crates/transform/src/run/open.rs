@@ -1,27 +1,27 @@
-//! The first look at a sample, before anything is decoded.
+//! Reads the header of a sample, before anything is decoded.
 
-use super::image::Picture;
+use super::image::ImageInput;
 use crate::array::{Array, Dtype, Output};
 use crate::check;
-use crate::codec::{self, Wanted};
+use crate::codec::{self, DecodeRequest};
 use crate::error::TransformError;
-use crate::flow::{Flow, Image, Tensor};
+use crate::flow::{Flow, ImageSpec, TensorSpec};
 use crate::npy::Npy;
-use crate::step::{Mode, Step};
+use crate::step::{Mode, TransformStep};
 
-/// A sample whose size is known.
+/// A sample whose type and size are known.
 #[derive(Debug)]
 pub enum Opened<'a> {
     Bytes(&'a [u8]),
     Image {
-        picture: Picture<'a>,
-        image: Image,
+        picture: ImageInput<'a>,
+        image: ImageSpec,
     },
     Raw {
         dtype: Dtype,
         bytes: &'a [u8],
     },
-    /// What a Python function has given.
+    /// The output of a Python function.
     Array(&'a Array),
     Npy(Npy<'a>),
     Scalar {
@@ -31,11 +31,16 @@ pub enum Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// A sample as the chain's first step takes it.
-    pub fn sample(step: Option<&Step>, sample: &'a [u8]) -> Result<Self, TransformError> {
+    /// Opens a sample for the chain's first step.
+    pub fn sample(step: Option<&TransformStep>, sample: &'a [u8]) -> Result<Self, TransformError> {
         match step {
-            Some(Step::Decode { mode, apply_exif_orientation, max_pixels, dct_scaling }) => {
-                let wanted = Wanted {
+            Some(TransformStep::Decode {
+                mode,
+                apply_exif_orientation,
+                max_pixels,
+                dct_scaling,
+            }) => {
+                let wanted = DecodeRequest {
                     mode: *mode,
                     apply_exif_orientation: *apply_exif_orientation,
                     max_pixels: *max_pixels,
@@ -43,16 +48,16 @@ impl<'a> Opened<'a> {
                 };
                 encoded(sample, wanted, *dct_scaling)
             }
-            Some(Step::Raw { dtype, shape }) => {
+            Some(TransformStep::Raw { dtype, shape }) => {
                 raw_fits(*dtype, shape, sample.len())?;
                 Ok(Self::Raw { dtype: *dtype, bytes: sample })
             }
-            Some(Step::Numpy) => Npy::parse(sample).map(Self::Npy),
-            Some(Step::Int) => {
-                let number: i64 = parsed(sample, "a whole number of 64 bits")?;
+            Some(TransformStep::Numpy) => Npy::parse(sample).map(Self::Npy),
+            Some(TransformStep::Int) => {
+                let number: i64 = parsed(sample, "a 64-bit integer")?;
                 Ok(Self::Scalar { dtype: Dtype::Int64, bytes: number.to_ne_bytes() })
             }
-            Some(Step::Float) => {
+            Some(TransformStep::Float) => {
                 let number: f32 = parsed(sample, "a number")?;
                 let mut bytes = [0; 8];
                 bytes[..4].copy_from_slice(&number.to_ne_bytes());
@@ -62,8 +67,8 @@ impl<'a> Opened<'a> {
         }
     }
 
-    /// An array as the chain's first step takes it.
-    pub fn array(step: Option<&Step>, array: &'a Array) -> Result<Self, TransformError> {
+    /// Opens an array for the chain's first step.
+    pub fn array(step: Option<&TransformStep>, array: &'a Array) -> Result<Self, TransformError> {
         let count = array.shape.iter().try_fold(array.dtype.size(), |n, &e| n.checked_mul(e));
         if count != Some(array.bytes.len()) {
             return Err(TransformError(format!(
@@ -75,15 +80,17 @@ impl<'a> Opened<'a> {
         }
         let output = Output { dtype: Some(array.dtype), shape: Some(array.shape.clone()) };
         match Flow::of(&output, step).map_err(TransformError)? {
-            Flow::Image(image) => Ok(Self::Image { picture: Picture::Pixels(&array.bytes), image }),
+            Flow::Image(image) => {
+                Ok(Self::Image { picture: ImageInput::Pixels(&array.bytes), image })
+            }
             _ => Ok(Self::Array(array)),
         }
     }
 
-    /// What flows out of the chain's first step; all of it is known.
-    pub fn flow(&self, step: Option<&Step>) -> Flow {
+    /// Returns the output of the chain's first step.
+    pub fn flow(&self, step: Option<&TransformStep>) -> Flow {
         let tensor = |dtype, shape| {
-            Flow::Tensor(Tensor {
+            Flow::Tensor(TensorSpec {
                 dtype: Some(dtype),
                 shape: Some(shape),
                 layout: None,
@@ -101,7 +108,7 @@ impl<'a> Opened<'a> {
             Self::Raw { dtype, bytes } => {
                 let count = bytes.len() / dtype.size();
                 let shape = match step {
-                    Some(Step::Raw { shape, .. }) => check::filled(shape, count),
+                    Some(TransformStep::Raw { shape, .. }) => check::filled(shape, count),
                     _ => vec![Some(count)],
                 };
                 tensor(*dtype, shape)
@@ -110,9 +117,13 @@ impl<'a> Opened<'a> {
     }
 }
 
-fn encoded(bytes: &[u8], wanted: Wanted, dct_scaling: bool) -> Result<Opened<'_>, TransformError> {
+fn encoded(
+    bytes: &[u8],
+    wanted: DecodeRequest,
+    dct_scaling: bool,
+) -> Result<Opened<'_>, TransformError> {
     let info = codec::probe(bytes)?;
-    // Before memory is taken for what the chain makes of it.
+    // Before memory is allocated for the output.
     codec::check_size(&info, &wanted)?;
     let (channels, origin) = match wanted.mode {
         Mode::Rgb => (3, " after Decode(mode=\"RGB\")"),
@@ -122,11 +133,11 @@ fn encoded(bytes: &[u8], wanted: Wanted, dct_scaling: bool) -> Result<Opened<'_>
     let size = info.size(wanted.apply_exif_orientation);
     let max_pixels = wanted.max_pixels;
     let (size, channels) = (Some(size), Some(channels));
-    let image = Image { size, shorter: None, channels, max_pixels, origin };
-    Ok(Opened::Image { picture: Picture::Encoded { bytes, wanted, dct_scaling }, image })
+    let image = ImageSpec { size, shorter: None, channels, max_pixels, origin };
+    Ok(Opened::Image { picture: ImageInput::Encoded { bytes, wanted, dct_scaling }, image })
 }
 
-/// Whether this many bytes make an array of this shape.
+/// Checks that this many bytes are an array of this shape.
 fn raw_fits(dtype: Dtype, shape: &[Option<usize>], length: usize) -> Result<(), TransformError> {
     let known = shape.iter().flatten().product::<usize>() * dtype.size();
     let open = shape.contains(&None);
@@ -135,7 +146,7 @@ fn raw_fits(dtype: Dtype, shape: &[Option<usize>], length: usize) -> Result<(), 
     }
     let make = if open { "a multiple of " } else { "" };
     Err(TransformError(format!(
-        "it has {length} bytes, where {make}{known} make the array of {dtype}"
+        "it has {length} bytes, but the array of {dtype} needs {make}{known}"
     )))
 }
 

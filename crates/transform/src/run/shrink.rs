@@ -1,18 +1,18 @@
-//! Images that are decoded at a fraction of their size.
+//! Decoding at a fraction of the size.
 //!
-//! A JPEG decoder can compute blocks of 8 x 8 pixels as 4 x 4, 2 x 2 or 1, in less time. Where an
-//! image is going to be made smaller than that anyhow, little is lost: the filter that follows has
-//! fewer pixels to weigh. What is lost is the filter's exact shape, and the part that is taken is
-//! rounded to pixels of the smaller image. So it is done only for those who ask for it.
+//! A JPEG decoder can compute blocks of 8 x 8 pixels as 4 x 4, 2 x 2 or 1, in less time. If the
+//! image is then resized to an even smaller size, little is lost: the exact shape of the filter,
+//! and the part is rounded to pixels of the smaller image. So this is an option (`dct_scaling`).
 
 use crate::image::Rect;
 use crate::ops::resize::Resize;
 use crate::step::Interpolation;
 
-/// By how much an image can be shrunk before it is resized, if at all, and the resize that is left.
+/// Returns the factor to shrink an image by before a resize, and the remaining resize; `None` if it
+/// cannot be shrunk.
 pub fn of(resize: &Resize) -> Option<(u32, Resize)> {
     let Resize { part, width, height, interpolation, antialias, .. } = *resize;
-    // Others look at single pixels, which would not be there.
+    // Other filters read single pixels of the full image.
     if !antialias || interpolation == Interpolation::Nearest || width == 0 || height == 0 {
         return None;
     }
@@ -24,7 +24,7 @@ pub fn of(resize: &Resize) -> Option<(u32, Resize)> {
     Some((shrink, Resize { part, ..*resize }))
 }
 
-/// Where the pixels begin and end that are nearest to these; at least one.
+/// Returns the range of the nearest pixels after shrinking; at least one.
 fn shrunk(first: u32, count: u32, shrink: u32) -> (u32, u32) {
     let nearest = |place: u32| (place + shrink / 2) / shrink;
     let (start, end) = (nearest(first), nearest(first + count));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_becomes_half_as_large_is_shrunk() {
+    fn only_an_image_that_becomes_half_as_large_is_shrunk() {
         let part = Rect { left: 10, top: 21, width: 447, height: 500 };
         assert_eq!(of(&resize(part, 224, 224)), None);
         let part = Rect { width: 448, ..part };

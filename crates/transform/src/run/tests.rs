@@ -1,4 +1,4 @@
-//! Doing less gives the same: every chain against one step after another.
+//! Fused chains against the same steps one after another.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use crate::chain::Chain;
 use crate::draw::Draw;
 use crate::error::TransformError;
 use crate::run::Scratch;
-use crate::run::image::Way;
-use crate::step::{Fill, Interpolation, Layout, Mode, PaddingMode, Size, Step};
+use crate::run::image::ExecutionMode;
+use crate::step::{AxisLayout, Interpolation, Mode, PadFill, PaddingMode, Size, TransformStep};
 
 #[path = "../../tests/encode/mod.rs"]
 mod encode;
@@ -27,7 +27,7 @@ fn padding_mode() -> impl Strategy<Value = PaddingMode> {
     prop::sample::select(vec![Constant, Edge, Reflect, Symmetric])
 }
 
-fn image_step() -> impl Strategy<Value = Step> {
+fn image_step() -> impl Strategy<Value = TransformStep> {
     let range =
         |low: f64, high: f64| (low..high, low..high).prop_map(|(a, b)| [a.min(b), a.max(b)]);
     let factors = prop::option::of(range(0.0, 2.0));
@@ -35,12 +35,12 @@ fn image_step() -> impl Strategy<Value = Step> {
         (size(), prop::option::of(24_u32..40), interpolation(), any::<bool>()).prop_map(
             |(size, max_size, interpolation, antialias)| {
                 let max_size = max_size.filter(|_| size.0.len() == 1);
-                Step::Resize { size, interpolation, max_size, antialias }
+                TransformStep::Resize { size, interpolation, max_size, antialias }
             }
         ),
-        size().prop_map(|size| Step::CenterCrop { size }),
+        size().prop_map(|size| TransformStep::CenterCrop { size }),
         (size(), range(0.05, 1.0), range(0.3, 3.0), interpolation(), any::<bool>()).prop_map(
-            |(size, scale, ratio, interpolation, antialias)| Step::RandomResizedCrop {
+            |(size, scale, ratio, interpolation, antialias)| TransformStep::RandomResizedCrop {
                 size,
                 scale,
                 ratio,
@@ -49,21 +49,21 @@ fn image_step() -> impl Strategy<Value = Step> {
             }
         ),
         (size(), prop::option::of([0_u32..4, 0..4, 0..4, 0..4]), padding_mode()).prop_map(
-            |(size, padding, padding_mode)| Step::RandomCrop {
+            |(size, padding, padding_mode)| TransformStep::RandomCrop {
                 size,
                 padding,
                 pad_if_needed: true,
-                fill: Fill(vec![9]),
+                fill: PadFill(vec![9]),
                 padding_mode,
             }
         ),
         ([0_u32..5, 0..5, 0..5, 0..5], padding_mode()).prop_map(|(padding, padding_mode)| {
-            Step::Pad { padding, fill: Fill(vec![77]), padding_mode }
+            TransformStep::Pad { padding, fill: PadFill(vec![77]), padding_mode }
         }),
-        (0.0..=1.0).prop_map(|p| Step::RandomHorizontalFlip { p }),
-        (0.0..=1.0).prop_map(|p| Step::RandomVerticalFlip { p }),
+        (0.0..=1.0).prop_map(|p| TransformStep::RandomHorizontalFlip { p }),
+        (0.0..=1.0).prop_map(|p| TransformStep::RandomVerticalFlip { p }),
         (factors.clone(), factors.clone(), factors, prop::option::of(range(-0.5, 0.5))).prop_map(
-            |(brightness, contrast, saturation, hue)| Step::ColorJitter {
+            |(brightness, contrast, saturation, hue)| TransformStep::ColorJitter {
                 brightness,
                 contrast,
                 saturation,
@@ -73,29 +73,31 @@ fn image_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn number_step(channels: usize) -> impl Strategy<Value = Step> {
+fn number_step(channels: usize) -> impl Strategy<Value = TransformStep> {
     let factors = prop::collection::vec(0.1_f64..3.0, channels);
     prop_oneof![
-        (factors.clone(), factors.clone()).prop_map(|(mean, std)| Step::Normalize { mean, std }),
+        (factors.clone(), factors.clone())
+            .prop_map(|(mean, std)| TransformStep::Normalize { mean, std }),
         (factors, 0.1_f64..3.0)
-            .prop_map(|(scale, shift)| Step::ScaleShift { scale, shift: vec![shift] }),
-        (0.0_f64..2.0).prop_map(|offset| Step::Log { offset }),
-        prop::sample::select(Dtype::ALL.to_vec()).prop_map(|dtype| Step::ToDtype { dtype }),
-        Just(Step::Reshape { shape: vec![None] }),
+            .prop_map(|(scale, shift)| TransformStep::ScaleShift { scale, shift: vec![shift] }),
+        (0.0_f64..2.0).prop_map(|offset| TransformStep::Log { offset }),
+        prop::sample::select(Dtype::ALL.to_vec())
+            .prop_map(|dtype| TransformStep::ToDtype { dtype }),
+        Just(TransformStep::Reshape { shape: vec![None] }),
     ]
 }
 
-fn to_tensor() -> impl Strategy<Value = Step> {
+fn to_tensor() -> impl Strategy<Value = TransformStep> {
     use Dtype::{Bfloat16, Float16, Float32, Uint8};
     (
         prop::sample::select(vec![Uint8, Float16, Bfloat16, Float32]),
-        prop::sample::select(vec![Layout::Chw, Layout::Hwc]),
+        prop::sample::select(vec![AxisLayout::Chw, AxisLayout::Hwc]),
     )
-        .prop_map(|(dtype, layout)| Step::ToTensor { dtype, layout })
+        .prop_map(|(dtype, layout)| TransformStep::ToTensor { dtype, layout })
 }
 
-/// Steps of any image chain; some of them are refused.
-fn steps(channels: usize) -> impl Strategy<Value = Vec<Step>> {
+/// Steps of an image chain; some chains are refused.
+fn steps(channels: usize) -> impl Strategy<Value = Vec<TransformStep>> {
     let images = prop::collection::vec(image_step(), 0..5);
     let numbers = (to_tensor(), prop::collection::vec(number_step(channels), 0..4));
     (images, prop::option::of(numbers)).prop_map(|(mut steps, numbers)| {
@@ -107,18 +109,26 @@ fn steps(channels: usize) -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-fn decode(mode: Mode) -> Step {
-    Step::Decode { mode, apply_exif_orientation: true, max_pixels: 1_000_000, dct_scaling: false }
+fn decode(mode: Mode) -> TransformStep {
+    TransformStep::Decode {
+        mode,
+        apply_exif_orientation: true,
+        max_pixels: 1_000_000,
+        dct_scaling: false,
+    }
 }
 
 fn both_ways(
     chain: &Chain,
-    make: impl Fn(&Chain, Way, &mut Scratch) -> Result<Array, TransformError>,
+    make: impl Fn(&Chain, ExecutionMode, &mut Scratch) -> Result<Array, TransformError>,
 ) -> (Result<Array, TransformError>, Result<Array, TransformError>) {
     let mut scratch = Scratch::default();
-    // Memory that was used before changes nothing.
-    let _ = make(chain, Way::Fused, &mut scratch);
-    (make(chain, Way::Fused, &mut scratch), make(chain, Way::StepByStep, &mut scratch))
+    // With memory that another run has used.
+    let _ = make(chain, ExecutionMode::Fused, &mut scratch);
+    (
+        make(chain, ExecutionMode::Fused, &mut scratch),
+        make(chain, ExecutionMode::StepByStep, &mut scratch),
+    )
 }
 
 proptest! {
@@ -139,7 +149,7 @@ proptest! {
             chain.make(&chain.open(&file)?, draw, way, scratch)
         });
         prop_assert_eq!(&fused, &plain);
-        // A fixed shape is written where the batch has it.
+        // An output of fixed shape is written into the batch.
         if let (Some(length), Ok(array)) = (chain.output().bytes(), &fused) {
             let mut into = vec![0; length];
             chain.run_into(&file, draw, &mut Scratch::default(), &mut into).unwrap();

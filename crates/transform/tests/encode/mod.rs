@@ -1,4 +1,4 @@
-//! Makes JPEGs of every kind, by libjpeg-turbo's encoder.
+//! Encodes JPEGs of every kind with libjpeg-turbo.
 
 use std::ptr;
 
@@ -12,7 +12,7 @@ pub struct Kind {
     pub progressive: bool,
     pub arithmetic: bool,
     pub lossless: bool,
-    /// MCUs between restart markers; none if zero.
+    /// MCUs between restart markers; 0 for none.
     pub restart: i32,
     pub quality: i32,
     /// Three, or four for CMYK.
@@ -29,8 +29,7 @@ pub const PLAIN: Kind = Kind {
     channels: 3,
 };
 
-/// Saturated noise, in which every pixel differs from its neighbours: what is smoothed wrongly
-/// shows.
+/// Returns saturated noise, in which wrong smoothing is visible.
 pub fn noise(width: u32, height: u32, channels: u32, seed: u32) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -53,8 +52,8 @@ pub fn jpeg(width: u32, height: u32, kind: Kind, seed: u32) -> Vec<u8> {
         (tj::TJPARAM_TJPARAM_LOSSLESS, i32::from(kind.lossless)),
         (tj::TJPARAM_TJPARAM_RESTARTBLOCKS, kind.restart),
     ];
-    // SAFETY: the handle is made, used and destroyed here; `pixels` are as large as width, height
-    // and format say; the library allocates the file, which is copied before it is freed.
+    // SAFETY: the handle is created, used and destroyed here; `pixels` have the size of width,
+    // height and format; the library allocates the file, which is copied before it is freed.
     unsafe {
         let handle = tj::tj3Init(signed(tj::TJINIT_TJINIT_COMPRESS));
         for (parameter, value) in settings {

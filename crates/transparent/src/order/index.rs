@@ -1,16 +1,16 @@
-//! Where in an order a file stands.
+//! The positions of each file in an order.
 
-use super::names::Name;
+use super::names::NameId;
 
-/// The places of each name, one after the other, and where those of a name begin.
+/// The positions of all names in one list, and where those of a name start.
 #[derive(Debug)]
-pub struct Index {
+pub struct OrderIndex {
     starts: Vec<u32>,
     places: Vec<u32>,
 }
 
-impl Index {
-    pub fn of(order: &[Name]) -> Self {
+impl OrderIndex {
+    pub fn of(order: &[NameId]) -> Self {
         let names = order.iter().map(|name| name.0 as usize + 1).max().unwrap_or(0);
         let mut starts = vec![0; names + 1];
         for name in order {
@@ -29,8 +29,8 @@ impl Index {
         Self { starts, places }
     }
 
-    /// Rising; none for a name that is not in the order.
-    pub fn places(&self, name: Name) -> &[u32] {
+    /// Returns a name's positions in ascending order; empty if it is not in the order.
+    pub fn places(&self, name: NameId) -> &[u32] {
         let at = name.0 as usize;
         match self.starts.get(at..at + 2) {
             Some(&[start, end]) => &self.places[start as usize..end as usize],
@@ -47,10 +47,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_a_search_finds(order in prop::collection::vec(0u32..20, 0..60)) {
-            let order: Vec<Name> = order.into_iter().map(Name).collect();
-            let index = Index::of(&order);
-            for name in (0..25).map(Name) {
+        fn the_index_agrees_with_a_search(order in prop::collection::vec(0u32..20, 0..60)) {
+            let order: Vec<NameId> = order.into_iter().map(NameId).collect();
+            let index = OrderIndex::of(&order);
+            for name in (0..25).map(NameId) {
                 let naive: Vec<u32> =
                     (0..).zip(&order).filter(|&(_, &there)| there == name).map(|(at, _)| at).collect();
                 prop_assert_eq!(index.places(name), &naive[..]);

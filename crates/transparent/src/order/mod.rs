@@ -1,50 +1,50 @@
-//! Clairvoyance for a program that nobody may change: which file it opens next.
+//! Prefetching for an unmodified program: which file it opens next.
 //!
-//! The order in which a program reads comes from a file (`--order`), or from its first epoch
-//! (`--learn`). With an order in force, files are fetched before they are opened; and those that no
-//! level has room for pass through a *window*, a small part of the first level: they come shortly
-//! before they are read, and go when they were.
+//! The order in which the program reads comes from a file (`--order`) or from its first epoch
+//! (`--learn`). With an order in force, files are fetched before the program opens them. Files that
+//! no level has space for get transient copies in the *window*, a small part of the first level:
+//! they are fetched shortly before they are read and evicted afterwards.
 //!
 //! ```text
-//! what was opened ─▶ learner ─▶ order in force ─▶ follower ─▶ planner ─▶ fetch, let go
-//!   messages of the program      (learner.rs)     (follower.rs)  window.rs   (prefetcher.rs)
-//!   counters of the board                         where it reads  what passes
-//!   (watch.rs)                                    what is next    through
+//! opened files ─▶ learner ─▶ order in force ─▶ follower ─▶ planner ─▶ fetch, evict
+//!   the program's messages                     position     window.rs  (prefetcher)
+//!   the board's counters                       in the order
+//!   (open_counters.rs)
 //! ```
 //!
-//! All but the thread in `prefetcher.rs` is pure: it is told what happened, and answers with what is
-//! to be done. Nothing here is needed for a program to read the right bytes. If the order is wrong,
-//! only files are fetched that nobody wants, never more than the window has room for.
+//! All modules but `prefetcher` and `lease` are pure: events in, actions out. Correct bytes do not
+//! depend on them. If the order is wrong, files are fetched in vain, but never more than fit into
+//! the window.
 //!
-//! Several processes of a program read at once, so files are never opened exactly in order.
-//! [`tolerance`] says how far from its place a file may be opened.
+//! Several processes of a program read at once, so files are not opened exactly in order.
+//! [`tolerance`] limits how far from its position a file may be opened.
 
+mod file_order;
 mod follower;
 mod index;
+mod launcher;
 mod learner;
 mod lease;
-mod list;
 mod names;
+mod open_counters;
 mod planner;
 mod prefetcher;
-mod watch;
 mod window;
-mod world;
 
-pub use follower::Ahead;
+pub use file_order::{FileOrder, FileOrderError};
+pub use follower::Lookahead;
+pub use launcher::{BoardView, CopyFetcher, CopyState, FetchKind, FetchOutcome, PrefetchTally};
+pub use prefetcher::{OrderPrefetcher, OrderSource, PrefetchEvents, PrefetcherConfig};
+pub use window::window_bytes;
 
-pub use list::{Order, OrderError};
-pub use prefetcher::{Notes, Plan, Prefetcher, PrefetcherConfig};
-pub use window::window_room;
-pub use world::{Hands, Outcome, Sight, Standing, Tally, Wish};
-
-/// How many places from its own a file may be opened. 4096 is what 16 processes with two batches of
-/// 128 each are apart at most.
+/// Returns how many positions from its own a file may be opened. 4096 is the distance of 16
+/// processes with two batches of 128 each.
 fn tolerance(files: usize) -> usize {
     (files / 4).min(4096)
 }
 
-/// As many files tell where a reader is. Fewer may be an accident: a list of labels is opened now and then.
+/// Returns how many files are evidence of the reader's position. Fewer may be a coincidence:
+/// programs open a list of labels now and then.
 fn evidence(files: usize) -> usize {
     (files / 8).clamp(2, 32)
 }

@@ -1,131 +1,138 @@
-//! Room for files that no level keeps: they come before they are read, and go when they were.
+//! The window: space for transient copies of files that no level has space to keep.
 //!
-//! A file counts from the moment it is to be fetched until nobody has it open any more; so what lies
-//! in the window never exceeds its room. Files that were read stay until their room is needed: who opens one
-//! twice in a row finds it the second time too.
+//! A file counts from its fetch until no process has its evicted copy open, so the copies in the
+//! window never exceed its capacity (`the_capacity_is_never_exceeded_and_a_naive_window_agrees`).
+//! Copies that were read stay until their space is needed, so a file opened twice in a row is
+//! served twice.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::names::Name;
+use super::names::NameId;
 
-/// The window's part of a level, at most: enough to be seconds ahead of a fast reader.
+/// The largest window: seconds of a fast reader.
 const MOST: u64 = 1 << 30;
-/// So many of the oldest files are looked at when room is needed: files come in the order in which they
-/// are read, as far as that goes.
+/// The most old copies that are considered for eviction. Copies arrive roughly in reading order.
 const LOOKED_AT: usize = 4096;
 
-/// How much of a level with this quota is a window.
-pub fn window_room(quota: u64) -> u64 {
+/// Returns the window's bytes on a level with this quota.
+pub fn window_bytes(quota: u64) -> u64 {
     (quota / 8).min(MOST)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Coming,
-    Here,
-    Leaving,
+enum WindowEntryState {
+    InFlight,
+    Present,
+    Evicted,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Guest {
+struct WindowEntry {
     bytes: u64,
-    state: State,
-    /// Its place in [`Window::here`], once it is there.
-    came: u64,
+    state: WindowEntryState,
+    /// Its key in [`PassWindow::present`] while it is present.
+    arrived: u64,
 }
 
-/// The answer to who asks for room.
+/// The answer to a request for space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// It may come.
+pub enum Admission {
+    /// The file may be fetched.
     Granted,
-    /// Not yet: these are let go for it. It has to be asked for again when they are gone, or the program
+    /// Not yet. These copies are evicted for it. Ask again when they are released or the program
     /// has read on.
-    Later(Vec<Name>),
-    /// It does not fit, even if nothing else were here.
+    Later(Vec<NameId>),
+    /// The file does not fit into an empty window.
     TooLarge,
 }
 
+/// The copies in the window.
 #[derive(Debug)]
-pub struct Window {
-    room: u64,
-    /// Bytes of all guests: in it, on their way to it, or out of it.
+pub struct PassWindow {
+    capacity: u64,
+    /// Bytes of all entries: in flight, present or evicted.
     used: u64,
-    guests: HashMap<Name, Guest>,
-    /// Those that are here, oldest first.
-    here: BTreeMap<u64, Name>,
+    entries: HashMap<NameId, WindowEntry>,
+    /// Present entries, oldest first.
+    present: BTreeMap<u64, NameId>,
     next: u64,
 }
 
-impl Window {
-    pub fn new(room: u64) -> Self {
-        Self { room, used: 0, guests: HashMap::new(), here: BTreeMap::new(), next: 0 }
+impl PassWindow {
+    pub fn new(capacity: u64) -> Self {
+        Self { capacity, used: 0, entries: HashMap::new(), present: BTreeMap::new(), next: 0 }
     }
 
     pub fn fits(&self, bytes: u64) -> bool {
-        bytes <= self.room
+        bytes <= self.capacity
     }
 
-    /// Room for a file that is not in the window. `is_done` tells of files that they were read, or will not be.
-    pub fn claim(&mut self, name: Name, bytes: u64, is_done: impl Fn(Name) -> bool) -> Claim {
+    /// Requests space for a file that is not in the window. `is_done` returns whether a file was
+    /// read or will not be.
+    pub fn admit(
+        &mut self,
+        name: NameId,
+        bytes: u64,
+        is_done: impl Fn(NameId) -> bool,
+    ) -> Admission {
         if !self.fits(bytes) {
-            return Claim::TooLarge;
+            return Admission::TooLarge;
         }
-        if self.used + bytes <= self.room {
+        if self.used + bytes <= self.capacity {
             self.add(name, bytes);
-            return Claim::Granted;
+            return Admission::Granted;
         }
-        // Those that are leaving still count: somebody may have them open for hours.
-        let mut missing = self.used + bytes - self.room;
+        // Evicted copies still count: a process may have them open for hours.
+        let mut missing = self.used + bytes - self.capacity;
         let mut victims = vec![];
-        for &guest in self.here.values().take(LOOKED_AT).filter(|&&guest| is_done(guest)) {
+        for &entry in self.present.values().take(LOOKED_AT).filter(|&&entry| is_done(entry)) {
             if missing == 0 {
                 break;
             }
-            missing = missing.saturating_sub(self.guests[&guest].bytes);
-            victims.push(guest);
+            missing = missing.saturating_sub(self.entries[&entry].bytes);
+            victims.push(entry);
         }
         for &victim in &victims {
-            self.let_go(victim);
+            self.evict(victim);
         }
-        Claim::Later(victims)
+        Admission::Later(victims)
     }
 
-    fn add(&mut self, name: Name, bytes: u64) {
-        let guest = Guest { bytes, state: State::Coming, came: 0 };
-        let before = self.guests.insert(name, guest);
+    fn add(&mut self, name: NameId, bytes: u64) {
+        let entry = WindowEntry { bytes, state: WindowEntryState::InFlight, arrived: 0 };
+        let before = self.entries.insert(name, entry);
         debug_assert!(before.is_none(), "{name:?} is in the window already");
         self.used += bytes;
     }
 
-    /// It has come.
-    pub fn arrived(&mut self, name: Name) {
-        if let Some(guest) = self.guests.get_mut(&name)
-            && guest.state == State::Coming
+    /// Marks a file as present.
+    pub fn arrived(&mut self, name: NameId) {
+        if let Some(entry) = self.entries.get_mut(&name)
+            && entry.state == WindowEntryState::InFlight
         {
-            guest.state = State::Here;
-            guest.came = self.next;
-            self.here.insert(self.next, name);
+            entry.state = WindowEntryState::Present;
+            entry.arrived = self.next;
+            self.present.insert(self.next, name);
             self.next += 1;
         }
     }
 
-    /// It is not to be used any more.
-    fn let_go(&mut self, name: Name) {
-        if let Some(guest) = self.guests.get_mut(&name) {
-            guest.state = State::Leaving;
-            self.here.remove(&guest.came);
+    /// Marks a file as evicted.
+    fn evict(&mut self, name: NameId) {
+        if let Some(entry) = self.entries.get_mut(&name) {
+            entry.state = WindowEntryState::Evicted;
+            self.present.remove(&entry.arrived);
         }
     }
 
-    /// Nobody has it any more, or it did not come: its bytes, if it was a guest.
-    pub fn gone(&mut self, name: Name) -> Option<u64> {
-        let guest = self.guests.remove(&name)?;
-        if guest.state == State::Here {
-            self.here.remove(&guest.came);
+    /// Removes a file that is released or was not fetched. Returns its bytes if it had an entry.
+    pub fn remove(&mut self, name: NameId) -> Option<u64> {
+        let entry = self.entries.remove(&name)?;
+        if entry.state == WindowEntryState::Present {
+            self.present.remove(&entry.arrived);
         }
-        self.used -= guest.bytes;
-        Some(guest.bytes)
+        self.used -= entry.bytes;
+        Some(entry.bytes)
     }
 }
 
@@ -136,107 +143,107 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_an_eighth_or_as_large_as_a_file() {
-        assert_eq!(window_room(800), 100);
-        assert_eq!(window_room(100 << 30), 1 << 30);
-        assert_eq!(window_room(0), 0);
+    fn the_window_is_an_eighth_of_the_quota_up_to_a_limit() {
+        assert_eq!(window_bytes(800), 100);
+        assert_eq!(window_bytes(100 << 30), 1 << 30);
+        assert_eq!(window_bytes(0), 0);
     }
 
     #[test]
-    fn what_was_read_goes_first_when_room_is_needed() {
-        let mut window = Window::new(10);
-        for name in [1, 2, 3].map(Name) {
-            assert_eq!(window.claim(name, 3, |_| false), Claim::Granted);
+    fn read_copies_are_evicted_when_space_is_needed() {
+        let mut window = PassWindow::new(10);
+        for name in [1, 2, 3].map(NameId) {
+            assert_eq!(window.admit(name, 3, |_| false), Admission::Granted);
             window.arrived(name);
         }
-        assert_eq!(window.claim(Name(4), 11, |_| true), Claim::TooLarge);
-        assert_eq!(window.claim(Name(4), 3, |_| false), Claim::Later(vec![]));
-        let done = |name| name != Name(1);
-        assert_eq!(window.claim(Name(4), 4, done), Claim::Later(vec![Name(2)]));
-        assert_eq!(window.gone(Name(2)), Some(3));
-        assert_eq!(window.claim(Name(4), 4, done), Claim::Granted);
+        assert_eq!(window.admit(NameId(4), 11, |_| true), Admission::TooLarge);
+        assert_eq!(window.admit(NameId(4), 3, |_| false), Admission::Later(vec![]));
+        let done = |name| name != NameId(1);
+        assert_eq!(window.admit(NameId(4), 4, done), Admission::Later(vec![NameId(2)]));
+        assert_eq!(window.remove(NameId(2)), Some(3));
+        assert_eq!(window.admit(NameId(4), 4, done), Admission::Granted);
         assert_eq!(window.used, 10);
     }
 
     #[test]
-    fn a_file_that_somebody_keeps_open_holds_nobody_up() {
-        let mut window = Window::new(10);
-        for name in [1, 2, 3].map(Name) {
-            assert_eq!(window.claim(name, 3, |_| true), Claim::Granted);
+    fn a_copy_that_stays_open_does_not_block_others() {
+        let mut window = PassWindow::new(10);
+        for name in [1, 2, 3].map(NameId) {
+            assert_eq!(window.admit(name, 3, |_| true), Admission::Granted);
             window.arrived(name);
         }
-        assert_eq!(window.claim(Name(4), 3, |_| true), Claim::Later(vec![Name(1)]));
-        // Nobody knows when it is closed.
-        assert_eq!(window.claim(Name(4), 3, |_| true), Claim::Later(vec![Name(2)]));
-        assert_eq!(window.gone(Name(2)), Some(3));
-        assert_eq!(window.claim(Name(4), 3, |_| true), Claim::Granted);
+        assert_eq!(window.admit(NameId(4), 3, |_| true), Admission::Later(vec![NameId(1)]));
+        // The first one may never be closed.
+        assert_eq!(window.admit(NameId(4), 3, |_| true), Admission::Later(vec![NameId(2)]));
+        assert_eq!(window.remove(NameId(2)), Some(3));
+        assert_eq!(window.admit(NameId(4), 3, |_| true), Admission::Granted);
     }
 
-    /// The same as lists that are counted anew each time.
+    /// A naive window that counts all entries each time.
     #[derive(Default)]
-    struct Naive(BTreeMap<Name, (u64, State, usize)>);
+    struct Naive(BTreeMap<NameId, (u64, WindowEntryState, usize)>);
 
     impl Naive {
         fn sum(&self) -> u64 {
-            self.0.values().map(|guest| guest.0).sum()
+            self.0.values().map(|entry| entry.0).sum()
         }
 
-        fn claim(&mut self, name: Name, bytes: u64, done: u32, room: u64) -> Claim {
-            if bytes > room {
-                return Claim::TooLarge;
+        fn admit(&mut self, name: NameId, bytes: u64, done: u32, capacity: u64) -> Admission {
+            if bytes > capacity {
+                return Admission::TooLarge;
             }
-            if self.sum() + bytes <= room {
-                self.0.insert(name, (bytes, State::Coming, 0));
-                return Claim::Granted;
+            if self.sum() + bytes <= capacity {
+                self.0.insert(name, (bytes, WindowEntryState::InFlight, 0));
+                return Admission::Granted;
             }
-            let mut oldest: Vec<(usize, Name)> = self
+            let mut oldest: Vec<(usize, NameId)> = self
                 .0
                 .iter()
-                .filter(|(_, guest)| guest.1 == State::Here)
-                .map(|(&name, guest)| (guest.2, name))
+                .filter(|(_, entry)| entry.1 == WindowEntryState::Present)
+                .map(|(&name, entry)| (entry.2, name))
                 .collect();
             oldest.retain(|(_, name)| name.0 < done);
             oldest.sort_unstable();
             let mut victims = vec![];
             for (_, victim) in oldest {
                 let freed: u64 = victims.iter().map(|name| self.0[name].0).sum();
-                if self.sum() - freed + bytes > room {
+                if self.sum() - freed + bytes > capacity {
                     victims.push(victim);
                 }
             }
             for victim in &victims {
-                self.0.get_mut(victim).unwrap().1 = State::Leaving;
+                self.0.get_mut(victim).unwrap().1 = WindowEntryState::Evicted;
             }
-            Claim::Later(victims)
+            Admission::Later(victims)
         }
     }
 
     proptest! {
         #[test]
-        fn room_is_never_exceeded_and_a_naive_one_agrees(
-            room in 0u64..60,
+        fn the_capacity_is_never_exceeded_and_a_naive_window_agrees(
+            capacity in 0u64..60,
             steps in prop::collection::vec((0u8..4, 0u32..12, 0u64..30), 0..120),
         ) {
-            let mut window = Window::new(room);
+            let mut window = PassWindow::new(capacity);
             let mut naive = Naive::default();
             for (time, (what, name, number)) in steps.into_iter().enumerate() {
-                let name = Name(name);
+                let name = NameId(name);
                 match what {
                     0 | 1 if naive.0.contains_key(&name) => {}
                     0 | 1 => {
                         let done = number as u32;
-                        let claim = window.claim(name, number, |guest| guest.0 < done);
-                        prop_assert_eq!(claim, naive.claim(name, number, done, room));
+                        let admission = window.admit(name, number, |entry| entry.0 < done);
+                        prop_assert_eq!(admission, naive.admit(name, number, done, capacity));
                     }
                     2 => {
                         window.arrived(name);
-                        if let Some(guest) = naive.0.get_mut(&name).filter(|guest| guest.1 == State::Coming) {
-                            (guest.1, guest.2) = (State::Here, time);
+                        if let Some(entry) = naive.0.get_mut(&name).filter(|entry| entry.1 == WindowEntryState::InFlight) {
+                            (entry.1, entry.2) = (WindowEntryState::Present, time);
                         }
                     }
-                    _ => prop_assert_eq!(window.gone(name), naive.0.remove(&name).map(|guest| guest.0)),
+                    _ => prop_assert_eq!(window.remove(name), naive.0.remove(&name).map(|entry| entry.0)),
                 }
-                prop_assert!(window.used <= room);
+                prop_assert!(window.used <= capacity);
                 prop_assert_eq!(window.used, naive.sum());
             }
         }

@@ -1,5 +1,5 @@
-/* Every function that changes a file, each on files of its own: NAME below the dataset, by an
- * absolute path; NAME.relative by one from the directory at hand, which is `sub`. */
+/* Calls every function that changes a file, each on its own files: NAME below the dataset by an
+ * absolute path, NAME.relative from the working directory, which is `sub`. */
 #include "probe.h"
 
 typedef const char *path;
@@ -8,7 +8,7 @@ static const struct timespec spec[2] = {{1000, 5000}, {2000, 7000}};
 static const struct timeval val[2] = {{1000, 5}, {2000, 7}};
 static const struct utimbuf buffer = {1000, 2000};
 
-/* What became of the file; not its number, which differs from tree to tree. */
+/* Prints the file's state without its inode, which differs from tree to tree. */
 static void show_file(path file) {
     struct stat stat;
     int descriptor = open(file, O_RDONLY);
@@ -64,7 +64,7 @@ static long by_path(const char *name, path file) {
         return write_stream(((FILE * (*)(path, path)) f)(file, "ab"));
     if (IS("freopen"))
         return write_stream(((FILE * (*)(path, path, FILE *)) f)(file, "w", fopen("/dev/null", "r")));
-    if (IS("freopen64")) /* the same file once more, which was a copy */
+    if (IS("freopen64")) /* the same file again, which was a copy */
         return write_stream(((FILE * (*)(path, path, FILE *)) f)(NULL, "r+", fopen(file, "r")));
     if (IS("truncate") || IS("truncate64"))
         return ((int (*)(path, off_t))f)(file, 3);
@@ -78,7 +78,7 @@ static long by_path(const char *name, path file) {
         return ((int (*)(int, path, int, path))f)(AT_FDCWD, file, AT_FDCWD, target);
     if (IS("renameat2"))
         return ((int (*)(int, path, int, path, unsigned))f)(AT_FDCWD, file, AT_FDCWD, target, 0);
-    if (IS("linkat") && file[0] != '/') /* a file named link is in the tree already */
+    if (IS("linkat") && file[0] != '/') /* the tree has a file named link already */
         return ((int (*)(path, path))function("link"))(file, target);
     if (IS("linkat"))
         return ((int (*)(int, path, int, path, int))f)(AT_FDCWD, file, AT_FDCWD, target, 0);

@@ -1,19 +1,19 @@
-//! Changes of files: they reach the source, and the copy is dropped.
+//! Changes of files reach the source and drop the copy.
 
 use std::fs;
 
 use belady_board::Revalidate;
 
-use crate::stage::{Stage, Told};
+use crate::stage::{Received, Stage};
 
-/// The functions that the probe changes files by, as it lists them.
+/// Returns a list of functions in the probe.
 fn functions(list: &str) -> Vec<String> {
     let (_, rest) = include_str!("changes.c").split_once(list).unwrap();
     let (names, _) = rest.split_once("};").unwrap();
     names.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The probe's files, in a dataset of their own.
+/// Creates a dataset with the probe's files.
 fn stage() -> (Stage, Vec<String>) {
     let by_path = functions("paths[] = {");
     let by_descriptor = functions("descriptors[] = {");
@@ -28,7 +28,7 @@ fn stage() -> (Stage, Vec<String>) {
     (stage, names)
 }
 
-/// Files of which this libc or file system allows no such change.
+/// Returns the files whose change this libc or file system does not allow.
 fn failed<'a>(printed: &str, names: &'a [String]) -> Vec<&'a String> {
     let did_fail = |name: &&String| {
         let (function, label) =
@@ -56,25 +56,26 @@ fn changes_reach_the_source_and_drop_the_copy() {
     assert_eq!(native.lines().count(), preloaded.lines().count());
     let live: Vec<&String> = names.iter().filter(|name| stage.entry(name).is_some()).collect();
     assert_eq!(live, failed(&native, &names));
-    assert!(stage.entry("plain").unwrap().is_proved());
-    let dropped = stage.told().iter().filter(|told| **told == Told::Dropped).count();
+    assert!(stage.entry("plain").unwrap().is_validated());
+    let dropped =
+        stage.received().iter().filter(|received| **received == Received::Dropped).count();
     assert_eq!(dropped, names.len() - live.len());
 }
 
 #[test]
-fn a_file_opened_for_writing_gets_no_copy_any_more() {
+fn a_file_opened_for_writing_gets_no_copy_in_this_run() {
     let (mut stage, _) = stage();
     stage.copy("open", true);
     stage.preloaded("changes");
     stage.copy("open", true);
     assert!(stage.entry("open").is_none());
-    let wanted = stage.told();
-    assert!(!wanted.contains(&Told::Want("open".into())));
-    assert!(wanted.contains(&Told::Want("chmod".into())));
+    let wanted = stage.received();
+    assert!(!wanted.contains(&Received::Want("open".into())));
+    assert!(wanted.contains(&Received::Want("chmod".into())));
 }
 
 #[test]
-fn what_is_written_by_another_name_of_a_copy_reaches_the_source() {
+fn writes_through_another_name_of_a_copy_reach_the_source() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("plain", true);
     stage.copy("sub/deep", true);
@@ -87,7 +88,7 @@ fn what_is_written_by_another_name_of_a_copy_reaches_the_source() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_after_a_rename_are_not_served() {
+fn a_renamed_directory_is_not_served_from_copies() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("plain", true);
     stage.copy("sub/deep", true);
@@ -104,16 +105,16 @@ plain read 15 'copied of plain'
 }
 
 #[test]
-fn a_file_that_somebody_else_removed_is_gone_when_that_is_noticed() {
+fn a_source_removed_by_another_process_drops_its_copy() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("plain", true);
     fs::remove_file(stage.source("plain")).unwrap();
     assert_eq!(stage.preloaded("gone"), stage.native("gone"));
-    assert_eq!(stage.told(), [Told::Dropped]);
+    assert_eq!(stage.received(), [Received::Dropped]);
 }
 
 #[test]
-fn links_that_lead_elsewhere_are_followed() {
+fn a_changed_link_is_followed_to_its_new_target() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("link", true);
     stage.copy("sublink/deep", true);
@@ -136,10 +137,10 @@ fn changes_through_a_third_name_of_the_dataset_drop_the_copy() {
 after read 16 'source of nocopy'
 open removed = -1 errno 2
 ";
-    let seen = stage.board.seen();
+    let snapshot = stage.board.change_snapshot();
     assert_eq!(stage.preloaded("side-door"), expected);
-    // So a copy that is on its way is compared before it is used.
-    assert_ne!(stage.board.seen(), seen);
+    // So a copy in flight is compared before it is used.
+    assert_ne!(stage.board.change_snapshot(), snapshot);
     assert!(stage.entry("plain").is_none() && stage.entry("sub/deep").is_none());
 }
 

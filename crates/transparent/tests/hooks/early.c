@@ -1,4 +1,4 @@
-/* A library that opens a file before main, and before the library under test is ready. */
+/* A library that opens a file before main, and before the shim is ready. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
-//! The library in real processes: a C program calls each function that it stands in for, with the
-//! library and without, and all that can be seen has to be the same.
+//! The shim in real processes: a C program calls each replaced function with and without the shim,
+//! and the results have to be the same.
 //!
-//! Copies have other bytes than their sources on purpose, so what a program reads tells which one it
-//! got.
+//! Copies have other bytes than their sources, so that the bytes show which file was read.
 
 mod changes;
 mod reads;
@@ -12,7 +11,7 @@ mod stage;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// The names that the library takes, and no others.
+/// All names that the shim exports.
 const HOOKS: &str = "
     open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64
     fopen fopen64 freopen freopen64
@@ -25,7 +24,7 @@ const HOOKS: &str = "
     setxattr lsetxattr removexattr lremovexattr fsetxattr fremovexattr fgetxattr flistxattr";
 
 #[test]
-fn the_library_takes_these_names_and_no_others() {
+fn the_shim_exports_these_names_and_no_others() {
     let stage = stage::Stage::new(belady_board::Revalidate::Start);
     let listed =
         stage::output(Command::new("nm").args(["-D", "--defined-only"]).arg(&stage.library));
@@ -35,9 +34,9 @@ fn the_library_takes_these_names_and_no_others() {
 }
 
 #[test]
-fn the_probe_calls_each_of_them() {
+fn the_probe_calls_each_replaced_function() {
     let probe = concat!(include_str!("reads.c"), include_str!("changes.c"));
     for name in HOOKS.split_whitespace() {
-        assert!(probe.contains(&format!("\"{name}\"")), "{name} is not tried");
+        assert!(probe.contains(&format!("\"{name}\"")), "the probe does not call {name}");
     }
 }

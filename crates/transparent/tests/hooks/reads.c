@@ -1,4 +1,4 @@
-/* Every function that opens a file for reading or asks about one, with every kind of name. */
+/* Calls every function that opens a file for reading or returns its stat, with every kind of name. */
 #include "probe.h"
 
 enum { HERE = AT_FDCWD, TOP = -2, FILE_ = -3, CLOSED = 900 };
@@ -57,7 +57,7 @@ static void make_names(void) {
     name("null", HERE, NULL);
     name("wild", HERE, (const char *)-1);
     name("first-page", HERE, (const char *)8);
-    /* From here on only for functions that take a directory. */
+    /* From here on, only for functions that take a directory. */
     name("at", TOP, "plain");
     name("at-deep", TOP, "sub/./deep");
     name("at-link", TOP, "link");
@@ -69,7 +69,7 @@ static void make_names(void) {
     name("file", FILE_, "plain");
 }
 
-/* Libc itself crashes where it looks at a stream's path or mode. */
+/* libc itself crashes when it reads a stream's path or mode. */
 static int is_pointer(const struct name *n) {
     return n->path && n->path != (const char *)-1 && n->path != (const char *)8;
 }
@@ -209,7 +209,7 @@ static void descriptor_stats(void) {
         }
 }
 
-/* A file system may tell more than it was asked for, or not. */
+/* A file system may return more fields than requested. */
 static void show_statx(const struct statx *s, unsigned asked) {
     if ((asked & STATX_BASIC_STATS) != STATX_BASIC_STATS) {
         printf(" mask %x size %llu", s->stx_mask & asked & 0xfff, s->stx_size);

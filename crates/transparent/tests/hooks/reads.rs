@@ -1,4 +1,4 @@
-//! Opening files for reading, and asking about them.
+//! Opening files for reading, and `stat`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,21 +6,21 @@ use std::time::{Duration, SystemTime};
 
 use belady_board::{Revalidate, VARIABLE};
 
-use crate::stage::{Stage, Told, output, probe};
+use crate::stage::{Received, Stage, output, probe};
 
 const COPIED: [&str; 4] = ["plain", "sub/deep", "link", "sublink/deep"];
-/// Names by which the probe reaches a file that has a copy, where it can be told from the name.
+/// Labels of the probe's paths that are recognised as files with a copy.
 const HITS: &str = "given real slashes deep cwd cwd-dot cwd-up cwd-up-link link link-directory";
 const HITS_AT: &str = "at at-deep at-link at-absolute closed-absolute";
 
-/// With copies of all files but `nocopy`. The files were read before, so that reading does not change
-/// the time of the last access any more.
-fn stage(revalidate: Revalidate, is_proved: bool) -> (Stage, String) {
+/// Creates copies of all files but `nocopy`. Reads the files first, so that later reads do not
+/// change their access times.
+fn stage(revalidate: Revalidate, is_validated: bool) -> (Stage, String) {
     let mut stage = Stage::new(revalidate);
     stage.native("reads");
     let native = stage.native("reads");
     for name in COPIED {
-        stage.copy(name, is_proved);
+        stage.copy(name, is_validated);
     }
     (stage, native)
 }
@@ -32,7 +32,7 @@ fn assert_same(native: &str, preloaded: &str) {
     assert_eq!(native.lines().count(), preloaded.lines().count());
 }
 
-/// The labels of the lines that begin with `function` and tell of copied bytes.
+/// Returns the labels of lines of `function` that show bytes of a copy.
 fn hits<'a>(printed: &'a str, function: &str, suffix: &str) -> BTreeSet<&'a str> {
     let is_hit = |line: &&str| line.contains("'copied");
     let of_function = printed.lines().filter_map(|line| line.strip_prefix(function));
@@ -44,7 +44,7 @@ fn hits<'a>(printed: &'a str, function: &str, suffix: &str) -> BTreeSet<&'a str>
 }
 
 #[test]
-fn nothing_can_be_told_apart_but_the_bytes_of_copies() {
+fn only_the_bytes_of_copies_differ_with_the_shim() {
     let (mut stage, native) = stage(Revalidate::Start, true);
     let preloaded = stage.preloaded("reads");
     assert_same(&native, &preloaded);
@@ -67,9 +67,9 @@ fn nothing_can_be_told_apart_but_the_bytes_of_copies() {
             assert_eq!(hits(&preloaded, function, mode), plain, "{function}");
         }
     }
-    let wanted: BTreeSet<Told> = stage.told().into_iter().collect();
-    assert_eq!(wanted, BTreeSet::from([Told::Want("nocopy".into())]));
-    let level = stage.board.head().totals(Some(0));
+    let wanted: BTreeSet<Received> = stage.received().into_iter().collect();
+    assert_eq!(wanted, BTreeSet::from([Received::Want("nocopy".into())]));
+    let level = stage.board.header().totals(Some(0));
     assert!(level.opens > 100 && level.stats > 100 && level.bytes > 1000, "{level:?}");
     assert!(COPIED.into_iter().all(|name| stage.entry(name).is_some()));
 }
@@ -77,47 +77,47 @@ fn nothing_can_be_told_apart_but_the_bytes_of_copies() {
 #[test]
 fn copies_of_an_earlier_run_are_compared_once() {
     let (mut stage, native) = stage(Revalidate::Start, false);
-    assert!(!stage.entry("plain").unwrap().is_proved());
+    assert!(!stage.entry("plain").unwrap().is_validated());
     let preloaded = stage.preloaded("reads");
     assert_same(&native, &preloaded);
     assert_eq!(hits(&preloaded, "open ", " 0").len(), HITS.split(' ').count());
-    assert!(COPIED.into_iter().all(|name| stage.entry(name).unwrap().is_proved()));
-    assert!(!stage.told().contains(&Told::Dropped));
+    assert!(COPIED.into_iter().all(|name| stage.entry(name).unwrap().is_validated()));
+    assert!(!stage.received().contains(&Received::Dropped));
 }
 
 #[test]
-fn with_revalidate_open_the_source_is_asked_each_time() {
+fn with_revalidate_open_each_open_asks_the_source() {
     let (stage, native) = stage(Revalidate::Open, true);
     let preloaded = stage.preloaded("reads");
     assert_same(&native, &preloaded);
     assert_eq!(hits(&preloaded, "open ", " 0").len(), HITS.split(' ').count());
-    assert_eq!(stage.board.head().totals(Some(0)).stats, 0);
+    assert_eq!(stage.board.header().totals(Some(0)).stats, 0);
 }
 
 #[test]
-fn a_source_that_changed_is_not_served_from_its_copy() {
+fn a_changed_file_is_never_served_from_its_copy() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("plain", false);
     let file = fs::File::options().write(true).open(stage.source("plain")).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(77)).unwrap();
     assert_eq!(stage.preloaded("plain"), stage.native("plain"));
     assert!(stage.entry("plain").is_none());
-    assert_eq!(stage.told(), [Told::Dropped, Told::Want("plain".into())]);
+    assert_eq!(stage.received(), [Received::Dropped, Received::Want("plain".into())]);
 }
 
 #[test]
-fn a_copy_that_was_taken_away_is_not_missed() {
+fn without_its_copy_a_file_is_read_from_the_source() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("plain", true);
     fs::remove_file(stage.path("level/set/files/plain")).unwrap();
     assert_eq!(stage.preloaded("plain"), stage.native("plain"));
-    // It is no longer answered for, and a new one is welcome.
+    // The copy is dropped, and a new one requested.
     assert!(stage.entry("plain").is_none());
-    assert_eq!(stage.told(), [Told::Dropped, Told::Want("plain".into())]);
+    assert_eq!(stage.received(), [Received::Dropped, Received::Want("plain".into())]);
 }
 
 #[test]
-fn a_file_that_became_a_link_is_told_as_one() {
+fn a_file_replaced_by_a_link_is_reported_as_a_link() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("plain", false);
     fs::remove_file(stage.source("plain")).unwrap();
@@ -126,20 +126,20 @@ fn a_file_that_became_a_link_is_told_as_one() {
 }
 
 #[test]
-fn nobody_asks_for_files_that_no_level_has_room_for() {
+fn a_refused_file_is_not_requested_again() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.refuse("plain");
     assert_eq!(stage.preloaded("plain"), stage.native("plain"));
-    assert_eq!(stage.told(), []);
-    assert_eq!(stage.board.head().totals(None).opens, 1);
+    assert_eq!(stage.received(), []);
+    assert_eq!(stage.board.header().totals(None).opens, 1);
     assert_eq!(stage.entry("plain").unwrap().opens(), 1);
 }
 
 #[test]
-fn without_its_variable_or_with_nonsense_the_library_does_nothing() {
+fn without_a_valid_variable_the_shim_is_inactive() {
     let (stage, native) = stage(Revalidate::Start, true);
     let other = Stage::new(Revalidate::Start).attach();
-    let dead = format!("999999999:3:4:{}:5", stage.board.head().token);
+    let dead = format!("999999999:3:4:{}:5", stage.board.header().token);
     let values = [None, Some(""), Some("nonsense"), Some("1:2:3"), Some(&other), Some(&dead)];
     for value in values {
         let mut command = stage.command(&probe(stage.base.path()), "reads");

@@ -1,4 +1,4 @@
-/* Where programs open files besides main. */
+/* Files opened outside main. */
 #include "probe.h"
 #include <pthread.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ static void children(void) {
     show("\nparent", below("plain"));
 }
 
-/* A file that is written to is not read from its copy, whoever writes. */
+/* A written file is not read from its copy, whichever process writes. */
 static void reopened(void) {
     char path[64];
     int copy = open(below("plain"), O_RDONLY);
@@ -71,7 +71,7 @@ static void moved(void) {
     show("plain", below("plain"));
 }
 
-/* Two links change places, the way a dataset is replaced by a new version. */
+/* Swaps two links, as when a dataset is replaced by a new version. */
 static void relinked(void) {
     show("before", below("link"));
     show("before", below("sublink/deep"));
@@ -142,7 +142,7 @@ static void storm(void) {
     printf("descriptor left %d\n", open("/dev/null", O_RDONLY));
 }
 
-/* More directories than the library remembers, from several threads. */
+/* More directories than the shim caches, from several threads. */
 #define CROWD 150
 static int crowd_of[CROWD];
 
@@ -160,7 +160,7 @@ static void *walker(void *seed) {
     return NULL;
 }
 
-/* A number of a directory elsewhere is that of one in the dataset the next time. */
+/* The descriptor of an unrelated directory is reused for one in the dataset. */
 static void far(void) {
     int directory = open("/", O_RDONLY | O_DIRECTORY);
     show_from("root", directory, below("plain") + 1);
@@ -168,7 +168,7 @@ static void far(void) {
     int elsewhere = open("/usr", O_RDONLY | O_DIRECTORY);
     for (int i = 0; i < 3; i++)
         close(openat(elsewhere, "bin", O_RDONLY));
-    /* Upwards from there, it is the dataset again. */
+    /* A parent directory leads to the dataset again. */
     char upwards[4096];
     snprintf(upwards, sizeof upwards, "..%s", below("plain"));
     show_from("upwards", elsewhere, upwards);
@@ -195,8 +195,7 @@ static void crowd(void) {
     }
 }
 
-/* A signal handler that has 12 KiB besides what the kernel puts there, in whole pages, and nothing
- * below. */
+/* A signal handler with 12 KiB of stack besides the kernel's frame, in whole pages, above a guard. */
 static int directory_at_hand;
 
 static void on_small_stack(int number) {
@@ -232,7 +231,7 @@ static void gone(void) {
     printf("\n");
 }
 
-/* The dataset has a third name, that only the kernel knows. */
+/* The dataset has a third name, which only the kernel can resolve. */
 static void side_door(void) {
     char from[PATH_MAX], to[PATH_MAX];
     snprintf(from, sizeof from, "%s-door/nocopy", real_root);
@@ -249,7 +248,7 @@ static void side_door(void) {
     printf("\n");
 }
 
-/* Who has a copy open while its source grows is told how many bytes it has. */
+/* fstat of an open copy returns the copy's size while its source grows. */
 static void grown(void) {
     struct stat stat;
     int reader = open(below("plain"), O_RDONLY), writer = open(below("plain"), O_WRONLY | O_APPEND);

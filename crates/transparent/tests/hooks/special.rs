@@ -1,4 +1,4 @@
-//! Places in which programs open files besides `main`.
+//! Files opened outside `main`: in children, threads, signal handlers and other libraries.
 
 use std::fs;
 use std::path::Path;
@@ -32,11 +32,11 @@ fn threads_and_signal_handlers_read_at_once() {
     let native = stage.native("storm");
     assert_eq!(stage.preloaded("storm"), native);
     assert!(native.starts_with("descriptor left "));
-    assert!(stage.board.head().totals(Some(0)).opens > 10_000);
+    assert!(stage.board.header().totals(Some(0)).opens > 10_000);
 }
 
 #[test]
-fn names_of_directories_are_not_mixed_up() {
+fn cached_directory_names_are_never_mixed_up() {
     let mut stage = stage();
     for number in 0..150 {
         let name = format!("crowd/{number}/file");
@@ -48,7 +48,7 @@ fn names_of_directories_are_not_mixed_up() {
 }
 
 #[test]
-fn a_directory_elsewhere_is_forgotten_when_its_number_is_used_again() {
+fn a_reused_descriptor_is_not_taken_for_an_unrelated_directory() {
     let expected = "root read 15 'copied of plain'
 upwards read 15 'copied of plain'
 the same number
@@ -58,14 +58,14 @@ below read 16 'copied of sub/de'
 }
 
 #[test]
-fn a_signal_handler_needs_no_large_stack() {
+fn the_shim_runs_on_a_small_signal_stack() {
     assert_eq!(stage().preloaded("small-stack"), "returned\n");
 }
 
 #[test]
-fn who_gives_up_his_rights_reads_what_he_may() {
+fn a_process_that_drops_privileges_reads_only_what_it_may() {
     if !rustix::process::geteuid().is_root() {
-        not_run("not root, which alone can become another user");
+        not_run("only root can become another user");
         return;
     }
     let stage = stage();
@@ -75,7 +75,7 @@ fn who_gives_up_his_rights_reads_what_he_may() {
 }
 
 #[test]
-fn files_are_opened_before_the_library_is_ready() {
+fn files_opened_before_the_shim_is_ready_are_read_from_the_source() {
     let stage = stage();
     let early = stage.path("early.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hooks/early.c");
@@ -88,7 +88,7 @@ fn files_are_opened_before_the_library_is_ready() {
         command.env("LD_PRELOAD", order).env(VARIABLE, stage.attach());
         output(command.env("PROBE_EARLY", stage.path("given/plain")))
     });
-    // In one of the two the other library is first.
+    // In one of the two orders the other library is initialised first.
     assert!(printed.iter().any(|text| text.starts_with("early 'source'")), "{printed:?}");
     for text in printed {
         assert!(text.starts_with("early '") && text.ends_with("'copied of plain'\n"), "{text}");

@@ -1,5 +1,5 @@
-//! A dataset, a level with copies of its files, a board that tells of them, and programs to be run
-//! with the library and without.
+//! A fixture: a dataset, a level with copies, a board, and programs to run with and without the
+//! shim.
 
 use std::fs;
 use std::io::Read as _;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use belady_board::message::Message;
+use belady_board::message::ShimMessage;
 use belady_board::{
-    Attach, Board, Config, Entry, Facts, FileId, Kind, LevelConfig, NewRecord, Publisher,
-    Revalidate, VARIABLE,
+    Attach, Board, BoardConfig, BoardLevelConfig, BoardPublisher, FileId, FileStat, NewRecord,
+    RecordKind, RecordRef, Revalidate, VARIABLE,
 };
 use belady_transparent::library;
 use rustix::fd::OwnedFd;
@@ -22,22 +22,22 @@ use tempfile::TempDir;
 pub struct Stage {
     pub base: TempDir,
     pub board: Arc<Board>,
-    publisher: Publisher,
+    publisher: BoardPublisher,
     board_file: OwnedFd,
     pipe: OwnedFd,
     messages: fs::File,
     pub library: PathBuf,
 }
 
-/// What was asked of the launcher.
+/// A message that the launcher received.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Told {
+pub enum Received {
     Want(String),
     Dropped,
 }
 
 impl Stage {
-    /// The dataset `base/data`, which `base/given` leads to.
+    /// Creates the dataset `base/data`, which `base/given` links to.
     pub fn new(revalidate: Revalidate) -> Self {
         let base = tempfile::tempdir().unwrap();
         make_tree(base.path());
@@ -45,10 +45,10 @@ impl Stage {
         fs::create_dir_all(&files).unwrap();
         fs::set_permissions(base.path().join("level"), fs::Permissions::from_mode(0o700)).unwrap();
         let root = base.path().canonicalize().unwrap();
-        let config = Config {
+        let config = BoardConfig {
             given: root.join("given").as_os_str().as_bytes().to_vec(),
             real: root.join("data").as_os_str().as_bytes().to_vec(),
-            levels: vec![LevelConfig {
+            levels: vec![BoardLevelConfig {
                 files: files.as_os_str().as_bytes().to_vec(),
                 dev: fs::metadata(&files).unwrap().dev(),
             }],
@@ -59,8 +59,8 @@ impl Stage {
         let board = Arc::new(board);
         let (messages, pipe) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         rustix::fs::fcntl_setfl(&messages, OFlags::NONBLOCK).unwrap();
-        let library = library::place(&[&base.path().join("library")]).unwrap();
-        let publisher = Publisher::new(Arc::clone(&board));
+        let library = library::install(&[&base.path().join("library")]).unwrap();
+        let publisher = BoardPublisher::new(Arc::clone(&board));
         Self { base, board, publisher, board_file, pipe, messages: messages.into(), library }
     }
 
@@ -72,24 +72,26 @@ impl Stage {
         self.path("data").join(name)
     }
 
-    /// Puts a copy with other bytes into the level, and tells of it.
-    pub fn copy(&mut self, name: &str, is_proved: bool) {
+    /// Puts a copy with other bytes on the level and publishes it.
+    pub fn copy(&mut self, name: &str, is_validated: bool) {
         let source = self.source(name);
         let copy = self.path("level/set/files").join(name);
         fs::create_dir_all(copy.parent().unwrap()).unwrap();
         let bytes = fs::read_to_string(&source).unwrap().replace("source", "copied");
         fs::write(&copy, bytes).unwrap();
         let name_of_source = std::ffi::CString::new(source.as_os_str().as_bytes()).unwrap();
-        let facts = Facts::of(CWD, &name_of_source, AtFlags::empty()).unwrap();
-        fs::set_permissions(&copy, fs::Permissions::from_mode(facts.mode & 0o777 | 0o1000))
-            .unwrap();
+        let stat = FileStat::of(CWD, &name_of_source, AtFlags::empty()).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(stat.mode & 0o777 | 0o1000)).unwrap();
         let of_copy = fs::metadata(&copy).unwrap();
         let new = NewRecord {
             path: self.board.key(name.as_bytes()),
-            kind: Kind::Copy { level: 0, copy: FileId { dev: of_copy.dev(), ino: of_copy.ino() } },
-            facts,
+            kind: RecordKind::Copy {
+                level: 0,
+                copy: FileId { dev: of_copy.dev(), ino: of_copy.ino() },
+            },
+            stat,
             is_link: fs::symlink_metadata(&source).unwrap().is_symlink(),
-            proved: is_proved.then(|| self.board.seen()),
+            validated: is_validated.then(|| self.board.change_snapshot()),
         };
         self.publisher.publish(&new).unwrap();
     }
@@ -98,15 +100,15 @@ impl Stage {
         let path = self.board.key(name.as_bytes());
         let new = NewRecord {
             path,
-            kind: Kind::Refused,
-            facts: Facts::default(),
+            kind: RecordKind::Refused,
+            stat: FileStat::default(),
             is_link: false,
-            proved: None,
+            validated: None,
         };
         self.publisher.publish(&new).unwrap();
     }
 
-    pub fn entry(&self, name: &str) -> Option<Entry<'_>> {
+    pub fn entry(&self, name: &str) -> Option<RecordRef<'_>> {
         self.board.find(self.board.key(name.as_bytes()))
     }
 
@@ -114,29 +116,31 @@ impl Stage {
         Attach::new(&self.board, &self.board_file, &self.pipe).to_text()
     }
 
-    /// What the library has told since the last time.
-    pub fn told(&mut self) -> Vec<Told> {
+    /// Returns the messages since the last call.
+    pub fn received(&mut self) -> Vec<Received> {
         let mut bytes = vec![];
         let _ = self.messages.read_to_end(&mut bytes);
-        let mut told = vec![];
+        let mut received = vec![];
         let mut rest = &bytes[..];
-        while let Some((message, length)) = Message::decode(rest) {
+        while let Some((message, length)) = ShimMessage::decode(rest) {
             rest = &rest[length..];
-            told.push(match message {
-                Message::Want(name) => Told::Want(String::from_utf8_lossy(name).into_owned()),
-                Message::Dropped => Told::Dropped,
+            received.push(match message {
+                ShimMessage::Want(name) => {
+                    Received::Want(String::from_utf8_lossy(name).into_owned())
+                }
+                ShimMessage::Dropped => Received::Dropped,
             });
         }
         assert!(rest.is_empty());
-        told
+        received
     }
 
-    /// What the probe prints without the library.
+    /// Returns what the probe prints without the shim.
     pub fn native(&self, part: &str) -> String {
         output(&mut self.command(&probe(self.base.path()), part))
     }
 
-    /// And with it.
+    /// Returns what the probe prints with the shim.
     pub fn preloaded(&self, part: &str) -> String {
         let mut command = self.command(&probe(self.base.path()), part);
         output(command.env("LD_PRELOAD", &self.library).env(VARIABLE, self.attach()))
@@ -178,7 +182,7 @@ fn make_tree(base: &Path) {
     fs::write(base.join("data-neighbour/plain"), "source next door").unwrap();
 }
 
-/// The C program, compiled into this directory unless it is there.
+/// Compiles the C program into this directory, unless it exists.
 pub fn probe(directory: &Path) -> PathBuf {
     let program = directory.join("probe");
     if !program.exists() {
@@ -197,6 +201,6 @@ pub fn probe(directory: &Path) -> PathBuf {
 }
 
 pub fn compile(command: &mut Command) {
-    let output = command.output().expect("Rust needs a C compiler to link, so there is one");
+    let output = command.output().expect("Rust needs a C compiler to link");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,11 +1,11 @@
-//! Files whose bytes follow from their names, so that a reader knows what to expect.
+//! Files whose bytes depend on their names, so that a reader can check them.
 
 use std::fs;
 use std::path::Path;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Sizes around pages, none, and some that take a while.
+/// Sizes around a page, zero, and some that take a while.
 const SIZES: [u64; 8] = [0, 1, 4_095, 4_096, 4_097, 20_000, 65_537, 150_000];
 const LARGE: &str = "large.bin";
 
@@ -20,7 +20,7 @@ fn size(name: &str) -> u64 {
     base + if base > 5_000 { hash >> 8 & 0xfff } else { 0 }
 }
 
-/// What the file of this name has to hold.
+/// Returns the bytes of a file.
 pub fn bytes(name: &str) -> Vec<u8> {
     fill(name, size(name))
 }
@@ -32,7 +32,7 @@ fn fill(name: &str, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes the dataset; its size.
+/// Writes the dataset and returns its size.
 pub fn make(dataset: &Path, files: u32) -> u64 {
     let write = |name: String| {
         let path = dataset.join(&name);
@@ -44,13 +44,13 @@ pub fn make(dataset: &Path, files: u32) -> u64 {
     names(files).into_iter().map(write).sum()
 }
 
-/// One more, of this size; readers read it too if it is there.
+/// Writes one more file of this size. Readers read it if it exists.
 pub fn make_large(dataset: &Path, size: u64) -> u64 {
     fs::write(dataset.join(LARGE), fill(LARGE, size)).unwrap();
     size
 }
 
-/// The names of files that are there, and a hash of what each has to hold.
+/// Returns the names of all files, and hashes of their bytes.
 pub fn expected(dataset: &Path, files: u32) -> Vec<(String, u64)> {
     let large = fs::metadata(dataset.join(LARGE)).ok().map(|large| fill(LARGE, large.len()));
     let ordinary = names(files).into_iter().map(|name| (xxh3_64(&bytes(&name)), name));

@@ -1,4 +1,4 @@
-//! The levels as anybody sees them who looks at the file system.
+//! The levels as the file system shows them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,29 +16,29 @@ use crate::processes::Running;
 use crate::roles::Settings;
 
 #[derive(Clone, Debug)]
-pub struct Level {
+pub struct StressLevel {
     pub path: PathBuf,
     pub quota: u64,
 }
 
-/// Files and their sizes by inode; a copy changes its name when it is whole.
-type Seen = HashMap<u64, u64>;
+/// Sizes of files by inode, because a complete copy changes its name.
+type Sizes = HashMap<u64, u64>;
 
-/// Looks at the levels until it is stopped, and fails if one holds more than its quota.
-pub struct Watch {
+/// Polls the levels until it is stopped, and fails if one exceeds its quota.
+pub struct QuotaMonitor {
     over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Watch {
-    pub fn start(levels: Vec<Level>) -> Self {
+impl QuotaMonitor {
+    pub fn start(levels: Vec<StressLevel>) -> Self {
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
+        let stopped = Arc::clone(&over);
         let thread = thread::spawn(move || {
-            let mut before = vec![Seen::new(); levels.len()];
-            while !told.load(SeqCst) {
+            let mut before = vec![Sizes::new(); levels.len()];
+            while !stopped.load(SeqCst) {
                 for (level, before) in levels.iter().zip(&mut before) {
-                    let now = look(&level.path);
+                    let now = sizes(&level.path);
                     check_quota(level, before, &now);
                     *before = now;
                 }
@@ -56,9 +56,9 @@ impl Watch {
     }
 }
 
-/// Looking takes time, and files come and go meanwhile. But what was there in this look and in the one
-/// before was there in between, all of it at once, and no smaller than the look before saw it.
-fn check_quota(level: &Level, before: &Seen, now: &Seen) {
+/// Files change while they are listed. But a file in two successive lists existed in between,
+/// together with all others in both, and was no smaller than in the first list.
+fn check_quota(level: &StressLevel, before: &Sizes, now: &Sizes) {
     let both: u64 =
         before.iter().filter(|(inode, _)| now.contains_key(inode)).map(|(_, size)| size).sum();
     assert!(
@@ -69,25 +69,25 @@ fn check_quota(level: &Level, before: &Seen, now: &Seen) {
     );
 }
 
-fn look(level: &Path) -> Seen {
-    let mut seen = Seen::new();
+fn sizes(level: &Path) -> Sizes {
+    let mut sizes = Sizes::new();
     for kind in ["files", "partial"] {
         for path in below(level, kind) {
             if let Ok(found) = fs::symlink_metadata(path) {
-                seen.insert(found.ino(), found.len());
+                sizes.insert(found.ino(), found.len());
             }
         }
     }
-    seen
+    sizes
 }
 
-/// All files in the folders of this name that a level has, one for each dataset.
+/// Lists all files in the folders of this name, one per dataset.
 fn below(level: &Path, kind: &str) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = list(level).into_iter().map(|at| at.join(kind)).collect();
     let mut found = vec![];
     while let Some(folder) = folders.pop() {
         for path in list(&folder) {
-            // Not following links: nothing but files and folders belongs there.
+            // Does not follow links: a level contains files and folders only.
             match fs::symlink_metadata(&path) {
                 Ok(entry) if entry.is_dir() => folders.push(path),
                 Ok(_) => found.push(path),
@@ -98,12 +98,12 @@ fn below(level: &Path, kind: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Nothing, if it is not there (any more).
+/// Lists a folder; empty if it does not exist.
 fn list(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Copies that are not whole; but for the file by which a launcher shows that it lives.
+/// Lists partial copies, without the launchers' lock files.
 pub fn partials(settings: &Settings) -> Vec<PathBuf> {
     let all = settings.levels.iter().flat_map(|level| below(&level.path, "partial"));
     all.filter(|path| !path.ends_with("lock")).collect()
@@ -122,15 +122,15 @@ pub fn clear(settings: &Settings) {
     }
 }
 
-/// When nobody runs: all copies are right, of files that there are, in one level each, and no partial
-/// ones are left. How many copies there are.
+/// Checks the levels after all launchers have ended: each copy is right, of an existing file and on
+/// one level only, and no partial copy is left. Returns the number of copies.
 pub fn check(settings: &Settings) -> u64 {
     let expected: HashMap<_, _> =
         files::expected(&settings.dataset, settings.files).into_iter().collect();
     let mut count = HashMap::new();
     let mut copies = 0;
     for level in &settings.levels {
-        let held: u64 = look(&level.path).values().sum();
+        let held: u64 = sizes(&level.path).values().sum();
         assert!(held <= level.quota, "{} holds {held} of {}", level.path.display(), level.quota);
         for path in below(&level.path, "files") {
             let name = relative(&path);
@@ -146,7 +146,7 @@ pub fn check(settings: &Settings) -> u64 {
     copies
 }
 
-/// A file without a copy is one that no level has room for.
+/// Checks that no level has space for a file without a copy.
 pub fn check_that_nothing_more_fits(settings: &Settings) {
     let copied: Vec<_> = settings
         .levels
@@ -160,7 +160,7 @@ pub fn check_that_nothing_more_fits(settings: &Settings) {
         }
         let size = fs::metadata(settings.dataset.join(&name)).unwrap().len();
         for level in &settings.levels {
-            let held: u64 = look(&level.path).values().sum();
+            let held: u64 = sizes(&level.path).values().sum();
             assert!(
                 held + size > level.quota,
                 "{name} has {size} bytes and no copy, and {} holds {held} of {}",

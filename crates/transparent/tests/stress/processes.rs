@@ -1,4 +1,4 @@
-//! Processes that a test has started, with all that they start: what they say, and their end.
+//! The processes that a test starts, with their descendants: their output and their end.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,15 +13,15 @@ use rustix::process::{Pid, Signal};
 
 use crate::roles::{Role, Settings};
 
-/// Before each line that is ours; libtest prints too, and not always whole lines.
+/// The prefix of our lines; libtest prints too, and not always whole lines.
 pub const MARK: &str = "stress: ";
 
-/// A run takes seconds. What takes that long on the busiest machine hangs.
+/// Returns when a run counts as hung. It takes seconds on an idle machine.
 fn patience() -> Duration {
     Duration::from_mins(5) * crate::scale()
 }
 
-/// This binary, in a role.
+/// Returns the command of this binary in a role.
 pub fn command(role: Role, settings: &Settings) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["in_a_role", "--exact", "--nocapture"]).stdin(Stdio::null());
@@ -29,14 +29,14 @@ pub fn command(role: Role, settings: &Settings) -> Command {
     command
 }
 
-/// What our lines say, as they come; closed when all who could write one have gone.
+/// Receives our lines; disconnected when all writers have ended.
 pub fn lines(child: &mut Child) -> Receiver<String> {
     let output = BufReader::new(child.stdout.take().unwrap());
     let (sender, receiver) = channel();
     thread::spawn(move || {
         for line in output.lines().map_while(Result::ok) {
-            if let Some((_, told)) = line.split_once(MARK)
-                && sender.send(told.to_owned()).is_err()
+            if let Some((_, said)) = line.split_once(MARK)
+                && sender.send(said.to_owned()).is_err()
             {
                 return;
             }
@@ -45,7 +45,7 @@ pub fn lines(child: &mut Child) -> Receiver<String> {
     receiver
 }
 
-/// A launcher and all below it, which are a group of processes. They do not outlive this.
+/// A launcher and its descendants, which are a process group. Dropping this kills them.
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -66,40 +66,40 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// It alone, at once.
+    /// Kills the launcher but not its descendants.
     pub fn kill_the_launcher(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for all; what they said.
+    /// Waits for all processes and returns their lines.
     pub fn finish(mut self) -> Vec<String> {
-        let lines = self.listen();
+        let lines = self.receive();
         let status = self.child.wait().unwrap();
         assert!(status.success(), "the launcher failed, {status}: {lines:?}");
         lines
     }
 
-    /// The same for those whose launcher was killed.
+    /// Waits for the descendants of a killed launcher.
     pub fn finish_alone(self) {
-        let lines = self.listen();
+        let lines = self.receive();
         assert!(
             lines.iter().any(|line| line == "all readers are done"),
-            "the program went wrong when its launcher had gone: {lines:?}"
+            "the program failed after its launcher was killed: {lines:?}"
         );
     }
 
-    /// Until nobody is left.
-    fn listen(&self) -> Vec<String> {
+    /// Receives lines until all processes have ended.
+    fn receive(&self) -> Vec<String> {
         let end = Instant::now() + patience();
-        let mut told = vec![];
+        let mut said = vec![];
         loop {
             match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(line) => told.push(line),
-                Err(RecvTimeoutError::Disconnected) => return told,
+                Ok(line) => said.push(line),
+                Err(RecvTimeoutError::Disconnected) => return said,
                 Err(RecvTimeoutError::Timeout) => {
-                    let recent = told.split_off(told.len().saturating_sub(50));
-                    panic!("they hang; last said: {recent:#?}\n{}", dump(self.group()));
+                    let recent = said.split_off(said.len().saturating_sub(50));
+                    panic!("the processes hang; last lines: {recent:#?}\n{}", dump(self.group()));
                 }
             }
         }
@@ -112,19 +112,19 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nobody is there any more, usually.
+        // Usually all of them have ended.
         let _ = rustix::process::kill_process_group(self.group(), Signal::KILL);
         let _ = self.child.wait();
     }
 }
 
-/// What each thread of a group of processes waits for.
+/// Returns what each thread of a process group waits for.
 fn dump(group: Pid) -> String {
     let mut text = String::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let path = process.path();
         let Ok(stat) = fs::read_to_string(path.join("stat")) else { continue };
-        // After the name, which may hold anything: state, parent, group.
+        // After the name, which may contain anything: state, parent, group.
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         if fields.nth(2) != Some(&group.as_raw_nonzero().to_string()) {
             continue;

@@ -1,4 +1,4 @@
-//! Choices that a seed repeats.
+//! A seeded random generator.
 
 /// xorshift64*: small, and good enough to shuffle by.
 #[derive(Clone, Debug)]
@@ -6,7 +6,7 @@ pub struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        // Zero would stay zero; neighbouring seeds are moved apart.
+        // Zero would stay zero; the product separates neighbouring seeds.
         Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 

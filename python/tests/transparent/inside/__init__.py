@@ -1,8 +1,7 @@
 """The programs of docs/transparent.md, as they run inside of `belady run`.
 
-A program is a function that reads a dataset and yields what it got. Each has its line in the table of
-docs/transparent.md, by its name.
-"""
+A program is a function that reads a dataset and yields what it got. Each has its line in the table
+of docs/transparent.md, by its name."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ def program(
 
     def add(read: Read) -> Read:
         assert name not in PROGRAMS
-        commands = (command,) if command else ()
-        PROGRAMS[name] = Program(name, read, data, commands, tuple(modules))
+        needed = (command,) if command else ()
+        PROGRAMS[name] = Program(name, read, data, needed, tuple(modules))
         return read
 
     return add
@@ -66,7 +65,7 @@ def digest(parts: Iterable[bytes]) -> str:
     return total.hexdigest()
 
 
-from transparent.inside import (  # noqa: E402  (they add themselves)
+from transparent.inside import (  # noqa: E402, F401  (they add themselves)
     arrays,
     commands,
     databases,

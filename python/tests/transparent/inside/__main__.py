@@ -1,9 +1,9 @@
-"""Runs a program, epoch by epoch, as it is told.
+"""Runs a program, epoch by epoch, as its input says.
 
     python -m transparent.inside NAME DATA SCRATCH
 
-It says `epoch DIGEST` after each epoch, and then waits for a line: `again` for one more epoch,
-`served LEVEL LIST` to wait until the files of that list are handed out from that directory (it says
+It prints `epoch DIGEST` after each epoch, and then waits for a line: `again` for one more epoch,
+`served LEVEL LIST` to wait until the files of that list are handed out from that directory (it prints
 `served` then), or the end. Words are separated by tabs.
 """
 
@@ -30,7 +30,7 @@ def main() -> None:
                     wait_until_served(path, level)
                 print("served", flush=True)
             case _:
-                sys.exit(f"nobody says {line!r}")
+                sys.exit(f"unknown line {line!r}")
 
 
 def epoch(name: str, data: Path, scratch: Path) -> None:

@@ -12,7 +12,7 @@ from transparent.inside import files, program
 
 
 def run(*command: str | Path, stdin: bytes = b"", status: int = 0) -> Iterator[bytes]:
-    """What a command says, on both channels."""
+    """Returns the output of a command, on both channels."""
     done = subprocess.run([str(part) for part in command], input=stdin, capture_output=True)
     if done.returncode != status:
         raise RuntimeError(f"{command[0]} ended with {done.returncode}: {done.stderr.decode()}")
@@ -76,9 +76,9 @@ def head(data: Path, scratch: Path) -> Iterator[bytes]:
 
 @program("grep -r", command="grep")
 def grep(data: Path, scratch: Path) -> Iterator[bytes]:
-    (said, errors) = run("grep", "-rc", "the owl", data)
+    (output, errors) = run("grep", "-rc", "the owl", data)
     # It lists directories as they come.
-    yield b"\n".join(sorted(said.splitlines()))
+    yield b"\n".join(sorted(output.splitlines()))
     yield errors
 
 

@@ -73,7 +73,9 @@ def dali(data: Path, *, dont_use_mmap: bool) -> Iterator[bytes]:
 
     @pipeline_def(batch_size=1, num_threads=2, device_id=None, prefetch_queue_depth=1)
     def pipeline():  # type: ignore[no-untyped-def]
-        encoded, label = fn.readers.file(file_root=str(data), dont_use_mmap=dont_use_mmap, name="files")
+        encoded, label = fn.readers.file(
+            file_root=str(data), dont_use_mmap=dont_use_mmap, name="files"
+        )
         return encoded, label
 
     made = pipeline()

@@ -78,8 +78,11 @@ def facts(data: Path, scratch: Path) -> Iterator[bytes]:
         for facts in (os.stat(path), os.lstat(path)):
             # Not the time of the last access: reading changes it.
             yield repr(
-                [getattr(facts, name) for name in dir(facts)
-                 if name.startswith("st_") and "atime" not in name]
+                [
+                    getattr(facts, name)
+                    for name in dir(facts)
+                    if name.startswith("st_") and "atime" not in name
+                ]
             ).encode()
         yield repr([os.access(path, how) for how in (os.F_OK, os.R_OK, os.W_OK)]).encode()
         with open(path, "rb") as file:

@@ -1,20 +1,20 @@
 //! Which samples to hold and in which tier, before asking where.
 //!
 //! Samples that this epoch uses are candidates for the next. Where not all of them fit, the
-//! choice among them is free as far as bytes go: each one that is held saves its own bytes. So
-//! it is made such that nothing stands still:
+//! choice among them makes no difference to bytes: each one that is held saves its own. So
+//! it is made such that the source is read all the time:
 //!
 //! - At every iteration of the next epoch every rank has read as many bytes from the source as
-//!   any other, and the same share of what was used ([`Level`]). Going through the next epoch,
+//!   any other, and the same share of what was used ([`ReadLevel`]). Going through the next epoch,
 //!   the rank that has read most gets the next held sample.
-//! - At every iteration of this epoch as much is kept as is let go, so that caches are full all
+//! - At every iteration of this epoch as much is kept as is evicted, so that caches are full all
 //!   the time and never too small ([`Supply`]). Of the samples that a rank could have held, it
 //!   gets the one from the stretch of this epoch that has given least so far.
 
 use std::collections::BinaryHeap;
 
 use super::NOWHERE;
-use super::transition::{Transition, Users, ring_of};
+use super::state::{Transition, Users, ring_of};
 use crate::bits::Bits;
 use crate::policy::TierId;
 use crate::sampler::{EpochOrder, SampleId};
@@ -29,15 +29,15 @@ const MOST_STRETCHES: u32 = 4096;
 const CHOICES: usize = 8;
 
 /// Of a tier that all fits into, left free where nodes give samples to each other: one may give
-/// before the other has let go.
+/// before the other has evicted.
 const SLACK: f64 = 0.002;
 
-/// With fewer samples for each rank an even choice cannot be told from any other.
+/// With fewer samples for each rank an even choice does not differ from any other.
 const FEW: usize = 16;
 
 /// What to hold of the samples that this epoch uses.
 #[derive(Debug, Default)]
-pub struct Choice {
+pub struct TierChoice {
     /// By place among the candidates in this epoch's order; 0 for none.
     pub tier: Vec<TierId>,
     /// All candidates can be held.
@@ -56,39 +56,41 @@ struct Candidates {
 impl Transition<'_> {
     /// Chooses among the candidates: the samples that this epoch and the next both use. What is
     /// held through all of this epoch for the next has its place already.
-    pub fn choose(&self, users: &Users) -> Choice {
-        let Some(next) = self.next else { return Choice::default() };
+    pub fn choose(&self, users: &Users) -> TierChoice {
+        let Some(next) = self.next else { return TierChoice::default() };
         let mut candidates = Candidates::default();
         self.candidates(users, |sample| {
             candidates.count += 1;
             candidates.bytes += self.job.sizes.get(sample);
             candidates.settled += u32::from(self.spot(sample) != NOWHERE);
         });
-        let mut room: Vec<u64> = (1..self.tiers).map(|tier| self.open_room(tier)).collect();
-        let total: u64 = room.iter().sum();
+        let mut space: Vec<u64> = (1..self.tiers).map(|tier| self.open_space(tier)).collect();
+        let total: u64 = space.iter().sum();
         let fits = self.tiers > 1 && total >= candidates.bytes;
-        let share = |room: u64| room as f64 / candidates.bytes.max(1) as f64;
+        let share = |space: u64| space as f64 / candidates.bytes.max(1) as f64;
         let tier = if self.tiers == 1 {
             vec![0; candidates.count as usize]
         } else if !fits {
             let margin = self.margin();
-            for room in &mut room {
-                *room -= (u128::from(margin) * u128::from(*room) / u128::from(total.max(1))) as u64;
+            for space in &mut space {
+                *space -=
+                    (u128::from(margin) * u128::from(*space) / u128::from(total.max(1))) as u64;
             }
-            self.deal(next, users, &candidates, &room)
+            self.deal(next, users, &candidates, &space)
         } else if candidates.settled > 0 {
             self.leave_alone(users, candidates.count)
         } else {
             let slack = if self.job.system.nodes > 1 { SLACK } else { 0.0 };
-            let shares: Vec<f64> = room.iter().map(|&room| share(room) * (1.0 - slack)).collect();
+            let shares: Vec<f64> =
+                space.iter().map(|&space| share(space) * (1.0 - slack)).collect();
             self.deal_tiers(next, &self.places(users), &shares)
         };
-        Choice { tier, fits }
+        TierChoice { tier, fits }
     }
 
     /// Whether Belady's rule step by step reads less than an even choice could: where what the
     /// next epoch uses fits, so that later epochs decide, or nearly so. The more samples an
-    /// epoch leaves out, the sooner room is worth more to a later epoch than to the next.
+    /// epoch leaves out, the sooner space is worth more to a later epoch than to the next.
     pub fn later_epochs_decide(&self, users: &Users) -> bool {
         let samples = self.job.sizes.len();
         let used = self.used(self.order);
@@ -99,9 +101,9 @@ impl Transition<'_> {
             .map(|sample| self.job.sizes.get(sample))
             .sum();
         let left_out = 1.0 - used.count() as f64 / f64::from(samples);
-        let room: u64 = (1..self.tiers).map(|tier| self.open_room(tier)).sum();
+        let space: u64 = (1..self.tiers).map(|tier| self.open_space(tier)).sum();
         let few = used.count() < FEW * self.ranks as usize;
-        let fits = wanted as f64 <= room as f64 * (1.0 + left_out / 2.0);
+        let fits = wanted as f64 <= space as f64 * (1.0 + left_out / 2.0);
         few || (fits && self.all_used != (true, true))
     }
 
@@ -131,7 +133,7 @@ impl Transition<'_> {
     }
 
     /// Everything has a place but what the last epoch left out: the tiers stay as they are,
-    /// and the rest goes where there is room.
+    /// and the rest goes where there is space.
     fn leave_alone(&self, users: &Users, count: u32) -> Vec<TierId> {
         let mut wish = Vec::with_capacity(count as usize);
         self.candidates(users, |sample| {
@@ -180,32 +182,32 @@ impl Transition<'_> {
         wish
     }
 
-    /// Not everything fits: deals the room of each tier over both epochs.
+    /// Not everything fits: deals the space of each tier over both epochs.
     fn deal(
         &self,
         next: &EpochOrder,
         users: &Users,
         candidates: &Candidates,
-        room: &[u64],
+        space: &[u64],
     ) -> Vec<TierId> {
         let place_of = self.places(users);
-        let held: u64 = room.iter().sum();
+        let held: u64 = space.iter().sum();
         let level = self.level(next, &place_of, held);
-        let mut supply = self.supply(users, candidates.count, room);
+        let mut supply = self.supply(users, candidates.count, space);
         let mut wish = vec![0; candidates.count as usize];
         let mut ranks =
-            Ranks::new(&self.behind, self.ranks as usize, ring_of(self.job) * level.share);
+            RankReads::new(&self.behind, self.ranks as usize, ring_of(self.job) * level.share);
         let mut seen = self.may_repeat(next).then(|| Bits::new(self.job.sizes.len()));
         for iteration in 0..next.iterations() {
             for rank in 0..self.ranks {
                 for sample in next.batch(rank, iteration) {
                     let size = self.job.sizes.get(sample);
                     match self.use_of(sample, &place_of, seen.as_mut()) {
-                        Use::Candidate(place) => {
+                        NextUse::Candidate(place) => {
                             ranks.could_hold(rank as usize, place, size);
                         }
-                        Use::Slow => ranks.read(rank as usize, size),
-                        Use::Held => {}
+                        NextUse::Slow => ranks.read(rank as usize, size),
+                        NextUse::HeldSamples => {}
                     }
                 }
             }
@@ -221,40 +223,40 @@ impl Transition<'_> {
     }
 
     /// What the next epoch's use of a sample means for the source.
-    fn use_of(&self, sample: SampleId, place_of: &[u32], seen: Option<&mut Bits>) -> Use {
+    fn use_of(&self, sample: SampleId, place_of: &[u32], seen: Option<&mut Bits>) -> NextUse {
         let again = seen.is_some_and(|seen| !seen.insert(sample));
         match place_of[sample as usize] {
-            _ if again => Use::Held,
-            u32::MAX if self.decision.spots.get(sample) == NOWHERE => Use::Slow,
-            u32::MAX => Use::Held,
-            place => Use::Candidate(place),
+            _ if again => NextUse::HeldSamples,
+            u32::MAX if self.decision.spots.get(sample) == NOWHERE => NextUse::Slow,
+            u32::MAX => NextUse::HeldSamples,
+            place => NextUse::Candidate(place),
         }
     }
 
     /// How much each iteration of the next epoch reads from the source when `held` bytes of
     /// the candidates are held.
-    fn level(&self, next: &EpochOrder, place_of: &[u32], held: u64) -> Level {
+    fn level(&self, next: &EpochOrder, place_of: &[u32], held: u64) -> ReadLevel {
         let mut seen = self.may_repeat(next).then(|| Bits::new(self.job.sizes.len()));
         let iterations = (0..next.iterations()).map(|iteration| {
-            let mut load = Load::default();
+            let mut load = IterationBytes::default();
             for rank in 0..self.ranks {
                 for sample in next.batch(rank, iteration) {
                     let size = self.job.sizes.get(sample);
                     load.used += size;
                     match self.use_of(sample, place_of, seen.as_mut()) {
-                        Use::Candidate(_) => load.candidates += size,
-                        Use::Slow => load.slow += size,
-                        Use::Held => {}
+                        NextUse::Candidate(_) => load.candidates += size,
+                        NextUse::Slow => load.slow += size,
+                        NextUse::HeldSamples => {}
                     }
                 }
             }
             load
         });
-        Level::new(iterations.collect(), held)
+        ReadLevel::new(iterations.collect(), held)
     }
 
     /// How much each stretch of this epoch can give.
-    fn supply(&self, users: &Users, count: u32, room: &[u64]) -> Supply {
+    fn supply(&self, users: &Users, count: u32, space: &[u64]) -> Supply {
         let stretches = (count / CANDIDATES_A_STRETCH).clamp(1, MOST_STRETCHES) as usize;
         let mut candidates = vec![0u64; stretches];
         let mut freed = vec![0i64; stretches];
@@ -286,12 +288,12 @@ impl Transition<'_> {
                 }
             }
         }
-        let free = (1..self.tiers).map(|tier| self.room_in_tier[tier]).sum::<u64>();
+        let free = (1..self.tiers).map(|tier| self.free_in_tier[tier]).sum::<u64>();
         Supply::new(
             &candidates,
             &freed,
             free + self.spares.total(),
-            room,
+            space,
             count,
             self.ranks as usize,
         )
@@ -299,35 +301,35 @@ impl Transition<'_> {
 }
 
 /// What a use in the next epoch means for the source.
-enum Use {
+enum NextUse {
     /// It may be held; by its place.
     Candidate(u32),
     /// It is read from the source.
     Slow,
     /// It is held, or this epoch has read it before.
-    Held,
+    HeldSamples,
 }
 
 /// Bytes of one iteration.
 #[derive(Clone, Copy, Debug, Default)]
-struct Load {
+struct IterationBytes {
     used: u64,
     slow: u64,
     candidates: u64,
 }
 
 /// How many bytes each iteration of an epoch reads from the source: the same share of what it
-/// uses, as far as its samples allow.
+/// uses, within what its samples allow.
 #[derive(Debug)]
-struct Level {
-    iterations: Vec<Load>,
+struct ReadLevel {
+    iterations: Vec<IterationBytes>,
     share: f64,
 }
 
-impl Level {
+impl ReadLevel {
     /// Of an epoch that holds so many bytes of its candidates.
-    fn new(iterations: Vec<Load>, held: u64) -> Self {
-        let slow = |load: &Load, share| Self::slow(*load, share);
+    fn new(iterations: Vec<IterationBytes>, held: u64) -> Self {
+        let slow = |load: &IterationBytes, share| Self::slow(*load, share);
         let all: f64 = iterations.iter().map(|load| (load.slow + load.candidates) as f64).sum();
         let wanted = all - held as f64;
         // The share is at most one; forty halvings are finer than a byte in a terabyte.
@@ -343,7 +345,7 @@ impl Level {
         Self { iterations, share: high }
     }
 
-    fn slow(load: Load, share: f64) -> f64 {
+    fn slow(load: IterationBytes, share: f64) -> f64 {
         (load.used as f64 * share).clamp(load.slow as f64, (load.slow + load.candidates) as f64)
     }
 
@@ -354,12 +356,12 @@ impl Level {
 
 /// Stretches that are even together as well.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct StretchGroup {
     wanted: f64,
     given: f64,
 }
 
-impl Group {
+impl StretchGroup {
     fn lacks(self, progress: f64) -> f64 {
         self.wanted * progress - self.given
     }
@@ -376,7 +378,7 @@ struct Supply {
     given: Vec<f64>,
     /// Of groups of stretches, and of groups of these: how much less they have given than they
     /// should have. A little too much in each stretch would add up to a lot.
-    groups: [Vec<Group>; 2],
+    groups: [Vec<StretchGroup>; 2],
     /// By tier: its share of what is held.
     shares: Vec<f64>,
     /// By rank and tier: what it was given so far.
@@ -393,11 +395,11 @@ impl Supply {
         candidates: &[u64],
         freed: &[i64],
         free: u64,
-        room: &[u64],
+        space: &[u64],
         count: u32,
         ranks: usize,
     ) -> Self {
-        let total: u64 = room.iter().sum();
+        let total: u64 = space.iter().sum();
         // What can be kept until the end of each stretch: no more than is free then, or later.
         let mut most: Vec<i64> = freed
             .iter()
@@ -419,17 +421,20 @@ impl Supply {
             wanted
         });
         let wanted: Vec<f64> = wanted.collect();
-        let group = |of: usize| -> Vec<Group> {
-            wanted.chunks(of).map(|part| Group { wanted: part.iter().sum(), given: 0.0 }).collect()
+        let group = |of: usize| -> Vec<StretchGroup> {
+            wanted
+                .chunks(of)
+                .map(|part| StretchGroup { wanted: part.iter().sum(), given: 0.0 })
+                .collect()
         };
         let groups = [group(GROUP), group(GROUP * GROUP)];
-        let shares = room.iter().map(|&room| room as f64 / total.max(1) as f64).collect();
+        let shares = space.iter().map(|&space| space as f64 / total.max(1) as f64).collect();
         Self {
-            given: vec![0.0; wanted.len() * room.len()],
+            given: vec![0.0; wanted.len() * space.len()],
             wanted,
             groups,
             shares,
-            dealt: vec![0.0; room.len() * ranks],
+            dealt: vec![0.0; space.len() * ranks],
             count: u64::from(count.max(1)),
             total: total.max(1) as f64,
             held: 0.0,
@@ -477,9 +482,9 @@ impl Supply {
     }
 }
 
-/// The ranks' reads from the source, as far as the next epoch has been gone through.
+/// The ranks' reads from the source in the iterations of the next epoch so far.
 #[derive(Debug)]
-struct Ranks {
+struct RankReads {
     /// Bytes that each has read; what it could have held counts until it is.
     read: Vec<f64>,
     /// Of the iteration at hand, by rank: what it could have held, by place and bytes.
@@ -493,7 +498,7 @@ struct Ranks {
     heap: BinaryHeap<(u64, usize)>,
 }
 
-impl Ranks {
+impl RankReads {
     fn new(behind: &[f64], ranks: usize, ring: f64) -> Self {
         let least = behind.iter().copied().fold(0.0, f64::min);
         let read = |rank| behind.get(rank).copied().unwrap_or(0.0) - least;

@@ -1,8 +1,8 @@
-//! Copies left behind: duplicates with what coverage leaves over.
+//! SpareCopies left behind: duplicates with what coverage leaves over.
 //!
 //! When a sample in memory moves to its next user, the old copy may stay while there is
-//! room. Nobody counts on it. If that node is the next user once more, its copy becomes
-//! the one that counts, and nothing has to be sent. When coverage needs the room, the
+//! space. No plan counts on it. If that node is the next user once more, its copy becomes
+//! the one that counts, and nothing has to be sent. When coverage needs the space, the
 //! oldest copies go.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use crate::sampler::SampleId;
 
 /// All copies are in tier 1: a slower tier is no faster than a peer's memory.
 #[derive(Debug, Default)]
-pub struct Copies {
+pub struct SpareCopies {
     nodes: Vec<NodeCopies>,
 }
 
@@ -38,7 +38,7 @@ impl NodeCopies {
     }
 }
 
-impl Copies {
+impl SpareCopies {
     fn node(&mut self, node: NodeId, samples: u32) -> &mut NodeCopies {
         let at = node as usize;
         if self.nodes.len() <= at {
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn the_queue_is_as_long_as_what_is_held_and_the_oldest_copies_go_first() {
         let job = job(20, 2, 1, &[1000]);
-        let mut copies = Copies::default();
+        let mut copies = SpareCopies::default();
         assert!(!copies.any());
         for round in 0..60 {
             // Seven of eight are promoted again each time.

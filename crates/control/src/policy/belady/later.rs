@@ -19,9 +19,9 @@ const EPOCHS: u32 = 4;
 
 /// By sample; of a run whose later orders are not known, by how often it was used so far.
 #[derive(Debug, Default)]
-pub struct Later(Vec<Wait>);
+pub struct LaterUses(Vec<Wait>);
 
-impl Later {
+impl LaterUses {
     /// Looks beyond the epoch that follows `epoch`.
     pub fn beyond(job: &Job, epoch: u32, uses: &Uses) -> Self {
         let from = epoch + 2;
@@ -56,7 +56,7 @@ impl Later {
     }
 }
 
-/// How often each sample was used so far, where nothing else tells of later epochs. A sample
+/// How often each sample was used so far, where later orders are not known. A sample
 /// that was drawn often is likely to be drawn soon.
 #[derive(Debug, Default)]
 pub struct Uses(Vec<u8>);
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::policy::testing::job;
-    use crate::sampler::{AccessStream, EpochList, OrderError, Orders, StreamConfig};
+    use crate::sampler::{AccessStream, EpochList, OrderError, OrderProvider, StreamConfig};
 
     /// Epoch e uses e and e + 1, and 9 in both iterations.
     #[derive(Debug)]
@@ -96,7 +96,7 @@ mod tests {
         ahead: bool,
     }
 
-    impl Orders for Lists {
+    impl OrderProvider for Lists {
         fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
             assert!(self.ahead || epoch < 2, "an epoch was asked for ahead of its time");
             Ok(Some(EpochList::of_batches([[epoch, 9], [epoch + 1, 9]])))
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn waits_are_counted_in_iterations_after_the_next_epoch() {
         // Epochs 2, 3, 4 and 5 use (2, 3), (3, 4), (4, 5) and (5, 6), and 9 always.
-        let later = Later::beyond(&run(true, None), 0, &Uses::default());
+        let later = LaterUses::beyond(&run(true, None), 0, &Uses::default());
         let waits = [0, 2, 3, 4, 6, 9].map(|sample| later.wait(sample));
         assert_eq!(waits, [UNKNOWN, 1, 2, 4, 8, 1]);
-        let later = Later::beyond(&run(true, Some(4)), 0, &Uses::default());
+        let later = LaterUses::beyond(&run(true, Some(4)), 0, &Uses::default());
         assert_eq!([3, 4, 5].map(|sample| later.wait(sample)), [2, 4, NEVER]);
-        let later = Later::beyond(&run(true, Some(2)), 0, &Uses::default());
+        let later = LaterUses::beyond(&run(true, Some(2)), 0, &Uses::default());
         assert_eq!(later.wait(9), NEVER, "no epoch comes after the next");
     }
 
@@ -134,7 +134,7 @@ mod tests {
         for _ in 0..200 {
             uses.count(10, [3, 3, 5]);
         }
-        let later = Later::beyond(&run(false, None), 0, &uses);
+        let later = LaterUses::beyond(&run(false, None), 0, &uses);
         assert!(later.wait(3) < later.wait(5) && later.wait(5) < later.wait(7));
         assert!(later.wait(7) < NEVER, "it may come yet");
     }

@@ -1,44 +1,48 @@
-//! `belady`: read the least, evenly.
+//! `belady`: reads the least from the source, evenly.
 //!
 //! *Knows* the orders of this epoch and the next, and of some after it where these decide; all
 //! sizes and all capacities.
 //!
 //! *Decides*, once an epoch and for all nodes at once, which samples are held for the next and
-//! where ([`transition`], [`room`]). Every sample counts once; what room is left over may hold
-//! copies ([`copies`]) and what later epochs use ([`spares`], [`later`]). Where the choice is
-//! free, it is made so that every rank reads the same bytes from the source at every iteration
-//! of the next epoch, and every iteration of this one keeps as much as it lets go ([`choice`]).
-//! Where it is not, what is used soonest is held ([`soonest`]). What is in memory moves to the
-//! node that uses it next, if that has room, else stays with the one that has it, else goes to
-//! the node with most room; what is on disk stays.
+//! where ([`transition`], [`placement`]). Every sample counts once; free space may hold copies
+//! ([`copies`]) and what later epochs use ([`spares`], [`later`]). Where the choice is free, it is
+//! made so that every rank reads the same bytes from the source at every iteration of the next
+//! epoch, and every iteration of this one keeps as much as it evicts ([`choice`]). Where it is
+//! not, what is used soonest is held ([`soonest`]). A sample in memory moves to the node that
+//! uses it next if that has space, else stays, else goes to the node with most space; a sample on
+//! disk stays. Prefetchers read a part of the first epoch where that makes it shorter ([`ahead`]).
 //!
-//! docs/policies.md tells why this reads the least.
+//! docs/policies.md proves that this reads the least.
 //!
 //! *Costs* a few passes over the samples an epoch, and in memory an order and a spot a
 //! sample for each epoch at hand, and a bit a sample and node where copies are kept.
 //!
-//! All of this is a pure function of the job in logical time: a sample is let go by
-//! its holder when the step that uses it is over, and only then is its room given
-//! away. So all nodes compute the same places without a word between them.
+//! All of this is a pure function of the job in logical time: a holder evicts a sample when the
+//! step that uses it is over, and only then is its space given away. So all nodes compute the
+//! same spots without exchanging messages.
 
+mod ahead;
 mod choice;
 mod copies;
+mod fetches;
 mod later;
-mod room;
+mod placement;
 mod soonest;
 mod spares;
+mod state;
 mod tracked;
 mod transition;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use self::copies::Copies;
+use self::copies::SpareCopies;
+use self::fetches::ReadAhead;
 use self::later::Uses;
-use self::transition::{Decision, Orders, Transition};
+use self::state::{Decision, EpochOrders, Transition};
 use super::{
-    Actions, Event, Evict, Keep, Load, NodeId, Place, Plan, Policy, RankId, Threads, TierId,
-    Unsupported,
+    Actions, Event, Evict, Fetch, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan, RankId,
+    ThreadAssignment, TierId, Unsupported,
 };
 use crate::job::Job;
 use crate::model::Seconds;
@@ -51,28 +55,30 @@ const NOWHERE: Spot = 0;
 #[derive(Debug)]
 pub struct Belady {
     job: Arc<Job>,
-    epochs: Mutex<HashMap<u32, Epoch>>,
-    memory: Mutex<Memory>,
+    epochs: Mutex<HashMap<u32, EpochDecisions>>,
+    memory: Mutex<RunMemory>,
+    /// Of the epoch that found the caches empty, if prefetchers read in it.
+    ahead: OnceLock<Arc<ReadAhead>>,
 }
 
-/// What is remembered from epoch to epoch.
+/// State that is kept from epoch to epoch.
 #[derive(Debug, Default)]
-struct Memory {
-    copies: Copies,
+struct RunMemory {
+    copies: SpareCopies,
     /// Only where later orders are not known.
     uses: Uses,
 }
 
-/// What is decided about one epoch.
+/// The decisions that concern one epoch.
 #[derive(Clone, Debug, Default)]
-struct Epoch {
-    /// Where each sample waits for this epoch, and what else the decision before it said.
+struct EpochDecisions {
+    /// Where each sample waits for this epoch: the decision of the epoch before.
     coming: Arc<Decision>,
-    /// What this epoch leaves for the next.
+    /// Where each sample waits for the next epoch: this epoch's decision.
     leaving: Arc<Decision>,
 }
 
-pub fn plan(job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported> {
+pub fn plan(job: &Arc<Job>) -> Result<Arc<dyn PolicyPlan>, Unsupported> {
     let spots = job.system.nodes as usize * job.system.tiers.len();
     if spots > usize::from(Spot::MAX) {
         return Err(Unsupported(format!(
@@ -81,71 +87,85 @@ pub fn plan(job: &Arc<Job>) -> Result<Arc<dyn Plan>, Unsupported> {
             job.system.tiers.len()
         )));
     }
-    Ok(Arc::new(Belady { job: job.clone(), epochs: Mutex::default(), memory: Mutex::default() }))
+    Ok(Arc::new(Belady::new(job.clone())))
 }
 
 impl Belady {
-    fn epoch(&self, epoch: u32) -> Epoch {
+    fn new(job: Arc<Job>) -> Self {
+        Self { job, epochs: Mutex::default(), memory: Mutex::default(), ahead: OnceLock::new() }
+    }
+
+    fn epoch(&self, epoch: u32) -> EpochDecisions {
         self.lock().get(&epoch).cloned().unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Epoch>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, EpochDecisions>> {
         self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Plan for Belady {
+impl PolicyPlan for Belady {
     fn node(self: Arc<Self>, node: NodeId) -> Box<dyn Policy> {
-        Box::new(Instance {
+        Box::new(BeladyNode {
             node,
             tiers: self.job.system.tiers.len() as Spot,
             whole: self.job.stream.config().scheme == Scheme::Whole,
             epoch: None,
-            at: Epoch::default(),
+            at: EpochDecisions::default(),
             found: vec![],
             readers: vec![],
+            fetched: vec![0; self.job.system.tiers.len()],
             plan: self,
         })
     }
 
-    fn threads(&self) -> Threads {
-        Threads::Pooled
+    fn threads(&self) -> ThreadAssignment {
+        ThreadAssignment::Pooled
+    }
+
+    fn waits_for_fetches(&self) -> bool {
+        true
     }
 
     fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, next: Option<&Arc<EpochOrder>>) {
         let coming = self.epoch(epoch).coming;
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let Memory { copies, uses } = &mut *memory;
+        let RunMemory { copies, uses } = &mut *memory;
         if !self.job.stream.ahead() {
             uses.count(self.job.sizes.len(), order.samples().iter().copied());
         }
-        let orders = Orders { epoch, this: order, next: next.map(AsRef::as_ref), uses };
+        let orders = EpochOrders { epoch, this: order, next: next.map(AsRef::as_ref), uses };
         let transition = Transition::new(&self.job, orders, &coming, copies);
         let leaving = Arc::new(transition.run());
+        if !leaving.ahead.is_empty() {
+            self.ahead.get_or_init(|| leaving.ahead.clone());
+        }
         let mut epochs = self.lock();
         // This one may be begun while the one before is staged and the one before that
         // is consumed.
         epochs.retain(|&old, _| old + 3 > epoch);
-        epochs.insert(epoch, Epoch { coming, leaving: leaving.clone() });
-        epochs.insert(epoch + 1, Epoch { coming: leaving, leaving: Arc::default() });
+        epochs.insert(epoch, EpochDecisions { coming, leaving: leaving.clone() });
+        epochs.insert(epoch + 1, EpochDecisions { coming: leaving, leaving: Arc::default() });
     }
 }
 
-struct Instance {
+struct BeladyNode {
     node: NodeId,
     tiers: Spot,
     whole: bool,
     plan: Arc<Belady>,
     /// The epoch that `at` speaks of.
     epoch: Option<u32>,
-    at: Epoch,
+    at: EpochDecisions,
     /// Of the batch at hand: the spots in both; kept for its allocation.
     found: Vec<(Spot, Spot)>,
     /// Likewise: the rank that loads each sample.
     readers: Vec<RankId>,
+    /// By tier: how many samples its prefetcher has been given.
+    fetched: Vec<usize>,
 }
 
-impl Instance {
+impl BeladyNode {
     fn turn_to(&mut self, epoch: u32) {
         if self.epoch != Some(epoch) {
             self.epoch = Some(epoch);
@@ -153,18 +173,25 @@ impl Instance {
         }
     }
 
-    fn place(&self, spot: Spot) -> Place {
+    fn place(&self, spot: Spot) -> LoadFrom {
         let (node, tier) = (NodeId::from(spot / self.tiers), (spot % self.tiers) as TierId);
-        if node == self.node { Place::Local(tier) } else { Place::Peer(node, tier) }
+        if node == self.node { LoadFrom::Local(tier) } else { LoadFrom::Peer(node, tier) }
     }
 
     /// Looks up where each sample is for this use and where it is after it, all at once so that
     /// the look-ups overlap.
     fn look_up(&mut self, samples: &[SampleId], iteration: u32, rank: RankId) {
         self.found.clear();
-        let Epoch { coming, leaving } = &self.at;
+        let EpochDecisions { coming, leaving } = &self.at;
         let spots = |&sample: &SampleId| (coming.spots.get(sample), leaving.spots.get(sample));
         self.found.extend(samples.iter().map(spots));
+        if !leaving.ahead.is_empty() {
+            for (found, &sample) in self.found.iter_mut().zip(samples) {
+                if leaving.ahead.contains(sample) {
+                    found.0 = found.1;
+                }
+            }
+        }
         if leaving.tracked.is_empty() {
             return;
         }
@@ -202,12 +229,13 @@ impl Instance {
         {
             if reader != rank {
                 let node = self.plan.job.system.node_of(reader);
-                let from = if node == self.node { Place::Local(0) } else { Place::Peer(node, 0) };
+                let from =
+                    if node == self.node { LoadFrom::Local(0) } else { LoadFrom::Peer(node, 0) };
                 actions.loads.push(Load::from(sample, from));
                 continue;
             }
             let load = if spot == NOWHERE {
-                Load::from(sample, Place::Source)
+                Load::from(sample, LoadFrom::Source)
             } else {
                 let last_use = to != spot && !self.at.leaving.left_behind.contains(sample);
                 Load { sample, from: self.place(spot), last_use, keep: None }
@@ -216,14 +244,28 @@ impl Instance {
         }
     }
 
-    /// Copies and spare samples that go when a step is over: told with the batch of the node's
-    /// first rank.
+    /// Evicts copies and spare samples when a step is over, with the batch of the node's first
+    /// rank.
     fn drop_spares(&self, rank: RankId, iteration: u32, actions: &mut Actions) {
         if rank.is_multiple_of(self.plan.job.system.ranks_per_node)
             && let Some(gone) = self.at.leaving.evictions.get(&(self.node, iteration))
         {
             actions.evictions.extend(gone.iter().map(|&(sample, tier)| Evict { sample, tier }));
         }
+    }
+
+    /// Returns the next samples that a tier's prefetcher reads ahead, at most as many as a rank's
+    /// batch has, as staging does: a larger fetch would arrive later as a whole. They stay in
+    /// their spots, which have space for them from the epoch's beginning on.
+    fn fetch_ahead(&mut self, tier: TierId, limit: usize, actions: &mut Actions) {
+        let Some(ahead) = self.plan.ahead.get() else { return };
+        let list = ahead.list(self.node as usize * usize::from(self.tiers) + usize::from(tier));
+        let given = &mut self.fetched[usize::from(tier)];
+        let config = self.plan.job.stream.config();
+        let batch = (config.batch / config.ranks).max(1) as usize;
+        let next = &list[*given..list.len().min(*given + limit.min(batch))];
+        *given += next.len();
+        actions.fetches.extend(next.iter().map(|&sample| Fetch { sample }));
     }
 
     fn consumed(&self, rank: RankId, samples: &[SampleId], actions: &mut Actions) {
@@ -241,7 +283,7 @@ impl Instance {
     }
 }
 
-impl Policy for Instance {
+impl Policy for BeladyNode {
     fn on(&mut self, _now: Seconds, event: Event<'_>, actions: &mut Actions) {
         match event {
             Event::Stage { rank, step, samples } => {
@@ -259,9 +301,10 @@ impl Policy for Instance {
             }
             // A holder that died or lost its cache: the source always has it.
             Event::Missed { sample, .. } => {
-                actions.loads.push(Load::from(sample, Place::Source));
+                actions.loads.push(Load::from(sample, LoadFrom::Source));
             }
-            Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Idle { tier, limit } => self.fetch_ahead(tier, limit, actions),
+            Event::Fetched { .. } => {}
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Belady's rule, step by step: what is used soonest is held.
 //!
 //! Where an epoch draws samples with replacement, or where the samples of both epochs fit and
-//! room is left for those of later ones, a free choice among the samples of the next epoch is not
-//! what decides about bytes: a short wait takes less room than a long one, and two short waits
+//! space is left for those of later ones, a free choice among the samples of the next epoch is not
+//! what decides about bytes: a short wait takes less space than a long one, and two short waits
 //! may follow each other in the place of a long one. Keeping what is used soonest then reads
 //! least, whatever the order. It leaves to chance which rank reads what from the source.
 
 use std::collections::BinaryHeap;
 
 use super::later::{NEVER, NEXT};
-use super::transition::{Decision, Transition, Users};
+use super::state::{Decision, Transition, Users};
 use super::{NOWHERE, Spot};
 use crate::bits::Bits;
 use crate::packed::Packed;
@@ -28,11 +28,11 @@ struct StepUse {
     next: Time,
 }
 
-/// Samples of larger sizes may need the room of several; beyond that the newcomer is not kept.
+/// Samples of larger sizes may need the space of several; beyond that the newcomer is not kept.
 const MOST_EVICTED: usize = 16;
 
 /// What is held at a time of the walk.
-struct Held {
+struct HeldSamples {
     spots: Packed,
     next: Vec<Time>,
     /// The latest next use is on top; entries of earlier times are skipped.
@@ -41,7 +41,7 @@ struct Held {
     used: Bits,
 }
 
-impl Held {
+impl HeldSamples {
     fn put(&mut self, sample: SampleId, spot: Spot, next: Time) {
         self.spots.set(sample, spot);
         self.next[sample as usize] = next;
@@ -141,12 +141,12 @@ impl Transition<'_> {
         steps
     }
 
-    fn held_at_start(&self) -> Held {
+    fn held_at_start(&self) -> HeldSamples {
         let samples = self.job.sizes.len();
         let after = self.after_this_epoch();
         let first = self.first_uses(self.order);
-        let spots = self.room.len() as Spot;
-        let mut held = Held {
+        let spots = self.free.len() as Spot;
+        let mut held = HeldSamples {
             spots: Packed::new(samples, spots - 1),
             next: vec![NEVER; samples as usize],
             latest: BinaryHeap::new(),
@@ -162,8 +162,8 @@ impl Transition<'_> {
     }
 
     /// Notes where a sample is used from. What is held stays until something that is used
-    /// sooner needs its room.
-    fn use_held(&mut self, using: StepUse, iteration: u32, held: &mut Held) {
+    /// sooner needs its space.
+    fn use_held(&mut self, using: StepUse, iteration: u32, held: &mut HeldSamples) {
         let StepUse { sample, rank, next } = using;
         let spot = held.spots.get(sample);
         held.used.insert(sample);
@@ -187,9 +187,15 @@ impl Transition<'_> {
         }
     }
 
-    /// Keeps a sample that was read from the source, in free room or in that of samples that
+    /// Keeps a sample that was read from the source, in free space or in that of samples that
     /// are used later.
-    fn keep_sooner(&mut self, using: StepUse, iteration: u32, users: &Users, held: &mut Held) {
+    fn keep_sooner(
+        &mut self,
+        using: StepUse,
+        iteration: u32,
+        users: &Users,
+        held: &mut HeldSamples,
+    ) {
         let StepUse { sample, rank, next } = using;
         let has = self.job.system.node_of(rank);
         let in_this_epoch = next < self.order.iterations();
@@ -217,8 +223,8 @@ impl Transition<'_> {
         }
     }
 
-    /// A held sample gives its room away. If it was kept in this epoch, it is not kept at all.
-    fn let_go_early(&mut self, sample: SampleId, spot: Spot, iteration: u32, held: &Held) {
+    /// A held sample gives its space away. If it was kept in this epoch, it is not kept at all.
+    fn let_go_early(&mut self, sample: SampleId, spot: Spot, iteration: u32, held: &HeldSamples) {
         if !held.used.contains(sample) {
             self.evict(usize::from(spot), sample, iteration);
             return;
@@ -245,7 +251,7 @@ impl Transition<'_> {
                 Some(sizes.get(sample) as f64 * f64::from(wait) / iterations)
             })
             .sum();
-        let capacity: u64 = (1..self.tiers).map(|tier| self.open_room(tier)).sum();
+        let capacity: u64 = (1..self.tiers).map(|tier| self.open_space(tier)).sum();
         waiting > capacity as f64 / 20.0
     }
 }

@@ -1,7 +1,7 @@
 //! Spare samples: held although the next epoch does not use them.
 //!
-//! An epoch that leaves samples out, or draws them by weight, leaves room that nothing of the
-//! next epoch needs. What a later epoch uses waits there, and goes when the room is needed:
+//! An epoch that leaves samples out, or draws them by weight, leaves space that nothing of the
+//! next epoch needs. What a later epoch uses waits there, and goes when the space is needed:
 //! what is used last goes first.
 
 use super::Spot;

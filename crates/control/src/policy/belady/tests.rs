@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bits::Bits;
+use crate::model::{Curve, Rate, Sharing};
 use crate::policy::testing::job;
 use crate::sampler::{AccessStream, Order, Step, StreamConfig};
 use proptest::prelude::*;
@@ -14,11 +15,11 @@ fn shuffled(nodes: u32, capacities: &[u64], samples: u32, seed: u64) -> Arc<Job>
     Arc::new(job)
 }
 
-/// Replays the decisions of a run with nothing but a list of who holds what, in logical
+/// Replays the decisions of a run with nothing but a list of what each spot holds, in logical
 /// time; the naive judge of [`transition`].
 fn replay(job: &Arc<Job>) -> Result<(), TestCaseError> {
     let tiers = job.system.tiers.len();
-    let belady = Belady { job: job.clone(), epochs: Mutex::default(), memory: Mutex::default() };
+    let belady = Belady::new(job.clone());
     let mut held = vec![Bits::new(job.sizes.len()); job.system.nodes as usize * tiers];
     let used = |held: &[Bits], spot: usize| -> u64 {
         (0..job.sizes.len()).filter(|&k| held[spot].contains(k)).map(|k| job.sizes.get(k)).sum()
@@ -27,7 +28,7 @@ fn replay(job: &Arc<Job>) -> Result<(), TestCaseError> {
         let order = Arc::new(job.stream.epoch(epoch));
         let next = (epoch < 3).then(|| Arc::new(job.stream.epoch(epoch + 1)));
         belady.begin_epoch(epoch, &order, next.as_ref());
-        let Epoch { coming, leaving } = belady.epoch(epoch);
+        let EpochDecisions { coming, leaving } = belady.epoch(epoch);
         for sample in 0..job.sizes.len() {
             let spot = coming.spots.get(sample);
             prop_assert!(
@@ -38,7 +39,7 @@ fn replay(job: &Arc<Job>) -> Result<(), TestCaseError> {
                 epoch
             );
         }
-        let at = Epoch { coming, leaving: leaving.clone() };
+        let at = EpochDecisions { coming, leaving: leaving.clone() };
         for iteration in 0..order.iterations() {
             let batch: Vec<SampleId> =
                 (0..job.system.ranks()).flat_map(|r| order.batch(r, iteration)).collect();
@@ -64,8 +65,8 @@ fn replay(job: &Arc<Job>) -> Result<(), TestCaseError> {
                 }
             }
             for spot in 0..held.len() {
-                let room = job.system.tiers[spot % tiers].capacity_of((spot / tiers) as u32).0;
-                prop_assert!(spot % tiers == 0 || used(&held, spot) <= room);
+                let space = job.system.tiers[spot % tiers].capacity_of((spot / tiers) as u32).0;
+                prop_assert!(spot % tiers == 0 || used(&held, spot) <= space);
             }
         }
     }
@@ -96,11 +97,11 @@ impl World {
         }
     }
 
-    fn spot(&self, node: NodeId, from: Place) -> Option<usize> {
+    fn spot(&self, node: NodeId, from: LoadFrom) -> Option<usize> {
         let (node, tier) = match from {
-            Place::Source => return None,
-            Place::Local(tier) => (node, tier),
-            Place::Peer(peer, tier) => (peer, tier),
+            LoadFrom::Source => return None,
+            LoadFrom::Local(tier) => (node, tier),
+            LoadFrom::Peer(peer, tier) => (peer, tier),
         };
         Some(node as usize * self.tiers + usize::from(tier))
     }
@@ -122,11 +123,38 @@ impl World {
             let at_start = (0..job.sizes.len()).filter(|&k| held(k)).count();
             world.epochs.push((at_start, 0));
             world.read.push(0);
+            world.fetch(&mut nodes)?;
             for iteration in 0..order.iterations() {
                 world.step(&mut nodes, &order, Step { epoch, iteration })?;
             }
         }
         Ok(world)
+    }
+
+    /// Carries out the fetches of all prefetchers.
+    fn fetch(&mut self, nodes: &mut [Box<dyn Policy>]) -> Result<(), TestCaseError> {
+        let mut actions = Actions::default();
+        for (node, policy) in nodes.iter_mut().enumerate() {
+            for tier in 1..self.tiers {
+                loop {
+                    actions.clear();
+                    let idle = Event::Idle { tier: tier as TierId, limit: 3 };
+                    policy.on(Seconds::ZERO, idle, &mut actions);
+                    prop_assert!(actions.fetches.len() <= 3);
+                    for &Fetch { sample } in &actions.fetches {
+                        let spot = node * self.tiers + tier;
+                        prop_assert!(self.held[spot].insert(sample), "{} is there", sample);
+                        self.epochs.last_mut().unwrap().1 += 1;
+                        *self.read.last_mut().unwrap() += self.job.sizes.get(sample);
+                        self.note(6, sample, spot);
+                    }
+                    if actions.fetches.is_empty() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.fits()
     }
 
     fn step(
@@ -198,7 +226,7 @@ impl World {
         going: &mut Vec<(usize, SampleId)>,
     ) -> Result<(), TestCaseError> {
         prop_assert_eq!(load.keep, None);
-        prop_assert!(!matches!(load.from, Place::Peer(peer, _) if peer == node));
+        prop_assert!(!matches!(load.from, LoadFrom::Peer(peer, _) if peer == node));
         match self.spot(node, load.from) {
             None => {
                 self.epochs.last_mut().unwrap().1 += 1;
@@ -208,7 +236,7 @@ impl World {
             Some(spot) => {
                 prop_assert!(self.held[spot].contains(load.sample), "{:?} is not there", load);
                 let what = match load.from {
-                    Place::Peer(..) => 0,
+                    LoadFrom::Peer(..) => 0,
                     _ if spot % self.tiers == 1 => 1,
                     _ => 2,
                 };
@@ -225,8 +253,8 @@ impl World {
         for (spot, held) in self.held.iter().enumerate() {
             let used: u64 = held.iter().map(|sample| self.job.sizes.get(sample)).sum();
             let node = (spot / self.tiers) as u32;
-            let room = self.job.system.tiers[spot % self.tiers].capacity_of(node).0;
-            prop_assert!(spot % self.tiers == 0 || used <= room, "{} of {}", used, room);
+            let space = self.job.system.tiers[spot % self.tiers].capacity_of(node).0;
+            prop_assert!(spot % self.tiers == 0 || used <= space, "{} of {}", used, space);
         }
         Ok(())
     }
@@ -235,10 +263,13 @@ impl World {
 /// Samples of ten bytes on nodes of any number of ranks, in any order and scheme.
 fn any_job() -> impl Strategy<Value = (Arc<Job>, bool)> {
     let machine = (1u32..4, 1u32..3, 0u64..300, 0u64..300);
-    let schemes = vec![Scheme::Uniform, Scheme::Contiguous, Scheme::Whole];
-    (machine, 4u32..60, 1u32..5, prop::sample::select(schemes), any::<bool>(), any::<u64>())
-        .prop_map(|((nodes, per_node, ram, disk), samples, epochs, scheme, own, seed)| {
+    let schemes = vec![Scheme::Uniform, Scheme::Contiguous, Scheme::Whole, Scheme::Imbalanced];
+    let order = (prop::sample::select(schemes), any::<bool>(), any::<u64>());
+    let shared_by = prop::sample::select(vec!["link", "nodes", "threads"]);
+    (machine, 4u32..60, 1u32..5, order, shared_by).prop_map(
+        |((nodes, per_node, ram, disk), samples, epochs, (scheme, own, seed), shared_by)| {
             let mut job = job(samples, nodes, per_node, &[ram, disk]);
+            share_source(&mut job, shared_by);
             let mut config = job.stream.config().clone();
             config.seed = seed;
             config.scheme = scheme;
@@ -259,7 +290,20 @@ fn any_job() -> impl Strategy<Value = (Arc<Job>, bool)> {
             job.stream = AccessStream::new(config).unwrap();
             job.epochs = Some(epochs);
             (Arc::new(job), once)
-        })
+        },
+    )
+}
+
+/// A slow source whose rate is that of its link, or grows with the nodes or threads that read.
+fn share_source(job: &mut Job, by: &str) {
+    let (nodes, source) = (job.system.nodes, &mut job.system.source);
+    source.throughput = Curve::flat(Rate(20.0));
+    if by == "nodes" && nodes > 1 {
+        source.throughput = Curve::new(vec![(1, Rate(9.0)), (nodes, Rate(20.0))]).unwrap();
+    }
+    if by == "threads" {
+        source.sharing = Sharing::PerThread;
+    }
 }
 
 proptest! {
@@ -326,14 +370,14 @@ fn what_is_decided_in_these_runs_is_written_down() {
         .collect();
     let written = [
         "half fits: [178, 210, 330, 613, 0] [(0, 480), (240, 240), (239, 241), (239, 241)] 283f5d73e4265ffc",
-        "half fits, sizes differ: [171, 120, 161, 392, 0] [(0, 480), (138, 342), (164, 316), (150, 330)] 3a1fd28e5441924a",
-        "compute binds: [158, 113, 154, 366, 0] [(0, 480), (132, 348), (144, 336), (149, 331)] 63390cac15c2c3df",
-        "little fits: [54, 57, 0, 101, 0] [(0, 480), (37, 443), (40, 440), (34, 446)] 5f785cf51ee942d4",
+        "half fits, sizes differ: [147, 114, 164, 377, 0] [(0, 480), (137, 343), (142, 338), (146, 334)] 7342926839a042ed",
+        "compute binds: [155, 100, 161, 348, 0] [(0, 480), (132, 348), (142, 338), (142, 338)] 0a24ed7da7867603",
+        "little fits: [53, 57, 0, 100, 0] [(0, 480), (37, 443), (40, 440), (33, 447)] 0594d32c101c4797",
         "nearly all fits: [358, 482, 586, 905, 0] [(0, 480), (476, 4), (475, 5), (475, 5)] 4e8ee3ebc404cf74",
         "all fits, with copies: [252, 859, 329, 887, 383] [(0, 480), (480, 0), (480, 0), (480, 0)] 8135fb6ad77008e0",
         "all fits in memory, with copies: [0, 1440, 0, 1111, 329] [(0, 480), (480, 0), (480, 0), (480, 0)] 8f6172499bc32049",
         "all fits on one node: [0, 600, 840, 480, 0] [(0, 480), (480, 0), (480, 0), (480, 0)] e738cbfaf4d82407",
-        "padded, copies in the way: [247, 593, 211, 844, 0] [(0, 475), (339, 136), (347, 128), (345, 130)] 97457b1b66ee28e8",
+        "padded, copies in the way: [302, 555, 188, 818, 0] [(0, 475), (339, 136), (343, 132), (343, 132)] 572f858895413360",
         "the whole for each: [481, 262, 275, 746, 0] [(0, 480), (340, 140), (339, 141), (339, 141)] b43dbccc44134e7e",
         "an order of the user's: [546, 281, 408, 604, 75] [(0, 255), (126, 174), (112, 163), (79, 173)] a247ae1c9e9ba27e",
     ];
@@ -380,7 +424,7 @@ fn a_sample_used_again_later_in_the_epoch_waits_where_there_is_room() {
 #[test]
 fn only_the_epochs_at_hand_are_remembered() {
     let job = shuffled(2, &[100], 20, 3);
-    let belady = Belady { job: job.clone(), epochs: Mutex::default(), memory: Mutex::default() };
+    let belady = Belady::new(job.clone());
     for epoch in 0..=9 {
         let (order, next) = (job.stream.epoch(epoch), job.stream.epoch(epoch + 1));
         belady.begin_epoch(epoch, &Arc::new(order), Some(&Arc::new(next)));
@@ -396,7 +440,7 @@ fn a_peer_that_has_lost_a_sample_is_replaced_by_the_source() {
     let plan = plan(&job).unwrap();
     let mut node = crate::policy::testing::Driver::new(&plan, 0);
     let actions = node.on(Event::Missed { rank: 0, sample: 7, peer: 1 });
-    assert_eq!(actions.loads, [Load::from(7, Place::Source)]);
+    assert_eq!(actions.loads, [Load::from(7, LoadFrom::Source)]);
     assert!(actions.keeps.is_empty() && actions.evictions.is_empty());
 }
 
@@ -425,9 +469,9 @@ proptest! {
 
 #[test]
 fn slow_reads_are_spread_evenly_over_nodes_and_time() {
-    // 2,000 samples on 4 nodes, room for half of them.
+    // 2,000 samples on 4 nodes, space for half of them.
     let job = shuffled(4, &[2500], 2000, 5);
-    let belady = Belady { job: job.clone(), epochs: Mutex::default(), memory: Mutex::default() };
+    let belady = Belady::new(job.clone());
     let (order, next) = (Arc::new(job.stream.epoch(0)), Arc::new(job.stream.epoch(1)));
     belady.begin_epoch(0, &order, Some(&next));
     let epoch = belady.epoch(1);
@@ -446,3 +490,64 @@ fn slow_reads_are_spread_evenly_over_nodes_and_time() {
 }
 
 mod optimum;
+
+#[test]
+fn what_fits_on_all_nodes_together_is_held_whatever_its_sizes() {
+    // Two nodes of 90 bytes. Node 0 uses 50 and 30, node 1 uses 60 and 40: held where they are
+    // used, 40 is left out.
+    let mut job = job(4, 2, 1, &[90]);
+    job.sizes = crate::Sizes::from_bytes(vec![50, 60, 30, 40]);
+    job.epochs = Some(2);
+    let world = World::play(&Arc::new(job)).unwrap();
+    assert_eq!(world.read, [180, 0]);
+}
+
+/// What the prefetchers of each spot fetch in the first epoch, in bytes.
+fn read_ahead(job: &Job) -> Vec<u64> {
+    let job = Arc::new(job.clone());
+    let belady = Belady::new(job.clone());
+    for epoch in 0..2 {
+        let orders = [0, 1].map(|next| Arc::new(job.stream.epoch(epoch + next)));
+        belady.begin_epoch(epoch, &orders[0], Some(&orders[1]));
+    }
+    let ahead = belady.ahead.get();
+    let bytes = |spot| {
+        let list = ahead.map_or(&[][..], |ahead| ahead.list(spot));
+        list.iter().map(|&sample| job.sizes.get(sample)).sum()
+    };
+    (0..job.system.nodes as usize * job.system.tiers.len()).map(bytes).collect()
+}
+
+#[test]
+fn prefetchers_read_their_share_where_threads_share_the_source() {
+    // Eight staging threads and two for each tier: of 2,400 bytes a node, 400 for each tier.
+    let mut job = job(480, 2, 1, &[2000, 2000]);
+    share_source(&mut job, "threads");
+    for (spot, bytes) in read_ahead(&job).into_iter().enumerate() {
+        let share: u64 = if spot % 3 == 0 { 0 } else { 400 };
+        assert!(bytes.abs_diff(share) <= 40, "{bytes} bytes at {spot}");
+    }
+    job.system.compute = Rate(1.0);
+    assert_eq!(read_ahead(&job), [0; 6], "nothing waits for the source");
+}
+
+#[test]
+fn nodes_with_small_batches_read_for_those_with_large_ones() {
+    // Node 0 uses four fifths of 4,000 bytes, node 1 one fifth: it reads 1,200 more.
+    let mut job = job(400, 2, 1, &[1800]);
+    let scheme = Scheme::Imbalanced;
+    let config = StreamConfig { scheme, batch: 10, ..job.stream.config().clone() };
+    job.stream = AccessStream::new(config).unwrap();
+    assert_eq!(read_ahead(&job), [0; 4], "the link gives the same to one node as to two");
+    share_source(&mut job, "nodes");
+    let ahead = read_ahead(&job);
+    assert_eq!([ahead[0], ahead[1], ahead[2]], [0; 3]);
+    assert!(ahead[3].abs_diff(1200) <= 60, "{ahead:?}");
+    let mut even = job.clone();
+    let scheme = Scheme::Uniform;
+    even.stream =
+        AccessStream::new(StreamConfig { scheme, ..job.stream.config().clone() }).unwrap();
+    assert_eq!(read_ahead(&even), [0; 4]);
+    job.system.compute = Rate(9.0);
+    assert_eq!(read_ahead(&job), [0; 4], "nothing waits for the source");
+}

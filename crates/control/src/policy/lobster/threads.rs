@@ -1,4 +1,4 @@
-//! Threads for the next batches of a node's ranks (the paper's sections 4.1 to 4.4).
+//! Threads for the next batches of a node's ranks (Lobster, sections 4.1 to 4.4).
 
 use super::contents::EpochPlan;
 use crate::job::Job;
@@ -7,7 +7,7 @@ use crate::model::lobster::{
     preprocessing_threads, time_difference,
 };
 use crate::model::{Bytes, Pipeline, Readers, Seconds};
-use crate::policy::{NodeId, Threads};
+use crate::policy::{NodeId, ThreadAssignment};
 use crate::sampler::Step;
 
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Assigner {
     total: u32,
     /// Whether both stages take their threads from one pool.
     one_pool: bool,
-    /// What the world was told last.
+    /// The last answer.
     last: Option<(Vec<u32>, u32)>,
     // Reused from step to step.
     batches: Vec<BatchBytes>,
@@ -26,7 +26,7 @@ pub struct Assigner {
 }
 
 impl Assigner {
-    /// `None` where there are too few threads to give each rank one and preprocess.
+    /// Returns `None` where there are too few threads to give each rank one and preprocess.
     pub fn new(job: &Job, tau: Seconds) -> Option<Self> {
         let system = &job.system;
         let total = system.staging_threads();
@@ -43,14 +43,14 @@ impl Assigner {
         Some(Self { rates, tau, total, one_pool, last: None, batches: vec![], pending: vec![] })
     }
 
-    /// The threads for a step, if they change.
+    /// Returns the threads for a step, if they change.
     pub fn assign(
         &mut self,
         job: &Job,
         node: NodeId,
         step: Step,
         plan: &EpochPlan,
-    ) -> Option<Threads> {
+    ) -> Option<ThreadAssignment> {
         self.predict(job, node, step, plan);
         let system = &job.system;
         let ranks = self.batches.len() as u32;
@@ -81,8 +81,8 @@ impl Assigner {
             StageThreads { preprocessing: self.total, loading: self.total }
         };
         let ahead = preprocess(split.preprocessing);
-        // The first rank in line wins every tie: take turns, or the same rank falls
-        // behind step after step.
+        // The first rank wins every tie. The order rotates, or the same rank would fall behind
+        // step after step.
         let turn = (step.iteration % ranks) as usize;
         self.pending.rotate_left(turn);
         self.batches.rotate_left(turn);
@@ -90,19 +90,22 @@ impl Assigner {
             let batch = &self.batches[gpu];
             time_difference(load(batch, threads), ahead, bytes(batch) / system.compute)
         });
-        give_everyone_one(&mut loading, split.loading);
+        give_each_rank_one(&mut loading, split.loading);
         loading.rotate_right(turn);
         if self.last.as_ref().is_some_and(|last| *last == (loading.clone(), split.preprocessing)) {
             return None;
         }
-        // Threads that nobody needs just now do not idle.
+        // Threads that no rank needs in this step are shared by all.
         let spare = f64::from(split.loading - loading.iter().sum::<u32>()) / f64::from(ranks);
         let shares = loading.iter().map(|&threads| f64::from(threads) + spare).collect();
         self.last = Some((loading, split.preprocessing));
-        Some(Threads::Split { loading: shares, preprocessing: f64::from(split.preprocessing) })
+        Some(ThreadAssignment::Split {
+            loading: shares,
+            preprocessing: f64::from(split.preprocessing),
+        })
     }
 
-    /// The bytes of each local rank's batch by where they will come from.
+    /// Sums the bytes of each local rank's batch by where they come from.
     fn predict(&mut self, job: &Job, node: NodeId, step: Step, plan: &EpochPlan) {
         self.batches.clear();
         self.pending.clear();
@@ -125,7 +128,7 @@ impl Assigner {
 }
 
 /// A rank without a thread would never be ready.
-fn give_everyone_one(threads: &mut [u32], budget: u32) {
+fn give_each_rank_one(threads: &mut [u32], budget: u32) {
     while let Some(poor) = threads.iter().position(|&count| count == 0) {
         if threads.iter().sum::<u32>() >= budget {
             let Some(rich) = threads.iter_mut().max().filter(|count| **count > 1) else { return };
@@ -213,7 +216,7 @@ mod tests {
         let mut given = assign_threads(&pending, loading, tau, |at, threads| {
             load(line[at], threads) + preprocess(preprocessing) - train(line[at])
         });
-        give_everyone_one(&mut given, loading);
+        give_each_rank_one(&mut given, loading);
         let spare = f64::from(loading - given.iter().sum::<u32>()) / f64::from(ranks);
         let mut threads = vec![0.0; ranks as usize];
         for (&local, &count) in line.iter().zip(&given) {
@@ -253,10 +256,10 @@ mod tests {
                     for iteration in 0..job.stream.iterations() {
                         let step = Step { epoch: epoch as u32, iteration };
                         let expected = naive(&job, tau, node, step, plan);
-                        // What has not changed is not said again.
+                        // An unchanged assignment is not repeated.
                         let last = assigner.last.clone();
                         match assigner.assign(&job, node, step, plan) {
-                            Some(Threads::Split { mut loading, preprocessing }) => {
+                            Some(ThreadAssignment::Split { mut loading, preprocessing }) => {
                                 loading.push(preprocessing);
                                 prop_assert_eq!(&loading, &expected);
                                 prop_assert_ne!(&last, &assigner.last);
@@ -293,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_without_a_thread() {
+    fn every_rank_gets_a_thread() {
         let mut threads = vec![0, 5, 0];
-        give_everyone_one(&mut threads, 5);
+        give_each_rank_one(&mut threads, 5);
         assert_eq!(threads, [1, 3, 1]);
         for (budget, given) in [(4, [1, 1]), (2, [1, 1]), (1, [0, 1])] {
             let mut threads = vec![0, 1];
-            give_everyone_one(&mut threads, budget);
+            give_each_rank_one(&mut threads, budget);
             assert_eq!(threads, given, "of {budget}");
         }
     }

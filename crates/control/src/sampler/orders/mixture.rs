@@ -1,40 +1,43 @@
-//! Several datasets in one stream.
+//! Several datasets mixed into one order.
 
-use super::super::dice::{Cumulative, Dice, whole_weights};
 use super::super::permutation::Permutation;
+use super::super::weighted_draw::{CumulativeWeights, epoch_random, whole_weights};
 use super::super::{SampleId, SamplerError};
-use super::{EpochList, OrderError, Orders, RankPlace, RankShare};
+use super::{EpochList, OrderError, OrderProvider, RankPlace, RankShare};
 
-/// One of several datasets that are laid end to end: its samples are numbered on from
-/// those of the one before it.
+/// One of several datasets laid end to end: its sample ids follow those of the dataset before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MixturePart {
+    /// Samples of this dataset.
     pub samples: u32,
     /// In proportion to the others'.
     pub weight: f64,
 }
 
-/// So many samples an epoch, each from a dataset drawn by weight. Within an epoch a
-/// dataset gives its samples in an order of its own, all of them before any comes again; a
-/// function of (seed, epoch), the same for every rank.
+/// A fixed number of samples an epoch, each from a dataset drawn by weight. Within an epoch a
+/// dataset gives all of its samples in random order before it repeats one. The order is a function
+/// of (seed, epoch), the same for every rank.
 #[derive(Clone, Debug)]
 pub struct MixtureOrders {
-    parts: Vec<Part>,
-    weights: Cumulative,
-    /// Of all ranks, an epoch.
+    parts: Vec<LaidPart>,
+    weights: CumulativeWeights,
+    /// Samples of all ranks in an epoch.
     length: u32,
     seed: u64,
     share: RankShare,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct LaidPart {
     first: SampleId,
     samples: u32,
 }
 
 impl MixtureOrders {
-    /// `length` samples an epoch for all ranks together.
+    /// Draws `length` samples an epoch for all ranks together.
+    ///
+    /// # Errors
+    /// If there is nothing to draw from, or the share is invalid.
     pub fn new(
         parts: &[MixturePart],
         length: u32,
@@ -43,25 +46,25 @@ impl MixtureOrders {
     ) -> Result<Self, SamplerError> {
         let share = share.check()?;
         let weights: Vec<f64> = parts.iter().map(|part| part.weight).collect();
-        let weights = Cumulative::new(&whole_weights(&weights)?);
+        let weights = CumulativeWeights::new(&whole_weights(&weights)?);
         let mut first = 0u32;
         let mut laid = vec![];
         for (at, part) in parts.iter().enumerate() {
             if part.samples == 0 && part.weight > 0.0 {
                 return Err(SamplerError::EmptyPart { at });
             }
-            laid.push(Part { first, samples: part.samples });
+            laid.push(LaidPart { first, samples: part.samples });
             first = first.checked_add(part.samples).ok_or(SamplerError::HugeMixture)?;
         }
         Ok(Self { parts: laid, weights, length, seed, share })
     }
 
-    /// The samples of all ranks, in order.
+    /// Returns the samples of all ranks, in order.
     fn global(&self, epoch: u32) -> Vec<SampleId> {
-        let mut dice = Dice::new(self.seed, epoch);
-        let mut turns: Vec<Turn> = vec![Turn::default(); self.parts.len()];
+        let mut random = epoch_random(self.seed, epoch);
+        let mut turns: Vec<PartProgress> = vec![PartProgress::default(); self.parts.len()];
         let draw = |_| {
-            let at = self.weights.draw(&mut dice);
+            let at = self.weights.draw(&mut random);
             let part = self.parts[at as usize];
             part.first + turns[at as usize].next(part.samples, self.seed, epoch, at)
         };
@@ -71,20 +74,20 @@ impl MixtureOrders {
 
 /// How far an epoch has gone through one dataset.
 #[derive(Clone, Debug, Default)]
-struct Turn {
+struct PartProgress {
     order: Option<Permutation>,
     taken: u32,
     rounds: u32,
 }
 
-impl Turn {
+impl PartProgress {
     fn next(&mut self, samples: u32, seed: u64, epoch: u32, part: u32) -> u32 {
         if self.taken == samples {
             (self.order, self.taken) = (None, 0);
             self.rounds += 1;
         }
         let order = self.order.get_or_insert_with(|| {
-            // The same dataset twice in a mixture is not read in the same order.
+            // A dataset that is twice in a mixture has two orders.
             let seed = seed ^ u64::from(part).rotate_left(32);
             let round = u64::from(epoch) << 32 | u64::from(self.rounds);
             Permutation::new(u64::from(samples), seed, round)
@@ -95,7 +98,7 @@ impl Turn {
     }
 }
 
-impl Orders for MixtureOrders {
+impl OrderProvider for MixtureOrders {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         Ok(Some(self.share.of(self.global(epoch))))
     }
@@ -104,8 +107,8 @@ impl Orders for MixtureOrders {
         Some(self.share.place())
     }
 
-    fn everybody(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
-        Ok(Some(self.share.everybody(&self.global(epoch))))
+    fn all_ranks(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
+        Ok(Some(self.share.all_ranks(&self.global(epoch))))
     }
 
     fn ahead(&self) -> bool {
@@ -136,9 +139,8 @@ mod tests {
         assert!(list.samples.iter().all(|&sample| sample < 1010));
     }
 
-    /// Whatever the seed: it is mixed with the number of the part.
     #[test]
-    fn rounds_epochs_and_equal_datasets_have_orders_of_their_own() {
+    fn rounds_epochs_and_equal_datasets_have_different_orders() {
         for seed in [0, 7, u64::MAX] {
             let share = RankShare::whole(10, false);
             let alone = MixtureOrders::new(&[part(20, 1.0)], 60, seed, share).unwrap();
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mixture_is_refused() {
+    fn invalid_mixtures_are_refused() {
         let new = |parts: &[MixturePart]| {
             MixtureOrders::new(parts, 9, 0, RankShare::whole(1, false)).unwrap_err()
         };
@@ -168,7 +170,7 @@ mod tests {
     proptest! {
         /// Each dataset's part of an epoch is whole rounds of it and a beginning.
         #[test]
-        fn a_dataset_is_used_up_before_it_comes_again(
+        fn a_dataset_gives_all_samples_before_it_repeats_one(
             sizes in prop::collection::vec(1u32..20, 1..5), length in 0u32..200, seed: u64,
             ranks in 1u32..4,
         ) {

@@ -1,74 +1,72 @@
-//! Orders that come over time.
+//! Orders that come epoch by epoch.
 //!
-//! An [`AccessStream`](super::AccessStream) computes any epoch at any time. Not every
-//! order is like that: a user's sampler is asked for one epoch after the other, its
-//! epochs differ in length, its batches are ragged, and some day it has no more.
-//! [`Orders`] is all that the engine asks of such an order: the [`EpochList`] of one
-//! epoch, the samples that this process reads and how they are cut into batches.
-//! `Order::Provided` makes a job of it.
+//! An [`AccessStream`](super::AccessStream) computes any epoch at any time. Other orders cannot: a
+//! user's sampler gives one epoch after the other, its epochs differ in length, its batches are
+//! ragged, and at some point it ends. An [`OrderProvider`] gives the [`EpochList`] of one epoch:
+//! the samples that this process reads and their batches. `Order::Provided` makes a job of it.
 //!
-//! What is here beside the trait:
-//!
-//! - [`Lists`]: written down before.
-//! - [`RankOrders`]: one rank's part of an access stream of several ranks.
-//! - [`LoaderOrders`]: torch's `DataLoader(shuffle=True, generator=g)`, from a seed or
-//!   from any state of the generator.
-//! - [`WeightedOrders`], [`MixtureOrders`]: drawn by weight, dealt to ranks by a
-//!   [`RankShare`].
-//! - [`StartAt`]: any of these, from a position on. [`FirstBatches`]: of every epoch the beginning.
+//! | provider | order |
+//! |---|---|
+//! | [`Lists`] | lists that are known from the start |
+//! | [`RankOrders`] | one rank's part of an access stream of several ranks |
+//! | [`LoaderOrders`] | torch's `DataLoader(shuffle=True)`, from a seed or a generator's state |
+//! | [`WeightedOrders`], [`MixtureOrders`] | drawn by weight, split over ranks by a [`RankShare`] |
+//! | [`StartAt`] | any of these, from a position on |
+//! | [`FirstBatches`] | any of these, the first batches of every epoch |
 
-mod first;
-mod loader;
+mod first_batches;
 mod mixture;
-mod rank;
-mod share;
-mod start;
+mod rank_orders;
+mod rank_share;
+mod start_at;
+mod torch_loader;
 mod weighted;
 
 use std::error::Error;
 
-pub use first::FirstBatches;
-pub use loader::LoaderOrders;
+pub use first_batches::FirstBatches;
 pub use mixture::{MixtureOrders, MixturePart};
-pub use rank::RankOrders;
-pub use share::RankShare;
-pub use start::StartAt;
+pub use rank_orders::RankOrders;
+pub use rank_share::RankShare;
+pub use start_at::StartAt;
+pub use torch_loader::LoaderOrders;
 pub use weighted::{Replacement, WeightedOrders};
 
 use super::SampleId;
 
-/// Gives the list of one epoch after the other.
-pub trait Orders: Send + Sync + std::fmt::Debug {
-    /// What is read in an epoch, or `None` when there are no more epochs.
+/// Gives the list of one epoch after the other. Only [`epoch`](Self::epoch) is required.
+pub trait OrderProvider: Send + Sync + std::fmt::Debug {
+    /// Returns what is read in an epoch, or `None` when there are no more epochs.
     ///
-    /// It is called from a thread of the engine, ahead of need. Unless it can look
-    /// [`ahead`](Self::ahead) it is called once for each epoch, in order, and for an epoch no
-    /// sooner than the one before it is staged. It may block, but not until something of
-    /// the epoch before is delivered: that one begins when this one's order is there.
+    /// A thread of the engine calls it ahead of need. Unless it can look [`ahead`](Self::ahead) it
+    /// is called once for each epoch, in order, and no sooner than the epoch before is staged. It
+    /// may block, but must not wait for a delivery of the epoch before: that epoch begins only
+    /// when this order is known.
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError>;
 
-    /// Whether any epoch can be asked for at any time, and again, with the same answer.
+    /// Returns whether any epoch can be computed at any time, repeatedly, with the same answer.
     fn ahead(&self) -> bool {
         false
     }
 
-    /// The most samples that a batch can have, where that is known: a staging buffer that
-    /// is too small for it is refused at the start.
+    /// Returns the most samples of a batch, where that is known. A staging buffer that is too small
+    /// for it is refused at the start.
     fn largest_batch(&self) -> Option<u32> {
         None
     }
 
-    /// Which rank of how many this is the order of, where it knows what the others read.
+    /// Returns the rank that this order belongs to, where it knows what the other ranks read.
     fn place(&self) -> Option<RankPlace> {
         None
     }
 
-    /// What every rank reads in an epoch, by rank: for orders that know their [`place`](Self::place).
-    fn everybody(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
+    /// Returns what every rank reads in an epoch, by rank, for orders that know their
+    /// [`place`](Self::place).
+    fn all_ranks(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
         Ok(self.epoch(epoch)?.map(|own| vec![own]))
     }
 
-    /// What people call epoch `epoch` of this order, in messages.
+    /// Returns the number by which messages call epoch `epoch` of this order.
     fn number(&self, epoch: u32) -> u32 {
         epoch
     }
@@ -77,7 +75,9 @@ pub trait Orders: Send + Sync + std::fmt::Debug {
 /// One rank of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankPlace {
+    /// From 0.
     pub rank: u32,
+    /// How many there are.
     pub ranks: u32,
 }
 
@@ -86,53 +86,62 @@ pub struct RankPlace {
 pub struct EpochList {
     /// May repeat samples and leave some out.
     pub samples: Vec<SampleId>,
-    pub batches: Cut,
+    /// Where batches begin and end in `samples`.
+    pub batches: Batching,
 }
 
-/// How a list is cut into batches.
+/// How a list is split into batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum Batching {
     /// Equally long; the last one shorter or dropped.
-    Every { batch: u32, drop_last: bool },
+    Every {
+        /// Samples of a batch.
+        batch: u32,
+        /// Drop an incomplete last batch.
+        drop_last: bool,
+    },
     /// Where each batch ends: the first has the entries before the first end, and so on.
-    /// Entries after the last end are not read. Two equal ends make an empty batch, which
-    /// is delivered like any other: a rank that has nothing to read in a step keeps pace.
+    /// Entries after the last end are not read. Two equal ends make an empty batch, which is
+    /// delivered like any other, so that a rank without samples in a step stays in step.
     Ends(Vec<u32>),
 }
 
 impl EpochList {
-    /// Of batches as a batch sampler gives them.
+    /// Makes a list of batches as a batch sampler gives them.
     pub fn of_batches<B: AsRef<[SampleId]>>(batches: impl IntoIterator<Item = B>) -> Self {
         let (mut samples, mut ends) = (vec![], vec![]);
         for batch in batches {
             samples.extend_from_slice(batch.as_ref());
             ends.push(samples.len() as u32);
         }
-        Self { samples, batches: Cut::Ends(ends) }
+        Self { samples, batches: Batching::Ends(ends) }
     }
 
-    /// How many batches it has.
+    /// Returns the number of batches.
     pub fn len(&self) -> usize {
         match self.batches {
-            Cut::Every { batch: 0, .. } => 0,
-            Cut::Every { batch, drop_last: true } => self.samples.len() / batch as usize,
-            Cut::Every { batch, drop_last: false } => self.samples.len().div_ceil(batch as usize),
-            Cut::Ends(ref ends) => ends.len(),
+            Batching::Every { batch: 0, .. } => 0,
+            Batching::Every { batch, drop_last: true } => self.samples.len() / batch as usize,
+            Batching::Every { batch, drop_last: false } => {
+                self.samples.len().div_ceil(batch as usize)
+            }
+            Batching::Ends(ref ends) => ends.len(),
         }
     }
 
+    /// Returns whether there are no batches.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The batches, for a list that is sound ([`Self::check`]).
+    /// Returns the batches of a list that passes [`Self::check`].
     pub fn batches(&self) -> Vec<&[SampleId]> {
         match &self.batches {
-            Cut::Every { batch, .. } => {
+            Batching::Every { batch, .. } => {
                 let batch = (*batch).max(1) as usize;
                 self.samples.chunks(batch).take(self.len()).collect()
             }
-            Cut::Ends(ends) => {
+            Batching::Ends(ends) => {
                 let starts = std::iter::once(0).chain(ends.iter().copied());
                 starts
                     .zip(ends)
@@ -144,16 +153,19 @@ impl EpochList {
         }
     }
 
-    /// Whether it can be read from a dataset of `samples`; `epoch` is named if not.
+    /// Checks that the list can be read from a dataset of `samples`.
+    ///
+    /// # Errors
+    /// If not; the error names `epoch`.
     pub fn check(&self, epoch: u32, samples: u32) -> Result<(), OrderError> {
         if let Some(position) = self.samples.iter().position(|&sample| sample >= samples) {
             let sample = self.samples[position];
             return Err(OrderError::OutOfRange { epoch, position, sample, samples });
         }
         match &self.batches {
-            Cut::Every { batch: 0, .. } => Err(OrderError::ZeroBatch { epoch }),
-            Cut::Every { .. } => Ok(()),
-            Cut::Ends(ends) => {
+            Batching::Every { batch: 0, .. } => Err(OrderError::ZeroBatch { epoch }),
+            Batching::Every { .. } => Ok(()),
+            Batching::Ends(ends) => {
                 let length = self.samples.len();
                 let mut before = 0;
                 for (batch, &end) in ends.iter().enumerate() {
@@ -170,6 +182,7 @@ impl EpochList {
 
 /// Why there is no order for an epoch.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum OrderError {
     #[error(
         "the order of epoch {epoch} names sample {sample} at position {position}, but there are \
@@ -181,34 +194,34 @@ pub enum OrderError {
          it ends at {before}, and there are {length} entries"
     )]
     BadEnd { epoch: u32, batch: usize, end: u32, before: u32, length: usize },
-    #[error("the order of epoch {epoch} is cut into batches of 0 samples; make them at least 1")]
+    #[error("the order of epoch {epoch} has batches of 0 samples; make them at least 1")]
     ZeroBatch { epoch: u32 },
     #[error(
-        "epoch {epoch} has {batches} batches, and the run is to go on after {batch} of them; is \
-         the position that of another run?"
+        "the run cannot continue after batch {batch} of epoch {epoch}, which has {batches} \
+         batches; the saved position belongs to another run"
     )]
     PastEnd { epoch: u32, batches: usize, batch: u32 },
     #[error("there is no order for epoch {epoch}: {error}")]
     Failed {
         epoch: u32,
-        /// As the provider gave it, for those who know its type.
+        /// The provider's own error.
         #[source]
         error: Box<dyn Error + Send + Sync>,
     },
 }
 
 impl OrderError {
-    /// A provider's own error.
+    /// Wraps a provider's own error.
     pub fn failed(epoch: u32, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Failed { epoch, error: error.into() }
     }
 }
 
-/// Lists that were written down before, one for each epoch; no more after the last.
+/// Lists that are known from the start, one for each epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lists(pub Vec<EpochList>);
 
-impl Orders for Lists {
+impl OrderProvider for Lists {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         Ok(self.0.get(epoch as usize).cloned())
     }
@@ -233,42 +246,42 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_list_that_cannot_be_read_says_where() {
+    fn an_unreadable_list_is_refused_with_the_position() {
         let list = |samples: &[u32], batches| EpochList { samples: samples.to_vec(), batches };
-        let error = list(&[1, 7], Cut::Ends(vec![2])).check(3, 7).unwrap_err().to_string();
+        let error = list(&[1, 7], Batching::Ends(vec![2])).check(3, 7).unwrap_err().to_string();
         for part in ["epoch 3", "sample 7", "position 1", "7 samples"] {
             assert!(error.contains(part), "{error}");
         }
-        assert!(list(&[1, 2], Cut::Ends(vec![2, 1])).check(0, 7).is_err());
-        assert!(list(&[1, 2], Cut::Ends(vec![3])).check(0, 7).is_err());
-        assert!(list(&[1, 2], Cut::Every { batch: 0, drop_last: false }).check(0, 7).is_err());
-        assert!(list(&[1, 2], Cut::Ends(vec![0, 1, 1])).check(0, 7).is_ok());
+        assert!(list(&[1, 2], Batching::Ends(vec![2, 1])).check(0, 7).is_err());
+        assert!(list(&[1, 2], Batching::Ends(vec![3])).check(0, 7).is_err());
+        assert!(list(&[1, 2], Batching::Every { batch: 0, drop_last: false }).check(0, 7).is_err());
+        assert!(list(&[1, 2], Batching::Ends(vec![0, 1, 1])).check(0, 7).is_ok());
     }
 
-    /// Says nothing but its epochs.
+    /// Has no provided method.
     #[derive(Debug)]
     struct Plain(Lists);
 
-    impl Orders for Plain {
+    impl OrderProvider for Plain {
         fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
             self.0.epoch(epoch)
         }
     }
 
     #[test]
-    fn what_an_order_does_not_say_is_taken_for_unknown() {
+    fn provided_methods_answer_unknown() {
         let list = EpochList::of_batches([vec![0, 1, 2], vec![3]]);
         let lists = Lists(vec![list.clone()]);
         assert_eq!((lists.ahead(), lists.largest_batch()), (true, Some(3)));
         let plain = Plain(lists);
         assert_eq!((plain.ahead(), plain.largest_batch(), plain.place()), (false, None, None));
-        assert_eq!((plain.number(4), plain.everybody(0).unwrap()), (4, Some(vec![list.clone()])));
-        assert_eq!(plain.everybody(1).unwrap(), None);
+        assert_eq!((plain.number(4), plain.all_ranks(0).unwrap()), (4, Some(vec![list.clone()])));
+        assert_eq!(plain.all_ranks(1).unwrap(), None);
         assert!(!list.is_empty() && EpochList::of_batches([[0; 0]; 0]).is_empty());
     }
 
     /// The order of each rank.
-    type OfRank = Box<dyn Fn(u32) -> Arc<dyn Orders>>;
+    type OfRank = Box<dyn Fn(u32) -> Arc<dyn OrderProvider>>;
 
     /// The orders of three ranks: drawn, mixed, and dealt from an access stream.
     fn orders_of_ranks() -> Vec<(&'static str, OfRank)> {
@@ -279,16 +292,17 @@ mod tests {
             sampler_drop_last: false,
             drop_last: false,
         };
-        let weighted = move |rank| -> Arc<dyn Orders> {
+        let weighted = move |rank| -> Arc<dyn OrderProvider> {
             let drawn = Replacement::With;
             Arc::new(WeightedOrders::new(&[1.0; 9], 31, drawn, 5, share(rank)).unwrap())
         };
-        let mixture = move |rank| -> Arc<dyn Orders> {
+        let mixture = move |rank| -> Arc<dyn OrderProvider> {
             let parts = [2.0, 3.0].map(|weight| MixturePart { samples: 9, weight });
             Arc::new(MixtureOrders::new(&parts, 31, 5, share(rank)).unwrap())
         };
-        let dealt =
-            |rank| -> Arc<dyn Orders> { Arc::new(RankOrders::new(rank, 4, stream()).unwrap()) };
+        let dealt = |rank| -> Arc<dyn OrderProvider> {
+            Arc::new(RankOrders::new(rank, 4, stream()).unwrap())
+        };
         vec![
             ("weighted", Box::new(weighted)),
             ("mixture", Box::new(mixture)),
@@ -309,8 +323,8 @@ mod tests {
         }
     }
 
-    /// What an order says of all ranks is what each of them says of itself.
-    fn agree(name: &str, of: &dyn Fn(u32) -> Arc<dyn Orders>) {
+    /// What an order gives for all ranks is what each rank's order gives.
+    fn agree(name: &str, of: &dyn Fn(u32) -> Arc<dyn OrderProvider>) {
         let epochs = 0..3;
         for rank in 0..3 {
             let own = of(rank);
@@ -318,7 +332,7 @@ mod tests {
             assert!(own.ahead(), "{name}");
             for epoch in epochs.clone() {
                 let each = (0..3).map(|rank| of(rank).epoch(epoch).unwrap().unwrap()).collect();
-                assert_eq!(own.everybody(epoch).unwrap(), Some(each), "{name}, epoch {epoch}");
+                assert_eq!(own.all_ranks(epoch).unwrap(), Some(each), "{name}, epoch {epoch}");
             }
             let lists: Vec<EpochList> =
                 epochs.clone().map(|epoch| own.epoch(epoch).unwrap().unwrap()).collect();
@@ -347,11 +361,12 @@ mod tests {
     }
 
     #[test]
-    fn an_order_around_another_says_what_that_one_says() {
+    fn a_wrapper_answers_what_the_wrapped_order_answers() {
         let list = EpochList::of_batches([vec![0, 1, 2], vec![3]]);
-        let plain: Arc<dyn Orders> = Arc::new(Plain(Lists(vec![list])));
+        let plain: Arc<dyn OrderProvider> = Arc::new(Plain(Lists(vec![list])));
         let sampler = RandomSampler::from_state(10, Draws::ThroughLoader, 4, Mt19937::new(1));
-        let loader: Arc<dyn Orders> = Arc::new(LoaderOrders::new(sampler, 3, false).unwrap());
+        let loader: Arc<dyn OrderProvider> =
+            Arc::new(LoaderOrders::new(sampler, 3, false).unwrap());
         assert_eq!((loader.number(3), loader.ahead(), loader.largest_batch()), (7, true, Some(3)));
         for (orders, ahead, largest, number) in
             [(plain, false, None, 3), (loader, true, Some(3), 7)]
@@ -374,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_providers_own_error_can_be_had_back() {
+    fn a_providers_own_error_can_be_downcast() {
         let error =
             OrderError::failed(4, "the sampler has no more ideas".parse::<u32>().unwrap_err());
         assert!(error.to_string().contains("epoch 4"), "{error}");
@@ -384,7 +399,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn batches_are_what_was_put_together(
+        fn batches_are_those_the_list_was_made_of(
             batches in prop::collection::vec(prop::collection::vec(0u32..9, 0..5), 0..9),
         ) {
             let list = EpochList::of_batches(&batches);
@@ -394,9 +409,9 @@ mod tests {
         }
 
         #[test]
-        fn an_even_cut_is_chunks(length in 0u32..40, batch in 1u32..9, drop_last: bool) {
+        fn equal_batches_are_chunks(length in 0u32..40, batch in 1u32..9, drop_last: bool) {
             let samples: Vec<u32> = (0..length).collect();
-            let list = EpochList { samples, batches: Cut::Every { batch, drop_last } };
+            let list = EpochList { samples, batches: Batching::Every { batch, drop_last } };
             let naive: Vec<&[u32]> = if drop_last {
                 list.samples.chunks_exact(batch as usize).collect()
             } else {

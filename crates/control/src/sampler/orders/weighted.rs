@@ -1,38 +1,43 @@
-//! Drawing samples by weight.
+//! Samples drawn by weight.
 
-use super::super::dice::{Cumulative, Dice, Urn, whole_weights};
+use super::super::weighted_draw::{CumulativeWeights, Urn, epoch_random, whole_weights};
 use super::super::{SampleId, SamplerError};
-use super::{EpochList, OrderError, Orders, RankPlace, RankShare};
+use super::{EpochList, OrderError, OrderProvider, RankPlace, RankShare};
 
 /// Whether a sample that was drawn can be drawn again in the same epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
+    /// It can.
     With,
+    /// It cannot.
     Without,
 }
 
-/// So many samples an epoch, each drawn with a probability in proportion to its weight;
-/// those of an epoch are a function of (seed, epoch), the same for every rank.
+/// A fixed number of samples an epoch, each drawn with a probability in proportion to its weight.
+/// The draws are a function of (seed, epoch), the same for every rank.
 ///
-/// It draws as torch's `WeightedRandomSampler` does, but not the same samples: those come
-/// out of `torch.multinomial`, whose arithmetic depends on version and machine.
+/// The distribution is that of torch's `WeightedRandomSampler`, but not the draws: those come from
+/// `torch.multinomial`, whose arithmetic depends on version and machine.
 #[derive(Clone, Debug)]
 pub struct WeightedOrders {
-    draw: Draw,
-    /// Of all ranks, an epoch.
+    draw: WeightedDraw,
+    /// Samples of all ranks in an epoch.
     length: u32,
     seed: u64,
     share: RankShare,
 }
 
 #[derive(Clone, Debug)]
-enum Draw {
-    With(Cumulative),
+enum WeightedDraw {
+    With(CumulativeWeights),
     Without(Urn),
 }
 
 impl WeightedOrders {
-    /// `length` samples an epoch for all ranks together; one weight for each sample.
+    /// Draws `length` samples an epoch for all ranks together; `weights` has one entry a sample.
+    ///
+    /// # Errors
+    /// If a weight is invalid, too few samples can be drawn, or the share is invalid.
     pub fn new(
         weights: &[f64],
         length: u32,
@@ -44,29 +49,31 @@ impl WeightedOrders {
         let weights = whole_weights(weights)?;
         let drawable = weights.iter().filter(|&&weight| weight > 0).count();
         let draw = match replacement {
-            Replacement::With => Draw::With(Cumulative::new(&weights)),
+            Replacement::With => WeightedDraw::With(CumulativeWeights::new(&weights)),
             Replacement::Without if length as usize > drawable => {
                 return Err(SamplerError::TooFewToDraw { length, drawable });
             }
-            Replacement::Without => Draw::Without(Urn::new(weights)),
+            Replacement::Without => WeightedDraw::Without(Urn::new(weights)),
         };
         Ok(Self { draw, length, seed, share })
     }
 
-    /// The samples of all ranks, in order.
+    /// Returns the samples of all ranks, in order.
     fn global(&self, epoch: u32) -> Vec<SampleId> {
-        let mut dice = Dice::new(self.seed, epoch);
+        let mut random = epoch_random(self.seed, epoch);
         match &self.draw {
-            Draw::With(weights) => (0..self.length).map(|_| weights.draw(&mut dice)).collect(),
-            Draw::Without(urn) => {
+            WeightedDraw::With(weights) => {
+                (0..self.length).map(|_| weights.draw(&mut random)).collect()
+            }
+            WeightedDraw::Without(urn) => {
                 let mut urn = urn.clone();
-                (0..self.length).filter_map(|_| urn.draw(&mut dice)).collect()
+                (0..self.length).filter_map(|_| urn.draw(&mut random)).collect()
             }
         }
     }
 }
 
-impl Orders for WeightedOrders {
+impl OrderProvider for WeightedOrders {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
         Ok(Some(self.share.of(self.global(epoch))))
     }
@@ -75,8 +82,8 @@ impl Orders for WeightedOrders {
         Some(self.share.place())
     }
 
-    fn everybody(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
-        Ok(Some(self.share.everybody(&self.global(epoch))))
+    fn all_ranks(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
+        Ok(Some(self.share.all_ranks(&self.global(epoch))))
     }
 
     fn ahead(&self) -> bool {
@@ -98,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_as_often_as_they_weigh() {
+    fn samples_are_drawn_in_proportion_to_their_weights() {
         let list = orders(500_000, Replacement::With).epoch(3).unwrap().unwrap();
         let mut counts = [0u32; 100];
         for sample in list.samples {
@@ -137,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_deal_one_list_and_epochs_differ() {
+    fn ranks_split_one_list_and_epochs_differ() {
         let whole = orders(101, Replacement::With).epoch(5).unwrap().unwrap().samples;
         let mut dealt = vec![vec![]; 3];
         for rank in 0..3 {
@@ -153,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_refused() {
+    fn impossible_draws_are_refused() {
         let new = |length, share| {
             WeightedOrders::new(&[1.0, 0.0, 2.0], length, Replacement::Without, 0, share)
         };

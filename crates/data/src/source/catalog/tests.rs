@@ -23,11 +23,11 @@ fn files() -> impl Strategy<Value = Vec<FileEntry>> {
 }
 
 /// A range within one of the files.
-fn range(files: &[FileEntry], pick: (usize, u64, u64)) -> Location {
+fn range(files: &[FileEntry], pick: (usize, u64, u64)) -> SampleLocation {
     let file = pick.0 % files.len();
     let offset = pick.1 % files[file].size.saturating_add(1).max(1);
     let length = pick.2 % (files[file].size - offset).saturating_add(1).max(1);
-    Location { file: file as u32, offset, length }
+    SampleLocation { file: file as u32, offset, length }
 }
 
 fn builder() -> impl Strategy<Value = CatalogBuilder> {
@@ -45,7 +45,7 @@ fn builder() -> impl Strategy<Value = CatalogBuilder> {
         let label = |label: Option<u32>| label.filter(|_| labelled).map(|at| at % named);
         let samples = if whole || files.is_empty() {
             let all = files.iter().enumerate().map(|(at, file)| SampleEntry {
-                location: Location { file: at as u32, offset: 0, length: file.size },
+                location: SampleLocation { file: at as u32, offset: 0, length: file.size },
                 label: label(Some(at as u32)),
             });
             all.collect()
@@ -139,8 +139,10 @@ proptest! {
 
 fn two_files() -> CatalogBuilder {
     let file = |name: &str| FileEntry { path: name.into(), size: 10, modified: 5, changed: 7 };
-    let range =
-        |file, offset| SampleEntry { location: Location { file, offset, length: 5 }, label: None };
+    let range = |file, offset| SampleEntry {
+        location: SampleLocation { file, offset, length: 5 },
+        label: None,
+    };
     CatalogBuilder {
         files: vec![file("a"), file("b")],
         samples: vec![range(0, 0), range(0, 5), range(1, 0)],
@@ -180,7 +182,7 @@ fn sizes_alone_make_a_catalog() {
     let catalog = Catalog::of_sizes([3, 0, u64::MAX]);
     assert_eq!(catalog.len(), 3);
     assert_eq!(catalog.files(), 0);
-    assert_eq!(catalog.location(2), Location { file: 2, offset: 0, length: u64::MAX });
+    assert_eq!(catalog.location(2), SampleLocation { file: 2, offset: 0, length: u64::MAX });
     assert_eq!(catalog.label(0), None);
     assert_ne!(catalog.fingerprint(), Catalog::of_sizes([3, 0, 1]).fingerprint());
     assert!(Catalog::of_sizes([]).is_empty());
@@ -201,7 +203,7 @@ fn each_way_of_being_wrong_has_its_error() {
     assert_eq!(with(&|bytes| bytes.extend([0; 8])), torn);
     assert_eq!(with(&|bytes| *bytes.last_mut().expect("a byte") ^= 1), SnapshotError::Checksum);
     let outside = with(&|bytes| {
-        let at = Layout::check(&good).expect("good").sample_files.start;
+        let at = CatalogLayout::check(&good).expect("good").sample_files.start;
         bytes[at] = 2;
         Catalog::seal(bytes);
     });
@@ -213,7 +215,7 @@ fn blocks_of_many_pieces_are_checked_to_the_end() {
     let files = 4;
     let samples = 1_500_000u32;
     let range = |sample: u32| SampleEntry {
-        location: Location { file: sample % files, offset: u64::from(sample), length: 7 },
+        location: SampleLocation { file: sample % files, offset: u64::from(sample), length: 7 },
         label: None,
     };
     let file = |at: u32| FileEntry {
@@ -229,7 +231,7 @@ fn blocks_of_many_pieces_are_checked_to_the_end() {
     }
     .finish();
     let good = catalog.as_bytes().to_vec();
-    let layout = Layout::check(&good).expect("good");
+    let layout = CatalogLayout::check(&good).expect("good");
     assert!((0..samples).step_by(997).all(|it| catalog.location(it) == range(it).location));
     for at in [0, good.len() / 2, good.len() - 1] {
         let mut bytes = good.clone();

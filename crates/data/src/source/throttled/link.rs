@@ -1,20 +1,20 @@
-//! A link that its readers share: γ of them together get t(γ) bytes a second, in equal
-//! shares. Time is passed in.
+//! A link shared by its readers: γ readers together get t(γ) bytes a second, in equal shares. Time
+//! is passed in.
 //!
-//! Since shares are equal, one number tells how far everybody is: the bytes that a reader
-//! who was there from the beginning would have got. A reader who joins when that number is
-//! v and wants b bytes is done when it is v + b, whoever comes and goes meanwhile.
+//! Since shares are equal, one number gives the progress of all readers: the bytes carried for a
+//! reader that was present from the beginning. A reader that joins when this number is v and wants
+//! b bytes is done when it is v + b, whatever other readers join and leave meanwhile.
 //!
-//! Threads wake late, by milliseconds on a busy machine, and would get less than t(γ) for
-//! it. So who is done stays on the link until it leaves, and what it gets in that time goes
-//! to the credit of those who join next. A steady reader thus gets its full share, and all
-//! together never more than t(γ).
+//! Threads wake late, by milliseconds on a busy machine, and would get less than t(γ). So a reader
+//! that is done stays on the link until it leaves, and the bytes carried for it in that time are
+//! credited to the readers that join next. A steady reader thus gets its full share, and all
+//! readers together never more than t(γ).
 
 use std::collections::BTreeSet;
 
 use belady_control::model::{Curve, Seconds};
 
-/// Credit is for waking late and not for having slept: no machine wakes later than this.
+/// The most lateness that is credited: no machine wakes a thread later than this.
 const LATEST: Seconds = Seconds(0.1);
 
 #[derive(Debug)]
@@ -22,17 +22,17 @@ pub(super) struct Link {
     /// t(γ).
     bandwidth: Curve,
     now: Seconds,
-    /// Bytes that each reader got who was always there.
+    /// The bytes carried for a reader that was always present.
     carried: f64,
-    readers: BTreeSet<Ticket>,
+    readers: BTreeSet<LinkTicket>,
     joined: u64,
-    /// Bytes that readers got after they were done.
+    /// The bytes carried for readers after they were done.
     credit: f64,
 }
 
-/// A reader on the link: how far `carried` must get, and what tells two such apart.
+/// A reader on the link: the value of `carried` at which it is done, and a unique number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ticket {
+pub(super) struct LinkTicket {
     goal: f64,
     number: u64,
 }
@@ -43,22 +43,22 @@ impl Link {
         Self { bandwidth, now: Seconds::ZERO, carried: 0.0, readers, joined: 0, credit: 0.0 }
     }
 
-    pub(super) fn join(&mut self, now: Seconds, bytes: f64) -> Ticket {
+    pub(super) fn join(&mut self, now: Seconds, bytes: f64) -> LinkTicket {
         self.advance(now);
         if self.readers.is_empty() {
-            // Small numbers are exact numbers.
+            // Small floating-point numbers are more exact.
             self.carried = 0.0;
         }
         let credit = self.credit.min(bytes);
         self.credit -= credit;
         self.joined += 1;
-        let ticket = Ticket { goal: self.carried + bytes - credit, number: self.joined };
+        let ticket = LinkTicket { goal: self.carried + bytes - credit, number: self.joined };
         self.readers.insert(ticket);
         ticket
     }
 
-    /// Gives up a place on the link; whether its bytes were still on the way.
-    pub(super) fn leave(&mut self, now: Seconds, ticket: Ticket) -> bool {
+    /// Removes a reader, and returns whether it was not done yet.
+    pub(super) fn leave(&mut self, now: Seconds, ticket: LinkTicket) -> bool {
         self.advance(now);
         if !self.is_done(ticket) {
             return self.readers.remove(&ticket);
@@ -70,7 +70,7 @@ impl Link {
         false
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(super) fn advance(&mut self, now: Seconds) {
         if now > self.now {
             if !self.readers.is_empty() {
@@ -80,14 +80,13 @@ impl Link {
         }
     }
 
-    /// Whether a reader has got everything.
-    pub(super) fn is_done(&self, ticket: Ticket) -> bool {
+    /// Whether all bytes of a reader were carried.
+    pub(super) fn is_done(&self, ticket: LinkTicket) -> bool {
         ticket.goal <= self.carried
     }
 
-    /// When a reader will have got everything if nobody joins and all leave once they are
-    /// done.
-    pub(super) fn end(&self, ticket: Ticket) -> Seconds {
+    /// Returns when a reader is done if no other joins and all leave once they are done.
+    pub(super) fn end(&self, ticket: LinkTicket) -> Seconds {
         let (mut end, mut carried) = (self.now, self.carried);
         for (gone, reader) in self.readers.range(..=ticket).enumerate() {
             end += self.time_to(reader.goal, carried, self.readers.len() - gone);
@@ -96,17 +95,17 @@ impl Link {
         end
     }
 
-    /// Whether some number of readers has a larger share for each than fewer readers have,
-    /// so that one who joins may make others sooner done.
-    pub(super) fn company_may_help(&self) -> bool {
-        // Between two measured points the share only rises or only falls; outside it falls.
+    /// Whether the share of each reader is larger for some number of readers than for fewer, so
+    /// that a reader that joins can make others done sooner.
+    pub(super) fn joining_may_speed_up(&self) -> bool {
+        // The share is monotonic between two measured points and falls outside of them.
         self.bandwidth.points().windows(2).any(|pair| {
             let share = |at: usize| pair[at].1.0 / f64::from(pair[at].0);
             share(1) > share(0)
         })
     }
 
-    /// Bytes a second for each of so many readers.
+    /// Returns the bytes a second for each of this many readers.
     fn share(&self, readers: usize) -> f64 {
         let count = u32::try_from(readers).unwrap_or(u32::MAX);
         self.bandwidth.at(count).0 / readers as f64
@@ -117,15 +116,15 @@ impl Link {
     }
 }
 
-impl Eq for Ticket {}
+impl Eq for LinkTicket {}
 
-impl PartialOrd for Ticket {
+impl PartialOrd for LinkTicket {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Ticket {
+impl Ord for LinkTicket {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.goal.total_cmp(&other.goal).then(self.number.cmp(&other.number))
     }
@@ -138,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// The naive model: what each reader still wants, counted down from event to event.
+    /// The naive model: the bytes left for each reader, counted down from event to event.
     #[derive(Clone)]
     struct Naive {
         bandwidth: Curve,
@@ -174,7 +173,7 @@ mod tests {
             }
         }
 
-        /// When a reader is done if all leave once they are.
+        /// Returns when a reader is done if all leave once they are done.
         fn end(mut self, reader: usize) -> f64 {
             loop {
                 let least = self.readers.iter().map(|&(_, left)| left).fold(f64::MAX, f64::min);
@@ -202,15 +201,16 @@ mod tests {
         ) {
             let mut link = Link::new(bandwidth.clone());
             let mut naive = Naive { bandwidth, now: 0.0, readers: Vec::new(), credit: 0.0 };
-            let mut tickets: Vec<Ticket> = Vec::new();
+            let mut tickets: Vec<LinkTicket> = Vec::new();
             let mut now = 0.0;
-            for (pause, bytes, who, kind) in events {
+            for (pause, bytes, which, kind) in events {
                 now += pause;
                 link.advance(Seconds(now));
                 naive.advance(now);
                 if kind == 0 && !naive.readers.is_empty() {
-                    let at = who.index(naive.readers.len());
-                    // Where both are right within rounding, they may part ways for good.
+                    let at = which.index(naive.readers.len());
+                    // Near zero, rounding decides whether the reader is done, and the two may
+                    // diverge.
                     prop_assume!(naive.readers[at].1.abs() > 1e-6);
                     let early = link.leave(Seconds(now), tickets[naive.readers[at].0]);
                     prop_assert_eq!(early, naive.readers[at].1 > 0.0);
@@ -229,7 +229,7 @@ mod tests {
             }
         }
 
-        /// Threads that wake late and read on at once together get t(γ), and never more.
+        /// Threads that wake late and read on at once get t(γ) together, and never more.
         #[test]
         fn waking_late_costs_nothing(
             bandwidth in curves(),
@@ -240,7 +240,7 @@ mod tests {
             let rate = bandwidth.at(threads as u32).0;
             let mut link = Link::new(bandwidth);
             let mut lateness = lateness.into_iter().cycle();
-            let mut tickets: Vec<Ticket> = (0..threads).map(|_| link.join(Seconds(0.0), bytes)).collect();
+            let mut tickets: Vec<LinkTicket> = (0..threads).map(|_| link.join(Seconds(0.0), bytes)).collect();
             let (mut now, mut delivered) = (0.0, 0.0);
             for _ in 0..2000 {
                 let next = *tickets.iter().min().unwrap();
@@ -256,7 +256,7 @@ mod tests {
                     }
                 }
             }
-            // What is under way or to credit: a request and some lateness for each thread.
+            // In flight or credited: a request and some lateness for each thread.
             let slack = threads as f64 * bytes + rate * 0.2;
             let carried = rate * now;
             prop_assert!(delivered <= carried + 1e-6 * carried, "{delivered} of {carried}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reader_has_the_link_for_itself() {
+    fn one_reader_gets_the_whole_link() {
         let mut link = link();
         let ticket = link.join(Seconds(5.0), 200.0);
         assert_eq!(link.end(ticket), Seconds(7.0));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readers_share_what_two_get() {
+    fn two_readers_share_the_bandwidth_of_two() {
         let mut link = link();
         let first = link.join(Seconds(0.0), 200.0);
         let second = link.join(Seconds(1.0), 60.0);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_early_leaves_the_link_to_the_others() {
+    fn a_reader_that_leaves_early_leaves_its_share_to_the_others() {
         let mut link = link();
         let first = link.join(Seconds(0.0), 120.0);
         let second = link.join(Seconds(0.0), 120.0);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_credit_for_a_long_sleep() {
+    fn lateness_is_credited_up_to_a_limit() {
         let mut link = link();
         let ticket = link.join(Seconds(0.0), 100.0);
         assert!(!link.leave(Seconds(1000.0), ticket));
@@ -310,16 +310,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_no_time() {
+    fn an_empty_read_is_done_at_once() {
         let mut link = link();
         let ticket = link.join(Seconds(1.0), 0.0);
         assert!(link.is_done(ticket));
     }
 
     #[test]
-    fn company_helps_only_where_shares_rise() {
-        assert!(!link().company_may_help());
+    fn joining_speeds_up_only_where_shares_rise() {
+        assert!(!link().joining_may_speed_up());
         let rising = Curve::new(vec![(1, Rate(10.0)), (2, Rate(50.0))]).unwrap();
-        assert!(Link::new(rising).company_may_help());
+        assert!(Link::new(rising).joining_may_speed_up());
     }
 }

@@ -1,36 +1,42 @@
-//! How slow a source is to be, as people write it: `1:66MB/s,4:146MB/s,latency:2ms,jitter:10%`.
+//! Parses how slow a source is: `1:66MB/s,4:146MB/s,latency:2ms,jitter:10%`.
 
 use std::str::FromStr;
 
+use belady_base::units::ParseUnitError;
 use belady_control::model::curve::CurveError;
-use belady_control::model::units::ParseUnitError;
 use belady_control::model::{Curve, Rate, Seconds};
 
-/// How slow a source is to be.
+/// How slow a source is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThrottleSpec {
-    /// t(γ): what γ readers get together.
+    /// t(γ): the bandwidth of γ readers together.
     pub bandwidth: Curve,
-    /// What every read request waits first.
+    /// The wait before every read request.
     pub latency: Seconds,
     /// The share, from 0 to 1, by which a request may be slower or faster.
     pub jitter: f64,
 }
 
-/// Why a throttle could not be read.
+/// Why a text is not a throttle.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the error's text names its fields")]
 pub enum ThrottleError {
+    /// A part has an unknown form.
     #[error(
         "`{0}` in the throttle is not READERS:RATE, latency:TIME or jitter:SHARE; write for \
          example `1:66MB/s,4:146MB/s,latency:2ms,jitter:10%`"
     )]
     Form(String),
-    #[error("`{part}` in the throttle has no proper quantity: {error}")]
+    /// A quantity cannot be parsed.
+    #[error("`{part}` in the throttle has no valid quantity: {error}")]
     Quantity { part: String, error: ParseUnitError },
+    /// The jitter is not a share.
     #[error("`{0}` in the throttle needs a share from 0% to 100%")]
     Jitter(String),
-    #[error("the throttle names the {0} twice; leave one of them out")]
+    /// A part occurs twice.
+    #[error("the throttle names the {0} twice: leave one of them out")]
     Twice(&'static str),
+    /// The bandwidth is not a valid curve.
     #[error("the throttle's bandwidth {0}; write for example `1:66MB/s,4:146MB/s`")]
     Bandwidth(#[from] CurveError),
 }
@@ -81,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn parses_rates_latency_and_jitter() {
         let spec: ThrottleSpec = "1:66MB/s, 4:146 MB/s,latency:2ms,jitter:10%".parse().unwrap();
         assert_eq!(spec.bandwidth.points(), [(1, Rate(66e6)), (4, Rate(146e6))]);
         assert_eq!(spec.latency, Seconds(0.002));
@@ -91,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_nonsense_in_words() {
+    fn errors_quote_what_was_typed() {
         for (text, words) in [
             ("66MB/s", "`66MB/s` in the throttle is not READERS:RATE"),
             ("one:66MB/s", "`one:66MB/s`"),

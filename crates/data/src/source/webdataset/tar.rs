@@ -1,23 +1,23 @@
-//! Tar archives, walked from entry to entry without reading what the members hold.
+//! Walks a tar archive from entry to entry without reading the members' contents.
 //!
-//! An entry is a header of 512 bytes and the member's bytes, padded to whole blocks. Before
-//! it may come entries that only describe it: a long name (GNU, types `L` and `K`) or a list
-//! of `key=value` (POSIX pax, types `x` and `g`), of which name and size matter here. A
-//! block of zeros marks the end.
+//! An entry is a header of 512 bytes and the member's bytes, padded to whole blocks. Entries that
+//! only describe the next one may precede it: a long name (GNU, types `L` and `K`) or a list of
+//! `key=value` (POSIX pax, types `x` and `g`), of which name and size matter here. A block of zeros
+//! marks the end.
 //!
-//! The walk is our own since it is to be cheap over a slow file system, to name the place of
-//! every flaw, and to work alike on a file and on a sample in memory.
+//! Hand-written because the `tar` crate neither skips contents with few reads over a slow file
+//! system, nor reports the offset of a flaw, nor works alike on a file and on a sample in memory.
 
 use super::super::packed::{Flaw, ReadAt};
 
 pub(super) const BLOCK: u64 = 512;
-/// No name and no list of pax values comes near this.
+/// No name or list of pax values comes near this length.
 const LONGEST_DESCRIPTION: u64 = 1 << 20;
 
-/// What a step through an archive meets.
+/// What the next step of a walk finds.
 #[derive(Debug)]
-pub(super) enum Step {
-    Entry(Entry),
+pub(super) enum ArchiveStep {
+    Entry(TarEntry),
     /// The block of zeros that marks the end.
     Mark,
     /// The end of the bytes, without a mark.
@@ -25,16 +25,16 @@ pub(super) enum Step {
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
-    /// Where the first header that speaks of this entry begins.
+pub(super) struct TarEntry {
+    /// Where the first header of this entry begins, including those that describe it.
     pub start: u64,
-    /// Where the member's bytes begin, and how many they are.
+    /// Where the member's bytes begin.
     pub data: u64,
     pub size: u64,
     /// Where the next entry begins.
     pub end: u64,
     pub name: Vec<u8>,
-    /// Whether it is a file, and no link, directory or device.
+    /// Whether it is a file, not a link, directory or device.
     pub regular: bool,
 }
 
@@ -54,44 +54,44 @@ impl<'a, B: ReadAt> Archive<'a, B> {
         self.bytes
     }
 
-    /// Whether not even one header was understood.
+    /// Whether no header was parsed yet.
     pub(super) fn is_at_start(&self) -> bool {
         self.at == 0
     }
 
-    /// The next entry; after a flaw or an end there is none.
-    pub(super) fn next(&mut self) -> Result<Step, Flaw> {
+    /// Returns the next entry. Not called again after an error or an end.
+    pub(super) fn next(&mut self) -> Result<ArchiveStep, Flaw> {
         let start = self.at;
         let mut described = Description::default();
         loop {
             if self.at == self.length && described.is_empty() {
-                return Ok(Step::Bare);
+                return Ok(ArchiveStep::Bare);
             }
             let mut block = [0; BLOCK as usize];
             self.fill(start, self.at, &mut block)?;
             if block.iter().all(|&byte| byte == 0) {
                 if described.is_empty() {
-                    return Ok(Step::Mark);
+                    return Ok(ArchiveStep::Mark);
                 }
-                return Err(damaged(self.at, "a description of no member ends"));
+                return Err(damaged(self.at, "a description without a member ends"));
             }
-            let header = Header::parse(&block).map_err(|damage| damaged(self.at, damage))?;
+            let header = TarHeader::parse(&block).map_err(|damage| damaged(self.at, damage))?;
             if !header.describes_another() {
-                return self.entry(start, &header, described).map(Step::Entry);
+                return self.entry(start, &header, described).map(ArchiveStep::Entry);
             }
             let body = self.description(start, header.size)?;
             described.take(&header, &body).map_err(|flaw| flaw.at(start))?;
         }
     }
 
-    /// Checks that only zeros follow the mark of the end.
+    /// Checks that only zeros follow the end mark.
     pub(super) fn expect_nothing_more(&mut self) -> Result<(), Flaw> {
         let mut piece = [0; 4096];
         while self.at < self.length {
             let count = (self.length - self.at).min(piece.len() as u64) as usize;
             self.fill(self.at, self.at, &mut piece[..count])?;
             if let Some(at) = piece[..count].iter().position(|&byte| byte != 0) {
-                let what = "the data behind the mark of the archive's end (joined archives?)";
+                let what = "the data behind the end-of-archive mark (concatenated archives?)";
                 return Err(unsupported(self.at + at as u64, what));
             }
             self.at += count as u64;
@@ -102,17 +102,18 @@ impl<'a, B: ReadAt> Archive<'a, B> {
     fn entry(
         &mut self,
         start: u64,
-        header: &Header<'_>,
+        header: &TarHeader<'_>,
         described: Description,
-    ) -> Result<Entry, Flaw> {
+    ) -> Result<TarEntry, Flaw> {
         if header.kind == b'S' || described.sparse {
             return Err(unsupported(start, "the sparse member"));
         }
         let name = described.name.unwrap_or_else(|| header.name());
-        // As Python's tarfile does: of old archives, a directory is a file that ends so.
+        // As in Python's tarfile: in old archives a name that ends in a slash is a directory.
         let regular = match header.kind {
             0 => !name.ends_with(b"/"),
-            // Links, devices, directories and pipes have no bytes, whatever their size says.
+            // Links, devices, directories and pipes have no content, whatever their size field
+            // says.
             kind => !(b'1'..=b'6').contains(&kind),
         };
         let size = if regular { described.size.unwrap_or(header.size) } else { 0 };
@@ -122,15 +123,15 @@ impl<'a, B: ReadAt> Archive<'a, B> {
             return Err(Flaw::Truncated { offset: start, whole: 0 });
         }
         self.at = end;
-        // Volume names and the like hold nothing of a dataset, but are skipped by their size.
+        // Other types, such as volume names, are no members, but their content is skipped.
         let regular = regular && matches!(header.kind, 0 | b'0' | b'7');
-        Ok(Entry { start, data, size, end, name, regular })
+        Ok(TarEntry { start, data, size, end, name, regular })
     }
 
-    /// Reads the bytes of an entry that describes another, and passes over it.
+    /// Reads the content of an entry that describes another, and moves past it.
     fn description(&mut self, start: u64, size: u64) -> Result<Vec<u8>, Flaw> {
         if size > LONGEST_DESCRIPTION {
-            return Err(damaged(self.at, "a name or description of absurd length begins"));
+            return Err(damaged(self.at, "a name or description that is too long begins"));
         }
         let data = self.at + BLOCK;
         let end = data.saturating_add(padded(size));
@@ -165,17 +166,17 @@ fn padded(size: u64) -> u64 {
     size.div_ceil(BLOCK).saturating_mul(BLOCK)
 }
 
-/// What came before an entry about it.
+/// What preceding entries say about an entry.
 #[derive(Debug, Default)]
 struct Description {
     name: Option<Vec<u8>>,
     size: Option<u64>,
     sparse: bool,
-    /// Anything at all, also what does not matter here.
+    /// Whether there was any, even one without a meaning here.
     any: bool,
 }
 
-/// A flaw of a description, whose place the caller knows.
+/// A flaw of a description, whose offset the caller knows.
 enum DescriptionFlaw {
     Unreadable,
     ForAll,
@@ -195,7 +196,7 @@ impl Description {
         !self.any
     }
 
-    fn take(&mut self, header: &Header<'_>, body: &[u8]) -> Result<(), DescriptionFlaw> {
+    fn take(&mut self, header: &TarHeader<'_>, body: &[u8]) -> Result<(), DescriptionFlaw> {
         match header.kind {
             b'L' => {
                 self.any = true;
@@ -205,7 +206,8 @@ impl Description {
                 self.any = true;
                 self.take_pax(body).ok_or(DescriptionFlaw::Unreadable)?;
             }
-            // For all members from here on. It may stand before the end, as git writes it.
+            // For all following members. It may precede the end mark, as in archives written by
+            // git.
             b'g' => {
                 let mut all = Self::default();
                 all.take_pax(body).ok_or(DescriptionFlaw::Unreadable)?;
@@ -213,13 +215,13 @@ impl Description {
                     return Err(DescriptionFlaw::ForAll);
                 }
             }
-            // `K`, where a link leads to.
+            // `K`, a long link target.
             _ => self.any = true,
         }
         Ok(())
     }
 
-    /// Lines of `length key=value`, where the length counts the whole line.
+    /// Parses lines of `length key=value`, where the length counts the whole line.
     fn take_pax(&mut self, mut body: &[u8]) -> Option<()> {
         while body.first().is_some_and(|&byte| byte != 0) {
             let space = body.iter().position(|&byte| byte == b' ')?;
@@ -245,16 +247,16 @@ impl Description {
 }
 
 /// A header whose checksum matched.
-struct Header<'a> {
+struct TarHeader<'a> {
     block: &'a [u8; BLOCK as usize],
     kind: u8,
     size: u64,
 }
 
-impl<'a> Header<'a> {
+impl<'a> TarHeader<'a> {
     fn parse(block: &'a [u8; BLOCK as usize]) -> Result<Self, &'static str> {
         if !checksum_matches(block) {
-            return Err("a header does not match its checksum (no tar archive, or damaged)");
+            return Err("a header does not match its checksum (not a tar archive, or damaged)");
         }
         let size = number(&block[124..136]).ok_or("a header with an unreadable size begins")?;
         Ok(Self { block, kind: block[156], size })
@@ -266,7 +268,7 @@ impl<'a> Header<'a> {
 
     fn name(&self) -> Vec<u8> {
         let name = until_zero(&self.block[..100]);
-        // GNU's own format, `ustar` and a blank, has other things where POSIX has the prefix.
+        // GNU's format, `ustar` and a blank, has other fields in the place of POSIX's prefix.
         let prefix = match &self.block[257..263] {
             b"ustar\0" => until_zero(&self.block[345..500]),
             _ => &[],
@@ -275,8 +277,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The sum of all bytes, with blanks for the sum itself. Some old programs added them as
-/// signed numbers.
+/// Checks the sum of all bytes, with blanks for the sum itself. Some old programs summed signed
+/// bytes.
 fn checksum_matches(block: &[u8; BLOCK as usize]) -> bool {
     const FIELD: std::ops::Range<usize> = 148..156;
     let Some(stored) = number(&block[FIELD]) else { return false };
@@ -287,7 +289,7 @@ fn checksum_matches(block: &[u8; BLOCK as usize]) -> bool {
     i64::try_from(stored).is_ok_and(|stored| stored == unsigned || stored == signed)
 }
 
-/// Octal digits, or with the highest bit set a binary number, as GNU writes large ones.
+/// Parses octal digits, or with the highest bit set a binary number, as GNU writes large ones.
 fn number(field: &[u8]) -> Option<u64> {
     let (&first, rest) = field.split_first()?;
     if first & 0x80 != 0 {

@@ -1,14 +1,14 @@
-//! The cache directory and what lies in it.
+//! The files of a cache directory.
 //!
 //! ```text
-//!   DIR/belady-cache-v1/lock                            held while caches come and go
-//!   DIR/belady-cache-v1/0123456789abcdef/lock           held by the one writer; its room
-//!                                       /index          locked shared by all who use it
+//!   DIR/belady-cache-v1/lock                            locked while caches are opened and removed
+//!   DIR/belady-cache-v1/0123456789abcdef/lock           writer lock; holds the writer's quota
+//!                                       /index          locked shared by all processes that use it
 //!                                       /segment-0000 ...
 //! ```
 //!
-//! We use only directories that belong to us, remove only files that we name, and never
-//! follow a symbolic link below DIR.
+//! Only directories of this user are used, only files with these names are removed, and symbolic
+//! links below DIR are never followed.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
@@ -16,41 +16,46 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use belady_base::fork::FileLock;
+
 use super::index::PAGE;
 use super::segments;
-use crate::fork::FileLock;
 
 const ROOT: &str = "belady-cache-v1";
 const LOCK: &str = "lock";
 const INDEX: &str = "index";
 const UNFINISHED_INDEX: &str = "index.new";
 
-/// How long to wait for another process that is opening or clearing a cache in the same
-/// directory: removing a large cache takes seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for another process that opens or clears a cache in the same directory:
+/// removing a large cache takes seconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the error's text names its fields")]
 pub enum DirectoryError {
+    /// It belongs to another user.
     #[error(
         "{} belongs to user {owner}, not to this user ({user}): choose a directory of your own",
         path.display()
     )]
     Foreign { path: PathBuf, owner: u32, user: u32 },
-    #[error("{} is not a directory: choose another place for the cache", path.display())]
+    /// It is not a directory.
+    #[error("{} is not a directory: choose another path for the cache", path.display())]
     NotADirectory { path: PathBuf },
+    /// The operating system reported an error.
     #[error("{} cannot be used as a cache directory: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
 }
 
-/// The place of all caches in DIR; made if it is not there.
+/// Returns the directory of all caches in DIR, and creates it if it does not exist.
 pub(super) fn prepare(directory: &Path) -> Result<PathBuf, DirectoryError> {
     let fail = |path: &Path| {
         let path = path.to_owned();
         move |error| DirectoryError::Io { path, error }
     };
     make(directory).map_err(fail(directory))?;
-    // DIR may be a link, and may be a place that root made for all.
+    // DIR may be a link, and may belong to root.
     let metadata = fs::metadata(directory).map_err(fail(directory))?;
     check_owner(directory, &metadata, &[user(), 0])?;
     let root = directory.join(ROOT);
@@ -59,7 +64,7 @@ pub(super) fn prepare(directory: &Path) -> Result<PathBuf, DirectoryError> {
     Ok(root)
 }
 
-/// The place of all caches in DIR, if there is one that is ours.
+/// Returns the directory of all caches in DIR, if it exists and belongs to this user.
 pub(super) fn find(directory: &Path) -> Result<PathBuf, DirectoryError> {
     let root = directory.join(ROOT);
     check_ours(&root)?;
@@ -95,20 +100,24 @@ fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Held while a cache is opened or removed, so that quotas and locks are looked at by one
-/// process at a time.
+/// A lock on the directory, held while a cache is opened or removed, so that one process at a time
+/// looks at quotas and writer locks.
 #[derive(Debug)]
-pub(super) struct Gate(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
+pub(super) struct DirectoryLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
 
-impl Gate {
-    pub fn enter(root: &Path) -> io::Result<Self> {
+impl DirectoryLock {
+    pub fn acquire(root: &Path) -> io::Result<Self> {
+        Self::acquire_within(root, LOCK_TIMEOUT)
+    }
+
+    fn acquire_within(root: &Path, limit: Duration) -> io::Result<Self> {
         let path = root.join(LOCK);
         let step = Duration::from_millis(20);
         let mut waited = Duration::ZERO;
         loop {
             match FileLock::try_exclusive(|| open_lock(&path))? {
                 Some(lock) => return Ok(Self(lock)),
-                None if waited < PATIENCE => {
+                None if waited < limit => {
                     std::thread::sleep(step);
                     waited += step;
                 }
@@ -125,9 +134,9 @@ pub(super) struct CacheDirectory {
     pub fingerprint: u64,
 }
 
-/// Who has a cache open.
+/// Which processes have a cache open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum CacheUse {
     Idle,
     Readers,
     Writer,
@@ -138,14 +147,14 @@ impl CacheDirectory {
         Self { path: root.join(format!("{fingerprint:016x}")), fingerprint }
     }
 
-    /// All caches below the root.
+    /// Returns all caches below the root.
     pub fn all(root: &Path) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(root)? {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            // The type is that of the entry itself: a link to a directory is none.
+            // The type of the entry itself: a link to a directory does not count.
             if entry.file_type()?.is_dir()
                 && name.len() == 16
                 && let Ok(fingerprint) = u64::from_str_radix(&name, 16)
@@ -166,26 +175,27 @@ impl CacheDirectory {
         self.path.join(INDEX)
     }
 
-    /// The writer's lock, or `None` if another job or process has it.
+    /// Takes the writer lock; `None` if another job or process has it.
     pub fn lock(&self) -> io::Result<Option<FileLock>> {
         let path = self.path.join(LOCK);
         FileLock::exclusive(|| open_lock(&path))
     }
 
-    /// What cannot be told counts as in use: an idle cache may be removed.
-    pub fn usage(&self) -> Use {
+    /// Returns the use of a cache. One that cannot be examined counts as in use, since idle caches
+    /// may be removed.
+    pub fn usage(&self) -> CacheUse {
         if is_locked(&self.path.join(LOCK)) {
-            Use::Writer
+            CacheUse::Writer
         } else if is_locked(&self.index()) {
-            Use::Readers
+            CacheUse::Readers
         } else {
-            Use::Idle
+            CacheUse::Idle
         }
     }
 
-    /// Notes that the cache is in use now.
+    /// Sets the time of last use to now.
     pub fn touch(&self) {
-        // Only the order in which idle caches go depends on it.
+        // Only the order in which idle caches are removed depends on it.
         let _ =
             File::open(self.path.join(LOCK)).and_then(|file| file.set_modified(SystemTime::now()));
     }
@@ -196,7 +206,7 @@ impl CacheDirectory {
             .unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Bytes of our files here, in whole pages.
+    /// Returns the bytes of the cache's files, in whole pages.
     pub fn bytes(&self) -> io::Result<u64> {
         let mut bytes = 0;
         for path in self.files()? {
@@ -209,33 +219,33 @@ impl CacheDirectory {
         Ok(bytes)
     }
 
-    /// Bytes that its writer may come to use.
+    /// Returns the bytes that its writer may use.
     pub fn granted(&self) -> u64 {
         let text = fs::read_to_string(self.path.join(LOCK)).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 
-    /// Writes down what the writer may use.
+    /// Records the bytes that the writer may use.
     pub fn grant(lock: &File, bytes: u64) -> io::Result<()> {
         lock.set_len(0)?;
         lock.write_all_at(format!("{bytes}\n").as_bytes(), 0)
     }
 
-    /// Removes the data, the index first: without it the rest means nothing.
+    /// Removes the data, the index first: without it the rest has no meaning.
     pub fn empty(&self) -> io::Result<()> {
-        remove_if_there(&self.index())?;
+        remove_if_present(&self.index())?;
         for path in self.files()? {
             if path.file_name().is_some_and(|name| name != LOCK) {
-                remove_if_there(&path)?;
+                remove_if_present(&path)?;
             }
         }
         Ok(())
     }
 
-    /// Removes the cache. A directory with files that are not ours stays.
+    /// Removes the cache. A directory with other files stays.
     pub fn remove(&self) -> io::Result<()> {
         self.empty()?;
-        remove_if_there(&self.path.join(LOCK))?;
+        remove_if_present(&self.path.join(LOCK))?;
         match fs::remove_dir(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(error),
             _ => Ok(()),
@@ -276,7 +286,7 @@ fn is_locked(path: &Path) -> bool {
     }
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
+fn remove_if_present(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -288,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_someone_else_is_refused_with_both_users_named() {
+    fn a_directory_of_another_user_is_refused_and_both_users_are_named() {
         let directory = tempfile::tempdir().expect("a directory");
         let metadata = fs::metadata(directory.path()).expect("metadata");
         let me = metadata.uid();
@@ -300,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_are_directories_with_a_fingerprint_for_a_name() {
+    fn caches_are_directories_named_by_a_fingerprint() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = prepare(directory.path()).expect("ours");
         for fingerprint in [0xfeed, 3] {
@@ -315,9 +325,9 @@ mod tests {
         assert_eq!(found, [3, 0xfeed]);
     }
 
-    /// Two processes that look at a directory while a third one removes a cache in it.
+    /// As when another process removes a cache.
     #[test]
-    fn files_that_go_while_they_are_counted_count_nothing() {
+    fn files_removed_while_they_are_counted_count_as_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = prepare(directory.path()).expect("ours");
         let cache = CacheDirectory::new(&root, 7);
@@ -346,38 +356,42 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_whose_lock_cannot_be_looked_at_counts_as_in_use() {
+    fn a_cache_whose_lock_cannot_be_examined_counts_as_in_use() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = prepare(directory.path()).expect("ours");
         let cache = CacheDirectory::new(&root, 7);
         cache.make().expect("made");
-        assert_eq!(cache.usage(), Use::Idle, "neither lock nor index");
+        assert_eq!(cache.usage(), CacheUse::Idle, "neither lock nor index");
         let lock = cache.lock().expect("locked").expect("free");
-        assert_eq!((cache.usage(), cache.lock().expect("asked").is_none()), (Use::Writer, true));
+        assert_eq!(
+            (cache.usage(), cache.lock().expect("asked").is_none()),
+            (CacheUse::Writer, true)
+        );
         drop(lock);
-        assert_eq!(cache.usage(), Use::Idle);
+        assert_eq!(cache.usage(), CacheUse::Idle);
         std::os::unix::fs::symlink("elsewhere", cache.index()).expect("linked");
-        assert_eq!(cache.usage(), Use::Readers);
+        assert_eq!(cache.usage(), CacheUse::Readers);
         fs::remove_file(cache.path.join(LOCK)).expect("removed");
         std::os::unix::fs::symlink("elsewhere", cache.path.join(LOCK)).expect("linked");
-        assert_eq!(cache.usage(), Use::Writer);
+        assert_eq!(cache.usage(), CacheUse::Writer);
     }
 
     #[test]
-    fn the_gate_is_waited_for() {
+    fn the_directory_lock_is_waited_for() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = prepare(directory.path()).expect("ours");
-        let held = Gate::enter(&root).expect("entered");
+        let held = DirectoryLock::acquire(&root).expect("acquired");
+        let error = DirectoryLock::acquire_within(&root, Duration::ZERO).expect_err("held");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| Gate::enter(&root).is_ok());
-            std::thread::sleep(Duration::from_millis(100));
+            let other = scope.spawn(|| DirectoryLock::acquire(&root).is_ok());
             drop(held);
             assert!(other.join().expect("ended"));
         });
     }
 
     #[test]
-    fn what_cannot_be_removed_is_an_error_and_what_is_not_there_is_none() {
+    fn a_failed_removal_is_an_error_and_a_missing_file_is_not() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = prepare(directory.path()).expect("ours");
         let cache = CacheDirectory::new(&root, 7);
@@ -398,11 +412,11 @@ mod tests {
         assert_eq!((left, cache.granted()), (1, 678), "its lock stays");
         cache.remove().expect("removed");
         assert!(!cache.path.exists());
-        assert!(cache.remove().is_err(), "there is none");
+        assert!(cache.remove().is_err(), "it is gone");
     }
 
     #[test]
-    fn links_are_no_caches_and_files_of_others_stay() {
+    fn links_are_not_followed_and_other_files_stay() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = prepare(directory.path()).expect("ours");
         let elsewhere = tempfile::tempdir().expect("a directory");

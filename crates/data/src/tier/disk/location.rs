@@ -1,9 +1,8 @@
-//! Where a sample lies in the segments, as the index and the tables of pieces write it.
+//! Where a sample lies in the segments, as encoded in the index and in tables of pieces.
 //!
-//! A sample in one piece needs no more than its first granule. A sample in several begins,
-//! in its first piece, with a table of all its pieces; its payload follows from the next
-//! granule on. What is read here may be torn or stale, so nothing is believed: pieces are
-//! checked against the sample's size, and the payload against its checksum.
+//! For a sample in one piece its first granule is enough. A sample in several pieces begins with a
+//! table of its pieces; its payload follows from the next granule on. A table may be torn or stale,
+//! so its pieces are checked against the sample's size, and the payload against its checksum.
 
 use super::granule::Granule;
 use crate::tier::extents::Extent;
@@ -13,21 +12,21 @@ const CHAINED: u64 = 1 << 62;
 const START_BITS: u32 = 40;
 const START: u64 = (1 << START_BITS) - 1;
 
-/// Granules that a location can address.
+/// The granules that a location can address.
 pub(super) const ADDRESSABLE: u64 = 1 << START_BITS;
-/// Most pieces of one sample: a table of 64 KiB. More would mean holes of a few bytes each.
+/// The most pieces of a sample: a table of 64 KiB. More would mean gaps of a few bytes each.
 pub(super) const MOST_PIECES: u64 = 1 << 12;
 
 /// Where a sample begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct SegmentLocation {
     /// In granules from the start of the first segment.
     pub start: u64,
     /// Pieces listed in the table at `start`; `None` if there is no table.
     pub pieces: Option<u32>,
 }
 
-impl Location {
+impl SegmentLocation {
     pub(super) fn encode(self) -> u64 {
         let chain = self.pieces.map_or(0, |pieces| CHAINED | u64::from(pieces) << START_BITS);
         PRESENT | chain | (self.start & START)
@@ -43,7 +42,7 @@ impl Location {
     }
 }
 
-/// Bytes of the table of this many pieces.
+/// Returns the bytes of a table of this many pieces.
 pub(super) fn table_bytes(pieces: u32) -> usize {
     pieces as usize * 16
 }
@@ -56,8 +55,8 @@ pub(super) fn encode_table(pieces: &[Extent]) -> Vec<u8> {
         .collect()
 }
 
-/// The pieces that a table lists, if they can be those of a sample of `size` bytes that
-/// begins at `start`.
+/// Returns the pieces in a table, if they are valid for a sample of `size` bytes that begins at
+/// `start`.
 pub(super) fn decode_table(
     table: &[u8],
     start: u64,
@@ -87,14 +86,13 @@ pub(super) fn decode_table(
     sound.then_some(pieces)
 }
 
-/// The runs of bytes that hold the payload: place in the segments, and length.
+/// Returns the runs of bytes that hold the payload: offset in the segments, and length.
 pub(super) fn payload_runs(pieces: &[Extent], size: u64, granule: Granule) -> Vec<(u64, usize)> {
     let mut rest = size;
     let mut skip = granule.count_table(pieces.len() as u64);
     let mut runs = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        let room = (piece.granules - skip) * granule.bytes();
-        let length = rest.min(room);
+        let length = rest.min((piece.granules - skip) * granule.bytes());
         if length > 0 {
             runs.push(((piece.start + skip) * granule.bytes(), length as usize));
         }
@@ -113,18 +111,18 @@ mod tests {
     }
 
     #[test]
-    fn a_location_is_read_as_it_was_written() {
+    fn a_location_is_decoded_as_it_was_encoded() {
         for start in [0, 1, START] {
             for pieces in [None, Some(2), Some(MOST_PIECES as u32)] {
-                let location = Location { start, pieces };
-                assert_eq!(Location::decode(location.encode()), Some(location));
+                let location = SegmentLocation { start, pieces };
+                assert_eq!(SegmentLocation::decode(location.encode()), Some(location));
             }
         }
-        assert_eq!(Location::decode(0), None);
+        assert_eq!(SegmentLocation::decode(0), None);
     }
 
     #[test]
-    fn a_table_that_cannot_be_of_its_sample_is_refused() {
+    fn a_table_that_is_not_valid_for_its_sample_is_refused() {
         let (start, size) = (10, 1000);
         let first = granule().count_table(2) + 5;
         let all = granule().count_in_pieces(size, 2);

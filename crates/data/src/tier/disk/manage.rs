@@ -1,4 +1,4 @@
-//! Looking at the caches of a directory from outside: list, verify, clear.
+//! Lists, verifies and clears the caches of a directory.
 
 use std::fs;
 use std::io;
@@ -7,80 +7,107 @@ use std::time::SystemTime;
 
 use belady_control::model::Bytes;
 
-use super::directory::{self, CacheDirectory, DirectoryError, Gate, Use};
-use super::index::{Index, IndexError, IndexView, OpenError, check_index};
+use super::directory::{self, CacheDirectory, CacheUse, DirectoryError, DirectoryLock};
+use super::index::{CacheIndex, CacheIndexError, IndexView, OpenIndexError, check_index};
 use super::segments::Segments;
-use super::store::{FileVersions, Store};
+use super::store::{CacheStore, FileVersions};
 
-/// Why caches could not be looked at or cleared.
+/// Why caches cannot be listed, verified or cleared.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the error's text names its fields")]
 pub enum ManageError {
+    /// The directory holds no cache.
     #[error("{} holds no cache of Belady", .0.display())]
     NoCache(PathBuf),
+    /// No cache has this fingerprint.
     #[error("{} holds no cache with the fingerprint {fingerprint:016x}", directory.display())]
     Unknown { directory: PathBuf, fingerprint: u64 },
+    /// A job uses the cache.
     #[error("the cache {} is in use: stop the jobs that use it, then clear it", .0.display())]
     InUse(PathBuf),
+    /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    #[error("{}: {error}", path.display())]
+    /// The operating system reported an error.
+    #[error("cannot access {}: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
 }
 
 /// One dataset's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheInfo {
+    /// The dataset's fingerprint.
     pub fingerprint: u64,
     /// The dataset's name; empty if the index cannot be read.
     pub name: String,
+    /// The number of samples held.
     pub samples: u64,
-    /// Payload of these samples.
+    /// The payload of these samples.
     pub bytes: Bytes,
-    /// What its files take.
+    /// The size of its files.
     pub on_disk: Bytes,
+    /// When it was last used.
     pub last_used: SystemTime,
+    /// Whether a process has it open.
     pub in_use: bool,
     /// Whether this version of Belady can read it.
     pub version_ok: bool,
 }
 
-/// What a check of one cache found.
+/// The result of verifying one cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
+    /// The dataset's fingerprint.
     pub fingerprint: u64,
+    /// The dataset's name.
     pub name: String,
+    /// Samples with a right checksum.
     pub good: u64,
+    /// Damaged samples.
     pub damaged: u64,
-    /// Whether the damaged ones were let go; not while others use the cache.
+    /// Whether damaged samples were evicted; not while another process uses the cache.
     pub dropped: bool,
-    /// Why it could not be checked, if so.
+    /// Why it could not be verified, if so.
     pub problem: Option<String>,
 }
 
-/// How far a check is.
+/// The progress of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifyProgress {
+    /// The cache being verified.
     pub fingerprint: u64,
+    /// Samples verified so far.
     pub checked: u64,
+    /// Samples in the cache.
     pub samples: u64,
 }
 
-/// Caches to clear.
+/// Which caches to clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
+    /// All.
     All,
+    /// The one with this fingerprint.
     One(u64),
 }
 
-/// The caches of a directory.
+/// Lists the caches of a directory.
+///
+/// # Errors
+///
+/// If the directory holds no cache or cannot be read.
 pub fn list(directory: &Path) -> Result<Vec<CacheInfo>, ManageError> {
     let root = root(directory)?;
-    // Without it, as in a read-only directory, we only may see a cache that comes or goes.
-    let _gate = Gate::enter(&root);
+    // Without the lock, as in a read-only directory, a cache may be created or removed meanwhile.
+    let _lock = DirectoryLock::acquire(&root);
     Ok(caches(&root)?.iter().map(info).collect())
 }
 
-/// Reads every sample of every cache and lets go of those that fail their checksum.
+/// Reads every sample of every cache and evicts those that fail their checksum.
+///
+/// # Errors
+///
+/// If the directory holds no cache or cannot be read.
 pub fn verify(
     directory: &Path,
     progress: &mut dyn FnMut(VerifyProgress),
@@ -89,10 +116,14 @@ pub fn verify(
     Ok(caches(&root)?.into_iter().map(|cache| verify_one(&root, cache, progress)).collect())
 }
 
-/// Removes caches, and tells what was removed. If any of them is in use, none goes.
+/// Removes caches and returns what was removed. If any of them is in use, none is removed.
+///
+/// # Errors
+///
+/// If a cache is in use, unknown or cannot be removed.
 pub fn clear(directory: &Path, which: Which) -> Result<Vec<CacheInfo>, ManageError> {
     let root = root(directory)?;
-    let _gate = Gate::enter(&root).map_err(at(&root))?;
+    let _lock = DirectoryLock::acquire(&root).map_err(at(&root))?;
     let mut chosen = caches(&root)?;
     if let Which::One(fingerprint) = which {
         chosen.retain(|cache| cache.fingerprint == fingerprint);
@@ -100,7 +131,7 @@ pub fn clear(directory: &Path, which: Which) -> Result<Vec<CacheInfo>, ManageErr
             return Err(ManageError::Unknown { directory: directory.to_owned(), fingerprint });
         }
     }
-    if let Some(cache) = chosen.iter().find(|cache| cache.usage() != Use::Idle) {
+    if let Some(cache) = chosen.iter().find(|cache| cache.usage() != CacheUse::Idle) {
         return Err(ManageError::InUse(cache.path.clone()));
     }
     let mut removed = Vec::new();
@@ -145,8 +176,8 @@ fn info(cache: &CacheDirectory) -> CacheInfo {
         bytes: Bytes(payload),
         on_disk: Bytes(cache.bytes().unwrap_or(0)),
         last_used: cache.last_used(),
-        in_use: cache.usage() != Use::Idle,
-        version_ok: !matches!(view, Err(IndexError::Version { .. })),
+        in_use: cache.usage() != CacheUse::Idle,
+        version_ok: !matches!(view, Err(CacheIndexError::Version { .. })),
     }
 }
 
@@ -175,19 +206,20 @@ fn verify_samples(
     cache: CacheDirectory,
     found: &mut Verified,
     progress: &mut dyn FnMut(VerifyProgress),
-) -> Result<(), OpenError> {
-    // The writer's lock, if nobody has it, keeps samples where they are while we look.
-    let gate = Gate::enter(root);
-    let idle = gate.is_ok() && cache.usage() == Use::Idle;
+) -> Result<(), OpenIndexError> {
+    // Holding the writer lock, if it is free, keeps samples in place meanwhile.
+    let directory_lock = DirectoryLock::acquire(root);
+    let idle = directory_lock.is_ok() && cache.usage() == CacheUse::Idle;
     let lock = if idle { cache.lock()? } else { None };
-    let index = Index::open(&cache.index(), lock.is_some())?;
-    drop(gate);
+    let index = CacheIndex::open(&cache.index(), lock.is_some())?;
+    drop(directory_lock);
     let bytes = fs::read(cache.index())?;
     let view = check_index(&bytes)?;
     found.name.clone_from(&view.header.name);
     found.dropped = lock.is_some();
     let segments = Segments::new(&cache.path, &index.header, false);
-    let store = Store { index, segments, cache, versions: FileVersions::default(), writer: None };
+    let store =
+        CacheStore { index, segments, cache, versions: FileVersions::default(), writer: None };
     let samples = view.held().count() as u64;
     let mut payload = Vec::new();
     for (checked, (sample, entry, size)) in view.held().enumerate() {

@@ -1,37 +1,39 @@
-//! The disk tier: samples in large segment files, found again by the next run.
+//! The disk tier: samples in large segment files that outlive the run.
 //!
 //! ```text
-//!   put:  room in the segments -> data -> checksum -> location in the index
-//!   get:  entry of the index -> data -> checksum right? -> hit
+//!   put:  space in the segments -> data -> checksum -> entry in the index
+//!   get:  entry in the index -> data -> checksum right? -> hit
 //! ```
 //!
-//! | module | what it knows |
+//! | module | content |
 //! |---|---|
-//! | `directory` | which files there are, whose they are, who has them open |
-//! | `quota` | how much of the quota this dataset may use |
-//! | `open` | how these lead to an open cache |
-//! | `index`, `granule`, `location` | the index, its format and that of samples in pieces |
-//! | `space` | what is free |
-//! | `segments`, `io` | how bytes get to the disk and back |
-//! | `store` | put, get and evict |
-//! | `manage` | looking at, checking and clearing caches |
+//! | `directory` | the files of a cache directory, their owner and their locks |
+//! | `quota` | how much of the quota a dataset's cache may use |
+//! | `open` | opening a cache as writer or reader |
+//! | `index`, `granule`, `location` | the index file, and the encoding of locations and pieces |
+//! | `space` | allocation of space in the segments |
+//! | `segments`, `segment_file` | reading and writing the segments |
+//! | `store`, `writer` | put, get and evict, and what only the writer has |
+//! | `degradation` | why a tier does less than configured |
+//! | `manage` | listing, verifying and clearing caches |
 //!
-//! A process may be killed at any point: what it was writing is lost, nothing else. One
-//! process writes a cache, others share it as readers. Trouble (a full, read-only or foreign
-//! directory) is said once and makes the tier hold less or nothing; it never fails a call.
+//! A process that is killed loses only the sample it was writing. One process writes a cache, and
+//! others share it as readers. A full, read-only or foreign directory is reported once and makes
+//! the tier hold less or nothing; it never fails a call.
 
+mod degradation;
 mod directory;
 mod granule;
 mod index;
-mod io;
 mod location;
 mod manage;
 mod open;
 mod quota;
+mod segment_file;
 mod segments;
 mod space;
 mod store;
-mod troubles;
+mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,80 +41,88 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use belady_base::SampleId;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
 
+use degradation::{Degradation, Degradations};
 pub use directory::DirectoryError;
 pub use granule::Granule;
-pub use index::{Entry, Header, IndexError, IndexView, check_index};
-pub use location::Location;
+pub use index::{CacheIndexError, IndexEntry, IndexHeader, IndexView, check_index};
+pub use location::SegmentLocation;
 pub use manage::{CacheInfo, ManageError, Verified, VerifyProgress, Which, clear, list, verify};
+use store::CacheStore;
 pub use store::FileVersions;
-use store::Store;
-use troubles::{Trouble, Troubles};
 
 use super::{Evicted, Get, Put, Tier, TierStatus};
-use crate::SampleId;
 
-/// The room in a cache of so many samples is worked out while it is opened: that takes no
-/// more than some milliseconds.
+/// The free space of a cache with up to this many samples is recovered when it is opened, which
+/// takes a few milliseconds.
 const FEW: u32 = 1 << 14;
-/// How long a tier that is dropped waits for its disk: one that is only slow has written its index by then.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a dropped tier waits for its disk: a disk that is only slow has written the index by
+/// then.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where and for what a disk tier is.
+/// The configuration of a disk tier.
 #[derive(Clone, Debug)]
 pub struct DiskConfig {
+    /// The directory of the cache.
     pub directory: PathBuf,
-    /// For all caches in the directory together, their indexes included.
+    /// The quota of all caches in the directory together, indexes included.
     pub quota: Bytes,
-    /// The most that this cache may use of it. With none, nothing is opened or removed.
+    /// The part of the quota that this cache may use. With zero, nothing is opened or removed.
     pub share: Bytes,
-    /// Tells the dataset from all others and from what it was before a change.
+    /// Identifies the dataset and its version.
     pub fingerprint: u64,
-    /// For people who look at the cache.
+    /// The dataset's name, shown when caches are listed.
     pub name: String,
+    /// The sizes of the samples.
     pub sizes: Arc<Sizes>,
-    /// Length of the segment files of a new cache, a multiple of 4096; by default 1 GiB, or
-    /// more where that would be more than 128 files.
+    /// The length of the segment files of a new cache, a multiple of 4096; by default 1 GiB, or
+    /// more if that would be more than 128 files.
     pub segment: Option<Bytes>,
-    /// Which version of its file each sample is of: copies are made of that and compared with it.
+    /// The current version of each sample's file, which copies are compared with.
     pub versions: FileVersions,
 }
 
-/// Storage class of a local disk.
+/// A tier on a local disk.
 #[derive(Debug)]
 pub struct DiskTier {
     sizes: Arc<Sizes>,
-    /// `None` if the tier does nothing.
-    store: Option<Arc<Store>>,
-    troubles: Troubles,
-    /// Works out the room in a large cache.
+    /// `None` if the tier is off.
+    store: Option<Arc<CacheStore>>,
+    degradations: Degradations,
+    /// Recovers the free space of a large cache.
     recovery: Option<JoinHandle<()>>,
 }
 
 impl DiskTier {
-    /// Opens the cache of a dataset, or makes it. What cannot be is left out with a warning
-    /// and told by [`Tier::status`].
+    /// Opens or creates the cache of a dataset. A tier that does less than configured logs a
+    /// warning and says so in [`Tier::status`].
     ///
-    /// Which room the samples of an earlier run leave is worked out by a thread of its own if
-    /// they are many. Samples can be had meanwhile, and those that come are refused.
+    /// A thread recovers the free space of a large cache. Meanwhile gets succeed and puts are
+    /// refused.
     pub fn open(config: DiskConfig) -> Self {
-        let troubles = Troubles::default();
-        let store = opened(&config, &troubles).map(Arc::new);
+        let degradations = Degradations::default();
+        let store = opened(&config, &degradations).map(Arc::new);
         let recovery = store.as_ref().and_then(|store| begin_recovery(store, &config.sizes));
-        Self { sizes: config.sizes, store, troubles, recovery }
+        Self { sizes: config.sizes, store, degradations, recovery }
     }
 
-    /// Opens what an earlier run or another process keeps of a dataset, to read only; `None` if
-    /// there is nothing that can be read.
+    /// Opens the cache of an earlier run or another process for reading only; `None` if there is
+    /// none that can be read.
     pub fn open_to_read(config: DiskConfig) -> Option<Self> {
         let store = open::open_to_read(&config)?;
-        let troubles = Troubles::default();
-        Some(Self { sizes: config.sizes, store: Some(Arc::new(store)), troubles, recovery: None })
+        let degradations = Degradations::default();
+        Some(Self {
+            sizes: config.sizes,
+            store: Some(Arc::new(store)),
+            degradations,
+            recovery: None,
+        })
     }
 
-    /// Waits until it is known which room the samples of earlier runs leave.
+    /// Waits until the free space of the cache is recovered.
     pub fn recover(&self) {
         if let Some(store) = &self.store {
             store.recover(&self.sizes);
@@ -124,19 +134,19 @@ impl DiskTier {
     }
 }
 
-fn opened(config: &DiskConfig, troubles: &Troubles) -> Option<Store> {
+fn opened(config: &DiskConfig, degradations: &Degradations) -> Option<CacheStore> {
     let off = |why: &str| format!("the disk tier in {} is off: {why}", config.directory.display());
     if config.share == Bytes::ZERO {
-        // Whoever shares the quota out knows.
-        troubles.inform(Trouble::Off, off("none of its quota is left for this job"));
+        // Not a warning: the caller has divided the quota.
+        degradations.inform(Degradation::Off, off("none of its quota is left for this job"));
         return None;
     }
-    open::open(config, troubles)
-        .inspect_err(|why| troubles.warn(Trouble::Off, off(&why.to_string())))
+    open::open(config, degradations)
+        .inspect_err(|why| degradations.warn(Degradation::Off, off(&why.to_string())))
         .ok()
 }
 
-fn begin_recovery(store: &Arc<Store>, sizes: &Arc<Sizes>) -> Option<JoinHandle<()>> {
+fn begin_recovery(store: &Arc<CacheStore>, sizes: &Arc<Sizes>) -> Option<JoinHandle<()>> {
     if store.writer.as_ref()?.is_ready() {
         return None;
     }
@@ -156,7 +166,7 @@ impl Tier for DiskTier {
         match &self.store {
             Some(store) if self.is_sample(sample, bytes.len()) => match &store.writer {
                 Some(writer) => {
-                    store.put(writer, &self.sizes, (sample, version), bytes, &self.troubles)
+                    store.put(writer, &self.sizes, (sample, version), bytes, &self.degradations)
                 }
                 None => Put::Refused,
             },
@@ -167,7 +177,7 @@ impl Tier for DiskTier {
     fn get(&self, sample: SampleId, into: &mut [u8]) -> Get {
         match &self.store {
             Some(store) if self.is_sample(sample, into.len()) => {
-                store.get(sample, into, &self.troubles)
+                store.get(sample, into, &self.degradations)
             }
             _ => Get::Miss,
         }
@@ -214,19 +224,18 @@ impl Tier for DiskTier {
             capacity: Bytes(capacity),
             used: Bytes(used),
             samples,
-            degraded: self.troubles.summary(),
+            degraded: self.degradations.summary(),
         }
     }
 }
 
-/// A disk that does not answer is left as it is: what was let go may be found again, and what is found is
-/// right.
+/// If the disk does not answer, evicted samples may stay in the index. They are still right.
 impl Drop for DiskTier {
     fn drop(&mut self) {
         let (recovery, store) = (self.recovery.take(), self.store.take());
         let path = store.as_ref().map(|store| store.cache.path.clone());
         let finish = move || {
-            // The writer's lock is ours until it has ended.
+            // The recovery thread holds the writer lock until it ends.
             if let Some(recovery) = recovery {
                 let _ = recovery.join();
             }
@@ -236,26 +245,26 @@ impl Drop for DiskTier {
             }
         };
         if let Some(path) = path
-            && !ends_within(PATIENCE, finish)
+            && !ends_within(CLOSE_TIMEOUT, finish)
         {
             tracing::warn!(
-                "the cache disk of {} does not answer: its cache is left as it is, and locked until this \
-                 process ends",
+                "the disk of the cache {} does not answer: the cache is left as it is, and locked \
+                 until this process ends",
                 path.display()
             );
         }
     }
 }
 
-/// Does something on a thread of its own; whether it has ended within this time.
+/// Runs work on a new thread, and returns whether it ended within the limit.
 fn ends_within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (done, is_done) = std::sync::mpsc::channel();
     let spawned = Builder::new().name("belady-close".into()).spawn(move || {
         work();
-        // The receiver may be gone: it has waited long enough.
+        // The receiver may have stopped waiting.
         let _ = done.send(());
     });
-    // Without a thread nothing is done, which need not be waited for either.
+    // Without a thread there is nothing to wait for.
     spawned.is_err() || is_done.recv_timeout(limit) != Err(RecvTimeoutError::Timeout)
 }
 
@@ -264,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_hangs_does_not_keep_a_process_from_ending() {
+    fn a_hung_disk_does_not_keep_a_tier_from_closing() {
         let (answers, hangs) = std::sync::mpsc::channel::<()>();
         let hanging = move || {
             let _ = hangs.recv();

@@ -1,23 +1,23 @@
 //! How much of a directory's quota a cache may use.
 //!
-//! The quota is one for all datasets whose caches lie in the directory. Caches in use keep
-//! what they were granted, whether their writer is in this process or in another; idle ones
-//! make room, least recently used first. So what is on the disk never passes the quota.
+//! All caches of a directory share one quota. Caches in use keep what they were granted, whether
+//! their writer is in this process or another. Idle caches are removed to make space, the least
+//! recently used first. So the files never exceed the quota.
 
 use std::io;
 use std::path::Path;
 
-use super::directory::{CacheDirectory, Use};
+use super::directory::{CacheDirectory, CacheUse};
 
 /// What a cache may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub bytes: u64,
-    /// What others that are in use keep.
+    /// The bytes of other caches in use.
     pub others: u64,
 }
 
-/// Makes room for a cache that wants so many bytes and grants what there is.
+/// Makes space for a cache that wants this many bytes, and grants what is free.
 pub(super) fn grant(root: &Path, fingerprint: u64, quota: u64, wanted: u64) -> io::Result<Grant> {
     let mut others = 0;
     let mut idle = Vec::new();
@@ -26,9 +26,9 @@ pub(super) fn grant(root: &Path, fingerprint: u64, quota: u64, wanted: u64) -> i
             continue;
         }
         match cache.usage() {
-            Use::Writer => others += cache.bytes()?.max(cache.granted()),
-            Use::Readers => others += cache.bytes()?,
-            Use::Idle => idle.push((cache.bytes()?, cache)),
+            CacheUse::Writer => others += cache.bytes()?.max(cache.granted()),
+            CacheUse::Readers => others += cache.bytes()?,
+            CacheUse::Idle => idle.push((cache.bytes()?, cache)),
         }
     }
     let bytes = wanted.min(quota.saturating_sub(others));
@@ -39,7 +39,7 @@ pub(super) fn grant(root: &Path, fingerprint: u64, quota: u64, wanted: u64) -> i
             break;
         }
         unused -= taken;
-        tracing::info!("removing the idle cache {} to make room", cache.path.display());
+        tracing::info!("removing the idle cache {} to make space", cache.path.display());
         cache.remove()?;
     }
     Ok(Grant { bytes, others })

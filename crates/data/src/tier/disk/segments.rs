@@ -1,7 +1,7 @@
-//! The segment files: one address space of bytes, cut into files of equal length.
+//! The segment files: one address space of bytes, divided into files of equal length.
 //!
-//! Files are made and lengthened from the front as room is needed, so the space that there
-//! is always runs from zero to one end, which the files' lengths tell after a restart.
+//! Files are created and extended in order as space is needed, so the space is always contiguous
+//! from zero, and the files' lengths give its end after a restart.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use belady_base::sync::{Mutex, lock};
+
 use super::granule::Granule;
-use super::index::{Header, PAGE};
-use super::io::SegmentFile;
-use super::location::{Location, MOST_PIECES, decode_table, payload_runs, table_bytes};
-use crate::sync::{Mutex, lock};
+use super::index::{IndexHeader, PAGE};
+use super::location::{MOST_PIECES, SegmentLocation, decode_table, payload_runs, table_bytes};
+use super::segment_file::SegmentFile;
 use crate::tier::extents::Extent;
 
-/// Bytes written between two starts of write-back: large enough to be sequential for a
-/// disk, small beside the kernel's own limits on dirty pages.
+/// The bytes between two starts of write-back: large enough to be sequential for a disk, small
+/// beside the kernel's own limits on dirty pages.
 const WRITE_BACK: u64 = 8 << 20;
 
 /// The segments of one cache.
@@ -32,7 +33,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    pub fn new(directory: &Path, header: &Header, writable: bool) -> Self {
+    pub fn new(directory: &Path, header: &IndexHeader, writable: bool) -> Self {
         Self {
             directory: directory.to_owned(),
             segment_bytes: header.segment_bytes,
@@ -51,17 +52,17 @@ impl Segments {
         self.granule
     }
 
-    /// Granules of a whole segment.
+    /// Returns the granules of a segment.
     pub fn segment_granules(&self) -> u64 {
         self.segment_bytes / self.granule.bytes()
     }
 
-    /// The pieces of a sample, from the table in its first piece if it has several.
-    pub fn pieces(&self, location: Location, size: u64) -> io::Result<Vec<Extent>> {
+    /// Returns the pieces of a sample, from the table in its first piece if it has several.
+    pub fn pieces(&self, location: SegmentLocation, size: u64) -> io::Result<Vec<Extent>> {
         let Some(count) = location.pieces else {
             return Ok(vec![Extent { start: location.start, granules: self.granule.count(size) }]);
         };
-        let torn = || io::Error::new(io::ErrorKind::InvalidData, "a torn table of pieces");
+        let torn = || io::Error::new(io::ErrorKind::InvalidData, "the table of pieces is torn");
         if u64::from(count) > MOST_PIECES {
             return Err(torn());
         }
@@ -70,8 +71,8 @@ impl Segments {
         decode_table(&table, location.start, size, self.granule).ok_or_else(torn)
     }
 
-    /// Copies a sample's payload out; whether it is right, its checksum tells.
-    pub fn read_sample(&self, location: Location, into: &mut [u8]) -> io::Result<()> {
+    /// Copies a sample's payload, which the caller checks by its checksum.
+    pub fn read_sample(&self, location: SegmentLocation, into: &mut [u8]) -> io::Result<()> {
         if into.is_empty() {
             return Ok(());
         }
@@ -98,14 +99,14 @@ impl Segments {
         Ok(())
     }
 
-    /// Makes room up to `to` bytes, which lies in the same segment as `from`.
+    /// Extends the space from `from` to `to` bytes, which lie in the same segment.
     pub fn extend(&self, from: u64, to: u64) -> io::Result<()> {
         let start = from - from % self.segment_bytes;
         self.segment_or_new(from / self.segment_bytes, true)?.extend(from - start, to - start)
     }
 
-    /// Bytes of room that the files have, in whole pages, at most `limit`; what lies beyond is given back
-    /// to the disk.
+    /// Returns the bytes of space that the files have, in whole pages, at most `limit`. The rest is
+    /// truncated.
     pub fn trim(&self, limit: u64) -> io::Result<u64> {
         let mut made = 0;
         let mut number = 0;

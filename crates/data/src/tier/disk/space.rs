@@ -1,57 +1,59 @@
-//! Room in the segments: what is free, and how the segments grow up to the quota.
+//! Allocates space in the segments, which grow up to the quota.
 //!
-//! After a restart this is worked out from the index, once, and no sample is taken in before
-//! that: every entry that can be right keeps its place, and all else is free. Entries
-//! that cannot be right (past the end, on top of another) are let go.
+//! After a restart the free space is recovered from the index, and no sample is accepted before
+//! that. Every valid entry keeps its space, and the rest is free. Invalid entries (past the end,
+//! overlapping another) are removed.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 
+use belady_base::SampleId;
 use belady_control::Sizes;
 
 use super::granule::Granule;
-use super::index::{Held, Index, PAGE};
-use super::location::{Location, MOST_PIECES};
+use super::index::{CacheIndex, HeldTotals, PAGE};
+use super::location::{MOST_PIECES, SegmentLocation};
 use super::segments::Segments;
-use crate::SampleId;
 use crate::tier::extents::{Extent, Extents};
 
-/// Room in the segments of one cache.
+/// The space in the segments of one cache.
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct SegmentSpace {
     granule: Granule,
     extents: Extents,
-    /// Pieces of the samples that have several.
+    /// The pieces of samples that have several.
     chains: HashMap<SampleId, Vec<Extent>>,
-    /// Bytes that the segments have now.
+    /// The bytes that the segments have now.
     made: u64,
-    /// Bytes that they may have.
+    /// The bytes that they may have.
     limit: u64,
-    /// Granules that turned out to be unusable.
+    /// The granules that are unusable.
     retired: u64,
 }
 
-/// What [`Space::allocate`] found.
+/// The result of [`SegmentSpace::allocate`].
 #[derive(Debug)]
 pub(super) struct Allocation {
     pub pieces: Vec<Extent>,
-    /// Why the segments grew less than the quota allows, if they just did.
+    /// Why the segments could not grow to the quota, if this call has found that.
     pub stunted: Option<io::Error>,
 }
 
-impl Space {
-    /// Works out from the index what is free in `made` bytes of segments.
+impl SegmentSpace {
+    /// Recovers from the index what is free in `made` bytes of segments.
     pub fn recover(
-        index: &Index,
+        index: &CacheIndex,
         sizes: &Sizes,
         segments: &Segments,
         made: u64,
         limit: u64,
     ) -> Self {
         let granule = segments.granule();
-        let mut found = Found::new(granule);
+        let mut found = RecoveredPieces::new(granule);
         if let Some(error) = index.load() {
-            tracing::warn!("cannot read all of a cache's index: {error}; the rest is made anew");
+            tracing::warn!(
+                "cannot read all of a cache's index: {error}; the missing samples are cached again"
+            );
         }
         let location = |sample| index.location(sample).ok().flatten();
         for sample in 0..index.header.samples {
@@ -61,7 +63,7 @@ impl Space {
             }
         }
         found.sort();
-        for sample in found.on_top_of_another(sizes) {
+        for sample in found.overlapping(sizes) {
             found.chains.remove(&sample);
             found.held -= 1;
             index.clear(sample, sizes.get(sample));
@@ -76,29 +78,29 @@ impl Space {
         }
         extents.free(Extent { start: free_from, granules: granule.count(made) - free_from });
         let space = Self { granule, extents, chains: found.chains, made, limit, retired: 0 };
-        index.set_held(Held { samples: found.held, bytes: space.used() });
+        index.set_held(HeldTotals { samples: found.held, bytes: space.used() });
         space
     }
 
-    /// The room of a cache without samples.
+    /// Creates the space of a cache without samples.
     pub fn empty(segments: &Segments, limit: u64) -> Self {
         let extents = Extents::new(Some(segments.segment_granules()));
         let granule = segments.granule();
         Self { granule, extents, chains: HashMap::new(), made: 0, limit, retired: 0 }
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub fn used(&self) -> u64 {
         self.made - (self.extents.total_free() + self.retired) * self.granule.bytes()
     }
 
-    /// Bytes that can be in use.
+    /// Returns the bytes that can be in use.
     pub fn capacity(&self) -> u64 {
         self.limit - self.retired * self.granule.bytes()
     }
 
-    /// Room for a payload: in one piece if possible, growing the segments if need be, else
-    /// in several with room for their table in the first.
+    /// Allocates space for a payload: in one piece if possible, growing the segments if needed,
+    /// else in several pieces, with their table in the first.
     pub fn allocate(&mut self, size: u64, segments: &Segments) -> Allocation {
         let wanted = self.granule.count(size);
         let fits_a_segment = wanted <= segments.segment_granules();
@@ -119,15 +121,20 @@ impl Space {
         Allocation { pieces: self.allocate_pieces(size).unwrap_or_default(), stunted }
     }
 
-    /// Remembers the pieces of a sample that was just written.
-    pub fn keep(&mut self, sample: SampleId, pieces: Vec<Extent>) {
+    /// Records the pieces of a sample that was written.
+    pub fn record(&mut self, sample: SampleId, pieces: Vec<Extent>) {
         if pieces.len() > 1 {
             self.chains.insert(sample, pieces);
         }
     }
 
-    /// The pieces of a sample that goes.
-    pub fn forget(&mut self, sample: SampleId, location: Location, size: u64) -> Vec<Extent> {
+    /// Returns the pieces of a sample that is evicted.
+    pub fn forget(
+        &mut self,
+        sample: SampleId,
+        location: SegmentLocation,
+        size: u64,
+    ) -> Vec<Extent> {
         match location.pieces {
             Some(_) => self.chains.remove(&sample).unwrap_or_default(),
             None => vec![Extent { start: location.start, granules: self.granule.count(size) }],
@@ -140,12 +147,12 @@ impl Space {
         }
     }
 
-    /// Gives up room that cannot be read or written, until the next restart.
+    /// Stops using space that cannot be read or written, until the next restart.
     pub fn retire(&mut self, pieces: &[Extent]) {
         self.retired += pieces.iter().map(|piece| piece.granules).sum::<u64>();
     }
 
-    /// The table of the pieces takes room too, which may make more pieces of it.
+    /// Allocates several pieces. Their table takes space too, which may add pieces.
     fn allocate_pieces(&mut self, size: u64) -> Option<Vec<Extent>> {
         let mut count = 2;
         loop {
@@ -155,7 +162,8 @@ impl Space {
                 return Some(pieces);
             }
             self.free(&pieces);
-            // More room never takes fewer pieces: equal means that the table does not fit.
+            // More space never takes fewer pieces: an equal number means that the table does not
+            // fit.
             if needed <= count || needed > MOST_PIECES {
                 return None;
             }
@@ -163,7 +171,7 @@ impl Space {
         }
     }
 
-    /// Lengthens the segments by a step, or by what the disk has left.
+    /// Grows the segments by a step, or by what the disk has left.
     fn grow(&mut self, segments: &Segments) -> io::Result<()> {
         let segment_end = (self.made + 1).next_multiple_of(segments.segment_bytes());
         let most = segment_end.min(self.limit) - self.made;
@@ -192,30 +200,30 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
 }
 
-/// What an index says is where.
-struct Found {
+/// The pieces that an index lists.
+struct RecoveredPieces {
     granule: Granule,
-    pieces: Vec<Piece>,
+    pieces: Vec<SamplePiece>,
     chains: HashMap<SampleId, Vec<Extent>>,
     held: u64,
 }
 
-/// A piece; its length follows from its sample, to keep this small.
-struct Piece {
+/// A piece. Its length follows from its sample, to save memory.
+struct SamplePiece {
     start: u64,
     sample: SampleId,
 }
 
-impl Found {
+impl RecoveredPieces {
     fn new(granule: Granule) -> Self {
         Self { granule, pieces: Vec::new(), chains: HashMap::new(), held: 0 }
     }
 
-    /// `None` if the entry cannot be right.
+    /// Adds the pieces of a sample; `None` if its entry is not valid.
     fn add(
         &mut self,
         sample: SampleId,
-        location: Location,
+        location: SegmentLocation,
         size: u64,
         segments: &Segments,
         made: u64,
@@ -230,7 +238,8 @@ impl Found {
             if !pieces.iter().all(sound) {
                 return None;
             }
-            self.pieces.extend(pieces.iter().map(|piece| Piece { start: piece.start, sample }));
+            self.pieces
+                .extend(pieces.iter().map(|piece| SamplePiece { start: piece.start, sample }));
             if location.pieces.is_some() {
                 self.chains.insert(sample, pieces);
             }
@@ -243,8 +252,8 @@ impl Found {
         self.pieces.sort_unstable_by_key(|piece| piece.start);
     }
 
-    /// Samples to let go so that no two overlap.
-    fn on_top_of_another(&self, sizes: &Sizes) -> HashSet<SampleId> {
+    /// Returns the samples to remove so that no two overlap.
+    fn overlapping(&self, sizes: &Sizes) -> HashSet<SampleId> {
         let mut taken_to = 0;
         let mut losers = HashSet::new();
         for piece in &self.pieces {
@@ -257,7 +266,7 @@ impl Found {
         losers
     }
 
-    fn length(&self, piece: &Piece, sizes: &Sizes) -> u64 {
+    fn length(&self, piece: &SamplePiece, sizes: &Sizes) -> u64 {
         match self.chains.get(&piece.sample) {
             Some(chain) => chain
                 .iter()
@@ -273,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_or_a_quota_or_a_file_without_room_is_full_and_a_broken_disk_is_not() {
+    fn a_disk_quota_or_file_without_space_is_full_and_a_broken_disk_is_not() {
         let is = |error| is_full(&io::Error::from_raw_os_error(error));
         assert_eq!([libc::ENOSPC, libc::EDQUOT, libc::EFBIG].map(is), [true; 3]);
         assert_eq!([libc::EIO, libc::EROFS].map(is), [false; 2]);

@@ -1,66 +1,46 @@
-//! An open cache: index and segments, and for its writer the room in them.
+//! An open cache: puts, gets and evictions over its index and segments.
 //!
-//! Readers take no lock. They copy a sample out as its entry said and believe it only if
-//! its checksum is right. Writing and evicting one sample exclude each other by a lock that
-//! it shares with few others. A reader whose checksum fails looks again under that lock,
-//! when nothing can move: then it is damage. A process without the writer's lock can only
-//! look whether the entry has changed meanwhile. A copy of another version of its file than the
-//! source has is no copy of the sample, and goes.
+//! A get takes no lock: it copies a sample as its entry says and accepts the copy only if its
+//! checksum is right. Puts and evictions of a sample exclude each other by a lock that it shares
+//! with few others. If the checksum of a get fails, the writer retries under that lock, when the
+//! sample cannot be moved: if it fails again, the sample is damaged. A process without the writer
+//! lock can only check whether the entry has changed meanwhile. A copy of an outdated version of a
+//! file is evicted.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belady_base::SampleId;
+use belady_base::sync::atomic::Ordering;
+use belady_base::sync::lock;
 use belady_control::Sizes;
 
+use super::degradation::{Degradation, Degradations};
 use super::directory::CacheDirectory;
-use super::index::{Entry, Index, checksum};
-use super::location::{Location, encode_table, payload_runs};
+use super::index::{CacheIndex, IndexEntry, checksum};
+use super::location::{SegmentLocation, encode_table, payload_runs};
 use super::segments::Segments;
-use super::space::{Allocation, Space, is_full};
-use super::troubles::{Trouble, Troubles};
-use crate::SampleId;
-use crate::fork::FileLock;
+use super::space::{Allocation, SegmentSpace, is_full};
+use super::writer::CacheWriter;
 use crate::source::Source;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, lock, lock_within};
 use crate::tier::extents::Extent;
 use crate::tier::{Evicted, Get, Put};
 
-/// Locks shared by samples: far more than threads, so that two seldom meet.
-const STRIPES: usize = 256;
-/// A write that takes longer than this is not waited for: it may hang. Almost all take less.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// How long an eviction waits for a put of the same sample, which may hang. Almost all take less.
+const EVICT_TIMEOUT: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub(super) struct Store {
-    pub index: Index,
+pub(super) struct CacheStore {
+    pub index: CacheIndex,
     pub segments: Segments,
     pub cache: CacheDirectory,
     pub versions: FileVersions,
     /// `None` if another job or process writes this cache.
-    pub writer: Option<Writer>,
+    pub writer: Option<CacheWriter>,
 }
 
-/// What only the writer of a cache has.
-#[derive(Debug)]
-pub(super) struct Writer {
-    /// `None` until it is worked out from the index.
-    space: Mutex<Option<Space>>,
-    /// Whether it is.
-    ready: AtomicBool,
-    /// What the space said last, for those who do not wait for its lock.
-    used: AtomicU64,
-    capacity: AtomicU64,
-    /// What the segments had when they were opened, and may have.
-    made: u64,
-    limit: u64,
-    stripes: Box<[Mutex<()>]>,
-    /// Goes last, with the writer.
-    _lock: FileLock,
-}
-
-/// Says which version of its file a sample is of.
+/// The current versions of samples' files, from the source; without one, files never change.
 #[derive(Clone, Debug, Default)]
 pub struct FileVersions(pub Option<Arc<dyn Source>>);
 
@@ -70,59 +50,21 @@ impl FileVersions {
     }
 }
 
-/// How a copy out of the segments ended.
-enum Copied {
+/// How a copy from the segments ended.
+enum SampleCopy {
     Right,
     Wrong,
     Failed(io::Error),
 }
 
-impl Writer {
-    /// For segments of `made` bytes that may have `limit`.
-    pub fn new(made: u64, limit: u64, lock: FileLock) -> Self {
-        Self {
-            space: Mutex::new(None),
-            ready: AtomicBool::new(false),
-            used: AtomicU64::new(0),
-            capacity: AtomicU64::new(limit),
-            made,
-            limit,
-            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-            _lock: lock,
-        }
-    }
-
-    /// For a cache without samples.
-    pub fn of_empty(segments: &Segments, limit: u64, lock: FileLock) -> Self {
-        let space = Mutex::new(Some(Space::empty(segments, limit)));
-        Self { space, ready: AtomicBool::new(true), ..Self::new(0, limit, lock) }
-    }
-
-    /// Whether it is known what is free.
-    pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
-    }
-
-    /// With the lock of the space held.
-    fn note(&self, space: &Space) {
-        self.used.store(space.used(), Ordering::Relaxed);
-        self.capacity.store(space.capacity(), Ordering::Relaxed);
-        self.ready.store(true, Ordering::Release);
-    }
-
-    fn stripe(&self, sample: SampleId) -> MutexGuard<'_, ()> {
-        lock(&self.stripes[sample as usize % STRIPES])
-    }
-}
-
-impl Store {
+impl CacheStore {
     pub fn put(
         &self,
-        writer: &Writer,
+        writer: &CacheWriter,
         sizes: &Sizes,
         (sample, version): (SampleId, i64),
         bytes: &[u8],
-        troubles: &Troubles,
+        degradations: &Degradations,
     ) -> Put {
         let _stripe = writer.stripe(sample);
         if version != self.versions.of(sample) {
@@ -135,7 +77,7 @@ impl Store {
             return Put::Refused;
         }
         if self.holds(sample) {
-            self.drop_sample(writer, sample, bytes.len() as u64, Space::free);
+            self.remove(writer, sample, bytes.len() as u64, SegmentSpace::free);
         }
         let pieces = if bytes.is_empty() {
             Vec::new()
@@ -143,14 +85,14 @@ impl Store {
             let allocation = self.with_space(writer, sizes, |space| {
                 space.allocate(bytes.len() as u64, &self.segments)
             });
-            match self.allocated(allocation, troubles) {
+            match self.allocated(allocation, degradations) {
                 Some(pieces) => pieces,
                 None => return Put::Full,
             }
         };
         let failed = |error: &io::Error| {
             let path = self.cache.path.display();
-            troubles.warn(Trouble::WriteFailed, format!("cannot write to {path}: {error}"));
+            degradations.warn(Degradation::WriteFailed, format!("cannot write to {path}: {error}"));
             if is_full(error) { Put::Full } else { Put::Refused }
         };
         if let Err(error) = self.index.flush() {
@@ -161,9 +103,9 @@ impl Store {
             self.with_space(writer, sizes, |space| space.retire(&pieces));
             return failed(&error);
         }
-        let entry = Entry {
+        let entry = IndexEntry {
             checksum: checksum(self.index.header.fingerprint, sample, bytes),
-            location: Some(Location {
+            location: Some(SegmentLocation {
                 start: pieces.first().map_or(0, |piece| piece.start),
                 pieces: (pieces.len() > 1).then_some(pieces.len() as u32),
             }),
@@ -173,76 +115,76 @@ impl Store {
             self.with_space(writer, sizes, |space| space.free(&pieces));
             return failed(&error);
         }
-        self.with_space(writer, sizes, |space| space.keep(sample, pieces));
+        self.with_space(writer, sizes, |space| space.record(sample, pieces));
         Put::Stored
     }
 
-    pub fn get(&self, sample: SampleId, into: &mut [u8], troubles: &Troubles) -> Get {
+    pub fn get(&self, sample: SampleId, into: &mut [u8], degradations: &Degradations) -> Get {
         let entry = match self.index.entry(sample) {
             Ok(Some(entry)) => entry,
             Ok(None) if !self.holds(sample) => return Get::Miss,
-            Ok(None) | Err(_) => return self.get_again(sample, into, troubles),
+            Ok(None) | Err(_) => return self.get_again(sample, into, degradations),
         };
         if entry.version == self.versions.of(sample)
-            && let Copied::Right = self.copy(sample, entry, into)
+            && let SampleCopy::Right = self.copy(sample, entry, into)
         {
             return Get::Hit;
         }
-        self.get_again(sample, into, troubles)
+        self.get_again(sample, into, degradations)
     }
 
-    /// Whether the tier holds a sample, of whatever version.
+    /// Whether the tier holds a sample, of any version.
     pub fn holds(&self, sample: SampleId) -> bool {
         self.index.location(sample).is_ok_and(|location| location.is_some())
     }
 
-    /// Whether it holds a sample as the source has it.
+    /// Whether the tier holds the version of a sample that the source has.
     pub fn is_current(&self, sample: SampleId) -> bool {
         let entry = self.index.entry(sample).ok().flatten();
         entry.is_some_and(|entry| entry.version == self.versions.of(sample))
     }
 
-    /// Lets a sample go; whether it was held.
-    pub fn evict(&self, writer: &Writer, sample: SampleId, size: u64) -> bool {
+    /// Evicts a sample, and returns whether it was held.
+    pub fn evict(&self, writer: &CacheWriter, sample: SampleId, size: u64) -> bool {
         let _stripe = writer.stripe(sample);
-        let was_held = self.drop_sample(writer, sample, size, Space::free);
-        // What is not written here is before the next sample is.
+        let was_held = self.remove(writer, sample, size, SegmentSpace::free);
+        // If this fails, the next put flushes again.
         let _ = self.index.flush();
         was_held
     }
 
-    /// The same, without waiting for a write to its end, nor for the disk at all.
-    pub fn evict_now(&self, writer: &Writer, sample: SampleId, size: u64) -> Evicted {
+    /// Evicts a sample without waiting for a put to end, nor for the disk.
+    pub fn evict_now(&self, writer: &CacheWriter, sample: SampleId, size: u64) -> Evicted {
         let evicted = |was_held| if was_held { Evicted::Gone } else { Evicted::NotHeld };
         if writer.is_ready() && !self.holds(sample) {
             return Evicted::NotHeld;
         }
         if !writer.is_ready() {
-            // Whoever works out the room comes to an end.
+            // The recovery of the free space does end.
             return evicted(self.evict(writer, sample, size));
         }
-        let until = Instant::now() + PATIENCE;
-        let stripe = &writer.stripes[sample as usize % STRIPES];
-        let Some(_stripe) = lock_within(stripe, until) else { return Evicted::Busy };
-        let Some(mut space) = lock_within(&writer.space, until) else { return Evicted::Busy };
-        evicted(self.drop_within(writer, &mut space, sample, size, Space::free))
+        let until = Instant::now() + EVICT_TIMEOUT;
+        let Some((_stripe, mut space)) = writer.lock_within(sample, until) else {
+            return Evicted::Busy;
+        };
+        evicted(self.remove_within(writer, &mut space, sample, size, SegmentSpace::free))
     }
 
-    /// Works out what is free, if that was not done yet; waits for whoever is at it.
+    /// Recovers the free space if that was not done yet, or waits for the thread that does it.
     pub fn recover(&self, sizes: &Sizes) {
         if let Some(writer) = &self.writer {
             self.with_space(writer, sizes, |_| ());
         }
     }
 
-    /// Samples held, their bytes, and the bytes that there can be.
+    /// Returns the samples held, their bytes, and the capacity.
     pub fn occupancy(&self, sizes: &Sizes) -> (u64, u64, u64) {
         let Some(writer) = &self.writer else {
             let held = self.index.held();
             return (held.samples, held.bytes, held.bytes);
         };
-        // A count that never got to the disk must not hide what is there. If nothing is, this
-        // does not take long.
+        // The totals may not have reached the disk before a crash. If the cache is empty indeed,
+        // recovery is quick.
         if !writer.is_ready() && self.index.held().samples == 0 {
             self.recover(sizes);
         }
@@ -253,115 +195,117 @@ impl Store {
         (held.samples, used.min(capacity), capacity)
     }
 
-    /// Whether a sample's bytes are as an entry says; `scratch` saves allocations.
+    /// Whether a sample's bytes match its entry's checksum; `scratch` saves allocations.
     pub fn is_right(
         &self,
         sample: SampleId,
-        entry: Entry,
+        entry: IndexEntry,
         size: u64,
         scratch: &mut Vec<u8>,
     ) -> bool {
-        // A size from a broken index may be anything.
+        // A damaged index may give any size.
         if !self.cache.bytes().is_ok_and(|all| size <= all) {
             return false;
         }
         scratch.resize(size as usize, 0);
-        matches!(self.copy(sample, entry, scratch), Copied::Right)
+        matches!(self.copy(sample, entry, scratch), SampleCopy::Right)
     }
 
-    fn copy(&self, sample: SampleId, entry: Entry, into: &mut [u8]) -> Copied {
-        let Some(location) = entry.location else { return Copied::Wrong };
+    fn copy(&self, sample: SampleId, entry: IndexEntry, into: &mut [u8]) -> SampleCopy {
+        let Some(location) = entry.location else { return SampleCopy::Wrong };
         if let Err(error) = self.segments.read_sample(location, into) {
-            return Copied::Failed(error);
+            return SampleCopy::Failed(error);
         }
         let found = checksum(self.index.header.fingerprint, sample, into);
-        if found == entry.checksum { Copied::Right } else { Copied::Wrong }
+        if found == entry.checksum { SampleCopy::Right } else { SampleCopy::Wrong }
     }
 
-    /// The second look, for a writer while no other thread can move the sample. What is not right goes.
-    fn get_again(&self, sample: SampleId, into: &mut [u8], troubles: &Troubles) -> Get {
-        let Some(writer) = &self.writer else { return self.read_again(sample, into, troubles) };
+    /// Retries a get under the sample's lock, and evicts a sample that is damaged or outdated.
+    fn get_again(&self, sample: SampleId, into: &mut [u8], degradations: &Degradations) -> Get {
+        let Some(writer) = &self.writer else { return self.read_again(sample, into, degradations) };
         let _stripe = writer.stripe(sample);
         let size = into.len() as u64;
         let entry = match self.index.entry(sample) {
             Ok(entry) => entry,
             Err(error) => {
-                self.warn_of_index(&error, troubles);
+                self.warn_of_index(&error, degradations);
                 None
             }
         };
         let Some(entry) = entry else {
-            let was_held = self.drop_sample(writer, sample, size, Space::free);
+            let was_held = self.remove(writer, sample, size, SegmentSpace::free);
             return if was_held { Get::Damaged } else { Get::Miss };
         };
         if entry.version != self.versions.of(sample) {
-            self.drop_sample(writer, sample, size, Space::free);
+            self.remove(writer, sample, size, SegmentSpace::free);
             return Get::Miss;
         }
         match self.copy(sample, entry, into) {
-            Copied::Right => return Get::Hit,
-            Copied::Wrong => self.drop_sample(writer, sample, size, Space::free),
-            Copied::Failed(error) => {
+            SampleCopy::Right => return Get::Hit,
+            SampleCopy::Wrong => self.remove(writer, sample, size, SegmentSpace::free),
+            SampleCopy::Failed(error) => {
                 let path = self.cache.path.display();
                 let sentence = format!("cannot read sample {sample} in {path}: {error}");
-                troubles.warn(Trouble::ReadFailed, sentence);
-                self.drop_sample(writer, sample, size, Space::retire)
+                degradations.warn(Degradation::ReadFailed, sentence);
+                self.remove(writer, sample, size, SegmentSpace::retire)
             }
         };
         Get::Damaged
     }
 
-    /// The second look of a process that does not write: what is there may be moved meanwhile.
-    fn read_again(&self, sample: SampleId, into: &mut [u8], troubles: &Troubles) -> Get {
+    /// Retries a get in a process that is not the writer: the sample may be moved meanwhile.
+    fn read_again(&self, sample: SampleId, into: &mut [u8], degradations: &Degradations) -> Get {
         let entry = self.index.entry(sample);
         match entry {
             Ok(None) => Get::Miss,
             Ok(Some(entry)) if entry.version != self.versions.of(sample) => Get::Miss,
             Ok(Some(entry)) => match self.copy(sample, entry, into) {
-                Copied::Right => Get::Hit,
+                SampleCopy::Right => Get::Hit,
                 _ if self.index.entry(sample).is_ok_and(|now| now == Some(entry)) => Get::Damaged,
                 _ => Get::Miss,
             },
             Err(error) => {
-                self.warn_of_index(&error, troubles);
+                self.warn_of_index(&error, degradations);
                 Get::Miss
             }
         }
     }
 
-    pub fn warn_of_index(&self, error: &io::Error, troubles: &Troubles) {
+    pub fn warn_of_index(&self, error: &io::Error, degradations: &Degradations) {
         let path = self.cache.index();
-        let sentence =
-            format!("cannot read {}: {error}; its samples are read elsewhere", path.display());
-        troubles.warn(Trouble::ReadFailed, sentence);
+        let sentence = format!(
+            "cannot read {}: {error}; its samples are read from the source",
+            path.display()
+        );
+        degradations.warn(Degradation::ReadFailed, sentence);
     }
 
-    /// With the sample's stripe locked. The location goes first, then its room is given to
-    /// others.
-    fn drop_sample(
+    /// Removes a sample. Called with its stripe locked. The location is removed first, then its
+    /// space is released.
+    fn remove(
         &self,
-        writer: &Writer,
+        writer: &CacheWriter,
         sample: SampleId,
         size: u64,
-        give: impl FnOnce(&mut Space, &[Extent]),
+        release: impl FnOnce(&mut SegmentSpace, &[Extent]),
     ) -> bool {
-        // An index that is being read for its free room must not change meanwhile.
-        self.drop_within(writer, &mut lock(&writer.space), sample, size, give)
+        // Locked also while the space is recovered from the index, which must not change meanwhile.
+        self.remove_within(writer, &mut lock(&writer.space), sample, size, release)
     }
 
-    fn drop_within(
+    fn remove_within(
         &self,
-        writer: &Writer,
-        space: &mut Option<Space>,
+        writer: &CacheWriter,
+        space: &mut Option<SegmentSpace>,
         sample: SampleId,
         size: u64,
-        give: impl FnOnce(&mut Space, &[Extent]),
+        release: impl FnOnce(&mut SegmentSpace, &[Extent]),
     ) -> bool {
         let Ok(Some(location)) = self.index.location(sample) else { return false };
         self.index.clear(sample, size);
         if let Some(space) = space {
             let pieces = space.forget(sample, location, size);
-            give(space, &pieces);
+            release(space, &pieces);
             writer.note(space);
         }
         true
@@ -369,24 +313,28 @@ impl Store {
 
     fn with_space<R>(
         &self,
-        writer: &Writer,
+        writer: &CacheWriter,
         sizes: &Sizes,
-        work: impl FnOnce(&mut Space) -> R,
+        work: impl FnOnce(&mut SegmentSpace) -> R,
     ) -> R {
         let mut space = lock(&writer.space);
         let space = space.get_or_insert_with(|| {
-            Space::recover(&self.index, sizes, &self.segments, writer.made, writer.limit)
+            SegmentSpace::recover(&self.index, sizes, &self.segments, writer.made, writer.limit)
         });
         let result = work(space);
         writer.note(space);
         result
     }
 
-    fn allocated(&self, allocation: Allocation, troubles: &Troubles) -> Option<Vec<Extent>> {
+    fn allocated(
+        &self,
+        allocation: Allocation,
+        degradations: &Degradations,
+    ) -> Option<Vec<Extent>> {
         if let Some(error) = allocation.stunted {
             let path = self.cache.path.display();
-            let sentence = format!("{path} cannot grow further: {error}; it goes on as it is");
-            troubles.warn(Trouble::NoGrowth, sentence);
+            let sentence = format!("{path} cannot grow further: {error}; it keeps its size");
+            degradations.warn(Degradation::NoGrowth, sentence);
         }
         (!allocation.pieces.is_empty()).then_some(allocation.pieces)
     }
@@ -410,12 +358,13 @@ impl Store {
 mod tests {
     use belady_control::model::Bytes;
 
+    use super::super::writer::STRIPES;
     use super::*;
     use crate::tier::Tier;
     use crate::tier::disk::{DiskConfig, DiskTier};
 
     #[test]
-    fn letting_go_does_not_wait_for_a_write_that_hangs() {
+    fn an_eviction_does_not_wait_for_a_hung_put() {
         let folder = tempfile::tempdir().unwrap();
         let tier = DiskTier::open(DiskConfig {
             directory: folder.path().into(),
@@ -445,7 +394,7 @@ mod tests {
         assert!(!tier.holds(3));
     }
 
-    /// A file whose version is a number that is set from outside.
+    /// A source whose version is set by the test.
     #[derive(Debug)]
     struct Touched(crate::source::Synthetic, std::sync::atomic::AtomicI64);
 
@@ -472,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_of_the_version_that_was_read_and_not_of_the_one_at_hand() {
+    fn a_copy_of_an_outdated_version_is_neither_stored_nor_returned() {
         let folder = tempfile::tempdir().unwrap();
         let inner = crate::source::Synthetic::of_sizes([10; 9], 0);
         let source = Arc::new(Touched(inner, 1.into()));

@@ -3,11 +3,11 @@
 
 use serde::Serialize;
 
-use super::distribution::{Distribution, quantile};
+use super::distribution::{BoxPlot, quantile};
 use super::{Figure, LEFT, WIDTH, rounded, supported, x_axis};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::report::format::{byte_tick, bytes, tick, times};
-use crate::report::ink::Palette;
+use crate::report::palette::PolicyPalette;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
 
@@ -15,51 +15,51 @@ use crate::report::svg::Svg;
 const DOTS: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
+pub struct BalanceData {
     pub ranks: usize,
     /// Where the axis ends.
     pub axis_bytes: f64,
-    pub rows: Vec<Row>,
+    pub rows: Vec<BalanceRow>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct BalanceRow {
     pub policy: String,
     pub mean_bytes: f64,
     /// Each rank's bytes, by rank; empty for many ranks.
     pub by_rank: Vec<u64>,
     /// For many ranks.
-    pub spread: Option<Distribution>,
+    pub spread: Option<BoxPlot>,
     /// Largest rank over mean within an iteration, averaged; `None` if nothing was read.
     pub peak_over_mean: Option<f64>,
 }
 
-pub fn data(outcomes: &[&Outcome]) -> Data {
-    let known: Vec<&Outcome> =
+pub fn data(outcomes: &[&RunOutcome]) -> BalanceData {
+    let known: Vec<&RunOutcome> =
         supported(outcomes).filter(|o| !o.slow_bytes_by_rank.is_empty()).collect();
     let ranks = known.iter().map(|o| o.slow_bytes_by_rank.len()).max().unwrap_or(0);
     let max = known.iter().flat_map(|o| &o.slow_bytes_by_rank).max().copied().unwrap_or(0) as f64;
     // Room for the rightmost shape to fade out.
     let max = rounded(max * 1.05);
     let axis = Scale::linear((0.0, max), (0.0, 1.0));
-    let row = |o: &&Outcome| {
+    let row = |o: &&RunOutcome| {
         let mut sorted: Vec<f64> = o.slow_bytes_by_rank.iter().map(|b| *b as f64).collect();
         sorted.sort_by(f64::total_cmp);
         let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
         let hundred = || (0..=100).filter_map(|p| quantile(&sorted, f64::from(p) / 100.0));
         let many = sorted.len() > DOTS;
-        Row {
+        BalanceRow {
             policy: o.policy.clone(),
             mean_bytes: rounded(mean),
             by_rank: if many { Vec::new() } else { o.slow_bytes_by_rank.clone() },
             spread: many
-                .then(|| Distribution::new(&o.policy, &hundred().collect::<Vec<_>>(), &axis))
+                .then(|| BoxPlot::new(&o.policy, &hundred().collect::<Vec<_>>(), &axis))
                 .flatten(),
             peak_over_mean: Some(rounded(o.slow_bytes_peak_over_mean))
                 .filter(|p| mean > 0.0 && *p > 0.0),
         }
     };
-    Data { ranks, axis_bytes: max, rows: known.iter().map(row).collect() }
+    BalanceData { ranks, axis_bytes: max, rows: known.iter().map(row).collect() }
 }
 
 const BYTES_END: f64 = 540.0;
@@ -67,7 +67,7 @@ const PEAK: (f64, f64) = (616.0, 866.0);
 const ROW: f64 = 26.0;
 const TOP: f64 = 34.0;
 
-pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
+pub fn draw(data: &BalanceData, palette: &PolicyPalette) -> Option<Figure> {
     // One rank is always in balance.
     if data.ranks < 2 || data.axis_bytes <= 0.0 {
         return None;
@@ -101,14 +101,15 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
             svg.text("num end", (WIDTH - 8.0, y + 4.0), &times(Some(value)));
         }
     }
-    let caption = "Left: bytes read from the source for each rank after the first epoch; marks far \
-        apart mean that some ranks carry more. Right: within an iteration, the largest rank over the \
-        mean, averaged; the slowest rank sets the pace, so 1 × is best."
-        .to_owned();
-    Some(Figure { heading: "Who waits for the source", caption, svg })
+    let caption =
+        "Left: bytes read from the source for each rank after the first epoch; marks far \
+        apart mean that some ranks carry more. Right: within an iteration, the largest rank over \
+        the mean, averaged; the slowest rank sets the pace, so 1 × is best."
+            .to_owned();
+    Some(Figure { heading: "Which ranks wait for the source", caption, svg })
 }
 
-fn ranks(svg: &mut Svg, row: &Row, class: &str, axis: &Scale, y: f64) {
+fn ranks(svg: &mut Svg, row: &BalanceRow, class: &str, axis: &Scale, y: f64) {
     if let Some(spread) = &row.spread {
         let tip = format!(
             "{}: {} to {} a rank, mean {}",
@@ -143,11 +144,11 @@ fn ranks(svg: &mut Svg, row: &Row, class: &str, axis: &Scale, y: f64) {
 mod tests {
     use super::*;
 
-    fn with_ranks(ranks: usize) -> Outcome {
-        Outcome {
+    fn with_ranks(ranks: usize) -> RunOutcome {
+        RunOutcome {
             supported: true,
             slow_bytes_by_rank: (1..=ranks as u64).collect(),
-            ..Outcome::default()
+            ..RunOutcome::default()
         }
     }
 
@@ -163,9 +164,9 @@ mod tests {
     #[test]
     fn no_reads_have_no_balance() {
         let none =
-            Outcome { supported: true, slow_bytes_by_rank: vec![0; 4], ..Outcome::default() };
+            RunOutcome { supported: true, slow_bytes_by_rank: vec![0; 4], ..RunOutcome::default() };
         let data = data(&[&none]);
         assert_eq!(data.rows[0].peak_over_mean, None);
-        assert!(draw(&data, &Palette::new(&[])).is_none());
+        assert!(draw(&data, &PolicyPalette::new(&[])).is_none());
     }
 }

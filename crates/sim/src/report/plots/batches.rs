@@ -3,11 +3,11 @@
 
 use serde::Serialize;
 
-use super::distribution::Distribution;
+use super::distribution::BoxPlot;
 use super::{Figure, LEFT, WIDTH, rounded, supported, x_axis};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::report::format::{TimeUnit, duration};
-use crate::report::ink::Palette;
+use crate::report::palette::PolicyPalette;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
 
@@ -15,16 +15,16 @@ use crate::report::svg::Svg;
 const LOG_FROM: f64 = 8.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
+pub struct BatchesData {
     pub min_seconds: f64,
     pub max_seconds: f64,
     pub log: bool,
-    pub first_epoch: Vec<Distribution>,
-    pub later_epochs: Vec<Distribution>,
+    pub first_epoch: Vec<BoxPlot>,
+    pub later_epochs: Vec<BoxPlot>,
 }
 
-pub fn data(outcomes: &[&Outcome]) -> Data {
-    let of = |o: &Outcome| {
+pub fn data(outcomes: &[&RunOutcome]) -> BatchesData {
+    let of = |o: &RunOutcome| {
         [o.first_epoch_batch_seconds_quantiles.clone(), o.batch_seconds_quantiles.clone()]
     };
     let all: Vec<f64> =
@@ -40,10 +40,10 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
     };
     let (min_seconds, max_seconds) = (rounded(lo), rounded(hi));
     let axis = Scale::auto((min_seconds, max_seconds), (0.0, 1.0), log);
-    let shapes = |of: fn(&Outcome) -> &[f64]| {
-        supported(outcomes).filter_map(|o| Distribution::new(&o.policy, of(o), &axis)).collect()
+    let shapes = |of: fn(&RunOutcome) -> &[f64]| {
+        supported(outcomes).filter_map(|o| BoxPlot::new(&o.policy, of(o), &axis)).collect()
     };
-    Data {
+    BatchesData {
         min_seconds,
         max_seconds,
         log,
@@ -57,7 +57,7 @@ const COLUMNS: [f64; 2] = [868.0, WIDTH - 8.0];
 const ROW: f64 = 30.0;
 const TOP: f64 = 40.0;
 
-pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
+pub fn draw(data: &BatchesData, palette: &PolicyPalette) -> Option<Figure> {
     let titled = [("first epoch", &data.first_epoch), ("later epochs", &data.later_epochs)];
     let panels: Vec<_> = titled.into_iter().filter(|(_, shapes)| !shapes.is_empty()).collect();
     let (_, last) = panels.last()?;
@@ -115,7 +115,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
 fn frame(
     svg: &mut Svg,
     axis: &Scale,
-    data: &Data,
+    data: &BatchesData,
     (from, end): (f64, f64),
     title: &str,
     panels: usize,
@@ -128,7 +128,7 @@ fn frame(
     x_axis(svg, axis, &ticks, (TOP - 6.0, end), |t| unit.tick(t));
 }
 
-fn tip(shape: &Distribution, title: &str) -> String {
+fn tip(shape: &BoxPlot, title: &str) -> String {
     format!(
         "{}, {title}: fastest {}, median {}, 99 % within {}, slowest {}",
         shape.policy,
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn one_epoch_gives_one_panel() {
-        let outcome = Outcome {
+        let outcome = RunOutcome {
             policy: "belady".into(),
             supported: true,
             first_epoch_batch_seconds_quantiles: vec![0.0; 101],
-            ..Outcome::default()
+            ..RunOutcome::default()
         };
         let data = data(&[&outcome]);
         assert!(!data.log && data.later_epochs.is_empty());
-        assert!(draw(&data, &Palette::new(&[outcome])).is_some());
+        assert!(draw(&data, &PolicyPalette::new(&[outcome])).is_some());
     }
 }

@@ -14,7 +14,7 @@ use crate::report::svg::Svg;
 const BINS: usize = 48;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Distribution {
+pub struct BoxPlot {
     pub policy: String,
     pub min: f64,
     pub p25: f64,
@@ -26,7 +26,7 @@ pub struct Distribution {
     pub density: Vec<f64>,
 }
 
-impl Distribution {
+impl BoxPlot {
     /// From evenly spaced quantiles, 0 to 100 %. `None` if there are none.
     pub fn new(policy: &str, quantiles: &[f64], axis: &Scale) -> Option<Self> {
         let finite: Vec<f64> = quantiles.iter().copied().filter(|q| q.is_finite()).collect();

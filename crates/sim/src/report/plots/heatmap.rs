@@ -6,9 +6,9 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::{Figure, WIDTH, rounded};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::report::format::{TimeUnit, decimals, duration, grouped, shorten};
-use crate::report::ink::Palette;
+use crate::report::palette::PolicyPalette;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
 use crate::report::{short_keys, swept_keys, swept_value};
@@ -17,7 +17,7 @@ use crate::report::{short_keys, swept_keys, swept_value};
 const LOG_FROM: f64 = 5.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
+pub struct HeatmapData {
     /// The first swept key goes down, the second across.
     pub keys: [String; 2],
     pub down: Vec<String>,
@@ -37,13 +37,13 @@ pub struct Map {
     pub cells: Vec<Vec<Option<f64>>>,
 }
 
-pub fn data(outcomes: &[Outcome]) -> Option<Data> {
+pub fn data(outcomes: &[RunOutcome]) -> Option<HeatmapData> {
     let keys: [String; 2] = swept_keys(outcomes).try_into().ok()?;
     let [down, across] =
         [0, 1].map(|k| distinct(outcomes.iter().filter_map(|o| swept_value(o, &keys[k]))));
     let policies = distinct(outcomes.iter().map(|o| o.policy.as_str()));
     let cell = |policy: &str, row: &str, column: &str| {
-        let here = |o: &&Outcome| {
+        let here = |o: &&RunOutcome| {
             o.policy == policy
                 && swept_value(o, &keys[0]) == Some(row)
                 && swept_value(o, &keys[1]) == Some(column)
@@ -60,7 +60,7 @@ pub fn data(outcomes: &[Outcome]) -> Option<Data> {
     let max = seconds().fold(0.0, f64::max);
     let min = seconds().fold(max, f64::min);
     let log = min > 0.0 && max / min > LOG_FROM;
-    Some(Data { keys, down, across, min_seconds: min, max_seconds: max, log, maps, never })
+    Some(HeatmapData { keys, down, across, min_seconds: min, max_seconds: max, log, maps, never })
 }
 
 /// In order of first appearance: the order in which the user listed them.
@@ -78,7 +78,7 @@ fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
 const STEPS: f64 = 9.0;
 const CELL: f64 = 28.0;
 
-pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
+pub fn draw(data: &HeatmapData, palette: &PolicyPalette) -> Option<Figure> {
     if data.maps.is_empty() || data.max_seconds <= 0.0 {
         return None;
     }
@@ -122,8 +122,8 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
     }
     ramp(&mut svg, data, rows as f64 * size.1 + 8.0);
     let mut caption = format!(
-        "Run time in {} for each combination: {down_key} down, {across_key} across; stronger ink is slower. \
-         All grids share one {}colour scale.",
+        "Run time in {} for each combination: {down_key} down, {across_key} across; stronger ink is \
+         slower. All grids share one {}colour scale.",
         match unit.name {
             "s" => "seconds",
             "min" => "minutes",
@@ -162,7 +162,7 @@ fn cell(
     svg.text(ink, middle, &grouped(value, decimals(value)));
 }
 
-fn ramp(svg: &mut Svg, data: &Data, y: f64) {
+fn ramp(svg: &mut Svg, data: &HeatmapData, y: f64) {
     svg.text("tick end", (150.0, y + 10.0), &duration(data.min_seconds));
     for step in 0..STEPS as usize {
         svg.rect(&format!("q{step}"), (158.0 + step as f64 * 22.0, y), (21.0, 12.0), "");
@@ -174,13 +174,13 @@ fn ramp(svg: &mut Svg, data: &Data, y: f64) {
 mod tests {
     use super::*;
 
-    fn run(a: &str, b: &str, seconds: f64) -> Outcome {
-        Outcome {
+    fn run(a: &str, b: &str, seconds: f64) -> RunOutcome {
+        RunOutcome {
             policy: "belady".into(),
             supported: seconds > 0.0,
             seconds,
             sweep: vec![("ram".into(), a.into()), ("ssd".into(), b.into())],
-            ..Outcome::default()
+            ..RunOutcome::default()
         }
     }
 
@@ -193,6 +193,6 @@ mod tests {
 
     #[test]
     fn one_key_is_no_grid() {
-        assert!(data(&[Outcome::default()]).is_none());
+        assert!(data(&[RunOutcome::default()]).is_none());
     }
 }

@@ -1,12 +1,12 @@
 //! Lines over an axis, each named where it ends.
 
-use crate::report::ink::Palette;
+use crate::report::palette::PolicyPalette;
 use crate::report::scale::Scale;
 use crate::report::svg::{Point, Svg};
 
 /// What a line's end says.
 #[derive(Clone, Debug)]
-pub enum Name {
+pub enum LineName {
     Policy(String),
     Reference(String),
 }
@@ -14,7 +14,7 @@ pub enum Name {
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Several, if lines lie on each other.
-    pub names: Vec<Name>,
+    pub names: Vec<LineName>,
     pub class: String,
     /// Value and what its tooltip says; gaps are left out.
     pub points: Vec<(Point, String)>,
@@ -22,7 +22,7 @@ pub struct Series {
 
 /// Axes and where they stand.
 #[derive(Debug)]
-pub struct Frame {
+pub struct PlotFrame {
     pub x: Scale,
     pub y: Scale,
     pub x_ticks: Vec<(f64, String)>,
@@ -37,7 +37,7 @@ pub struct Frame {
 const MARKED_POINTS: usize = 24;
 const LINE_HEIGHT: f64 = 15.0;
 
-pub fn draw(svg: &mut Svg, frame: &Frame, series: &[Series], palette: &Palette) {
+pub fn draw(svg: &mut Svg, frame: &PlotFrame, series: &[Series], palette: &PolicyPalette) {
     let [left, right, top, bottom] = frame.edges;
     svg.text("head", (left, top - 12.0), &frame.title);
     for (value, text) in &frame.y_ticks {
@@ -65,9 +65,9 @@ pub fn draw(svg: &mut Svg, frame: &Frame, series: &[Series], palette: &Palette) 
 }
 
 /// Names beside the ends, moved apart where they would overlap.
-fn names(svg: &mut Svg, frame: &Frame, series: &[Series], palette: &Palette) {
+fn names(svg: &mut Svg, frame: &PlotFrame, series: &[Series], palette: &PolicyPalette) {
     let [_, right, top, bottom] = frame.edges;
-    let mut ends: Vec<(Point, &Name)> = Vec::new();
+    let mut ends: Vec<(Point, &LineName)> = Vec::new();
     for line in series {
         if let Some(((x, y), _)) = line.points.last() {
             let end = (frame.x.at(*x), frame.y.at(*y));
@@ -79,8 +79,8 @@ fn names(svg: &mut Svg, frame: &Frame, series: &[Series], palette: &Palette) {
     for (((x, y), name), at) in ends.iter().zip(apart(&wanted, top, bottom + LINE_HEIGHT)) {
         svg.path("leader", &[(x + 5.0, *y), (right + 8.0, *y), (right + 20.0, at)], false, "");
         match name {
-            Name::Policy(policy) => palette.label(svg, policy, (right + 28.0, at), false),
-            Name::Reference(text) => svg.text("mute", (right + 24.0, at + 4.0), text),
+            LineName::Policy(policy) => palette.label(svg, policy, (right + 28.0, at), false),
+            LineName::Reference(text) => svg.text("mute", (right + 24.0, at + 4.0), text),
         }
     }
 }

@@ -27,7 +27,7 @@ use serde::Serialize;
 use super::combinations;
 use super::scale::Scale;
 use super::svg::{Point, Svg};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 /// All plots have this width in pixels; the page scales them.
 const WIDTH: f64 = 960.0;
@@ -40,26 +40,26 @@ pub struct PlotData {
     /// One for each combination of swept values; one in all where nothing is swept.
     pub combinations: Vec<CombinationData>,
     /// For two swept keys.
-    pub heatmap: Option<heatmap::Data>,
+    pub heatmap: Option<heatmap::HeatmapData>,
     /// For one swept key.
-    pub sweep: Option<sweep::Data>,
+    pub sweep: Option<sweep::SweepData>,
     /// If that key is `cluster.nodes`.
-    pub scaling: Option<scaling::Data>,
+    pub scaling: Option<scaling::ScalingData>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CombinationData {
     pub sweep: Vec<(String, String)>,
-    pub time: time::Data,
-    pub batches: batches::Data,
-    pub balance: balance::Data,
-    pub source: source::Data,
+    pub time: time::TimeData,
+    pub batches: batches::BatchesData,
+    pub balance: balance::BalanceData,
+    pub source: source::SourceData,
 }
 
 impl PlotData {
     /// `cache_bytes` is what all nodes together can cache (N·D), where one number fits all
     /// outcomes.
-    pub fn new(outcomes: &[Outcome], cache_bytes: Option<u64>) -> Self {
+    pub fn new(outcomes: &[RunOutcome], cache_bytes: Option<u64>) -> Self {
         let combinations = combinations(outcomes);
         let of = |c: &super::Combination<'_>| CombinationData {
             sweep: c.sweep.to_vec(),
@@ -118,6 +118,6 @@ fn x_axis(
     }
 }
 
-fn supported<'a>(outcomes: &[&'a Outcome]) -> impl Iterator<Item = &'a Outcome> {
+fn supported<'a>(outcomes: &[&'a RunOutcome]) -> impl Iterator<Item = &'a RunOutcome> {
     outcomes.iter().copied().filter(|o| o.supported)
 }

@@ -3,11 +3,11 @@
 
 use serde::Serialize;
 
-use super::lines::{self, Frame, Name, Series};
+use super::lines::{self, LineName, PlotFrame, Series};
 use super::sweep::{self, points, x_scale, x_ticks};
 use super::{Figure, WIDTH, rounded};
 use crate::report::format::{number, percent, tick};
-use crate::report::ink::Palette;
+use crate::report::palette::PolicyPalette;
 use crate::report::quotient;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
@@ -15,13 +15,13 @@ use crate::report::svg::Svg;
 pub const NODES: &str = "cluster.nodes";
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
+pub struct ScalingData {
     pub nodes: Vec<f64>,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ScalingLine>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct ScalingLine {
     pub policy: String,
     /// Over the policy's own run on the fewest nodes, scaled to one node.
     pub speed_up: Vec<Option<f64>>,
@@ -30,19 +30,19 @@ pub struct Line {
 }
 
 /// `None` unless the swept key is the number of nodes.
-pub fn data(sweep: &sweep::Data) -> Option<Data> {
+pub fn data(sweep: &sweep::SweepData) -> Option<ScalingData> {
     let nodes =
         sweep.numbers.clone().filter(|n| sweep.key == NODES && n.len() > 1 && n[0] > 0.0)?;
-    let line = |l: &sweep::Line| {
+    let line = |l: &sweep::SweepLine| {
         let base = l.seconds.iter().zip(&nodes).find_map(|(s, n)| s.map(|s| s * n))?;
         let speed_up: Vec<Option<f64>> =
             l.seconds.iter().map(|s| quotient(base, (*s)?).map(rounded)).collect();
         let share = |(s, n): (&Option<f64>, &f64)| s.map(|s| rounded(s / n));
         let efficiency = speed_up.iter().zip(&nodes).map(share).collect();
-        Some(Line { policy: l.policy.clone(), speed_up, efficiency })
+        Some(ScalingLine { policy: l.policy.clone(), speed_up, efficiency })
     };
     let lines = sweep.lines.iter().filter_map(line).collect();
-    Some(Data { nodes, lines })
+    Some(ScalingData { nodes, lines })
 }
 
 const TOP: f64 = 34.0;
@@ -50,12 +50,12 @@ const BOTTOM: f64 = 330.0;
 const LEFT_PANEL: (f64, f64) = (52.0, 292.0);
 const RIGHT_PANEL: (f64, f64) = (532.0, 772.0);
 
-pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
+pub fn draw(data: &ScalingData, palette: &PolicyPalette) -> Option<Figure> {
     if data.lines.iter().all(|l| l.speed_up.iter().all(Option::is_none)) {
         return None;
     }
     let names: Vec<String> = data.nodes.iter().map(|n| tick(*n)).collect();
-    let frame = |(left, right): (f64, f64), y: Scale, y_ticks, title: &str| Frame {
+    let frame = |(left, right): (f64, f64), y: Scale, y_ticks, title: &str| PlotFrame {
         x: x_scale(&data.nodes, (left + 8.0, right - 8.0)),
         y,
         x_ticks: x_ticks(&data.nodes, &names),
@@ -97,19 +97,19 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
 }
 
 fn series(
-    data: &Data,
+    data: &ScalingData,
     ideal: &[Option<f64>],
-    of: fn(&Line) -> &Vec<Option<f64>>,
+    of: fn(&ScalingLine) -> &Vec<Option<f64>>,
     text: fn(f64) -> String,
-    palette: &Palette,
+    palette: &PolicyPalette,
 ) -> Vec<Series> {
     let mut series = vec![Series {
-        names: vec![Name::Reference("ideal".to_owned())],
+        names: vec![LineName::Reference("ideal".to_owned())],
         class: "reference".to_owned(),
         points: points(ideal, &data.nodes, |_, _| String::new()),
     }];
     series.extend(data.lines.iter().map(|line| Series {
-        names: vec![Name::Policy(line.policy.clone())],
+        names: vec![LineName::Policy(line.policy.clone())],
         class: palette.class(&line.policy),
         points: points(of(line), &data.nodes, |i, v| {
             format!("{}, {} nodes: {}", line.policy, tick(data.nodes[i]), text(v))
@@ -122,14 +122,14 @@ fn series(
 mod tests {
     use super::*;
 
-    fn sweep(key: &str) -> sweep::Data {
-        sweep::Data {
+    fn sweep(key: &str) -> sweep::SweepData {
+        sweep::SweepData {
             key: key.into(),
             values: vec!["2".into(), "4".into()],
             numbers: Some(vec![2.0, 4.0]),
             bound_seconds: vec![],
             perfect_seconds: vec![],
-            lines: vec![sweep::Line {
+            lines: vec![sweep::SweepLine {
                 policy: "belady".into(),
                 seconds: vec![Some(10.0), Some(8.0)],
             }],

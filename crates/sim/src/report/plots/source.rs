@@ -3,11 +3,11 @@
 
 use serde::Serialize;
 
-use super::lines::{self, Frame, Name, Series};
+use super::lines::{self, LineName, PlotFrame, Series};
 use super::{Figure, WIDTH, supported};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::report::format::{byte_tick, bytes};
-use crate::report::ink::Palette;
+use crate::report::palette::PolicyPalette;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
 
@@ -15,23 +15,23 @@ use crate::report::svg::Svg;
 const SAME_LINE: f64 = 0.004;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
+pub struct SourceData {
     pub epochs: usize,
     /// S of each epoch.
     pub distinct_bytes: Vec<u64>,
     /// max(0, S − N·D), and S in the first epoch.
     pub least_bytes: Option<Vec<u64>>,
-    pub lines: Vec<Line>,
+    pub lines: Vec<SourceLine>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct SourceLine {
     /// All policies that lie on this line.
     pub policies: Vec<String>,
     pub bytes: Vec<u64>,
 }
 
-pub fn data(outcomes: &[&Outcome], cache_bytes: Option<u64>) -> Data {
+pub fn data(outcomes: &[&RunOutcome], cache_bytes: Option<u64>) -> SourceData {
     let epochs = supported(outcomes).map(|o| o.source_bytes_per_epoch.len()).max().unwrap_or(0);
     let at =
         |e: usize| supported(outcomes).filter_map(move |o| o.distinct_bytes_per_epoch.get(e)).max();
@@ -43,24 +43,24 @@ pub fn data(outcomes: &[&Outcome], cache_bytes: Option<u64>) -> Data {
     let least_bytes = cache_bytes.map(least);
     let all = || supported(outcomes).flat_map(|o| &o.source_bytes_per_epoch);
     let close = (all().max().copied().unwrap_or(0) as f64 * SAME_LINE) as u64;
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<SourceLine> = Vec::new();
     for o in supported(outcomes).filter(|o| !o.source_bytes_per_epoch.is_empty()) {
         let own = &o.source_bytes_per_epoch;
-        let same = |l: &&mut Line| {
+        let same = |l: &&mut SourceLine| {
             l.bytes.len() == own.len()
                 && l.bytes.iter().zip(own).all(|(a, b)| a.abs_diff(*b) <= close)
         };
         match lines.iter_mut().find(same) {
             Some(line) => line.policies.push(o.policy.clone()),
-            None => lines.push(Line { policies: vec![o.policy.clone()], bytes: own.clone() }),
+            None => lines.push(SourceLine { policies: vec![o.policy.clone()], bytes: own.clone() }),
         }
     }
-    Data { epochs, distinct_bytes: distinct, least_bytes, lines }
+    SourceData { epochs, distinct_bytes: distinct, least_bytes, lines }
 }
 
 const EDGES: [f64; 4] = [74.0, 716.0, 34.0, 330.0];
 
-pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
+pub fn draw(data: &SourceData, palette: &PolicyPalette) -> Option<Figure> {
     let all = || data.lines.iter().flat_map(|l| &l.bytes).chain(&data.distinct_bytes);
     let max = all().max().copied().unwrap_or(0) as f64;
     if data.lines.is_empty() || max <= 0.0 {
@@ -76,7 +76,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
     if epochs.first() != Some(&1.0) {
         epochs.insert(0, 1.0);
     }
-    let frame = Frame {
+    let frame = PlotFrame {
         x,
         y,
         x_ticks: epochs.into_iter().map(|t| (t, format!("{t:.0}"))).collect(),
@@ -87,7 +87,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
     };
     let mut svg = Svg::new(WIDTH, bottom + 46.0);
     let reference = |text: &str, values: &[u64]| Series {
-        names: vec![Name::Reference(text.to_owned())],
+        names: vec![LineName::Reference(text.to_owned())],
         class: "reference".to_owned(),
         points: points(values, text),
     };
@@ -103,14 +103,14 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
     Some(Figure { heading: "What each epoch asks of the source", caption, svg })
 }
 
-fn of_line(line: &Line, palette: &Palette) -> Series {
+fn of_line(line: &SourceLine, palette: &PolicyPalette) -> Series {
     // A shared line in one policy's colour would read as that policy's alone.
     let class = match &line.policies[..] {
         [only] => palette.class(only),
         _ => "shared".to_owned(),
     };
     Series {
-        names: line.policies.iter().cloned().map(Name::Policy).collect(),
+        names: line.policies.iter().cloned().map(LineName::Policy).collect(),
         class,
         points: points(&line.bytes, &line.policies.join(", ")),
     }
@@ -128,13 +128,13 @@ fn points(values: &[u64], name: &str) -> Vec<((f64, f64), String)> {
 mod tests {
     use super::*;
 
-    fn run(policy: &str, bytes: &[u64]) -> Outcome {
-        Outcome {
+    fn run(policy: &str, bytes: &[u64]) -> RunOutcome {
+        RunOutcome {
             policy: policy.into(),
             supported: true,
             source_bytes_per_epoch: bytes.to_vec(),
             distinct_bytes_per_epoch: vec![1000; bytes.len()],
-            ..Outcome::default()
+            ..RunOutcome::default()
         }
     }
 

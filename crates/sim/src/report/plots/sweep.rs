@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::lines::{self, Frame, Name, Series};
+use super::lines::{self, LineName, PlotFrame, Series};
 use super::{Figure, WIDTH, rounded};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::report::format::{TimeUnit, duration, shorten};
-use crate::report::ink::Palette;
+use crate::report::palette::PolicyPalette;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
 use crate::report::{swept_keys, swept_value};
@@ -15,34 +15,34 @@ use crate::report::{swept_keys, swept_value};
 const LOG_FROM: f64 = 8.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
+pub struct SweepData {
     pub key: String,
     pub values: Vec<String>,
     /// The values as numbers, if all are and they increase; else they stand evenly.
     pub numbers: Option<Vec<f64>>,
     pub bound_seconds: Vec<Option<f64>>,
     pub perfect_seconds: Vec<Option<f64>>,
-    pub lines: Vec<Line>,
+    pub lines: Vec<SweepLine>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct SweepLine {
     pub policy: String,
     /// For each value of the key; `None` where the policy cannot run.
     pub seconds: Vec<Option<f64>>,
 }
 
-pub fn data(outcomes: &[Outcome]) -> Option<Data> {
+pub fn data(outcomes: &[RunOutcome]) -> Option<SweepData> {
     let [key]: [String; 1] = swept_keys(outcomes).try_into().ok()?;
     let mut values: Vec<String> = Vec::new();
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<SweepLine> = Vec::new();
     for o in outcomes {
         let value = swept_value(o, &key)?;
         if !values.iter().any(|v| v == value) {
             values.push(value.to_owned());
         }
         if !lines.iter().any(|l| l.policy == o.policy) {
-            lines.push(Line { policy: o.policy.clone(), seconds: Vec::new() });
+            lines.push(SweepLine { policy: o.policy.clone(), seconds: Vec::new() });
         }
     }
     let at = |value: &String| {
@@ -54,13 +54,13 @@ pub fn data(outcomes: &[Outcome]) -> Option<Data> {
         let seconds = |v| at(v).find(|o| o.policy == line.policy).map(|o| rounded(o.seconds));
         line.seconds = values.iter().map(seconds).collect();
     }
-    let reference = |of: fn(&Outcome) -> f64| {
+    let reference = |of: fn(&RunOutcome) -> f64| {
         values
             .iter()
             .map(|v| at(v).map(of).filter(|s| *s > 0.0).max_by(f64::total_cmp).map(rounded))
             .collect()
     };
-    Some(Data {
+    Some(SweepData {
         numbers: numbers(&values),
         bound_seconds: reference(|o| o.bound_seconds),
         perfect_seconds: reference(|o| o.perfect_seconds),
@@ -103,7 +103,7 @@ fn parse(value: &str) -> Option<f64> {
 
 const EDGES: [f64; 4] = [74.0, 716.0, 34.0, 350.0];
 
-pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
+pub fn draw(data: &SweepData, palette: &PolicyPalette) -> Option<Figure> {
     let places = places(data);
     let all = || {
         let lines = data.lines.iter().flat_map(|l| &l.seconds);
@@ -123,7 +123,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
     };
     let unit = TimeUnit::of(if log { (min * max).sqrt() } else { max });
     let y_tick = |t: f64| (t, unit.tick(t));
-    let frame = Frame {
+    let frame = PlotFrame {
         x: x_scale(&places, (left + 14.0, right - 14.0)),
         y,
         x_ticks: x_ticks(&places, &data.values),
@@ -142,7 +142,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
             format!("{}, {} = {}: {}", line.policy, data.key, data.values[i], duration(s))
         };
         series.push(Series {
-            names: vec![Name::Policy(line.policy.clone())],
+            names: vec![LineName::Policy(line.policy.clone())],
             class: palette.class(&line.policy),
             points: points(&line.seconds, &places, tip),
         });
@@ -158,7 +158,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
 }
 
 /// Where the values stand on the horizontal axis.
-pub(super) fn places(data: &Data) -> Vec<f64> {
+pub(super) fn places(data: &SweepData) -> Vec<f64> {
     match &data.numbers {
         Some(numbers) => numbers.clone(),
         None => (0..data.values.len()).map(|i| i as f64).collect(),
@@ -189,7 +189,7 @@ pub(super) fn points(
 
 fn reference(name: &str, values: &[Option<f64>], places: &[f64]) -> Series {
     Series {
-        names: vec![Name::Reference(name.to_owned())],
+        names: vec![LineName::Reference(name.to_owned())],
         class: "reference".to_owned(),
         points: points(values, places, |_, _| String::new()),
     }
@@ -210,12 +210,12 @@ mod tests {
 
     #[test]
     fn a_policy_that_cannot_run_leaves_a_gap() {
-        let run = |v: &str, supported| Outcome {
+        let run = |v: &str, supported| RunOutcome {
             policy: "lbann-dynamic".into(),
             supported,
             seconds: 5.0,
             sweep: vec![("k".into(), v.into())],
-            ..Outcome::default()
+            ..RunOutcome::default()
         };
         let data = data(&[run("a", false), run("b", true)]).unwrap();
         assert_eq!(data.lines[0].seconds, [None, Some(5.0)]);

@@ -9,9 +9,9 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::{Figure, LEFT, WIDTH, rounded, supported, x_axis};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::report::format::{NONE, TimeUnit, duration, percent, shorten, times};
-use crate::report::ink::Palette;
+use crate::report::palette::PolicyPalette;
 use crate::report::quotient;
 use crate::report::scale::Scale;
 use crate::report::svg::Svg;
@@ -33,18 +33,18 @@ const CAUSES: [(&str, &str); 7] = [
 const OFF_SCALE: f64 = 3.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
+pub struct TimeData {
     pub perfect_seconds: f64,
     pub bound_seconds: f64,
     /// What binds the bound, in words.
     pub bound_by: String,
     /// Where the main axis ends.
     pub axis_seconds: f64,
-    pub rows: Vec<Row>,
+    pub rows: Vec<TimeRow>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct TimeRow {
     pub policy: String,
     /// Why the policy cannot run.
     pub unsupported: Option<String>,
@@ -57,14 +57,14 @@ pub struct Row {
     pub off_scale: bool,
 }
 
-pub fn data(outcomes: &[&Outcome]) -> Data {
-    let reference = |of: fn(&Outcome) -> f64| supported(outcomes).map(of).fold(0.0, f64::max);
+pub fn data(outcomes: &[&RunOutcome]) -> TimeData {
+    let reference = |of: fn(&RunOutcome) -> f64| supported(outcomes).map(of).fold(0.0, f64::max);
     let (perfect, bound) = (reference(|o| o.perfect_seconds), reference(|o| o.bound_seconds));
     let times: Vec<f64> = supported(outcomes).map(|o| o.seconds).collect();
     let middle = times.get(times.len() / 2).copied().unwrap_or(0.0);
     let limit = middle.max(bound).max(perfect) * OFF_SCALE;
     let axis = times.iter().copied().filter(|t| *t <= limit).fold(bound.max(perfect), f64::max);
-    let row = |o: &&Outcome| Row {
+    let row = |o: &&RunOutcome| TimeRow {
         policy: o.policy.clone(),
         unsupported: (!o.supported).then(|| o.reason.clone().unwrap_or_default()),
         seconds: rounded(o.seconds),
@@ -73,7 +73,7 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
         parts: parts(o).map(rounded),
         off_scale: o.supported && o.seconds > limit,
     };
-    Data {
+    TimeData {
         perfect_seconds: rounded(perfect),
         bound_seconds: rounded(bound),
         bound_by: supported(outcomes).next().map_or_else(String::new, |o| bound_by(&o.bound_by)),
@@ -82,7 +82,7 @@ pub fn data(outcomes: &[&Outcome]) -> Data {
     }
 }
 
-fn parts(outcome: &Outcome) -> [f64; 7] {
+fn parts(outcome: &RunOutcome) -> [f64; 7] {
     let t = outcome.time;
     let named = [t.compute, t.preprocess, t.local, t.peer, t.source, t.preload];
     let rest = outcome.seconds - named.iter().sum::<f64>();
@@ -118,14 +118,14 @@ const COLUMNS: [f64; 3] = [782.0, 866.0, WIDTH - 8.0];
 const ROW: f64 = 25.0;
 const BAR: f64 = 15.0;
 
-pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
+pub fn draw(data: &TimeData, palette: &PolicyPalette) -> Option<Figure> {
     if data.rows.is_empty() {
         return None;
     }
     if data.rows.iter().all(|r| r.unsupported.is_some()) {
         return Some(only_reasons(data, palette));
     }
-    let cut: Vec<&Row> = data.rows.iter().filter(|r| r.off_scale).collect();
+    let cut: Vec<&TimeRow> = data.rows.iter().filter(|r| r.off_scale).collect();
     let height = |rows: usize| rows as f64 * ROW + 76.0;
     let second = if cut.is_empty() { 0.0 } else { height(cut.len()) + 22.0 };
     let mut svg = Svg::new(WIDTH, 26.0 + height(data.rows.len()) + second);
@@ -160,7 +160,7 @@ pub fn draw(data: &Data, palette: &Palette) -> Option<Figure> {
 }
 
 /// Nothing ran: no axis, only why.
-fn only_reasons(data: &Data, palette: &Palette) -> Figure {
+fn only_reasons(data: &TimeData, palette: &PolicyPalette) -> Figure {
     let mut svg = Svg::new(WIDTH, data.rows.len() as f64 * ROW + 8.0);
     for (i, row) in data.rows.iter().enumerate() {
         let reason = row.unsupported.as_deref().unwrap_or_default();
@@ -171,7 +171,7 @@ fn only_reasons(data: &Data, palette: &Palette) -> Figure {
 }
 
 /// Only causes that occur need explaining.
-fn key(svg: &mut Svg, data: &Data) {
+fn key(svg: &mut Svg, data: &TimeData) {
     let mut x = LEFT;
     for (i, (name, class)) in CAUSES.iter().enumerate() {
         if data.rows.iter().any(|r| r.unsupported.is_none() && r.parts[i] > 0.0) {
@@ -187,7 +187,14 @@ fn key(svg: &mut Svg, data: &Data) {
 }
 
 /// Draws rows from `top` on and returns where it ended.
-fn panel(svg: &mut Svg, data: &Data, rows: &[&Row], top: f64, axis: f64, palette: &Palette) -> f64 {
+fn panel(
+    svg: &mut Svg,
+    data: &TimeData,
+    rows: &[&TimeRow],
+    top: f64,
+    axis: f64,
+    palette: &PolicyPalette,
+) -> f64 {
     let x = Scale::linear((0.0, axis), (LEFT, AXIS_END));
     let unit = TimeUnit::of(axis);
     let (first, end) = (top + 42.0, top + 42.0 + rows.len() as f64 * ROW);
@@ -208,7 +215,7 @@ fn panel(svg: &mut Svg, data: &Data, rows: &[&Row], top: f64, axis: f64, palette
     end + 26.0
 }
 
-fn unsupported(svg: &mut Svg, row: &Row, reason: &str, y: f64, palette: &Palette) {
+fn unsupported(svg: &mut Svg, row: &TimeRow, reason: &str, y: f64, palette: &PolicyPalette) {
     palette.label(svg, &row.policy, (14.0, y), true);
     svg.line("void", (LEFT, y), (LEFT + 14.0, y));
     let text =
@@ -216,7 +223,7 @@ fn unsupported(svg: &mut Svg, row: &Row, reason: &str, y: f64, palette: &Palette
     svg.text_with_tip("mute italic halo", (LEFT + 20.0, y + 4.0), &shorten(&text, 115), &text);
 }
 
-fn bar(svg: &mut Svg, row: &Row, y: f64, x: &Scale, axis: f64, palette: &Palette) {
+fn bar(svg: &mut Svg, row: &TimeRow, y: f64, x: &Scale, axis: f64, palette: &PolicyPalette) {
     palette.label(svg, &row.policy, (14.0, y), false);
     let mut from = 0.0;
     for ((name, class), part) in CAUSES.iter().zip(row.parts) {
@@ -241,7 +248,7 @@ fn bar(svg: &mut Svg, row: &Row, y: f64, x: &Scale, axis: f64, palette: &Palette
     }
 }
 
-fn references(svg: &mut Svg, data: &Data, x: &Scale, axis: f64, (first, end): (f64, f64)) {
+fn references(svg: &mut Svg, data: &TimeData, x: &Scale, axis: f64, (first, end): (f64, f64)) {
     let (perfect, bound) = (data.perfect_seconds, data.bound_seconds);
     if perfect.max(bound) <= 0.0 {
         return;
@@ -268,13 +275,13 @@ fn references(svg: &mut Svg, data: &Data, x: &Scale, axis: f64, (first, end): (f
 mod tests {
     use super::*;
 
-    fn run(policy: &str, seconds: f64) -> Outcome {
-        Outcome {
+    fn run(policy: &str, seconds: f64) -> RunOutcome {
+        RunOutcome {
             policy: policy.into(),
             supported: true,
             seconds,
             bound_seconds: 10.0,
-            ..Outcome::default()
+            ..RunOutcome::default()
         }
     }
 
@@ -298,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_with_the_same_limit_are_told_as_one_span() {
+    fn epochs_with_the_same_limit_are_shown_as_one_span() {
         let epochs = ["source", "compute", "compute"].map(str::to_owned);
         assert_eq!(bound_by(&epochs), "source in epoch 1, compute in epochs 2–3");
         assert_eq!(bound_by(&epochs[1..]), "compute");

@@ -1,37 +1,37 @@
-//! The headers of a BMP, of which there are seven by now.
+//! The seven kinds of BMP headers. Written by hand for parity with Pillow.
 
-use crate::codec::palette::Palette;
-use crate::codec::{Format, cut_off, refused};
+use crate::codec::palette::ColourPalette;
+use crate::codec::{ImageFormat, cut_off, refused};
 use crate::error::TransformError;
 
-/// Before it: `BM`, a length, and where the pixels begin.
+/// Bytes before the header: `BM`, a length, and the offset of the pixels.
 const FILE_HEADER: usize = 14;
 
-pub(super) struct Header {
+pub(super) struct BmpHeader {
     pub width: u32,
     pub height: u32,
     pub top_down: bool,
     pub coding: Coding,
-    /// Where the pixels begin.
+    /// The offset of the pixels.
     pub data: usize,
-    /// Where the palette begins, how many colours it has, and bytes of each.
+    /// The offset of the palette, its number of colours, and the bytes of each.
     colours: (usize, usize, usize),
 }
 
 /// How pixels are stored.
 pub(super) enum Coding {
-    /// Numbers of colours.
+    /// Indices of colours.
     Indices { bits: u32 },
-    /// Numbers of colours, run-length coded; two to a byte or one.
+    /// Run-length coded indices, one or two per byte.
     Runs { nibbles: bool },
     /// 16 bits.
     Words { green_bits: u32 },
-    /// A byte a channel: how many a pixel has, and which are red, green, blue and alpha.
+    /// A byte per channel: the bytes of a pixel, and the offsets of red, green, blue and alpha.
     Bytes { size: usize, order: [usize; 4], alpha: bool },
 }
 
-/// The fields that all kinds of header have.
-struct Fields {
+/// The fields that all kinds of headers have.
+struct BmpFields {
     size: usize,
     width: u32,
     height: u32,
@@ -41,12 +41,12 @@ struct Fields {
     colours: u32,
 }
 
-impl Header {
+impl BmpHeader {
     pub fn read(bytes: &[u8]) -> Result<Self, TransformError> {
-        let fields = Fields::read(bytes).ok_or_else(|| cut_off(Format::Bmp))??;
+        let fields = BmpFields::read(bytes).ok_or_else(|| cut_off(ImageFormat::Bmp))??;
         if fields.width == 0 || fields.height == 0 {
             let text = format!("it has {} x {} pixels", fields.width, fields.height);
-            return Err(refused(Format::Bmp, text));
+            return Err(refused(ImageFormat::Bmp, text));
         }
         let mut end = FILE_HEADER + fields.size;
         let coding = match (fields.compression, fields.bits) {
@@ -57,7 +57,7 @@ impl Header {
             (1, 8) => Coding::Runs { nibbles: false },
             (2, 4) => Coding::Runs { nibbles: true },
             (3, bits @ (16 | 24 | 32)) => {
-                // The smallest header has them behind it.
+                // The masks follow the smallest header.
                 if fields.size == 40 {
                     end += 12;
                 }
@@ -65,7 +65,7 @@ impl Header {
             }
             (compression, bits) => {
                 let text = format!("its compression is {compression} at {bits} bits a pixel");
-                return Err(refused(Format::Bmp, text));
+                return Err(refused(ImageFormat::Bmp, text));
             }
         };
         let colour = if fields.size == 12 { 3 } else { 4 };
@@ -73,16 +73,16 @@ impl Header {
             (bits @ (1 | 4 | 8), 0) => 1 << bits,
             (1 | 4 | 8, count) if count <= 65536 => count as usize,
             (1 | 4 | 8, count) => {
-                return Err(refused(Format::Bmp, format!("its palette has {count} colours")));
+                return Err(refused(ImageFormat::Bmp, format!("its palette has {count} colours")));
             }
             _ => 0,
         };
-        // Some writers say that pixels begin where the palette does.
-        let said = u32_at(bytes, 10).unwrap_or(0) as usize;
-        let data = match said {
+        // Some writers give the offset of the palette.
+        let offset = u32_at(bytes, 10).unwrap_or(0) as usize;
+        let data = match offset {
             0 => end + colours * colour,
-            said if said == FILE_HEADER + fields.size => said + colours * colour,
-            said => said,
+            offset if offset == FILE_HEADER + fields.size => offset + colours * colour,
+            offset => offset,
         };
         Ok(Self {
             width: fields.width,
@@ -98,15 +98,15 @@ impl Header {
         if matches!(self.coding, Coding::Bytes { alpha: true, .. }) { 4 } else { 3 }
     }
 
-    pub fn palette(&self, bytes: &[u8]) -> Palette {
+    pub fn palette(&self, bytes: &[u8]) -> ColourPalette {
         let (begin, count, size) = self.colours;
         let colours = bytes.get(begin..).unwrap_or_default().chunks_exact(size);
-        Palette::new(colours.take(count).map(|colour| [colour[2], colour[1], colour[0]]))
+        ColourPalette::new(colours.take(count).map(|colour| [colour[2], colour[1], colour[0]]))
     }
 }
 
-impl Fields {
-    /// `None` if the file ends too early.
+impl BmpFields {
+    /// Reads the fields; `None` if the file is truncated.
     fn read(bytes: &[u8]) -> Option<Result<Self, TransformError>> {
         let size = u32_at(bytes, FILE_HEADER)? as usize;
         let short = |at: usize| u16_at(bytes, FILE_HEADER + at);
@@ -123,7 +123,7 @@ impl Fields {
             },
             40 | 52 | 56 | 64 | 108 | 124 => {
                 let height = long(8)?;
-                // Pillow takes only heights of so little below zero for negative.
+                // Pillow treats only these heights as negative.
                 let top_down = height >> 24 == 0xff;
                 Self {
                     size,
@@ -137,17 +137,17 @@ impl Fields {
             }
             _ => {
                 let text = format!("its header has {size} bytes");
-                return Some(Err(refused(Format::Bmp, text)));
+                return Some(Err(refused(ImageFormat::Bmp, text)));
             }
         }))
     }
 }
 
-/// The coding of pixels whose channels are said by masks, which come where the smallest header
-/// ends.
+/// Returns the coding of pixels with channel masks, which follow the smallest header.
 fn masked(bytes: &[u8], header: usize, bits: u16) -> Result<Coding, TransformError> {
-    let mask =
-        |at: usize| u32_at(bytes, FILE_HEADER + 40 + 4 * at).ok_or_else(|| cut_off(Format::Bmp));
+    let mask = |at: usize| {
+        u32_at(bytes, FILE_HEADER + 40 + 4 * at).ok_or_else(|| cut_off(ImageFormat::Bmp))
+    };
     let masks = [mask(0)?, mask(1)?, mask(2)?, if header >= 56 { mask(3)? } else { 0 }];
     let place = |mask: u32| (0..4).find(|at| mask == 0xff << (8 * at));
     match (bits, masks) {
@@ -164,9 +164,9 @@ fn masked(bytes: &[u8], header: usize, bits: u16) -> Result<Coding, TransformErr
             (Some(r), Some(g), Some(b), None) if a == 0 => {
                 Ok(Coding::Bytes { size: 4, order: [r, g, b, 3], alpha: false })
             }
-            _ => Err(refused(Format::Bmp, "its channels are not a byte each")),
+            _ => Err(refused(ImageFormat::Bmp, "its channels are not whole bytes")),
         },
-        _ => Err(refused(Format::Bmp, "its channels are cut in an unusual way")),
+        _ => Err(refused(ImageFormat::Bmp, "its channel masks are unusual")),
     }
 }
 

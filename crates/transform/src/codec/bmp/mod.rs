@@ -1,20 +1,20 @@
-//! BMP, as Pillow reads it: 1, 4 and 8 bits with a palette, as they are or run-length coded, 16 bits
-//! of two kinds, 24 and 32 bits; from the bottom up or from the top down.
+//! BMP, as Pillow reads it: 1, 4 and 8 bits with a palette, plain or run-length coded, two kinds of
+//! 16 bits, 24 and 32 bits; bottom-up or top-down.
 
 mod header;
 mod runs;
 
-use header::{Coding, Header};
+use header::{BmpHeader, Coding};
 
 use super::orientation::Orientation;
-use super::{Format, Info, cut_off};
+use super::{ImageFormat, ImageInfo, cut_off};
 use crate::error::TransformError;
 use crate::image::Pixels;
 
-pub(super) fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
-    let header = Header::read(bytes)?;
-    Ok(Info {
-        format: Format::Bmp,
+pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, TransformError> {
+    let header = BmpHeader::read(bytes)?;
+    Ok(ImageInfo {
+        format: ImageFormat::Bmp,
         width: header.width,
         height: header.height,
         channels: header.channels(),
@@ -23,7 +23,7 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
 }
 
 pub(super) fn decode(bytes: &[u8], into: &mut Pixels) -> Result<(), TransformError> {
-    let header = Header::read(bytes)?;
+    let header = BmpHeader::read(bytes)?;
     let data = bytes.get(header.data..).unwrap_or_default();
     let width = header.width as usize;
     match header.coding {
@@ -31,12 +31,12 @@ pub(super) fn decode(bytes: &[u8], into: &mut Pixels) -> Result<(), TransformErr
             into.shape(header.width, header.height, 1);
             runs::read(data, header.data, nibbles, width, &mut into.bytes)?;
             if !header.top_down {
-                turn_over(&mut into.bytes, width);
+                reverse_rows(&mut into.bytes, width);
             }
             header.palette(bytes).look_up(into);
         }
         Coding::Indices { bits } => {
-            let rows = Rows::new(data, &header, bits)?;
+            let rows = BmpRows::new(data, &header, bits)?;
             into.shape(header.width, header.height, 1);
             for (onto, from) in into.bytes.chunks_exact_mut(width).zip(rows) {
                 unpack(from, bits, onto);
@@ -44,7 +44,7 @@ pub(super) fn decode(bytes: &[u8], into: &mut Pixels) -> Result<(), TransformErr
             header.palette(bytes).look_up(into);
         }
         Coding::Words { green_bits } => {
-            let rows = Rows::new(data, &header, 16)?;
+            let rows = BmpRows::new(data, &header, 16)?;
             into.shape(header.width, header.height, 3);
             for (onto, from) in into.bytes.chunks_exact_mut(width * 3).zip(rows) {
                 for (pixel, word) in onto.chunks_exact_mut(3).zip(from.chunks_exact(2)) {
@@ -54,7 +54,7 @@ pub(super) fn decode(bytes: &[u8], into: &mut Pixels) -> Result<(), TransformErr
             }
         }
         Coding::Bytes { size, order, alpha } => {
-            let rows = Rows::new(data, &header, size as u32 * 8)?;
+            let rows = BmpRows::new(data, &header, size as u32 * 8)?;
             let channels = if alpha { 4 } else { 3 };
             into.shape(header.width, header.height, channels);
             let channels = channels as usize;
@@ -71,10 +71,10 @@ pub(super) fn decode(bytes: &[u8], into: &mut Pixels) -> Result<(), TransformErr
     Ok(())
 }
 
-/// The rows of pixels that are stored as they are, from the top down.
-struct Rows<'a> {
+/// The rows of uncompressed pixels, top-down.
+struct BmpRows<'a> {
     data: &'a [u8],
-    /// Bytes from a row to the next, of which the last may be left out.
+    /// Bytes from a row to the next. The padding of the last row may be missing.
     stride: usize,
     length: usize,
     count: usize,
@@ -82,15 +82,15 @@ struct Rows<'a> {
     top_down: bool,
 }
 
-impl<'a> Rows<'a> {
-    /// Refuses data that have not all of them, before memory is taken.
-    fn new(data: &'a [u8], header: &Header, bits: u32) -> Result<Self, TransformError> {
+impl<'a> BmpRows<'a> {
+    /// Refuses incomplete data before memory is allocated.
+    fn new(data: &'a [u8], header: &BmpHeader, bits: u32) -> Result<Self, TransformError> {
         let row_bits = u64::from(header.width) * u64::from(bits);
         let (length, stride) = (row_bits.div_ceil(8), row_bits.div_ceil(32) * 4);
-        // Both factors are below 2^38 and 2^32, which 128 bits hold.
+        // The factors are below 2^38 and 2^32, so 128 bits suffice.
         let needed = u128::from(stride) * u128::from(header.height - 1) + u128::from(length);
         if (data.len() as u128) < needed {
-            return Err(cut_off(Format::Bmp));
+            return Err(cut_off(ImageFormat::Bmp));
         }
         Ok(Self {
             data,
@@ -103,7 +103,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl<'a> Iterator for Rows<'a> {
+impl<'a> Iterator for BmpRows<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -116,7 +116,7 @@ impl<'a> Iterator for Rows<'a> {
     }
 }
 
-/// Numbers of 1, 4 or 8 bits, the highest first.
+/// Unpacks indices of 1, 4 or 8 bits, the highest bits first.
 fn unpack(from: &[u8], bits: u32, onto: &mut [u8]) {
     if bits == 8 {
         onto.copy_from_slice(&from[..onto.len()]);
@@ -130,7 +130,7 @@ fn unpack(from: &[u8], bits: u32, onto: &mut [u8]) {
     }
 }
 
-/// Five bits each of red, green and blue, or six of green.
+/// Unpacks five bits each of red, green and blue, or six of green.
 fn from_word(word: u16, green_bits: u32) -> [u8; 3] {
     let widened = |shift: u32, bits: u32| {
         let most = (1_u32 << bits) - 1;
@@ -139,8 +139,8 @@ fn from_word(word: u16, green_bits: u32) -> [u8; 3] {
     [widened(5 + green_bits, 5), widened(5, green_bits), widened(0, 5)]
 }
 
-/// Exchanges the first row with the last, and so on.
-fn turn_over(bytes: &mut [u8], row: usize) {
+/// Reverses the order of the rows.
+fn reverse_rows(bytes: &mut [u8], row: usize) {
     let mut rows = bytes.chunks_exact_mut(row);
     while let (Some(upper), Some(lower)) = (rows.next(), rows.next_back()) {
         upper.swap_with_slice(lower);

@@ -1,10 +1,10 @@
-//! Run-length coding of BMP, with what Pillow makes of odd files.
+//! Run-length coding of BMP, with Pillow's handling of malformed files.
 
-use crate::codec::{Format, cut_off};
+use crate::codec::{ImageFormat, cut_off};
 use crate::error::TransformError;
 
-/// Fills `into`, rows of `width` numbers in the order of the file. `begin` is where `data` lie in
-/// the file: pixels that are written out are padded to even places of it.
+/// Fills `into` with rows of `width` indices in the order of the file. `begin` is the offset of
+/// `data` in the file: literal pixels are padded to even offsets.
 pub(super) fn read(
     data: &[u8],
     begin: usize,
@@ -14,7 +14,7 @@ pub(super) fn read(
 ) -> Result<(), TransformError> {
     let mut out = Out { into, count: 0 };
     let mut at = 0;
-    // Pixels since the row began. A run ends with the row, and what is too much is ignored.
+    // Pixels of the current row. A run ends with the row; the rest is ignored.
     let mut x = 0;
     while out.left() > 0 {
         let Some(&[first, second]) = data.get(at..).and_then(|rest| rest.first_chunk()) else {
@@ -61,10 +61,10 @@ pub(super) fn read(
             }
         }
     }
-    if out.left() > 0 { Err(cut_off(Format::Bmp)) } else { Ok(()) }
+    if out.left() > 0 { Err(cut_off(ImageFormat::Bmp)) } else { Ok(()) }
 }
 
-/// The upper half of a byte for even pixels, the lower for odd ones.
+/// Returns the upper half of a byte for even pixels, the lower half for odd ones.
 fn nibble(byte: u8, pixel: usize) -> u8 {
     if pixel.is_multiple_of(2) { byte >> 4 } else { byte & 15 }
 }
@@ -80,13 +80,13 @@ impl Out<'_> {
     }
 
     fn push(&mut self, value: u8) {
-        if let Some(place) = self.into.get_mut(self.count) {
-            *place = value;
+        if let Some(index) = self.into.get_mut(self.count) {
+            *index = value;
             self.count += 1;
         }
     }
 
-    /// Leaves pixels with number zero.
+    /// Fills pixels with index zero.
     fn skip(&mut self, count: usize) {
         let count = count.min(self.left());
         self.into[self.count..self.count + count].fill(0);

@@ -1,41 +1,41 @@
 //! JPEG, by libjpeg-turbo.
 //!
-//! Its slow and exact inverse transform and its smooth upsampling of colours are used, so pixels
-//! are those of Pillow and torchvision to the last bit.
+//! The decoder uses the exact inverse transform and smooth upsampling, so pixels are bit-equal to
+//! Pillow's and torchvision's.
 //!
-//! A region is decoded so: rows above are passed over (their Huffman codes have to be read, nothing
-//! else), columns are decoded from where a block begins to the left of the region to a little to
-//! its right, rows below are not touched. Colours that are stored at half the width are smoothed
-//! with their neighbours, and at the edge of what is decoded there are none; so two columns more
-//! than the region are decoded on both sides, and every pixel in it is that of a whole decode. A
-//! progressive file may lack scans, and is then smoothed across blocks: it gets two blocks more.
+//! Decoding a region skips the rows above it (only their Huffman codes are read), decodes the
+//! columns of the blocks that overlap it, and does not read the rows below. Subsampled colours are
+//! smoothed with their neighbours, which are missing at the edge of the decoded part. So two more
+//! columns are decoded on both sides, and every pixel of the region equals that of a full decode. A
+//! progressive file may lack scans and is then smoothed across blocks; for those, two more blocks
+//! are decoded.
 
 mod header;
 mod native;
 
-use super::{Format, Info, colour, contradictory, cut_off};
+use super::{ImageFormat, ImageInfo, colour, contradictory, cut_off};
 use crate::error::TransformError;
 use crate::image::{Pixels, Rect};
 use crate::step::Mode;
 
-/// Columns beyond the region whose colours its own depend on: smoothing looks at one sample to
-/// each side, which is two columns wide.
+/// Columns beyond the region that its colours depend on: smoothing reads one sample on each side,
+/// which is two columns wide.
 const MARGIN: u32 = 2;
 
-/// Columns of the two blocks to each side that smoothing of unfinished scans looks at, for a
-/// component that is stored at its full width.
+/// Columns of the two blocks on each side that smoothing of missing scans reads, for a component of
+/// full width.
 const SMOOTHED: u32 = 16;
 
-/// Narrower than this libjpeg upsamples in another way.
+/// libjpeg upsamples narrower images in another way.
 const NARROW: u32 = 16;
 
-/// Lossless coding, which has no blocks: it cannot be decoded in part.
+/// Lossless coding, which has no blocks and cannot be decoded in part.
 const LOSSLESS: u8 = 0xc3;
 
-pub(super) fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
+pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, TransformError> {
     let header = header::read(bytes)?;
-    Ok(Info {
-        format: Format::Jpeg,
+    Ok(ImageInfo {
+        format: ImageFormat::Jpeg,
         width: header.width,
         height: header.height,
         channels: header.components,
@@ -43,17 +43,17 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Info, TransformError> {
     })
 }
 
-/// libjpeg's state, made when the first JPEG comes.
+/// libjpeg's state, created with the first JPEG.
 #[derive(Debug, Default)]
-pub(super) struct Decoder(Option<native::Handle>);
+pub(super) struct JpegDecoder(Option<native::JpegHandle>);
 
-impl Decoder {
-    /// Decodes at 1 / `shrink` (1, 2, 4 or 8) of its size; `region` and the answer are in pixels of
-    /// that size. A file that cannot be shrunk is an error.
+impl JpegDecoder {
+    /// Decodes at 1 / `shrink` (1, 2, 4 or 8) of the size. `region` and the returned part are in
+    /// pixels of that size. A file that cannot be shrunk is an error.
     pub fn decode(
         &mut self,
         bytes: &[u8],
-        info: &Info,
+        info: &ImageInfo,
         mode: Mode,
         shrink: u32,
         region: Option<Rect>,
@@ -61,18 +61,18 @@ impl Decoder {
     ) -> Result<Rect, TransformError> {
         let handle = match &mut self.0 {
             Some(handle) => handle,
-            none => none.insert(native::Handle::new()?),
+            none => none.insert(native::JpegHandle::new()?),
         };
         let mut image = handle.open(bytes)?;
         let header = image.header;
         if (header.width, header.height, header.components)
             != (info.width, info.height, info.channels)
         {
-            return Err(contradictory(Format::Jpeg));
+            return Err(contradictory(ImageFormat::Jpeg));
         }
-        // Data that end too early are an error also if they end below the region.
+        // Truncated data are an error, also below the region.
         if !ends(image.scans()) {
-            return Err(cut_off(Format::Jpeg));
+            return Err(cut_off(ImageFormat::Jpeg));
         }
         let size = (info.width.div_ceil(shrink), info.height.div_ceil(shrink));
         let part = match region {
@@ -80,7 +80,7 @@ impl Decoder {
             _ => Rect::whole(size.0, size.1),
         };
         let channels = match (info.channels, mode) {
-            // libjpeg writes grey as RGB while it is at it.
+            // libjpeg can write grey as RGB.
             (1, Mode::Rgb) => 3,
             (channels, _) => channels,
         };
@@ -96,13 +96,13 @@ impl Decoder {
     }
 }
 
-/// Whether it is made of blocks, which can be left out or made smaller.
+/// Returns whether the file consists of blocks, which can be skipped or shrunk.
 pub(super) fn can_be_shrunk(bytes: &[u8]) -> Result<bool, TransformError> {
     Ok(header::read(bytes)?.process != LOSSLESS)
 }
 
-/// The columns, of so many, that have to be decoded for those of the region to be right.
-fn widened(region: Rect, columns: u32, header: &native::Header) -> Rect {
+/// Returns the part to decode for the region's pixels to be right.
+fn widened(region: Rect, columns: u32, header: &native::NativeHeader) -> Rect {
     let upsampled = if header.horizontal_sampling > 1 { MARGIN } else { 0 };
     let margin = upsampled + header.many_scans * SMOOTHED * header.horizontal_sampling;
     let right = region.left + region.width;
@@ -111,7 +111,7 @@ fn widened(region: Rect, columns: u32, header: &native::Header) -> Rect {
     Rect { left, width: right - left, ..region }
 }
 
-/// Whether the mark of the end is there. It cannot occur in the coded data.
+/// Returns whether the end marker exists. It cannot occur in the coded data.
 fn ends(scans: &[u8]) -> bool {
     scans.windows(2).rev().any(|pair| pair == [0xff, 0xd9])
 }

@@ -1,36 +1,35 @@
-//! libjpeg-turbo, behind a handle that cannot be used wrongly.
+//! A safe interface to libjpeg-turbo.
 //!
-//! An [`Image`] borrows the handle and the bytes of a file for as long as libjpeg holds pointers
-//! to them.
+//! An [`OpenJpeg`] borrows the handle and the bytes of a file while libjpeg has pointers to them.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
-// The library that the shim calls is linked by this crate.
+// Links the library that the C shim calls.
 use turbojpeg_sys as _;
 
-use crate::codec::{Format, cut_off, refused};
+use crate::codec::{ImageFormat, cut_off, refused};
 use crate::error::TransformError;
 use crate::image::Rect;
 
-/// What the shim calls `belady_jpeg`.
+/// `belady_jpeg` of the C shim.
 #[repr(C)]
 struct Native {
     _private: [u8; 0],
 }
 
-/// What a file says of itself, as libjpeg understands it.
+/// The header of a file as libjpeg reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Header {
+pub(super) struct NativeHeader {
     pub width: u32,
     pub height: u32,
     pub components: u32,
-    /// More than one if some component has fewer columns than the image.
+    /// Above 1 if a component has fewer columns than the image.
     pub horizontal_sampling: u32,
-    /// One if its coefficients come in several scans, of which some may be missing.
+    /// 1 if the coefficients are in several scans, of which some may be missing.
     pub many_scans: u32,
-    /// Bytes up to the first scan.
+    /// Bytes before the first scan.
     pub consumed: usize,
 }
 
@@ -46,7 +45,7 @@ unsafe extern "C" {
         jpeg: *mut Native,
         bytes: *const u8,
         length: usize,
-        header: *mut Header,
+        header: *mut NativeHeader,
     ) -> c_int;
     fn belady_jpeg_start(
         jpeg: *mut Native,
@@ -59,27 +58,27 @@ unsafe extern "C" {
     fn belady_jpeg_read(jpeg: *mut Native, into: *mut u8, stride: usize, rows: u32) -> c_int;
 }
 
-/// A decompressor of libjpeg, used for one image after another.
+/// A libjpeg decompressor, reused for all images.
 #[derive(Debug)]
-pub(super) struct Handle(NonNull<Native>);
+pub(super) struct JpegHandle(NonNull<Native>);
 
-// SAFETY: a decompressor has no ties to the thread that made it, and all use needs `&mut`.
-unsafe impl Send for Handle {}
+// SAFETY: a decompressor is not bound to a thread, and all use needs `&mut`.
+unsafe impl Send for JpegHandle {}
 
-impl Handle {
+impl JpegHandle {
     pub fn new() -> Result<Self, TransformError> {
-        // SAFETY: it has no conditions; it gives an object that is ours, or NULL.
+        // SAFETY: no preconditions; returns an owned object or NULL.
         let native = unsafe { belady_jpeg_new() };
         NonNull::new(native)
             .map(Self)
-            .ok_or_else(|| TransformError("there is no memory left for a JPEG decoder".into()))
+            .ok_or_else(|| TransformError("cannot allocate memory for a JPEG decoder".into()))
     }
 
     /// Reads a file up to its first scan.
-    pub fn open<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Image<'a>, TransformError> {
-        let mut image = Image { handle: self, bytes, header: Header::default(), row: 0 };
-        // SAFETY: the object is alive and has no other image, since an image borrows it and closes
-        // it; `bytes` outlive the image.
+    pub fn open<'a>(&'a mut self, bytes: &'a [u8]) -> Result<OpenJpeg<'a>, TransformError> {
+        let mut image = OpenJpeg { handle: self, bytes, header: NativeHeader::default(), row: 0 };
+        // SAFETY: the object is alive and has no other image, because an image borrows it and
+        // closes it. `bytes` outlive the image.
         let code = unsafe {
             belady_jpeg_open(image.native(), bytes.as_ptr(), bytes.len(), &raw mut image.header)
         };
@@ -88,31 +87,31 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for JpegHandle {
     fn drop(&mut self) {
-        // SAFETY: it came from `belady_jpeg_new` and nobody uses it any more.
+        // SAFETY: created by `belady_jpeg_new` and not used afterwards.
         unsafe { belady_jpeg_free(self.0.as_ptr()) };
     }
 }
 
-/// A file that is being decoded.
-pub(super) struct Image<'a> {
-    handle: &'a mut Handle,
+/// An open JPEG file.
+pub(super) struct OpenJpeg<'a> {
+    handle: &'a mut JpegHandle,
     bytes: &'a [u8],
-    pub header: Header,
-    /// Bytes of a row, once it has been started.
+    pub header: NativeHeader,
+    /// Bytes of a row, after `start`.
     row: usize,
 }
 
-impl Image<'_> {
-    /// What comes after the header of the first scan.
+impl OpenJpeg<'_> {
+    /// Returns the bytes after the header of the first scan.
     pub fn scans(&self) -> &[u8] {
         self.bytes.get(self.header.consumed..).unwrap_or_default()
     }
 
-    /// Begins to decode a part at 1 / `shrink` (1, 2, 4 or 8) of its size, in whose pixels the part
-    /// is; to 1 (grey), 3 (RGB) or 4 (CMYK) channels. Gives the columns that rows will really have:
-    /// where they begin, and how many.
+    /// Starts to decode a part at 1 / `shrink` (1, 2, 4 or 8) of its size, in pixels of that size,
+    /// to 1 (grey), 3 (RGB) or 4 (CMYK) channels. Returns the first column and the number of
+    /// columns of the decoded rows.
     pub fn start(
         &mut self,
         channels: u32,
@@ -133,8 +132,8 @@ impl Image<'_> {
     /// Decodes as many rows as `into` has.
     pub fn read(&mut self, into: &mut [u8]) -> Result<(), TransformError> {
         let rows = into.len().checked_div(self.row).unwrap_or(0);
-        // SAFETY: `into` has this many rows of as many bytes as libjpeg writes for one. It writes
-        // none beyond the last of the image, and none at all before `start`.
+        // SAFETY: `into` has `rows` rows of the bytes that libjpeg writes per row. libjpeg writes
+        // no row beyond the last of the image, and none before `start`.
         let code =
             unsafe { belady_jpeg_read(self.native(), into.as_mut_ptr(), self.row, rows as u32) };
         self.check(code)
@@ -147,20 +146,20 @@ impl Image<'_> {
     fn check(&mut self, code: c_int) -> Result<(), TransformError> {
         match code {
             DONE => Ok(()),
-            TRUNCATED => Err(cut_off(Format::Jpeg)),
+            TRUNCATED => Err(cut_off(ImageFormat::Jpeg)),
             _ => {
-                // SAFETY: the message is a string that ends within the object, and is written only
-                // by calls that need `&mut`.
+                // SAFETY: the message is NUL-terminated within the object and written only by calls
+                // that need `&mut`.
                 let message = unsafe { CStr::from_ptr(belady_jpeg_message(self.native())) };
-                Err(refused(Format::Jpeg, message.to_string_lossy()))
+                Err(refused(ImageFormat::Jpeg, message.to_string_lossy()))
             }
         }
     }
 }
 
-impl Drop for Image<'_> {
+impl Drop for OpenJpeg<'_> {
     fn drop(&mut self) {
-        // SAFETY: the object is alive; closing is allowed in all of its states.
+        // SAFETY: the object is alive and can be closed in any state.
         unsafe { belady_jpeg_close(self.native()) };
     }
 }

@@ -1,9 +1,9 @@
-/* libjpeg-turbo's scanline interface, made safe to call from Rust.
+/* libjpeg-turbo's scanline interface, safe to call from Rust.
  *
- * libjpeg reports errors by a function that must not return. Here it jumps back to the entry
- * point that was called, which returns a code; nothing of Rust lies between. What went wrong is
- * in `message`. Warnings (damaged entropy data that can be decoded somehow) are ignored, as Pillow
- * does; running out of bytes is an error, as it is there.
+ * libjpeg reports errors by a function that must not return. Here it uses longjmp to return to the
+ * entry point, which returns a code; no Rust frame is skipped. The reason is in `message`. Warnings
+ * (damaged entropy data that can still be decoded) are ignored, and missing bytes are an error, as
+ * in Pillow.
  */
 
 #include <setjmp.h>
@@ -18,8 +18,8 @@
 
 enum { DONE = 0, FAILED = 1, TRUNCATED = 2 };
 
-/* Progressive files have about ten scans. A hostile one has thousands, each of which is a walk
- * over all coefficients. The limit is that of libjpeg-turbo's own fuzzers. */
+/* Progressive files have about ten scans. A hostile one has thousands, and each one visits all
+ * coefficients. The limit is that of libjpeg-turbo's own fuzzers. */
 #define MAX_SCANS 500
 
 typedef struct {
@@ -36,11 +36,11 @@ typedef struct {
   uint32_t width;
   uint32_t height;
   uint32_t components;
-  /* Samples that the finest component has where the coarsest may have one, from left to right. */
+  /* The horizontal sampling ratio of the finest to the coarsest component. */
   uint32_t horizontal_sampling;
   /* 0 or 1. */
   uint32_t many_scans;
-  /* Bytes that were read so far. */
+  /* Bytes read so far. */
   size_t consumed;
 } belady_jpeg_header;
 
@@ -106,7 +106,7 @@ static int create(belady_jpeg *self)
   return DONE;
 }
 
-/* NULL if there is no memory. */
+/* Returns NULL if memory cannot be allocated. */
 belady_jpeg *belady_jpeg_new(void)
 {
   belady_jpeg *self = calloc(1, sizeof(belady_jpeg));
@@ -134,7 +134,7 @@ belady_jpeg *belady_jpeg_new(void)
 
 const char *belady_jpeg_message(const belady_jpeg *self) { return self->message; }
 
-/* Lets go of what an image took, and of its bytes. */
+/* Releases an image's memory and its bytes. */
 void belady_jpeg_close(belady_jpeg *self)
 {
   jpeg_abort_decompress(&self->info);
@@ -142,7 +142,7 @@ void belady_jpeg_close(belady_jpeg *self)
   self->source.bytes_in_buffer = 0;
 }
 
-/* Reads up to the first scan. The bytes must stay where they are until belady_jpeg_close. */
+/* Reads up to the first scan. The bytes must stay valid until belady_jpeg_close. */
 int belady_jpeg_open(belady_jpeg *self, const uint8_t *bytes, size_t length,
                      belady_jpeg_header *header)
 {
@@ -164,10 +164,10 @@ int belady_jpeg_open(belady_jpeg *self, const uint8_t *bytes, size_t length,
   return DONE;
 }
 
-/* Begins to decode to 1 (grey), 3 (RGB) or 4 (CMYK) channels, at 1 / `shrink` (1, 2, 4 or 8) of its
- * size; what follows is in pixels of that size. With a width of less than the whole,
- * only columns from *left on are decoded: it is moved to the left to where a block begins, and
- * *width grows by as much. Rows above `top` are passed over. */
+/* Starts to decode to 1 (grey), 3 (RGB) or 4 (CMYK) channels, at 1 / `shrink` (1, 2, 4 or 8) of the
+ * size; the other arguments are in pixels of that size. If *width is less than the whole, only
+ * columns from *left on are decoded: *left moves to the start of a block, and *width grows by as
+ * much. Rows above `top` are skipped. */
 int belady_jpeg_start(belady_jpeg *self, uint32_t channels, uint32_t shrink, uint32_t *left,
                       uint32_t *width, uint32_t top)
 {
@@ -190,7 +190,7 @@ int belady_jpeg_start(belady_jpeg *self, uint32_t channels, uint32_t shrink, uin
   return DONE;
 }
 
-/* Decodes rows, each `stride` bytes after the one before. */
+/* Decodes rows that are `stride` bytes apart. */
 int belady_jpeg_read(belady_jpeg *self, uint8_t *into, size_t stride, uint32_t rows)
 {
   if (setjmp(self->escape))

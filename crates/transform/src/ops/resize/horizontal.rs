@@ -1,30 +1,30 @@
-//! Rows become as wide as they shall be, two at once.
+//! The horizontal pass of a resize, two rows at once.
 
-use super::Source;
-use super::weights::Weights;
+use super::PartRows;
+use super::weights::AxisWeights;
 
-/// Rows that are done at once.
+/// Rows per step.
 pub(super) const ROWS: usize = 2;
-/// Bytes after every output row that a kernel may write to; it writes 16 at a time.
-pub(super) const ROOM: usize = 16;
-/// Bytes after a row that a kernel may read; it reads 16 at a time.
+/// Writable bytes after each output row; a kernel writes 16 bytes at a time.
+pub(super) const PADDING: usize = 16;
+/// Readable bytes after an input row; a kernel reads 16 bytes at a time.
 const AHEAD: usize = 16;
 
-/// Memory that is used again.
+/// Reused memory.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
-    /// Copies of the few rows whose reading would leave the image.
+pub(super) struct RowScratch {
+    /// Copies of the last rows, where a kernel would read beyond the image.
     copies: [Vec<u8>; ROWS],
-    /// Two weights after the other, each pair as often as a register takes it.
+    /// Pairs of weights, repeated to the width of a register.
     pairs: Vec<Pair>,
 }
 
 /// Two weights of 16 bits, eight times.
 type Pair = [[i16; 2]; 8];
 
-impl Scratch {
-    /// Copies a row unless `reach` bytes can be read where it is.
-    fn keep(&mut self, place: usize, source: &Source<'_>, row: usize, reach: usize) {
+impl RowScratch {
+    /// Copies a row unless `reach` bytes can be read in place.
+    fn keep(&mut self, place: usize, source: &PartRows<'_>, row: usize, reach: usize) {
         let line = source.line(row);
         if line.len() < reach {
             let copy = &mut self.copies[place];
@@ -34,26 +34,26 @@ impl Scratch {
         }
     }
 
-    fn spread(&mut self, weights: &Weights) {
+    fn spread(&mut self, weights: &AxisWeights) {
         self.pairs.clear();
         self.pairs.extend(weights.values().as_chunks::<2>().0.iter().map(|&pair| [pair; 8]));
     }
 }
 
-/// Makes all rows of a part as wide as there are windows. Output rows are `stride` bytes apart,
-/// which is [`ROOM`] more than they are long; there is room for a multiple of [`ROWS`].
+/// Resizes all rows of a part to the number of windows. Output rows are `stride` bytes apart,
+/// [`PADDING`] more than their length; `out` has a multiple of [`ROWS`] rows.
 pub(super) fn run(
-    weights: &Weights,
-    source: &Source<'_>,
+    weights: &AxisWeights,
+    source: &PartRows<'_>,
     channels: usize,
-    scratch: &mut Scratch,
+    scratch: &mut RowScratch,
     stride: usize,
     out: &mut [u8],
 ) {
     scratch.spread(weights);
     let reach = source.row.max(reach(weights, channels));
     for (block, out) in out.chunks_exact_mut(stride * ROWS).enumerate() {
-        // An odd last row is done twice.
+        // An odd last row is computed twice.
         let row = |place: usize| (block * ROWS + place).min(source.rows - 1);
         for place in 0..ROWS {
             scratch.keep(place, source, row(place), reach);
@@ -66,14 +66,14 @@ pub(super) fn run(
     }
 }
 
-/// Bytes of a row that kernels may read.
-fn reach(weights: &Weights, channels: usize) -> usize {
+/// Returns the bytes of a row that kernels may read.
+fn reach(weights: &AxisWeights, channels: usize) -> usize {
     weights.end() * channels + AHEAD
 }
 
-#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "AVX2 takes pairs"))]
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "for AVX2 only"))]
 fn two_rows(
-    weights: &Weights,
+    weights: &AxisWeights,
     pairs: &[Pair],
     lines: [&[u8]; ROWS],
     channels: usize,
@@ -88,7 +88,12 @@ fn two_rows(
     plain(weights, lines, channels, out);
 }
 
-fn plain(weights: &Weights, lines: [&[u8]; ROWS], channels: usize, out: &mut [&mut [u8]; ROWS]) {
+fn plain(
+    weights: &AxisWeights,
+    lines: [&[u8]; ROWS],
+    channels: usize,
+    out: &mut [&mut [u8]; ROWS],
+) {
     for (line, out) in lines.into_iter().zip(out) {
         match channels {
             1 => plain_row::<1>(weights, line, out),
@@ -99,7 +104,7 @@ fn plain(weights: &Weights, lines: [&[u8]; ROWS], channels: usize, out: &mut [&m
     }
 }
 
-fn plain_row<const CHANNELS: usize>(weights: &Weights, line: &[u8], out: &mut [u8]) {
+fn plain_row<const CHANNELS: usize>(weights: &AxisWeights, line: &[u8], out: &mut [u8]) {
     let pixels = line.as_chunks::<CHANNELS>().0;
     for ((start, window), out) in weights.windows().zip(out.as_chunks_mut::<CHANNELS>().0) {
         let mut sums = [weights.half(); CHANNELS];
@@ -114,8 +119,9 @@ fn plain_row<const CHANNELS: usize>(weights: &Weights, line: &[u8], out: &mut [u
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    //! A row in each half of a register. A window's four pixels are shuffled into pairs of 16-bit
-    //! numbers of one channel, so that one multiply-add does two pixels of up to four channels.
+    //! Each half of a register holds a row. A window's four pixels are shuffled into pairs of
+    //! 16-bit numbers of one channel, so that one multiply-add handles two pixels of up to four
+    //! channels.
 
     use std::arch::x86_64::{
         __m128i, __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_storeu_si128, _mm256_add_epi32,
@@ -125,14 +131,14 @@ mod avx2 {
     };
 
     use super::super::weights::GROUP;
-    use super::{Pair, ROWS, Weights, reach};
+    use super::{AxisWeights, Pair, ROWS, reach};
 
-    /// Pixels that are written at a time.
+    /// Pixels per write.
     const PIXELS: usize = GROUP;
 
     #[target_feature(enable = "avx2")]
     pub fn two_rows(
-        weights: &Weights,
+        weights: &AxisWeights,
         pairs: &[Pair],
         lines: [&[u8]; ROWS],
         channels: usize,
@@ -146,10 +152,10 @@ mod avx2 {
         }
     }
 
-    /// Most windows are of one or two groups, which are done without a loop.
+    /// Most windows have one or two groups; their loops are unrolled.
     #[target_feature(enable = "avx2")]
     fn of_channels<const CHANNELS: usize>(
-        weights: &Weights,
+        weights: &AxisWeights,
         pairs: &[Pair],
         lines: [&[u8]; ROWS],
         out: &mut [&mut [u8]; ROWS],
@@ -161,10 +167,10 @@ mod avx2 {
         }
     }
 
-    /// For windows of `GROUPS` groups, or any number if it is 0.
+    /// For windows of `GROUPS` groups, or any number if `GROUPS` is 0.
     #[target_feature(enable = "avx2")]
     fn of_groups<const CHANNELS: usize, const GROUPS: usize>(
-        weights: &Weights,
+        weights: &AxisWeights,
         pairs: &[Pair],
         lines: [&[u8]; ROWS],
         out: &mut [&mut [u8]; ROWS],
@@ -186,7 +192,7 @@ mod avx2 {
                 let mut place = start as usize * CHANNELS;
                 let pairs = &pairs[pixel * window / 2..][..window / 2];
                 for [front, back] in pairs.as_chunks::<{ GROUP / 2 }>().0 {
-                    // SAFETY: lines are as long as windows reach, which was checked above.
+                    // SAFETY: lines are as long as `reach`, which is asserted above.
                     let (above, below) = unsafe { (load(lines[0], place), load(lines[1], place)) };
                     let bytes = _mm256_set_m128i(below, above);
                     let (to_front, to_back) =
@@ -207,7 +213,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2")]
     fn load_pair(pair: &Pair) -> __m256i {
-        // SAFETY: there are 32 bytes.
+        // SAFETY: a pair has 32 bytes.
         unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) }
     }
 
@@ -217,18 +223,18 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     unsafe fn load(line: &[u8], place: usize) -> __m128i {
         debug_assert!(place + 16 <= line.len());
-        // SAFETY: as said above.
+        // SAFETY: as required above.
         unsafe { _mm_loadu_si128(line.as_ptr().add(place).cast()) }
     }
 
     #[target_feature(enable = "avx2")]
     fn store(bytes: __m128i, out: &mut [u8], place: usize) {
         let out = &mut out[place..place + 16];
-        // SAFETY: there are 16 bytes.
+        // SAFETY: the slice has 16 bytes.
         unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), bytes) }
     }
 
-    /// Which bytes go where; 0x80 makes a zero.
+    /// Shuffle masks; 0x80 produces a zero.
     struct Masks {
         /// To the first two pixels of four, channel by channel.
         front: [u8; 16],
@@ -255,7 +261,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2")]
     fn mask(bytes: &[u8; 16]) -> __m256i {
-        // SAFETY: there are 16 bytes.
+        // SAFETY: a mask has 16 bytes.
         _mm256_broadcastsi128_si256(unsafe { load(bytes, 0) })
     }
 }
@@ -264,31 +270,31 @@ mod avx2 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::weights::{Filter, Wanted};
+    use super::super::weights::{AxisRequest, Filter};
     use super::*;
 
     proptest! {
         #[test]
-        fn every_processor_gives_the_same_rows(
+        fn avx2_and_plain_rows_are_equal(
             (from, to) in (1_u32..200, 1_u32..60),
             channels in 1..=4_usize,
             cubic in any::<bool>(),
             antialias in any::<bool>(),
             bytes in prop::collection::vec(any::<u8>(), 1..50),
         ) {
-            let mut weights = Weights::default();
+            let mut weights = AxisWeights::default();
             let filter = if cubic { Filter::Cubic } else { Filter::Linear };
-            let wanted = Wanted { from, to, first: 0, count: to, filter, antialias };
+            let wanted = AxisRequest { from, to, first: 0, count: to, filter, antialias };
             weights.compute(wanted);
             let reach = reach(&weights, channels).max(from as usize * channels);
             let line = |skip: usize| bytes.iter().copied().cycle().skip(skip).take(reach);
             let lines: [Vec<u8>; ROWS] = [line(0).collect(), line(1).collect()];
             let row = to as usize * channels;
             let lines = lines.each_ref().map(Vec::as_slice);
-            let mut scratch = Scratch::default();
+            let mut scratch = RowScratch::default();
             scratch.spread(&weights);
             let rows = |plainly: bool| {
-                let mut out = [vec![0; row + ROOM], vec![0; row + ROOM]];
+                let mut out = [vec![0; row + PADDING], vec![0; row + PADDING]];
                 let both = &mut out.each_mut().map(Vec::as_mut_slice);
                 if plainly {
                     plain(&weights, lines, channels, both);

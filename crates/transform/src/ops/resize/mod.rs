@@ -1,59 +1,67 @@
-//! Images of another size.
+//! Resizes images.
 //!
-//! The arithmetic is torch's for uint8, which is Pillow's with shorter weights: first every row is
-//! made as wide as it shall be ([`horizontal`]), then columns are made as high ([`vertical`]). Both
-//! are sums of bytes times whole numbers of 16 bits ([`weights`]), rounded to a byte. So results do
-//! not depend on the processor, and are bit-equal to torchvision's.
+//! Written by hand for bit parity with torch: its arithmetic for uint8 is Pillow's with shorter
+//! weights, which no crate has. A horizontal pass (`horizontal`) is followed by a vertical one
+//! (`vertical`). Both are sums of bytes times 16-bit integers (`weights`), rounded to a byte,
+//! so results do not depend on the processor.
 //!
-//! Only the part asked for is read, where it lies; as if it had been cut out first, pixels beyond
-//! it have no influence. (Kernels read sixteen bytes at a time; the one or two rows at the image's end
-//! that are too short for that are copied first.)
+//! Only the requested part is read, in place; pixels beyond it have no influence. (Kernels read 16
+//! bytes at a time; the one or two rows at the end of the image that are too short for that are
+//! copied first.)
 
 mod horizontal;
 mod vertical;
 mod weights;
 
-use self::weights::{Filter, Wanted, Weights};
+use self::weights::{AxisRequest, AxisWeights, Filter};
 use super::{check_part, crop};
 use crate::error::TransformError;
 use crate::image::{Pixels, Rect};
 use crate::step::Interpolation;
 
-/// Changes sizes. Its memory is used again.
+/// Resizes images. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct Resizer {
-    across: Weights,
-    down: Weights,
-    /// The part after [`horizontal`].
+    across: AxisWeights,
+    down: AxisWeights,
+    /// The part after the horizontal pass.
     narrowed: Lines,
-    scratch: horizontal::Scratch,
+    scratch: horizontal::RowScratch,
 }
 
-/// Rows of bytes, with some room after each.
+/// Rows of bytes with padding after each.
 #[derive(Debug, Default)]
 struct Lines {
     stride: usize,
     bytes: Vec<u8>,
 }
 
-/// What is to be made of an image: `part` of it `width` x `height` large, and of that only
-/// `window`. `antialias` is for bilinear and bicubic: without it, pixels that are not next to one of
-/// the result's have no influence, which makes a smaller image grainy.
+/// A resize of a `part` to `width` x `height`, of which only `window` is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resize {
+    /// The part of the image.
     pub part: Rect,
+    /// The new width of the part.
     pub width: u32,
+    /// The new height of the part.
     pub height: u32,
+    /// The pixels of the result that are computed.
     pub window: Rect,
+    /// The filter.
     pub interpolation: Interpolation,
+    /// For bilinear and bicubic: whether all pixels influence a smaller result.
     pub antialias: bool,
 }
 
 impl Resizer {
-    /// Makes `part` of an image `width` x `height` large. Pixels beyond the part have no influence.
-    /// `antialias` is for bilinear and bicubic: without it, pixels that are not next to one of the
-    /// result's have no influence, which makes a smaller image grainy.
-    #[expect(clippy::too_many_arguments, reason = "all of them say something else")]
+    /// Resizes `part` of an image to `width` x `height`. Pixels beyond the part have no influence.
+    ///
+    /// # Errors
+    /// If the image does not contain the part.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of `Resize`, the input and the output"
+    )]
     pub fn resize(
         &mut self,
         from: &Pixels,
@@ -70,19 +78,19 @@ impl Resizer {
         self.resize_window(from, (0, 0), &resize, into)
     }
 
-    /// The pixels that [`Resizer::resize_window`] reads.
+    /// Returns the pixels that [`Resizer::resize_window`] reads.
     pub fn needed(&mut self, resize: &Resize) -> Rect {
         let Resize { part, width, height, window, .. } = *resize;
         let filter = Filter::of(resize.interpolation);
-        let axis = |weights: &mut Weights, from: u32, to: u32, first: u32, count: u32| match filter
-        {
-            _ if from == to => first..first + count,
-            None => nearest_to(first, from, to)..nearest_to(first + count - 1, from, to) + 1,
-            Some(filter) => {
-                let antialias = resize.antialias;
-                weights.compute(Wanted { from, to, first, count, filter, antialias })
-            }
-        };
+        let axis =
+            |weights: &mut AxisWeights, from: u32, to: u32, first: u32, count: u32| match filter {
+                _ if from == to => first..first + count,
+                None => nearest_to(first, from, to)..nearest_to(first + count - 1, from, to) + 1,
+                Some(filter) => {
+                    let antialias = resize.antialias;
+                    weights.compute(AxisRequest { from, to, first, count, filter, antialias })
+                }
+            };
         let x = axis(&mut self.across, part.width, width, window.left, window.width);
         let y = axis(&mut self.down, part.height, height, window.top, window.height);
         Rect {
@@ -93,8 +101,11 @@ impl Resizer {
         }
     }
 
-    /// Makes a window of a resized image, bit for bit as if all of it had been made. `from` has
-    /// pixels of the image from `origin` (x, y) on: those that are [`Resizer::needed`], or more.
+    /// Computes the window of a resize, bit-equal to that of the whole result. `from` contains the
+    /// pixels of the image from `origin` (x, y) on: the [`Resizer::needed`] ones, or more.
+    ///
+    /// # Errors
+    /// If `from` lacks needed pixels or has more than four channels.
     pub fn resize_window(
         &mut self,
         from: &Pixels,
@@ -103,7 +114,7 @@ impl Resizer {
         into: &mut Pixels,
     ) -> Result<(), TransformError> {
         if !(1..=4).contains(&from.channels) {
-            let text = format!("it has {} channels, where 1 to 4 are resized", from.channels);
+            let text = format!("it has {} channels instead of 1 to 4", from.channels);
             return Err(TransformError(text));
         }
         let Resize { part, width, height, window, .. } = *resize;
@@ -128,7 +139,7 @@ impl Resizer {
         Ok(())
     }
 
-    /// Across and then down, as far as they change something.
+    /// Runs the passes that change something.
     fn convolve(
         &mut self,
         from: &Pixels,
@@ -138,13 +149,13 @@ impl Resizer {
     ) {
         let channels = from.channels as usize;
         let row = into.width as usize * channels;
-        let source = Source::new(from, part);
+        let source = PartRows::new(from, part);
         if !across {
             vertical::run(&self.down, source.bytes, source.stride, row, &mut into.bytes);
             return;
         }
         let Lines { stride, bytes } = &mut self.narrowed;
-        *stride = row + horizontal::ROOM;
+        *stride = row + horizontal::PADDING;
         bytes.resize(*stride * source.rows.next_multiple_of(horizontal::ROWS), 0);
         horizontal::run(&self.across, &source, channels, &mut self.scratch, *stride, bytes);
         if !down {
@@ -157,8 +168,8 @@ impl Resizer {
     }
 }
 
-/// The rows of a part where they lie.
-struct Source<'a> {
+/// The rows of a part, in place.
+struct PartRows<'a> {
     /// From the part's first byte to the image's last.
     bytes: &'a [u8],
     stride: usize,
@@ -167,7 +178,7 @@ struct Source<'a> {
     rows: usize,
 }
 
-impl<'a> Source<'a> {
+impl<'a> PartRows<'a> {
     fn new(from: &'a Pixels, part: Rect) -> Self {
         let channels = from.channels as usize;
         let stride = from.width as usize * channels;
@@ -182,17 +193,17 @@ impl<'a> Source<'a> {
     }
 }
 
-/// torchvision's `nearest`: the pixel at `floor(place * scale)`, in `f32` as torch computes it.
+/// Returns torchvision's nearest pixel, `floor(place * scale)` in `f32`.
 fn nearest_to(place: u32, from: u32, to: u32) -> u32 {
     let scale = from as f32 / to as f32;
     ((place as f32 * scale) as u32).min(from - 1)
 }
 
 fn nearest(from: &Pixels, part: Rect, resize: &Resize, into: &mut Pixels) {
-    let source = Source::new(from, part);
+    let source = PartRows::new(from, part);
     let channels = from.channels as usize;
     let Resize { part: whole, width, height, window, .. } = *resize;
-    // Both from the first pixel that is needed on.
+    // Both are relative to the first needed pixel.
     let column = |x: usize| {
         nearest_to(window.left + x as u32, whole.width, width)
             - nearest_to(window.left, whole.width, width)

@@ -1,27 +1,27 @@
-//! How much each pixel counts.
+//! The weights of a resize filter.
 //!
-//! Weights are computed in `f64` and rounded to 16 bits as torch does, with as many fractional bits
-//! as the largest of them leaves. Every output pixel has a window of the same number of pixels, a
-//! multiple of four so that kernels take four at a time; weights beyond a filter's support are 0.
+//! Weights are computed in `f64` and rounded to 16 bits like torch's, with as many fractional bits
+//! as the largest weight leaves. Every output pixel has a window of the same number of pixels, a
+//! multiple of four for the kernels; weights beyond the filter's support are 0.
 
 use std::ops::Range;
 
 use crate::ops::vectorised::vectorised;
 use crate::step::Interpolation;
 
-/// Pixels that kernels take at a time.
+/// Pixels per step of the kernels.
 pub(super) const GROUP: usize = 4;
 
-/// Which pixels count, before an image is made smaller.
+/// A resize filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
     Linear,
     Cubic,
 }
 
-/// An axis of `from` pixels that becomes one of `to`, of which `count` from `first` on are asked for.
+/// A resize of an axis from `from` to `to` pixels, of which `count` from `first` on are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct AxisRequest {
     pub from: u32,
     pub to: u32,
     pub first: u32,
@@ -30,40 +30,40 @@ pub(super) struct Wanted {
     pub antialias: bool,
 }
 
-/// An axis that changes.
+/// The parameters of an axis.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     from: u32,
-    /// Pixels before for one after.
+    /// Input pixels per output pixel.
     scale: f64,
-    /// How far from its center an output pixel is influenced.
+    /// The radius of the filter in input pixels.
     support: f64,
     filter: Filter,
 }
 
 /// The weights of one axis.
 #[derive(Debug, Default)]
-pub(super) struct Weights {
-    /// What these are for, and which part of the axis they need.
-    made: Option<(Wanted, Range<u32>)>,
+pub(super) struct AxisWeights {
+    /// The last request, and the part of the axis that it needs.
+    made: Option<(AxisRequest, Range<u32>)>,
     /// Pixels of a window, a multiple of [`GROUP`].
     window: usize,
-    /// Where the window of each output pixel begins; and some more, up to a multiple of [`GROUP`].
+    /// The start of each output pixel's window, padded to a multiple of [`GROUP`].
     starts: Vec<u32>,
-    /// `window` for each output pixel.
+    /// `window` weights per output pixel.
     values: Vec<i16>,
     /// Fractional bits of `values`.
     precision: u32,
     exact: Vec<f64>,
-    /// Where the last window ends, which may be beyond the axis.
+    /// The end of the last window, which may be beyond the axis.
     end: usize,
 }
 
-impl Weights {
-    /// Computes what is wanted, unless it is what was wanted last: for a region decode it is asked
-    /// for before the image is there, and again when it is. Gives the part of the axis that is
-    /// needed; windows begin from there.
-    pub fn compute(&mut self, wanted: Wanted) -> Range<u32> {
+impl AxisWeights {
+    /// Computes the weights, unless they are those of the last call: a region decode needs them
+    /// before and after decoding. Returns the needed part of the axis, to which the starts are
+    /// relative.
+    pub fn compute(&mut self, wanted: AxisRequest) -> Range<u32> {
         if let Some((last, needed)) = &self.made
             && *last == wanted
         {
@@ -75,7 +75,7 @@ impl Weights {
         needed
     }
 
-    fn compute_all(&mut self, Wanted { from, to, filter, antialias, .. }: Wanted) {
+    fn compute_all(&mut self, AxisRequest { from, to, filter, antialias, .. }: AxisRequest) {
         let scale = f64::from(from) / f64::from(to);
         let wide = if antialias { scale.max(1.0) } else { 1.0 };
         let support = filter.support() * wide;
@@ -97,8 +97,8 @@ impl Weights {
         all_rounded(&self.exact, self.precision, &mut self.values);
     }
 
-    /// Forgets all output pixels but `count` from `first` on. Gives the part of the axis that
-    /// these need; windows then begin from there.
+    /// Keeps `count` output pixels from `first` on. Returns the part of the axis that these need,
+    /// to which the starts are relative afterwards.
     fn keep(&mut self, first: usize, count: usize) -> Range<u32> {
         self.starts.truncate(first + count);
         self.starts.drain(..first);
@@ -115,8 +115,8 @@ impl Weights {
         start..end
     }
 
-    /// Kernels take [`GROUP`] output pixels at a time: the last one is there more than once, and
-    /// weighs nothing.
+    /// Pads the output pixels to a multiple of [`GROUP`] by repeating the last one with weights of
+    /// 0.
     fn fill_group(&mut self) {
         self.end = self.starts.iter().max().map_or(0, |&start| start as usize) + self.window;
         let last = self.starts.last().copied().unwrap_or(0);
@@ -142,24 +142,24 @@ impl Weights {
         self.precision
     }
 
-    /// Output pixels, their windows' starts and weights.
+    /// Iterates over the starts and weights of all windows.
     pub fn windows(&self) -> impl Iterator<Item = (usize, &[i16])> {
         self.starts.iter().map(|&start| start as usize).zip(self.values.chunks_exact(self.window))
     }
 
-    /// Where the last window ends. Its weights beyond the axis are 0.
+    /// Returns the end of the last window. Weights beyond the axis are 0.
     pub fn end(&self) -> usize {
         self.end
     }
 
-    /// What is added before the fractional bits are dropped, so that they are rounded.
+    /// Returns the rounding term: half of the last kept bit.
     pub fn half(&self) -> i32 {
         1 << (self.precision - 1)
     }
 }
 
 impl Filter {
-    /// That of an interpolation which has one.
+    /// Returns the filter of an interpolation, if it has one.
     pub fn of(interpolation: Interpolation) -> Option<Self> {
         match interpolation {
             Interpolation::Nearest => None,
@@ -175,7 +175,8 @@ impl Filter {
         }
     }
 
-    /// Pillow's with antialiasing, where the cubic's `a` is -0.5; torch takes -0.75 without.
+    /// Evaluates the filter. The cubic's `a` is -0.5 with antialiasing, as in Pillow, and -0.75
+    /// without, as in torch.
     #[inline]
     fn at(self, distance: f64, a: f64) -> f64 {
         let x = distance.abs();
@@ -196,8 +197,12 @@ vectorised! {
     }
 }
 
-/// Weights of all pixels that a filter as wide as an output pixel covers. Gives the first one.
-#[expect(clippy::inline_always, reason = "or it is not compiled for the caller's processor")]
+/// Computes the weights of all pixels under a filter that is scaled to the output pixel. Returns
+/// the first pixel.
+#[expect(
+    clippy::inline_always,
+    reason = "compiled for the caller's target features only if inlined"
+)]
 #[inline(always)]
 fn covered(place: usize, axis: Axis, weights: &mut [f64]) -> u32 {
     let center = axis.scale * (place as f64 + 0.5);
@@ -205,7 +210,7 @@ fn covered(place: usize, axis: Axis, weights: &mut [f64]) -> u32 {
     let first = (center - axis.support + 0.5).max(0.0) as u32;
     let end = ((center + axis.support + 0.5) as u32).min(axis.from);
     let mut total = 0.0;
-    // Four at a time, so that they are computed at once.
+    // Four at a time, for vectorisation.
     for (group, weights) in weights.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
         let begin = first + (group * GROUP) as u32;
         for (step, weight) in weights.iter_mut().enumerate() {
@@ -223,8 +228,8 @@ fn covered(place: usize, axis: Axis, weights: &mut [f64]) -> u32 {
     first
 }
 
-/// Weights of the two or four pixels around an output pixel's center; those beyond the edge count
-/// for the edge. Gives the first one.
+/// Computes the weights of the two or four pixels around an output pixel's center. Pixels beyond
+/// the edge count for the edge. Returns the first pixel.
 fn neighbours(place: usize, axis: Axis, weights: &mut [f64]) -> u32 {
     let last = f64::from(axis.from) - 1.0;
     let center = axis.scale * (place as f64 + 0.5) - 0.5;
@@ -240,7 +245,7 @@ fn neighbours(place: usize, axis: Axis, weights: &mut [f64]) -> u32 {
     first as u32
 }
 
-/// As many fractional bits as the largest weight leaves in 16 bits, and no more than 22.
+/// Returns how many fractional bits the largest weight leaves in 16 bits, at most 22.
 fn precision(largest: f64) -> u32 {
     let fits = |bits: &u32| 0.5 + largest * f64::from(1_u32 << (bits + 1)) < f64::from(1 << 15);
     (0..22).find(|bits| !fits(bits)).unwrap_or(22)
@@ -249,7 +254,7 @@ fn precision(largest: f64) -> u32 {
 vectorised! {
     fn all_rounded(exact: &[f64], precision: u32, into: &mut Vec<i16>) {
         let one = f64::from(1_u32 << precision);
-        // Halves away from zero, as torch has it.
+        // Rounds half away from zero, like torch.
         let rounded = |weight: f64| (weight * one + 0.5_f64.copysign(weight)) as i32 as i16;
         into.extend(exact.iter().map(|&weight| rounded(weight)));
     }

@@ -1,9 +1,9 @@
 //! The loops over an image.
 //!
-//! A row is done in runs of a few hundred pixels. The channels of a run are taken apart, and turned
-//! round if the image is flipped, in memory that stays in the processor's first cache; then every
-//! channel is converted on its own, which is a plain loop over bytes that compilers vectorise.
-//! Where channels stay side by side there is nothing to take apart.
+//! A row is processed in runs of a few hundred pixels. The channels of a run are separated, and
+//! reversed if the image is flipped, in memory that stays in the L1 cache. Then every channel is
+//! converted separately, by a loop that compilers vectorise. In the HWC layout channels are not
+//! separated.
 
 use std::ops::Range;
 
@@ -14,16 +14,22 @@ use crate::ops::Flip;
 use crate::ops::crop::mirror;
 use crate::ops::planes::{Planes, RUN, split};
 use crate::ops::vectorised::vectorised;
-use crate::step::Layout;
+use crate::step::AxisLayout;
 
-/// Channels that are taken apart at once.
+/// The most channels.
 const MOST_CHANNELS: usize = 4;
 
-/// Numbers that are computed at once: whole registers, and whole pixels of any number of channels.
+/// Numbers per step: a multiple of registers and of pixels with any number of channels.
 const LANES: usize = 24;
 
-/// Writes a tensor that has been checked to fit.
-pub(super) fn write(from: &Pixels, flip: Flip, tables: &Tables, layout: Layout, into: &mut [u8]) {
+/// Writes a tensor whose length was checked.
+pub(super) fn write(
+    from: &Pixels,
+    flip: Flip,
+    tables: &Tables,
+    layout: AxisLayout,
+    into: &mut [u8],
+) {
     let (width, height) = (from.width as usize, from.height as usize);
     let channels = from.channels as usize;
     let number = tables.dtype().size();
@@ -33,7 +39,7 @@ pub(super) fn write(from: &Pixels, flip: Flip, tables: &Tables, layout: Layout, 
         for (run, pixels) in line.chunks(RUN * channels).enumerate() {
             let count = pixels.len() / channels;
             let x = if flip.horizontal { width - run * RUN - count } else { run * RUN };
-            if layout == Layout::Hwc {
+            if layout == AxisLayout::Hwc {
                 let start = (y * width + x) * channels * number;
                 let out = &mut into[start..start + pixels.len() * number];
                 if flip.horizontal {
@@ -46,7 +52,7 @@ pub(super) fn write(from: &Pixels, flip: Flip, tables: &Tables, layout: Layout, 
                 }
                 continue;
             }
-            take_apart(pixels, channels, flip.horizontal, &mut planes);
+            separate(pixels, channels, flip.horizontal, &mut planes);
             for (channel, plane) in planes.iter().enumerate().take(channels) {
                 let start = ((channel * height + y) * width + x) * number;
                 let out = &mut into[start..start + count * number];
@@ -57,7 +63,7 @@ pub(super) fn write(from: &Pixels, flip: Flip, tables: &Tables, layout: Layout, 
 }
 
 vectorised! {
-    fn take_apart(
+    fn separate(
         pixels: &[u8],
         channels: usize,
         backwards: bool,
@@ -78,7 +84,7 @@ vectorised! {
     }
 }
 
-/// Writes what bytes become that belong to these channels in turn.
+/// Converts bytes that belong to these channels in turn.
 fn convert(bytes: &[u8], tables: &Tables, channels: Range<usize>, out: &mut [u8]) {
     if let Some(affine) = &tables.affine {
         let of = |channel: usize| affine[channel.min(affine.len() - 1)];

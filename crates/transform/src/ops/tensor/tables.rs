@@ -1,11 +1,11 @@
-//! What each byte becomes.
+//! Lookup tables from bytes to numbers.
 
 use half::{bf16, f16};
 
 use crate::array::Dtype;
 use crate::error::TransformError;
 
-/// What each byte of each channel becomes.
+/// The number of each byte, for each channel.
 ///
 /// ```
 /// use belady_transform::{Dtype, ops::tensor::Tables};
@@ -19,24 +19,24 @@ use crate::error::TransformError;
 #[derive(Clone, Debug)]
 pub struct Tables {
     dtype: Dtype,
-    /// Exact, for numbers of every dtype here are numbers of `f32`.
+    /// Exact: `f32` contains all numbers of these dtypes.
     values: Vec<[f32; 256]>,
     pub(super) encoded: Encoded,
-    /// For float32 alone: numbers whose arithmetic gives the same bits as the tables.
+    /// For float32 only: arithmetic that computes the same bits as the tables.
     pub(super) affine: Option<Vec<Affine>>,
 }
 
-/// The tables as they are written.
+/// The tables as bytes of the output.
 #[derive(Clone, Debug)]
 pub(super) enum Encoded {
-    /// Bytes stay as they are.
+    /// Bytes are unchanged.
     Same,
     One(Vec<[u8; 256]>),
     Two(Vec<[u16; 256]>),
     Four(Vec<[u32; 256]>),
 }
 
-/// `d = byte * scale - mean`, divided by `std` as `d * inverse` and one step of correction.
+/// `d = byte * scale - mean`, divided by `std` as `d * inverse` with one correction step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Affine {
     pub scale: f32,
@@ -46,7 +46,11 @@ pub(super) struct Affine {
 }
 
 impl Tables {
-    /// Bytes as numbers: for floats in `[0, 1]`, for uint8 as they are. For all channels alike.
+    /// Returns the tables of `ToTensor`: floats in `[0, 1]`, uint8 unchanged; one table for all
+    /// channels.
+    ///
+    /// # Errors
+    /// If the dtype is not uint8, float16, bfloat16 or float32.
     pub fn to_tensor(dtype: Dtype) -> Result<Self, TransformError> {
         check(dtype)?;
         let unit = (1.0 / 255.0) as f32;
@@ -58,11 +62,14 @@ impl Tables {
         Ok(Self::of(dtype, vec![table], Some(vec![affine])))
     }
 
-    /// `(x - mean) / std`, for all channels or for each.
+    /// Applies `(x - mean) / std`, for all channels or for each.
+    ///
+    /// # Errors
+    /// If the numbers do not fit the channels, or a `std` is 0.
     pub fn normalize(self, mean: &[f64], std: &[f64]) -> Result<Self, TransformError> {
         let Some(channels) = common_length(&[self.values.len(), mean.len(), std.len()]) else {
             return Err(TransformError(format!(
-                "{} means and {} standard deviations do not fit {} channels; give one, or one a \
+                "{} means and {} standard deviations do not fit {} channels; give one, or one per \
                  channel",
                 mean.len(),
                 std.len(),
@@ -70,7 +77,7 @@ impl Tables {
             )));
         };
         if self.dtype == Dtype::Uint8 || std.contains(&0.0) {
-            let text = "only floats are normalised, by standard deviations other than 0";
+            let text = "only floats can be normalised, and standard deviations must not be 0";
             return Err(TransformError(text.into()));
         }
         let dtype = self.dtype;
@@ -87,7 +94,7 @@ impl Tables {
             });
             scaled.collect()
         });
-        // Only the first normalisation has such arithmetic.
+        // The arithmetic covers a single normalisation.
         let plain = self.affine.as_ref().is_some_and(|a| a.len() == 1 && a[0].std == 1.0);
         let values = parts.enumerate().map(|(channel, (mean, std))| {
             let old = &self.values[channel.min(self.values.len() - 1)];
@@ -97,9 +104,11 @@ impl Tables {
         Ok(Self::of(dtype, values, affine.filter(|_| plain)))
     }
 
-    /// Any other function of a number alone, given the channel's place and the number; it computes
-    /// in `f32` and is rounded to the dtype at hand. Tells channels apart if there are `channels`
-    /// of them, else (1) does the same for all.
+    /// Applies any function of the channel and the number, which computes in `f32` and is rounded
+    /// to the dtype. With 1 channel it is the same for all.
+    ///
+    /// # Errors
+    /// If the tables have another number of channels.
     pub fn map(
         self,
         channels: usize,
@@ -108,7 +117,7 @@ impl Tables {
         let Some(count) = common_length(&[self.values.len(), channels]) else {
             let have = self.values.len();
             return Err(TransformError(format!(
-                "numbers for {channels} channels do not fit {have}; give one, or one a channel"
+                "numbers for {channels} channels do not fit {have}; give one, or one per channel"
             )));
         };
         let values = (0..count).map(|channel| {
@@ -119,7 +128,10 @@ impl Tables {
         Ok(Self::of(self.dtype, values, None))
     }
 
-    /// The same numbers in another dtype, by value.
+    /// Converts the numbers to another dtype by value.
+    ///
+    /// # Errors
+    /// If tables do not support the dtype.
     pub fn to_dtype(self, dtype: Dtype) -> Result<Self, TransformError> {
         check(dtype)?;
         let affine = self.affine.filter(|_| dtype == self.dtype);
@@ -128,16 +140,17 @@ impl Tables {
         Ok(Self::of(dtype, values, affine))
     }
 
+    /// Returns the dtype of the numbers.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// How many channels have a table of their own; 1 for one table for all.
+    /// Returns the number of tables; 1 if all channels share one.
     pub fn channels(&self) -> usize {
         self.values.len()
     }
 
-    /// What a byte of a channel becomes.
+    /// Returns the number of a channel's byte.
     pub fn get(&self, channel: usize, byte: u8) -> f32 {
         self.values[channel.min(self.values.len() - 1)][byte as usize]
     }
@@ -150,8 +163,8 @@ impl Tables {
 }
 
 impl Affine {
-    /// What a byte becomes. The division's correction is Markstein's: the quotient's error, which a
-    /// fused multiply-add computes exactly, goes back into it.
+    /// Computes the number of a byte. The division is corrected by Markstein's method: a fused
+    /// multiply-add computes the error of the quotient exactly.
     #[inline]
     pub fn apply(self, byte: f32) -> f32 {
         let d = byte * self.scale - self.mean;
@@ -161,7 +174,7 @@ impl Affine {
     }
 }
 
-/// Whether arithmetic gives the tables for every byte there is.
+/// Returns whether the arithmetic computes the same bits for all bytes.
 fn same_bits(dtype: Dtype, values: &[[f32; 256]], affine: &[Affine]) -> bool {
     dtype == Dtype::Float32
         && values.iter().zip(affine).all(|(table, affine)| {
@@ -192,11 +205,11 @@ fn check(dtype: Dtype) -> Result<(), TransformError> {
         return Ok(());
     }
     Err(TransformError(format!(
-        "pixels do not become {dtype:?}; take uint8, float16, bfloat16 or float32"
+        "pixels cannot become {dtype:?}; choose uint8, float16, bfloat16 or float32"
     )))
 }
 
-/// The nearest number of a dtype; for uint8 what lies towards zero, as torch converts.
+/// Rounds to the nearest number of a dtype; uint8 truncates, as in torch.
 fn round(dtype: Dtype, value: f32) -> f32 {
     match dtype {
         Dtype::Uint8 => f32::from(value as u8),
@@ -206,7 +219,7 @@ fn round(dtype: Dtype, value: f32) -> f32 {
     }
 }
 
-/// The length that all have, but for those of 1; `None` if they differ or one is empty.
+/// Returns the common length, where 1 fits all; `None` if they differ or one is empty.
 fn common_length(lengths: &[usize]) -> Option<usize> {
     let longest = *lengths.iter().max()?;
     lengths.iter().all(|&length| length == 1 || length == longest).then_some(longest)

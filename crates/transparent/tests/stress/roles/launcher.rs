@@ -1,19 +1,22 @@
-//! What `belady run` does, with the supervisor as the program.
+//! The launcher, as `belady run`, with the supervisor as its program.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use belady_control::model::Bytes;
-use belady_transparent::{Job, JobConfig, LevelConfig, Report, Revalidate};
+use belady_base::units::Bytes;
+use belady_transparent::{
+    LevelConfig, Revalidate, TransparentConfig, TransparentJob, TransparentReport,
+};
 
 use super::{Role, Settings};
+use crate::files;
 use crate::processes::{MARK, command};
 
-/// Copies are made within seconds; who waits that long waits for nothing.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long the number of placed files has to stay the same to count as final.
+const STABLE: Duration = Duration::from_secs(10);
 
 pub fn launch(settings: &Settings) {
-    let job = Job::prepare(&JobConfig {
+    let job = TransparentJob::prepare(&TransparentConfig {
         dataset: settings.dataset.clone(),
         levels: settings
             .levels
@@ -30,42 +33,42 @@ pub fn launch(settings: &Settings) {
     })
     .unwrap();
     let program = command(Role::Supervisor, settings).envs(job.environment()).status().unwrap();
-    wait_until_all_is_placed(&job);
-    let told = Told::new(&job.finish(false));
-    println!("\n{MARK}{}", told.to_line());
+    let files = files::expected(&settings.dataset, settings.files).len() as u64;
+    wait_until_all_is_placed(&job, files);
+    let report = LauncherReport::new(&job.finish(false));
+    println!("\n{MARK}{}", report.to_line());
     assert!(program.success(), "the supervisor failed, {program}");
 }
 
-/// A program may end before the last copies are made, and the launcher then ends with it. Here it is
-/// the copies that are looked at, so it waits until their number does not change any more.
-fn wait_until_all_is_placed(job: &Job) {
-    let end = Instant::now() + PATIENCE;
-    let placed = |report: &Report| {
-        (report.levels.iter().map(|level| level.files).sum::<u64>(), report.refused, report.failed)
+/// Waits until each file has a copy or was refused. Another launcher's copy in flight may leave a
+/// file without either; then the numbers do not change any more. A real launcher ends with its
+/// program.
+fn wait_until_all_is_placed(job: &TransparentJob, files: u64) {
+    let placed = |report: &TransparentReport| {
+        report.levels.iter().map(|level| level.files).sum::<u64>() + report.refused + report.failed
     };
-    let mut before = placed(&job.report());
-    while Instant::now() < end {
-        thread::sleep(Duration::from_millis(200));
+    let (mut before, mut changed) = (0, Instant::now());
+    while before < files && changed.elapsed() < STABLE {
+        thread::sleep(Duration::from_millis(10));
         let now = placed(&job.report());
-        if now == before {
-            return;
+        if now != before {
+            (before, changed) = (now, Instant::now());
         }
-        before = now;
     }
 }
 
-/// What a launcher says in the end.
+/// The last line of a launcher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct LauncherReport {
     pub copied: u64,
     pub from_levels: u64,
     pub from_source: u64,
 }
 
-impl Told {
-    fn new(report: &Report) -> Self {
+impl LauncherReport {
+    fn new(report: &TransparentReport) -> Self {
         assert_eq!(report.failed, 0, "copies failed: {:?}", report.first_failure);
-        assert_eq!(report.dropped, 0, "no source has changed, but copies were given up");
+        assert_eq!(report.dropped, 0, "no source has changed, but copies were dropped");
         Self {
             copied: report.copied.files,
             from_levels: report.levels.iter().map(|level| level.used.opens).sum(),
@@ -79,7 +82,7 @@ impl Told {
 
     pub fn of(lines: &[String]) -> Self {
         let found = lines.iter().find_map(|line| line.strip_prefix("report "));
-        let found = found.unwrap_or_else(|| panic!("the launcher has not told: {lines:?}"));
+        let found = found.unwrap_or_else(|| panic!("the launcher has not reported: {lines:?}"));
         let numbers: Vec<u64> = found.split(' ').map(|number| number.parse().unwrap()).collect();
         Self { copied: numbers[0], from_levels: numbers[1], from_source: numbers[2] }
     }

@@ -1,5 +1,5 @@
-//! A reader: threads that each read all files in an order of their own, epoch after epoch, by whatever
-//! call and under whatever name, and compare every byte.
+//! A reader: each thread reads all files in its own order, epoch after epoch, by various calls and
+//! names, and compares every byte.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -39,12 +39,12 @@ pub fn read(settings: &Settings) {
     assert_eq!(descriptors(), before, "a descriptor was left open");
 }
 
-fn read_epoch(dataset: &Path, files: &[(String, u64)], random: &mut Random, speaks: bool) {
+fn read_epoch(dataset: &Path, files: &[(String, u64)], random: &mut Random, prints: bool) {
     let mut order: Vec<_> = files.iter().collect();
     random.shuffle(&mut order);
     for (at, (name, right)) in order.iter().enumerate() {
-        if speaks && at % (order.len() / 4).max(1) == 0 {
-            println!("\n{MARK}is at {at}");
+        if prints && at % (order.len() / 4).max(1) == 0 {
+            println!("\n{MARK}file {at}");
         }
         let path = spell(dataset, name, random);
         let bytes = read_file(&path, random);
@@ -52,7 +52,7 @@ fn read_epoch(dataset: &Path, files: &[(String, u64)], random: &mut Random, spea
     }
 }
 
-/// The same file under different names. The dataset is the working directory.
+/// Returns one of the file's names. The dataset is the working directory.
 fn spell(dataset: &Path, name: &str, random: &mut Random) -> PathBuf {
     match random.below(4) {
         0 => name.into(),
@@ -70,8 +70,8 @@ fn read_file(path: &Path, random: &mut Random) -> Vec<u8> {
     let named = fs::metadata(path).unwrap();
     let mut file = File::open(path).unwrap();
     let opened = file.metadata().unwrap();
-    let facts = |of: &fs::Metadata| (of.dev(), of.ino(), of.len(), of.mode(), of.mtime_nsec());
-    assert_eq!(facts(&named), facts(&opened), "stat and fstat of {}", path.display());
+    let metadata = |of: &fs::Metadata| (of.dev(), of.ino(), of.len(), of.mode(), of.mtime_nsec());
+    assert_eq!(metadata(&named), metadata(&opened), "stat and fstat of {}", path.display());
     let mut bytes = vec![0; named.len() as usize];
     match by {
         1 => {
@@ -87,7 +87,7 @@ fn read_file(path: &Path, random: &mut Random) -> Vec<u8> {
             file.read_exact(front).unwrap();
         }
         _ => {
-            // A duplicate has the same position.
+            // A duplicate shares the file position.
             let mut twin = file.try_clone().unwrap();
             let (front, back) = bytes.split_at_mut(named.len() as usize / 3);
             file.read_exact(front).unwrap();
@@ -97,7 +97,7 @@ fn read_file(path: &Path, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// What is open, but for the one that looks.
+/// Returns the number of open descriptors.
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }

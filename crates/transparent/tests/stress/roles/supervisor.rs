@@ -1,5 +1,4 @@
-//! The program: readers, of which one is killed now and then, in the midst of whatever it does, and
-//! started again.
+//! The program: starts readers, and kills and restarts one now and then.
 
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -15,7 +14,7 @@ struct Reader {
     was_killed: bool,
 }
 
-/// Of a reader, by its number: a line it said, or that it has ended.
+/// A line of a reader, or None at its end, with the reader's number.
 type Event = (usize, Option<String>);
 
 pub fn supervise(settings: &Settings) {
@@ -38,7 +37,7 @@ pub fn supervise(settings: &Settings) {
                     reader.settings.first_epoch = epoch.parse::<u32>().unwrap() + 1;
                 }
                 println!("\n{MARK}reader {number}: {line}");
-                // A reader speaks some eighty times, so most are killed far from their ends.
+                // A reader prints about eighty lines, so most are killed far from their end.
                 if kills > 0 && !reader.was_killed && random.below(20) == 0 {
                     kills -= 1;
                     reader.was_killed = true;

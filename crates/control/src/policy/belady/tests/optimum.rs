@@ -37,7 +37,7 @@ fn least(job: &Job) -> Vec<u64> {
         }
     }
     let capacity: u64 = (0..job.system.nodes as usize * job.system.tiers.len())
-        .map(|spot| super::super::room::usable(job, spot))
+        .map(|spot| super::super::state::usable(job, spot))
         .sum();
     let mut held: BTreeMap<(usize, SampleId), u64> = BTreeMap::new();
     let mut read = vec![0; epochs as usize];
@@ -231,8 +231,8 @@ fn with(
         };
         job.sizes = Sizes::from_bytes((0..u64::from(samples)).map(size).collect::<Vec<_>>());
     }
-    let room = (job.sizes.total().0 as f64 * share) as u64 / u64::from(nodes);
-    job.system.tiers[1].capacity = Bytes(room);
+    let space = (job.sizes.total().0 as f64 * share) as u64 / u64::from(nodes);
+    job.system.tiers[1].capacity = Bytes(space);
     job.epochs = Some(6);
     let mut config = StreamConfig { order: Order::Torch, seed: 11, ..job.stream.config().clone() };
     change(&mut job, &mut config);
@@ -250,9 +250,11 @@ fn every_class_of_jobs_reads_about_the_least() {
         }
     };
     let unlike = |job: &mut Job, _: &mut StreamConfig| {
-        let room = job.system.tiers[1].capacity.0;
+        let space = job.system.tiers[1].capacity.0;
         job.system.tiers[1].by_node =
-            [room / 5, room / 2, room, 4 * room - room / 5 - room / 2 - room].map(Bytes).to_vec();
+            [space / 5, space / 2, space, 4 * space - space / 5 - space / 2 - space]
+                .map(Bytes)
+                .to_vec();
     };
     let weighted = |replacement, exponent: f64, length: f64| {
         move |job: &mut Job, config: &mut StreamConfig| {
@@ -266,22 +268,22 @@ fn every_class_of_jobs_reads_about_the_least() {
         }
     };
     let (with_, without) = (Replacement::With, Replacement::Without);
-    for room in [0.1, 0.3, 0.6, 0.9, 0.98, 1.05] {
-        let test = |what: &str, job: Job| reads_about_the_least(&format!("{what}, {room}"), job);
-        test("all samples once", with((4, 1), 2000, room, false, plain));
-        test("one node", with((1, 1), 2000, room, false, plain));
-        test("few samples", with((4, 1), 40, room, false, plain));
-        test("skewed sizes", with((4, 1), 2000, room, true, plain));
-        test("few of skewed sizes", with((4, 2), 80, room, true, plain));
-        test("nodes of different capacities", with((4, 1), 2000, room, false, unlike));
-        test("half left out", with((1, 1), 1900, room, false, drop(1000)));
-        test("half left out on four nodes", with((4, 1), 1900, room, false, drop(1000)));
-        test("few left out", with((4, 1), 5000, room, false, drop(820)));
-        test("replacement", with((4, 1), 2000, room, false, weighted(with_, 0.0, 1.0)));
-        test("weighted", with((4, 1), 2000, room, false, weighted(with_, 0.7, 1.0)));
-        test("weighted, once", with((4, 1), 2000, room, false, weighted(without, 0.7, 0.5)));
-        test("weighted, skewed", with((4, 1), 2000, room, true, weighted(without, 0.7, 0.5)));
-        test("unequal batches", with((4, 1), 2000, room, false, scheme(Scheme::Imbalanced)));
-        test("the whole for each", with((4, 1), 2000, room, false, scheme(Scheme::Whole)));
+    for space in [0.1, 0.3, 0.6, 0.9, 0.98, 1.05] {
+        let test = |what: &str, job: Job| reads_about_the_least(&format!("{what}, {space}"), job);
+        test("all samples once", with((4, 1), 2000, space, false, plain));
+        test("one node", with((1, 1), 2000, space, false, plain));
+        test("few samples", with((4, 1), 40, space, false, plain));
+        test("skewed sizes", with((4, 1), 2000, space, true, plain));
+        test("few of skewed sizes", with((4, 2), 80, space, true, plain));
+        test("nodes of different capacities", with((4, 1), 2000, space, false, unlike));
+        test("half left out", with((1, 1), 1900, space, false, drop(1000)));
+        test("half left out on four nodes", with((4, 1), 1900, space, false, drop(1000)));
+        test("few left out", with((4, 1), 5000, space, false, drop(820)));
+        test("replacement", with((4, 1), 2000, space, false, weighted(with_, 0.0, 1.0)));
+        test("weighted", with((4, 1), 2000, space, false, weighted(with_, 0.7, 1.0)));
+        test("weighted, once", with((4, 1), 2000, space, false, weighted(without, 0.7, 0.5)));
+        test("weighted, skewed", with((4, 1), 2000, space, true, weighted(without, 0.7, 0.5)));
+        test("unequal batches", with((4, 1), 2000, space, false, scheme(Scheme::Imbalanced)));
+        test("the whole for each", with((4, 1), 2000, space, false, scheme(Scheme::Whole)));
     }
 }

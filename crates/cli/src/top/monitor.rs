@@ -1,0 +1,292 @@
+//! Computes rates from the vitals of nodes. The caller passes the time.
+//!
+//! Vitals are sums with the time of the node's own clock ([`Vitals`]). A rate is the difference of
+//! a node's last two vitals by that clock, so a late or lost query does not change it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use belady_engine::metrics::Vitals;
+
+/// Nodes publish each second; a node is silent after this time.
+const SILENT: Duration = Duration::from_secs(5);
+/// The number of rates of the whole job that are kept: the width of a very wide terminal.
+const REMEMBERED: usize = 512;
+
+/// The vitals of all nodes so far.
+#[derive(Debug, Default)]
+pub struct JobMonitor {
+    /// The start of monitoring, in milliseconds since 1970.
+    began: u64,
+    nodes: Vec<NodeHistory>,
+    /// Bytes per second of all nodes, the newest first.
+    history: VecDeque<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct NodeHistory {
+    before: Option<Vitals>,
+    last: Option<Vitals>,
+    /// When the last vitals were received.
+    received: Duration,
+    /// The age of the last vitals when they were received, by the clocks of both machines. It is 0
+    /// for all but the first vitals, which may have been published long before.
+    age: Duration,
+}
+
+/// Whether a node publishes vitals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// It has published nothing yet.
+    Awaited,
+    Up,
+    /// It has published nothing for this time.
+    Silent(Duration),
+    /// It has published that it has ended.
+    Ended,
+}
+
+/// One node at a moment; rates are in bytes per second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    pub rank: usize,
+    pub host: String,
+    pub state: NodeState,
+    pub rate: f64,
+    /// The share of the time that its consumers waited.
+    pub stall: f64,
+    pub source: f64,
+    pub peers: f64,
+    pub ring: f64,
+    pub tiers: Vec<TierView>,
+    /// The number of other nodes.
+    pub others: u64,
+    /// The number of other nodes that it cannot reach.
+    pub down: u64,
+}
+
+/// One tier of a node at a moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TierView {
+    pub name: String,
+    pub rate: f64,
+    /// The used share of its capacity, from 0 to 1.
+    pub fill: f64,
+}
+
+/// The job at a moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobView {
+    pub nodes: Vec<NodeView>,
+    pub history: Vec<u64>,
+}
+
+impl JobView {
+    /// Returns the rate of all nodes together.
+    pub fn rate(&self) -> f64 {
+        self.nodes.iter().map(|node| node.rate).sum()
+    }
+
+    /// Returns the largest stall of a node: the slowest node delays all others.
+    pub fn stall(&self) -> f64 {
+        self.nodes.iter().map(|node| node.stall).fold(0.0, f64::max)
+    }
+
+    /// Returns the number of nodes that are up.
+    pub fn up(&self) -> usize {
+        self.nodes.iter().filter(|node| node.state == NodeState::Up).count()
+    }
+}
+
+impl JobMonitor {
+    /// Starts monitoring at `began`, in milliseconds since 1970.
+    pub fn new(began: u64) -> Self {
+        Self { began, ..Self::default() }
+    }
+
+    /// Records the vitals, by rank, that a query returned at this time.
+    pub fn record(&mut self, now: Duration, vitals: Vec<Option<Vitals>>) {
+        self.nodes.resize(vitals.len(), NodeHistory::default());
+        let clock = self.began + now.as_millis() as u64;
+        for (node, vitals) in self.nodes.iter_mut().zip(vitals) {
+            if let Some(vitals) = vitals {
+                node.record(now, clock, vitals);
+            }
+        }
+        let rate = self.view(now).rate() as u64;
+        self.history.truncate(REMEMBERED - 1);
+        self.history.push_front(rate);
+    }
+
+    /// Returns the state of the job.
+    pub fn view(&self, now: Duration) -> JobView {
+        let nodes = self.nodes.iter().enumerate();
+        JobView {
+            nodes: nodes.map(|(rank, node)| node.view(rank, now)).collect(),
+            history: self.history.iter().rev().copied().collect(),
+        }
+    }
+}
+
+impl NodeHistory {
+    fn record(&mut self, now: Duration, clock: u64, vitals: Vitals) {
+        if self.last.as_ref() == Some(&vitals) {
+            return;
+        }
+        // Nodes of an older version send no time.
+        let is_old = self.last.is_none() && vitals.unix_ms > 0;
+        let age = if is_old { clock.saturating_sub(vitals.unix_ms) } else { 0 };
+        (self.received, self.age) = (now, Duration::from_millis(age));
+        // A restarted node counts from zero.
+        self.before = self.last.replace(vitals).filter(|before| before.ms < self.ms());
+    }
+
+    fn ms(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.ms)
+    }
+
+    fn state(&self, now: Duration) -> NodeState {
+        let silence = now.saturating_sub(self.received) + self.age;
+        match &self.last {
+            None => NodeState::Awaited,
+            Some(last) if last.ended => NodeState::Ended,
+            Some(_) if silence >= SILENT => NodeState::Silent(silence),
+            Some(_) => NodeState::Up,
+        }
+    }
+
+    fn view(&self, rank: usize, now: Duration) -> NodeView {
+        let (state, unknown) = (self.state(now), Vitals::default());
+        let last = self.last.as_ref().unwrap_or(&unknown);
+        // The rate of a silent node is shown as 0.
+        let before = self.before.as_ref().filter(|_| state == NodeState::Up).unwrap_or(last);
+        let seconds = (last.ms - before.ms) as f64 / 1e3;
+        let rate = |of: fn(&Vitals) -> u64| per_second(of(last), of(before), seconds);
+        let tiers = last.tiers.iter().enumerate().map(|(at, tier)| TierView {
+            name: tier.name.clone(),
+            rate: per_second(tier.bytes, before.tiers.get(at).map_or(0, |b| b.bytes), seconds),
+            fill: if tier.capacity == 0 { 0.0 } else { tier.used as f64 / tier.capacity as f64 },
+        });
+        NodeView {
+            rank,
+            host: last.host.clone(),
+            state,
+            rate: rate(|vitals| vitals.delivered),
+            stall: (rate(|vitals| vitals.blocked_ms) / 1e3).min(1.0),
+            source: rate(|vitals| vitals.source),
+            peers: rate(|vitals| vitals.peers),
+            ring: rate(|vitals| vitals.ring),
+            tiers: tiers.collect(),
+            others: last.others,
+            down: last.down,
+        }
+    }
+}
+
+fn per_second(now: u64, before: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { now.saturating_sub(before) as f64 / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use belady_engine::metrics::TierVitals;
+
+    use super::*;
+
+    /// Returns the vitals after this time at `mb` MB/s, a fifth of it from the source.
+    pub fn vitals(seconds: u64, mb: u64) -> Vitals {
+        let bytes = seconds * mb * 1_000_000;
+        let ram =
+            TierVitals { name: "ram".into(), bytes: bytes / 5, used: 3 << 30, capacity: 4 << 30 };
+        Vitals {
+            host: "node".into(),
+            ms: seconds * 1000,
+            unix_ms: 0,
+            ended: false,
+            delivered: bytes,
+            blocked_ms: seconds * 250,
+            source: bytes / 5,
+            ring: 0,
+            peers: bytes * 3 / 5,
+            tiers: vec![ram],
+            others: 3,
+            down: 0,
+        }
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn rates_are_differences_by_the_nodes_own_clock() {
+        let mut monitor = JobMonitor::default();
+        monitor.record(at(100), vec![Some(vitals(5, 50)), None]);
+        assert_eq!(monitor.view(at(100)).rate(), 0.0, "one value gives no rate");
+        // A late query: the node has published three times since.
+        monitor.record(at(104), vec![Some(vitals(8, 50)), None]);
+        let JobView { nodes, history } = monitor.view(at(104));
+        let (node, missing) = (&nodes[0], &nodes[1]);
+        assert_eq!((node.rate, node.source, node.peers), (50e6, 10e6, 30e6));
+        assert_eq!((node.stall, node.state), (0.25, NodeState::Up));
+        assert_eq!((node.tiers[0].rate, node.tiers[0].fill), (10e6, 0.75));
+        assert_eq!((missing.state, missing.rate), (NodeState::Awaited, 0.0));
+        assert_eq!(history, [0, 50_000_000]);
+    }
+
+    #[test]
+    fn a_node_without_new_vitals_is_silent_until_it_publishes_again() {
+        let mut monitor = JobMonitor::default();
+        for second in 1..=8 {
+            monitor.record(at(second), vec![Some(vitals(second.min(3), 10))]);
+        }
+        let node = &monitor.view(at(8)).nodes[0];
+        assert_eq!((node.state, node.rate), (NodeState::Silent(at(5)), 0.0));
+        assert_eq!(node.tiers[0].fill, 0.75, "the last fill is still shown");
+        // Restarted: smaller sums do not give a negative rate.
+        monitor.record(at(9), vec![Some(vitals(1, 10))]);
+        let node = &monitor.view(at(9)).nodes[0];
+        assert_eq!((node.state, node.rate), (NodeState::Up, 0.0));
+        monitor.record(at(10), vec![Some(vitals(2, 10))]);
+        assert_eq!(monitor.view(at(10)).nodes[0].rate, 10e6);
+    }
+
+    #[test]
+    fn a_node_killed_before_the_first_query_is_silent_and_an_ended_one_is_not() {
+        let began = 1_700_000_000_000;
+        let mut monitor = JobMonitor::new(began);
+        let killed = Vitals { unix_ms: began - 20_000, ..vitals(3, 10) };
+        let ended = Vitals { ended: true, ..killed.clone() };
+        // Its clock is a minute behind, but it continues to publish.
+        let behind = |second| Vitals { unix_ms: began - 60_000, ..vitals(second, 10) };
+        for second in [0, 2] {
+            let all = [killed.clone(), ended.clone(), behind(second + 1)];
+            monitor.record(at(second), all.into_iter().map(Some).collect());
+        }
+        let states: Vec<NodeState> =
+            monitor.view(at(2)).nodes.iter().map(|node| node.state).collect();
+        assert_eq!(states, [NodeState::Silent(at(22)), NodeState::Ended, NodeState::Up]);
+    }
+
+    #[test]
+    fn the_stall_of_the_job_is_the_largest_of_its_nodes() {
+        let mut monitor = JobMonitor::default();
+        for second in [1, 2] {
+            let idle = Vitals { blocked_ms: 0, ..vitals(second, 10) };
+            monitor.record(at(second), vec![Some(idle), Some(vitals(second, 20))]);
+        }
+        let view = monitor.view(at(2));
+        assert_eq!((view.rate(), view.stall(), view.up()), (30e6, 0.25, 2));
+    }
+
+    #[test]
+    fn the_history_of_rates_is_bounded() {
+        let mut monitor = JobMonitor::default();
+        for second in 0..2000 {
+            monitor.record(at(second), vec![Some(vitals(second, second))]);
+        }
+        let history = monitor.view(at(2000)).history;
+        assert_eq!(history.len(), REMEMBERED);
+        assert!(history.is_sorted());
+    }
+}

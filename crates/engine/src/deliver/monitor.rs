@@ -1,0 +1,84 @@
+//! Observes a job from another thread, also while its consumer waits for a batch.
+
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+
+use belady_base::sync::Arc;
+use belady_data::tier::TierStatus;
+
+use crate::job::JobContext;
+use crate::metrics::Metrics;
+use crate::pending::PendingQueue;
+
+/// Observes a job without keeping it or its memory alive.
+#[derive(Clone, Debug)]
+pub struct LoaderMonitor {
+    job: Weak<JobContext>,
+    queue: Weak<PendingQueue>,
+    metrics: Arc<Metrics>,
+}
+
+impl LoaderMonitor {
+    pub(crate) fn new(job: &Arc<JobContext>, queue: &Arc<PendingQueue>) -> Self {
+        let metrics = job.metrics.clone();
+        Self { job: Arc::downgrade(job), queue: Arc::downgrade(queue), metrics }
+    }
+
+    /// Returns the engine's metrics.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Tells the job that its consumer begins an epoch. From now on all of the epoch may be staged,
+    /// and the start of the next one, if [`crate::JobConfig::next_epoch`] sets a limit.
+    pub fn begin_epoch(&self, epoch: u32) {
+        if let Some(job) = self.job.upgrade() {
+            job.horizon.begin(epoch);
+        }
+    }
+
+    /// Tells the job that its consumer is done with its epoch. The staging buffer then returns
+    /// memory that it does not need to the system, if [`crate::JobConfig::next_epoch`] sets a
+    /// limit.
+    pub fn end_epoch(&self) {
+        if let Some(job) = self.job.upgrade() {
+            job.horizon.end();
+        }
+    }
+
+    /// Returns the status of each cache tier; nothing once the job has ended.
+    pub fn tiers(&self) -> Vec<TierStatus> {
+        self.job.upgrade().map_or_else(Vec::new, |job| job.tiers.status())
+    }
+
+    /// Returns what the job waits for, as words that follow "waits for".
+    pub fn waiting_for(&self) -> String {
+        let (Some(job), Some(queue)) = (self.job.upgrade(), self.queue.upgrade()) else {
+            return "nothing: it has ended".to_owned();
+        };
+        let Some(batch) = queue.first() else {
+            let ahead = job.planned.load(Ordering::Acquire) >= job.demand.count();
+            return if ahead {
+                "the caller: the staging buffer is full".to_owned()
+            } else {
+                "the plan of its next batch: for its order, or space in the staging buffer"
+                    .to_owned()
+            };
+        };
+        let step = batch.block.step();
+        let name = format!("batch {} of epoch {}", step.iteration, step.epoch);
+        match batch.missing() {
+            0 => format!("{name}: its samples have arrived and are being stored"),
+            missing => {
+                let seen = job.metrics.snapshot();
+                format!(
+                    "{missing} of {} samples of {name}; so far {} reads of the source were tried \
+                     again and {} given up",
+                    batch.items.len(),
+                    seen.retries,
+                    seen.timeouts
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The state of a running job that all of its stages share.
+//!
+//! This module and its children call no stage: [`plan`](crate::plan), [`fill`](crate::fill),
+//! [`retire`](crate::retire) and [`deliver`](crate::deliver) read and change the state through a
+//! shared [`JobContext`].
+
+mod demand;
+mod epochs;
+mod extras;
+mod failure;
+mod horizon;
+mod in_flight;
+mod policy_driver;
+mod tier_calls;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use belady_base::SampleId;
+use belady_base::sync::Arc;
+use belady_control::Sizes;
+use belady_data::source::Source;
+
+pub use demand::ConsumerDemand;
+pub use epochs::DeliveredEpochs;
+pub use extras::{BatchExtra, Extras, HeldBytes, Problem, SkippedSamples};
+pub use failure::Failures;
+pub use horizon::Horizon;
+pub use in_flight::{InFlightReads, ReadRole, Waiter};
+pub use policy_driver::PolicyDriver;
+
+use crate::EngineError;
+use crate::config::{BadSamples, Lend, Retry};
+use crate::metrics::{Metrics, SourceWatch};
+use crate::pool::{Lane, Task, Worker};
+use crate::tiers::TierSet;
+use crate::tiers::rates::JobRates;
+
+/// A running job.
+pub struct JobContext {
+    pub source: Arc<dyn Source>,
+    pub sizes: Arc<Sizes>,
+    pub tiers: TierSet,
+    pub policy: PolicyDriver,
+    pub lane: Lane,
+    pub rates: JobRates,
+    pub metrics: Arc<Metrics>,
+    pub retry: Retry,
+    pub bad_samples: BadSamples,
+    pub lending: Lending,
+    pub horizon: Horizon,
+    pub in_flight: InFlightReads<Box<dyn Waiter>>,
+    pub extras: Extras,
+    pub demand: ConsumerDemand,
+    pub epochs: DeliveredEpochs,
+    pub failures: Failures,
+    /// The number of batches that were planned.
+    pub planned: AtomicU64,
+    /// The policy loads on demand, one sample after the other.
+    pub one_at_a_time: AtomicBool,
+    /// Counts the source's operations in the metrics.
+    pub _source_watch: SourceWatch,
+}
+
+/// When samples are lent from memory tiers instead of being copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Lending {
+    pub lend: Lend,
+    /// All samples stay in memory. Otherwise only batches near the consumer borrow samples, because
+    /// a lent sample cannot be evicted and a plan relies on the space of what it evicts.
+    pub all_stay: bool,
+}
+
+impl JobContext {
+    /// Returns the size of a sample in bytes.
+    pub fn size(&self, sample: SampleId) -> u64 {
+        self.sizes.get(sample)
+    }
+
+    /// Ends the job with an error, before the batches that were planned are delivered.
+    pub fn fail(&self, error: EngineError) {
+        self.failures.fatal(error);
+        self.stop();
+    }
+
+    /// Tells all threads of the job to stop.
+    pub fn stop(&self) {
+        self.failures.set_stopping();
+        self.demand.wake();
+        self.horizon.wake();
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.failures.is_stopping()
+    }
+
+    /// Wraps work so that a panic in it ends the job, and nothing waits for its result.
+    pub fn task(self: &Arc<Self>, work: impl FnOnce(&Worker) + Send + 'static) -> Task {
+        let job = self.clone();
+        Box::new(move |worker| {
+            let _guard = job.panic_guard();
+            work(worker);
+        })
+    }
+
+    /// Returns a guard that ends the job if the thread panics while the guard exists.
+    pub fn panic_guard(&self) -> PanicGuard<'_> {
+        PanicGuard(self)
+    }
+
+    /// Returns whether a memory tier may lend a sample that is staged now.
+    pub fn may_lend(&self) -> bool {
+        let ahead = self.planned.load(Ordering::Relaxed).saturating_sub(self.demand.count());
+        let near = || self.lending.all_stay || ahead <= u64::from(self.epochs.latest_batches() / 4);
+        self.lending.lend == Lend::ReadOnly && near()
+    }
+}
+
+impl std::fmt::Debug for JobContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobContext").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// Ends the job when it is dropped by a panic.
+#[derive(Debug)]
+pub struct PanicGuard<'a>(&'a JobContext);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(EngineError::Defect);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Transforms samples between the loader and the consumer.
+//!
+//! ```text
+//! loader ──▶ puller ──▶ transform queue ──▶ in order: consumer
+//!             raw         ▲ threads claim samples,
+//!                         │ oldest batch first
+//!                     blocks of memory, used again
+//! ```
+//!
+//! 1. One thread, the *puller*, takes raw batches from the loader in order, while fewer than
+//!    `depth` are in the [`queue`]. Each gets an [`OutputBlock`] with space for the arrays of all
+//!    fields whose shape is known.
+//! 2. Threads claim samples, not batches: of the oldest batch first, so that all threads work on
+//!    the batch that the consumer waits for. A sample is split into its [`field`]s, each goes
+//!    through its chain, and the result is written to the sample's row.
+//! 3. The thread that finishes the last sample of a batch assembles it ([`batch`]): failed samples
+//!    are left out or replaced, and the raw batch returns to the staging buffer.
+//! 4. The consumer takes batches in order. A block returns to its pool ([`memory`]) when its last
+//!    holder drops it, so in steady state there are `depth` blocks and those that the consumer
+//!    holds.
+//!
+//! Idle threads sleep. A transform that panics is a failed sample.
+
+mod batch;
+mod field;
+mod memory;
+mod output;
+mod queue;
+mod threads;
+
+use std::fmt;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use belady_base::sync::{Arc, Mutex, lock};
+use belady_control::sampler::Step;
+
+pub use field::{FieldSpec, SampleParts, Transform, Value};
+pub use memory::OutputBlock;
+pub use output::{FailedSample, OutputBatch, OutputColumn, RowArray};
+
+use crate::EngineError;
+use crate::config::BadSamples;
+use crate::deliver::{Delivery, Loader, LoaderMonitor};
+use crate::metrics::Metrics;
+use batch::Recipe;
+use memory::BlockPool;
+use queue::TransformQueue;
+
+/// The configuration of a transform stage.
+#[derive(Debug)]
+pub struct TransformConfig {
+    /// The columns of a batch.
+    pub fields: Vec<FieldSpec>,
+    /// The seed of random draws, which also depend on the epoch and the sample.
+    pub seed: u64,
+    /// The step that the loader counts as batch 0 of epoch 0, for a run that is resumed.
+    pub first: Step,
+    /// Whether an epoch can have a sample more than once. Draws then depend on its position as
+    /// well.
+    pub repeats: bool,
+    /// Threads that transform.
+    pub threads: usize,
+    /// Batches that are being transformed or wait for the consumer.
+    pub depth: usize,
+    /// What happens to a batch with a sample that cannot be transformed.
+    pub on_error: BadSamples,
+    /// Called before announced memory is freed.
+    pub on_gone: Option<OnGone>,
+}
+
+/// Called for every announced block before its memory is freed, with its address and length. That
+/// happens when the stage and all its batches are gone, so never on a thread of the engine.
+pub struct OnGone(pub Box<dyn Fn(usize, usize) + Send + Sync>);
+
+impl fmt::Debug for OnGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnGone")
+    }
+}
+
+impl Default for TransformConfig {
+    fn default() -> Self {
+        Self {
+            fields: vec![],
+            seed: 0,
+            first: Step { epoch: 0, iteration: 0 },
+            repeats: false,
+            threads: 1,
+            depth: 2,
+            on_error: BadSamples::Raise,
+            on_gone: None,
+        }
+    }
+}
+
+/// Delivers transformed batches, in order, to any number of threads.
+#[derive(Debug)]
+pub struct Transformed {
+    queue: Arc<TransformQueue>,
+    /// Outlives the threads.
+    _pool: Arc<BlockPool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    monitor: LoaderMonitor,
+    metrics: Arc<Metrics>,
+    /// How long the caller has waited for the next batch.
+    waited: Mutex<Duration>,
+}
+
+impl Transformed {
+    /// Starts to transform the batches of a loader.
+    ///
+    /// # Errors
+    /// Fails if a thread cannot be started.
+    pub fn new(mut loader: Loader, config: TransformConfig) -> Result<Self, EngineError> {
+        loader.feed_stage();
+        let (monitor, metrics) = (loader.monitor(), loader.metrics().clone());
+        let depth = config.depth.max(1);
+        let pool = Arc::new(BlockPool::new(depth, config.on_gone));
+        let queue = Arc::new(TransformQueue::new(depth));
+        let stage = Self {
+            queue: queue.clone(),
+            _pool: pool.clone(),
+            threads: Mutex::default(),
+            monitor,
+            metrics: metrics.clone(),
+            waited: Mutex::default(),
+        };
+        let recipe = Arc::new(Recipe {
+            fields: config.fields,
+            seed: config.seed,
+            first: config.first,
+            repeats: config.repeats,
+            on_error: config.on_error,
+        });
+        // If a thread cannot be started, dropping the stage ends the others.
+        for number in 0..config.threads.max(1) {
+            let (queue, metrics) = (queue.clone(), metrics.clone());
+            stage.spawn(format!("belady-xform-{number}"), move || {
+                threads::transform(&queue, &metrics);
+            })?;
+        }
+        stage.spawn("belady-pull".into(), move || threads::pull(loader, &queue, &recipe, &pool))?;
+        Ok(stage)
+    }
+
+    fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> Result<(), EngineError> {
+        let thread = std::thread::Builder::new().name(name).spawn(work);
+        lock(&self.threads).push(thread.map_err(EngineError::Threads)?);
+        Ok(())
+    }
+
+    /// Returns the next batch if it comes within `patience`.
+    ///
+    /// # Errors
+    /// After an error about a sample, the next call returns the batch after it.
+    pub fn next_batch_timeout(
+        &self,
+        patience: Duration,
+    ) -> Result<Delivery<OutputBatch>, EngineError> {
+        let began = Instant::now();
+        let next = self.queue.take(began.checked_add(patience));
+        let mut waited = lock(&self.waited);
+        *waited += began.elapsed();
+        if matches!(next, Ok(Delivery::TimedOut)) {
+            return next;
+        }
+        let waited = std::mem::take(&mut *waited);
+        if let Ok(Delivery::Batch(batch)) = &next {
+            batch.block.iter().for_each(|block| block.lend());
+            batch.skipped.report();
+            self.metrics.waited(waited, batch.step.iteration == 0 && batch.step.epoch > 0);
+            self.metrics.delivered(batch.samples.len() as u64, batch.read_bytes);
+        }
+        next
+    }
+
+    /// Returns what it waits for, as words that follow "waits for".
+    pub fn waiting_for(&self) -> String {
+        self.queue.waiting_for().unwrap_or_else(|| self.monitor.waiting_for())
+    }
+
+    /// Returns a monitor of the job behind the stage.
+    pub fn monitor(&self) -> &LoaderMonitor {
+        &self.monitor
+    }
+
+    /// Ends its threads and the job. A thread that waits for a batch gets [`EngineError::Stopped`].
+    pub fn close(&self) {
+        self.queue.close();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            // A panic was reported to the consumer.
+            let _ = thread.join();
+        }
+        self.queue.clear();
+    }
+}
+
+impl Drop for Transformed {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,18 @@
+//! Parses and formats sizes.
+
+use belady_control::model::Bytes;
+use pyo3::prelude::*;
+
+use crate::arguments::wrong;
+
+/// The bytes of a size such as "40GiB" or "500 GB".
+#[pyfunction]
+pub fn parse_size(text: &str) -> PyResult<u64> {
+    text.parse::<Bytes>().map(|bytes| bytes.0).map_err(wrong)
+}
+
+/// A number of bytes for messages, such as "42.95 GB".
+#[pyfunction]
+pub fn format_size(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}

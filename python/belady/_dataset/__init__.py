@@ -1,0 +1,1 @@
+"""Datasets: listings of files, tables, subsets and joins."""

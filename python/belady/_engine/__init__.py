@@ -1,0 +1,1 @@
+"""The engine as a Python object, its disk caches and its figures."""
