@@ -46,6 +46,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     """Hides the launcher, separates snapshots, and suppresses no warnings
     because of those of other tests."""
     monkeypatch.setattr(logging.getLogger("belady"), "filters", [RateLimit()])
+    belady._native.finish_log()
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("BELADY_SNAPSHOTS", str(tmp_path_factory.getbasetemp() / "snapshots"))

@@ -53,8 +53,8 @@ impl<K: Eq + Hash> Limiter<K> {
         false
     }
 
-    /// Returns a line for each callsite with suppressed lines: for all, or for those whose interval
-    /// has passed.
+    /// Returns a line for each callsite with suppressed lines whose interval has passed. With `all`,
+    /// returns those of all callsites and forgets them.
     fn counts(&mut self, now: Instant, all: bool) -> Vec<String> {
         let mut counts = vec![];
         self.0.retain(|_, callsite| {
@@ -71,7 +71,7 @@ impl<K: Eq + Hash> Limiter<K> {
                 callsite.last
             ));
             (callsite.since, callsite.suppressed) = (now, 0);
-            true
+            !all
         });
         counts
     }
@@ -153,7 +153,7 @@ fn print_counts(all: bool) {
     }
 }
 
-/// Prints the counts of all suppressed lines. Called when the program ends.
+/// Prints the counts of all suppressed lines, and begins anew. Called when the program ends.
 pub fn finish() {
     print_counts(true);
 }
@@ -199,6 +199,7 @@ mod tests {
         assert!(limiter.0.is_empty(), "and nothing is remembered");
         assert_eq!(printed(&mut limiter, 0, 91_000, 7), 5);
         assert!(limiter.counts(at(91_100), true)[0].starts_with("and 2 more"), "at the end, all");
+        assert_eq!(printed(&mut limiter, 0, 91_200, 7), 5, "and the limit begins anew");
     }
 
     #[test]
