@@ -142,7 +142,7 @@ fn ranks_of_a_node_read_what_one_cache_cannot_hold_and_at_most_a_sample_more_eac
 }
 
 #[test]
-fn an_error_of_the_job_reaches_every_rank() {
+fn a_staging_buffer_too_small_for_a_rank_is_refused() {
     let source = source(64);
     let mut job = job(&source, 4, 1);
     job.staging = Bytes(1000);
