@@ -67,6 +67,11 @@ fn ranks(text: &str) -> Result<RankCount, String> {
 }
 
 impl PeerArgs {
+    /// Returns whether the command line asks for other processes.
+    pub fn are_wanted(&self) -> bool {
+        self.ranks.is_some()
+    }
+
     /// Waits for all processes of the job and joins them; `None` without `--ranks`, or if this is
     /// the only process.
     pub fn join(&self) -> anyhow::Result<Option<Arc<Cluster>>> {

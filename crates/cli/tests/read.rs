@@ -391,3 +391,24 @@ fn the_environment_is_listed_without_its_secrets() {
         assert!(text.contains(name) && help.contains(name), "{name}");
     }
 }
+
+#[test]
+fn local_ranks_read_every_sample_once_through_one_cache() {
+    let folder = Folder::new();
+    folder.class_folders(96);
+    let read = |ranks: &str, batch: &str| {
+        let job = ["read", "photos", "--batch", batch, "--epochs", "3", "--cache", "ram:60KB"];
+        let ranks = ["--local-ranks", ranks, "--barrier", "--staging", "40KB", "--json"];
+        folder.json(&[&job[..], &ranks[..]].concat())
+    };
+    let report = read("4", "3");
+    assert_eq!((&report["order_ok"], &report["local_ranks"]), (&true.into(), &4.into()));
+    let bytes: u64 = (0..96).map(|at| 1000 + at).sum();
+    for epoch in report["epochs"].as_array().expect("epochs") {
+        assert_eq!((&epoch["samples"], &epoch["bytes"]), (&96.into(), &bytes.into()));
+    }
+    // The first epoch, and then what neither the cache nor the staging buffers hold; each rank may
+    // have to read a sample more.
+    let most = bytes + 2 * (bytes - 60_000) + 2 * 4 * 1095;
+    assert!(sum(&report, "source_bytes") <= most, "{report}");
+}

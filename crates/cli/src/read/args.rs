@@ -90,8 +90,13 @@ pub struct ReadArgs {
     pub metrics: Option<String>,
     #[command(flatten)]
     pub peers: PeerArgs,
+    /// Ranks of this process, such as the GPUs of a machine: each has a consumer and a staging
+    /// buffer, and all share the caches and the threads
+    #[arg(long, value_name = "N", default_value = "1", value_parser = local_ranks,
+          allow_negative_numbers = true)]
+    pub local_ranks: u32,
     /// End every step together with all other ranks, as training does
-    #[arg(long, requires = "ranks")]
+    #[arg(long)]
     pub barrier: bool,
     /// Print a checksum of all delivered samples, to compare runs
     #[arg(long)]
@@ -145,6 +150,10 @@ fn batch(text: &str) -> Result<u32, String> {
 fn epochs(text: &str) -> Result<u32, String> {
     // The summary has a line for every epoch.
     count(text, "the number of epochs", 1_000_000)
+}
+
+fn local_ranks(text: &str) -> Result<u32, String> {
+    count(text, "the number of ranks of this process", 1024)
 }
 
 fn threads(text: &str) -> Result<ThreadsArg, String> {

@@ -1,7 +1,8 @@
 //! `--barrier`: all ranks end each step together, as the allreduce of training does.
 //!
-//! A rank that has ended a step notifies all others, and waits until each of them has sent the same
-//! notice. The barrier is a separate job on the nodes' transport and uses their progress notices
+//! The ranks of this process meet first ([`StepBarrier`]). The last of them passes the barrier of
+//! all processes ([`Barrier`]): a process whose ranks have ended a step notifies all others, and
+//! waits until each of them has sent the same notice. The barrier is a separate job on the nodes' transport and uses their progress notices
 //! ([`Notice::Loaded`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +25,68 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// The time limit of an attempt.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A barrier of all ranks.
+/// A barrier of all ranks of all processes.
 #[derive(Debug)]
-pub struct Barrier {
+pub struct StepBarrier {
+    local: Mutex<LocalRanks>,
+    changed: Condvar,
+    ranks: u32,
+    /// `None` for one process.
+    processes: Option<Mutex<Barrier>>,
+}
+
+#[derive(Debug, Default)]
+struct LocalRanks {
+    /// Ranks that have ended the present step.
+    arrived: u32,
+    /// Steps that all ranks have ended.
+    steps: u64,
+    /// A rank has failed: none waits any more.
+    is_broken: bool,
+}
+
+impl StepBarrier {
+    /// Makes the barrier of so many ranks of this process, and of all processes.
+    pub fn new(ranks: u32, cluster: Option<&Arc<Cluster>>) -> anyhow::Result<Self> {
+        let processes = cluster.map(Barrier::new).transpose()?.map(Mutex::new);
+        Ok(Self { local: Mutex::default(), changed: Condvar::new(), ranks, processes })
+    }
+
+    /// Ends a step of a rank, and returns when all ranks have ended it.
+    ///
+    /// # Errors
+    /// If another rank of this process has failed, or a process has not ended the step within the
+    /// limit.
+    pub fn pass(&self) -> anyhow::Result<()> {
+        let mut local = lock(&self.local);
+        let step = local.steps;
+        local.arrived += 1;
+        if local.arrived == self.ranks {
+            // The other ranks of this process wait meanwhile.
+            if let Some(processes) = &self.processes {
+                lock(processes).pass()?;
+            }
+            (local.arrived, local.steps) = (0, step + 1);
+            self.changed.notify_all();
+            return Ok(());
+        }
+        while local.steps == step && !local.is_broken {
+            local = self.changed.wait(local).unwrap_or_else(PoisonError::into_inner);
+        }
+        anyhow::ensure!(local.steps > step, "another rank of this process has failed");
+        Ok(())
+    }
+
+    /// Ends the waits of all ranks of this process, because one of them has failed.
+    pub fn give_up(&self) {
+        lock(&self.local).is_broken = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A barrier of all processes.
+#[derive(Debug)]
+struct Barrier {
     cluster: Arc<Cluster>,
     arrivals: Arc<Arrivals>,
     /// One for each other rank, so that a slow rank does not delay the notices to others.
@@ -64,7 +124,7 @@ struct Arrivals {
 
 impl Barrier {
     /// Makes the barrier, and returns when all ranks have made theirs.
-    pub fn new(cluster: &Arc<Cluster>) -> anyhow::Result<Self> {
+    fn new(cluster: &Arc<Cluster>) -> anyhow::Result<Self> {
         let steps = vec![0; cluster.world().size as usize];
         let arrivals = Arc::new(Arrivals { steps: Mutex::new(steps), changed: Condvar::new() });
         let channel = cluster.next_channel();
@@ -87,7 +147,7 @@ impl Barrier {
     ///
     /// # Errors
     /// If a rank has not ended it within the limit.
-    pub fn pass(&mut self) -> anyhow::Result<()> {
+    fn pass(&mut self) -> anyhow::Result<()> {
         self.steps += 1;
         self.arrivals.ended(self.cluster.world().rank, self.steps);
         for notifier in &self.notifiers {
@@ -183,6 +243,36 @@ mod tests {
         let cluster =
             |(rank, transport)| Arc::new(Cluster::new(rendezvous.member(rank), transport));
         (0..).zip(transports).map(|(rank, transport)| cluster((rank, transport as _))).collect()
+    }
+
+    #[test]
+    fn no_local_rank_is_more_than_one_step_ahead_of_another() {
+        let inside = [const { AtomicU32::new(0) }; 3];
+        let barrier = StepBarrier::new(3, None).expect("no processes to wait for");
+        thread::scope(|scope| {
+            for rank in 0..3 {
+                let (inside, barrier) = (&inside, &barrier);
+                scope.spawn(move || {
+                    for step in 1..=200 {
+                        inside[rank].store(step, Ordering::SeqCst);
+                        barrier.pass().expect("all pass");
+                        let others = inside.iter().map(|other| other.load(Ordering::SeqCst));
+                        assert!(others.into_iter().all(|other| other == step || other == step + 1));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_local_rank_that_fails_ends_the_waits_of_the_others() {
+        let barrier = StepBarrier::new(2, None).expect("no processes to wait for");
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| barrier.pass().expect_err("rank 1 fails").to_string());
+            barrier.give_up();
+            assert!(waits.join().expect("no panic").contains("has failed"));
+            barrier.pass().expect("the last one to come does not wait");
+        });
     }
 
     #[test]

@@ -19,6 +19,15 @@ impl Checksum {
         self.0 = digest(&block);
     }
 
+    /// Returns the checksum of several ranks: of one rank, its own.
+    pub fn of_ranks(ranks: impl ExactSizeIterator<Item = Self>) -> Self {
+        if ranks.len() == 1 {
+            return ranks.last().unwrap_or_default();
+        }
+        let sums: Vec<u8> = ranks.flat_map(|rank| rank.0.to_le_bytes()).collect();
+        Self(digest(&sums))
+    }
+
     /// Returns 16 hexadecimal digits. Many JSON parsers do not read 64-bit numbers exactly.
     pub fn text(self) -> String {
         format!("{:016x}", self.0)

@@ -14,32 +14,34 @@ use belady_peer::Cluster;
 use super::args::{BadSamplesArg, CacheArg, ReadArgs};
 use super::plan::ReadPlan;
 
-/// A job on its own engine.
+/// The batches of one rank of a job.
 #[derive(Debug)]
 pub struct EngineLoader {
     loader: engine::Loader,
     // Dropped after the job that runs on it.
-    _engine: Engine,
+    _engine: Arc<Engine>,
 }
 
 impl EngineLoader {
-    /// Starts a job; with `peers`, it shares its caches with theirs.
+    /// Starts a job and returns the loaders of its local ranks; with `peers`, it shares its caches
+    /// with theirs.
     pub fn start(
         args: &ReadArgs,
         plan: &ReadPlan,
         source: Arc<dyn Source>,
         peers: Option<Arc<Cluster>>,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Vec<Self>> {
         let near = peers.as_ref().map_or(1, |cluster| cluster.near().len());
-        let engine = Engine::new(EngineConfig {
+        let near = near * args.local_ranks as usize;
+        let engine = Arc::new(Engine::new(EngineConfig {
             threads: plan.threads,
             tiers: plan.caches.iter().map(tier).collect(),
             system: plan.system.clone(),
             retry: retry(args),
             peers,
             ..EngineConfig::default()
-        })?;
-        let loader = engine.start(&JobConfig {
+        })?);
+        let job = JobConfig {
             name: args.dataset.name(),
             order: plan.order.clone(),
             seed: args.seed,
@@ -57,8 +59,9 @@ impl EngineLoader {
             lend: if args.lend { Lend::ReadOnly } else { Lend::Slots },
             trace: args.trace.clone(),
             ..JobConfig::new(source)
-        })?;
-        Ok(Self { loader, _engine: engine })
+        };
+        let loaders = engine.start_ranks(&job, args.local_ranks)?;
+        Ok(loaders.into_iter().map(|loader| Self { loader, _engine: engine.clone() }).collect())
     }
 
     /// Returns the next batch; `None` at the end of the run.

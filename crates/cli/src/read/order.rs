@@ -39,30 +39,52 @@ impl OrderCheck {
         self.seen.push_back(DeliveredBatch::new(step, samples));
     }
 
-    /// Returns whether every batch of every epoch of this rank was delivered once, in order, with
-    /// its samples in order. Each sample that was skipped or replaced excuses one batch.
-    pub fn holds(
+    /// Returns how the batches of a rank differ from the order; `None` if a batch was not delivered
+    /// once, in its turn.
+    pub fn deviations(
         mut self,
         stream: &AccessStream,
         rank: u32,
         epochs: u32,
-        skipped: u64,
-        replaced: u64,
-    ) -> bool {
-        let (mut different, mut missing) = (0, 0);
+    ) -> Option<Deviations> {
+        let mut deviations = Deviations::default();
         for epoch in 0..epochs {
             let order = stream.epoch(epoch);
             for iteration in 0..stream.iterations() {
                 let step = Step { epoch, iteration };
                 let wanted = DeliveredBatch::new(step, order.batch(rank, iteration));
-                let Some(seen) = self.seen.pop_front().filter(|seen| seen.step == step) else {
-                    return false;
+                let seen = self.seen.pop_front().filter(|seen| seen.step == step)?;
+                deviations += Deviations {
+                    batches: u64::from(seen != wanted),
+                    missing: i128::from(wanted.samples) - i128::from(seen.samples),
                 };
-                different += u64::from(seen != wanted);
-                missing += i128::from(wanted.samples) - i128::from(seen.samples);
             }
         }
-        self.seen.is_empty() && different <= skipped + replaced && missing == i128::from(skipped)
+        self.seen.is_empty().then_some(deviations)
+    }
+}
+
+/// How delivered batches differ from the order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deviations {
+    /// Batches with other samples, or in another order.
+    batches: u64,
+    /// Samples that were not delivered.
+    missing: i128,
+}
+
+impl Deviations {
+    /// Returns whether samples that were skipped or replaced explain all of this: each excuses one
+    /// batch.
+    pub fn are_excused_by(self, skipped: u64, replaced: u64) -> bool {
+        self.batches <= skipped + replaced && self.missing == i128::from(skipped)
+    }
+}
+
+impl std::ops::AddAssign for Deviations {
+    fn add_assign(&mut self, other: Self) {
+        self.batches += other.batches;
+        self.missing += other.missing;
     }
 }
 
@@ -99,7 +121,8 @@ mod tests {
         for (step, samples) in batches {
             check.took(*step, samples.iter().copied());
         }
-        check.holds(&stream(), 0, 2, skipped, replaced)
+        let deviations = check.deviations(&stream(), 0, 2);
+        deviations.is_some_and(|found| found.are_excused_by(skipped, replaced))
     }
 
     #[test]

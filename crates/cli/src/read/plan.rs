@@ -62,7 +62,7 @@ impl ReadPlan {
         world: JobWorld,
         samples: u32,
     ) -> Result<AccessStream, UsageError> {
-        let ranks = world.size;
+        let ranks = world.size.saturating_mul(args.local_ranks);
         let batch = args.batch.checked_mul(ranks).ok_or_else(|| {
             UsageError::new(format!("--batch {} is too large for {ranks} ranks", args.batch))
         })?;

@@ -18,7 +18,7 @@ pub struct EpochReport {
     pub seconds: f64,
     pub samples: u64,
     pub bytes: u64,
-    /// The time that this rank waited at the barrier.
+    /// The time that a local rank waited at the barrier, on average.
     pub held_seconds: f64,
     /// The engine's metrics of the epoch.
     pub engine: MetricsSnapshot,
@@ -28,6 +28,7 @@ pub struct EpochReport {
 #[derive(Clone, Debug)]
 pub struct ReadReport {
     pub world: JobWorld,
+    pub local_ranks: u32,
     pub policy: &'static str,
     pub caches: Vec<CacheArg>,
     pub epochs: Vec<EpochReport>,
@@ -57,6 +58,7 @@ impl ReadReport {
         json!({
             "rank": self.world.rank,
             "ranks": self.world.size,
+            "local_ranks": self.local_ranks,
             "policy": self.policy,
             "epochs": epochs,
             "first_batch_ms": self.first_batch_seconds * 1e3,
@@ -88,7 +90,7 @@ impl ReadReport {
         json!({
             "epoch": epoch.epoch,
             "seconds": epoch.seconds,
-            "stall_seconds": engine.blocked_seconds(),
+            "stall_seconds": self.stall_seconds(epoch),
             "held_seconds": epoch.held_seconds,
             // The wait for the run's first batch includes the start-up.
             "first_wait_us": (epoch.epoch > 0).then_some(engine.boundary_wait_us.max),
@@ -103,6 +105,11 @@ impl ReadReport {
             "peer_bytes": engine.peers.read.bytes,
             "pushed_bytes": engine.peers.pushed.bytes,
         })
+    }
+
+    /// Returns how long a local rank has waited for batches in an epoch, on average.
+    fn stall_seconds(&self, epoch: &EpochReport) -> f64 {
+        epoch.engine.blocked_seconds() / f64::from(self.local_ranks)
     }
 
     /// Returns the bytes served by the caches in RAM, or by those on disk.
@@ -183,7 +190,7 @@ impl ReadReport {
             (epoch.epoch + 1).to_string(),
             seconds(epoch.seconds),
             format!("{}/s", bytes(per_second as u64)),
-            percent((engine.blocked_seconds() / epoch.seconds.max(f64::MIN_POSITIVE)).min(1.0)),
+            percent((self.stall_seconds(epoch) / epoch.seconds.max(f64::MIN_POSITIVE)).min(1.0)),
             grouped(epoch.samples as f64, 0),
             bytes(epoch.bytes),
             bytes(engine.operations.bytes),

@@ -24,11 +24,10 @@ pub use staging::staging_needed;
 
 use crate::EngineError;
 use crate::config::{EngineConfig, JobConfig, Lend, RingKind, TierConfig};
-use crate::deliver::{ConsumerSide, Loader};
+use crate::deliver::{ConsumerSide, JobGuard, Loader};
 use crate::fill::{FillStage, PrefetchStage};
 use crate::job::{
-    ConsumerDemand, DeliveredEpochs, Extras, Failures, Horizon, InFlightReads, JobContext, Lending,
-    PolicyDriver,
+    DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver, RankState,
 };
 use crate::metrics::{Metrics, VITALS, VitalsPublisher, publish};
 use crate::peers::Peers;
@@ -68,7 +67,8 @@ struct CheckedJob {
     ring: RingConfig,
     /// The size of the push queue in bytes.
     push_limit: u64,
-    slots: (RingProducer, RingConsumer, Option<SharedMemory>),
+    /// By local rank.
+    rings: Vec<(RingProducer, RingConsumer, Option<SharedMemory>)>,
     stream: AccessStream,
     /// What all ranks must have in common.
     facts: Vec<(&'static str, String)>,
@@ -120,15 +120,36 @@ impl Engine {
         View::new(source, name, &self.config.tiers, self.config.retry, metrics, jobs)
     }
 
-    /// Starts a job, which loads ahead of its consumer from here on. If all ranks share the job,
-    /// each of them starts it, and this returns when all have.
+    /// Starts a job of one rank on this node, as [`Self::start_ranks`].
     ///
     /// # Errors
-    /// Fails if the job's configuration cannot work, or if ranks do not agree on the job. A rank
-    /// that cannot start the job tells the others.
+    /// As [`Self::start_ranks`].
     pub fn start(&self, config: &JobConfig) -> Result<Loader, EngineError> {
-        let cluster = self.config.peers.as_ref().filter(|cluster| is_shared(config, cluster));
-        let checked = self.check(config, cluster.map_or(1, |cluster| cluster.world().size));
+        let mut loaders = self.start_ranks(config, 1)?;
+        loaders.pop().ok_or(EngineError::Defect)
+    }
+
+    /// Starts a job of so many ranks on this node, which loads ahead of its consumers from here on.
+    /// Returns their loaders, in the order of the ranks. The ranks share the caches, the plan and
+    /// the threads; each has a staging buffer of its own. They are staged in step: a rank that
+    /// consumes nothing holds up the others once its staging buffer is full, and a rank whose
+    /// loader is dropped does not.
+    ///
+    /// If all nodes share the job, each of them starts it, and this returns when all have.
+    ///
+    /// # Errors
+    /// Fails if the job's configuration cannot work, or if nodes do not agree on the job. A node
+    /// that cannot start the job tells the others.
+    pub fn start_ranks(
+        &self,
+        config: &JobConfig,
+        local_ranks: u32,
+    ) -> Result<Vec<Loader>, EngineError> {
+        let local_ranks = local_ranks.max(1);
+        let cluster = self.config.peers.as_ref();
+        let cluster = cluster.filter(|cluster| is_shared(config, cluster, local_ranks));
+        let nodes = cluster.map_or(1, |cluster| cluster.world().size);
+        let checked = self.check(config, nodes, local_ranks);
         let checked = checked.inspect_err(|error| {
             if let Some(cluster) = cluster {
                 refuse(cluster, error);
@@ -145,8 +166,14 @@ impl Engine {
         self.run(config, checked, tiers, agreed, Arc::new(job))
     }
 
-    /// Checks everything of a job that can fail on one rank alone.
-    fn check(&self, config: &JobConfig, ranks: u32) -> Result<CheckedJob, EngineError> {
+    /// Checks everything of a job that can fail on one node alone.
+    fn check(
+        &self,
+        config: &JobConfig,
+        nodes: u32,
+        local_ranks: u32,
+    ) -> Result<CheckedJob, EngineError> {
+        let ranks = nodes.saturating_mul(local_ranks);
         check_policy(&config.policy)?;
         let sizes = Arc::new(config.source.catalog().sizes());
         let (ring, largest) = staging::ring_config(config, &sizes)?;
@@ -163,10 +190,11 @@ impl Engine {
             drop_last: config.drop_last,
         })?;
         let tiers = self.config.tiers.len();
-        let facts = if ranks > 1 { facts(config, &stream, tiers)? } else { vec![] };
+        let facts = if nodes > 1 { facts(config, &stream, tiers, local_ranks)? } else { vec![] };
         let recorder = config.trace.as_deref().map(Recorder::create).transpose()?;
-        let slots = staging::make_ring(config.ring, &ring)?;
-        Ok(CheckedJob { sizes, ring, push_limit, slots, stream, facts, recorder })
+        let rings = (0..local_ranks).map(|_| staging::make_ring(config.ring, &ring));
+        let rings = rings.collect::<Result<_, _>>()?;
+        Ok(CheckedJob { sizes, ring, push_limit, rings, stream, facts, recorder })
     }
 
     /// Describes the job and the system to the policy.
@@ -177,9 +205,11 @@ impl Engine {
         tiers: &OpenTiers,
         agreed: Option<&AgreedJob>,
     ) -> Job {
-        let staging = Bytes(checked.ring.capacity as u64);
+        let local_ranks = checked.rings.len() as u32;
+        let staging = Bytes(checked.ring.capacity as u64 * u64::from(local_ranks));
         let described = self.config.system.as_ref();
-        let system = known_system(described, staging, self.pool.threads(), &tiers.capacities);
+        let mut system = known_system(described, staging, self.pool.threads(), &tiers.capacities);
+        system.ranks_per_node = local_ranks;
         // Samples that are in no file count as one file each.
         let files = Some(config.source.catalog().files()).filter(|&files| files > 0);
         Job {
@@ -202,7 +232,7 @@ impl Engine {
         tiers: OpenTiers,
         agreed: Option<AgreedJob>,
         planned_job: Arc<Job>,
-    ) -> Result<Loader, EngineError> {
+    ) -> Result<Vec<Loader>, EngineError> {
         let epochs = Epochs::new(&planned_job, &config.policy).map_err(|error| {
             let error = EngineError::Threads(error);
             match &agreed {
@@ -210,26 +240,25 @@ impl Engine {
                 None => error,
             }
         })?;
-        let CheckedJob { sizes, ring, push_limit, slots, recorder, .. } = checked;
-        let (producer, consumer, shared) = slots;
-        let rank = agreed.as_ref().map_or(0, |agreed| agreed.cluster.world().rank);
+        let CheckedJob { sizes, ring, push_limit, rings, recorder, .. } = checked;
+        let local_ranks = rings.len() as u32;
+        let node = agreed.as_ref().map_or(0, |agreed| agreed.cluster.world().rank);
+        let horizon = || Horizon::new(config.next_epoch.map(|bytes| bytes.0), agreed.is_some());
         let job = Arc::new(JobContext {
-            lending: lending(config, &planned_job.system, rank, &sizes),
+            lending: lending(config, &planned_job.system, node, &sizes),
             rates: JobRates::new(&planned_job.system, &tiers.are_disks),
             tiers: tiers.set,
             source: config.source.clone(),
             _source_watch: self.metrics.watch(config.source.clone()),
             sizes,
-            policy: PolicyDriver::new(rank, recorder),
+            policy: PolicyDriver::new(node, recorder),
             lane: self.pool.lane(),
             metrics: self.metrics.clone(),
             retry: self.config.retry,
             bad_samples: config.bad_samples,
-            horizon: Horizon::new(config.next_epoch.map(|bytes| bytes.0), agreed.is_some()),
             in_flight: InFlightReads::default(),
-            extras: Extras::default(),
-            demand: ConsumerDemand::default(),
-            epochs: DeliveredEpochs::default(),
+            ranks: (0..local_ranks).map(|_| RankState::new(horizon())).collect(),
+            epochs: DeliveredEpochs::new(local_ranks),
             failures: Failures::default(),
             planned: AtomicU64::new(0),
             one_at_a_time: AtomicBool::new(false),
@@ -247,7 +276,12 @@ impl Engine {
             prefetcher: Arc::new(PrefetchStage::new(job.clone())),
         });
         let serving = peers.as_ref().map(|peers| peers.open(retire.clone())).transpose()?;
-        let waker = producer.waker();
+        let (mut producers, mut consumers) = (vec![], vec![]);
+        for (producer, consumer, shared) in rings {
+            producers.push(producer);
+            consumers.push((consumer, shared));
+        }
+        let wakers = producers.iter().map(RingProducer::waker).collect();
         let planner = BatchPlanner::new(PlannerParts {
             job: job.clone(),
             peers: peers.clone(),
@@ -255,36 +289,41 @@ impl Engine {
             fill,
             retire: retire.clone(),
             epochs,
-            producer,
+            rings: producers,
             ring,
+            first_rank: node * local_ranks,
             begin: config.begin,
         });
         let planner = std::thread::Builder::new()
             .name("belady-stage".into())
             .spawn(move || planner.run())
             .map_err(EngineError::Threads)?;
-        let parts = ConsumerSide {
+        let guard = Arc::new(JobGuard {
             job,
             peers,
             queue,
             retire,
-            consumer,
-            shared,
-            waker,
             planned_job,
             serving,
+            planner: Some(planner),
+            wakers,
+            is_cut_short: AtomicBool::new(false),
             _pool: self.pool.clone(),
+        });
+        let loader = |(rank, (consumer, shared))| {
+            Loader::new(ConsumerSide { guard: guard.clone(), rank, consumer, shared })
         };
-        Ok(Loader::new(parts, planner))
+        Ok(consumers.into_iter().enumerate().map(loader).collect())
     }
 }
 
-/// Returns whether a job is shared by all ranks: a rank that does not know the others' orders works
+/// Returns whether a job is shared by all nodes: a node that does not know the others' orders works
 /// alone.
-fn is_shared(config: &JobConfig, cluster: &Cluster) -> bool {
-    let JobWorld { rank, size } = cluster.world();
+fn is_shared(config: &JobConfig, cluster: &Cluster, local_ranks: u32) -> bool {
+    let JobWorld { rank: node, size } = cluster.world();
+    let place = RankPlace { rank: node * local_ranks, ranks: size * local_ranks };
     let known = match &config.order {
-        Order::Provided(orders) => orders.place() == Some(RankPlace { rank, ranks: size }),
+        Order::Provided(orders) => orders.place() == Some(place),
         Order::Torch | Order::Permutation | Order::Sequential | Order::Given(_) => true,
     };
     known && size > 1
@@ -309,6 +348,7 @@ fn facts(
     config: &JobConfig,
     stream: &AccessStream,
     tiers: usize,
+    local_ranks: u32,
 ) -> Result<Vec<(&'static str, String)>, EngineError> {
     let catalog = config.source.catalog();
     let epochs = config.epochs.map_or("not known".to_owned(), |epochs| epochs.to_string());
@@ -331,6 +371,7 @@ fn facts(
         ("the number of epochs", epochs),
         ("the policy", config.policy.name().to_owned()),
         ("the number of cache tiers", tiers.to_string()),
+        ("the number of ranks on a node", local_ranks.to_string()),
         ("the order of the first epoch", format!("one with the hash {first:016x}")),
     ]);
     Ok(facts)

@@ -1,33 +1,27 @@
 //! The consumer's side of a job.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use belady_base::sync::Arc;
 use belady_control::Job;
-use belady_data::stage::{self, ProducerWaker, RingConsumer, SharedMemory, Take};
+use belady_data::stage::{self, RingConsumer, SharedMemory, Take};
 use belady_data::tier::TierStatus;
-use belady_peer::Registration;
 
 use super::batch::Batch;
+use super::job_guard::JobGuard;
 use super::monitor::LoaderMonitor;
 use crate::EngineError;
-use crate::job::{JobContext, Problem};
+use crate::job::{JobContext, Problem, RankState};
 use crate::metrics::Metrics;
-use crate::peers::{Peers, RequestHandler};
-use crate::pending::PendingQueue;
-use crate::pool::WorkerPool;
-use crate::retire::Retirer;
 
 /// How often a consumer that waits checks whether the job has failed.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Delivers the batches of a job, in order. Dropping it ends the job.
+/// Delivers the batches of one rank of a job, in order. Dropping the last loader of a job ends it.
 #[derive(Debug)]
 pub struct Loader {
     pub(crate) parts: ConsumerSide,
-    pub(crate) planner: Option<JoinHandle<()>>,
     /// How long the caller has waited for the batch that it asked for last.
     waited: Option<Duration>,
     /// The caller is a transform stage, which itself counts what the consumer waits for and gets.
@@ -37,18 +31,11 @@ pub struct Loader {
 /// What a loader works with.
 #[derive(Debug)]
 pub struct ConsumerSide {
-    pub job: Arc<JobContext>,
-    pub peers: Option<Arc<Peers>>,
-    pub queue: Arc<PendingQueue>,
-    pub retire: Arc<Retirer>,
+    pub guard: Arc<JobGuard>,
+    /// The local rank.
+    pub rank: usize,
     pub consumer: RingConsumer,
     pub shared: Option<SharedMemory>,
-    pub waker: ProducerWaker,
-    pub planned_job: Arc<Job>,
-    /// Serves other nodes while it exists.
-    pub serving: Option<(Arc<RequestHandler>, Registration)>,
-    /// Keeps the threads alive.
-    pub _pool: Arc<WorkerPool>,
 }
 
 /// The end of a wait for the next batch.
@@ -63,8 +50,16 @@ pub enum Delivery<T = Batch> {
 }
 
 impl Loader {
-    pub(crate) fn new(parts: ConsumerSide, planner: JoinHandle<()>) -> Self {
-        Self { parts, planner: Some(planner), waited: None, feeds_stage: false }
+    pub(crate) fn new(parts: ConsumerSide) -> Self {
+        Self { parts, waited: None, feeds_stage: false }
+    }
+
+    fn job_context(&self) -> &Arc<JobContext> {
+        &self.parts.guard.job
+    }
+
+    fn rank(&self) -> &RankState {
+        &self.job_context().ranks[self.parts.rank]
     }
 
     /// Makes the caller a transform stage.
@@ -94,11 +89,12 @@ impl Loader {
     pub fn next_batch_timeout(&mut self, patience: Duration) -> Result<Delivery, EngineError> {
         let began = Instant::now();
         if self.waited.is_none() {
-            self.parts.job.demand.request();
+            self.rank().demand.request();
         }
         let before = self.waited.take().unwrap_or_default();
-        let ConsumerSide { job, consumer, .. } = &mut self.parts;
-        let waiting = (!self.feeds_stage).then(|| job.demand.wait());
+        let ConsumerSide { guard, rank, consumer, .. } = &mut self.parts;
+        let job = &guard.job;
+        let waiting = (!self.feeds_stage).then(|| job.ranks[*rank].demand.wait());
         let taken = loop {
             let left = patience.saturating_sub(began.elapsed());
             match consumer.take(Some(left.min(TICK))) {
@@ -127,7 +123,7 @@ impl Loader {
 
     fn ended(&self) -> Result<Delivery, EngineError> {
         let complete = self.parts.consumer.is_complete();
-        match self.parts.job.failures.due(complete) {
+        match self.job_context().failures.due(complete) {
             Some(error) => Err(error),
             None if complete => Ok(Delivery::Ended),
             None => Err(EngineError::Stopped),
@@ -136,11 +132,11 @@ impl Loader {
 
     fn deliver(&self, block: stage::RingBatch, waited: Duration) -> Result<Batch, EngineError> {
         let step = block.step();
-        let job = &self.parts.job;
+        let job = self.job_context();
         if !self.feeds_stage {
             job.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
         }
-        let mut extra = job.extras.take(step);
+        let mut extra = self.rank().extras.take(step);
         if let Some(Problem { error, attempts }) = extra.problem.take() {
             return Err(EngineError::BadSample { error, attempts });
         }
@@ -160,17 +156,17 @@ impl Loader {
     /// Returns how many batches an epoch has; `None` before the epoch has begun to be staged. The
     /// number is known when the epoch's first batch is delivered.
     pub fn batches_of(&self, epoch: u32) -> Option<u32> {
-        self.parts.job.epochs.batches_of(epoch)
+        self.job_context().epochs.batches_of(epoch)
     }
 
     /// Returns what the policy knows: the access stream, the sizes, the system.
     pub fn job(&self) -> &Arc<Job> {
-        &self.parts.planned_job
+        &self.parts.guard.planned_job
     }
 
     /// Returns the engine's metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
-        &self.parts.job.metrics
+        &self.job_context().metrics
     }
 
     /// Returns the memory that other processes map to read samples; `None` unless the job has a
@@ -184,33 +180,19 @@ impl Loader {
 
     /// Returns the status of each cache tier.
     pub fn tiers(&self) -> Vec<TierStatus> {
-        self.parts.job.tiers.status()
+        self.job_context().tiers.status()
     }
 
     /// Returns a monitor of the job, which other threads can use while this one waits for a batch.
     pub fn monitor(&self) -> LoaderMonitor {
-        LoaderMonitor::new(&self.parts.job, &self.parts.queue)
+        LoaderMonitor::new(self.job_context(), &self.parts.guard.queue, self.parts.rank)
     }
 }
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        let ConsumerSide { job, peers, retire, consumer, waker, serving, .. } = &mut self.parts;
-        if let Some(peers) = peers {
-            if consumer.is_complete() {
-                peers.let_others_finish();
-            }
-            peers.leave();
-        }
-        *serving = None;
-        job.stop();
-        waker.wake();
-        if let Some(planner) = self.planner.take() {
-            // A panic of the planner has been reported.
-            let _ = planner.join();
-        }
-        retire.abandon();
-        job.policy.finish();
+        let ConsumerSide { guard, rank, consumer, .. } = &self.parts;
+        guard.leave(*rank, consumer.is_complete());
     }
 }
 

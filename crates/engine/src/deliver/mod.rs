@@ -1,9 +1,11 @@
 //! Delivers batches to the consumer, in order.
 
 mod batch;
+mod job_guard;
 mod loader;
 mod monitor;
 
 pub use batch::{Batch, Sample};
+pub use job_guard::JobGuard;
 pub use loader::{ConsumerSide, Delivery, Loader, SharedRegion};
 pub use monitor::LoaderMonitor;

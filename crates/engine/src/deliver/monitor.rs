@@ -14,14 +14,16 @@ use crate::pending::PendingQueue;
 #[derive(Clone, Debug)]
 pub struct LoaderMonitor {
     job: Weak<JobContext>,
+    /// The local rank.
+    rank: usize,
     queue: Weak<PendingQueue>,
     metrics: Arc<Metrics>,
 }
 
 impl LoaderMonitor {
-    pub(crate) fn new(job: &Arc<JobContext>, queue: &Arc<PendingQueue>) -> Self {
+    pub(crate) fn new(job: &Arc<JobContext>, queue: &Arc<PendingQueue>, rank: usize) -> Self {
         let metrics = job.metrics.clone();
-        Self { job: Arc::downgrade(job), queue: Arc::downgrade(queue), metrics }
+        Self { job: Arc::downgrade(job), rank, queue: Arc::downgrade(queue), metrics }
     }
 
     /// Returns the engine's metrics.
@@ -33,7 +35,7 @@ impl LoaderMonitor {
     /// and the start of the next one, if [`crate::JobConfig::next_epoch`] sets a limit.
     pub fn begin_epoch(&self, epoch: u32) {
         if let Some(job) = self.job.upgrade() {
-            job.horizon.begin(epoch);
+            job.ranks[self.rank].horizon.begin(epoch);
         }
     }
 
@@ -42,7 +44,7 @@ impl LoaderMonitor {
     /// limit.
     pub fn end_epoch(&self) {
         if let Some(job) = self.job.upgrade() {
-            job.horizon.end();
+            job.ranks[self.rank].horizon.end();
         }
     }
 
@@ -57,7 +59,7 @@ impl LoaderMonitor {
             return "nothing: it has ended".to_owned();
         };
         let Some(batch) = queue.first() else {
-            let ahead = job.planned.load(Ordering::Acquire) >= job.demand.count();
+            let ahead = job.planned.load(Ordering::Acquire) >= job.ranks[self.rank].demand.count();
             return if ahead {
                 "the caller: the staging buffer is full".to_owned()
             } else {

@@ -34,7 +34,7 @@ pub fn tasks(fill: &BatchFill, items: Vec<u32>, tasks: &mut Vec<Task>) -> Option
     }
     let in_memory = |&index: &u32| batch.item(index).tier() == Some(1) && !job.tiers.may_hang(1);
     let bytes = || items.iter().map(|&index| batch.size(index)).sum::<u64>();
-    if items.iter().all(in_memory) && (job.may_lend() || bytes() <= AT_ONCE) {
+    if items.iter().all(in_memory) && (job.may_lend(fill.batch.rank) || bytes() <= AT_ONCE) {
         return Some(items);
     }
     let mut piece = vec![];
@@ -155,7 +155,7 @@ fn read(batch: &PendingBatch, index: u32, tier: TierId) -> TierRead {
     item.set_version(version);
     // A sample that is evicted after this use must be evictable when the step retires, so it is not
     // lent.
-    if job.may_lend()
+    if job.may_lend(batch.rank)
         && !item.last_use
         && item.keep().is_none()
         && let Some(pinned) = station.pin(item.sample)

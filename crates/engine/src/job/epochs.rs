@@ -6,8 +6,10 @@ use belady_base::sync::{Mutex, lock};
 use belady_data::source::{Begin, Source};
 
 /// The progress of each epoch on this node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DeliveredEpochs {
+    /// The ranks of this node, each of which has the same number of batches.
+    ranks: u32,
     /// By epoch that has begun to be staged.
     epochs: Mutex<Vec<EpochBatches>>,
     /// The number of batches of the latest epoch.
@@ -18,12 +20,23 @@ pub struct DeliveredEpochs {
 
 #[derive(Debug, Default)]
 struct EpochBatches {
+    /// Of each rank.
     all: u32,
+    /// Of all ranks.
     retired: u32,
 }
 
 impl DeliveredEpochs {
-    /// Begins the next epoch, of so many batches.
+    pub fn new(ranks: u32) -> Self {
+        Self {
+            ranks,
+            epochs: Mutex::default(),
+            latest: AtomicU32::new(0),
+            compared: AtomicU32::new(0),
+        }
+    }
+
+    /// Begins the next epoch, of so many batches a rank.
     pub fn begin(&self, batches: u32) {
         lock(&self.epochs).push(EpochBatches { all: batches, retired: 0 });
         self.latest.store(batches, Ordering::Relaxed);
@@ -34,17 +47,17 @@ impl DeliveredEpochs {
         lock(&self.epochs).len() as u32
     }
 
-    /// Returns how many batches an epoch has; `None` before it has begun to be staged.
+    /// Returns how many batches a rank has in an epoch; `None` before it has begun to be staged.
     pub fn batches_of(&self, epoch: u32) -> Option<u32> {
         lock(&self.epochs).get(epoch as usize).map(|epoch| epoch.all)
     }
 
-    /// Returns how many batches the latest epoch has.
+    /// Returns how many batches a rank has in the latest epoch.
     pub fn latest_batches(&self) -> u32 {
         self.latest.load(Ordering::Relaxed)
     }
 
-    /// A batch of an epoch has retired.
+    /// A batch of one rank has retired.
     pub fn retired(&self, epoch: u32) {
         if let Some(epoch) = lock(&self.epochs).get_mut(epoch as usize) {
             epoch.retired += 1;
@@ -53,7 +66,9 @@ impl DeliveredEpochs {
 
     /// Returns whether all batches of an epoch have retired.
     pub fn is_retired(&self, epoch: u32) -> bool {
-        lock(&self.epochs).get(epoch as usize).is_some_and(|epoch| epoch.retired >= epoch.all)
+        let ranks = self.ranks;
+        let is_retired = |epoch: &EpochBatches| epoch.retired >= epoch.all.saturating_mul(ranks);
+        lock(&self.epochs).get(epoch as usize).is_some_and(is_retired)
     }
 
     /// Begins a round of comparisons with the source, if an epoch is the first of its number: it

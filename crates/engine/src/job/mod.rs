@@ -11,22 +11,24 @@ mod failure;
 mod horizon;
 mod in_flight;
 mod policy_driver;
+mod rank_state;
 mod tier_calls;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use belady_base::SampleId;
 use belady_base::sync::Arc;
 use belady_control::Sizes;
 use belady_data::source::Source;
 
-pub use demand::ConsumerDemand;
 pub use epochs::DeliveredEpochs;
-pub use extras::{BatchExtra, Extras, HeldBytes, Problem, SkippedSamples};
+pub use extras::{BatchExtra, HeldBytes, Problem, SkippedSamples};
 pub use failure::Failures;
 pub use horizon::Horizon;
 pub use in_flight::{InFlightReads, ReadRole, Waiter};
 pub use policy_driver::PolicyDriver;
+pub use rank_state::RankState;
 
 use crate::EngineError;
 use crate::config::{BadSamples, Lend, Retry};
@@ -47,13 +49,12 @@ pub struct JobContext {
     pub retry: Retry,
     pub bad_samples: BadSamples,
     pub lending: Lending,
-    pub horizon: Horizon,
     pub in_flight: InFlightReads<Box<dyn Waiter>>,
-    pub extras: Extras,
-    pub demand: ConsumerDemand,
+    /// The ranks of this node.
+    pub ranks: Box<[RankState]>,
     pub epochs: DeliveredEpochs,
     pub failures: Failures,
-    /// The number of batches that were planned.
+    /// The number of steps that were planned.
     pub planned: AtomicU64,
     /// The policy loads on demand, one sample after the other.
     pub one_at_a_time: AtomicBool,
@@ -85,8 +86,9 @@ impl JobContext {
     /// Tells all threads of the job to stop.
     pub fn stop(&self) {
         self.failures.set_stopping();
-        self.demand.wake();
-        self.horizon.wake();
+        for rank in &self.ranks {
+            rank.wake();
+        }
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -107,9 +109,21 @@ impl JobContext {
         PanicGuard(self)
     }
 
-    /// Returns whether a memory tier may lend a sample that is staged now.
-    pub fn may_lend(&self) -> bool {
-        let ahead = self.planned.load(Ordering::Relaxed).saturating_sub(self.demand.count());
+    /// Returns how many steps the most demanding consumer of this node has asked for.
+    pub fn asked_steps(&self) -> u64 {
+        self.ranks.iter().map(|rank| rank.demand.count()).max().unwrap_or(0)
+    }
+
+    /// Returns how long the consumer that has waited longest has waited for a step.
+    pub fn waited_for(&self, step: u64) -> Duration {
+        let waits = self.ranks.iter().map(|rank| rank.demand.waited_for(step));
+        waits.max().unwrap_or_default()
+    }
+
+    /// Returns whether a memory tier may lend a sample that is staged now for a local rank.
+    pub fn may_lend(&self, rank: usize) -> bool {
+        let planned = self.planned.load(Ordering::Relaxed);
+        let ahead = planned.saturating_sub(self.ranks[rank].demand.count());
         let near = || self.lending.all_stay || ahead <= u64::from(self.epochs.latest_batches() / 4);
         self.lending.lend == Lend::ReadOnly && near()
     }

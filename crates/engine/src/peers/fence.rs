@@ -37,7 +37,7 @@ impl Peers {
         let planned = self.job.planned.load(Ordering::Acquire);
         let since = Instant::now();
         loop {
-            let starved = self.job.demand.waited_for(planned + 1).min(since.elapsed());
+            let starved = self.job.waited_for(planned + 1).min(since.elapsed());
             let mut guard = lock(&self.status);
             let status = &mut *guard;
             let is_up = |node| status.health.is_up(node);
@@ -50,7 +50,7 @@ impl Peers {
 
     /// Notes how many steps a node has filled; returns whether that is new.
     pub(super) fn set_filled(&self, node: NodeId, steps: u64) -> bool {
-        let new = lock(&self.status).fence.told(node, steps, self.job.demand.count());
+        let new = lock(&self.status).fence.told(node, steps, self.job.asked_steps());
         if new {
             self.changed.notify_all();
         }

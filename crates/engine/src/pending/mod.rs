@@ -58,7 +58,9 @@ pub struct PendingBatch {
     pub block: RingBlock,
     pub items: Box<[BatchItem]>,
     pub evictions: Vec<Evict>,
-    /// Position in the sequence of the job's batches, from 1.
+    /// The local rank that the batch is for.
+    pub rank: usize,
+    /// Position of its step in the sequence of the job's steps, from 1.
     pub sequence: u64,
     pushes: Vec<PlannedPush>,
     next: Arc<dyn RetireStage>,
@@ -89,6 +91,7 @@ impl PendingBatch {
         next: Arc<dyn RetireStage>,
         block: RingBlock,
         plan: BatchPlan,
+        rank: usize,
         sequence: u64,
     ) -> Arc<Self> {
         let BatchPlan { items, evictions, pushes } = plan;
@@ -99,6 +102,7 @@ impl PendingBatch {
             items: items.into_boxed_slice(),
             evictions,
             pushes,
+            rank,
             sequence,
             next,
             planned: Instant::now(),
@@ -258,11 +262,11 @@ impl PendingBatch {
         self.missing.load(Ordering::Acquire)
     }
 
-    /// Returns how long the consumer has waited for this batch since it was filled, or planned if
-    /// it is not filled; zero while the consumer has not asked for it.
+    /// Returns how long a consumer of this node has waited for this step since the batch was
+    /// filled, or planned if it is not filled; zero while no consumer has asked for it.
     pub fn starved(&self) -> Duration {
         let since = self.filled.get().unwrap_or(&self.planned).elapsed();
-        self.job.demand.waited_for(self.sequence).min(since)
+        self.job.waited_for(self.sequence).min(since)
     }
 
     /// Begins to store what is kept, in so many tasks.
@@ -288,7 +292,7 @@ impl PendingBatch {
         }
         let extra = std::mem::take(&mut *lock(&self.extra));
         if !extra.is_empty() {
-            self.job.extras.add(self.block.step(), extra);
+            self.job.ranks[self.rank].extras.add(self.block.step(), extra);
         }
         self.block.publish();
     }

@@ -11,8 +11,9 @@ use super::PendingBatch;
 pub struct PendingQueue(Mutex<VecDeque<Arc<PendingBatch>>>);
 
 impl PendingQueue {
-    pub fn push(&self, batch: Arc<PendingBatch>) {
-        lock(&self.0).push_back(batch);
+    /// Appends the batches of a step, one for each rank of this node.
+    pub fn push(&self, batches: &[Arc<PendingBatch>]) {
+        lock(&self.0).extend(batches.iter().cloned());
     }
 
     pub fn is_empty(&self) -> bool {
@@ -29,8 +30,8 @@ impl PendingQueue {
         lock(&self.0).front().map(|first| first.sequence)
     }
 
-    /// Removes the oldest batch if it is filled and `may_retire`. Calls `retire` under the queue's
-    /// lock, so that this happens to one batch after the other.
+    /// Removes the oldest batch if all batches of its step are filled and it `may_retire`. Calls
+    /// `retire` under the queue's lock, so that this happens to one batch after the other.
     pub fn pop_filled(
         &self,
         may_retire: impl FnOnce(&PendingBatch) -> bool,
@@ -38,7 +39,8 @@ impl PendingQueue {
     ) -> Option<Arc<PendingBatch>> {
         let mut queue = lock(&self.0);
         let first = queue.front()?;
-        if !first.is_filled() || !may_retire(first) {
+        let mut step = queue.iter().take_while(|batch| batch.sequence == first.sequence);
+        if !step.all(|batch| batch.is_filled()) || !may_retire(first) {
             return None;
         }
         let batch = queue.pop_front()?;
@@ -47,14 +49,15 @@ impl PendingQueue {
     }
 
     /// Returns the number of the last step up to which all are filled, when `batch` has been
-    /// filled; `None` if an earlier step is not.
+    /// filled; `None` if its step or an earlier one is not.
     pub fn filled_through(&self, batch: &PendingBatch) -> Option<u64> {
         let queue = lock(&self.0);
-        let filled = queue.iter().take_while(|batch| batch.is_filled());
-        let through = filled.last().map(|batch| batch.sequence);
-        // If another thread has retired it meanwhile, all before it are filled too.
-        let is_retired = queue.front().is_none_or(|first| first.sequence > batch.sequence);
-        through.max(is_retired.then_some(batch.sequence))
+        let through = match queue.iter().find(|other| !other.is_filled()) {
+            Some(first) => first.sequence - 1,
+            // Another thread may have retired it meanwhile.
+            None => queue.back().map_or(batch.sequence, |last| last.sequence),
+        };
+        Some(through).filter(|&through| through >= batch.sequence)
     }
 
     /// Drops all batches.

@@ -19,10 +19,10 @@ pub struct BatchDecision<'a> {
 }
 
 impl BatchDecision<'_> {
-    /// Decides where each sample comes from, and what the step leaves behind.
-    pub fn decide(&self, samples: &[SampleId]) -> BatchPlan {
+    /// Decides where each sample comes from.
+    pub fn stage(&self, samples: &[SampleId]) -> BatchPlan {
         let (rank, step) = (self.rank, self.step);
-        let BatchPlan { mut items, mut evictions, mut pushes } = BatchPlan::default();
+        let BatchPlan { mut items, mut evictions, pushes } = BatchPlan::default();
         self.job.policy.send(Event::Stage { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
             items.extend(actions.loads.iter().map(|load| self.item(load)));
@@ -31,6 +31,13 @@ impl BatchDecision<'_> {
         if items.len() != samples.len() {
             items = samples.iter().map(|&sample| self.unplanned(sample, None)).collect();
         }
+        BatchPlan { items, evictions, pushes }
+    }
+
+    /// Decides what the step leaves behind, once all batches of the step are staged.
+    pub fn consume(&self, samples: &[SampleId], plan: &mut BatchPlan) {
+        let (rank, step) = (self.rank, self.step);
+        let BatchPlan { items, evictions, pushes } = plan;
         self.job.policy.send(Event::Consumed { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
             // Both are in the order of the batch, so each search begins where the last one ended.
@@ -55,7 +62,6 @@ impl BatchDecision<'_> {
                 }
             }
         });
-        BatchPlan { items, evictions, pushes }
     }
 
     fn item(&self, load: &Load) -> BatchItem {

@@ -1,9 +1,9 @@
 //! Plans batches ahead of the consumer, on one thread a job.
 //!
-//! For each step, the planner reserves the batch's space in the ring, and tells the policy first
-//! that there is space for the batch and then that the step is consumed: policies think in logical
-//! time. The batch then goes to the fill stage, which fills it in any order, and steps retire in
-//! order. So the policy's events do not depend on how fast anything is, apart from what is fetched
+//! For each step and each rank of this node, the planner reserves the batch's space in the rank's
+//! ring, and tells the policy first that there is space for the batches and then that the step is
+//! consumed: policies think in logical time. The batches then go to the fill stage, which fills them in any order, and steps
+//! retire in order. So the policy's events do not depend on how fast anything is, apart from what is fetched
 //! in the background.
 //!
 //! Until the plan of the first epoch is ready, batches come from the source and from warm entries.
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use belady_base::sync::Arc;
 use belady_control::model::Bytes;
-use belady_control::policy::{PolicyPlan, RankId, Staging};
+use belady_control::policy::{Evict, PolicyPlan, RankId, Staging};
 use belady_control::sampler::{EpochOrder, SampleId, Step};
 use belady_data::stage::{RingBlock, RingConfig, RingProducer, Wait};
 
@@ -26,7 +26,7 @@ use crate::EngineError;
 use crate::fill::{FillStage, compare_ahead};
 use crate::job::JobContext;
 use crate::peers::Peers;
-use crate::pending::{PendingBatch, PendingQueue, RetireStage};
+use crate::pending::{BatchPlan, PendingBatch, PendingQueue, RetireStage};
 use decide::BatchDecision;
 
 /// How long the first batch of a large job waits for the plan; a consumer would not notice.
@@ -54,8 +54,11 @@ pub struct PlannerParts {
     pub fill: Arc<FillStage>,
     pub retire: Arc<dyn RetireStage>,
     pub epochs: Epochs,
-    pub producer: RingProducer,
+    /// By local rank.
+    pub rings: Vec<RingProducer>,
     pub ring: RingConfig,
+    /// The global number of local rank 0.
+    pub first_rank: RankId,
     /// The first step that is staged.
     pub begin: Step,
 }
@@ -63,29 +66,27 @@ pub struct PlannerParts {
 /// The plan stage of a job.
 pub struct BatchPlanner {
     parts: PlannerParts,
-    samples: Vec<SampleId>,
-    lengths: Vec<u64>,
-    /// The rank of this node in the orders.
-    rank: RankId,
+    /// By local rank.
+    ranks: Vec<RankBatch>,
     /// `None` until the plan is ready.
     plan: Option<Arc<dyn PolicyPlan>>,
     /// The first epoch that has a batch.
     first: Option<u32>,
-    /// Bytes of the present epoch that were planned.
+}
+
+/// The batch of one rank that is being planned.
+#[derive(Default)]
+struct RankBatch {
+    samples: Vec<SampleId>,
+    lengths: Vec<u64>,
+    /// Bytes of the present epoch that were planned for the rank.
     epoch_bytes: u64,
 }
 
 impl BatchPlanner {
     pub fn new(parts: PlannerParts) -> Self {
-        Self {
-            rank: parts.peers.as_ref().map_or(0, |peers| peers.me),
-            parts,
-            samples: vec![],
-            lengths: vec![],
-            plan: None,
-            first: None,
-            epoch_bytes: 0,
-        }
+        let ranks = parts.rings.iter().map(|_| RankBatch::default()).collect();
+        Self { parts, ranks, plan: None, first: None }
     }
 
     /// Plans all batches, until the job ends.
@@ -95,7 +96,9 @@ impl BatchPlanner {
         if let Err(error) = self.plan_epochs() {
             job.failures.after_planned(error);
         }
-        self.parts.producer.finish();
+        for ring in &self.parts.rings {
+            ring.finish();
+        }
     }
 
     fn plan_epochs(&mut self) -> Result<(), EngineError> {
@@ -136,10 +139,12 @@ impl BatchPlanner {
             peers.orders.begin(epoch, order);
         }
         job.epochs.begin_comparing(epoch, &*job.source);
-        if epoch >= begin.epoch {
-            compare_ahead(job, order, self.rank);
+        for (rank, batch) in (self.parts.first_rank..).zip(&mut self.ranks) {
+            batch.epoch_bytes = 0;
+            if epoch >= begin.epoch {
+                compare_ahead(job, order, rank);
+            }
         }
-        self.epoch_bytes = 0;
         if let Some(peers) = peers.as_ref().filter(|_| epoch > begin.epoch) {
             peers.wait_to_begin();
         }
@@ -175,89 +180,152 @@ impl BatchPlanner {
         if let Some(peers) = peers {
             peers.skip_steps(planned);
         }
-        job.demand.skip();
-        job.epochs.retired(epoch);
+        for rank in &job.ranks {
+            rank.demand.skip();
+            job.epochs.retired(epoch);
+        }
     }
 
-    /// Plans one batch; returns whether to go on.
+    /// Plans the batches of one step; returns whether to go on.
     fn plan_step(&mut self, step: Step, order: &EpochOrder) -> Result<bool, EngineError> {
         let job = self.parts.job.clone();
-        self.samples.clear();
-        self.samples.extend(order.batch(self.rank, step.iteration));
-        self.lengths.clear();
-        self.lengths.extend(self.samples.iter().map(|&sample| job.size(sample)));
-        self.check_size()?;
-        self.epoch_bytes += self.lengths.iter().sum::<u64>();
-        let producer = &mut self.parts.producer;
-        job.horizon.wait(step, self.epoch_bytes, || job.is_stopping(), || producer.trim());
-        let sequence = job.planned.load(Ordering::Relaxed) + 1;
-        if self.plan.as_ref().is_some_and(|plan| plan.staging() == Staging::OnDemand) {
-            job.demand.wait_beyond(sequence - 1, || job.is_stopping());
+        for rank in 0..self.ranks.len() {
+            self.take_batch(rank, step, order)?;
         }
+        let sequence = job.planned.load(Ordering::Relaxed) + 1;
+        self.wait_for_consumers(step, sequence);
         // Space that is reserved before a thread can fill it is only out of use.
         let enough = QUEUED_PER_THREAD * job.lane.threads() as usize;
         while job.lane.queued() >= enough && !job.is_stopping() {
             job.lane.wait_until_short(enough, TICK);
         }
-        let Some(block) = self.reserve(step)? else { return Ok(false) };
-        let plan = self.decision(step).decide(&self.samples);
+        let Some(blocks) = self.reserve_all(step)? else { return Ok(false) };
+        let plans = self.decide(step, &blocks);
         let PlannerParts { queue, fill, retire, .. } = &self.parts;
-        let batch = PendingBatch::new(&job, retire.clone(), block, plan, sequence);
-        job.planned.store(sequence, Ordering::Release);
-        queue.push(batch.clone());
-        if batch.items.is_empty() {
-            batch.is_complete();
+        let mut batches = vec![];
+        for (rank, (block, plan)) in blocks.into_iter().zip(plans).enumerate() {
+            match block {
+                Some(block) => {
+                    let next = retire.clone();
+                    batches.push(PendingBatch::new(&job, next, block, plan, rank, sequence));
+                }
+                None => job.epochs.retired(step.epoch),
+            }
         }
-        fill.dispatch(&batch, 0..batch.items.len() as u32);
+        job.planned.store(sequence, Ordering::Release);
+        queue.push(&batches);
+        for batch in &batches {
+            if batch.items.is_empty() {
+                batch.is_complete();
+            }
+            fill.dispatch(batch, 0..batch.items.len() as u32);
+        }
         fill.prefetcher.ask_all();
         job.metrics.queue_depth(job.lane.queued());
         Ok(true)
     }
 
-    fn decision(&self, step: Step) -> BatchDecision<'_> {
+    /// Takes the samples of a rank's batch from the order.
+    fn take_batch(
+        &mut self,
+        rank: usize,
+        step: Step,
+        order: &EpochOrder,
+    ) -> Result<(), EngineError> {
+        let batch = &mut self.ranks[rank];
+        batch.samples.clear();
+        batch.samples.extend(order.batch(self.parts.first_rank + rank as RankId, step.iteration));
+        batch.lengths.clear();
+        let job = &self.parts.job;
+        batch.lengths.extend(batch.samples.iter().map(|&sample| job.size(sample)));
+        batch.epoch_bytes += batch.lengths.iter().sum::<u64>();
+        batch.check_size(&self.parts.ring)
+    }
+
+    /// Waits until no consumer is so far behind that the step is not to be staged yet.
+    fn wait_for_consumers(&mut self, step: Step, sequence: u64) {
+        let job = self.parts.job.clone();
+        let on_demand = self.plan.as_ref().is_some_and(|plan| plan.staging() == Staging::OnDemand);
+        for ((rank, batch), ring) in job.ranks.iter().zip(&self.ranks).zip(&mut self.parts.rings) {
+            let stopping = || job.is_stopping() || rank.is_gone();
+            rank.horizon.wait(step, batch.epoch_bytes, stopping, || ring.trim());
+            if on_demand {
+                rank.demand.wait_beyond(sequence - 1, stopping);
+            }
+        }
+    }
+
+    /// Asks the policy about the batches of a step. It is told of a rank without a block too, since
+    /// other nodes plan with that rank: what the rank would evict, another batch evicts.
+    fn decide(&self, step: Step, blocks: &[Option<RingBlock>]) -> Vec<BatchPlan> {
+        let mut plans: Vec<BatchPlan> = (0..)
+            .zip(&self.ranks)
+            .map(|(rank, batch)| self.decision(rank, step).stage(&batch.samples))
+            .collect();
+        for (rank, (batch, plan)) in (0..).zip(self.ranks.iter().zip(&mut plans)) {
+            self.decision(rank, step).consume(&batch.samples, plan);
+        }
+        let mut evictions = vec![];
+        for (plan, _) in plans.iter_mut().zip(blocks).filter(|(_, block)| block.is_none()) {
+            evictions.append(&mut plan.evictions);
+            let used_up = plan.items.iter().filter(|item| item.last_use);
+            evictions.extend(
+                used_up.filter_map(|item| Some(Evict { sample: item.sample, tier: item.tier()? })),
+            );
+        }
+        if let Some((plan, _)) = plans.iter_mut().zip(blocks).find(|(_, block)| block.is_some()) {
+            plan.evictions.append(&mut evictions);
+        }
+        plans
+    }
+
+    fn decision(&self, rank: RankId, step: Step) -> BatchDecision<'_> {
         BatchDecision {
             job: &self.parts.job,
             peers: self.parts.peers.as_deref(),
             // In the first epoch holders still get their samples, and the policy knows which is
             // first.
             plan: self.plan.as_deref().filter(|_| step.epoch > 0),
-            rank: self.rank,
+            rank: self.parts.first_rank + rank,
             step,
             // The last uses of the last epoch stay: the next run may begin with them.
             is_last_epoch: self.parts.epochs.is_last(step.epoch),
         }
     }
 
-    /// Checks that a batch fits into the ring: the batches of an order that comes over time are not
-    /// known before.
-    fn check_size(&self) -> Result<(), EngineError> {
-        let ring = &self.parts.ring;
-        let (bytes, batch) = (self.lengths.iter().sum(), self.samples.len() as u32);
-        if ring.check(bytes, batch).is_ok() {
-            return Ok(());
+    /// Reserves the blocks of a step, by local rank; none for a rank that is gone. Returns `None` to
+    /// stop.
+    fn reserve_all(&mut self, step: Step) -> Result<Option<Vec<Option<RingBlock>>>, EngineError> {
+        let mut blocks = vec![];
+        for rank in 0..self.ranks.len() {
+            blocks.push(self.reserve(rank, step)?);
         }
-        let needed = Bytes(RingConfig::needed(bytes, batch, ring.align));
-        let given = Bytes(ring.capacity as u64);
-        Err(EngineError::StagingTooSmall { given, needed, batch })
+        let go_on = !self.parts.job.is_stopping() && blocks.iter().any(Option::is_some);
+        Ok(go_on.then_some(blocks))
     }
 
-    /// Reserves a batch's block when there is space for it; returns `None` to stop.
-    fn reserve(&mut self, step: Step) -> Result<Option<RingBlock>, EngineError> {
+    /// Reserves a batch's block when there is space for it; returns `None` to stop, or if the rank
+    /// is gone.
+    fn reserve(&mut self, rank: usize, step: Step) -> Result<Option<RingBlock>, EngineError> {
         let mut stuck_since = None;
+        let job = self.parts.job.clone();
+        let RankBatch { samples, lengths, .. } = &self.ranks[rank];
         loop {
-            if self.parts.job.is_stopping() {
+            if job.is_stopping() || job.ranks[rank].is_gone() {
                 return Ok(None);
             }
-            let producer = &mut self.parts.producer;
-            if let Some(block) = producer.reserve(step, &self.samples, &self.lengths)? {
+            let ring = &mut self.parts.rings[rank];
+            if let Some(block) = ring.reserve(step, samples, lengths)? {
                 return Ok(Some(block));
             }
-            match producer.wait(TICK) {
-                Wait::ConsumerGone | Wait::Stopped => return Ok(None),
-                Wait::TimedOut if self.consumer_has_all() => {
+            match ring.wait(TICK) {
+                Wait::ConsumerGone => job.ranks[rank].leave(),
+                Wait::Stopped => return Ok(None),
+                Wait::TimedOut if self.consumer_has_all(rank) => {
                     let since = *stuck_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > ALL_LENT {
-                        return Err(EngineError::AllLent { batches: self.parts.producer.lent() });
+                        let batches = self.parts.rings[rank].lent();
+                        return Err(EngineError::AllLent { batches });
                     }
                 }
                 Wait::Released | Wait::TimedOut => stuck_since = None,
@@ -265,10 +333,26 @@ impl BatchPlanner {
         }
     }
 
-    /// Returns whether the consumer waits for a batch while it holds all batches that fit.
-    fn consumer_has_all(&self) -> bool {
-        let PlannerParts { job, producer, queue, .. } = &self.parts;
-        job.demand.is_waiting() && producer.lent() > 0 && producer.ready() == 0 && queue.is_empty()
+    /// Returns whether a consumer waits for a batch while it holds all batches that fit.
+    fn consumer_has_all(&self, rank: usize) -> bool {
+        let PlannerParts { job, rings, queue, .. } = &self.parts;
+        let ring = &rings[rank];
+        let is_waiting = job.ranks[rank].demand.is_waiting();
+        is_waiting && ring.lent() > 0 && ring.ready() == 0 && queue.is_empty()
+    }
+}
+
+impl RankBatch {
+    /// Checks that the batch fits into the ring: the batches of an order that comes over time are
+    /// not known before.
+    fn check_size(&self, ring: &RingConfig) -> Result<(), EngineError> {
+        let (bytes, batch) = (self.lengths.iter().sum(), self.samples.len() as u32);
+        if ring.check(bytes, batch).is_ok() {
+            return Ok(());
+        }
+        let needed = Bytes(RingConfig::needed(bytes, batch, ring.align));
+        let given = Bytes(ring.capacity as u64);
+        Err(EngineError::StagingTooSmall { given, needed, batch })
     }
 }
 

@@ -229,7 +229,9 @@ impl Retirer {
         self.job.lane.close();
         self.queue.clear();
         self.job.in_flight.close();
-        self.job.extras.close();
+        for rank in &self.job.ranks {
+            rank.extras.close();
+        }
         if let Some(peers) = &self.peers {
             peers.close();
         }

@@ -81,7 +81,7 @@ fn a_starving_consumer_does_not_wait_for_other_nodes() {
     batch.filled(1);
     assert_eq!(one.metrics().hurried, 0, "the consumer has not asked");
     assert!(matches!(one.consumer.take(Some(Duration::ZERO)), Take::TimedOut));
-    one.job.demand.request();
+    one.job.ranks[0].demand.request();
     wait_for(|| matches!(one.consumer.take(Some(Duration::ZERO)), Take::Batch(_)), &"the batch");
     assert_eq!(one.metrics().hurried, 1);
 }
@@ -150,7 +150,7 @@ fn an_epoch_begins_without_others_when_its_consumer_starves() {
     let one = One::with(PeerPatience { answer: LONG, wait: Duration::from_millis(1) });
     one.job.planned.store(3, Ordering::Release);
     one.peers().set_filled(0, 3);
-    (0..3).for_each(|_| one.job.demand.request());
+    (0..3).for_each(|_| one.job.ranks[0].demand.request());
     let has_asked = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -160,7 +160,7 @@ fn an_epoch_begins_without_others_when_its_consumer_starves() {
         // The consumer waits only for planned batches so far.
         std::thread::sleep(Duration::from_millis(200));
         has_asked.store(true, Ordering::Release);
-        one.job.demand.request();
+        one.job.ranks[0].demand.request();
         assert!(waits.join().unwrap());
     });
 }

@@ -36,8 +36,8 @@ use crate::build::system::known_system;
 use crate::config::{BadSamples, Lend, PeerPatience, Retry};
 use crate::fill::{FillStage, PrefetchStage};
 use crate::job::{
-    ConsumerDemand, DeliveredEpochs, Extras, Failures, Horizon, InFlightReads, JobContext, Lending,
-    PolicyDriver, ReadRole,
+    DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver,
+    RankState, ReadRole,
 };
 use crate::metrics::{Metrics, PeerSnapshot};
 use crate::pending::{BatchItem, BatchPlan, PendingBatch, PendingQueue, PlannedPush, SampleOrigin};
@@ -179,11 +179,9 @@ pub fn job_on(source: Arc<dyn Source>, lane: Lane, lend: Lend) -> Arc<JobContext
         retry: Retry::default(),
         bad_samples: BadSamples::default(),
         lending: Lending { lend, all_stay: true },
-        horizon: Horizon::new(None, true),
         in_flight: InFlightReads::default(),
-        extras: Extras::default(),
-        demand: ConsumerDemand::default(),
-        epochs: DeliveredEpochs::default(),
+        ranks: [RankState::new(Horizon::new(None, true))].into(),
+        epochs: DeliveredEpochs::new(1),
         failures: Failures::default(),
         planned: AtomicU64::new(0),
         one_at_a_time: AtomicBool::new(false),
@@ -391,8 +389,8 @@ impl One {
         let step = Step { epoch, iteration: sequence as u32 };
         let block = self.producer.reserve(step, &samples, &lengths).unwrap().unwrap();
         let plan = BatchPlan { items, evictions, pushes };
-        let batch = PendingBatch::new(&self.job, self.retire.clone(), block, plan, sequence);
-        self.queue.push(batch.clone());
+        let batch = PendingBatch::new(&self.job, self.retire.clone(), block, plan, 0, sequence);
+        self.queue.push(std::slice::from_ref(&batch));
         batch
     }
 

@@ -85,7 +85,7 @@ fn a_batch_whose_consumer_starves_does_not_wait_for_space_in_the_push_queue() {
     let second = one.empty_batch((2, 0), vec![plain(3)], vec![], vec![push((0, 1))]);
     one.fill.dispatch(&second, 0..1);
     wait_for(|| second.missing() == 0, &"the second batch");
-    (0..2).for_each(|_| one.job.demand.request());
+    (0..2).for_each(|_| one.job.ranks[0].demand.request());
     std::thread::sleep(patience);
     one.fill.dispatch(&first, 0..2);
     drop((first, second));
