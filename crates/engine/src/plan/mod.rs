@@ -169,6 +169,9 @@ impl BatchPlanner {
         };
         job.one_at_a_time.store(plan.staging() == Staging::OnDemand, Ordering::Relaxed);
         job.policy.begin(&plan, epoch);
+        if self.plan.is_none() {
+            job.assign_threads(&plan.threads());
+        }
         self.plan = Some(plan);
         Ok(true)
     }
