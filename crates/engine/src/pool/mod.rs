@@ -9,6 +9,7 @@
 //! too few. A task may also be delayed ([`Lane::delay`]).
 
 mod queues;
+mod task_share;
 mod watchdog;
 
 use std::cell::Cell;
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use belady_base::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
-use queues::{DelayedTask, Queues, TaskShare, UrgentTask};
+use queues::{DelayedTask, Queues, UrgentTask};
+use task_share::TaskShare;
 pub use watchdog::{Hung, Watched};
 use watchdog::{WatchPost, WatchedCall};
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use belady_base::sync::Arc;
 
 use super::Task;
+use super::task_share::TaskShare;
 use super::watchdog::WatchPost;
 
 /// All waiting and running tasks of a pool.
@@ -49,14 +50,6 @@ pub struct UrgentTask {
     /// The rank whose share of the threads it takes; `None` for a task that takes any.
     pub rank: Option<usize>,
     pub task: Task,
-}
-
-/// What a running task takes from the pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TaskShare {
-    pub lane: u64,
-    pub rank: Option<usize>,
-    pub is_background: bool,
 }
 
 /// A task that waits until `at`; ordered earliest first.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use belady_base::heartbeat::Heartbeat;
 use belady_base::sync::{Arc, Mutex, lock};
 
-use super::queues::TaskShare;
+use super::task_share::TaskShare;
 
 const RUNNING: u8 = 0;
 const DONE: u8 = 1;
