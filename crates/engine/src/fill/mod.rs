@@ -90,7 +90,7 @@ impl BatchFill {
         peer::tasks(self, from_peers, &mut tasks);
         source::tasks(self, from_source, &mut tasks);
         if !tasks.is_empty() {
-            job.lane.submit(tasks);
+            job.lane.submit_for(batch.rank, tasks);
         }
         if let Some(items) = at_once {
             tier::fill(None, self, &items);

@@ -55,7 +55,7 @@ pub fn tasks(fill: &BatchFill, mut items: Vec<u32>, tasks: &mut Vec<Task>) {
 pub fn submit(fill: &BatchFill, items: Vec<u32>) {
     let mut all = vec![];
     tasks(fill, items, &mut all);
-    fill.batch.job.lane.submit_first(all);
+    fill.batch.job.lane.submit_first_for(fill.batch.rank, all);
 }
 
 /// Groups requests for single samples, up to the number and bytes that one call should ask for,
@@ -132,9 +132,9 @@ fn read(
         move |hung| {
             timed_out(&fill, &requests[at], attempt, hung);
             if at + 1 < requests.len() {
-                let job = fill.batch.job.clone();
+                let (job, rank) = (fill.batch.job.clone(), fill.batch.rank);
                 let rest = job.task(move |worker| read_requests(worker, &fill, &requests, at + 1));
-                job.lane.submit_first(vec![rest]);
+                job.lane.submit_first_for(rank, vec![rest]);
             }
         }
     };
@@ -164,7 +164,7 @@ fn read(
             // One bad record must not fail its neighbours.
             job.metrics.retry();
             let alone = items.iter().map(|&item| read_task(fill, item, attempt));
-            job.lane.submit_first(alone.collect::<Vec<_>>());
+            job.lane.submit_first_for(batch.rank, alone.collect());
         }
         Err(error) => failed(fill, items[0], attempt, error),
     }

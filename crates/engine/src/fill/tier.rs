@@ -61,7 +61,7 @@ fn task(fill: &BatchFill, items: Vec<u32>) -> Task {
 /// Submits a task that reads items from their tiers, before all other work.
 pub fn submit(fill: &BatchFill, items: Vec<u32>) {
     if !items.is_empty() {
-        fill.batch.job.lane.submit_first(vec![task(fill, items)]);
+        fill.batch.job.lane.submit_first_for(fill.batch.rank, vec![task(fill, items)]);
     }
 }
 

@@ -12,6 +12,7 @@ mod horizon;
 mod in_flight;
 mod policy_driver;
 mod rank_state;
+mod thread_shares;
 mod tier_calls;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

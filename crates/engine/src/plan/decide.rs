@@ -1,6 +1,6 @@
 //! Asks the policy about one batch, and turns its actions into a batch plan.
 
-use belady_control::policy::{Event, Load, LoadFrom, PolicyPlan, RankId, TierId};
+use belady_control::policy::{Actions, Event, Load, LoadFrom, PolicyPlan, RankId, TierId};
 use belady_control::sampler::{SampleId, Step};
 
 use crate::job::JobContext;
@@ -25,6 +25,7 @@ impl BatchDecision<'_> {
         let BatchPlan { mut items, mut evictions, pushes } = BatchPlan::default();
         self.job.policy.send(Event::Stage { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
+            self.assign_threads(actions);
             items.extend(actions.loads.iter().map(|load| self.item(load)));
         });
         // Before the plan is ready, the policy says nothing of them.
@@ -40,6 +41,7 @@ impl BatchDecision<'_> {
         let BatchPlan { items, evictions, pushes } = plan;
         self.job.policy.send(Event::Consumed { rank, step, samples }, |actions| {
             evictions.extend(&actions.evictions);
+            self.assign_threads(actions);
             // Both are in the order of the batch, so each search begins where the last one ended.
             let mut from = 0;
             for keep in &actions.keeps {
@@ -62,6 +64,12 @@ impl BatchDecision<'_> {
                 }
             }
         });
+    }
+
+    fn assign_threads(&self, actions: &Actions) {
+        if let Some(threads) = &actions.threads {
+            self.job.assign_threads(threads);
+        }
     }
 
     fn item(&self, load: &Load) -> BatchItem {

@@ -67,7 +67,7 @@ pub struct PlannerParts {
 pub struct BatchPlanner {
     parts: PlannerParts,
     /// By local rank.
-    ranks: Vec<RankBatch>,
+    ranks: Vec<BatchDraft>,
     /// `None` until the plan is ready.
     plan: Option<Arc<dyn PolicyPlan>>,
     /// The first epoch that has a batch.
@@ -76,7 +76,7 @@ pub struct BatchPlanner {
 
 /// The batch of one rank that is being planned.
 #[derive(Default)]
-struct RankBatch {
+struct BatchDraft {
     samples: Vec<SampleId>,
     lengths: Vec<u64>,
     /// Bytes of the present epoch that were planned for the rank.
@@ -85,7 +85,7 @@ struct RankBatch {
 
 impl BatchPlanner {
     pub fn new(parts: PlannerParts) -> Self {
-        let ranks = parts.rings.iter().map(|_| RankBatch::default()).collect();
+        let ranks = parts.rings.iter().map(|_| BatchDraft::default()).collect();
         Self { parts, ranks, plan: None, first: None }
     }
 
@@ -169,6 +169,9 @@ impl BatchPlanner {
         };
         job.one_at_a_time.store(plan.staging() == Staging::OnDemand, Ordering::Relaxed);
         job.policy.begin(&plan, epoch);
+        if self.plan.is_none() {
+            job.assign_threads(&plan.threads());
+        }
         self.plan = Some(plan);
         Ok(true)
     }
@@ -309,7 +312,7 @@ impl BatchPlanner {
     fn reserve(&mut self, rank: usize, step: Step) -> Result<Option<RingBlock>, EngineError> {
         let mut stuck_since = None;
         let job = self.parts.job.clone();
-        let RankBatch { samples, lengths, .. } = &self.ranks[rank];
+        let BatchDraft { samples, lengths, .. } = &self.ranks[rank];
         loop {
             if job.is_stopping() || job.ranks[rank].is_gone() {
                 return Ok(None);
@@ -342,7 +345,7 @@ impl BatchPlanner {
     }
 }
 
-impl RankBatch {
+impl BatchDraft {
     /// Checks that the batch fits into the ring: the batches of an order that comes over time are
     /// not known before.
     fn check_size(&self, ring: &RingConfig) -> Result<(), EngineError> {

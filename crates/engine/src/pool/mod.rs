@@ -1,12 +1,15 @@
 //! The threads of an engine, which fill, store and prefetch for all of its jobs.
 //!
 //! Each job has a lane. Lanes take turns. Within a lane, tasks run in the order of their
-//! submission, urgent ones before background ones. A task makes calls that could hang under the
+//! submission, urgent ones before background ones. A task may belong to a rank, whose share of the
+//! threads the policy can limit ([`Lane::set_limits`]); a task whose rank has no thread left lets
+//! the next one pass. A task makes calls that could hang under the
 //! watchdog ([`Worker::watch`]): if such a call takes too long, another thread carries on, and a
 //! fresh thread replaces the hung one. A thread that comes back goes on working only if there are
 //! too few. A task may also be delayed ([`Lane::delay`]).
 
 mod queues;
+mod task_share;
 mod watchdog;
 
 use std::cell::Cell;
@@ -14,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use belady_base::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
-use queues::{DelayedTask, Queues};
+use queues::{DelayedTask, Queues, UrgentTask};
+use task_share::TaskShare;
 pub use watchdog::{Hung, Watched};
 use watchdog::{WatchPost, WatchedCall};
 
@@ -67,8 +71,7 @@ pub struct Worker {
     post: Arc<WatchPost>,
     /// The thread was given up in the middle of the present task.
     lost: Cell<bool>,
-    background: Cell<bool>,
-    lane: Cell<u64>,
+    share: Cell<TaskShare>,
 }
 
 impl WorkerPool {
@@ -134,22 +137,44 @@ impl Drop for WorkerPool {
 }
 
 impl Lane {
-    /// Submits tasks behind those that wait.
-    pub fn submit(&self, tasks: impl IntoIterator<Item = Task>) {
+    /// Submits tasks behind those that wait, which take threads of a rank's share.
+    pub fn submit_for(&self, rank: usize, tasks: impl IntoIterator<Item = Task>) {
+        let tasks = tasks.into_iter().map(|task| UrgentTask { rank: Some(rank), task });
         let mut queues = lock(&self.pool.queues);
         let added = queues.add(self.id, |lane| lane.urgent.extend(tasks));
         self.pool.wake(queues, added);
     }
 
-    /// Submits tasks before all that wait: for what the oldest batch still lacks.
+    /// Submits tasks before all that wait, which take threads of a rank's share: for what the
+    /// oldest batch still lacks.
+    pub fn submit_first_for(&self, rank: usize, tasks: Vec<Task>) {
+        self.add_first(Some(rank), tasks);
+    }
+
+    /// Submits tasks before all that wait, which take any threads.
     pub fn submit_first(&self, tasks: Vec<Task>) {
+        self.add_first(None, tasks);
+    }
+
+    fn add_first(&self, rank: Option<usize>, tasks: Vec<Task>) {
         let mut queues = lock(&self.pool.queues);
         let added = queues.add(self.id, |lane| {
             for task in tasks.into_iter().rev() {
-                lane.urgent.push_front(task);
+                lane.urgent.push_front(UrgentTask { rank, task });
             }
         });
         self.pool.wake(queues, added);
+    }
+
+    /// Limits how many threads work for each rank at once.
+    pub fn set_limits(&self, limits: Vec<u32>) {
+        let mut queues = lock(&self.pool.queues);
+        if let Some(lane) = queues.lane_mut(self.id) {
+            lane.limits = limits;
+        }
+        drop(queues);
+        // Tasks that the old limits held back may run now.
+        self.pool.work.notify_all();
     }
 
     /// Submits tasks that run when no urgent task waits.
@@ -217,8 +242,7 @@ impl PoolShared {
             pool: self.clone(),
             post: post.clone(),
             lost: Cell::new(false),
-            background: Cell::new(false),
-            lane: Cell::new(0),
+            share: Cell::default(),
         };
         {
             let mut queues = lock(&self.queues);
@@ -263,7 +287,9 @@ impl PoolShared {
             }
             let mut added = 0;
             for DelayedTask { lane, task, .. } in due {
-                added += queues.add(lane, |lane| lane.urgent.push_back(task));
+                added += queues.add(lane, |lane| {
+                    lane.urgent.push_back(UrgentTask { rank: None, task });
+                });
             }
             self.wake(queues, added);
             for watch in late {
@@ -281,7 +307,7 @@ impl PoolShared {
             let mut queues = lock(&self.queues);
             queues.hung += 1;
             queues.threads -= 1;
-            queues.ended(watch.lane, watch.background);
+            queues.ended(watch.share);
             queues.hung
         };
         self.ended.notify_all();
@@ -295,7 +321,8 @@ impl PoolShared {
         }
         let mut queues = lock(&self.queues);
         let task: Task = Box::new(move |_| on_timeout(hung));
-        let added = queues.add(watch.lane, |lane| lane.urgent.push_front(task));
+        let task = UrgentTask { rank: None, task };
+        let added = queues.add(watch.share.lane, |lane| lane.urgent.push_front(task));
         self.wake(queues, added);
     }
 }
@@ -303,9 +330,8 @@ impl PoolShared {
 impl Worker {
     fn run(self) {
         let mut ended = false;
-        while let Some((task, lane, background)) = self.next(ended) {
-            self.lane.set(lane);
-            self.background.set(background);
+        while let Some((task, share)) = self.next(ended) {
+            self.share.set(share);
             // A panic is a defect of belady. The task fails its job; this thread goes on.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task(&self)));
             if outcome.is_err() {
@@ -323,10 +349,10 @@ impl Worker {
     }
 
     /// Returns the next task. `ended` says that the one before has ended and was not given up.
-    fn next(&self, ended: bool) -> Option<(Task, u64, bool)> {
+    fn next(&self, ended: bool) -> Option<(Task, TaskShare)> {
         let mut queues = lock(&self.pool.queues);
         if ended {
-            queues.ended(self.lane.get(), self.background.get());
+            queues.ended(self.share.get());
             if queues.closing > 0 {
                 self.pool.ended.notify_all();
             }
@@ -341,7 +367,7 @@ impl Worker {
                 if found.short {
                     self.pool.short.notify_all();
                 }
-                return Some((found.task, found.lane, found.background));
+                return Some((found.task, found.share));
             }
             queues.sleeping += 1;
             queues = self.pool.work.wait(queues).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -367,11 +393,7 @@ impl Worker {
         on_timeout: impl FnOnce(Hung) + Send + 'static,
         work: impl FnOnce() -> T,
     ) -> Watched<T> {
-        let watch = Arc::new(WatchedCall::new(
-            self.lane.get(),
-            self.background.get(),
-            Box::new(on_timeout),
-        ));
+        let watch = Arc::new(WatchedCall::new(self.share.get(), Box::new(on_timeout)));
         *lock(&self.post) = Some(watch.clone());
         // Ends the watch even if `work` panics.
         let guard = WatchGuard { worker: self, watch };
@@ -419,13 +441,13 @@ mod tests {
         let lane = pool.lane();
         let (hold, held) = mpsc::channel::<()>();
         let (seen, order) = mpsc::channel();
-        lane.submit([task(move |_| held.recv().unwrap())]);
+        lane.submit_for(0, [task(move |_| held.recv().unwrap())]);
         let say = |number: u32| {
             let seen = seen.clone();
             task(move |_| seen.send(number).unwrap())
         };
         lane.submit_background([say(9)]);
-        lane.submit([say(2), say(3)]);
+        lane.submit_for(0, [say(2), say(3)]);
         lane.submit_first(vec![say(0), say(1)]);
         hold.send(()).unwrap();
         assert_eq!(order.iter().take(5).collect::<Vec<_>>(), [0, 1, 2, 3, 9]);
@@ -437,13 +459,13 @@ mod tests {
         let (one, other) = (pool.lane(), pool.lane());
         let (hold, held) = mpsc::channel::<()>();
         let (seen, order) = mpsc::channel();
-        one.submit([task(move |_| held.recv().unwrap())]);
+        one.submit_for(0, [task(move |_| held.recv().unwrap())]);
         let say = |name: &'static str| {
             let seen = seen.clone();
             task(move |_| seen.send(name).unwrap())
         };
-        one.submit((0..3).map(|_| say("one")));
-        other.submit((0..2).map(|_| say("other")));
+        one.submit_for(0, (0..3).map(|_| say("one")));
+        other.submit_for(0, (0..2).map(|_| say("other")));
         hold.send(()).unwrap();
         let order: Vec<_> = order.iter().take(5).collect();
         assert_eq!(order.iter().filter(|&&name| name == "other").count(), 2);
@@ -457,16 +479,19 @@ mod tests {
         let (hold, held) = mpsc::channel::<()>();
         let (seen, told) = mpsc::channel();
         let late = seen.clone();
-        lane.submit([task(move |worker| {
-            let given_up = late.clone();
-            let watched = worker.watch(
-                move |hung| given_up.send(format!("given up, {} hang", hung.threads)).unwrap(),
-                || held.recv().unwrap(),
-            );
-            late.send(format!("{watched:?}")).unwrap();
-        })]);
+        lane.submit_for(
+            0,
+            [task(move |worker| {
+                let given_up = late.clone();
+                let watched = worker.watch(
+                    move |hung| given_up.send(format!("given up, {} hang", hung.threads)).unwrap(),
+                    || held.recv().unwrap(),
+                );
+                late.send(format!("{watched:?}")).unwrap();
+            })],
+        );
         assert_eq!(told.recv().unwrap(), "given up, 1 hang");
-        lane.submit([task(move |_| seen.send("others go on".into()).unwrap())]);
+        lane.submit_for(0, [task(move |_| seen.send("others go on".into()).unwrap())]);
         assert_eq!(told.recv().unwrap(), "others go on");
         hold.send(()).unwrap();
         assert_eq!(told.recv().unwrap(), "TooLate");
@@ -481,22 +506,25 @@ mod tests {
         // One more than may be replaced.
         for _ in 0..=HUNG_PER_THREAD {
             let (told, gate) = (told.clone(), gate.clone());
-            lane.submit([task(move |worker| {
-                let told = told.clone();
-                worker.watch(
-                    move |hung| told.send(hung.too_many).unwrap(),
-                    || {
-                        let mut open = lock(&gate.0);
-                        while !*open {
-                            open = gate.1.wait(open).unwrap();
-                        }
-                    },
-                );
-            })]);
+            lane.submit_for(
+                0,
+                [task(move |worker| {
+                    let told = told.clone();
+                    worker.watch(
+                        move |hung| told.send(hung.too_many).unwrap(),
+                        || {
+                            let mut open = lock(&gate.0);
+                            while !*open {
+                                open = gate.1.wait(open).unwrap();
+                            }
+                        },
+                    );
+                })],
+            );
         }
         while !gave_up.recv().unwrap() {}
         let (seen, alive) = mpsc::channel();
-        lane.submit([task(move |_| seen.send(()).unwrap())]);
+        lane.submit_for(0, [task(move |_| seen.send(()).unwrap())]);
         *lock(&gate.0) = true;
         gate.1.notify_all();
         alive.recv_timeout(Duration::from_secs(30)).expect("a thread works again");
@@ -507,14 +535,59 @@ mod tests {
         let pool = WorkerPool::new(1, Duration::from_mins(1)).unwrap();
         let lane = pool.lane();
         let (seen, told) = mpsc::channel();
-        lane.submit([task(|worker| {
-            worker.watch(|_| unreachable!("it did not hang"), || panic!("on purpose"));
-        })]);
+        lane.submit_for(
+            0,
+            [task(|worker| {
+                worker.watch(|_| unreachable!("it did not hang"), || panic!("on purpose"));
+            })],
+        );
         let first = seen.clone();
-        lane.submit([task(move |_| first.send(1).unwrap())]);
+        lane.submit_for(0, [task(move |_| first.send(1).unwrap())]);
         assert_eq!(told.recv().unwrap(), 1);
         lane.delay(Duration::from_mins(10), task(move |_| seen.send(2).unwrap()));
         drop(pool);
         assert_eq!(told.recv(), Err(mpsc::RecvError));
+    }
+
+    /// Tasks of rank 0 wait at a gate; those of rank 1 pass.
+    #[test]
+    fn a_rank_has_no_more_threads_than_its_limit_and_holds_up_no_other_rank() {
+        let pool = WorkerPool::new(3, Duration::from_mins(1)).unwrap();
+        let lane = pool.lane();
+        lane.set_limits(vec![1, 3]);
+        let gate = Arc::new((Mutex::new((false, 0, 0)), Condvar::new()));
+        let (seen, told) = mpsc::channel();
+        let held = (0..3).map(|_| {
+            let gate = gate.clone();
+            task(move |_| {
+                let mut state = lock(&gate.0);
+                state.1 += 1;
+                state.2 = state.2.max(state.1);
+                gate.1.notify_all();
+                while !state.0 {
+                    state = gate.1.wait(state).unwrap();
+                }
+                state.1 -= 1;
+            })
+        });
+        lane.submit_for(0, held);
+        for number in 0..5 {
+            let seen = seen.clone();
+            lane.submit_for(1, [task(move |_| seen.send(number).unwrap())]);
+        }
+        assert_eq!(told.iter().take(5).count(), 5, "the others pass");
+        assert_eq!(lane.queued(), 2, "two tasks of rank 0 wait for its thread");
+        lane.set_limits(vec![2, 3]);
+        let mut state = lock(&gate.0);
+        while state.1 < 2 {
+            state = gate.1.wait(state).unwrap();
+        }
+        state.0 = true;
+        drop(state);
+        gate.1.notify_all();
+        while lane.queued() > 0 {
+            std::thread::yield_now();
+        }
+        assert!(lock(&gate.0).2 <= 2, "never more than the limit");
     }
 }

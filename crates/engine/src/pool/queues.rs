@@ -6,6 +6,7 @@ use std::time::Instant;
 use belady_base::sync::Arc;
 
 use super::Task;
+use super::task_share::TaskShare;
 use super::watchdog::WatchPost;
 
 /// All waiting and running tasks of a pool.
@@ -34,10 +35,21 @@ pub struct Queues {
 #[derive(Default)]
 pub struct LaneQueue {
     id: u64,
-    pub urgent: VecDeque<Task>,
+    pub urgent: VecDeque<UrgentTask>,
     pub background: VecDeque<Task>,
+    /// By rank: how many of its tasks may run at once; no limit for a rank beyond the end.
+    pub limits: Vec<u32>,
+    /// By rank: how many of its tasks run.
+    running: Vec<u32>,
     /// A planner waits for fewer urgent tasks than this.
     pub wanted_short: usize,
+}
+
+/// A task before those in the background.
+pub struct UrgentTask {
+    /// The rank whose share of the threads it takes; `None` for a task that takes any.
+    pub rank: Option<usize>,
+    pub task: Task,
 }
 
 /// A task that waits until `at`; ordered earliest first.
@@ -50,8 +62,7 @@ pub struct DelayedTask {
 /// A task for a thread.
 pub struct NextTask {
     pub task: Task,
-    pub lane: u64,
-    pub background: bool,
+    pub share: TaskShare,
     /// The lane has become as short as its planner waits for.
     pub short: bool,
 }
@@ -105,35 +116,46 @@ impl Queues {
         due
     }
 
-    /// Takes the next task, of the lane whose turn it is; limits running background tasks.
+    /// Takes the next task that may run, of the lane whose turn it is; limits running background
+    /// tasks.
     pub fn take(&mut self, most_in_background: u32) -> Option<NextTask> {
         let background = self.in_background < most_in_background;
-        let at = self.lanes.iter().position(|lane| !lane.urgent.is_empty());
-        let at = at.or_else(|| {
-            self.lanes.iter().position(|lane| background && !lane.background.is_empty())
-        })?;
-        let mut lane = self.lanes.remove(at)?;
-        let (task, background) = match lane.urgent.pop_front() {
-            Some(task) => (Some(task), false),
-            None => (lane.background.pop_front(), true),
+        let urgent = (0..).zip(&self.lanes).find_map(|(at, lane)| Some((at, lane.next_urgent()?)));
+        let (at, urgent) = match urgent {
+            Some((at, task)) => (at, Some(task)),
+            None if background => {
+                (self.lanes.iter().position(|lane| !lane.background.is_empty())?, None)
+            }
+            None => return None,
         };
+        let mut lane = self.lanes.remove(at)?;
+        let (rank, task) = match urgent.and_then(|at| lane.urgent.remove(at)) {
+            Some(UrgentTask { rank, task }) => (rank, Some(task)),
+            None => (None, lane.background.pop_front()),
+        };
+        if let Some(rank) = rank {
+            lane.count(rank, true);
+        }
         let short = lane.urgent.len() < lane.wanted_short;
         if short {
             lane.wanted_short = 0;
         }
-        self.in_background += u32::from(background);
-        let id = lane.id;
-        match self.running.iter_mut().find(|(lane, _)| *lane == id) {
+        let share = TaskShare { lane: lane.id, rank, is_background: urgent.is_none() };
+        self.in_background += u32::from(share.is_background);
+        match self.running.iter_mut().find(|(lane, _)| *lane == share.lane) {
             Some((_, running)) => *running += 1,
-            None => self.running.push((id, 1)),
+            None => self.running.push((share.lane, 1)),
         }
         self.lanes.push_back(lane);
-        Some(NextTask { task: task?, lane: id, background, short })
+        Some(NextTask { task: task?, share, short })
     }
 
     /// Counts a task that has ended or hangs.
-    pub fn ended(&mut self, lane: u64, background: bool) {
-        self.in_background -= u32::from(background);
+    pub fn ended(&mut self, TaskShare { lane, rank, is_background }: TaskShare) {
+        self.in_background -= u32::from(is_background);
+        if let (Some(rank), Some(lane)) = (rank, self.lane_mut(lane)) {
+            lane.count(rank, false);
+        }
         if let Some(at) = self.running.iter().position(|(other, _)| *other == lane) {
             self.running[at].1 -= 1;
             if self.running[at].1 == 0 {
@@ -144,6 +166,25 @@ impl Queues {
 
     pub fn is_running(&self, lane: u64) -> bool {
         self.running.iter().any(|(other, _)| *other == lane)
+    }
+}
+
+impl LaneQueue {
+    /// Returns the index of the first urgent task whose rank has a thread left.
+    fn next_urgent(&self) -> Option<usize> {
+        let may_run = |rank: usize| match (self.limits.get(rank), self.running.get(rank)) {
+            (Some(limit), Some(running)) => running < limit,
+            _ => true,
+        };
+        self.urgent.iter().position(|urgent| urgent.rank.is_none_or(may_run))
+    }
+
+    fn count(&mut self, rank: usize, begins: bool) {
+        if self.running.len() <= rank {
+            self.running.resize(rank + 1, 0);
+        }
+        let running = &mut self.running[rank];
+        *running = if begins { *running + 1 } else { running.saturating_sub(1) };
     }
 }
 

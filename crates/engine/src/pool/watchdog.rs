@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use belady_base::heartbeat::Heartbeat;
 use belady_base::sync::{Arc, Mutex, lock};
 
+use super::task_share::TaskShare;
+
 const RUNNING: u8 = 0;
 const DONE: u8 = 1;
 const GIVEN_UP: u8 = 2;
@@ -33,8 +35,7 @@ type OnTimeout = Box<dyn FnOnce(Hung) + Send>;
 
 /// A call that may hang.
 pub struct WatchedCall {
-    pub lane: u64,
-    pub background: bool,
+    pub share: TaskShare,
     state: AtomicU8,
     heartbeat: Heartbeat,
     /// The time of the last heartbeat, and the number of heartbeats by then.
@@ -44,12 +45,11 @@ pub struct WatchedCall {
 
 impl WatchedCall {
     /// Watches a call that this thread is about to make.
-    pub fn new(lane: u64, background: bool, on_timeout: OnTimeout) -> Self {
+    pub fn new(share: TaskShare, on_timeout: OnTimeout) -> Self {
         let heartbeat = Heartbeat::of_this_thread();
         let silent = Mutex::new((Instant::now(), heartbeat.count()));
         Self {
-            lane,
-            background,
+            share,
             state: AtomicU8::new(RUNNING),
             heartbeat,
             silent,
@@ -104,7 +104,7 @@ mod tests {
     fn a_call_with_heartbeats_is_not_given_up_however_long_it_takes() {
         let limit = Duration::from_secs(30);
         let post: WatchPost =
-            Mutex::new(Some(Arc::new(WatchedCall::new(0, false, Box::new(|_| ())))));
+            Mutex::new(Some(Arc::new(WatchedCall::new(TaskShare::default(), Box::new(|_| ())))));
         let mut now = Instant::now();
         for _ in 0..10 {
             now += 2 * limit;

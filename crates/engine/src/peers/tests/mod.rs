@@ -351,7 +351,7 @@ impl One {
                 began.send(()).unwrap();
                 let _ = released.recv();
             };
-            self.job.lane.submit([self.job.task(wait)]);
+            self.job.lane.submit_for(0, [self.job.task(wait)]);
             release
         };
         let releases: Vec<_> = (0..self.job.lane.threads()).map(busy).collect();
