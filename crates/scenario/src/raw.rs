@@ -265,7 +265,7 @@ impl RawScenario {
 fn key_of(path: &serde_path_to_error::Path, table: &toml::Value) -> String {
     let mut value = Some(table);
     let mut key = Vec::new();
-    for segment in path.iter() {
+    for segment in path {
         match segment {
             Segment::Seq { index } => {
                 value = value.and_then(|array| array.get(index));
