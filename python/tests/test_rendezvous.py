@@ -189,7 +189,9 @@ def test_missing_ranks_are_named() -> None:
     for rank in (1, 3):
         with pytest.raises(BeladyError):
             Dictionary(rank, 4, values).exchange("names", b"x", 0.01)
-    with pytest.raises(BeladyError, match="ranks 0, 2 of 4 did not come to names at a dictionary"):
+    with pytest.raises(
+        BeladyError, match="ranks 0, 2 of 4 did not come to a dictionary to exchange names"
+    ):
         Dictionary(1, 4, values).exchange("names", b"x", 0.02)
     Dictionary(0, 4, values).set("names/0", b"=")
     with pytest.raises(BeladyError, match="rank 2 of 4 did not come"):

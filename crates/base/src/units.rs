@@ -26,6 +26,14 @@ pub enum ParseUnitError {
     /// No number at the start.
     #[error("`{0}` does not start with a number such as 1500, 1,500 or 1.5")]
     NoNumber(String),
+    /// A number alone, where a unit is needed.
+    #[error("`{text}` has no unit; use one of {expected}")]
+    NoUnit {
+        /// The whole text.
+        text: String,
+        /// The units that exist.
+        expected: &'static str,
+    },
     /// A unit that does not exist.
     #[error("`{text}` has the unknown unit `{unit}`; use one of {expected}")]
     UnknownUnit {
@@ -185,10 +193,9 @@ fn parse(
         .and_then(|number| number.parse().ok())
         .ok_or_else(|| ParseUnitError::NoNumber(text.to_owned()))?;
     let unit = unit.trim();
-    let factor = factor(unit).ok_or_else(|| ParseUnitError::UnknownUnit {
-        text: text.to_owned(),
-        unit: unit.to_owned(),
-        expected,
+    let factor = factor(unit).ok_or_else(|| match (text.to_owned(), unit.to_owned()) {
+        (text, unit) if unit.is_empty() => ParseUnitError::NoUnit { text, expected },
+        (text, unit) => ParseUnitError::UnknownUnit { text, unit, expected },
     })?;
     let value = number * factor;
     if value.is_finite() && value >= 0.0 {
@@ -300,7 +307,7 @@ mod tests {
         assert!("3 apples".parse::<Bytes>().unwrap_err().to_string().contains("`apples`"));
         assert!("3 MB".parse::<Rate>().unwrap_err().to_string().contains("`MB`"));
         assert!("fast".parse::<Rate>().unwrap_err().to_string().contains("number"));
-        assert!("3".parse::<Seconds>().is_err());
+        assert!("3".parse::<Seconds>().unwrap_err().to_string().contains("has no unit"));
     }
 
     #[test]

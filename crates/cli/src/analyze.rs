@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::text::{chart, grouped, percent};
-use crate::usage::{UsageError, count};
+use crate::usage::{UsageError, count, seed};
 
 /// The number of positions that are looked up: about a second on two cores.
 const LOOKUPS: u32 = 20_000_000;
@@ -50,7 +50,8 @@ pub struct AnalyzeArgs {
           allow_negative_numbers = true)]
     pub capacity: f64,
     /// Seed of the order
-    #[arg(long, value_name = "S", default_value_t = 42)]
+    #[arg(long, value_name = "S", default_value_t = 42, value_parser = seed,
+          allow_negative_numbers = true)]
     pub seed: u64,
     /// Print JSON instead of charts
     #[arg(long)]

@@ -88,10 +88,24 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", sentence(&error));
             status(&error)
         }
     }
+}
+
+/// Returns an error and its causes as one line. A cause that the message before it quotes already is
+/// left out.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.ends_with(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }
 
 /// Prints each variable with its value and its meaning.

@@ -9,7 +9,8 @@ use belady_base::environment;
 /// The address that serves metrics, and the token that clients must send.
 #[derive(Clone, Debug)]
 pub struct MetricsPort {
-    address: String,
+    host: String,
+    port: u16,
     token: String,
 }
 
@@ -17,8 +18,16 @@ impl MetricsPort {
     /// Reads the token from the environment.
     ///
     /// # Errors
-    /// If no token is set.
+    /// If `address` is not ADDRESS:PORT, or no token is set.
     pub fn at(address: &str) -> Result<Self, UsageError> {
+        let parts = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        let (host, port) = parts
+            .and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)))
+            .ok_or_else(|| {
+                UsageError::new(format!(
+                    "--metrics {address} is not ADDRESS:PORT; write for example 127.0.0.1:9464"
+                ))
+            })?;
         let token = environment::METRICS_TOKEN.value().and_then(|token| token.into_string().ok());
         let token = token.ok_or_else(|| {
             UsageError::new(format!(
@@ -26,24 +35,24 @@ impl MetricsPort {
                 environment::METRICS_TOKEN.name
             ))
         })?;
-        Ok(Self { address: address.to_owned(), token })
+        Ok(Self { host, port, token })
     }
 
     /// Returns the address of process `place` on this machine. The processes of a job use
     /// consecutive ports, starting with the given one.
-    fn of_process(self, place: usize) -> anyhow::Result<Self> {
-        let Some((host, port)) = self.address.rsplit_once(':') else { return Ok(self) };
-        // The system interprets port 0 and text that is not a port.
-        let Some(port) = port.parse::<u16>().ok().filter(|&port| port > 0) else {
-            return Ok(self);
-        };
-        let own = usize::from(port) + place;
-        anyhow::ensure!(
-            u16::try_from(own).is_ok(),
-            "--metrics {} leaves no port for process {place} of this machine: use a lower port",
-            self.address
-        );
-        Ok(Self { address: format!("{host}:{own}"), token: self.token })
+    fn of_process(mut self, place: usize) -> anyhow::Result<Self> {
+        // With port 0 the system chooses each port.
+        if self.port > 0 {
+            let own = u16::try_from(usize::from(self.port) + place).ok();
+            self.port = own.with_context(|| {
+                let Self { host, port, .. } = &self;
+                format!(
+                    "--metrics {host}:{port} leaves no port for process {place} of this machine: \
+                     use a lower port"
+                )
+            })?;
+        }
+        Ok(self)
     }
 
     /// Serves metrics as `offer` does, for process `place` on this machine. A port that is not
@@ -64,8 +73,9 @@ impl MetricsPort {
         &self,
         figures: impl Fn() -> String + Send + 'static,
     ) -> anyhow::Result<MetricsServer> {
-        let server = serve_text(self.address.as_str(), &self.token, figures)
-            .with_context(|| format!("cannot serve metrics at {}", self.address))?;
+        let address = format!("{}:{}", self.host, self.port);
+        let server = serve_text(address.as_str(), &self.token, figures)
+            .with_context(|| format!("cannot serve metrics at {address}"))?;
         // With port 0, the system has chosen the port.
         eprintln!("metrics at http://{}/metrics", server.address());
         Ok(server)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use belady_peer::rendezvous::interface::Bind;
 use belady_peer::rendezvous::launcher::{self, LaunchInfo, Variables};
 use belady_peer::rendezvous::{RendezvousAddress, directory, keys, tcp};
@@ -79,7 +79,10 @@ impl PeerArgs {
         if let (RankCount::Exactly(ranks), Some(rank)) = (ranks, self.rank)
             && rank >= ranks
         {
-            bail!("--rank {rank} must be below --ranks {ranks}: ranks are counted from 0");
+            return Err(UsageError::new(format!(
+                "--rank {rank} must be below --ranks {ranks}: ranks are counted from 0"
+            ))
+            .into());
         }
         if self.transport == Carrier::Mpi {
             return over_mpi(ranks);
@@ -117,9 +120,9 @@ impl PeerArgs {
 
 fn over_tcp(variables: &Variables, found: LaunchInfo) -> anyhow::Result<Arc<Cluster>> {
     let bind = variables.get("BELADY_BIND").filter(|bind| !bind.is_empty());
-    let bind: Option<Bind> = bind.map(|bind| bind.parse()).transpose()?;
-    let listen = bind.as_ref().map(Bind::address).transpose()?;
-    let given = keys::given(variables)?;
+    let bind: Option<Bind> = bind.map(|bind| bind.parse()).transpose().map_err(UsageError::of)?;
+    let listen = bind.as_ref().map(Bind::address).transpose().map_err(UsageError::of)?;
+    let given = keys::given(variables).map_err(UsageError::of)?;
     let key = given.clone();
     let place = found.address.context(UsageError::new(
         "the ranks have no rendezvous address: give --meet HOST:PORT with the host of rank 0",
@@ -131,7 +134,7 @@ fn over_tcp(variables: &Variables, found: LaunchInfo) -> anyhow::Result<Arc<Clus
             directory::DirectoryOptions { world, job, key, limit, listen },
         )?,
         RendezvousAddress::Server { .. } => {
-            let key = key.ok_or_else(|| keys::missing(&place))?;
+            let key = key.ok_or_else(|| UsageError::of(keys::missing(&place)))?;
             tcp::start(&place, tcp::TcpRendezvousOptions { world, job, key, limit })?
         }
     };
@@ -140,7 +143,7 @@ fn over_tcp(variables: &Variables, found: LaunchInfo) -> anyhow::Result<Arc<Clus
 }
 
 fn found(variables: &Variables, ranks: RankCount) -> anyhow::Result<LaunchInfo> {
-    let found = launcher::find(variables, &|_| false)?;
+    let found = launcher::find(variables, &|_| false).map_err(UsageError::of)?;
     let found = found.ok_or_else(|| {
         UsageError::new(
             "the rank of this process is not known: give --rank, or start it with torchrun, \

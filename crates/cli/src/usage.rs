@@ -9,6 +9,11 @@ impl UsageError {
     pub fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }
+
+    /// Returns the error of a library as one of usage.
+    pub fn of(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
 }
 
 impl std::fmt::Display for UsageError {
@@ -18,6 +23,11 @@ impl std::fmt::Display for UsageError {
 }
 
 impl std::error::Error for UsageError {}
+
+/// Parses a seed.
+pub fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("the seed must be a whole number from 0 to {}", u64::MAX))
+}
 
 /// Parses a whole number from 1 to `most`; digits may be grouped. `what` names it in errors.
 pub fn count(text: &str, what: &str, most: u64) -> Result<u32, String> {

@@ -27,6 +27,20 @@ fn a_cache_is_filled_listed_verified_and_cleared() {
 }
 
 #[test]
+fn a_cache_inside_its_dataset_adds_no_class_and_no_sample() {
+    let folder = Folder::new();
+    folder.class_folders(40);
+    for _ in 0..2 {
+        let fill = ["cache", "fill", "photos", "photos", "--quota", "10MB", "--json"];
+        assert_eq!(folder.json(&fill)["samples"], 40);
+        for format in ["folder", "flat"] {
+            let listed = folder.json(&["ls", "photos", "--format", format, "--json"]);
+            assert_eq!(listed["samples"], 40, "{listed}");
+        }
+    }
+}
+
+#[test]
 fn a_job_with_a_filled_cache_does_not_read_the_source() {
     let folder = Folder::new();
     folder.write("records/a.bin", &content(1, 64 * 900));

@@ -66,7 +66,7 @@ fn json(args: &[&str]) -> Vec<Value> {
 }
 
 /// Asserts that the command fails with exit code 2 and one sentence with all `names`.
-fn refused(args: &[&str], names: &[&str]) {
+fn refused(args: &[&str], names: &[&str]) -> String {
     let output = belady(args).assert().code(2).get_output().stderr.clone();
     let text = String::from_utf8_lossy(&output);
     assert_eq!(text.trim().lines().count(), 1, "not one sentence: {text}");
@@ -74,6 +74,7 @@ fn refused(args: &[&str], names: &[&str]) {
         assert!(text.contains(name), "`{name}` is not named in: {text}");
     }
     assert!(!text.contains("panicked"), "{text}");
+    text.into_owned()
 }
 
 #[test]
@@ -196,6 +197,7 @@ fn impossible_scenarios_are_refused_in_one_sentence() {
         ("cluster.compute=-5 MB/s", ["cluster.compute", "negative"]),
         ("cluster.network=fast", ["cluster.network", "fast"]),
         ("cluster.tier.staging.capacity=30 MB", ["cluster.tier.staging.capacity", "batch"]),
+        ("cluster.tier.ram.capacity=lots", ["cluster.tier.ram.capacity", "lots"]),
         ("dataset.mean=300 MB", ["staging", "MB"]),
         ("cluster.source.sharing=fair", ["cluster.source.sharing", "aggregate"]),
         ("cluster.sauce.link=1 MB/s", ["cluster.sauce", "cluster.source"]),
@@ -211,7 +213,8 @@ fn impossible_scenarios_are_refused_in_one_sentence() {
 fn unknown_policies_and_files_are_refused() {
     let (_folder, path) = Folder::with(SMALL);
     refused(&["simulate", &path, "--policy", "belandy"], &["belandy", "belady"]);
-    refused(&["simulate", "no/such.toml"], &["no/such.toml"]);
+    let missing = refused(&["simulate", "no/such.toml"], &["no/such.toml"]);
+    assert_eq!(missing.matches("No such file").count(), 1, "the reason comes once: {missing}");
     refused(&["simulate", &path, "--set", "cluster.nodes"], &["cluster.nodes"]);
     refused(&["simulate", &path, "--sweep", "cluster.nodes="], &["cluster.nodes"]);
     let (_other, broken) = Folder::with("name = \"x\"\n[dataset\n");

@@ -304,13 +304,11 @@ fn a_usage_error_is_one_sentence_that_names_the_option() {
     read(&["--ranks", "4"], &["rank of this process is not known", "--rank"]);
     read(&["--rank", "0"], &["--ranks"]);
     read(&["--barrier"], &["--ranks"]);
+    read(&["--seed", "abc"], &["--seed", "whole number"]);
     read(&["--ranks", "two"], &["whole number", "`auto`"]);
-    let one = |options: &[&'static str], parts: &[&str]| {
-        folder.refuses(1, &[&["read", "photos"], options].concat(), parts);
-    };
-    one(&["--ranks", "2", "--rank", "1", "--meet", "localhost:1"], &["needs a key", "BELADY_KEY"]);
-    one(&["--ranks", "2", "--rank", "1", "--meet", "localhost"], &["names no port"]);
-    one(&["--ranks", "4", "--rank", "4", "--meet", "h:1"], &["--rank 4 must be below --ranks 4"]);
+    read(&["--ranks", "2", "--rank", "1", "--meet", "localhost:1"], &["needs a key", "BELADY_KEY"]);
+    read(&["--ranks", "2", "--rank", "1", "--meet", "localhost"], &["names no port"]);
+    read(&["--ranks", "4", "--rank", "4", "--meet", "h:1"], &["--rank 4 must be below --ranks 4"]);
     folder.refuses(2, &["top"], &["--meet HOST:PORT"]);
     folder.refuses(
         1,

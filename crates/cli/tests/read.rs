@@ -255,6 +255,9 @@ fn metrics_are_served_during_the_run_to_clients_with_the_token() {
     let args =
         ["read", "photos", "--batch", "4", "--consume", "10KB/s", "--metrics", "127.0.0.1:0"];
     folder.refuses(2, &args, &["--metrics 127.0.0.1:0", "BELADY_METRICS_TOKEN"]);
+    for place in ["9464", ":9464", "127.0.0.1:http", "127.0.0.1:70000"] {
+        folder.refuses(2, &["read", "photos", "--metrics", place], &[place, "ADDRESS:PORT"]);
+    }
     let program = folder.belady(&[]).get_program().to_owned();
     let mut child = std::process::Command::new(program)
         .args(args)

@@ -49,7 +49,7 @@ pub enum EngineError {
         epochs: u32,
     },
     /// The ring cannot be made.
-    #[error("cannot make the staging buffer: {0}")]
+    #[error(transparent)]
     Ring(#[from] RingError),
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}; raise the limit of threads (ulimit -u)")]

@@ -252,14 +252,33 @@ impl<'de> Deserialize<'de> for Whole {
 
 impl RawScenario {
     pub fn from_table(table: toml::Table) -> Result<Self, ScenarioError> {
-        serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|error| {
-            let key = error.path().iter().filter_map(|segment| match segment {
-                Segment::Seq { index } => Some(index.to_string()),
-                Segment::Map { key } => Some(key.clone()),
-                Segment::Enum { .. } | Segment::Unknown => None,
-            });
-            let key = key.collect::<Vec<_>>().join(".");
+        let table = toml::Value::Table(table);
+        serde_path_to_error::deserialize(table.clone()).map_err(|error| {
+            let key = key_of(error.path(), &table);
             ScenarioError::invalid(key, format!("cannot be used: {}", error.inner().message()))
         })
     }
+}
+
+/// Returns the dotted key of a value, with elements of arrays by their label or name, as `--set`
+/// addresses them.
+fn key_of(path: &serde_path_to_error::Path, table: &toml::Value) -> String {
+    let mut value = Some(table);
+    let mut key = Vec::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => {
+                value = value.and_then(|array| array.get(index));
+                let text = |name| value.and_then(|element| element.get(name)?.as_str());
+                let name = text("label").or_else(|| text("name"));
+                key.push(name.map_or_else(|| index.to_string(), str::to_owned));
+            }
+            Segment::Map { key: name } => {
+                value = value.and_then(|table| table.get(name));
+                key.push(name.clone());
+            }
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    key.join(".")
 }

@@ -94,10 +94,10 @@ class Wait:
 
     def _sentence(self, missing: Sequence[int] | None) -> str:
         return (
-            f"{ranks(missing)} of {self._rendezvous.size} did not come to {self._name} at "
-            f"{self._rendezvous.place} within {self._limit:g} s: see whether they run, or whether "
-            "the world is smaller; every rank has to make the same loaders (peers=None makes one "
-            "that works alone)"
+            f"{ranks(missing)} of {self._rendezvous.size} did not come to "
+            f"{self._rendezvous.place} to exchange {self._name} within {self._limit:g} s: see "
+            "whether they run, or whether the world is smaller; every rank has to make the same "
+            "loaders (peers=None makes one that works alone)"
         )
 
 

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 
 use crate::dataset::DatasetArgs;
 use crate::peers::PeerArgs;
-use crate::usage::count;
+use crate::usage::{count, seed};
 
 /// The options of `belady read`.
 #[derive(Args, Clone, Debug)]
@@ -27,7 +27,8 @@ pub struct ReadArgs {
           allow_negative_numbers = true)]
     pub epochs: u32,
     /// Seed of the order
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    #[arg(long, value_name = "S", default_value_t = 0, value_parser = seed,
+          allow_negative_numbers = true)]
     pub seed: u64,
     /// Order of the samples in an epoch
     #[arg(long, value_enum, default_value_t = OrderName::Torch)]

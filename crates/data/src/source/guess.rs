@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::counters::OperationCounters;
 use super::error::OpenError;
-use super::extensions;
 use super::format::DatasetFormat;
+use super::{extensions, listing};
 
 impl DatasetFormat {
     /// Guesses a dataset's format from the names of its files: only tar files are `webdataset`,
@@ -91,7 +91,7 @@ fn read_directory(
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+        if listing::is_hidden(entry.file_name().as_encoded_bytes()) {
             continue;
         }
         let path = entry.path();

@@ -2,7 +2,7 @@
 //!
 //! The order does not depend on the file system, and is that of torchvision's ImageFolder: by
 //! top-level folder, then by directory, then by name, all compared as bytes. Hidden files and
-//! directories are left out. Links to files and directories are followed, except a link to a
+//! directories, and Belady's own caches, are left out. Links to files and directories are followed, except a link to a
 //! directory that contains it, so loops end.
 
 use std::ffi::{OsStr, OsString};
@@ -26,6 +26,14 @@ use super::threads::on_many_threads;
 
 /// The names whose times and sizes one task asks for.
 pub(super) const STATS_IN_A_TASK: usize = 32;
+
+/// The folder that a disk cache makes in its directory.
+pub const CACHE_FOLDER: &str = "belady-cache-v1";
+
+/// Returns whether a file or directory of this name is no part of a dataset.
+pub(super) fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(b".") || name == CACHE_FOLDER.as_bytes()
+}
 
 /// A directory's own files, sorted by name.
 #[derive(Debug)]
@@ -158,7 +166,7 @@ impl Walk<'_> {
                 FileType::Directory | FileType::Symlink | FileType::Unknown => true,
                 _ => false,
             };
-            if wanted && !name.starts_with(b".") {
+            if wanted && !is_hidden(name) {
                 names.push((OsString::from_vec(name.to_vec()), entry.file_type()));
             }
         }

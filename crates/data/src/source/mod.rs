@@ -52,6 +52,7 @@ pub use extensions::Extensions;
 pub use faulty::{Fault, FaultSpec, Faulty};
 pub use format::{DatasetFormat, ParseFormatError};
 pub use joined::{JoinSourcesError, Joined};
+pub use listing::CACHE_FOLDER;
 pub use manifest::Manifest;
 pub use open::{SharedListing, open, open_for_sharing, open_shared_listing, snapshot_path};
 pub use options::OpenOptions;

@@ -1,7 +1,7 @@
 //! Rendezvous addresses, as users write them.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::RendezvousError;
@@ -58,10 +58,10 @@ pub(super) fn host_and_port(text: &str) -> Result<(String, Option<u16>), Rendezv
 impl FromStr for RendezvousAddress {
     type Err = RendezvousError;
 
-    /// Parses `HOST:PORT`, or the path of a directory, which contains a slash.
+    /// Parses `HOST:PORT`, or the path of a directory, which contains a slash or exists.
     fn from_str(text: &str) -> Result<Self, RendezvousError> {
         let text = text.trim();
-        if text.contains('/') {
+        if text.contains('/') || (!text.contains(':') && Path::new(text).is_dir()) {
             return Ok(Self::Directory(PathBuf::from(text)));
         }
         match host_and_port(text)? {
@@ -114,6 +114,8 @@ mod tests {
             let error = text.parse::<RendezvousAddress>().unwrap_err().to_string();
             assert!(error.contains("HOST:PORT"), "{error}");
         }
+        // Tests run in their crate's directory.
+        assert_eq!("src".parse(), Ok(RendezvousAddress::Directory("src".into())));
         assert!(
             "node01:0"
                 .parse::<RendezvousAddress>()

@@ -103,6 +103,8 @@ mod tests {
         assert_eq!(rendezvous.member(1).exchange("names", &[7]).unwrap(), [[0], [7], [2]]);
         let alone =
             InProcessRendezvous::new(2, Duration::from_millis(1)).member(0).broadcast("key", b"k");
-        assert!(alone.unwrap_err().to_string().starts_with("rank 1 of 2 did not come to key"));
+        let error = alone.unwrap_err().to_string();
+        assert!(error.starts_with("rank 1 of 2 did not come to "), "{error}");
+        assert!(error.contains("to exchange key"), "{error}");
     }
 }

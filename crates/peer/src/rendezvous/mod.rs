@@ -101,8 +101,8 @@ pub trait Rendezvous: Send + Sync + std::fmt::Debug {
 #[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum RendezvousError {
     #[error(
-        "{} of {size} did not come to {what} at {place} within {limit:?}: check that they run, and \
-         that the job has as many ranks", ranks(.missing)
+        "{} of {size} did not come to {place} to exchange {what} within {limit:?}: check that they \
+         run, and that the job has as many ranks", ranks(.missing)
     )]
     Missing { missing: Vec<NodeId>, size: u32, what: String, place: String, limit: Duration },
     /// All ranks have released it ([`Rendezvous::release`]).

@@ -20,8 +20,8 @@ use belady_base::fork::FileLock;
 
 use super::index::PAGE;
 use super::segments;
+use crate::source::CACHE_FOLDER;
 
-const ROOT: &str = "belady-cache-v1";
 const LOCK: &str = "lock";
 const INDEX: &str = "index";
 const UNFINISHED_INDEX: &str = "index.new";
@@ -58,7 +58,7 @@ pub(super) fn prepare(directory: &Path) -> Result<PathBuf, DirectoryError> {
     // DIR may be a link, and may belong to root.
     let metadata = fs::metadata(directory).map_err(fail(directory))?;
     check_owner(directory, &metadata, &[user(), 0])?;
-    let root = directory.join(ROOT);
+    let root = directory.join(CACHE_FOLDER);
     make(&root).map_err(fail(&root))?;
     check_ours(&root)?;
     Ok(root)
@@ -66,7 +66,7 @@ pub(super) fn prepare(directory: &Path) -> Result<PathBuf, DirectoryError> {
 
 /// Returns the directory of all caches in DIR, if it exists and belongs to this user.
 pub(super) fn find(directory: &Path) -> Result<PathBuf, DirectoryError> {
-    let root = directory.join(ROOT);
+    let root = directory.join(CACHE_FOLDER);
     check_ours(&root)?;
     Ok(root)
 }

@@ -164,8 +164,8 @@ pub fn ask(
 fn tell_missing(missing: &[NodeId], size: u32, what: &str, place: &str, waited: Duration) {
     let (ranks, seconds) = (super::ranks(missing), waited.as_secs());
     tracing::warn!(
-        "{ranks} of {size} did not come to {what} at {place} within {seconds} s: still waiting; \
-         all ranks have to take part (in Python, a loader that only some ranks make takes \
+        "{ranks} of {size} did not come to {place} to exchange {what} within {seconds} s: still \
+         waiting; all ranks have to take part (in Python, a loader that only some ranks make takes \
          peers=None)"
     );
 }
