@@ -5,7 +5,7 @@
 
 BEFORE and AFTER are directories with the release build of a commit: the programs `belady` and
 `ram_speed` (`cargo build --release -p belady`, `-p belady-engine --example ram_speed`), and, for the
-images, the Python package as `belady/` with its native module inside. Both builds run in turns, so
+images, the Python package as `py/belady` with its native module inside. Both builds run in turns, so
 that a busy neighbour meets both. Judged is the work done in a second of processor time, of all
 threads: the median of AFTER divided by that of BEFORE in the same turn, with the least and the
 greatest. Above 1 is faster.
@@ -33,7 +33,7 @@ folder, epochs = sys.argv[1], 3
 steps = [t.Decode(), t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToTensor(),
          t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
 with belady.DataLoader(belady.open(folder), batch_size=64, shuffle=True, seed=0, epochs=epochs + 1,
-                       cache=["ram:1GiB"], transform=steps, threads=2) as loader:
+                       cache=["ram:1GiB"], transform=steps, num_threads=2) as loader:
     images = sum(len(batch[0]) for _ in range(1) for batch in loader)
     before, images = time.process_time(), 0
     for _ in range(epochs):
@@ -77,7 +77,7 @@ def page_cache(build, data):
 
 def images(build, data):
     command = [sys.executable, "-c", IMAGES, data / "images"]
-    found = json.loads(output(command, env={**os.environ, "PYTHONPATH": str(build)}))
+    found = json.loads(output(command, env={**os.environ, "PYTHONPATH": str(build / "py")}))
     return found["work"] / found["cpu"]
 
 
