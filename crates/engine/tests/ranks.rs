@@ -2,16 +2,17 @@
 
 mod common;
 
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use belady_control::model::Bytes;
 use belady_control::sampler::{AccessStream, SampleId, Scheme, StreamConfig};
-use belady_data::source::{Catalog, Operations, ReadError, Source, Synthetic, Want};
+use belady_data::source::{Source, Synthetic};
 use belady_engine::{Engine, EngineConfig, JobConfig, Loader, POLICIES, PeerPatience, TierConfig};
 use belady_peer::Cluster;
 use belady_peer::memory::MemoryTransport;
 use belady_peer::rendezvous::InProcessRendezvous;
+use common::gate::Gate;
 use common::policy;
 use proptest::prelude::*;
 
@@ -150,38 +151,6 @@ fn a_staging_buffer_too_small_for_a_rank_is_refused() {
     assert!(error.contains("staging"), "{error}");
 }
 
-/// A source whose reads wait until it is open, and that counts how many wait at once, by rank.
-#[derive(Debug)]
-struct Gate {
-    inner: Arc<Synthetic>,
-    rank_of: Vec<usize>,
-    /// Whether it is open, and the reads under way by rank.
-    state: Mutex<(bool, Vec<u32>)>,
-    changed: Condvar,
-}
-
-impl Source for Gate {
-    fn catalog(&self) -> &Catalog {
-        self.inner.catalog()
-    }
-
-    fn read(&self, wants: &mut [Want<'_>]) -> Result<(), ReadError> {
-        let rank = self.rank_of[wants[0].sample as usize];
-        let mut state = self.state.lock().unwrap();
-        state.1[rank] += 1;
-        self.changed.notify_all();
-        while !state.0 {
-            state = self.changed.wait(state).unwrap();
-        }
-        drop(state);
-        self.inner.read(wants)
-    }
-
-    fn operations(&self) -> Operations {
-        self.inner.operations()
-    }
-}
-
 /// Four threads and two ranks: with a share for each rank, two reads of each are under way.
 #[test]
 fn the_engine_gives_ranks_the_threads_that_the_policy_assigns() {
@@ -192,21 +161,30 @@ fn the_engine_gives_ranks_the_threads_that_the_policy_assigns() {
         for &sample in expected[1].iter().flatten() {
             rank_of[sample as usize] = 1;
         }
-        let state = Mutex::new((false, vec![0, 0]));
-        let gate = Arc::new(Gate { inner: inner.clone(), rank_of, state, changed: Condvar::new() });
+        let gate = Gate::new(inner.clone(), rank_of);
         let mut job = JobConfig::new(gate.clone());
         (job.batch, job.staging, job.policy) = (32, Bytes(1 << 20), policy(name));
         let loaders = engine(0).start_ranks(&job, 2).unwrap();
-        let mut state = gate.state.lock().unwrap();
-        while state.1.iter().sum::<u32>() < 4 {
-            state = gate.changed.wait(state).unwrap();
-        }
-        assert_eq!(state.1, shares, "{name}");
-        state.0 = true;
-        drop(state);
-        gate.changed.notify_all();
+        assert_eq!(gate.wait_for_reads(4), shares, "{name}");
+        gate.open();
         assert_eq!(consume_all(loaders, &inner, &[ALL; 2]), expected, "{name}");
     }
+}
+
+/// The one thread that stages waits for the source. NoPFS prefetches with p_1 more.
+#[test]
+fn nopfs_prefetches_while_all_staging_threads_load() {
+    let inner = source(64);
+    let gate = Gate::new(inner.clone(), vec![0; 64]);
+    let mut job = JobConfig::new(gate.clone());
+    (job.batch, job.staging, job.policy) = (8, Bytes(1 << 20), policy("nopfs"));
+    (job.epochs, job.seed) = (Some(2), 3);
+    let tiers = vec![TierConfig::Ram { capacity: Bytes(1 << 20) }];
+    let config = EngineConfig { threads: Some(1), tiers, ..EngineConfig::default() };
+    let loader = Engine::new(config).unwrap().start(&job).unwrap();
+    gate.wait_for_reads(2);
+    gate.open();
+    assert_eq!(vec![consume(loader, &inner, ALL)], expected(&job, 1));
 }
 
 /// Two nodes of two ranks each.

@@ -98,6 +98,12 @@ impl PolicyKind {
         matches!(self, Self::Belady)
     }
 
+    /// Returns whether each tier is filled by prefetchers with threads of their own, beside those
+    /// that stage.
+    pub fn has_prefetch_threads(&self) -> bool {
+        matches!(self, Self::Nopfs { .. } | Self::Monarch)
+    }
+
     /// Returns the policy of that name with its default options.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().chain(Self::ON_REQUEST).find(|kind| kind.name() == name)

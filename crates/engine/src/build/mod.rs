@@ -224,6 +224,16 @@ impl Engine {
         }
     }
 
+    /// Starts the threads of each tier's prefetcher, if the policy counts on them.
+    fn prefetch_pools(
+        &self,
+        config: &JobConfig,
+        system: &System,
+    ) -> std::io::Result<Vec<WorkerPool>> {
+        let tiers = system.tiers.iter().skip(1).filter(|_| config.policy.has_prefetch_threads());
+        tiers.map(|tier| WorkerPool::new(tier.threads.max(1), self.config.retry.timeout)).collect()
+    }
+
     /// Wires the stages of a job and starts its planner.
     fn run(
         &self,
@@ -233,13 +243,15 @@ impl Engine {
         agreed: Option<AgreedJob>,
         planned_job: Arc<Job>,
     ) -> Result<Vec<Loader>, EngineError> {
-        let epochs = Epochs::new(&planned_job, &config.policy).map_err(|error| {
+        let give_up = |error| {
             let error = EngineError::Threads(error);
             match &agreed {
                 Some(agreed) => agreed.give_up(error),
                 None => error,
             }
-        })?;
+        };
+        let epochs = Epochs::new(&planned_job, &config.policy).map_err(give_up)?;
+        let prefetch_pools = self.prefetch_pools(config, &planned_job.system).map_err(give_up)?;
         let CheckedJob { sizes, ring, push_limit, rings, recorder, .. } = checked;
         let local_ranks = rings.len() as u32;
         let node = agreed.as_ref().map_or(0, |agreed| agreed.cluster.world().rank);
@@ -270,10 +282,12 @@ impl Engine {
         });
         self.jobs.add(&job);
         let retire = Arc::new(Retirer::new(job.clone(), peers.clone(), queue.clone()));
+        let lanes = prefetch_pools.iter().map(WorkerPool::lane).collect();
+        let prefetcher = Arc::new(PrefetchStage::new(job.clone(), lanes));
         let fill = Arc::new(FillStage {
             job: job.clone(),
             peers: peers.clone(),
-            prefetcher: Arc::new(PrefetchStage::new(job.clone())),
+            prefetcher: prefetcher.clone(),
         });
         let serving = peers.as_ref().map(|peers| peers.open(retire.clone())).transpose()?;
         let (mut producers, mut consumers) = (vec![], vec![]);
@@ -303,12 +317,14 @@ impl Engine {
             peers,
             queue,
             retire,
+            prefetcher,
             planned_job,
             serving,
             planner: Some(planner),
             wakers,
             is_cut_short: AtomicBool::new(false),
             _pool: self.pool.clone(),
+            _prefetch_pools: prefetch_pools,
         });
         let loader = |(rank, (consumer, shared))| {
             Loader::new(ConsumerSide { guard: guard.clone(), rank, consumer, shared })

@@ -8,6 +8,7 @@ use belady_control::Job;
 use belady_data::stage::ProducerWaker;
 use belady_peer::Registration;
 
+use crate::fill::PrefetchStage;
 use crate::job::JobContext;
 use crate::peers::{Peers, RequestHandler};
 use crate::pending::PendingQueue;
@@ -21,6 +22,7 @@ pub struct JobGuard {
     pub peers: Option<Arc<Peers>>,
     pub queue: Arc<PendingQueue>,
     pub retire: Arc<Retirer>,
+    pub prefetcher: Arc<PrefetchStage>,
     pub planned_job: Arc<Job>,
     /// Serves other nodes while it exists.
     pub serving: Option<(Arc<RequestHandler>, Registration)>,
@@ -29,8 +31,9 @@ pub struct JobGuard {
     pub wakers: Vec<ProducerWaker>,
     /// A loader was dropped before it had delivered all batches.
     pub is_cut_short: AtomicBool,
-    /// Keeps the threads alive.
+    /// Keep the threads alive: those of the engine, and those of the prefetchers.
     pub _pool: Arc<WorkerPool>,
+    pub _prefetch_pools: Vec<WorkerPool>,
 }
 
 impl JobGuard {
@@ -46,7 +49,7 @@ impl JobGuard {
 
 impl Drop for JobGuard {
     fn drop(&mut self) {
-        let Self { job, peers, retire, serving, .. } = self;
+        let Self { job, peers, retire, prefetcher, serving, .. } = self;
         if let Some(peers) = peers {
             if !self.is_cut_short.load(Ordering::Acquire) {
                 peers.let_others_finish();
@@ -62,6 +65,7 @@ impl Drop for JobGuard {
             // A panic of the planner has been reported.
             let _ = planner.join();
         }
+        prefetcher.close();
         retire.abandon();
         job.policy.finish();
     }

@@ -1,5 +1,6 @@
 //! Fills tiers in the background, for policies that ask for it: when a tier's prefetcher is idle,
-//! it asks the policy what to fetch.
+//! it asks the policy what to fetch. The prefetchers of policies that count on it have threads of
+//! their own, as many as the system has for the tier.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
@@ -13,7 +14,7 @@ use belady_data::tier::Put;
 
 use crate::EngineError;
 use crate::job::{JobContext, ReadRole, Waiter};
-use crate::pool::{Hung, Watched, Worker};
+use crate::pool::{Hung, Lane, Task, Watched, Worker};
 
 /// Samples that a prefetcher asks for at once.
 const AT_A_TIME: usize = 32;
@@ -24,13 +25,29 @@ pub struct PrefetchStage {
     job: Arc<JobContext>,
     /// Fetches in flight; tier j at j − 1.
     in_flight: Vec<AtomicU32>,
+    /// The threads of each tier's prefetcher; empty if prefetchers use idle threads of the engine.
+    lanes: Vec<Lane>,
     has_fetched: AtomicBool,
 }
 
 impl PrefetchStage {
-    pub fn new(job: Arc<JobContext>) -> Self {
+    pub fn new(job: Arc<JobContext>, lanes: Vec<Lane>) -> Self {
         let in_flight = (0..job.tiers.len()).map(|_| AtomicU32::new(0)).collect();
-        Self { job, in_flight, has_fetched: AtomicBool::new(false) }
+        Self { job, in_flight, lanes, has_fetched: AtomicBool::new(false) }
+    }
+
+    /// Drops waiting fetches, and waits for running ones: they refer to the job.
+    pub fn close(&self) {
+        for lane in &self.lanes {
+            lane.close();
+        }
+    }
+
+    fn submit(&self, tier: TierId, tasks: impl IntoIterator<Item = Task>) {
+        match self.lanes.get(usize::from(tier) - 1) {
+            Some(lane) => lane.submit_for(0, tasks),
+            None => self.job.lane.submit_background(tasks),
+        }
     }
 
     /// Returns whether the policy has ever asked for a fetch.
@@ -81,7 +98,7 @@ impl PrefetchStage {
             let this = self.clone();
             job.task(move |worker| this.fetch(worker, tier, sample))
         };
-        job.lane.submit_background(fetches.into_iter().map(task));
+        self.submit(tier, fetches.into_iter().map(task));
         busy.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -213,11 +230,11 @@ impl Waiter for FetchWaiter {
         if !job.tiers.may_hang(tier) {
             return prefetcher.stored(tier, sample, job.tiers.put(tier, sample, bytes, version));
         }
-        let bytes = Memory::from(bytes);
+        let (bytes, stage) = (Memory::from(bytes), prefetcher.clone());
         let task = job.task(move |worker| {
-            prefetcher.store(worker, tier, (sample, version), &bytes, || {});
+            stage.store(worker, tier, (sample, version), &bytes, || {});
         });
-        job.lane.submit_background([task]);
+        prefetcher.submit(tier, [task]);
     }
 
     fn failed(self: Box<Self>) {

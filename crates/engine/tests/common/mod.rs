@@ -1,6 +1,7 @@
 //! A consumer that checks every byte, and the batches that it expects.
 #![allow(dead_code)]
 
+pub mod gate;
 pub mod intercept;
 
 use std::net::{IpAddr, Ipv4Addr};

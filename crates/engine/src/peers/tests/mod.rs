@@ -249,7 +249,7 @@ impl One {
         let fill = Arc::new(FillStage {
             job: job.clone(),
             peers: Some(peers.clone()),
-            prefetcher: Arc::new(PrefetchStage::new(job.clone())),
+            prefetcher: Arc::new(PrefetchStage::new(job.clone(), vec![])),
         });
         let player = |_| {
             let answer = Mutex::new(PushOutcome::Stored);
