@@ -46,7 +46,7 @@ class Cluster:
     def __init__(self, native: _native.Cluster, place: str) -> None:
         self.native = native
         self.pid = os.getpid()
-        near = native.near()
+        near = native.local_ranks()
         #: This process among those of the job and of this machine.
         self.world = World(native.rank, native.size, near.index(native.rank), len(near))
         #: The place where they met, for messages.

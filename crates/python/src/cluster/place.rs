@@ -141,7 +141,7 @@ pub fn launcher(environment: Option<Variables>) -> PyResult<Option<(u32, u32, u3
 /// Without a key, it is a directory of the user, which needs a name of the job that all ranks know.
 #[pyfunction]
 #[pyo3(signature = (key=None))]
-pub fn meeting_place(py: Python<'_>, key: Option<&str>) -> PyResult<Option<String>> {
+pub fn rendezvous_address(py: Python<'_>, key: Option<&str>) -> PyResult<Option<String>> {
     let variables: Variables = launched_by::of_this_process();
     let found = py.detach(|| launched_by::find(&variables, &hosts::is_this_machine));
     let Some(found) = found.map_err(wrong)? else { return Ok(None) };
