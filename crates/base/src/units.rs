@@ -198,7 +198,8 @@ fn parse(
     }
 }
 
-/// Removes the commas between thousands. `None` if a comma stands anywhere else: `1,5` may mean 1.5.
+/// Removes the commas between thousands. `None` if a comma stands anywhere else: `1,5` may mean
+/// 1.5.
 fn without_grouping(number: &str) -> Option<String> {
     let (whole, fraction) = number.split_at(number.find('.').unwrap_or(number.len()));
     let mut groups = whole.split(',');

@@ -59,8 +59,8 @@ impl<K: Eq + Hash> Limiter<K> {
         false
     }
 
-    /// Returns a line for each callsite with suppressed lines whose interval has passed. With `all`,
-    /// returns those of all callsites and forgets them.
+    /// Returns a line for each callsite with suppressed lines whose interval has passed. With
+    /// `all`, returns those of all callsites and forgets them.
     pub fn counts(&mut self, now: Instant, all: bool) -> Vec<String> {
         let mut counts = vec![];
         self.0.retain(|_, callsite| {

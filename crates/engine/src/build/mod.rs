@@ -307,8 +307,8 @@ fn agree(
 /// Returns what all ranks must have in common.
 ///
 /// A provided order has its own seed and batches. The program that provides it compares what its
-/// ranks were given, the epochs and the policy too, before it starts a job: `belady.DataLoader` does
-/// when it is made.
+/// ranks were given, with the epochs and the policy, before it starts a job; `belady.DataLoader`
+/// does when it is made.
 fn facts(
     config: &JobConfig,
     stream: &AccessStream,
