@@ -41,7 +41,7 @@ build: prerequisites ## Build the release binary, target/release/belady
 	$(CARGO) build --release --package belady
 
 wheel: prerequisites environment ## Build the Python package as a wheel, in dist
-	$(PYTHON) scripts/wheel_backend.py --release
+	$(PYTHON) scripts/wheel_backend.py
 	$(MATURIN) build --release --auditwheel check --out dist --interpreter $(VENV)/bin/python
 
 environment: ## Install the Python packages of the tests, once for all checkouts (8 GB)
@@ -110,7 +110,7 @@ test-mpi-rust: ## The Rust part of test-mpi
 test-mpi-python: environment ## The Python part of test-mpi
 	@$(PYTHON) scripts/python_env.py --mpi
 	rm -rf dist/mpi
-	$(PYTHON) scripts/wheel_backend.py --profile dev --features belady/mpi
+	$(PYTHON) scripts/wheel_backend.py --profile dev --features mpi
 	$(MATURIN) build --profile dev --features mpi --out dist/mpi --interpreter .venv-mpi/bin/python
 	$(PACKAGES)/bin/python -m pip --python .venv-mpi/bin/python install \
 		--disable-pip-version-check --quiet --no-deps --force-reinstall dist/mpi/*.whl
@@ -182,7 +182,7 @@ BENCH_PACKAGES = $(shell $(PYTHON) scripts/python_env.py --bench --where)
 bench-environment: prerequisites ## The package as users install it, beside other loaders, into .venv-bench
 	$(PYTHON) scripts/python_env.py --bench
 	rm -rf dist/bench
-	$(PYTHON) scripts/wheel_backend.py --release
+	$(PYTHON) scripts/wheel_backend.py
 	$(MATURIN) build --release --out dist/bench --interpreter $(VENV)/bin/python
 	$(BENCH_PACKAGES)/bin/python -m pip --python .venv-bench/bin/python install \
 		--disable-pip-version-check --quiet --no-deps --force-reinstall dist/bench/*.whl
@@ -194,14 +194,16 @@ mutants: prerequisites ## Check whether tests notice small changes of the code; 
 	fi
 	$(PYTHON) scripts/mutants.py
 
-fuzz: prerequisites ## Run every fuzz target, RUNS=100000 executions each; needs nightly Rust and cargo-fuzz
-	@if ! $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
-		echo "make fuzz needs nightly Rust and cargo-fuzz: rustup toolchain install nightly && cargo install --locked cargo-fuzz" >&2; \
+# libFuzzer needs flags that stable Rust has only for itself.
+fuzz: export RUSTC_BOOTSTRAP := 1
+fuzz: prerequisites ## Run every fuzz target, RUNS=100000 executions each; needs cargo-fuzz
+	@if ! $(CARGO) fuzz --version >/dev/null 2>&1; then \
+		echo "make fuzz needs cargo-fuzz: cargo install --locked cargo-fuzz" >&2; \
 		exit 1; \
 	fi
-	@for target in $$($(CARGO) +nightly fuzz list); do \
+	@for target in $$($(CARGO) fuzz list); do \
 		mkdir -p out/fuzz/$$target && echo "== $$target" && \
-		$(CARGO) +nightly fuzz run $$target out/fuzz/$$target fuzz/corpus/$$target -- -runs=$(RUNS) || exit 1; \
+		$(CARGO) fuzz run $$target out/fuzz/$$target fuzz/corpus/$$target -- -runs=$(RUNS) || exit 1; \
 	done
 
 picture: build ## Draw the README's picture of policies

@@ -3,13 +3,14 @@
     python3 scripts/check_structure.py            # every crate; exits 1 and lists what is wrong
     python3 scripts/check_structure.py engine     # one crate
 
-Three rules, for code outside of tests:
+Rules, the first three for code outside of tests:
 
 * No cycles between modules. At every level of a crate, a module together with everything below it
   uses its siblings in one direction only. (A parent and its children may use each other: the parent
   is their facade.)
 * One type name means one thing. A struct, enum, trait or union name is defined once in the workspace.
 * Crates that must not link others do not: `NEVER_LINKS` lists them.
+* A module with children is `x/mod.rs`; there is no `x.rs` beside a folder `x` of modules.
 """
 
 import re
@@ -39,6 +40,10 @@ COMMENT_OR_LITERAL = re.compile(
 USE = re.compile(r"\buse\s+([^;]+);")
 PATH = re.compile(r"(?<![\w:])((?:crate|super|self)(?:::\w+)+)")
 TYPE = re.compile(r"\b(?:struct|enum|trait|union)\s+([A-Z]\w*)")
+ITEM = re.compile(
+    r"\s*(#\[[^\]]*\]\s*)*(pub(\([^)]*\))?\s+)?((unsafe|async|extern)\s+)*"
+    r"(fn|mod|impl|use|struct|enum|const|static|type|trait|macro_rules)\b"
+)
 TEST_FILES = re.compile(r"(^|/)(tests?|testing|conformance|one_node)(/|\.rs$)|_tests?\.rs$")
 
 
@@ -59,17 +64,20 @@ def without_tests(text: str) -> str:
 
 
 def end_of_item(text: str, start: int) -> int:
-    """Returns the end of the item that begins at `start`: its semicolon or its closing brace."""
+    """Returns the end of what begins at `start`: an item, or a field, a variant or an arm."""
+    is_item = ITEM.match(text, start) is not None
     depth = 0
     for at in range(start, len(text)):
         character = text[at]
-        if character == "{":
+        if character in "([{":
             depth += 1
-        elif character == "}":
+        elif character in ")]}":
             depth -= 1
-            if depth == 0:
+            if depth < 0:
+                return at
+            if depth == 0 and character == "}" and is_item:
                 return at + 1
-        elif character == ";" and depth == 0:
+        elif depth == 0 and (character == ";" or (character == "," and not is_item)):
             return at + 1
     return len(text)
 
@@ -219,6 +227,15 @@ def links() -> list[str]:
     ]
 
 
+def beside_folders(source: Path) -> list[str]:
+    """Returns a sentence for each `x.rs` beside a folder `x` of modules."""
+    return [
+        f"{file.relative_to(ROOT)} is beside a folder of modules; make it {file.stem}/mod.rs"
+        for file in sorted(source.rglob("*.rs"))
+        if any(file.with_suffix("").glob("*.rs"))
+    ]
+
+
 def main() -> int:
     wanted = sys.argv[1:]
     sources = [source for source in sorted(ROOT.glob("crates/*/src")) if source.is_dir()]
@@ -226,10 +243,10 @@ def main() -> int:
     wrong = [sentence for source in chosen for sentence in cycles(source)]
     mine = {str(source.relative_to(ROOT)) for source in chosen}
     wrong += [line for line in type_names(sources) if any(place in line for place in mine)]
+    wrong += [sentence for source in chosen for sentence in beside_folders(source.parent)]
     wrong += links()
-    print(
-        "\n".join(wrong) or "no cycles between modules, no type name twice, no crate links too much"
-    )
+    fine = "no cycles between modules, no type name twice, no crate links too much, one kind of module"
+    print("\n".join(wrong) or fine)
     return 1 if wrong else 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills the tables of docs/validation.md from runs of `belady simulate`.
+"""Fills the tables of docs/validation-details.md from runs of `belady simulate`.
 
     cargo build --release
     python3 scripts/validate.py [--belady target/release/belady] [--keep DIR] [TABLE ...]
@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "validation.md"
+DOCUMENT = ROOT / "docs" / "validation-details.md"
 TABLES = {}
 
 

@@ -1,83 +1,58 @@
 """Limits the rate of warnings.
 
-The first lines of a warning are logged. Further ones are counted, and the count is logged with the
-next line after an interval, or at the end of the program. The native module limits its own warnings
-alike."""
+The first lines of a warning are logged. Further ones are counted, and the count is logged before
+the next warning after an interval, or at the end of the program. The native module decides, for its
+own warnings too."""
 
 from __future__ import annotations
 
 import atexit
 import logging
-import time
-from dataclasses import dataclass
 
 from . import _native
 
-#: Lines of one text that are logged as they come.
-_BURST = 5
-#: Seconds for which further ones are counted.
-_INTERVAL = 30.0
-
-
-@dataclass
-class _Counts:
-    since: float
-    logged: int = 0
-    suppressed: int = 0
+#: The attribute of lines with counts, which are not limited themselves.
+_IS_COUNT = "belady_is_count"
 
 
 class RateLimit(logging.Filter):
     """Suppresses repeated warnings. Lines with the same text before formatting are repetitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: logging.Logger) -> None:
         super().__init__()
-        self._counts: dict[tuple[int, str], _Counts] = {}
+        self._log = log
+        self._limiter = _native.LogLimiter()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is logged."""
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING or hasattr(record, _IS_COUNT):
             return True
-        now = time.monotonic()
-        counts = self._counts.setdefault((record.levelno, str(record.msg)), _Counts(now))
-        if now - counts.since >= _INTERVAL:
-            if counts.suppressed:
-                seconds = now - counts.since
-                record.msg = (
-                    f"{record.msg} (and {counts.suppressed:,} more in the last {seconds:.0f} s)"
-                )
-                counts.since, counts.suppressed = now, 0
-                return True
-            counts.since, counts.logged = now, 0
-        if counts.logged < _BURST:
-            counts.logged += 1
-            return True
-        counts.suppressed += 1
-        return False
+        self._log_counts(self._limiter.counts())
+        return self._limiter.admits(record.levelno, str(record.msg), record.getMessage())
 
-    def finish(self, log: logging.Logger) -> None:
-        """Logs the counts of suppressed lines at the end of the program."""
-        # The counts themselves are not limited.
-        log.removeFilter(self)
-        for (level, text), counts in self._counts.items():
-            if counts.suppressed:
-                log.log(level, "%d more were not shown of: %s", counts.suppressed, text)
-        self._counts.clear()
+    def finish(self) -> None:
+        """Logs the counts of all suppressed lines, at the end of the program."""
+        self._log_counts(self._limiter.counts(all=True))
+
+    def _log_counts(self, lines: list[str]) -> None:
+        for line in lines:
+            self._log.warning("%s", line, extra={_IS_COUNT: True})
 
 
 def limit(name: str) -> None:
     """Limits the warnings of a logger."""
-    rate_limit = RateLimit()
     log = logging.getLogger(name)
+    rate_limit = RateLimit(log)
     log.addFilter(rate_limit)
-    _LIMITED.append((rate_limit, log))
+    _LIMITED.append(rate_limit)
 
 
-_LIMITED: list[tuple[RateLimit, logging.Logger]] = []
+_LIMITED: list[RateLimit] = []
 
 
 # Registered before the exit handlers of modules that are imported later, so it runs after them.
 @atexit.register
 def _finish() -> None:
-    for rate_limit, log in _LIMITED:
-        rate_limit.finish(log)
+    for rate_limit in _LIMITED:
+        rate_limit.finish()
     _native.finish_log()

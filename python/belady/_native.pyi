@@ -15,28 +15,29 @@ __all__ = [
     "Chain",
     "Cluster",
     "Dataset",
+    "DecodeSplit",
+    "DecodeWindows",
     "Engine",
     "GeneratorState",
     "Loader",
-    "Made",
+    "LogLimiter",
     "Orders",
+    "OutputBatch",
     "Sample",
     "SampleError",
-    "Share",
     "Stacked",
     "StalledError",
     "Transformer",
     "View",
-    "Windows",
     "__version__",
     "clear_caches",
     "finish_log",
     "format_size",
     "launcher",
-    "meeting_place",
     "parse_size",
-    "part",
     "randperm_words",
+    "rendezvous_address",
+    "sample_part",
 ]
 
 __version__: str
@@ -58,7 +59,7 @@ class SampleError(BeladyError):
 class StalledError(BeladyError):
     """The source does not respond, or the caller holds all of the staging buffer."""
 
-def part(
+def sample_part(
     data: Any,
     name: str,
     chain: Chain | None = None,
@@ -69,7 +70,19 @@ def part(
     """Returns a part of a sample (see `Loader.transformed`), transformed by a chain if given."""
 
 def finish_log() -> None:
-    """Logs how many warnings the rate limit has suppressed."""
+    """Logs how many warnings of the engine the rate limit has suppressed."""
+
+@final
+class LogLimiter:
+    """The rate limit of a logger's warnings."""
+
+    def __new__(cls) -> LogLimiter: ...
+    def admits(self, level: int, text: str, line: str) -> bool:
+        """Returns whether a line is logged; one that is not is counted.
+
+        `text` is the line before formatting: lines with the same text are of one kind."""
+    def counts(self, *, all: bool = False) -> list[str]:
+        """Returns lines about what was suppressed, for kinds whose interval has passed or all."""
 
 def clear_caches(directory: str) -> None:
     """Removes the caches in a directory, if none of them is in use."""
@@ -88,7 +101,7 @@ def launcher(environment: dict[str, str] | None = None) -> tuple[int, int, int, 
 
     None without a launcher. The default environment is that of this process."""
 
-def meeting_place(key: str | None = None) -> str | None:
+def rendezvous_address(key: str | None = None) -> str | None:
     """Returns the rendezvous address from the launcher of this process; None if it has none."""
 
 @final
@@ -97,7 +110,7 @@ class Cluster:
 
     @staticmethod
     def join(
-        meeting: Rendezvous,
+        rendezvous: Rendezvous,
         *,
         key: str | None = None,
         bind: str | None = None,
@@ -109,8 +122,8 @@ class Cluster:
         `key` is text or the path of a file, `tls` the paths of certificate, key and authority.
         """
     @staticmethod
-    def at(
-        place: str | Sequence[str],
+    def join_at(
+        address: str | Sequence[str],
         rank: int,
         size: int,
         *,
@@ -121,19 +134,19 @@ class Cluster:
     ) -> Cluster:
         """Joins at "HOST:PORT", by a list of hosts, by a directory, or with "mpi" by MPI."""
     @staticmethod
-    def found(
+    def join_from_environment(
         *,
         key: str | None = None,
         bind: str | None = None,
         tls: Sequence[str] | None = None,
         timeout: float = 300.0,
     ) -> Cluster:
-        """Joins at the rendezvous address of the environment (`meeting_place`)."""
+        """Joins at the rendezvous address of the environment (`rendezvous_address`)."""
     @property
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
-    def near(self) -> list[int]:
+    def local_ranks(self) -> list[int]:
         """Returns the ranks on this machine, with this one."""
     def exchange(self, name: str, mine: bytes) -> list[bytes]:
         """Exchanges bytes with all ranks, and returns theirs by rank."""
@@ -173,11 +186,11 @@ class Dataset:
         format: str | None = None,
         extensions: Sequence[str] | None = None,
     ) -> None:
-        """Sends the listing of this dataset from rank 0 to all others, which call `received`.
+        """Sends the listing from rank 0 to all others, which call `receive_listing`.
 
         `format` and `extensions` are the options of `open`."""
     @staticmethod
-    def received(
+    def receive_listing(
         cluster: Cluster,
         path: str,
         *,
@@ -191,7 +204,7 @@ class Dataset:
     @staticmethod
     def join(datasets: Sequence[Dataset]) -> Dataset:
         """Joins several datasets: ids of the second follow those of the first."""
-    def chosen(self, samples: Sequence[int]) -> Dataset:
+    def subset(self, samples: Sequence[int]) -> Dataset:
         """Returns some samples of this dataset, in this order, as a dataset."""
     def __len__(self) -> int: ...
     @property
@@ -289,7 +302,7 @@ class Orders:
         raises its exceptions."""
     def first_batches(self, cut: int) -> Orders:
         """Returns the first `cut` batches of every epoch, for computed orders."""
-    def place(self) -> tuple[int, int] | None:
+    def rank_and_size(self) -> tuple[int, int] | None:
         """Returns the rank and the number of ranks, if the accesses of other ranks are known."""
     def start_at(self, epoch: int, batch: int) -> Orders:
         """Returns the rest of this order: epoch 0 of the result is `epoch` without its first
@@ -364,7 +377,7 @@ class Engine:
         """Starts a job. With `peers`, the engine's peers take part if the accesses of all ranks are
         known."""
     def view(self, dataset: Dataset) -> View: ...
-    def let_go(self) -> None:
+    def free_memory(self) -> None:
         """Frees the memory that is retained for the next loader of a dataset."""
     def stats(self) -> dict[str, Any]: ...
     def metrics_text(self) -> str: ...
@@ -388,7 +401,7 @@ class Loader:
         for signals. Raises TimeoutError after `timeout` seconds."""
     def begin_epoch(self, epoch: int) -> None:
         """Notes that the consumer begins an epoch, so that all of it can be staged."""
-    def rest(self) -> None:
+    def end_epoch(self) -> None:
         """Notes that the consumer has ended its epoch, so that memory is returned to the system."""
     def waiting_for(self) -> str:
         """Returns what the loader waits for, as text."""
@@ -438,7 +451,7 @@ class Batch:
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Sample: ...
     def samples(self) -> list[Sample]: ...
-    def place(self, index: int) -> tuple[int, int] | None:
+    def shared_range(self, index: int) -> tuple[int, int] | None:
         """Returns offset and length of a sample in the shared memory; None if it is elsewhere."""
     def stacked(self) -> Stacked | None:
         """Returns all samples as one array, if they have equal lengths and distances in memory."""
@@ -513,11 +526,13 @@ class Chain:
         """Raises ValueError unless one kernel can compute the chain as a window of the image."""
 
 @final
-class Share:
+class DecodeSplit:
     """The CPU's share of decoding for a GPU."""
 
-    def __new__(cls, chain: Chain, threads: int) -> Share: ...
-    def windows(self, batch: Batch, seed: int, epoch: int, iteration: int | None = None) -> Windows:
+    def __new__(cls, chain: Chain, threads: int) -> DecodeSplit: ...
+    def windows(
+        self, batch: Batch, seed: int, epoch: int, iteration: int | None = None
+    ) -> DecodeWindows:
         """Returns the window of each image of a batch. `iteration` is the batch's number, if
         positions take part in draws."""
     @staticmethod
@@ -540,11 +555,11 @@ class Share:
         exactly their length. Returns the positions of failures and their reasons."""
 
 @final
-class Windows:
+class DecodeWindows:
     """The windows of the images of a batch."""
 
     def __len__(self) -> int: ...
-    def suited(self) -> tuple[list[int], list[int]]:
+    def split(self) -> tuple[list[int], list[int]]:
         """Returns the positions of images that a GPU can decode, and of the others."""
     def table(
         self,
@@ -589,7 +604,7 @@ class Array:
 class Transformer:
     """Delivers transformed batches in order."""
 
-    def next(self, timeout: float | None = None) -> Made | None:
+    def next(self, timeout: float | None = None) -> OutputBatch | None:
         """As `Loader.next`. With on_error="raise", a sample that cannot be transformed raises
         `belady.errors.DecodeError`; the next call continues with the next batch."""
     def waiting_for(self) -> str:
@@ -598,7 +613,7 @@ class Transformer:
     def stats(self) -> dict[str, Any]: ...
 
 @final
-class Made:
+class OutputBatch:
     """A transformed batch. Its memory is reused after the last reference is dropped.
 
     Ids, labels, paths and failures are by position in the batch as it was read, with failed

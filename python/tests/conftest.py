@@ -45,7 +45,8 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_process(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Hides the launcher, separates snapshots, and suppresses no warnings
     because of those of other tests."""
-    monkeypatch.setattr(logging.getLogger("belady"), "filters", [RateLimit()])
+    log = logging.getLogger("belady")
+    monkeypatch.setattr(log, "filters", [RateLimit(log)])
     belady._native.finish_log()
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)

@@ -134,20 +134,51 @@ def test_ranks_of_a_node_share_the_staging_buffer_of_default_size(
     assert staging(rank=3, world_size=1 << 12) == needed, "two batches fit in any case"
 
 
-def test_warnings_of_one_kind_are_a_few_lines_and_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = 0.0
-    monkeypatch.setattr("time.monotonic", lambda: clock)
-    few = RateLimit()
+@pytest.fixture
+def limited() -> tuple[logging.Logger, RateLimit, list[str]]:
+    """Returns a logger, its rate limit and the lines that it shows."""
+    log, shown = logging.Logger("of a test"), []
+    handler = logging.Handler()
+    handler.emit = lambda record: shown.append(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(handler)
+    few = RateLimit(log)
+    log.addFilter(few)
+    return log, few, shown
 
-    def line(text: str, level: int = logging.WARNING) -> logging.LogRecord:
-        return logging.LogRecord("belady", level, __file__, 1, text, (), None)
 
-    assert sum(few.filter(line("left out: %s")) for _ in range(5316)) == 5
-    assert few.filter(line("another kind")) and few.filter(line("left out: %s", logging.INFO))
-    clock = 31.0
-    record = line("left out: %s")
-    assert few.filter(record)
-    assert record.msg == "left out: %s (and 5,311 more in the last 31 s)"
+def test_warnings_of_one_kind_are_a_few_lines_and_a_count(
+    limited: tuple[logging.Logger, RateLimit, list[str]],
+) -> None:
+    log, few, shown = limited
+    for number in range(5316):
+        log.warning("left out: %s", number)
+    assert shown == [f"left out: {number}" for number in range(5)]
+    log.error("left out: %s", "an error")
+    for _ in range(10):
+        log.info("left out: %s", "no warning")
+    assert len(shown) == 5 + 1 + 10
+    few.finish()
+    assert shown[-1].startswith("and 5,311 more of the same in the last ")
+    assert shown[-1].endswith(" s, the last of them: left out: 5315")
+
+
+def test_counts_of_suppressed_warnings_come_before_the_next_warning(
+    limited: tuple[logging.Logger, RateLimit, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, few, shown = limited
+
+    class Passed:
+        """A limiter whose interval has passed for more kinds than lines of one kind are shown."""
+
+        def counts(self) -> list[str]:
+            return [f"and {kind} more" for kind in range(8)]
+
+        def admits(self, level: int, text: str, line: str) -> bool:
+            return True
+
+    monkeypatch.setattr(few, "_limiter", Passed())
+    log.warning("next")
+    assert shown == [*(f"and {kind} more" for kind in range(8)), "next"]
 
 
 #: A pipeline that has much to say when the program ends.
@@ -168,21 +199,18 @@ def test_warnings_of_what_ends_with_the_program_are_few_too(tmp_path: Path) -> N
     file = tmp_path / "last.py"
     file.write_text(PROLOGUE + LAST_WORDS)
     output = started([sys.executable, file]).communicate(timeout=LIMIT)[0]
-    assert output.count("late\n") == 5 + 1 and "95 more were not shown of: late" in output, output
+    assert output.count("late\n") == 5 + 1 and "and 95 more of the same" in output, output
 
 
-def test_suppressed_warnings_are_counted_at_the_end() -> None:
-    log = logging.Logger("of a test")
-    shown: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: shown.append(record.getMessage())  # type: ignore[method-assign]
-    log.addHandler(handler)
-    few = RateLimit()
-    log.addFilter(few)
+def test_suppressed_warnings_of_all_kinds_are_counted_at_the_end(
+    limited: tuple[logging.Logger, RateLimit, list[str]],
+) -> None:
+    log, few, shown = limited
     # More kinds than lines of one kind are shown: their counts are one kind themselves.
     for kind in range(8):
         for _ in range(7):
             log.warning(f"kind {kind}")
     shown.clear()
-    few.finish(log)
-    assert shown == [f"2 more were not shown of: kind {kind}" for kind in range(8)]
+    few.finish()
+    assert all(line.startswith("and 2 more of the same") for line in shown)
+    assert sorted(line[-6:] for line in shown) == [f"kind {kind}" for kind in range(8)]

@@ -354,7 +354,7 @@ from belady import _native
 rank = int(os.environ["RANK"])
 listed = []
 class Watched:
-    join, received = _native.Dataset.join, _native.Dataset.received
+    join, receive_listing = _native.Dataset.join, _native.Dataset.receive_listing
     @staticmethod
     def open(*arguments, **named):
         listed.append(rank)

@@ -35,7 +35,7 @@ def test_two_ranks_take_half_the_steps_each(data: belady.Dataset, sampler: Any) 
 
 def test_ranks_share_what_a_weighted_sampler_gives(data: belady.Dataset) -> None:
     def loader(rank: int) -> belady.DataLoader:
-        # One for each rank, as in processes: two loaders that ask one sampler ahead mix its draws.
+        # One for each rank, as in processes.
         sampler = WeightedRandomSampler([1.0] * 30 + [0.0] * 30, 40)
         return make(data, rank=rank, world_size=2, batch_size=4, sampler=sampler)
 

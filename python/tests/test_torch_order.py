@@ -418,3 +418,24 @@ def test_a_long_sampler_over_few_samples_is_not_endless(data: belady.Dataset) ->
     assert sum(len(batch.ids) for batch in loader) == 8000
     batches = make(data, batch_sampler=[[7] * 100] * 80)
     assert sum(len(batch.ids) for batch in batches) == 8000
+
+
+@pytest.mark.parametrize("is_batch_sampler", [False, True])
+def test_two_loaders_that_share_a_sampler_draw_in_turn_as_with_torch(
+    data: belady.Dataset, is_batch_sampler: bool
+) -> None:
+    """Each ran the sampler ahead, and so took the draws of the other's epochs."""
+
+    def pair(loader: Callable[..., Any], samples: Any) -> list[Any]:
+        generator = torch.Generator().manual_seed(8)
+        sampler: Any = WeightedRandomSampler(range(1, 61), 60, generator=generator)
+        if is_batch_sampler:
+            # Unlike torch's own, it is run as it is.
+            sampler = type("Batches", (BatchSampler,), {})(sampler, 7, False)
+            return [loader(samples, batch_sampler=sampler) for _ in range(2)]
+        return [loader(samples, batch_size=7, sampler=sampler) for _ in range(2)]
+
+    expected, loaders = pair(TorchLoader, Ids(60)), pair(make, data)
+    for _ in range(EPOCHS):
+        for torch_loader, loader in zip(expected, loaders, strict=True):
+            assert ids(loader) == theirs(torch_loader)

@@ -205,7 +205,8 @@ fn parse(
     }
 }
 
-/// Removes the commas between thousands. `None` if a comma stands anywhere else: `1,5` may mean 1.5.
+/// Removes the commas between thousands. `None` if a comma stands anywhere else: `1,5` may mean
+/// 1.5.
 fn without_grouping(number: &str) -> Option<String> {
     let (whole, fraction) = number.split_at(number.find('.').unwrap_or(number.len()));
     let mut groups = whole.split(',');
@@ -219,7 +220,9 @@ fn without_grouping(number: &str) -> Option<String> {
 impl FromStr for Bytes {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text, byte_factor, BYTE_UNITS).map(|v| Self(v.round() as u64))
+        // In any case, unlike rates: 10 Gb/s are bits.
+        let any_case = |unit: &str| byte_factor(&unit.to_ascii_uppercase().replace('I', "i"));
+        parse(text, any_case, BYTE_UNITS).map(|v| Self(v.round() as u64))
     }
 }
 
@@ -285,6 +288,8 @@ mod tests {
     fn units_and_grouped_digits_are_parsed() {
         assert_eq!("3 MB".parse(), Ok(Bytes(3_000_000)));
         assert_eq!("40GiB".parse(), Ok(Bytes(40 << 30)));
+        assert_eq!("40gib".parse(), Ok(Bytes(40 << 30)));
+        assert_eq!("1.5 kB".parse(), Ok(Bytes(1500)));
         assert_eq!("1_500 GB".parse(), Ok(Bytes(1_500_000_000_000)));
         assert_eq!("12".parse(), Ok(Bytes(12)));
         assert_eq!("100 MB/s".parse(), Ok(Rate(1e8)));
@@ -305,6 +310,7 @@ mod tests {
     fn an_invalid_quantity_is_refused_with_its_reason() {
         assert!("-3 MB".parse::<Bytes>().unwrap_err().to_string().contains("negative"));
         assert!("3 apples".parse::<Bytes>().unwrap_err().to_string().contains("`apples`"));
+        assert!("10 Gb/s".parse::<Rate>().unwrap_err().to_string().contains("`Gb/s`"));
         assert!("3 MB".parse::<Rate>().unwrap_err().to_string().contains("`MB`"));
         assert!("fast".parse::<Rate>().unwrap_err().to_string().contains("number"));
         assert!("3".parse::<Seconds>().unwrap_err().to_string().contains("has no unit"));

@@ -119,8 +119,7 @@ impl PeerArgs {
 }
 
 fn over_tcp(variables: &Variables, found: LaunchInfo) -> anyhow::Result<Arc<Cluster>> {
-    let bind = variables.get("BELADY_BIND").filter(|bind| !bind.is_empty());
-    let bind: Option<Bind> = bind.map(|bind| bind.parse()).transpose().map_err(UsageError::of)?;
+    let bind = Bind::given(variables);
     let listen = bind.as_ref().map(Bind::address).transpose().map_err(UsageError::of)?;
     let given = keys::given(variables).map_err(UsageError::of)?;
     let key = given.clone();

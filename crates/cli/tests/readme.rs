@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -24,6 +24,7 @@ const DOCUMENTS: [&str; 10] = [
     "docs/reading.md",
     "docs/scenarios.md",
     "docs/simulator.md",
+    "docs/validation-details.md",
     "docs/validation.md",
 ];
 

@@ -10,6 +10,7 @@ mod common;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use belady_base::splitmix::SplitMix64;
 use belady_control::model::Bytes;
 use belady_control::sampler::{AccessStream, Order, SampleId, Scheme, StreamConfig};
 use belady_data::source::{Source as _, Synthetic};
@@ -28,15 +29,11 @@ const WAIT: Duration = Duration::from_millis(100);
 const HANGS: Duration = Duration::from_secs(20);
 
 /// A seeded random generator (splitmix64).
-struct Dice(u64);
+struct Dice(SplitMix64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.draw()
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -310,7 +307,7 @@ fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
 }
 
 fn every_rank_ends(seed: u64, together: bool) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice(SplitMix64::new(seed));
     let mut world = JobWorld::draw(&mut dice);
     world.together = together.then(Steps::default);
     let weather = Arc::new(Weather::new());

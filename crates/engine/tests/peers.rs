@@ -517,6 +517,32 @@ fn ranks_that_do_not_run_the_same_job_get_an_error_that_names_the_difference() {
     }
 }
 
+/// The samples in order, in contiguous parts of a batch.
+fn in_order(rank: NodeId, samples: u32, batch: u32) -> Arc<RankOrders> {
+    let config = StreamConfig {
+        samples,
+        ranks: NODES,
+        batch: 0,
+        order: Order::Sequential,
+        scheme: Scheme::Contiguous,
+        seed: 0,
+        sampler_drop_last: false,
+        drop_last: false,
+    };
+    Arc::new(RankOrders::new(rank, batch, config).unwrap())
+}
+
+#[test]
+fn ranks_compare_no_argument_that_a_provided_order_does_not_use() {
+    let world = JobWorld::new(100, 1.1);
+    let job = |rank| JobConfig {
+        order: Order::Provided(in_order(rank, 100, world.job.batch)),
+        seed: u64::from(rank),
+        ..world.job.clone()
+    };
+    assert!(world.run_on(NODES, job).iter().all(Result::is_ok));
+}
+
 #[test]
 fn warm_caches_serve_a_job_of_another_size() {
     let mut world = JobWorld::new(400, 1.3);
@@ -543,19 +569,7 @@ fn ranks_with_nothing_to_read_in_a_step_begin_the_next_epoch() {
     // Of three samples the last rank gets all; of 99 the last three make a batch.
     for samples in [3, 99] {
         let world = JobWorld::new(samples, 1.1);
-        let orders = |rank| {
-            let config = StreamConfig {
-                samples,
-                ranks: NODES,
-                batch: 0,
-                order: Order::Sequential,
-                scheme: Scheme::Contiguous,
-                seed: 0,
-                sampler_drop_last: false,
-                drop_last: false,
-            };
-            Arc::new(RankOrders::new(rank, world.job.batch, config).unwrap())
-        };
+        let orders = |rank| in_order(rank, samples, world.job.batch);
         let job = |rank| JobConfig { order: Order::Provided(orders(rank)), ..world.job.clone() };
         for (rank, seen) in (0..).zip(world.run_on(NODES, job)) {
             let order = orders(rank).stream().epoch(0);

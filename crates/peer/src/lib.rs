@@ -44,7 +44,7 @@ pub use message::{
     Answer, Ask, Channel, GetReply, GetRequest, Notice, Payload, PinnedSample, Push, PushOutcome,
     Receive,
 };
-pub use rendezvous::agree::{agree, agree_if_able, common_seed, share};
+pub use rendezvous::agree::{agree, compare, drawn, share};
 pub use rendezvous::{JobWorld, Rendezvous, RendezvousError};
 pub use transport::Transport;
 

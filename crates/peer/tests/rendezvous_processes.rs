@@ -9,16 +9,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use belady_data::source::{ListingProgress, OpenOptions, Operations, Snapshots, Source};
 use belady_peer::rendezvous::{FindOptions, find, launcher, port_of};
-use belady_peer::{Cluster, JobKey, JoinOptions, common_seed, join, open_together};
+use belady_peer::{Cluster, JobKey, JoinOptions, drawn, join, open_together};
 
 /// The dataset of a child process; the process is a child if this is set.
 const DATASET: &str = "BELADY_TEST_DATASET";
 
-fn take_part(dataset: &str) -> Result<(Cluster, Arc<dyn Source>, u64), String> {
+fn take_part(dataset: &str) -> Result<(Cluster, Arc<dyn Source>, String), String> {
     let variables = launcher::of_this_process();
     let meet = find(&variables, FindOptions::default()).map_err(|error| error.to_string())?;
     let meet = meet.ok_or("the environment names no other process")?;
-    let seed = common_seed(&*meet, None).map_err(|error| error.to_string())?;
+    let mine = || Ok(std::process::id().to_string().into_bytes());
+    let seed = drawn(&*meet, "seed", mine).map_err(|error| error.to_string())?;
+    let seed = String::from_utf8(seed).map_err(|error| error.to_string())?;
     let cluster = join(meet, JoinOptions::default()).map_err(|error| error.to_string())?;
     let options = OpenOptions { snapshots: Snapshots::Off, ..OpenOptions::default() };
     let source = open_together(&cluster, Path::new(dataset), &options, &ListingProgress::silent());

@@ -78,7 +78,7 @@ impl PyBatch {
     }
 
     /// Offset and length of a sample in the shared memory; None if it is elsewhere.
-    fn place(&self, index: isize) -> PyResult<Option<(usize, usize)>> {
+    fn shared_range(&self, index: isize) -> PyResult<Option<(usize, usize)>> {
         let at = self.at(index)?;
         let lent = self.lent()?;
         Ok(lent.batch.place(lent.places[at].index as usize))

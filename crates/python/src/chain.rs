@@ -108,7 +108,7 @@ impl PyChain {
 /// Returns a part of a sample (see `Loader.transformed`), transformed by the chain if one is given.
 #[pyfunction]
 #[pyo3(signature = (data, name, chain=None, seed=0, epoch=0, sample=0))]
-pub fn part<'py>(
+pub fn sample_part<'py>(
     py: Python<'py>,
     data: &Bound<'py, PyAny>,
     name: String,

@@ -80,7 +80,7 @@ impl PyDataset {
         Ok(Self::new(path, Arc::from(source), throttle, found))
     }
 
-    /// Sends the listing of this dataset from rank 0 to all others, which call `received`.
+    /// Sends the listing from rank 0 to all others, which call `receive_listing`.
     #[pyo3(signature = (cluster, format=None, extensions=None))]
     fn share_listing(
         &self,
@@ -112,7 +112,7 @@ impl PyDataset {
         text_signature = "(cluster, path, *, format=None, extensions=None, snapshots=True, throttle=None, freshness='start')"
     )]
     #[expect(clippy::too_many_arguments, reason = "the options of opening")]
-    fn received(
+    fn receive_listing(
         py: Python<'_>,
         cluster: &Bound<'_, PyCluster>,
         path: PathBuf,
@@ -160,7 +160,7 @@ impl PyDataset {
     }
 
     /// Some samples of this dataset, in this order, as a dataset.
-    fn chosen(&self, py: Python<'_>, samples: Vec<SampleId>) -> PyResult<Self> {
+    fn subset(&self, py: Python<'_>, samples: Vec<SampleId>) -> PyResult<Self> {
         let source = self.0.source.get("Dataset")?.clone();
         let chosen = py.detach(|| Subset::new(source, samples)).map_err(wrong)?;
         Ok(Self(Arc::new(OpenDataset {

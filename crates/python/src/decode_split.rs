@@ -24,7 +24,7 @@ use crate::errors::defect;
 use crate::memory::{LentBatch, SampleBytes};
 
 /// The CPU's share of decoding for a GPU.
-#[pyclass(name = "Share", frozen, module = "belady._native")]
+#[pyclass(name = "DecodeSplit", frozen, module = "belady._native")]
 #[derive(Debug)]
 pub struct PyDecodeSplit {
     chain: Arc<transform::Chain>,
@@ -134,7 +134,7 @@ impl PyDecodeSplit {
 }
 
 /// The windows of the images of a batch.
-#[pyclass(name = "Windows", frozen, module = "belady._native")]
+#[pyclass(name = "DecodeWindows", frozen, module = "belady._native")]
 #[derive(Debug)]
 pub struct PyDecodeWindows(Vec<Option<SuitedImage>>);
 
@@ -153,7 +153,7 @@ impl PyDecodeWindows {
     }
 
     /// Positions of images that a GPU can decode, and of the others.
-    fn suited(&self) -> (Vec<usize>, Vec<usize>) {
+    fn split(&self) -> (Vec<usize>, Vec<usize>) {
         (0..self.0.len()).partition(|&at| self.0[at].is_some())
     }
 

@@ -164,7 +164,7 @@ impl PyEngine {
     }
 
     /// Frees the memory that is retained for the next loader of a dataset.
-    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+    fn free_memory(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.0.get("Engine")?;
         py.detach(|| inner.engine.free_retained());
         Ok(())

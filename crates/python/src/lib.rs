@@ -27,6 +27,7 @@ mod dlpack;
 mod engine;
 mod errors;
 mod loader;
+mod log;
 mod memory;
 mod open_dataset;
 mod orders;
@@ -51,9 +52,9 @@ mod _native {
     #[pymodule_export]
     use super::caches::clear_caches;
     #[pymodule_export]
-    use super::chain::{PyChain, part};
+    use super::chain::{PyChain, sample_part};
     #[pymodule_export]
-    use super::cluster::{PyCluster, launcher, meeting_place};
+    use super::cluster::{PyCluster, launcher, rendezvous_address};
     #[pymodule_export]
     use super::dataset::PyDataset;
     #[pymodule_export]
@@ -64,6 +65,8 @@ mod _native {
     use super::errors::{BeladyError, SampleError, StalledError};
     #[pymodule_export]
     use super::loader::PyLoader;
+    #[pymodule_export]
+    use super::log::{PyLogLimiter, finish_log};
     #[pymodule_export]
     use super::orders::{PyGeneratorState, PyOrders, randperm_words};
     #[pymodule_export]
@@ -78,13 +81,7 @@ mod _native {
     use super::units::{format_size, parse_size};
     #[pymodule_export]
     use super::view::PyView;
-    use super::{Bound, PyModule, PyModuleMethods, PyResult, Python, pyfunction};
-
-    /// Logs how many warnings the rate limit has suppressed. Called when the program ends.
-    #[pyfunction]
-    fn finish_log(py: Python<'_>) {
-        py.detach(belady_base::logging::finish);
-    }
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -102,7 +102,7 @@ impl PyLoader {
     }
 
     /// Notes that the consumer has ended its epoch, so that memory is returned to the system.
-    fn rest(&self) -> PyResult<()> {
+    fn end_epoch(&self) -> PyResult<()> {
         self.inner.get("Loader")?.monitor.end_epoch();
         Ok(())
     }

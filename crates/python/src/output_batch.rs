@@ -1,4 +1,4 @@
-//! The class `Made`: a transformed batch.
+//! The class `OutputBatch`: a transformed batch.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::open_dataset::OpenDataset;
 use crate::process::Home;
 
 /// A transformed batch. Its memory is reused after the last reference is dropped.
-#[pyclass(name = "Made", frozen, module = "belady._native")]
+#[pyclass(name = "OutputBatch", frozen, module = "belady._native")]
 #[derive(Debug)]
 pub struct PyOutputBatch {
     epoch: u32,

@@ -1,5 +1,5 @@
 //! What the papers published beside what the shipped scenarios give, and what `belady`
-//! promises in every one of them. docs/validation.md has the tables and the reasons.
+//! promises in every one of them. docs/validation-details.md has the tables and the reasons.
 //!
 //! Scenarios of more than [`LIMIT`] samples are scaled down: samples, bytes, capacities
 //! and files by the same factor. Rates and the batch stay, so an epoch has fewer
@@ -71,7 +71,7 @@ impl Verdict {
     }
 
     /// A published value that is not met: `ours` is off by that many per cent, and by neither more
-    /// nor less, so that a change which brings it closer changes docs/validation.md too.
+    /// nor less, so that a change which brings it closer changes docs/validation-details.md too.
     fn off_by(&mut self, what: &str, ours: f64, published: f64, per_cent: f64) {
         let off = 100.0 * (ours / published - 1.0);
         self.expect((off - per_cent).abs() <= 0.5, || {

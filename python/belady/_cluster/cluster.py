@@ -46,7 +46,7 @@ class Cluster:
     def __init__(self, native: _native.Cluster, place: str) -> None:
         self.native = native
         self.pid = os.getpid()
-        near = native.near()
+        near = native.local_ranks()
         #: This process among those of the job and of this machine.
         self.world = World(native.rank, native.size, near.index(native.rank), len(near))
         #: The place where they met, for messages.
@@ -148,7 +148,7 @@ def cluster(
     )
     options = {
         "key": None if key is None else arguments.path(key, "key"),
-        "bind": bind or os.environ.get("BELADY_BIND") or None,
+        "bind": bind or None,
         "tls": None if tls is None else [arguments.path(path, "tls") for path in tls],
         "timeout": arguments.seconds(timeout, "timeout", zero=False),
     }
@@ -202,7 +202,7 @@ def of_loader(peers: Any, key: Any, world: World) -> Cluster | None:
         raise ValueError("key is for peers; leave it out where peers is None")
     options = {
         "key": None if key is None else arguments.path(key, "key"),
-        "bind": os.environ.get("BELADY_BIND") or None,
+        "bind": None,
         "tls": None,
         "timeout": TIMEOUT,
     }

@@ -57,7 +57,7 @@ class EnvironmentPlace(RendezvousPlace):
         self.name = name
 
     def join(self, **options: Any) -> _native.Cluster:
-        return _native.Cluster.found(**options)
+        return _native.Cluster.join_from_environment(**options)
 
 
 class NamedPlace(RendezvousPlace):
@@ -70,7 +70,7 @@ class NamedPlace(RendezvousPlace):
 
     def join(self, **options: Any) -> _native.Cluster:
         world = self._world
-        return _native.Cluster.at(self._place, world.rank, world.size, **options)
+        return _native.Cluster.join_at(self._place, world.rank, world.size, **options)
 
 
 def named(peers: object) -> str | list[str] | None:
@@ -106,7 +106,7 @@ def find(
         return LibraryPlace(store)
     if from_launcher(environment) != (world.rank, world.size):
         return None  # the user's own ranks, which the launcher does not know
-    name = _native.meeting_place(key)
+    name = _native.rendezvous_address(key)
     return None if name is None else EnvironmentPlace(name)
 
 

@@ -28,26 +28,18 @@ Tier = tuple[str | None, int]
 #: A scheme, as of object stores; a colon in a directory's name is none.
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
-#: A unit in any case.
-_UNIT = re.compile(r"(?i)[kmgtp]?i?b\s*$")
-
 
 def size(value: object, name: str) -> int:
     """Returns bytes, from a number or from text such as "40GiB" or "500 GB"."""
     if isinstance(value, str):
         try:
-            value = _native.parse_size(_UNIT.sub(_as_written, value))
+            value = _native.parse_size(value)
         except ValueError:
             raise ValueError(
                 f'{name}: "{value}" is not a size; write a number of bytes or a number and one '
                 "of KB, MB, GB, TB, KiB, MiB, GiB, TiB, for example 40GiB"
             ) from None
     return count(value, name, most=2**60, kind="a number of bytes or text such as 40GiB")
-
-
-def _as_written(unit: re.Match[str]) -> str:
-    """Returns a unit in the case in which the native module reads it."""
-    return unit[0].upper().replace("I", "i")
 
 
 #: The engine counts epochs, batches and threads in 32 bits.

@@ -331,7 +331,7 @@ class Dataset(Sequence[tuple[bytes, int | None]]):
             self.native.share_listing(cluster.native, recipe["format"], recipe["extensions"])
         else:
             here = ("path", "format", "extensions", "snapshots", "throttle", "freshness")
-            received = _native.Dataset.received(
+            received = _native.Dataset.receive_listing(
                 cluster.native, **{name: recipe[name] for name in here}
             )
             if not self.is_listed:
@@ -544,7 +544,7 @@ def _derived(recipe: Recipe, parts: list[_native.Dataset]) -> _native.Dataset:
     """Returns a join or a subset of native datasets."""
     if isinstance(recipe, list):
         return _native.Dataset.join(parts)
-    return parts[0].chosen(recipe["ids"].tolist())
+    return parts[0].subset(recipe["ids"].tolist())
 
 
 def _build(recipe: Recipe, progress: bool | None) -> _native.Dataset:

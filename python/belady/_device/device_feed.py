@@ -18,7 +18,7 @@ class Mover(Protocol):
         """Returns the batch on the device, for the calling thread. Raises TimeoutError."""
 
     def close(self) -> None:
-        """Waits for batches in flight."""
+        """Waits for batches in flight, on the feed's thread."""
 
 
 class DeviceFeed(AheadFeed):
@@ -31,8 +31,9 @@ class DeviceFeed(AheadFeed):
     def submit(self, batch: Taken) -> Pending:
         return _Moving(batch[0], self._mover, self._mover.begin(batch))
 
-    def close(self) -> None:
-        super().close()
+    def _ended(self) -> None:
+        # Here and not in `close`, as in `ThreadFeed`: the garbage collector may call that within
+        # `begin`, on a thread that holds the locks of the mover's pools.
         self._mover.close()
 
 

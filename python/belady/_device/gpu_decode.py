@@ -53,7 +53,7 @@ class GpuDecode:
         )
 
         #: Makes finished images of bytes.
-        self._share = _native.Share(chain, threads)
+        self._share = _native.DecodeSplit(chain, threads)
         self._size = image_size(chain)
         self._device = device
         self._seed = seed
@@ -75,7 +75,7 @@ class GpuDecode:
         batch = taken[0]
         assert isinstance(batch, _native.Batch)
         windows = self._share.windows(batch, *self._drawn(batch))
-        suited, unsuited = windows.suited()
+        suited, unsuited = windows.split()
         share = max(0, self._balance.begin(len(windows)) - len(unsuited))
         mine = unsuited + suited[:share]
         made = self._processor.submit(self._by_processor, batch, mine)
@@ -106,7 +106,7 @@ class GpuDecode:
     def _whole(
         self,
         batch: _native.Batch,
-        windows: _native.Windows,
+        windows: _native.DecodeWindows,
         theirs: list[int],
         mine: list[int],
         made: Future[tuple[torch.Tensor, dict[int, str]]],
@@ -146,9 +146,9 @@ class GpuDecode:
 
         The driver would do so one by one, and block training meanwhile.
         """
-        length = _native.Share.bytes(batch, positions)
+        length = _native.DecodeSplit.bytes(batch, positions)
         pinned = torch.empty(length, dtype=torch.uint8, pin_memory=True)
-        ends = _native.Share.gather(batch, positions, pinned.numpy())
+        ends = _native.DecodeSplit.gather(batch, positions, pinned.numpy())
         return [pinned[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _by_gpu(self, files: list[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -166,7 +166,7 @@ class GpuDecode:
     def _outcome(
         self,
         batch: _native.Batch,
-        windows: _native.Windows,
+        windows: _native.DecodeWindows,
         decoded: dict[int, int],
         finished: dict[int, int],
         failed: dict[int, str],

@@ -116,13 +116,12 @@ class Engine:
         view.serve_from(self, keep=True)
         return view
 
-    def let_go(self) -> None:
-        """Releases the memory that is kept for the next loader of the same dataset."""
-        self.native.let_go()
-
     def close(self) -> None:
-        """Does the same as `let_go`. Loaders of this engine have their own `close`."""
-        self.let_go()
+        """Frees the memory that is kept for the next loader of the same dataset.
+
+        Loaders of this engine have their own `close`.
+        """
+        self.native.free_memory()
 
     def __enter__(self) -> Engine:
         return self

@@ -295,7 +295,7 @@ class DataLoader(TorchAttributes):
                 "policy": self._options.policy,
             },
         )
-        if order.native.place() == (cluster.rank, cluster.size):
+        if order.native.rank_and_size() == (cluster.rank, cluster.size):
             return cluster
         log.warning(
             "this loader's order comes from a sampler or a generator that only its own rank knows, "
@@ -452,7 +452,7 @@ class DataLoader(TorchAttributes):
         """
         self._reader.close()
         if self._owns_engine:
-            self.engine.let_go()
+            self.engine.close()
 
     def __enter__(self) -> DataLoader:
         return self

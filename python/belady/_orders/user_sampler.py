@@ -11,6 +11,9 @@ ran ahead, the rest of the program would draw other numbers. They run when the e
 user's thread, exactly where torch runs them, and the epoch after is not known: every epoch is a job
 of the engine that begins with what the caches hold. A sampler with a generator is faster.
 
+A sampler that several loaders of a process share is not run ahead either: each loader would take
+draws that are the other's under torch.
+
 Several processes share what the sampler gives, as `Sharding` says.
 
 A checkpoint within an epoch has the state of the generator that drew the epoch, and a digest of the
@@ -24,6 +27,7 @@ import hashlib
 import math
 import operator
 import threading
+import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -64,6 +68,11 @@ class SamplerOrder(Order):
         self._drop_last = drop_last
         self._base_seed = base_seed
         self._ahead = self._sharding.is_on or draws_from(sampler) != "default"
+        #: Whether another loader has the same sampler.
+        self._is_shared = False
+        for other in [order for order in _LIVE if order._sampler is sampler]:
+            self._is_shared = other._is_shared = True
+        _LIVE.add(self)
         self._drawn: dict[int, Drawn] = {}
         #: Of drawn epochs: the generator's state before, and a digest of the order.
         self._before: dict[int, GeneratorState | None] = {}
@@ -103,12 +112,12 @@ class SamplerOrder(Order):
                     del known[earlier]
             self._draw(epoch)
             self._followed = getattr(self._sampler, "epoch", None)
-        return not self._ahead
+        return self._is_shared or not self._ahead
 
     def _epoch(self, epoch: int) -> Drawn | None:
         """Called by the engine, on a separate thread."""
         with self._lock:
-            known = self._ahead or epoch in self._drawn
+            known = (self._ahead and not self._is_shared) or epoch in self._drawn
             return self._draw(epoch) if known else None
 
     def _draw(self, epoch: int) -> Drawn:
@@ -281,6 +290,10 @@ class SamplerOrder(Order):
         if self._batch is None:
             return length
         return length // self._batch if self._drop_last else -(-length // self._batch)
+
+
+#: The orders of all loaders of this process that run samplers.
+_LIVE: weakref.WeakSet[SamplerOrder] = weakref.WeakSet()
 
 
 def _length(sampler: object) -> int | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .fields import Applied
 
 #: A batch of the engine: bytes, or transformed samples.
-Source = _native.Batch | _native.Made
+Source = _native.Batch | _native.OutputBatch
 
 
 class Failure(NamedTuple):

@@ -71,7 +71,7 @@ class NativeFeed(Feed):
         batch = self._native.next(timeout)
         return None if batch is None else (batch, self._outcome(batch))
 
-    def _outcome(self, batch: _native.Made) -> Outcome:
+    def _outcome(self, batch: _native.OutputBatch) -> Outcome:
         failures = [Failure(position, None, "", what) for position, what in batch.failures]
         labels, kept = self._work.labels(batch), batch.kept
         if kept is not None:

@@ -76,14 +76,14 @@ class Transform:
         """Returns the fields that the native module makes."""
         return [(field.part, field.chain.whole) for field in self.fields if not _is_label(field)]
 
-    def batch(self, made: _native.Made, labels: Sequence[Any]) -> Any:
+    def batch(self, made: _native.OutputBatch, labels: Sequence[Any]) -> Any:
         """Returns a batch from native columns and the labels of its samples."""
         columns = self._columns(made, labels)
         if self._beside_label:
             return [columns[0], collate(labels)]
         return self._formed(columns)
 
-    def samples(self, made: _native.Made, labels: Sequence[Any]) -> list[Any]:
+    def samples(self, made: _native.OutputBatch, labels: Sequence[Any]) -> list[Any]:
         """Returns the samples of a batch one by one, for a `collate_fn`."""
         columns = self._columns(made, labels, one_by_one=True)
         if self._beside_label:
@@ -91,7 +91,7 @@ class Transform:
         return [self._formed(row, tuple) for row in zip(*columns, strict=True)]
 
     def _columns(
-        self, made: _native.Made, labels: Sequence[Any], *, one_by_one: bool = False
+        self, made: _native.OutputBatch, labels: Sequence[Any], *, one_by_one: bool = False
     ) -> list[Any]:
         columns, index = [], 0
         for field in self.fields:

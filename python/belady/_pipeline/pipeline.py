@@ -119,7 +119,7 @@ class Pipeline:
     def epoch_over(self) -> None:
         """The user has finished the epoch; the first batch of the next one comes next."""
         self.at = Position(self.at.epoch + 1, 0)
-        self._native.rest()
+        self._native.end_epoch()
 
     def close(self) -> None:
         """Ends it, in any state.

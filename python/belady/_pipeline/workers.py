@@ -110,7 +110,7 @@ class ProcessFeed(AheadFeed):
         size = 0
         labels = self._work.labels(batch)
         for index, (label, sample) in enumerate(zip(labels, batch.ids, strict=True)):
-            place = batch.place(index)
+            place = batch.shared_range(index)
             items.append((bytes(batch[index]) if place is None else place, label, sample))
             size += 0 if place is None else place[1]
         worker.send(Task(batch.epoch, batch.iteration, items))

@@ -132,7 +132,7 @@ class _Segment:
 def _part(data: Any, name: str, chain: _native.Chain | None, draw: Draw) -> Any:
     """Returns a part of a sample, transformed by the first segment."""
     try:
-        return _native.part(data, name, chain, *draw)
+        return _native.sample_part(data, name, chain, *draw)
     except BeladyError as error:
         raise StepError(str(error)) from None
 

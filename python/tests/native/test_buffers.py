@@ -198,7 +198,7 @@ def test_a_shared_ring_gives_the_places_of_samples(dataset: _native.Dataset, sta
     with mmap.mmap(memory[0], memory[1], prot=mmap.PROT_READ) as mapped:
         for batch in batches(loader):
             for at, sample in enumerate(batch.samples()):
-                place = batch.place(at)
+                place = batch.shared_range(at)
                 assert place is not None
                 offset, length = place
                 assert mapped[offset : offset + length] == contents(sample.id)
@@ -207,4 +207,4 @@ def test_a_shared_ring_gives_the_places_of_samples(dataset: _native.Dataset, sta
     private = start(dataset)
     batch = private.next()
     assert batch is not None
-    assert private.shared_memory() is None and batch.place(0) is None
+    assert private.shared_memory() is None and batch.shared_range(0) is None

@@ -54,7 +54,7 @@ def test_classes_cannot_be_made_by_hand() -> None:
         "Dataset",
         "Orders",
         "Array",
-        "Made",
+        "OutputBatch",
     ):
         with pytest.raises(TypeError):
             getattr(_native, name)()

@@ -20,7 +20,7 @@ START = """
     engine = _native.Engine(tiers=[(None, 1 << 20)], threads=2)
     orders = _native.Orders.distributed(samples=len(data), batch=4)
 """
-SLOW = "1:1GB/s,latency:60s"
+SLOW = "1:1GB/s,latency:1h"
 
 
 @pytest.fixture
@@ -44,21 +44,20 @@ def quiet(code: str, *arguments: str) -> str:
     return done.stdout
 
 
-def interrupted(code: str, *arguments: str) -> tuple[int, str, float]:
-    """Runs a program until it prints a line, then sends Ctrl-C; returns status, output and time."""
+def interrupted(code: str, *arguments: str) -> tuple[int, str]:
+    """Runs a program until it prints a line, then sends Ctrl-C; returns status and output."""
     command = [sys.executable, "-c", program(code), *arguments]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "waiting\n", child.communicate()
     time.sleep(0.3)
-    sent = time.monotonic()
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
-    return child.returncode, errors, time.monotonic() - sent
+    _, errors = child.communicate(timeout=60)  # and not the hour that the source takes
+    return child.returncode, errors
 
 
 def test_ctrl_c_works_while_a_loader_waits(data: str) -> None:
-    status, errors, took = interrupted(
+    status, errors = interrupted(
         """
         loader = engine.start(data, orders)
         print("waiting", flush=True)
@@ -68,11 +67,10 @@ def test_ctrl_c_works_while_a_loader_waits(data: str) -> None:
         SLOW,
     )
     assert "KeyboardInterrupt" in errors and status == -signal.SIGINT
-    assert took < 30, "not after the minute that the source takes"
 
 
 def test_a_program_that_catches_ctrl_c_continues(data: str) -> None:
-    status, errors, _ = interrupted(
+    status, errors = interrupted(
         """
         loader = engine.start(data, orders)
         try:
@@ -80,7 +78,7 @@ def test_a_program_that_catches_ctrl_c_continues(data: str) -> None:
             loader.next()
         except KeyboardInterrupt:
             pass
-        # Its threads are still in the minute that the source takes, so others have to read.
+        # Its threads are still in the hour that the source takes, so others have to read.
         fast = _native.Dataset.open(sys.argv[1])
         loader = _native.Engine().start(fast, orders, epochs=1)
         assert sum(len(batch) for batch in iter(loader.next, None)) == len(data)

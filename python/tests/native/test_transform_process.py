@@ -26,9 +26,8 @@ def test_ctrl_c_works_while_a_transformer_waits(data: str) -> None:
     transformer.next()
     """
     )
-    status, errors, took = interrupted(code, data, SLOW)
+    status, errors = interrupted(code, data, SLOW)
     assert "KeyboardInterrupt" in errors and status == -signal.SIGINT
-    assert took < 30, "not after the minute that the source takes"
 
 
 @pytest.mark.parametrize("keep", ["global", "cycle", "thread", "callback"])

@@ -28,7 +28,7 @@ def raw(dtype: str = "uint8", shape: list[int | None] | None = None) -> _native.
     return chain({"op": "Raw", "dtype": dtype, "shape": [None] if shape is None else shape})
 
 
-def all_of(transformer: _native.Transformer) -> list[_native.Made]:
+def all_of(transformer: _native.Transformer) -> list[_native.OutputBatch]:
     found = []
     while (made := transformer.next(timeout=60)) is not None:
         found.append(made)
@@ -427,10 +427,10 @@ def test_members_of_a_webdataset_are_fields(tmp_path: Path, start: Start) -> Non
         assert as_numpy(made.field(0)).tobytes() == wanted
         assert as_numpy(made.field(1)).tolist() == made.ids
         assert made.field(2) == [str(sample).encode() for sample in made.ids]
-    member = _native.part(members[3], "cls", chain({"op": "Int"}))
-    assert int(as_numpy(member)) == 3 and _native.part(members[3], "cls") == b"3"
+    member = _native.sample_part(members[3], "cls", chain({"op": "Int"}))
+    assert int(as_numpy(member)) == 3 and _native.sample_part(members[3], "cls") == b"3"
     with pytest.raises(_native.BeladyError, match="it has no member jpg; it has x, cls"):
-        _native.part(members[3], "jpg")
+        _native.sample_part(members[3], "jpg")
 
 
 def test_features_of_an_example_are_fields() -> None:
@@ -447,10 +447,10 @@ def test_features_of_an_example_are_fields() -> None:
         entry(b"label", message(3, message(1, b"\x2a"))),
         entry(b"box", message(2, message(1, np.array([1.5, 2], "<f4").tobytes()))),
     )
-    assert _native.part(example, "image") == b"JPEG"
-    assert as_numpy(_native.part(example, "label")).tolist() == [42]
-    assert int(as_numpy(_native.part(example, "label", chain({"op": "Int"})))) == 42
-    box = _native.part(example, "box", raw("float32", [2]))
+    assert _native.sample_part(example, "image") == b"JPEG"
+    assert as_numpy(_native.sample_part(example, "label")).tolist() == [42]
+    assert int(as_numpy(_native.sample_part(example, "label", chain({"op": "Int"})))) == 42
+    box = _native.sample_part(example, "box", raw("float32", [2]))
     assert as_numpy(box).tolist() == [1.5, 2]
 
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use rate_limit::RateLimit;
-pub use rate_limit::finish;
+pub use rate_limit::{Limiter, finish};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;

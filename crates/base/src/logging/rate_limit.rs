@@ -1,5 +1,5 @@
 //! Rate-limits warnings: the first lines of a callsite are printed, the others are counted, and the
-//! count is printed at intervals.
+//! count is printed at intervals. Python's logger has a [`Limiter`] of its own.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -23,9 +23,9 @@ const INTERVAL: Duration = Duration::from_secs(30);
 /// The target of the lines with counts, which are not limited themselves.
 const COUNTS: &str = "belady::rate_limit";
 
-/// The callsites that have warned lately.
+/// The callsites that have warned lately, by what identifies them.
 #[derive(Debug)]
-struct Limiter<K>(HashMap<K, Callsite>);
+pub struct Limiter<K>(HashMap<K, Callsite>);
 
 #[derive(Debug)]
 struct Callsite {
@@ -36,9 +36,15 @@ struct Callsite {
     last: String,
 }
 
+impl<K> Default for Limiter<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
 impl<K: Eq + Hash> Limiter<K> {
     /// Returns whether a line is printed. A line that is not is counted.
-    fn admits(&mut self, callsite: K, now: Instant, line: impl FnOnce() -> String) -> bool {
+    pub fn admits(&mut self, callsite: K, now: Instant, line: impl FnOnce() -> String) -> bool {
         let fresh = || Callsite { since: now, printed: 0, suppressed: 0, last: String::new() };
         let callsite = self.0.entry(callsite).or_insert_with(fresh);
         if callsite.suppressed == 0 && now.duration_since(callsite.since) >= INTERVAL {
@@ -53,9 +59,9 @@ impl<K: Eq + Hash> Limiter<K> {
         false
     }
 
-    /// Returns a line for each callsite with suppressed lines whose interval has passed. With `all`,
-    /// returns those of all callsites and forgets them.
-    fn counts(&mut self, now: Instant, all: bool) -> Vec<String> {
+    /// Returns a line for each callsite with suppressed lines whose interval has passed. With
+    /// `all`, returns those of all callsites and forgets them.
+    pub fn counts(&mut self, now: Instant, all: bool) -> Vec<String> {
         let mut counts = vec![];
         self.0.retain(|_, callsite| {
             let time = now.duration_since(callsite.since);
@@ -77,8 +83,7 @@ impl<K: Eq + Hash> Limiter<K> {
     }
 }
 
-static LIMITER: LazyLock<Mutex<Limiter<Identifier>>> =
-    LazyLock::new(|| Mutex::new(Limiter(HashMap::new())));
+static LIMITER: LazyLock<Mutex<Limiter<Identifier>>> = LazyLock::new(Mutex::default);
 /// The process whose thread prints counts; a forked child needs its own thread.
 static PRINTER: Mutex<Option<u32>> = Mutex::new(None);
 
@@ -178,7 +183,7 @@ mod tests {
 
     #[test]
     fn thousands_of_warnings_of_one_callsite_are_a_few_lines_and_a_count() {
-        let (mut limiter, start) = (Limiter(HashMap::new()), Instant::now());
+        let (mut limiter, start) = (Limiter::default(), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
         let printed = |limiter: &mut Limiter<u8>, callsite: u8, from: u64, lines: u64| {
             let lines = from..from + lines;

@@ -360,6 +360,10 @@ fn agree(
 }
 
 /// Returns what all ranks must have in common.
+///
+/// A provided order has its own seed and batches. The program that provides it compares what its
+/// ranks were given, with the epochs and the policy, before it starts a job; `belady.DataLoader`
+/// does when it is made.
 fn facts(
     config: &JobConfig,
     stream: &AccessStream,
@@ -367,29 +371,26 @@ fn facts(
     local_ranks: u32,
 ) -> Result<Vec<(&'static str, String)>, EngineError> {
     let catalog = config.source.catalog();
-    let epochs = config.epochs.map_or("not known".to_owned(), |epochs| epochs.to_string());
     let first = if stream.ahead() { stream.ask(0)? } else { None };
     let first = first.map_or(0, |order| {
         let bytes: Vec<u8> = order.samples().iter().flat_map(|s| s.to_le_bytes()).collect();
         belady_peer::digest(&bytes)
     });
     let mut facts = vec![
-        ("the version of belady", env!("CARGO_PKG_VERSION").to_owned()),
-        ("the number of samples", catalog.len().to_string()),
         ("the fingerprint of the dataset", format!("{:016x}", catalog.fingerprint())),
-    ];
-    // A provided order has its own seed and batches; these would be defaults that nothing uses.
-    if !matches!(config.order, Order::Provided(_)) {
-        facts.push(("the seed", config.seed.to_string()));
-        facts.push(("the batch size", config.batch.to_string()));
-    }
-    facts.extend([
-        ("the number of epochs", epochs),
-        ("the policy", config.policy.name().to_owned()),
         ("the number of cache tiers", tiers.to_string()),
         ("the number of ranks on a node", local_ranks.to_string()),
         ("the order of the first epoch", format!("one with the hash {first:016x}")),
-    ]);
+    ];
+    if !matches!(config.order, Order::Provided(_)) {
+        let epochs = config.epochs.map_or("not known".to_owned(), |epochs| epochs.to_string());
+        facts.extend([
+            ("the seed", config.seed.to_string()),
+            ("the batch size", config.batch.to_string()),
+            ("the number of epochs", epochs),
+            ("the policy", config.policy.name().to_owned()),
+        ]);
+    }
     Ok(facts)
 }
 

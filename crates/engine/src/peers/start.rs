@@ -1,9 +1,9 @@
 //! Starts a job on all nodes, and makes sure that it is the same job.
 //!
-//! Nodes exchange the facts that they have to agree on at the rendezvous. What their caches hold is
-//! one bit a sample, which each node gets from the others directly; it is only a hint, and a node
-//! that does not answer counts as cold. A node that cannot start the job reports why at the
-//! exchange where the others wait for it ([`refuse`]).
+//! Nodes exchange a header at the rendezvous: the facts that they have to agree on, and the sizes
+//! of their caches. What their caches hold is one bit a sample, which each node gets from the
+//! others directly; it is only a hint, and a node that does not answer counts as cold. A node that
+//! cannot start the job reports why at the exchange where the others wait for it ([`refuse`]).
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -15,9 +15,7 @@ use belady_peer::protocol::claims::Claims;
 use belady_peer::protocol::epoch_progress::FinishedEpochs;
 use belady_peer::protocol::health::Health;
 use belady_peer::protocol::step_fence::StepFence;
-use belady_peer::{
-    Bulk, Channel, Cluster, JobWorld, NodeId, RendezvousError, agree_if_able, share,
-};
+use belady_peer::{Bulk, Channel, Cluster, JobWorld, NodeId, RendezvousError, compare, share};
 use serde::{Deserialize, Serialize};
 
 use super::digests::Digests;
@@ -41,9 +39,11 @@ pub struct NodeCaches {
     pub warm: Vec<u64>,
 }
 
-/// The part of [`NodeCaches`] that is exchanged at the rendezvous.
+/// A node's side of a job, as it is exchanged at the rendezvous.
 #[derive(Debug, Serialize, Deserialize)]
-struct CachesHeader {
+struct JobHeader {
+    /// What all nodes must have in common: names and values.
+    facts: Vec<(String, String)>,
     capacities: Vec<u64>,
     /// The number of words of bits that other nodes can fetch.
     warm: usize,
@@ -75,10 +75,10 @@ impl AgreedJob {
         // Before the other nodes know of it, so that each request is answered.
         let words = mine.warm.iter().flat_map(|word| word.to_le_bytes());
         let bulk = Bulk::offer(cluster, words.collect());
-        let gathered = agree_if_able(&*cluster.rendezvous, &job(channel), Ok(facts))
-            .and_then(|()| share(&*cluster.rendezvous, &caches(channel), Ok(&header(mine))))
+        let gathered = share(&*cluster.rendezvous, &job(channel), Ok(&header(facts, mine)))
             .map_err(EngineError::from)
-            .and_then(|headers| caches_of_all(cluster, &bulk, mine, &headers));
+            .and_then(|headers| agreed_headers(&headers, mine))
+            .map(|headers| caches_of_all(cluster, &bulk, mine, headers));
         let is_over = |error: &EngineError| {
             matches!(error, EngineError::Rendezvous(RendezvousError::Over(_)))
         };
@@ -218,10 +218,6 @@ fn job(channel: Channel) -> String {
     format!("loader {}", channel.0)
 }
 
-fn caches(channel: Channel) -> String {
-    format!("loader {}, its caches", channel.0)
-}
-
 fn capacities(channel: Channel) -> String {
     format!("loader {}, its room", channel.0)
 }
@@ -232,7 +228,7 @@ pub(super) fn serves(channel: Channel) -> String {
 
 /// Releases what was exchanged for a job.
 pub(super) fn release(cluster: &Cluster, channel: Channel) {
-    for name in [job(channel), caches(channel), capacities(channel), serves(channel)] {
+    for name in [job(channel), capacities(channel), serves(channel)] {
         cluster.rendezvous.release(&name);
     }
 }
@@ -244,7 +240,7 @@ pub fn refuse(cluster: &Cluster, error: &EngineError) {
     let channel = cluster.next_channel();
     let _bulk = Bulk::offer(cluster, vec![]);
     // Whatever the outcome, the caller gets the error of this node.
-    let _ = agree_if_able(&*cluster.rendezvous, &job(channel), Err(&error.to_string()));
+    let _ = share(&*cluster.rendezvous, &job(channel), Err(&error.to_string()));
     release(cluster, channel);
 }
 
@@ -259,34 +255,44 @@ fn cannot_take_part(cluster: &Cluster, next: &str, error: EngineError) -> Engine
     error
 }
 
-fn header(mine: &NodeCaches) -> Vec<u8> {
-    let header = CachesHeader { capacities: mine.capacities.clone(), warm: mine.warm.len() };
-    // Numbers can always be serialised.
+fn header(facts: &[(&str, String)], mine: &NodeCaches) -> Vec<u8> {
+    let header = JobHeader {
+        facts: facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        capacities: mine.capacities.clone(),
+        warm: mine.warm.len(),
+    };
+    // Numbers and text can always be serialised.
     serde_json::to_vec(&header).unwrap_or_default()
 }
 
-/// Returns the caches of all nodes: reads their headers, and fetches the bits of those that are
-/// warm.
+/// Reads the headers of all nodes, and checks that they describe one job.
+fn agreed_headers(headers: &[Vec<u8>], mine: &NodeCaches) -> Result<Vec<JobHeader>, EngineError> {
+    let read = |header: &Vec<u8>| serde_json::from_slice::<JobHeader>(header);
+    let mut headers = headers.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(|error| {
+        EngineError::Peers(format!(
+            "a rank describes its job in another form: run the same version of belady on all \
+             ranks ({error})"
+        ))
+    })?;
+    let facts = headers.iter_mut().map(|header| std::mem::take(&mut header.facts));
+    compare(&facts.collect::<Vec<_>>())?;
+    let differs = |header: &JobHeader| header.capacities.len() != mine.capacities.len();
+    match headers.iter().position(differs) {
+        None => Ok(headers),
+        Some(rank) => Err(EngineError::Peers(format!(
+            "rank {rank} has another number of cache tiers than this one: give all ranks the same"
+        ))),
+    }
+}
+
+/// Returns the caches of all nodes, and fetches the bits of those that are warm.
 fn caches_of_all(
     cluster: &Cluster,
     bulk: &Bulk,
     mine: &NodeCaches,
-    headers: &[Vec<u8>],
-) -> Result<Vec<NodeCaches>, EngineError> {
+    headers: Vec<JobHeader>,
+) -> Vec<NodeCaches> {
     let (me, size) = (cluster.world().rank as usize, headers.len());
-    let read = |header: &Vec<u8>| serde_json::from_slice::<CachesHeader>(header);
-    let headers = headers.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(|error| {
-        EngineError::Peers(format!(
-            "a rank describes its caches in another form: run the same version of belady on all \
-             ranks ({error})"
-        ))
-    })?;
-    let differs = |header: &CachesHeader| header.capacities.len() != mine.capacities.len();
-    if let Some(rank) = headers.iter().position(differs) {
-        return Err(EngineError::Peers(format!(
-            "rank {rank} has another number of cache tiers than this one: give all ranks the same"
-        )));
-    }
     let warm_words = headers.iter().map(|header| header.warm).collect::<Vec<_>>();
     let mut all: Vec<NodeCaches> = headers
         .into_iter()
@@ -302,7 +308,7 @@ fn caches_of_all(
         all[peer as usize].warm = words.collect();
     }
     all[me].warm.clone_from(&mine.warm);
-    Ok(all)
+    all
 }
 
 /// Returns what the caches hold at the start, one bit a sample; empty for nothing.
@@ -528,8 +534,7 @@ mod tests {
                     return AgreedJob::new(cluster, &[], &mine).unwrap_err().to_string();
                 }
                 let channel = cluster.next_channel();
-                agree_if_able(&*cluster.rendezvous, &job(channel), Ok(&[])).unwrap();
-                share(&*cluster.rendezvous, &caches(channel), Ok(&header(&mine))).unwrap();
+                share(&*cluster.rendezvous, &job(channel), Ok(&header(&[], &mine))).unwrap();
                 share(&*cluster.rendezvous, &capacities(channel), Ok(&[0; 8])).unwrap();
                 share(&*cluster.rendezvous, &serves(channel), Ok(&[])).unwrap_err().to_string()
             },
@@ -562,10 +567,10 @@ mod tests {
 
     #[test]
     fn exchanges_of_different_jobs_have_different_names() {
-        let of = |channel| [job(channel), caches(channel), capacities(channel), serves(channel)];
+        let of = |channel| [job(channel), capacities(channel), serves(channel)];
         let mut names: Vec<String> = [Channel(0), Channel(1)].into_iter().flat_map(of).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), 8, "{names:?}");
+        assert_eq!(names.len(), 6, "{names:?}");
     }
 }

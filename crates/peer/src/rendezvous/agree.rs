@@ -4,7 +4,6 @@
 //! A rank that cannot take part gives the reason instead ([`share`]), so that the others fail at
 //! once instead of waiting until the time limit.
 
-use crate::key::random;
 use crate::rendezvous::LONGEST_VALUE;
 use crate::{NodeId, Rendezvous, RendezvousError};
 
@@ -61,20 +60,14 @@ pub fn agree(
     what: &str,
     facts: &[(&str, String)],
 ) -> Result<(), RendezvousError> {
-    agree_if_able(rendezvous, what, Ok(facts))
+    let mine = postcard::to_stdvec(facts).unwrap_or_default();
+    let all = share(rendezvous, what, Ok(&mine))?;
+    compare(&all.iter().map(|facts| read(facts)).collect::<Vec<_>>())
 }
 
-/// As [`agree`], for a rank that may have to say why it cannot take part.
-pub fn agree_if_able(
-    rendezvous: &dyn Rendezvous,
-    what: &str,
-    facts: Result<&[(&str, String)], &str>,
-) -> Result<(), RendezvousError> {
-    let mine = facts.map(|facts| postcard::to_stdvec(facts).unwrap_or_default());
-    let mine = mine.as_deref().map_err(|why| *why);
-    let all = share(rendezvous, what, mine)?;
-    let all: Vec<Vec<(String, String)>> = all.iter().map(|facts| read(facts)).collect();
-    match difference(&all) {
+/// Checks that these facts, by rank, are the same.
+pub fn compare(all: &[Vec<(String, String)>]) -> Result<(), RendezvousError> {
+    match difference(all) {
         None => Ok(()),
         Some(difference) => {
             Err(RendezvousError::Other(format!("the ranks disagree: {difference}")))
@@ -82,29 +75,8 @@ pub fn agree_if_able(
     }
 }
 
-/// Returns the seed of the job: the one that all ranks were given, or one that rank 0 draws if none
-/// was.
-pub fn common_seed(
-    rendezvous: &dyn Rendezvous,
-    given: Option<u64>,
-) -> Result<u64, RendezvousError> {
-    let fact = given.map_or_else(|| "none".to_owned(), |seed| seed.to_string());
-    agree(rendezvous, "seed, as given", &[("seed", fact)])?;
-    if let Some(seed) = given {
-        return Ok(seed);
-    }
-    let drawn = drawn(rendezvous, "seed", || {
-        // Half of the range, so that every language can represent the number.
-        let seed = u64::from_le_bytes(random()?) >> 1;
-        Ok(seed.to_le_bytes().to_vec())
-    })?;
-    let seed =
-        drawn.try_into().map_err(|_| RendezvousError::Other("rank 0 has drawn no seed".into()))?;
-    Ok(u64::from_le_bytes(seed))
-}
-
 /// Returns what rank 0 draws and all use. A restarted rank 0 adopts what the others use.
-pub(crate) fn drawn(
+pub fn drawn(
     rendezvous: &dyn Rendezvous,
     name: &str,
     draw: impl FnOnce() -> Result<Vec<u8>, crate::key::KeyError>,
@@ -293,26 +265,28 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_seed_that_was_not_given_is_drawn_once() {
-        let drawn = on_all(4, |rendezvous| common_seed(rendezvous, None).unwrap());
-        assert!(drawn.iter().all(|seed| *seed == drawn[0]));
-        assert_ne!(drawn, on_all(4, |rendezvous| common_seed(rendezvous, None).unwrap()));
-        assert_eq!(on_all(2, |rendezvous| common_seed(rendezvous, Some(9)).unwrap()), [9, 9]);
-        let mixed = on_all(3, |rendezvous| {
-            common_seed(rendezvous, (rendezvous.world().rank == 1).then_some(9))
-        });
-        let sentence = mixed[0].as_ref().unwrap_err().to_string();
-        assert_eq!(sentence, "the ranks disagree: rank 1 has seed 9, all others none");
+    /// Draws a number that differs every time.
+    fn seed(rendezvous: &dyn Rendezvous) -> Vec<u8> {
+        drawn(rendezvous, "seed", || Ok(crate::key::random::<8>()?.to_vec())).unwrap()
     }
 
     #[test]
-    fn a_restarted_rank_0_adopts_the_seed_of_the_others() {
+    fn all_ranks_use_what_rank_0_draws() {
+        let drawn = on_all(4, seed);
+        assert!(drawn.iter().all(|one| *one == drawn[0]));
+        assert_ne!(drawn, on_all(4, seed));
+    }
+
+    #[test]
+    fn a_restarted_rank_0_adopts_what_the_others_use() {
         let rendezvous = InProcessRendezvous::new(3, Duration::from_mins(1));
-        let seed = |rendezvous: &dyn Rendezvous| common_seed(rendezvous, None).unwrap();
         let first = on_ranks(&rendezvous, 0..3, seed);
         assert_eq!(on_ranks(&rendezvous, [0], seed), first[..1]);
-        assert_eq!(on_ranks(&rendezvous, [2], seed), first[..1], "and so does who comes after it");
+        assert_eq!(
+            on_ranks(&rendezvous, [2], seed),
+            first[..1],
+            "and so does the next rank that is restarted"
+        );
     }
 
     #[test]

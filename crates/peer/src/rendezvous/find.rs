@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_bind_address_does_not_move_the_rendezvous_server() {
         let (place, key) = (free().to_string(), JobKey::random().unwrap());
-        let listen = Some("127.0.0.2".parse().unwrap());
+        let listen = Some("127.0.0.2".into());
         let options =
             FindOptions { listen, limit: Duration::from_secs(20), ..FindOptions::default() };
         let ranks = both_with(&[("BELADY_MEET", &place), ("BELADY_KEY", &key.to_text())], &options);

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::str::FromStr;
 
 use super::RendezvousError;
+use super::launcher::Variables;
 
 /// Where to listen, as users write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,12 +15,10 @@ pub enum Bind {
     Interface(String),
 }
 
-impl FromStr for Bind {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+impl From<&str> for Bind {
+    fn from(text: &str) -> Self {
         let text = text.trim();
-        Ok(text.parse().map_or_else(|_| Self::Interface(text.to_owned()), Self::Address))
+        text.parse().map_or_else(|_| Self::Interface(text.to_owned()), Self::Address)
     }
 }
 
@@ -34,6 +32,12 @@ impl fmt::Display for Bind {
 }
 
 impl Bind {
+    /// Returns where to listen by `BELADY_BIND`.
+    pub fn given(variables: &Variables) -> Option<Self> {
+        let bind = variables.get("BELADY_BIND").filter(|bind| !bind.is_empty());
+        bind.map(|bind| bind.as_str().into())
+    }
+
     /// Returns the address to listen at.
     pub fn address(&self) -> Result<IpAddr, RendezvousError> {
         match self {
@@ -104,13 +108,20 @@ mod tests {
 
     #[test]
     fn interfaces_are_found_by_name_and_others_are_named() {
-        let loopback: Bind = "lo".parse().unwrap();
+        let loopback = Bind::from("lo");
         assert_eq!(loopback.address().unwrap(), IpAddr::from(Ipv4Addr::LOCALHOST));
-        let given: Bind = " 10.1.2.3".parse().unwrap();
+        let given = Bind::from(" 10.1.2.3");
         assert_eq!(given.address().unwrap().to_string(), "10.1.2.3");
-        let none: Bind = "nonesuch0".parse().unwrap();
+        let none = Bind::from("nonesuch0");
         let error = none.address().unwrap_err().to_string();
         assert!(error.contains("no interface `nonesuch0`") && error.contains("lo"), "{error}");
+    }
+
+    #[test]
+    fn the_environment_names_where_to_listen() {
+        let variables = |bind: &str| Variables::from([("BELADY_BIND".into(), bind.into())]);
+        assert_eq!(Bind::given(&variables("ib0")), Some(Bind::Interface("ib0".into())));
+        assert_eq!(Bind::given(&variables("")), None);
     }
 
     #[test]

@@ -140,12 +140,12 @@ pub fn find(
     Ok(Some(LaunchInfo { launcher, world, job, address, is_given, all_here }))
 }
 
-/// Returns the rank that the launcher gave this process, in the job and on its node; `None` if no launcher
-/// set one.
+/// Returns the rank that the launcher gave this process, in the job and on its node; `None` if no
+/// launcher set one.
 ///
 /// # Errors
-/// If variables of one launcher contradict each other or one half of them is missing: a rank that is
-/// guessed wrong trains on the wrong samples.
+/// If variables of one launcher contradict each other or one half of them is missing: a rank that
+/// is guessed wrong trains on the wrong samples.
 pub fn launched(variables: &Variables) -> Result<Option<LocalWorld>, RendezvousError> {
     let Some((launcher, world)) = ask_all(variables)? else { return Ok(None) };
     let size_name = present(variables, launcher.local_size);
@@ -182,8 +182,9 @@ fn present(variables: &Variables, names: &[&'static str]) -> Option<&'static str
     names.iter().copied().find(|name| variables.contains_key(*name))
 }
 
-/// Reads this node's number from Slurm's list: "4(x2),3" is two nodes with four tasks each and one with
-/// three. The largest number if Slurm does not tell which node this is: quotas are then too small.
+/// Reads this node's number from Slurm's list: "4(x2),3" is two nodes with four tasks each and one
+/// with three. The largest number if Slurm does not tell which node this is: quotas are then too
+/// small.
 fn tasks_of_this_node(variables: &Variables, name: &str) -> Result<u32, RendezvousError> {
     let text = variables.get(name).map(String::as_str).unwrap_or_default();
     let node: Option<usize> = get(variables, "SLURM_NODEID").and_then(|node| node.parse().ok());

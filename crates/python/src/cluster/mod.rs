@@ -16,7 +16,7 @@ use pyo3::types::PyBytes;
 
 use self::meeting::PythonMeeting;
 use self::place::{RendezvousOptions, Where};
-pub use self::place::{launcher, meeting_place};
+pub use self::place::{launcher, rendezvous_address};
 use crate::errors::BeladyError;
 use crate::process::Home;
 use crate::wait::{Unhurried, patiently};
@@ -41,17 +41,17 @@ struct ClusterParts {
 impl PyCluster {
     /// Joins by the rendezvous of a Python library, which is private to the job.
     #[staticmethod]
-    #[pyo3(signature = (meeting, *, key=None, bind=None, tls=None, timeout=300.0))]
+    #[pyo3(signature = (rendezvous, *, key=None, bind=None, tls=None, timeout=300.0))]
     fn join(
         py: Python<'_>,
-        meeting: &Bound<'_, PyAny>,
+        rendezvous: &Bound<'_, PyAny>,
         key: Option<&str>,
         bind: Option<&str>,
         tls: Option<Vec<String>>,
         timeout: f64,
     ) -> PyResult<Self> {
         let options = RendezvousOptions::new(key, bind, tls, timeout)?;
-        let meeting = Arc::new(PythonMeeting::new(meeting, options.limit)?);
+        let meeting = Arc::new(PythonMeeting::new(rendezvous, options.limit)?);
         let shared: Arc<dyn Rendezvous> = meeting.clone();
         let joined = py.detach(|| peer::join(shared, options.join()));
         let joined = joined.map_err(|error| match error {
@@ -63,11 +63,11 @@ impl PyCluster {
 
     /// Joins at "HOST:PORT", by a list of hosts, by a directory, or with "mpi" by MPI.
     #[staticmethod]
-    #[pyo3(signature = (place, rank, size, *, key=None, bind=None, tls=None, timeout=300.0))]
+    #[pyo3(signature = (address, rank, size, *, key=None, bind=None, tls=None, timeout=300.0))]
     #[allow(clippy::too_many_arguments)]
-    fn at(
+    fn join_at(
         py: Python<'_>,
-        place: Where,
+        address: Where,
         rank: u32,
         size: u32,
         key: Option<&str>,
@@ -77,13 +77,13 @@ impl PyCluster {
     ) -> PyResult<Self> {
         let options = RendezvousOptions::new(key, bind, tls, timeout)?;
         let world = JobWorld { rank, size };
-        Self::patiently(py, move || place.go(world, &options))
+        Self::patiently(py, move || address.go(world, &options))
     }
 
     /// Joins at the rendezvous address of the environment.
     #[staticmethod]
     #[pyo3(signature = (*, key=None, bind=None, tls=None, timeout=300.0))]
-    fn found(
+    fn join_from_environment(
         py: Python<'_>,
         key: Option<&str>,
         bind: Option<&str>,
@@ -105,7 +105,7 @@ impl PyCluster {
     }
 
     /// Ranks that run on this machine, this one included.
-    fn near(&self) -> PyResult<Vec<u32>> {
+    fn local_ranks(&self) -> PyResult<Vec<u32>> {
         Ok(self.native()?.near())
     }
 

@@ -39,18 +39,16 @@ impl RendezvousOptions {
         tls: Option<Vec<String>>,
         timeout: f64,
     ) -> PyResult<Self> {
+        let variables = launched_by::of_this_process();
         let key = match key {
             // A key has 64 characters and no slash; anything else is a path.
             Some(text) if text.len() == 64 && !text.contains('/') => {
                 Some(JobKey::from_text(text).map_err(wrong)?)
             }
             Some(path) => Some(keys::read_file(path.as_ref()).map_err(wrong)?),
-            None => keys::given(&launched_by::of_this_process()).map_err(wrong)?,
+            None => keys::given(&variables).map_err(wrong)?,
         };
-        let bind = bind.map(|bind| match bind.parse::<Bind>() {
-            Ok(bind) => bind,
-            Err(never) => match never {},
-        });
+        let bind = bind.map(Bind::from).or_else(|| Bind::given(&variables));
         let tls = tls.map(certificates).transpose()?;
         Ok(Self { key, bind, tls, limit: seconds("timeout", timeout)? })
     }
@@ -141,7 +139,7 @@ pub fn launcher(environment: Option<Variables>) -> PyResult<Option<(u32, u32, u3
 /// Without a key, it is a directory of the user, which needs a name of the job that all ranks know.
 #[pyfunction]
 #[pyo3(signature = (key=None))]
-pub fn meeting_place(py: Python<'_>, key: Option<&str>) -> PyResult<Option<String>> {
+pub fn rendezvous_address(py: Python<'_>, key: Option<&str>) -> PyResult<Option<String>> {
     let variables: Variables = launched_by::of_this_process();
     let found = py.detach(|| launched_by::find(&variables, &hosts::is_this_machine));
     let Some(found) = found.map_err(wrong)? else { return Ok(None) };

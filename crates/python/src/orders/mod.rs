@@ -201,10 +201,10 @@ impl PyOrders {
     }
 
     /// The rank and the number of ranks, if the accesses of the other ranks are known.
-    fn place(&self) -> Option<(u32, u32)> {
+    fn rank_and_size(&self) -> Option<(u32, u32)> {
         match &self.0 {
             OrderKind::Native { orders, .. } => orders.place().map(|it| (it.rank, it.ranks)),
-            OrderKind::From { base, .. } => base.get().place(),
+            OrderKind::From { base, .. } => base.get().rank_and_size(),
             OrderKind::Loader { .. } | OrderKind::Python(_) => None,
         }
     }
@@ -306,7 +306,7 @@ impl PyOrders {
     /// Returns whether the accesses of each rank of a cluster are known.
     pub fn is_known_to(&self, cluster: &PyCluster) -> PyResult<bool> {
         let JobWorld { rank, size } = cluster.native()?.world();
-        Ok(self.place() == Some((rank, size)))
+        Ok(self.rank_and_size() == Some((rank, size)))
     }
 
     /// Returns the same order for a job without peers.

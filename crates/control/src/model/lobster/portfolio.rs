@@ -3,7 +3,8 @@
 
 use belady_base::units::{Bytes, Seconds};
 
-/// The time to preprocess one sample of a certain size, by the number of threads: linear between measured counts, constant outside.
+/// The time to preprocess one sample of a certain size, by the number of threads: linear between
+/// measured counts, constant outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadModel {
     /// Strictly increasing counts; never empty.

@@ -96,8 +96,8 @@ pub fn assign_threads(
     if cost(&threads) <= cost(&initial) { threads } else { initial }
 }
 
-/// Returns the cost of an allocation: how late the latest GPU's data is, then how far apart the GPUs
-/// are (eq. 3).
+/// Returns the cost of an allocation: how late the latest GPU's data is, then how far apart the
+/// GPUs are (eq. 3).
 pub(super) fn node_cost(
     threads: &[u32],
     difference: impl Fn(usize, u32) -> Seconds,

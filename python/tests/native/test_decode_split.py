@@ -38,16 +38,16 @@ def chain() -> _native.Chain:
 
 
 def test_gpu_decoding_is_refused_for_anything_but_whole_jpegs(batch: _native.Batch) -> None:
-    windows = _native.Share(chain(), 2).windows(batch, 5, 1)
+    windows = _native.DecodeSplit(chain(), 2).windows(batch, 5, 1)
     assert len(windows) == 9
-    assert windows.suited() == ([0, 1, 2, 3, 4, 5], [6, 7, 8])
+    assert windows.split() == ([0, 1, 2, 3, 4, 5], [6, 7, 8])
 
 
 @pytest.mark.parametrize("threads", [1, 3, 20])
 def test_threads_make_what_the_chain_makes(batch: _native.Batch, threads: int) -> None:
     positions = [7, 2, 8, 0, 6]
     into = np.zeros((5, 16, 16, 3), dtype=np.uint8)
-    failed = dict(_native.Share(chain(), threads).run(batch, positions, 5, 1, into))
+    failed = dict(_native.DecodeSplit(chain(), threads).run(batch, positions, 5, 1, into))
     assert sorted(failed) == [2, 4]
     for row, at in enumerate(positions):
         if row not in failed:
@@ -57,15 +57,15 @@ def test_threads_make_what_the_chain_makes(batch: _native.Batch, threads: int) -
 
 def test_files_are_gathered_one_after_the_other(batch: _native.Batch) -> None:
     positions = [3, 8, 1]
-    into = np.zeros(_native.Share.bytes(batch, positions), dtype=np.uint8)
-    ends = _native.Share.gather(batch, positions, into)
+    into = np.zeros(_native.DecodeSplit.bytes(batch, positions), dtype=np.uint8)
+    ends = _native.DecodeSplit.gather(batch, positions, into)
     expected = [bytes(batch[at]) for at in positions]
     assert into.tobytes() == b"".join(expected)
     assert ends == list(np.cumsum([len(file) for file in expected]))
 
 
 def test_the_table_has_64_bytes_an_image(batch: _native.Batch) -> None:
-    windows = _native.Share(chain(), 1).windows(batch, 5, 1)
+    windows = _native.DecodeSplit(chain(), 1).windows(batch, 5, 1)
     table = windows.table([2, 7], {2: 1000}, {7: 2000}, 16, 16)
     assert len(table) == 128
     first, second = (np.frombuffer(part, dtype="<i4") for part in (table[:64], table[64:]))
@@ -76,7 +76,7 @@ def test_the_table_has_64_bytes_an_image(batch: _native.Batch) -> None:
 
 
 def test_mistakes_are_errors(batch: _native.Batch) -> None:
-    share = _native.Share(chain(), 1)
+    share = _native.DecodeSplit(chain(), 1)
     with pytest.raises(IndexError):
         share.run(batch, [9], 0, 0, np.zeros(768, dtype=np.uint8))
     with pytest.raises(BufferError):
@@ -84,4 +84,6 @@ def test_mistakes_are_errors(batch: _native.Batch) -> None:
     with pytest.raises(IndexError):
         share.windows(batch, 0, 0).table([0], {}, {}, 16, 16)
     with pytest.raises(ValueError, match="Pad"):
-        _native.Share(_native.Chain(json.dumps([T.Decode().as_json(), T.Pad(2).as_json()])), 1)
+        _native.DecodeSplit(
+            _native.Chain(json.dumps([T.Decode().as_json(), T.Pad(2).as_json()])), 1
+        )
