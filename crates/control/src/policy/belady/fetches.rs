@@ -1,33 +1,50 @@
 //! What the tiers' prefetchers fetch of an epoch.
 
-use crate::bits::Bits;
+use super::{NOWHERE, Spot};
+use crate::packed::Packed;
 use crate::sampler::SampleId;
+
+/// A sample that a prefetcher fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedFetch {
+    pub sample: SampleId,
+    /// The iteration after which it goes again; none if it stays.
+    pub until: Option<u32>,
+}
 
 /// Samples that prefetchers fetch in one epoch.
 #[derive(Debug, Default)]
 pub struct ReadAhead {
     /// By spot, in the order of use.
-    lists: Vec<Vec<SampleId>>,
-    fetched: Bits,
+    lists: Vec<Vec<PlannedFetch>>,
+    /// Where each of them is fetched to.
+    spots: Packed,
 }
 
 impl ReadAhead {
-    pub fn new(lists: Vec<Vec<SampleId>>, fetched: Bits) -> Self {
-        Self { lists, fetched }
+    pub fn new(lists: Vec<Vec<PlannedFetch>>, samples: u32) -> Self {
+        if lists.iter().all(Vec::is_empty) {
+            return Self::default();
+        }
+        let mut spots = Packed::new(samples, lists.len() as Spot);
+        for (spot, list) in lists.iter().enumerate() {
+            list.iter().for_each(|fetch| spots.set(fetch.sample, spot as Spot));
+        }
+        Self { lists, spots }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.fetched.is_unallocated()
+        self.spots.is_empty()
     }
 
     /// What the prefetcher of a spot fetches, in order.
-    pub fn list(&self, spot: usize) -> &[SampleId] {
+    pub fn list(&self, spot: usize) -> &[PlannedFetch] {
         self.lists.get(spot).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a prefetcher fetches the sample into its spot.
+    /// The spot that a prefetcher fetches the sample into, if one does.
     #[inline]
-    pub fn contains(&self, sample: SampleId) -> bool {
-        self.fetched.contains(sample)
+    pub fn spot(&self, sample: SampleId) -> Option<Spot> {
+        Some(self.spots.get(sample)).filter(|&spot| spot != NOWHERE)
     }
 }

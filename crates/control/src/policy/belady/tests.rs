@@ -510,10 +510,10 @@ fn read_ahead(job: &Job) -> Vec<u64> {
         let orders = [0, 1].map(|next| Arc::new(job.stream.epoch(epoch + next)));
         belady.begin_epoch(epoch, &orders[0], Some(&orders[1]));
     }
-    let ahead = belady.ahead.get();
+    let ahead = belady.fetches_from(0);
     let bytes = |spot| {
-        let list = ahead.map_or(&[][..], |ahead| ahead.list(spot));
-        list.iter().map(|&sample| job.sizes.get(sample)).sum()
+        let list = ahead.as_ref().map_or(&[][..], |(_, ahead)| ahead.list(spot));
+        list.iter().map(|fetch| job.sizes.get(fetch.sample)).sum()
     };
     (0..job.system.nodes as usize * job.system.tiers.len()).map(bytes).collect()
 }

@@ -71,7 +71,8 @@ impl Transition<'_> {
             self.keep_more(iteration, &next_node);
         }
         self.decision.behind = std::mem::take(&mut self.behind);
-        self.decision.ahead = Arc::new(self.read_ahead());
+        let ahead = self.read_ahead();
+        self.decision.ahead = Arc::new(ahead);
         self.finish()
     }
 
