@@ -11,10 +11,11 @@
 //! differ in bytes, and uses the prefetchers' share where the source counts threads. Where neither
 //! matters, nothing is read ahead.
 
+use super::NOWHERE;
 use super::fetches::{PlannedFetch, ReadAhead};
 use super::relays::{GAIN, NodeUses, SourceShare, reading_seconds};
-use super::state::Transition;
-use super::NOWHERE;
+use super::state::{Transition, ring_of};
+use crate::sampler::SampleId;
 
 impl Transition<'_> {
     /// Chooses what prefetchers fetch of this epoch, after the choice of what is held.
@@ -56,6 +57,25 @@ impl Transition<'_> {
         reading > (slowest / system.compute.0).max((1.0 + GAIN) * level)
     }
 
+    /// Bytes that an iteration may take from a relay: half of its space, so that as much can be
+    /// fetched meanwhile.
+    fn relay_space(&self, node: usize, iteration: u32) -> u64 {
+        let around = self.free_by_iteration.get(iteration as usize..iteration as usize + 2);
+        let free = around.and_then(|free| free.iter().map(|free| free[node]).min());
+        self.relays.an_iteration(node) + free.unwrap_or(0) / 2
+    }
+
+    /// Returns by node what its ring takes from the source when a run begins. Staging has more
+    /// threads than prefetchers, so rings are full before these have read their share.
+    fn read_early(&self, share: SourceShare) -> Vec<f64> {
+        if share != SourceShare::Nodes || !self.began_behind.is_empty() {
+            return vec![];
+        }
+        let used = NodeUses::count(self.job, self.order).by_node;
+        let fair = used.iter().sum::<f64>() / used.len() as f64;
+        used.iter().map(|used| ring_of(self.job) * (fair / used).min(1.0)).collect()
+    }
+
     fn deal_reads(&mut self, share: SourceShare, to_holders: bool) -> ReadAhead {
         let system = &self.job.system;
         // A reader is the staging threads of a node (its tier 0) or the prefetcher of a tier.
@@ -78,49 +98,68 @@ impl Transition<'_> {
                 read[node * self.tiers] = *behind;
             }
         }
+        for (node, early) in self.read_early(share).iter().enumerate() {
+            read[node * self.tiers] += early;
+        }
         let mut lists = vec![vec![]; self.free.len()];
         let mut relayed = vec![0; system.nodes as usize];
+        // Of the iteration at hand, by node: what it uses and does not have.
+        let mut own: Vec<Vec<SampleId>> = vec![vec![]; system.nodes as usize];
         for iteration in 0..self.order.iterations() {
             relayed.fill(0);
             for rank in 0..self.ranks {
-                let own = reader(system.node_of(rank) as usize * self.tiers);
+                let node = system.node_of(rank) as usize;
                 for sample in self.uses(rank, iteration) {
-                    if self.spot(sample) != NOWHERE {
-                        continue;
+                    if self.spot(sample) == NOWHERE {
+                        read[node * self.tiers] += self.job.sizes.get(sample) as f64;
+                        own[node].push(sample);
                     }
-                    let bytes = self.job.sizes.get(sample);
-                    let size = bytes as f64;
-                    let after = |reader: usize| (read[reader] + size) / weight(reader);
-                    let holder = usize::from(self.decision.spots.get(sample));
-                    let holds = to_holders && holder != usize::from(NOWHERE);
-                    let relays = (0..relayed.len()).filter(|&node| {
-                        // What its holder relayed would stay there.
-                        node != holder / self.tiers
-                            && relayed[node] + bytes <= self.relays.an_iteration(node)
-                    });
-                    let others = relays.map(|node| (node * self.tiers + 1, Some(iteration)));
-                    let others = others.chain(holds.then_some((holder, None)));
-                    let quickest = others
-                        .min_by(|a, b| after(reader(a.0)).total_cmp(&after(reader(b.0))))
-                        .filter(|&(spot, _)| {
-                            after(reader(spot)) < after(own) - level / weight(own)
-                        });
-                    let Some((spot, until)) = quickest else {
-                        read[own] += size;
-                        continue;
-                    };
-                    lists[spot].push(PlannedFetch { sample, until });
-                    read[reader(spot)] += size;
-                    if until.is_some() {
-                        relayed[spot / self.tiers] += bytes;
-                    }
+                }
+            }
+            // The node that has most to read gives the next sample away.
+            let after = |read: &[f64], reader: usize| read[reader] / weight(reader);
+            while let Some(node) =
+                (0..own.len()).filter(|&node| !own[node].is_empty()).max_by(|&a, &b| {
+                    let of = |node: usize| after(&read, node * self.tiers);
+                    of(a).total_cmp(&of(b)).then(b.cmp(&a))
+                })
+            {
+                let Some(sample) = own[node].pop() else { break };
+                let bytes = self.job.sizes.get(sample);
+                let size = bytes as f64;
+                let user = node * self.tiers;
+                let with = |reader: usize| (read[reader] + size) / weight(reader);
+                let holder = usize::from(self.decision.spots.get(sample));
+                let holds = to_holders && holder != usize::from(NOWHERE);
+                let relays = (0..relayed.len()).filter(|&node| {
+                    // What its holder relayed would stay there.
+                    node != holder / self.tiers
+                        && relayed[node] + bytes <= self.relay_space(node, iteration)
+                });
+                let quicker = |&(spot, _): &(usize, Option<u32>)| {
+                    with(reader(spot)) < (read[user] - level) / weight(user)
+                };
+                let holder = holds.then_some((holder, None)).filter(quicker);
+                let relays = relays.map(|node| (node * self.tiers + 1, Some(iteration)));
+                let Some((spot, until)) = holder.or_else(|| {
+                    let of = |relay: &(usize, _)| with(reader(relay.0));
+                    relays.min_by(|a, b| of(a).total_cmp(&of(b))).filter(quicker)
+                }) else {
+                    continue;
+                };
+                lists[spot].push(PlannedFetch { sample, until });
+                read[user] -= size;
+                read[reader(spot)] += size;
+                if until.is_some() {
+                    relayed[spot / self.tiers] += bytes;
                 }
             }
         }
         if share == SourceShare::Nodes {
-            let by_node: Vec<f64> = read.iter().copied().step_by(self.tiers).collect();
+            let by_node = read.iter().step_by(self.tiers).copied().collect();
             self.decision.behind = self.lag(by_node, all as f64);
         }
-        ReadAhead::new(lists, self.job.sizes.len())
+        let free = std::mem::take(&mut self.free_by_iteration);
+        ReadAhead::new(lists, self.job.sizes.len(), free)
     }
 }

@@ -19,10 +19,13 @@ pub struct ReadAhead {
     lists: Vec<Vec<PlannedFetch>>,
     /// Where each of them is fetched to.
     spots: Packed,
+    /// By iteration, before it and after the last, and by node: space for relayed samples beside
+    /// the relay's own.
+    free: Vec<Vec<u64>>,
 }
 
 impl ReadAhead {
-    pub fn new(lists: Vec<Vec<PlannedFetch>>, samples: u32) -> Self {
+    pub fn new(lists: Vec<Vec<PlannedFetch>>, samples: u32, free: Vec<Vec<u64>>) -> Self {
         if lists.iter().all(Vec::is_empty) {
             return Self::default();
         }
@@ -30,7 +33,7 @@ impl ReadAhead {
         for (spot, list) in lists.iter().enumerate() {
             list.iter().for_each(|fetch| spots.set(fetch.sample, spot as Spot));
         }
-        Self { lists, spots }
+        Self { lists, spots, free }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -40,6 +43,13 @@ impl ReadAhead {
     /// What the prefetcher of a spot fetches, in order.
     pub fn list(&self, spot: usize) -> &[PlannedFetch] {
         self.lists.get(spot).map_or(&[], Vec::as_slice)
+    }
+
+    /// Space of a node for relayed samples beside the relay's own, from the beginning of iteration
+    /// `from` to the end of iteration `until`.
+    pub fn free(&self, node: usize, from: u32, until: u32) -> u64 {
+        let during = self.free.get(from as usize..until as usize + 2).unwrap_or(&[]);
+        during.iter().map(|free| free[node]).min().unwrap_or(0)
     }
 
     /// The spot that a prefetcher fetches the sample into, if one does.

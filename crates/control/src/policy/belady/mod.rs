@@ -322,17 +322,36 @@ impl BeladyNode {
                 continue;
             };
             if let Some(iteration) = until {
+                let until = Step { epoch, iteration };
+                if self.consumed.is_some_and(|over| until <= over) {
+                    // Its user found it elsewhere.
+                    fetcher.given += 1;
+                    continue;
+                }
+                let list = fetcher.list.clone();
+                let next = self.next_step(epoch);
+                let free = next.map_or(0, |next| list.free(self.node as usize, next, iteration));
+                let space = self.plan.relays.get().map_or(0, |relays| relays.space(self.node));
                 let sizes = &self.plan.job.sizes;
                 let taken: u64 = self.relayed.iter().map(|it| sizes.get(it.sample)).sum();
-                let space = self.plan.relays.get().map_or(0, |relays| relays.space(self.node));
-                if taken + sizes.get(sample) > space {
+                if taken + sizes.get(sample) > space + free {
                     return;
                 }
-                let until = Step { epoch, iteration };
                 self.relayed.push(RelayedSample { sample, until, arrived: false });
             }
             self.fetchers[usize::from(tier)].given += 1;
             actions.fetches.push(Fetch { sample });
+        }
+    }
+
+    /// The iteration of `epoch` that comes next; none while an earlier epoch goes on.
+    fn next_step(&self, epoch: u32) -> Option<u32> {
+        let Some(over) = self.consumed else { return Some(0) };
+        let last = over.iteration + 1 == self.plan.job.stream.iterations();
+        match over.epoch {
+            at if at == epoch => Some(over.iteration + 1),
+            at if at + 1 == epoch && last => Some(0),
+            _ => None,
         }
     }
 

@@ -6,9 +6,10 @@
 //! user takes them from there, and the node evicts them when the iteration that uses them is over.
 //!
 //! The space is a double buffer: what one iteration takes from the relay, and as much again, which
-//! is fetched meanwhile. It holds nothing else, so each epoch reads as many bytes more. It is taken
-//! only where the time gained is longer than these take, and of no more than [`GAIN`] of the
-//! dataset.
+//! is fetched meanwhile. Space that is free costs nothing: in the first epoch what is not yet
+//! held, in the last what is held no more. In between, space is kept free, so each epoch reads as
+//! many bytes more. That is done only where the time gained is longer than these take, and with
+//! no more than [`GAIN`] of the dataset.
 
 use super::state::usable;
 use crate::job::{Job, Sizes};
@@ -86,7 +87,7 @@ pub fn reading_seconds(job: &Job, mut reads: Vec<f64>) -> f64 {
 /// Space that nodes keep free to read for others.
 #[derive(Debug, Default)]
 pub struct Relays {
-    /// By node: bytes that an iteration may take from it; empty if none relays.
+    /// By node: half of it, which an iteration may take; empty if none relays.
     an_iteration: Vec<u64>,
 }
 
@@ -104,11 +105,12 @@ impl Relays {
             return Self::default();
         }
         let tiers = system.tiers.len();
+        let none = Self { an_iteration: vec![0; system.nodes as usize] };
         let held: u64 = (0..system.nodes as usize * tiers).map(|spot| usable(job, spot)).sum();
         let uses = NodeUses::count(job, order);
         let read = uses.by_node.iter().sum::<f64>() - held as f64;
         if read <= 0.0 {
-            return Self::default();
+            return none;
         }
         let level = read / f64::from(system.nodes);
         let iterations = f64::from(order.iterations().max(1));
@@ -121,8 +123,8 @@ impl Relays {
             Sizes::Narrow(_) | Sizes::Wide(_) => 1,
         };
         let limited = |(node, wanted): (usize, &f64)| {
-            let bytes = ((wanted * part) as u64).min(usable(job, node * tiers + 1) / 2);
-            bytes - bytes % unit
+            let bytes = (wanted * part) as u64;
+            bytes.next_multiple_of(unit).min(usable(job, node * tiers + 1) / 2 / unit * unit)
         };
         let relays = Self { an_iteration: wanted.iter().enumerate().map(limited).collect() };
         let costs = relays.an_iteration.iter().sum::<u64>() as f64 * 2.0;
@@ -131,14 +133,14 @@ impl Relays {
         let without = reading_seconds(job, fill(&uses.by_node, read));
         let compute = uses.slowest / system.compute.0;
         let gains = without > compute.max((1.0 + GAIN) * with);
-        if gains && costs > 0.0 { relays } else { Self::default() }
+        if gains { relays } else { none }
     }
 
     pub fn any(&self) -> bool {
         !self.an_iteration.is_empty()
     }
 
-    /// Bytes that an iteration may take from a node.
+    /// Bytes that an iteration may take of what a node keeps free.
     pub fn an_iteration(&self, node: usize) -> u64 {
         self.an_iteration.get(node).copied().unwrap_or(0)
     }

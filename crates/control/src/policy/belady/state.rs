@@ -73,6 +73,9 @@ pub struct Transition<'a> {
     pub behind: Vec<f64>,
     /// Nodes that read for others.
     pub relays: &'a Relays,
+    /// By iteration, before it and after the last: what is free in each node's first cache tier
+    /// beside the relay's space; only with relays.
+    pub free_by_iteration: Vec<Vec<u64>>,
     pub copies: &'a mut SpareCopies,
     pub decision: Decision,
 }
@@ -144,6 +147,7 @@ impl<'a> Transition<'a> {
             began_behind: &coming.behind,
             behind: vec![],
             relays,
+            free_by_iteration: vec![],
             copies,
             decision: Decision::default(),
         };

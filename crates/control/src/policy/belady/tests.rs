@@ -551,3 +551,33 @@ fn nodes_with_small_batches_read_for_those_with_large_ones() {
     job.system.compute = Rate(9.0);
     assert_eq!(read_ahead(&job), [0; 4], "nothing waits for the source");
 }
+
+#[test]
+fn relays_take_space_only_where_that_is_less_than_they_gain() {
+    // Two of four nodes use four fifths of 20,000 samples of 10 bytes, in batches of 100.
+    let imbalanced = |cache: u64| {
+        let mut job = job(20_000, 4, 1, &[cache]);
+        let scheme = Scheme::Imbalanced;
+        let config = StreamConfig { scheme, batch: 100, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        share_source(&mut job, "nodes");
+        job
+    };
+    let relays = |job: &Job| Relays::of(job, &job.stream.epoch(0));
+    // With 30 % held the source gives 140,000 bytes, 35,000 a node; the last two use 20,000 each.
+    // In each of 200 iterations they lack 75 bytes, eight samples.
+    let little = imbalanced(15_000);
+    let spaces: Vec<u64> = (0..4).map(|node| relays(&little).space(node)).collect();
+    assert_eq!(spaces, [0, 0, 160, 160]);
+    // With 60 % held it gives 80,000, and all nodes have 20,000 of their own to read.
+    let enough = relays(&imbalanced(30_000));
+    assert!(enough.any() && (0..4).all(|node| enough.space(node) == 0));
+    let mut slow = imbalanced(15_000);
+    slow.system.compute = Rate(0.1);
+    assert!((0..4).all(|node| relays(&slow).space(node) == 0), "nothing waits for the source");
+    let mut even = imbalanced(15_000);
+    let scheme = Scheme::Uniform;
+    even.stream =
+        AccessStream::new(StreamConfig { scheme, ..even.stream.config().clone() }).unwrap();
+    assert!(!relays(&even).any());
+}
