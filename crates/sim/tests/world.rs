@@ -242,7 +242,7 @@ fn may_read(job: &Job, distinct: u64) -> u64 {
     let tiers = job.system.tiers.len() as u64 - 1;
     let nodes = u64::from(job.system.nodes);
     let largest = job.sizes.largest().0;
-    let rests = nodes * tiers * (largest - 1) + nodes * largest;
+    let rests = nodes * tiers * (largest - 1);
     distinct - room.saturating_sub(rests + room / 1000).min(distinct)
 }
 

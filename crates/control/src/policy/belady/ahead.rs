@@ -136,21 +136,21 @@ impl Transition<'_> {
                     node != holder / self.tiers
                         && relayed[node] + bytes <= self.relay_space(node, iteration)
                 });
-                let quicker = |&(spot, _): &(usize, Option<u32>)| {
+                let quicker = |&(spot, _): &(usize, bool)| {
                     with(reader(spot)) < (read[user] - level) / weight(user)
                 };
-                let holder = holds.then_some((holder, None)).filter(quicker);
-                let relays = relays.map(|node| (node * self.tiers + 1, Some(iteration)));
-                let Some((spot, until)) = holder.or_else(|| {
-                    let of = |relay: &(usize, _)| with(reader(relay.0));
+                let holder = holds.then_some((holder, false)).filter(quicker);
+                let relays = relays.map(|node| (node * self.tiers + 1, true));
+                let Some((spot, relays)) = holder.or_else(|| {
+                    let of = |relay: &(usize, bool)| with(reader(relay.0));
                     relays.min_by(|a, b| of(a).total_cmp(&of(b))).filter(quicker)
                 }) else {
                     continue;
                 };
-                lists[spot].push(PlannedFetch { sample, until });
+                lists[spot].push(PlannedFetch { sample, iteration, relayed: relays });
                 read[user] -= size;
                 read[reader(spot)] += size;
-                if until.is_some() {
+                if relays {
                     relayed[spot / self.tiers] += bytes;
                 }
             }

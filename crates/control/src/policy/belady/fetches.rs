@@ -8,8 +8,10 @@ use crate::sampler::SampleId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedFetch {
     pub sample: SampleId,
-    /// The iteration after which it goes again; none if it stays.
-    pub until: Option<u32>,
+    /// The iteration that uses it.
+    pub iteration: u32,
+    /// Whether it goes again after that.
+    pub relayed: bool,
 }
 
 /// Samples that prefetchers fetch in one epoch.
@@ -45,11 +47,16 @@ impl ReadAhead {
         self.lists.get(spot).map_or(&[], Vec::as_slice)
     }
 
-    /// Space of a node for relayed samples beside the relay's own, from the beginning of iteration
-    /// `from` to the end of iteration `until`.
-    pub fn free(&self, node: usize, from: u32, until: u32) -> u64 {
-        let during = self.free.get(from as usize..until as usize + 2).unwrap_or(&[]);
-        during.iter().map(|free| free[node]).min().unwrap_or(0)
+    /// Space of a node for what it fetches ahead beside the relay's own, from the beginning of
+    /// iteration `next` until the fetched sample is used, or counted as held. None where fetches
+    /// have their space from the epoch's beginning on.
+    pub fn free(&self, node: usize, next: Option<u32>, fetch: PlannedFetch) -> Option<u64> {
+        if self.free.is_empty() {
+            return None;
+        }
+        let end = fetch.iteration as usize + 1 + usize::from(fetch.relayed);
+        let during = next.and_then(|next| self.free.get(next as usize..end)).unwrap_or(&[]);
+        Some(during.iter().map(|free| free[node]).min().unwrap_or(0))
     }
 
     /// The spot that a prefetcher fetches the sample into, if one does.

@@ -35,7 +35,7 @@ mod state;
 mod tracked;
 mod transition;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use self::copies::SpareCopies;
@@ -137,7 +137,9 @@ impl PolicyPlan for Belady {
             found: vec![],
             readers: vec![],
             fetchers: vec![TierFetcher::default(); self.job.system.tiers.len()],
-            relayed: vec![],
+            early: VecDeque::new(),
+            early_bytes: 0,
+            arrived: 0,
             consumed: None,
             plan: self,
         })
@@ -189,8 +191,12 @@ struct BeladyNode {
     readers: Vec<RankId>,
     /// By tier.
     fetchers: Vec<TierFetcher>,
-    /// What this node's prefetcher reads for other nodes, until the step that uses it is over.
-    relayed: Vec<RelayedSample>,
+    /// What this node's prefetcher was given for its first tier, in order, until the step that uses
+    /// it is over; only with relays.
+    early: VecDeque<EarlySample>,
+    early_bytes: u64,
+    /// How many of them have arrived.
+    arrived: usize,
     /// The last step that is over.
     consumed: Option<Step>,
 }
@@ -203,12 +209,11 @@ struct TierFetcher {
     given: usize,
 }
 
-/// A sample that this node's prefetcher was given for another node.
+/// A sample that is in a tier before the step that uses it.
 #[derive(Clone, Copy, Debug)]
-struct RelayedSample {
-    sample: SampleId,
+struct EarlySample {
+    fetch: PlannedFetch,
     until: Step,
-    arrived: bool,
 }
 
 impl BeladyNode {
@@ -315,32 +320,31 @@ impl BeladyNode {
         while actions.fetches.len() < limit.min(batch) {
             let fetcher = &mut self.fetchers[usize::from(tier)];
             let (epoch, given) = (fetcher.epoch, fetcher.given);
-            let Some(&PlannedFetch { sample, until }) = fetcher.list.list(spot).get(given) else {
+            let Some(&fetch) = fetcher.list.list(spot).get(given) else {
                 let from = if fetcher.list.is_empty() { first } else { epoch + 1 };
                 let Some((epoch, list)) = self.plan.fetches_from(from) else { return };
                 *fetcher = TierFetcher { epoch, list, given: 0 };
                 continue;
             };
-            if let Some(iteration) = until {
-                let until = Step { epoch, iteration };
-                if self.consumed.is_some_and(|over| until <= over) {
-                    // Its user found it elsewhere.
-                    fetcher.given += 1;
-                    continue;
-                }
-                let list = fetcher.list.clone();
-                let next = self.next_step(epoch);
-                let free = next.map_or(0, |next| list.free(self.node as usize, next, iteration));
+            let until = Step { epoch, iteration: fetch.iteration };
+            if fetch.relayed && self.consumed.is_some_and(|over| until <= over) {
+                // Its user found it elsewhere.
+                fetcher.given += 1;
+                continue;
+            }
+            let list = fetcher.list.clone();
+            let free = list.free(self.node as usize, self.next_step(epoch), fetch);
+            if let Some(free) = free.filter(|_| tier == 1) {
+                let bytes = self.plan.job.sizes.get(fetch.sample);
                 let space = self.plan.relays.get().map_or(0, |relays| relays.space(self.node));
-                let sizes = &self.plan.job.sizes;
-                let taken: u64 = self.relayed.iter().map(|it| sizes.get(it.sample)).sum();
-                if taken + sizes.get(sample) > space + free {
+                if self.early_bytes + bytes > space + free {
                     return;
                 }
-                self.relayed.push(RelayedSample { sample, until, arrived: false });
+                self.early_bytes += bytes;
+                self.early.push_back(EarlySample { fetch, until });
             }
             self.fetchers[usize::from(tier)].given += 1;
-            actions.fetches.push(Fetch { sample });
+            actions.fetches.push(Fetch { sample: fetch.sample });
         }
     }
 
@@ -355,22 +359,26 @@ impl BeladyNode {
         }
     }
 
-    /// Evicts what was relayed for steps that are over.
-    fn drop_relayed(&mut self, actions: &mut Actions) {
-        let consumed = self.consumed;
-        self.relayed.retain(|it| {
-            let over = it.arrived && consumed.is_some_and(|step| it.until <= step);
-            if over {
-                actions.evictions.push(Evict { sample: it.sample, tier: 1 });
+    /// Evicts what was relayed for steps that are over; what stays counts as held from then on.
+    fn end_early(&mut self, actions: &mut Actions) {
+        while self.arrived > 0
+            && let Some(&EarlySample { fetch, until }) = self.early.front()
+            && self.consumed.is_some_and(|over| until <= over)
+        {
+            self.early.pop_front();
+            self.arrived -= 1;
+            self.early_bytes -= self.plan.job.sizes.get(fetch.sample);
+            if fetch.relayed {
+                actions.evictions.push(Evict { sample: fetch.sample, tier: 1 });
             }
-            !over
-        });
+        }
     }
 
-    fn fetched(&mut self, sample: SampleId, actions: &mut Actions) {
-        if let Some(relayed) = self.relayed.iter_mut().find(|it| it.sample == sample) {
-            relayed.arrived = true;
-            self.drop_relayed(actions);
+    /// A fetch has arrived; those of a tier arrive in their order.
+    fn fetched(&mut self, tier: TierId, actions: &mut Actions) {
+        if tier == 1 && self.arrived < self.early.len() {
+            self.arrived += 1;
+            self.end_early(actions);
         }
     }
 
@@ -404,7 +412,7 @@ impl Policy for BeladyNode {
                 self.find_readers(rank, step.iteration);
                 self.drop_spares(rank, step.iteration, actions);
                 self.consumed = Some(step);
-                self.drop_relayed(actions);
+                self.end_early(actions);
                 self.keep(rank, samples, actions);
             }
             // A holder that died or lost its cache: the source always has it.
@@ -412,7 +420,7 @@ impl Policy for BeladyNode {
                 actions.loads.push(Load::from(sample, LoadFrom::Source));
             }
             Event::Idle { tier, limit } => self.fetch_ahead(tier, limit, actions),
-            Event::Fetched { sample, .. } => self.fetched(sample, actions),
+            Event::Fetched { tier, .. } => self.fetched(tier, actions),
         }
     }
 }

@@ -28,7 +28,7 @@ fn replay(job: &Arc<Job>) -> Result<(), TestCaseError> {
         let order = Arc::new(job.stream.epoch(epoch));
         let next = (epoch < 3).then(|| Arc::new(job.stream.epoch(epoch + 1)));
         belady.begin_epoch(epoch, &order, next.as_ref());
-        let EpochDecisions { coming, leaving } = belady.epoch(epoch);
+        let EpochDecisions { coming, leaving, .. } = belady.epoch(epoch);
         for sample in 0..job.sizes.len() {
             let spot = coming.spots.get(sample);
             prop_assert!(
@@ -39,7 +39,7 @@ fn replay(job: &Arc<Job>) -> Result<(), TestCaseError> {
                 epoch
             );
         }
-        let at = EpochDecisions { coming, leaving: leaving.clone() };
+        let at = EpochDecisions { coming, leaving: leaving.clone(), begun: true };
         for iteration in 0..order.iterations() {
             let batch: Vec<SampleId> =
                 (0..job.system.ranks()).flat_map(|r| order.batch(r, iteration)).collect();
@@ -123,8 +123,8 @@ impl World {
             let at_start = (0..job.sizes.len()).filter(|&k| held(k)).count();
             world.epochs.push((at_start, 0));
             world.read.push(0);
-            world.fetch(&mut nodes)?;
             for iteration in 0..order.iterations() {
+                world.fetch(&mut nodes)?;
                 world.step(&mut nodes, &order, Step { epoch, iteration })?;
             }
         }
@@ -141,14 +141,18 @@ impl World {
                     let idle = Event::Idle { tier: tier as TierId, limit: 3 };
                     policy.on(Seconds::ZERO, idle, &mut actions);
                     prop_assert!(actions.fetches.len() <= 3);
-                    for &Fetch { sample } in &actions.fetches {
+                    let fetches = std::mem::take(&mut actions.fetches);
+                    for &Fetch { sample } in &fetches {
                         let spot = node * self.tiers + tier;
                         prop_assert!(self.held[spot].insert(sample), "{} is there", sample);
                         self.epochs.last_mut().unwrap().1 += 1;
                         *self.read.last_mut().unwrap() += self.job.sizes.get(sample);
                         self.note(6, sample, spot);
+                        let fetched = Event::Fetched { tier: tier as TierId, sample };
+                        policy.on(Seconds::ZERO, fetched, &mut actions);
+                        prop_assert!(actions.evictions.is_empty(), "used before it came");
                     }
-                    if actions.fetches.is_empty() {
+                    if fetches.is_empty() {
                         break;
                     }
                 }
@@ -541,8 +545,9 @@ fn nodes_with_small_batches_read_for_those_with_large_ones() {
     assert_eq!(read_ahead(&job), [0; 4], "the link gives the same to one node as to two");
     share_source(&mut job, "nodes");
     let ahead = read_ahead(&job);
-    assert_eq!([ahead[0], ahead[1], ahead[2]], [0; 3]);
-    assert!(ahead[3].abs_diff(1200) <= 60, "{ahead:?}");
+    assert_eq!([ahead[0], ahead[2]], [0; 2]);
+    // Readers that differ by a node's batch are level.
+    assert!((ahead[3] - ahead[1]).abs_diff(1200) <= 60, "{ahead:?}");
     let mut even = job.clone();
     let scheme = Scheme::Uniform;
     even.stream =
