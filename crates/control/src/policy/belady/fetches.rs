@@ -48,14 +48,14 @@ impl ReadAhead {
     }
 
     /// Space of a node for what it fetches ahead beside the relay's own, from the beginning of
-    /// iteration `next` until the fetched sample is used, or counted as held. None where fetches
+    /// iteration `next` until the fetched sample is used and goes, or counts as held. None where fetches
     /// have their space from the epoch's beginning on.
     pub fn free(&self, node: usize, next: Option<u32>, fetch: PlannedFetch) -> Option<u64> {
         if self.free.is_empty() {
             return None;
         }
-        let end = fetch.iteration as usize + 1 + usize::from(fetch.relayed);
-        let during = next.and_then(|next| self.free.get(next as usize..end)).unwrap_or(&[]);
+        let end = fetch.iteration as usize;
+        let during = next.and_then(|next| self.free.get(next as usize..=end)).unwrap_or(&[]);
         Some(during.iter().map(|free| free[node]).min().unwrap_or(0))
     }
 

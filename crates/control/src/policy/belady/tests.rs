@@ -373,16 +373,16 @@ fn what_is_decided_in_these_runs_is_written_down() {
         .map(|(what, (done, epochs, digest))| format!("{what}: {done:?} {epochs:?} {digest:016x}"))
         .collect();
     let written = [
-        "half fits: [178, 210, 330, 613, 0] [(0, 480), (240, 240), (239, 241), (239, 241)] 283f5d73e4265ffc",
-        "half fits, sizes differ: [147, 114, 164, 377, 0] [(0, 480), (137, 343), (142, 338), (146, 334)] 7342926839a042ed",
-        "compute binds: [155, 100, 161, 348, 0] [(0, 480), (132, 348), (142, 338), (142, 338)] 0a24ed7da7867603",
+        "half fits: [203, 193, 324, 594, 0] [(0, 480), (240, 240), (240, 240), (240, 240)] dd3562ff3da95584",
+        "half fits, sizes differ: [155, 110, 146, 361, 0] [(0, 480), (127, 353), (143, 337), (141, 339)] 3f06bdf2adf29acd",
+        "compute binds: [161, 120, 160, 372, 0] [(0, 480), (134, 346), (149, 331), (158, 322)] 34a0b9d749414d5e",
         "little fits: [53, 57, 0, 100, 0] [(0, 480), (37, 443), (40, 440), (33, 447)] 0594d32c101c4797",
-        "nearly all fits: [358, 482, 586, 905, 0] [(0, 480), (476, 4), (475, 5), (475, 5)] 4e8ee3ebc404cf74",
+        "nearly all fits: [376, 452, 600, 861, 0] [(0, 480), (476, 4), (476, 4), (476, 4)] 1de089050872983a",
         "all fits, with copies: [252, 859, 329, 887, 383] [(0, 480), (480, 0), (480, 0), (480, 0)] 8135fb6ad77008e0",
         "all fits in memory, with copies: [0, 1440, 0, 1111, 329] [(0, 480), (480, 0), (480, 0), (480, 0)] 8f6172499bc32049",
         "all fits on one node: [0, 600, 840, 480, 0] [(0, 480), (480, 0), (480, 0), (480, 0)] e738cbfaf4d82407",
-        "padded, copies in the way: [302, 555, 188, 818, 0] [(0, 475), (339, 136), (343, 132), (343, 132)] 572f858895413360",
-        "the whole for each: [481, 262, 275, 746, 0] [(0, 480), (340, 140), (339, 141), (339, 141)] b43dbccc44134e7e",
+        "padded, copies in the way: [285, 565, 206, 834, 0] [(0, 475), (346, 129), (344, 131), (346, 129)] 51aabb76f78002ac",
+        "the whole for each: [482, 259, 279, 741, 0] [(0, 480), (340, 140), (340, 140), (340, 140)] 4d03c36958eca3d4",
         "an order of the user's: [546, 281, 408, 604, 75] [(0, 255), (126, 174), (112, 163), (79, 173)] a247ae1c9e9ba27e",
     ];
     assert_eq!(found, written, "{found:#?}");
@@ -537,7 +537,9 @@ fn prefetchers_read_their_share_where_threads_share_the_source() {
 
 #[test]
 fn nodes_with_small_batches_read_for_those_with_large_ones() {
-    // Node 0 uses four fifths of 4,000 bytes, node 1 one fifth: it reads 1,200 more.
+    // Node 0 uses four fifths of 4,000 bytes, node 1 one fifth: 2,400 less. Its ring of 1,000
+    // bytes fills first, that of node 0 as far as its share of the source goes, 625 bytes. Nodes that
+    // differ by a node's batch, 50 bytes, are level. So node 1 reads half of 2,400 - 375 - 50 more.
     let mut job = job(400, 2, 1, &[1800]);
     let scheme = Scheme::Imbalanced;
     let config = StreamConfig { scheme, batch: 10, ..job.stream.config().clone() };
@@ -546,8 +548,7 @@ fn nodes_with_small_batches_read_for_those_with_large_ones() {
     share_source(&mut job, "nodes");
     let ahead = read_ahead(&job);
     assert_eq!([ahead[0], ahead[2]], [0; 2]);
-    // Readers that differ by a node's batch are level.
-    assert!((ahead[3] - ahead[1]).abs_diff(1200) <= 60, "{ahead:?}");
+    assert!((ahead[3] - ahead[1]).abs_diff(987) <= 20, "{ahead:?}");
     let mut even = job.clone();
     let scheme = Scheme::Uniform;
     even.stream =
