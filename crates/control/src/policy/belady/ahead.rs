@@ -28,9 +28,11 @@ impl Transition<'_> {
         let begins_empty = self.spots.is_empty() && !self.copies.any();
         // What is put into a tier stays there for all of the epoch.
         let nothing_goes = decision.tracked.is_empty() && decision.evictions.is_empty();
-        let to_holders =
-            !decision.spots.is_empty() && begins_empty && nothing_goes && self.is_worth_it(share);
-        if !to_holders && (!self.relays.any() || !decision.tracked.is_empty()) {
+        let worth_it = begins_empty && self.is_worth_it(share);
+        let to_holders = worth_it && nothing_goes && !decision.spots.is_empty();
+        let relays = decision.tracked.is_empty()
+            && (self.relays.keep_space() || worth_it && self.relays.any());
+        if !to_holders && !relays {
             return ReadAhead::default();
         }
         self.deal_reads(share, to_holders)

@@ -140,6 +140,11 @@ impl Relays {
         !self.an_iteration.is_empty()
     }
 
+    /// Whether nodes keep space free in every epoch.
+    pub fn keep_space(&self) -> bool {
+        self.an_iteration.iter().any(|&bytes| bytes > 0)
+    }
+
     /// Bytes that an iteration may take of what a node keeps free.
     pub fn an_iteration(&self, node: usize) -> u64 {
         self.an_iteration.get(node).copied().unwrap_or(0)
