@@ -33,7 +33,9 @@ impl ReadAhead {
         }
         let mut spots = Packed::new(samples, lists.len() as Spot);
         for (spot, list) in lists.iter().enumerate() {
-            list.iter().for_each(|fetch| spots.set(fetch.sample, spot as Spot));
+            for fetch in list {
+                spots.set(fetch.sample, spot as Spot);
+            }
         }
         Self { lists, spots, free }
     }

@@ -30,6 +30,7 @@ mod later;
 mod placement;
 mod relays;
 mod soonest;
+mod space;
 mod spares;
 mod state;
 mod tracked;

@@ -11,7 +11,7 @@
 //! many bytes more. That is done only where the time gained is longer than these take, and with
 //! no more than [`GAIN`] of the dataset.
 
-use super::state::usable;
+use super::space::usable;
 use crate::job::{Job, Sizes};
 use crate::model::{Readers, Sharing};
 use crate::policy::NodeId;

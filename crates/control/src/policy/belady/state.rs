@@ -8,11 +8,12 @@ use super::copies::SpareCopies;
 use super::fetches::ReadAhead;
 use super::later::{LaterUses, Uses};
 use super::relays::Relays;
+use super::space::usable;
 use super::spares::Spares;
 use super::tracked::Tracked;
 use super::{NOWHERE, Spot};
 use crate::bits::Bits;
-use crate::job::{Job, Sizes};
+use crate::job::Job;
 use crate::packed::Packed;
 use crate::policy::{NodeId, RankId, TierId};
 use crate::sampler::{EpochOrder, Order, SampleId, Scheme};
@@ -300,16 +301,4 @@ impl Users {
 /// Bytes of a node's staging buffer.
 pub fn ring_of(job: &Job) -> f64 {
     job.system.tiers[0].capacity.0 as f64
-}
-
-/// Bytes of a spot that can hold samples: where all are equally large, whole ones.
-pub fn usable(job: &Job, spot: usize) -> u64 {
-    let tiers = job.system.tiers.len();
-    let (node, tier) = ((spot / tiers) as u32, spot % tiers);
-    let capacity = job.system.tiers[tier].capacity_of(node).0;
-    match job.sizes {
-        _ if tier == 0 => 0,
-        Sizes::Equal { bytes, .. } if bytes > 0 => capacity / bytes * bytes,
-        _ => capacity,
-    }
 }
