@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use super::later::Wait;
-use super::state::{Transition, Users, usable};
+use super::space::usable;
+use super::state::{Transition, Users};
 use super::{NOWHERE, Spot};
 use crate::job::Sizes;
 use crate::policy::{NodeId, TierId};
@@ -63,9 +64,15 @@ impl Transition<'_> {
     pub fn margin(&self) -> u64 {
         let mean = self.job.sizes.total().0 / u64::from(self.job.sizes.len().max(1));
         let spots = (0..self.free.len()).filter(|&spot| usable(self.job, spot) > 0).count() as u64;
-        let rests = if matches!(self.job.sizes, Sizes::Equal { .. }) { 0 } else { 2 * spots };
         let space: u64 = self.capacity.iter().sum();
-        (mean * (WAVER + rests)).min(space / 1000)
+        match self.job.sizes {
+            // Less than a sample would cost a whole one.
+            Sizes::Equal { bytes, .. } => {
+                let margin = (bytes * WAVER).min(space / 1000);
+                margin - margin % bytes.max(1)
+            }
+            Sizes::Narrow(_) | Sizes::Wide(_) => (mean * (WAVER + 2 * spots)).min(space / 1000),
+        }
     }
 
     /// A spot for a sample that `user` uses next, after `wait`, and that `has` has now.
