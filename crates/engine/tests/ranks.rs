@@ -122,7 +122,7 @@ proptest! {
 
 /// Four engines with a quarter of the cache each would have to get samples from each other.
 #[test]
-fn ranks_of_a_node_read_what_one_cache_cannot_hold_and_at_most_a_sample_more_each() {
+fn ranks_of_a_node_read_what_one_cache_cannot_hold_within_a_percent() {
     let epochs = 6;
     for ranks in [1, 4] {
         let source = source(400);
@@ -134,8 +134,7 @@ fn ranks_of_a_node_read_what_one_cache_cannot_hold_and_at_most_a_sample_more_eac
         consume_all(loaders, &source, &[ALL; 4]);
         let read = source.operations().bytes;
         let bound = total + u64::from(epochs - 1) * (total - cache);
-        let largest = (0..400).map(|sample| source.catalog().size(sample)).max().unwrap();
-        let most = bound + u64::from(epochs - 1) * u64::from(ranks) * largest;
+        let most = bound + u64::from(epochs - 1) * total / 100;
         // What the staging buffers hold at the start of an epoch is a hit too.
         let least = bound - u64::from(epochs - 1) * (256 << 10);
         assert!((least..=most).contains(&read), "{ranks} ranks: {read}, bound {bound}");

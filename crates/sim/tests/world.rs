@@ -234,12 +234,16 @@ fn shapes() -> impl Strategy<Value = Shape> {
 ///
 /// - Samples are not divided: each tier of each node may leave a rest smaller than a sample.
 /// - `belady` leaves up to a thousandth of the capacity free, so that all that it chose fits.
+/// - The choice is made even over the next epoch, stretch by stretch, and rounds down at the end: of
+///   several nodes, which need that space for samples on their way, each may hold one sample less
+///   than fits. This is what was observed, most of all in caches of a few samples.
 fn may_read(job: &Job, distinct: u64) -> u64 {
     let room = job.system.cache_total().0;
     let tiers = job.system.tiers.len() as u64 - 1;
     let nodes = u64::from(job.system.nodes);
     let largest = job.sizes.largest().0;
-    let rests = nodes * tiers * (largest - 1);
+    let on_their_way = if nodes > 1 { nodes * largest } else { 0 };
+    let rests = nodes * tiers * (largest - 1) + on_their_way;
     distinct - room.saturating_sub(rests + room / 1000).min(distinct)
 }
 
@@ -325,7 +329,7 @@ proptest! {
 }
 
 /// [`may_read`] is a limit for the worst job. Over a fixed set of jobs that do not fit, `belady`
-/// reads a quarter of that beyond the bound; this test fails when it becomes more or less.
+/// reads a sixth of that beyond the bound; this test fails when it becomes more or less.
 #[test]
 fn belady_reads_as_much_beyond_the_bound_as_was_measured() {
     let (mut beyond, mut allowed, mut used) = (0u64, 0u64, 0u64);
@@ -353,5 +357,5 @@ fn belady_reads_as_much_beyond_the_bound_as_was_measured() {
         }
     }
     let per_cent = |bytes: u64| (1000.0 * 100.0 * bytes as f64 / used as f64).round() / 1000.0;
-    assert_eq!((per_cent(beyond), per_cent(allowed)), (0.17, 0.745));
+    assert_eq!((per_cent(beyond), per_cent(allowed)), (0.193, 1.09));
 }

@@ -66,10 +66,11 @@ impl Transition<'_> {
         let spots = (0..self.free.len()).filter(|&spot| usable(self.job, spot) > 0).count() as u64;
         let space: u64 = self.capacity.iter().sum();
         match self.job.sizes {
-            // Less than a sample would cost a whole one.
             Sizes::Equal { bytes, .. } => {
                 let margin = (bytes * WAVER).min(space / 1000);
-                margin - margin % bytes.max(1)
+                // Less than a sample would cost a whole one. Nodes that push samples to each other
+                // need it: a push may arrive before the space is free.
+                if self.job.system.nodes == 1 { margin - margin % bytes.max(1) } else { margin }
             }
             Sizes::Narrow(_) | Sizes::Wide(_) => (mean * (WAVER + 2 * spots)).min(space / 1000),
         }
