@@ -193,7 +193,7 @@ fn ranks_of_several_nodes_share_the_caches_of_all_nodes() {
     let source = source(200);
     let total = source.catalog().sizes().total().0;
     let job = job(&source, 5, epochs);
-    let meeting = InProcessRendezvous::new(nodes, Duration::from_secs(60));
+    let meeting = InProcessRendezvous::new(nodes, Duration::from_mins(1));
     let networks = MemoryTransport::network(nodes);
     let barrier = Arc::new(Barrier::new((nodes * local) as usize));
     let starts = (0..).zip(networks).map(|(node, transport)| {
@@ -206,7 +206,7 @@ fn ranks_of_several_nodes_share_the_caches_of_all_nodes() {
                 peers: Some(Arc::new(cluster)),
                 peer_patience: PeerPatience {
                     answer: Duration::from_secs(5),
-                    wait: Duration::from_secs(60),
+                    wait: Duration::from_mins(1),
                 },
                 ..EngineConfig::default()
             })
