@@ -123,7 +123,10 @@ impl SimWorld {
                 let device = &mut self.stations[node as usize].devices[tier as usize];
                 device.serve(now, device_seconds(bytes, &self.rates.write, tier));
             }
-            for id in self.awaiting.remove(&(node, tier, sample)).unwrap_or_default() {
+            // Policies that do not wait for fetches pay nothing for a lookup.
+            let awaiting = !self.awaiting.is_empty();
+            let steps = awaiting.then(|| self.awaiting.remove(&(node, tier, sample))).flatten();
+            for id in steps.unwrap_or_default() {
                 let staged = &mut self.staged_steps[id as usize];
                 staged.awaited -= 1;
                 staged.ready.take(now, Cause::Source);
