@@ -1,4 +1,5 @@
-//! The consumer's side of a job.
+//! The consumer's side of a job: takes the batches of one rank, which the retire stage publishes in
+//! the rank's ring.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
