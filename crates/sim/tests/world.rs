@@ -234,16 +234,15 @@ fn shapes() -> impl Strategy<Value = Shape> {
 ///
 /// - Samples are not divided: each tier of each node may leave a rest smaller than a sample.
 /// - `belady` leaves up to a thousandth of the capacity free, so that all that it chose fits.
-/// - The choice is made even over the next epoch, stretch by stretch, and rounds down at the end: of
-///   several nodes, which need that space for samples on their way, each may hold one sample less
-///   than fits. This is what was observed, most of all in caches of a few samples.
+/// - The choice is made even over the next epoch, stretch by stretch, and rounds down at the end: a
+///   node may hold one sample less than fits. This is what was observed, most of all in caches of a
+///   few samples, and not a limit of other policies.
 fn may_read(job: &Job, distinct: u64) -> u64 {
     let room = job.system.cache_total().0;
     let tiers = job.system.tiers.len() as u64 - 1;
     let nodes = u64::from(job.system.nodes);
     let largest = job.sizes.largest().0;
-    let on_their_way = if nodes > 1 { nodes * largest } else { 0 };
-    let rests = nodes * tiers * (largest - 1) + on_their_way;
+    let rests = nodes * tiers * (largest - 1) + nodes * largest;
     distinct - room.saturating_sub(rests + room / 1000).min(distinct)
 }
 
@@ -357,5 +356,5 @@ fn belady_reads_as_much_beyond_the_bound_as_was_measured() {
         }
     }
     let per_cent = |bytes: u64| (1000.0 * 100.0 * bytes as f64 / used as f64).round() / 1000.0;
-    assert_eq!((per_cent(beyond), per_cent(allowed)), (0.193, 1.09));
+    assert_eq!((per_cent(beyond), per_cent(allowed)), (0.196, 1.129));
 }

@@ -1,84 +1,106 @@
-//! Reading ahead: what the tiers' prefetchers fetch of an epoch.
+//! Reading ahead: what the tiers' prefetchers fetch of an epoch that finds the caches empty.
 //!
 //! A sample that is read from the source and then held can be read by the node that uses it, which
 //! pushes it to its holder, or by the holder's prefetcher, from which the user loads it. The same
 //! bytes come from the source and pass the network. An epoch that begins with empty caches has
-//! space for all that it will hold from its beginning on, so either may read. In any epoch a relay
-//! ([`relays`](super::relays)) may read.
+//! space for all that it will hold from its beginning on, so either may read.
 //!
 //! [`Transition::read_ahead`] decides which of them reads, sample by sample in the order of use:
 //! the one that has read less for its share of the source. That keeps nodes level whose batches
 //! differ in bytes, and uses the prefetchers' share where the source counts threads. Where neither
 //! matters, nothing is read ahead.
 
-use super::NOWHERE;
-use super::fetches::{PlannedFetch, ReadAhead};
-use super::relays::{GAIN, NodeUses, SourceShare, reading_seconds};
-use super::state::{Transition, ring_of};
-use crate::sampler::SampleId;
+use super::fetches::ReadAhead;
+use super::state::Transition;
+use super::{NOWHERE, Spot};
+use crate::bits::Bits;
+use crate::model::{Readers, Sharing};
+
+/// What shares the source's rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SourceShare {
+    /// Every node has the same share, whichever of its threads read.
+    Nodes,
+    /// Every thread has the same share.
+    Threads,
+}
+
+/// The gain below which nodes count as level: the precision at which policies are compared.
+const GAIN: f64 = 0.005;
 
 impl Transition<'_> {
+    /// Returns what shares the source's rate, if it matters which node or thread reads.
+    fn source_share(&self) -> Option<SourceShare> {
+        let (system, source) = (&self.job.system, &self.job.system.source);
+        let nodes = system.nodes;
+        match (source.sharing, source.readers) {
+            (Sharing::PerThread, _) => Some(SourceShare::Threads),
+            // All nodes together get more than fewer of them.
+            (Sharing::Aggregate, Readers::Nodes)
+                if nodes > 1
+                    && source.throughput.best_up_to(nodes - 1) < source.throughput.at(nodes) =>
+            {
+                Some(SourceShare::Nodes)
+            }
+            (Sharing::Aggregate, _) => None,
+        }
+    }
+
     /// Chooses what prefetchers fetch of this epoch, after the choice of what is held.
-    pub fn read_ahead(&mut self) -> ReadAhead {
-        let own_batches = self.ranks == self.job.system.ranks();
-        let Some(share) = SourceShare::of(self.job).filter(|_| own_batches) else {
-            return ReadAhead::default();
-        };
+    pub fn read_ahead(&self) -> ReadAhead {
         let decision = &self.decision;
         let begins_empty = self.spots.is_empty() && !self.copies.any();
         // What is put into a tier stays there for all of the epoch.
         let nothing_goes = decision.tracked.is_empty() && decision.evictions.is_empty();
-        let worth_it = begins_empty && self.is_worth_it(share);
-        let to_holders = worth_it && nothing_goes && !decision.spots.is_empty();
-        let relays = decision.tracked.is_empty()
-            && (self.relays.keep_space() || worth_it && self.relays.any());
-        if !to_holders && !relays {
+        let own_batches = self.ranks == self.job.system.ranks();
+        if decision.spots.is_empty() || !begins_empty || !nothing_goes || !own_batches {
             return ReadAhead::default();
         }
-        self.deal_reads(share, to_holders)
+        let share = self.source_share().filter(|&share| self.is_worth_it(share));
+        share.map(|share| self.deal_reads(share)).unwrap_or_default()
     }
 
     /// Returns whether the epoch would wait for the source if every node read what it uses, and
     /// nodes that read level would wait less. Otherwise nothing is gained.
     fn is_worth_it(&self, share: SourceShare) -> bool {
         let system = &self.job.system;
-        let NodeUses { by_node: reads, slowest } = NodeUses::count(self.job, self.order);
-        let all_nodes = system.source.throughput.at(system.nodes).0;
-        let (reading, level) = match share {
-            // The prefetchers' threads add their shares, whatever nodes read.
+        let mut reads = vec![0.0; system.nodes as usize];
+        let mut slowest = 0.0;
+        for iteration in 0..self.order.iterations() {
+            let mut most: f64 = 0.0;
+            for rank in 0..self.ranks {
+                let size = |sample| self.job.sizes.get(sample) as f64;
+                let batch: f64 = self.uses(rank, iteration).map(size).sum();
+                reads[system.node_of(rank) as usize] += batch;
+                most = most.max(batch);
+            }
+            slowest += most;
+        }
+        reads.sort_by(f64::total_cmp);
+        let all: f64 = reads.iter().sum();
+        let source = &system.source;
+        let per_node = |readers: u32| source.throughput.at(readers).0 / f64::from(readers);
+        let reading: f64 = match share {
             SourceShare::Threads => {
-                let most = reads.iter().copied().fold(0.0, f64::max);
                 let threads = f64::from(system.staging_threads());
-                (most * f64::from(system.nodes) / (threads * all_nodes), 0.0)
+                reads.last().unwrap_or(&0.0) / (threads * per_node(system.nodes))
             }
+            // The node with the least is done first, then fewer read.
             SourceShare::Nodes => {
-                let level = reads.iter().sum::<f64>() / all_nodes;
-                (reading_seconds(self.job, reads), level)
+                let before = std::iter::once(0.0).chain(reads.iter().copied());
+                let more = reads.iter().zip(before).map(|(read, before)| read - before);
+                more.zip((1..=system.nodes).rev()).map(|(more, nodes)| more / per_node(nodes)).sum()
             }
+        };
+        let level = match share {
+            // The prefetchers' threads add their shares, whatever nodes read.
+            SourceShare::Threads => 0.0,
+            SourceShare::Nodes => all / source.throughput.at(system.nodes).0,
         };
         reading > (slowest / system.compute.0).max((1.0 + GAIN) * level)
     }
 
-    /// Bytes that an iteration may take from a relay: half of its space, so that as much can be
-    /// fetched meanwhile.
-    fn relay_space(&self, node: usize, iteration: u32) -> u64 {
-        let around = self.free_by_iteration.get(iteration as usize..iteration as usize + 2);
-        let free = around.and_then(|free| free.iter().map(|free| free[node]).min());
-        self.relays.an_iteration(node) + free.unwrap_or(0) / 2
-    }
-
-    /// Returns by node what its ring takes from the source when a run begins. Staging has more
-    /// threads than prefetchers, so rings are full before these have read their share.
-    fn read_early(&self, share: SourceShare) -> Vec<f64> {
-        if share != SourceShare::Nodes || !self.began_behind.is_empty() {
-            return vec![];
-        }
-        let used = NodeUses::count(self.job, self.order).by_node;
-        let fair = used.iter().sum::<f64>() / used.len() as f64;
-        used.iter().map(|used| ring_of(self.job) * (fair / used).min(1.0)).collect()
-    }
-
-    fn deal_reads(&mut self, share: SourceShare, to_holders: bool) -> ReadAhead {
+    fn deal_reads(&self, share: SourceShare) -> ReadAhead {
         let system = &self.job.system;
         // A reader is the staging threads of a node (its tier 0) or the prefetcher of a tier.
         let reader = |spot: usize| match share {
@@ -90,78 +112,29 @@ impl Transition<'_> {
             SourceShare::Nodes => 1.0,
         };
         let batches = system.nodes * self.order.iterations();
-        let missed = self.order.samples().iter().filter(|&&sample| self.spot(sample) == NOWHERE);
-        let all: u64 = missed.map(|&sample| self.job.sizes.get(sample)).sum();
+        let all: u64 = self.order.samples().iter().map(|&sample| self.job.sizes.get(sample)).sum();
         // Staging reads a node's batch at a time: readers that differ by less are level.
         let level = all as f64 / f64::from(batches.max(1));
         let mut read = vec![0.0; self.free.len()];
-        if share == SourceShare::Nodes {
-            for (node, behind) in self.began_behind.iter().enumerate() {
-                read[node * self.tiers] = *behind;
-            }
-        }
-        for (node, early) in self.read_early(share).iter().enumerate() {
-            read[node * self.tiers] += early;
-        }
         let mut lists = vec![vec![]; self.free.len()];
-        let mut relayed = vec![0; system.nodes as usize];
-        // Of the iteration at hand, by node: what it uses and does not have.
-        let mut own: Vec<Vec<SampleId>> = vec![vec![]; system.nodes as usize];
+        let mut fetched = Bits::new(self.job.sizes.len());
         for iteration in 0..self.order.iterations() {
-            relayed.fill(0);
             for rank in 0..self.ranks {
-                let node = system.node_of(rank) as usize;
+                let own = reader(system.node_of(rank) as usize * self.tiers);
                 for sample in self.uses(rank, iteration) {
-                    if self.spot(sample) == NOWHERE {
-                        read[node * self.tiers] += self.job.sizes.get(sample) as f64;
-                        own[node].push(sample);
+                    let size = self.job.sizes.get(sample) as f64;
+                    let after = |reader: usize| (read[reader] + size) / weight(reader);
+                    let spot: Spot = self.decision.spots.get(sample);
+                    let other = reader(usize::from(spot));
+                    let ahead = spot != NOWHERE && after(other) < after(own) - level / weight(own);
+                    if ahead {
+                        lists[usize::from(spot)].push(sample);
+                        fetched.insert(sample);
                     }
-                }
-            }
-            // The node that has most to read gives the next sample away.
-            let after = |read: &[f64], reader: usize| read[reader] / weight(reader);
-            while let Some(node) =
-                (0..own.len()).filter(|&node| !own[node].is_empty()).max_by(|&a, &b| {
-                    let of = |node: usize| after(&read, node * self.tiers);
-                    of(a).total_cmp(&of(b)).then(b.cmp(&a))
-                })
-            {
-                let Some(sample) = own[node].pop() else { break };
-                let bytes = self.job.sizes.get(sample);
-                let size = bytes as f64;
-                let user = node * self.tiers;
-                let with = |reader: usize| (read[reader] + size) / weight(reader);
-                let holder = usize::from(self.decision.spots.get(sample));
-                let holds = to_holders && holder != usize::from(NOWHERE);
-                let relays = (0..relayed.len()).filter(|&node| {
-                    // What its holder relayed would stay there.
-                    node != holder / self.tiers
-                        && relayed[node] + bytes <= self.relay_space(node, iteration)
-                });
-                let quicker = |&(spot, _): &(usize, bool)| {
-                    with(reader(spot)) < (read[user] - level) / weight(user)
-                };
-                let holder = holds.then_some((holder, false)).filter(quicker);
-                let relays = relays.map(|node| (node * self.tiers + 1, true));
-                let Some((spot, relays)) = holder.or_else(|| {
-                    let of = |relay: &(usize, bool)| with(reader(relay.0));
-                    relays.min_by(|a, b| of(a).total_cmp(&of(b))).filter(quicker)
-                }) else {
-                    continue;
-                };
-                lists[spot].push(PlannedFetch { sample, iteration, relayed: relays });
-                read[user] -= size;
-                read[reader(spot)] += size;
-                if relays {
-                    relayed[spot / self.tiers] += bytes;
+                    read[if ahead { other } else { own }] += size;
                 }
             }
         }
-        if share == SourceShare::Nodes {
-            let by_node = read.iter().step_by(self.tiers).copied().collect();
-            self.decision.behind = self.lag(by_node, all as f64);
-        }
-        let free = std::mem::take(&mut self.free_by_iteration);
-        ReadAhead::new(lists, self.job.sizes.len(), free)
+        ReadAhead::new(lists, fetched)
     }
 }

@@ -4,9 +4,9 @@
 //! choice among them makes no difference to bytes: each one that is held saves its own. So
 //! it is made such that the source is read all the time:
 //!
-//! - At every iteration of the next epoch every node has read as many bytes from the source as
+//! - At every iteration of the next epoch every rank has read as many bytes from the source as
 //!   any other, and the same share of what was used ([`ReadLevel`]). Going through the next epoch,
-//!   the node that has read most gets the next held sample, for the one of its ranks that has.
+//!   the rank that has read most gets the next held sample.
 //! - At every iteration of this epoch as much is kept as is evicted, so that caches are full all
 //!   the time and never too small ([`Supply`]). Of the samples that a rank could have held, it
 //!   gets the one from the stretch of this epoch that has given least so far.
@@ -195,11 +195,8 @@ impl Transition<'_> {
         let level = self.level(next, &place_of, held);
         let mut supply = self.supply(users, candidates.count, space);
         let mut wish = vec![0; candidates.count as usize];
-        let ranks = self.ranks as usize;
-        // One rank alone stands for all where each gets the whole batch.
-        let of_a_node = ranks.min(self.job.system.ranks_per_node as usize);
-        let ring = ring_of(self.job) * level.share;
-        let mut reads = NodeReads::new(&self.behind, ranks, of_a_node, ring);
+        let mut ranks =
+            RankReads::new(&self.behind, self.ranks as usize, ring_of(self.job) * level.share);
         let mut seen = self.may_repeat(next).then(|| Bits::new(self.job.sizes.len()));
         for iteration in 0..next.iterations() {
             for rank in 0..self.ranks {
@@ -207,15 +204,15 @@ impl Transition<'_> {
                     let size = self.job.sizes.get(sample);
                     match self.use_of(sample, &place_of, seen.as_mut()) {
                         NextUse::Candidate(place) => {
-                            reads.could_hold(rank as usize, place, size);
+                            ranks.could_hold(rank as usize, place, size);
                         }
-                        NextUse::Slow => reads.read(rank as usize, size as f64),
+                        NextUse::Slow => ranks.read(rank as usize, size),
                         NextUse::HeldSamples => {}
                     }
                 }
             }
-            reads.expect(level.read_in(iteration));
-            reads.hold(&mut supply, &mut wish);
+            ranks.expect(level.read_in(iteration));
+            ranks.hold(&mut supply, &mut wish);
         }
         wish
     }
@@ -485,37 +482,30 @@ impl Supply {
     }
 }
 
-/// The nodes' reads from the source in the iterations of the next epoch so far.
-///
-/// The ranks of a node share its threads and its ring, so nodes are kept level; among the ranks of
-/// a node, the one that has read most comes first.
+/// The ranks' reads from the source in the iterations of the next epoch so far.
 #[derive(Debug)]
-struct NodeReads {
-    /// By node and by rank: bytes that each has read; what it could have held counts until it is.
+struct RankReads {
+    /// Bytes that each has read; what it could have held counts until it is.
     read: Vec<f64>,
-    by_rank: Vec<f64>,
-    ranks_per_node: usize,
     /// Of the iteration at hand, by rank: what it could have held, by place and bytes.
     open: Vec<Vec<(u32, u64)>>,
     /// Bytes that all have read, and should have read.
     total: f64,
     fair: f64,
-    /// How far a node can be ahead of another: what of its ring was read from the source.
+    /// How far a rank can be ahead of another: what of its ring was read from the source.
     ring: f64,
     /// Kept for its allocation.
     heap: BinaryHeap<(u64, usize)>,
 }
 
-impl NodeReads {
-    fn new(behind: &[f64], ranks: usize, ranks_per_node: usize, ring: f64) -> Self {
+impl RankReads {
+    fn new(behind: &[f64], ranks: usize, ring: f64) -> Self {
         let least = behind.iter().copied().fold(0.0, f64::min);
-        let read = |node| behind.get(node).copied().unwrap_or(0.0) - least;
-        let read: Vec<f64> = (0..ranks / ranks_per_node).map(read).collect();
+        let read = |rank| behind.get(rank).copied().unwrap_or(0.0) - least;
+        let read: Vec<f64> = (0..ranks).map(read).collect();
         let total = read.iter().sum();
         let mut new = Self {
             open: vec![vec![]; ranks],
-            by_rank: vec![0.0; ranks],
-            ranks_per_node,
             total,
             fair: total,
             read,
@@ -526,14 +516,13 @@ impl NodeReads {
         new
     }
 
-    fn read(&mut self, rank: usize, size: f64) {
-        self.read[rank / self.ranks_per_node] += size;
-        self.by_rank[rank] += size;
-        self.total += size;
+    fn read(&mut self, rank: usize, size: u64) {
+        self.read[rank] += size as f64;
+        self.total += size as f64;
     }
 
     fn could_hold(&mut self, rank: usize, place: u32, size: u64) {
-        self.read(rank, size as f64);
+        self.read(rank, size);
         self.open[rank].push((place, size));
     }
 
@@ -545,35 +534,30 @@ impl NodeReads {
     /// Holds samples of the iteration at hand until it reads no more than it should.
     fn hold(&mut self, supply: &mut Supply, wish: &mut [TierId]) {
         self.heap.clear();
-        self.heap.extend((0..self.read.len()).map(|node| (self.read[node] as u64, node)));
-        while let Some((_, node)) = self.heap.pop() {
+        let ranks = (0..self.open.len()).filter(|&rank| !self.open[rank].is_empty());
+        self.heap.extend(ranks.map(|rank| (self.read[rank] as u64, rank)));
+        while let Some((_, rank)) = self.heap.pop() {
             let over = self.total - self.fair;
-            let Some((rank, at)) = self.pick(node, supply, over) else {
+            let open = &mut self.open[rank];
+            let Some(at) = pick(open, supply, over) else {
                 if over <= 0.0 {
                     break;
                 }
                 continue;
             };
-            let (place, size) = self.open[rank].swap_remove(at);
+            let (place, size) = open.swap_remove(at);
             wish[place as usize] = supply.give(rank, place, size);
-            self.read(rank, -(size as f64));
-            self.heap.push((self.read[node] as u64, node));
+            self.read[rank] -= size as f64;
+            self.total -= size as f64;
+            if !open.is_empty() {
+                self.heap.push((self.read[rank] as u64, rank));
+            }
         }
         self.open.iter_mut().for_each(Vec::clear);
         self.wait_for_each_other();
     }
 
-    /// The sample that a node gets held: of the rank that has read most and has one.
-    fn pick(&self, node: usize, supply: &Supply, over: f64) -> Option<(usize, usize)> {
-        let of = |rank: usize| Some((rank, pick(&self.open[rank], supply, over)?));
-        let most = |a: &(usize, usize), b: &(usize, usize)| {
-            self.by_rank[a.0].total_cmp(&self.by_rank[b.0])
-        };
-        let first = node * self.ranks_per_node;
-        (first..first + self.ranks_per_node).filter_map(of).max_by(most)
-    }
-
-    /// A node whose ring is full reads no further before the others have come as far.
+    /// A rank whose ring is full reads no further before the others have come as far.
     fn wait_for_each_other(&mut self) {
         let most = self.read.iter().copied().fold(0.0, f64::max);
         for read in &mut self.read {

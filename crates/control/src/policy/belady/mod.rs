@@ -10,8 +10,7 @@
 //! epoch, and every iteration of this one keeps as much as it evicts ([`choice`]). Where it is
 //! not, what is used soonest is held ([`soonest`]). A sample in memory moves to the node that
 //! uses it next if that has space, else stays, else goes to the node with most space; a sample on
-//! disk stays. Prefetchers read a part of the first epoch where that makes it shorter ([`ahead`]),
-//! and a part of every epoch for nodes that use more than others ([`relays`]).
+//! disk stays. Prefetchers read a part of the first epoch where that makes it shorter ([`ahead`]).
 //!
 //! docs/policies.md proves that this reads the least.
 //!
@@ -28,21 +27,18 @@ mod copies;
 mod fetches;
 mod later;
 mod placement;
-mod relays;
 mod soonest;
-mod space;
 mod spares;
 mod state;
 mod tracked;
 mod transition;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use self::copies::SpareCopies;
-use self::fetches::{PlannedFetch, ReadAhead};
+use self::fetches::ReadAhead;
 use self::later::Uses;
-use self::relays::Relays;
 use self::state::{Decision, EpochOrders, Transition};
 use super::{
     Actions, Event, Evict, Fetch, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan, RankId,
@@ -50,7 +46,7 @@ use super::{
 };
 use crate::job::Job;
 use crate::model::Seconds;
-use crate::sampler::{EpochOrder, SampleId, Scheme, Step};
+use crate::sampler::{EpochOrder, SampleId, Scheme};
 
 /// A place in a cache: `node * tiers + tier`, or 0 for nowhere (tier 0 is the ring).
 type Spot = u16;
@@ -61,10 +57,8 @@ pub struct Belady {
     job: Arc<Job>,
     epochs: Mutex<HashMap<u32, EpochDecisions>>,
     memory: Mutex<RunMemory>,
-    /// By the uses of the first epoch.
-    relays: OnceLock<Relays>,
-    /// The first epoch in which prefetchers read; none if they never do.
-    first_fetches: OnceLock<u32>,
+    /// Of the epoch that found the caches empty, if prefetchers read in it.
+    ahead: OnceLock<Arc<ReadAhead>>,
 }
 
 /// State that is kept from epoch to epoch.
@@ -82,8 +76,6 @@ struct EpochDecisions {
     coming: Arc<Decision>,
     /// Where each sample waits for the next epoch: this epoch's decision.
     leaving: Arc<Decision>,
-    /// Whether it is made.
-    begun: bool,
 }
 
 pub fn plan(job: &Arc<Job>) -> Result<Arc<dyn PolicyPlan>, Unsupported> {
@@ -100,22 +92,7 @@ pub fn plan(job: &Arc<Job>) -> Result<Arc<dyn PolicyPlan>, Unsupported> {
 
 impl Belady {
     fn new(job: Arc<Job>) -> Self {
-        Self {
-            job,
-            epochs: Mutex::default(),
-            memory: Mutex::default(),
-            relays: OnceLock::new(),
-            first_fetches: OnceLock::new(),
-        }
-    }
-
-    /// The first epoch from `epoch` on whose decision is made and in which prefetchers read.
-    fn fetches_from(&self, epoch: u32) -> Option<(u32, Arc<ReadAhead>)> {
-        let epochs = self.lock();
-        let from = epochs.iter().filter(|&(&at, decisions)| at >= epoch && decisions.begun);
-        let reading = from.filter(|(_, decisions)| !decisions.leaving.ahead.is_empty());
-        let (&at, decisions) = reading.min_by_key(|&(&at, _)| at)?;
-        Some((at, decisions.leaving.ahead.clone()))
+        Self { job, epochs: Mutex::default(), memory: Mutex::default(), ahead: OnceLock::new() }
     }
 
     fn epoch(&self, epoch: u32) -> EpochDecisions {
@@ -137,11 +114,7 @@ impl PolicyPlan for Belady {
             at: EpochDecisions::default(),
             found: vec![],
             readers: vec![],
-            fetchers: vec![TierFetcher::default(); self.job.system.tiers.len()],
-            early: VecDeque::new(),
-            early_bytes: 0,
-            arrived: 0,
-            consumed: None,
+            fetched: vec![0; self.job.system.tiers.len()],
             plan: self,
         })
     }
@@ -162,19 +135,17 @@ impl PolicyPlan for Belady {
             uses.count(self.job.sizes.len(), order.samples().iter().copied());
         }
         let orders = EpochOrders { epoch, this: order, next: next.map(AsRef::as_ref), uses };
-        let relays = self.relays.get_or_init(|| Relays::of(&self.job, order));
-        let transition = Transition::new(&self.job, orders, &coming, copies, relays);
+        let transition = Transition::new(&self.job, orders, &coming, copies);
         let leaving = Arc::new(transition.run());
         if !leaving.ahead.is_empty() {
-            self.first_fetches.get_or_init(|| epoch);
+            self.ahead.get_or_init(|| leaving.ahead.clone());
         }
         let mut epochs = self.lock();
         // This one may be begun while the one before is staged and the one before that
         // is consumed.
         epochs.retain(|&old, _| old + 3 > epoch);
-        let begun = EpochDecisions { coming, leaving: leaving.clone(), begun: true };
-        epochs.insert(epoch, begun);
-        epochs.insert(epoch + 1, EpochDecisions { coming: leaving, ..Default::default() });
+        epochs.insert(epoch, EpochDecisions { coming, leaving: leaving.clone() });
+        epochs.insert(epoch + 1, EpochDecisions { coming: leaving, leaving: Arc::default() });
     }
 }
 
@@ -190,31 +161,8 @@ struct BeladyNode {
     found: Vec<(Spot, Spot)>,
     /// Likewise: the rank that loads each sample.
     readers: Vec<RankId>,
-    /// By tier.
-    fetchers: Vec<TierFetcher>,
-    /// What this node's prefetcher was given for its first tier, in order, until the step that uses
-    /// it is over; only with relays.
-    early: VecDeque<EarlySample>,
-    early_bytes: u64,
-    /// How many of them have arrived.
-    arrived: usize,
-    /// The last step that is over.
-    consumed: Option<Step>,
-}
-
-/// How far a tier's prefetcher has come.
-#[derive(Clone, Debug, Default)]
-struct TierFetcher {
-    epoch: u32,
-    list: Arc<ReadAhead>,
-    given: usize,
-}
-
-/// A sample that is in a tier before the step that uses it.
-#[derive(Clone, Copy, Debug)]
-struct EarlySample {
-    fetch: PlannedFetch,
-    until: Step,
+    /// By tier: how many samples its prefetcher has been given.
+    fetched: Vec<usize>,
 }
 
 impl BeladyNode {
@@ -234,13 +182,13 @@ impl BeladyNode {
     /// the look-ups overlap.
     fn look_up(&mut self, samples: &[SampleId], iteration: u32, rank: RankId) {
         self.found.clear();
-        let EpochDecisions { coming, leaving, .. } = &self.at;
+        let EpochDecisions { coming, leaving } = &self.at;
         let spots = |&sample: &SampleId| (coming.spots.get(sample), leaving.spots.get(sample));
         self.found.extend(samples.iter().map(spots));
         if !leaving.ahead.is_empty() {
             for (found, &sample) in self.found.iter_mut().zip(samples) {
-                if let Some(spot) = leaving.ahead.spot(sample) {
-                    found.0 = spot;
+                if leaving.ahead.contains(sample) {
+                    found.0 = found.1;
                 }
             }
         }
@@ -289,10 +237,7 @@ impl BeladyNode {
             let load = if spot == NOWHERE {
                 Load::from(sample, LoadFrom::Source)
             } else {
-                let Decision { left_behind, ahead, .. } = &*self.at.leaving;
-                // A relay evicts what it has fetched itself.
-                let last_use =
-                    to != spot && !left_behind.contains(sample) && ahead.spot(sample).is_none();
+                let last_use = to != spot && !self.at.leaving.left_behind.contains(sample);
                 Load { sample, from: self.place(spot), last_use, keep: None }
             };
             actions.loads.push(load);
@@ -311,79 +256,19 @@ impl BeladyNode {
 
     /// Returns the next samples that a tier's prefetcher reads ahead, at most as many as a rank's
     /// batch has, as staging does: a larger fetch would arrive later as a whole. They stay in
-    /// their spots, which have space for them from the epoch's beginning on, or are relayed, for
-    /// which there is space for so many bytes at a time.
+    /// their spots, which have space for them from the epoch's beginning on.
     fn fetch_ahead(&mut self, tier: TierId, limit: usize, actions: &mut Actions) {
-        let Some(&first) = self.plan.first_fetches.get() else { return };
+        let Some(ahead) = self.plan.ahead.get() else { return };
+        let list = ahead.list(self.node as usize * usize::from(self.tiers) + usize::from(tier));
+        let given = &mut self.fetched[usize::from(tier)];
         let config = self.plan.job.stream.config();
         let batch = (config.batch / config.ranks).max(1) as usize;
-        let spot = self.node as usize * usize::from(self.tiers) + usize::from(tier);
-        while actions.fetches.len() < limit.min(batch) {
-            let fetcher = &mut self.fetchers[usize::from(tier)];
-            let (epoch, given) = (fetcher.epoch, fetcher.given);
-            let Some(&fetch) = fetcher.list.list(spot).get(given) else {
-                let from = if fetcher.list.is_empty() { first } else { epoch + 1 };
-                let Some((epoch, list)) = self.plan.fetches_from(from) else { return };
-                *fetcher = TierFetcher { epoch, list, given: 0 };
-                continue;
-            };
-            let until = Step { epoch, iteration: fetch.iteration };
-            if fetch.relayed && self.consumed.is_some_and(|over| until <= over) {
-                // Its user found it elsewhere.
-                fetcher.given += 1;
-                continue;
-            }
-            let list = fetcher.list.clone();
-            let free = list.free(self.node as usize, self.next_step(epoch), fetch);
-            if let Some(free) = free.filter(|_| tier == 1) {
-                let bytes = self.plan.job.sizes.get(fetch.sample);
-                let space = self.plan.relays.get().map_or(0, |relays| relays.space(self.node));
-                if self.early_bytes + bytes > space + free {
-                    return;
-                }
-                self.early_bytes += bytes;
-                self.early.push_back(EarlySample { fetch, until });
-            }
-            self.fetchers[usize::from(tier)].given += 1;
-            actions.fetches.push(Fetch { sample: fetch.sample });
-        }
+        let next = &list[*given..list.len().min(*given + limit.min(batch))];
+        *given += next.len();
+        actions.fetches.extend(next.iter().map(|&sample| Fetch { sample }));
     }
 
-    /// The iteration of `epoch` that comes next; none while an earlier epoch goes on.
-    fn next_step(&self, epoch: u32) -> Option<u32> {
-        let Some(over) = self.consumed else { return Some(0) };
-        let last = over.iteration + 1 == self.plan.job.stream.iterations();
-        match over.epoch {
-            at if at == epoch => Some(over.iteration + 1),
-            at if at + 1 == epoch && last => Some(0),
-            _ => None,
-        }
-    }
-
-    /// Evicts what was relayed for steps that are over; what stays counts as held from then on.
-    fn end_early(&mut self, actions: &mut Actions) {
-        while self.arrived > 0
-            && let Some(&EarlySample { fetch, until }) = self.early.front()
-            && self.consumed.is_some_and(|over| until <= over)
-        {
-            self.early.pop_front();
-            self.arrived -= 1;
-            self.early_bytes -= self.plan.job.sizes.get(fetch.sample);
-            if fetch.relayed {
-                actions.evictions.push(Evict { sample: fetch.sample, tier: 1 });
-            }
-        }
-    }
-
-    /// A fetch has arrived; those of a tier arrive in their order.
-    fn fetched(&mut self, tier: TierId, actions: &mut Actions) {
-        if tier == 1 && self.arrived < self.early.len() {
-            self.arrived += 1;
-            self.end_early(actions);
-        }
-    }
-
-    fn keep(&self, rank: RankId, samples: &[SampleId], actions: &mut Actions) {
+    fn consumed(&self, rank: RankId, samples: &[SampleId], actions: &mut Actions) {
         for ((&sample, &(spot, to)), &reader) in samples.iter().zip(&self.found).zip(&self.readers)
         {
             if reader != rank {
@@ -412,16 +297,14 @@ impl Policy for BeladyNode {
                 self.look_up(samples, step.iteration, rank);
                 self.find_readers(rank, step.iteration);
                 self.drop_spares(rank, step.iteration, actions);
-                self.consumed = Some(step);
-                self.end_early(actions);
-                self.keep(rank, samples, actions);
+                self.consumed(rank, samples, actions);
             }
             // A holder that died or lost its cache: the source always has it.
             Event::Missed { sample, .. } => {
                 actions.loads.push(Load::from(sample, LoadFrom::Source));
             }
             Event::Idle { tier, limit } => self.fetch_ahead(tier, limit, actions),
-            Event::Fetched { tier, .. } => self.fetched(tier, actions),
+            Event::Fetched { .. } => {}
         }
     }
 }

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 
 use super::later::Wait;
-use super::space::usable;
-use super::state::{Transition, Users};
+use super::state::{Transition, Users, usable};
 use super::{NOWHERE, Spot};
 use crate::job::Sizes;
 use crate::policy::{NodeId, TierId};
@@ -64,16 +63,9 @@ impl Transition<'_> {
     pub fn margin(&self) -> u64 {
         let mean = self.job.sizes.total().0 / u64::from(self.job.sizes.len().max(1));
         let spots = (0..self.free.len()).filter(|&spot| usable(self.job, spot) > 0).count() as u64;
+        let rests = if matches!(self.job.sizes, Sizes::Equal { .. }) { 0 } else { 2 * spots };
         let space: u64 = self.capacity.iter().sum();
-        match self.job.sizes {
-            Sizes::Equal { bytes, .. } => {
-                let margin = (bytes * WAVER).min(space / 1000);
-                // Less than a sample would cost a whole one. Nodes that push samples to each other
-                // need it: a push may arrive before the space is free.
-                if self.job.system.nodes == 1 { margin - margin % bytes.max(1) } else { margin }
-            }
-            Sizes::Narrow(_) | Sizes::Wide(_) => (mean * (WAVER + 2 * spots)).min(space / 1000),
-        }
+        (mean * (WAVER + rests)).min(space / 1000)
     }
 
     /// A spot for a sample that `user` uses next, after `wait`, and that `has` has now.

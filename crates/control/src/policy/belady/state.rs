@@ -7,13 +7,11 @@ use std::sync::Arc;
 use super::copies::SpareCopies;
 use super::fetches::ReadAhead;
 use super::later::{LaterUses, Uses};
-use super::relays::Relays;
-use super::space::usable;
 use super::spares::Spares;
 use super::tracked::Tracked;
 use super::{NOWHERE, Spot};
 use crate::bits::Bits;
-use crate::job::Job;
+use crate::job::{Job, Sizes};
 use crate::packed::Packed;
 use crate::policy::{NodeId, RankId, TierId};
 use crate::sampler::{EpochOrder, Order, SampleId, Scheme};
@@ -33,7 +31,7 @@ pub struct Decision {
     pub ahead: Arc<ReadAhead>,
     /// Copies and spare samples that go, by node and iteration of this epoch.
     pub evictions: HashMap<(NodeId, u32), Vec<(SampleId, TierId)>>,
-    /// By node: by how many bytes its reads from the source trail the node with the most when the
+    /// By rank: by how many bytes its reads from the source trail the rank with the most when the
     /// next epoch begins, as a number of 0 or less, limited by its ring.
     pub behind: Vec<f64>,
 }
@@ -69,14 +67,8 @@ pub struct Transition<'a> {
     /// By iteration: bytes that must be free when it begins, so that all that is chosen finds
     /// space from then on.
     pub reserved: Vec<i64>,
-    /// As [`Decision::behind`], when this epoch begins and when the next does.
-    pub began_behind: &'a [f64],
+    /// As [`Decision::behind`].
     pub behind: Vec<f64>,
-    /// Nodes that read for others.
-    pub relays: &'a Relays,
-    /// By iteration, before it and after the last: what is free in each node's first cache tier
-    /// beside the relay's space; only with relays.
-    pub free_by_iteration: Vec<Vec<u64>>,
     pub copies: &'a mut SpareCopies,
     pub decision: Decision,
 }
@@ -97,18 +89,12 @@ impl<'a> Transition<'a> {
         orders: EpochOrders<'a>,
         coming: &'a Decision,
         copies: &'a mut SpareCopies,
-        relays: &'a Relays,
     ) -> Self {
         let spots = &coming.spots;
         let system = &job.system;
         let tiers = system.tiers.len();
         let mut space: Vec<u64> =
             (0..system.nodes as usize * tiers).map(|spot| usable(job, spot)).collect();
-        if tiers > 1 {
-            for node in 0..system.nodes {
-                space[node as usize * tiers + 1] -= relays.space(node);
-            }
-        }
         let in_tiers =
             |space: &[u64]| (0..tiers).map(|t| space.iter().skip(t).step_by(tiers).sum()).collect();
         let capacity: Vec<u64> = in_tiers(&space);
@@ -145,14 +131,10 @@ impl<'a> Transition<'a> {
             epoch: orders.epoch,
             uses_so_far: orders.uses,
             reserved: vec![],
-            began_behind: &coming.behind,
-            behind: vec![],
-            relays,
-            free_by_iteration: vec![],
+            behind: source_lag(job, orders.this, ranks, spots, &coming.behind),
             copies,
             decision: Decision::default(),
         };
-        transition.behind = transition.source_lag();
         transition.all_used.0 = transition.uses_all(orders.this);
         transition.all_used.1 = orders.next.is_none_or(|next| transition.uses_all(next));
         transition
@@ -232,47 +214,6 @@ impl<'a> Transition<'a> {
         Users(users)
     }
 
-    /// Returns by how many bytes read from the source each node trails the one with the most when
-    /// this epoch ends, if each reads what it uses.
-    fn source_lag(&self) -> Vec<f64> {
-        let nodes = self.ranks.div_ceil(self.job.system.ranks_per_node) as usize;
-        let mut read: Vec<f64> =
-            (0..nodes).map(|node| self.began_behind.get(node).copied().unwrap_or(0.0)).collect();
-        let mut slow = 0.0;
-        for iteration in 0..self.order.iterations() {
-            for rank in 0..self.ranks {
-                for sample in self.order.batch(rank, iteration) {
-                    if self.spot(sample) == NOWHERE {
-                        let size = self.job.sizes.get(sample) as f64;
-                        read[self.job.system.node_of(rank) as usize] += size;
-                        slow += size;
-                    }
-                }
-            }
-        }
-        self.lag(read, slow)
-    }
-
-    /// Returns by how many bytes each node trails the one with the most when this epoch ends, given
-    /// what each has read and what all read in it. Where compute is slower than the source, rings
-    /// are full by then and no node does.
-    pub fn lag(&self, mut read: Vec<f64>, slow: f64) -> Vec<f64> {
-        let (system, sizes) = (&self.job.system, &self.job.sizes);
-        let batches = self.order.samples().iter();
-        let total = batches.map(|&sample| sizes.get(sample)).sum::<u64>() as f64;
-        let reading = slow / system.source.throughput.at(system.nodes).0;
-        if reading < total / (f64::from(self.ranks) * system.compute.0) {
-            return vec![0.0; read.len()];
-        }
-        // None is further ahead than its ring allows.
-        let most = read.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let ahead = ring_of(self.job) * slow / total.max(1.0);
-        for read in &mut read {
-            *read = (*read - most).max(-ahead);
-        }
-        read
-    }
-
     /// The sample goes when the iteration is over, and its space is free.
     pub fn evict(&mut self, spot: usize, sample: SampleId, iteration: u32) {
         self.release(spot as Spot, self.job.sizes.get(sample));
@@ -298,7 +239,60 @@ impl Users {
     }
 }
 
-/// Bytes of a node's staging buffer.
+/// Returns by how many bytes read from the source each rank trails the one with the most when an
+/// epoch ends. Where compute is slower than the source, rings are full by then and no rank does.
+fn source_lag(
+    job: &Job,
+    order: &EpochOrder,
+    ranks: u32,
+    spots: &Packed,
+    behind: &[f64],
+) -> Vec<f64> {
+    let mut slow = vec![0.0; ranks as usize];
+    let mut total = 0.0;
+    for iteration in 0..order.iterations() {
+        for rank in 0..ranks {
+            for sample in order.batch(rank, iteration) {
+                let size = job.sizes.get(sample) as f64;
+                total += size;
+                if spots.get(sample) == NOWHERE {
+                    slow[rank as usize] += size;
+                }
+            }
+        }
+    }
+    let system = &job.system;
+    let read: f64 = slow.iter().sum();
+    let reading = read / system.source.throughput.at(system.nodes).0;
+    let computing = total / (f64::from(ranks) * system.compute.0);
+    if reading < computing {
+        return vec![0.0; ranks as usize];
+    }
+    for (rank, slow) in slow.iter_mut().enumerate() {
+        *slow += behind.get(rank).copied().unwrap_or(0.0);
+    }
+    // None is further ahead than its ring allows.
+    let most = slow.iter().copied().fold(0.0, f64::max);
+    let ahead = ring_of(job) * read / total.max(1.0);
+    for slow in &mut slow {
+        *slow = (*slow - most).max(-ahead);
+    }
+    slow
+}
+
+/// Bytes of a rank's part of the staging buffer.
 pub fn ring_of(job: &Job) -> f64 {
-    job.system.tiers[0].capacity.0 as f64
+    job.system.tiers[0].capacity.0 as f64 / f64::from(job.system.ranks_per_node)
+}
+
+/// Bytes of a spot that can hold samples: where all are equally large, whole ones.
+pub fn usable(job: &Job, spot: usize) -> u64 {
+    let tiers = job.system.tiers.len();
+    let (node, tier) = ((spot / tiers) as u32, spot % tiers);
+    let capacity = job.system.tiers[tier].capacity_of(node).0;
+    match job.sizes {
+        _ if tier == 0 => 0,
+        Sizes::Equal { bytes, .. } if bytes > 0 => capacity / bytes * bytes,
+        _ => capacity,
+    }
 }

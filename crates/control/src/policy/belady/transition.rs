@@ -35,7 +35,6 @@ impl Transition<'_> {
         // Places of the two walks among the candidates, in the order of this epoch.
         let (mut released, mut kept) = (0, 0);
         let mut just_kept = vec![];
-        self.note_free();
         for iteration in 0..self.order.iterations() {
             for rank in 0..self.ranks {
                 for sample in self.uses(rank, iteration) {
@@ -70,20 +69,10 @@ impl Transition<'_> {
             self.make_way(&just_kept);
             just_kept.clear();
             self.keep_more(iteration, &next_node);
-            self.note_free();
         }
         self.decision.behind = std::mem::take(&mut self.behind);
-        let ahead = self.read_ahead();
-        self.decision.ahead = Arc::new(ahead);
+        self.decision.ahead = Arc::new(self.read_ahead());
         self.finish()
-    }
-
-    /// Records what is free on relays before the next iteration.
-    fn note_free(&mut self) {
-        if self.relays.any() {
-            let spots = self.free.iter().skip(1).step_by(self.tiers);
-            self.free_by_iteration.push(spots.copied().collect());
-        }
     }
 
     /// Where tracked samples go from their last use is known at the end.
@@ -103,8 +92,7 @@ impl Transition<'_> {
             return false;
         }
         let all_once = self.all_used == (true, true) && self.decision.tracked.is_empty();
-        let decides = self.next.is_some() && self.later_epochs_decide(users);
-        !all_once && (decides || self.waits_within_epoch())
+        !all_once && (self.waits_within_epoch() || self.later_epochs_decide(users))
     }
 
     /// What is held at the epoch's start stays there from use to use.
