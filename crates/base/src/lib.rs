@@ -7,6 +7,7 @@
 //! | [`sync`] | locks, atomics and the futex, with one switch for a schedule explorer |
 //! | [`fork`] | descriptors, locks and mappings that forked children do not inherit |
 //! | [`memory`] | memory for samples, outside of ring and tiers |
+//! | [`shared_memory`] | memory that other processes can map |
 //! | [`open_files`] | the process's limit of descriptors, which reads and sockets share |
 //! | [`splitmix`] | the seeded random generator |
 //! | [`heartbeat`] | how a slow call shows the watchdog that it makes progress |
@@ -23,6 +24,7 @@ pub mod heartbeat;
 pub mod logging;
 pub mod memory;
 pub mod open_files;
+pub mod shared_memory;
 pub mod splitmix;
 pub mod sync;
 pub mod units;

@@ -131,6 +131,8 @@ pub enum RingKind {
     /// ([`crate::Loader::shared_memory`], [`crate::Batch::place`]). The memory of tiers cannot be
     /// mapped, so [`Lend::ReadOnly`] has no effect.
     Shared,
+    /// The same, and they can write to samples: the consumer is another process.
+    Writable,
 }
 
 /// The default size of the staging buffers of all processes on a node together.

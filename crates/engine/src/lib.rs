@@ -40,11 +40,14 @@ pub use config::{
     BadSamples, EngineConfig, JobConfig, Lend, NODE_STAGING, PeerPatience, Retry, RingKind,
     TierConfig, share_of_staging,
 };
-pub use deliver::{Batch, Delivery, Loader, LoaderMonitor, Sample, SharedRegion};
+pub use deliver::{
+    Batch, BatchOwner, Delivery, Loader, LoaderMonitor, Sample, SampleBytes, SharedRegion,
+};
 pub use error::EngineError;
+pub use job::SkippedSamples;
 pub use transform::{
-    FailedSample, FieldSpec, OnGone, OutputBatch, OutputBlock, OutputColumn, RowArray, SampleParts,
-    Transform, TransformConfig, Transformed, Value,
+    BlockHome, BlockMemory, FailedSample, FieldSpec, OnGone, OutputBatch, OutputBlock,
+    OutputColumn, RowArray, SampleParts, Transform, TransformConfig, Transformed, Value,
 };
 pub use view::View;
 

@@ -157,7 +157,7 @@ impl PyLoader {
             threads: positive("threads", threads)? as usize,
             depth: positive("depth", depth)? as usize,
             on_error: arguments::bad_samples("on_error", on_error)?,
-            on_gone: None,
+            ..TransformConfig::default()
         };
         let loader = inner.shared_loader.hand_over().ok_or_else(|| {
             BeladyError::new_err("this loader is closed or in use; start another one")

@@ -129,11 +129,11 @@ pub fn ring(config: &RingConfig) -> Result<(RingProducer, RingConsumer), RingErr
 ///
 /// As [`ring`].
 pub fn shared_ring(config: &RingConfig) -> Result<(RingProducer, OwnedFd), RingError> {
-    let (region, file) = Region::shared(RingLayout::of(config)?, OtherProcesses::Consume)?;
+    let (region, file) = Region::shared(RingLayout::of(config)?, OtherProcesses::Write)?;
     Ok((RingProducer::of(Arc::new(region)), file))
 }
 
-/// The memory of a ring that other processes can map and read ([`readable_ring`]).
+/// The memory of a ring that other processes can map and read ([`mapped_ring`]).
 #[derive(Debug)]
 pub struct SharedMemory {
     /// An unnamed file that is closed on `exec`.
@@ -142,18 +142,20 @@ pub struct SharedMemory {
     pub length: usize,
 }
 
-/// Creates a ring of this process whose bytes other processes can read: they map the file read-only
-/// and find a sample at its [`RingBatch::offset`], as long as this process holds its batch. The
-/// file is sealed: its size is fixed, and from Linux 5.1 on no other process can map it for
-/// writing.
+/// Creates a ring of this process whose bytes other processes can read: they map the file and find
+/// a sample at its [`RingBatch::offset`], as long as this process holds its batch. The file is
+/// sealed: its size is fixed and, unless it is `writable`, from Linux 5.1 on no other process can
+/// map it for writing.
 ///
 /// # Errors
 ///
 /// As [`ring`].
-pub fn readable_ring(
+pub fn mapped_ring(
     config: &RingConfig,
+    writable: bool,
 ) -> Result<(RingProducer, RingConsumer, SharedMemory), RingError> {
-    let (region, file) = Region::shared(RingLayout::of(config)?, OtherProcesses::Read)?;
+    let others = if writable { OtherProcesses::Write } else { OtherProcesses::Read };
+    let (region, file) = Region::shared(RingLayout::of(config)?, others)?;
     let region = Arc::new(region);
     let memory = SharedMemory { file, length: region.bytes() };
     let consumer = RingConsumer::of(Arc::clone(&region))?;

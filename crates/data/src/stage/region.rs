@@ -17,8 +17,8 @@ use super::layout::{BlockExtent, Descriptor, Receipt, RingHeader, RingLayout, Ta
 /// What other processes may do with a ring's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherProcesses {
-    /// One of them is the consumer.
-    Consume,
+    /// They read and write: one of them is the consumer.
+    Write,
     /// They only read bytes.
     Read,
 }
@@ -82,7 +82,7 @@ impl Region {
         let region = Self::over(map(&file, total)?, layout, total)?;
         let seals = SIZE_SEALS | SealFlags::SEAL;
         let sealed = match others {
-            OtherProcesses::Consume => fcntl_add_seals(&file, seals),
+            OtherProcesses::Write => fcntl_add_seals(&file, seals),
             // Kernels before 5.1 lack that seal: there, other processes are trusted to read only.
             OtherProcesses::Read => fcntl_add_seals(&file, seals | SealFlags::FUTURE_WRITE)
                 .or_else(|_| fcntl_add_seals(&file, seals)),

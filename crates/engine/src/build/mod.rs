@@ -412,7 +412,7 @@ fn publish_vitals(
 
 fn lending(config: &JobConfig, system: &System, rank: u32, sizes: &Sizes) -> Lending {
     let memory = system.tiers.get(1).map_or(0, |tier| tier.capacity_of(rank).0);
-    let lend = if config.ring == RingKind::Shared { Lend::Slots } else { config.lend };
+    let lend = if config.ring != RingKind::Private { Lend::Slots } else { config.lend };
     Lending { lend, all_stay: memory >= sizes.total().0 }
 }
 

@@ -7,9 +7,7 @@ use belady_control::Sizes;
 use belady_control::model::Bytes;
 use belady_control::sampler::Order;
 use belady_data::source::Source;
-use belady_data::stage::{
-    RingConfig, RingConsumer, RingProducer, SharedMemory, readable_ring, ring,
-};
+use belady_data::stage::{RingConfig, RingConsumer, RingProducer, SharedMemory, mapped_ring, ring};
 
 use crate::EngineError;
 use crate::config::{JobConfig, RingKind};
@@ -53,8 +51,8 @@ pub fn make_ring(
             let (producer, consumer) = ring(config)?;
             (producer, consumer, None)
         }
-        RingKind::Shared => {
-            let (producer, consumer, memory) = readable_ring(config)?;
+        RingKind::Shared | RingKind::Writable => {
+            let (producer, consumer, memory) = mapped_ring(config, kind == RingKind::Writable)?;
             (producer, consumer, Some(memory))
         }
     })

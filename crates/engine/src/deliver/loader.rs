@@ -25,7 +25,7 @@ pub struct Loader {
     pub(crate) parts: ConsumerSide,
     /// How long the caller has waited for the batch that it asked for last.
     waited: Option<Duration>,
-    /// The caller is a transform stage, which itself counts what the consumer waits for and gets.
+    /// The caller hands batches on, and itself counts what the consumer waits for and gets.
     feeds_stage: bool,
 }
 
@@ -63,8 +63,10 @@ impl Loader {
         &self.job_context().ranks[self.parts.rank]
     }
 
-    /// Makes the caller a transform stage.
-    pub(crate) fn feed_stage(&mut self) {
+    /// Notes that the caller hands batches on to their consumer: a transform stage, or another
+    /// process. The caller reports what the consumer waits for and gets
+    /// ([`LoaderMonitor::delivered`]).
+    pub fn feed_stage(&mut self) {
         self.feeds_stage = true;
     }
 
@@ -145,7 +147,7 @@ impl Loader {
             extra.lend(&block);
         }
         let can_be_mapped = self.parts.shared.is_some();
-        let batch = Batch::new(block, extra, job.source.clone(), can_be_mapped);
+        let batch = Batch::of_ring(block, extra, job.source.clone(), can_be_mapped);
         if !self.feeds_stage {
             batch.skipped().report();
             let bytes = batch.iter().map(|sample| sample.bytes().len() as u64).sum();

@@ -2,8 +2,10 @@
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use belady_base::sync::Arc;
+use belady_control::sampler::Step;
 use belady_data::tier::TierStatus;
 
 use crate::job::JobContext;
@@ -45,6 +47,19 @@ impl LoaderMonitor {
     pub fn end_epoch(&self) {
         if let Some(job) = self.job.upgrade() {
             job.ranks[self.rank].horizon.end();
+        }
+    }
+
+    /// Counts a batch that the consumer got after a wait, for a caller that hands batches on.
+    pub fn delivered(&self, step: Step, waited: Duration, samples: u64, bytes: u64) {
+        self.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
+        self.metrics.delivered(samples, bytes);
+    }
+
+    /// Notes whether the consumer waits for a batch, for a caller that hands batches on.
+    pub fn set_waiting(&self, is_waiting: bool) {
+        if let Some(job) = self.job.upgrade() {
+            job.ranks[self.rank].demand.set_waiting(is_waiting);
         }
     }
 

@@ -23,7 +23,7 @@ pub struct ConsumerWait<'a>(&'a ConsumerDemand);
 
 impl Drop for ConsumerWait<'_> {
     fn drop(&mut self) {
-        self.0.waiting.store(false, Ordering::Release);
+        self.0.set_waiting(false);
     }
 }
 
@@ -51,8 +51,12 @@ impl ConsumerDemand {
 
     /// Marks the consumer as waiting.
     pub fn wait(&self) -> ConsumerWait<'_> {
-        self.waiting.store(true, Ordering::Release);
+        self.set_waiting(true);
         ConsumerWait(self)
+    }
+
+    pub fn set_waiting(&self, is_waiting: bool) {
+        self.waiting.store(is_waiting, Ordering::Release);
     }
 
     pub fn count(&self) -> u64 {

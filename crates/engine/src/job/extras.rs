@@ -45,7 +45,17 @@ pub struct Problem {
 pub struct SkippedSamples(Vec<Arc<str>>);
 
 impl SkippedSamples {
-    pub fn add(&mut self, problem: &Problem, is_replaced: bool) {
+    /// Makes them from the texts of another process.
+    pub fn from_texts(texts: impl IntoIterator<Item = String>) -> Self {
+        Self(texts.into_iter().map(Arc::from).collect())
+    }
+
+    /// Returns a text for each sample.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|text| &**text)
+    }
+
+    pub(crate) fn add(&mut self, problem: &Problem, is_replaced: bool) {
         let Problem { error, attempts } = problem;
         let fate = if is_replaced { "replaced" } else { "skipped" };
         let attempts =

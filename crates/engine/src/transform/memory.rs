@@ -8,11 +8,13 @@
 //! [`OutputBlock::announce`] returns whether a block is new. An announced block lives as long as
 //! the pool, which reports when it is freed.
 
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use belady_base::fork::Loan;
 use belady_base::memory::Memory;
+use belady_base::shared_memory::SharedMapping;
 use belady_base::sync::atomic::{AtomicBool, Ordering};
 use belady_base::sync::{Arc, Mutex, lock};
 
@@ -27,21 +29,25 @@ pub struct BlockPool {
     free: Mutex<Free>,
     /// The number of free blocks that are kept.
     keep: usize,
+    /// Other processes can map the blocks.
+    is_shared: bool,
     on_gone: Option<OnGone>,
 }
 
 #[derive(Debug, Default)]
 struct Free {
-    areas: Vec<Area>,
+    areas: Vec<BlockMemory>,
     /// The size of the largest batch so far.
     largest: usize,
 }
 
 impl BlockPool {
     /// Returns a pool for a queue of `depth` batches.
-    pub fn new(depth: usize, on_gone: Option<OnGone>) -> Self {
+    pub fn new(depth: usize, is_shared: bool, on_gone: Option<OnGone>) -> Self {
         // A consumer that works on one batch often still has the one before.
-        Self { free: Mutex::default(), keep: depth + 2, on_gone }
+        // Another process has mapped each block, so blocks stay until the stage ends.
+        let keep = if is_shared { usize::MAX } else { depth + 2 };
+        Self { free: Mutex::default(), keep, is_shared, on_gone }
     }
 
     /// Returns a block of at least so many bytes; `None` if there is no memory.
@@ -54,12 +60,22 @@ impl BlockPool {
         drop(free);
         let area = match found {
             Some(area) => area,
-            None => Area::new(largest)?,
+            None => BlockMemory::new(largest, self.is_shared)?,
         };
-        Some(OutputBlock { area: Some(area), pool: self.clone(), loan: OnceLock::new() })
+        Some(OutputBlock::new(area, self.clone()))
     }
 
-    fn give_back(&self, area: Area) {
+    fn report_gone(&self, area: &BlockMemory) {
+        if let Some(OnGone(tell)) = &self.on_gone
+            && area.is_announced()
+        {
+            tell(area.start.as_ptr() as usize, area.length);
+        }
+    }
+}
+
+impl BlockHome for BlockPool {
+    fn give_back(&self, area: BlockMemory) {
         let mut free = lock(&self.free);
         free.areas.push(area);
         let mut surplus = None;
@@ -70,14 +86,6 @@ impl BlockPool {
         }
         drop(free);
         drop(surplus);
-    }
-
-    fn report_gone(&self, area: &Area) {
-        if let Some(OnGone(tell)) = &self.on_gone
-            && area.is_announced()
-        {
-            tell(area.start.as_ptr() as usize, area.length);
-        }
     }
 }
 
@@ -90,22 +98,48 @@ impl Drop for BlockPool {
     }
 }
 
+/// Takes back the memory of blocks that are dropped.
+pub trait BlockHome: fmt::Debug + Send + Sync {
+    /// Takes memory back; it may be used again at once.
+    fn give_back(&self, memory: BlockMemory);
+}
+
 /// Memory that is accessed by address only, since several threads and Python write to it at once.
 #[derive(Debug)]
-struct Area {
+pub struct BlockMemory {
     start: NonNull<u8>,
     length: usize,
     announced: AtomicBool,
-    memory: NonNull<Memory>,
+    memory: AreaMemory,
+}
+
+#[derive(Debug)]
+enum AreaMemory {
+    Own(NonNull<Memory>),
+    Shared(SharedMapping),
 }
 
 // SAFETY: it owns its memory; the holders of the block agree on which bytes each accesses.
-unsafe impl Send for Area {}
+unsafe impl Send for BlockMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Area {}
+unsafe impl Sync for BlockMemory {}
 
-impl Area {
-    fn new(length: usize) -> Option<Self> {
+impl BlockMemory {
+    /// Returns memory that another process can map too.
+    pub fn of(memory: SharedMapping) -> Self {
+        Self {
+            start: memory.start(),
+            length: memory.len(),
+            announced: AtomicBool::new(false),
+            memory: AreaMemory::Shared(memory),
+        }
+    }
+
+    fn new(length: usize, is_shared: bool) -> Option<Self> {
+        if is_shared {
+            let memory = SharedMapping::create("belady-output", length.max(1)).ok()?;
+            return Some(Self::of(memory));
+        }
         let mut memory = Box::new(Memory::try_zeroed(length.checked_add(ALIGN)?)?);
         let start = memory.as_mut_ptr();
         // SAFETY: there are `ALIGN` bytes more than `length`.
@@ -115,19 +149,37 @@ impl Area {
             length,
             announced: AtomicBool::new(false),
             // No reference to it is made from here on, since that would invalidate the addresses.
-            memory: NonNull::new(Box::into_raw(memory))?,
+            memory: AreaMemory::Own(NonNull::new(Box::into_raw(memory))?),
         })
     }
 
-    fn is_announced(&self) -> bool {
+    /// Returns the address of the first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Returns whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns whether a caller has announced it ([`OutputBlock::announce`]).
+    pub fn is_announced(&self) -> bool {
         self.announced.load(Ordering::Acquire)
     }
 }
 
-impl Drop for Area {
+impl Drop for BlockMemory {
     fn drop(&mut self) {
-        // SAFETY: it came from a box, and is freed once.
-        drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
+        if let AreaMemory::Own(memory) = self.memory {
+            // SAFETY: it came from a box, and is freed once.
+            drop(unsafe { Box::from_raw(memory.as_ptr()) });
+        }
     }
 }
 
@@ -135,14 +187,19 @@ impl Drop for Area {
 #[derive(Debug)]
 pub struct OutputBlock {
     /// `Some` until it is dropped.
-    area: Option<Area>,
-    pool: Arc<BlockPool>,
+    area: Option<BlockMemory>,
+    home: Arc<dyn BlockHome>,
     /// Covers the memory that the consumer was given.
     loan: OnceLock<Loan>,
 }
 
 impl OutputBlock {
-    fn area(&self) -> &Area {
+    /// Borrows memory, which returns to `home` when this is dropped.
+    pub fn new(area: BlockMemory, home: Arc<dyn BlockHome>) -> Self {
+        Self { area: Some(area), home, loan: OnceLock::new() }
+    }
+
+    fn area(&self) -> &BlockMemory {
         self.area.as_ref().expect("a block has its memory until it is dropped")
     }
 
@@ -154,6 +211,15 @@ impl OutputBlock {
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.area().length
+    }
+
+    /// Returns the memory that other processes map to read the block, if it is shared. It is the
+    /// same object whenever the memory is used again.
+    pub fn shared_memory(&self) -> Option<&SharedMapping> {
+        match &self.area().memory {
+            AreaMemory::Shared(memory) => Some(memory),
+            AreaMemory::Own(_) => None,
+        }
     }
 
     /// Returns whether the block has no bytes.
@@ -194,7 +260,7 @@ impl Drop for OutputBlock {
     fn drop(&mut self) {
         drop(self.loan.take());
         if let Some(area) = self.area.take() {
-            self.pool.give_back(area);
+            self.home.give_back(area);
         }
     }
 }
@@ -209,7 +275,7 @@ mod tests {
 
     #[test]
     fn blocks_are_used_again_and_aligned() {
-        let pool = Arc::new(BlockPool::new(1, None));
+        let pool = Arc::new(BlockPool::new(1, false, None));
         for bytes in [0, 1, 63, 1000, 200_000] {
             let block = pool.take(bytes).unwrap();
             assert_eq!((address(&block) % ALIGN, block.len()), (0, bytes));
@@ -227,7 +293,7 @@ mod tests {
         let gone = Arc::new(Mutex::new(Vec::new()));
         let told = gone.clone();
         let on_gone = OnGone(Box::new(move |start, length| lock(&told).push((start, length))));
-        let pool = Arc::new(BlockPool::new(1, Some(on_gone)));
+        let pool = Arc::new(BlockPool::new(1, false, Some(on_gone)));
         let mut blocks: Vec<OutputBlock> = (0..6).map(|_| pool.take(100).unwrap()).collect();
         assert!(blocks[0].announce() && !blocks[0].announce());
         let announced = address(&blocks[0]);

@@ -36,7 +36,7 @@ use belady_base::sync::{Arc, Mutex, lock};
 use belady_control::sampler::Step;
 
 pub use field::{FieldSpec, SampleParts, Transform, Value};
-pub use memory::OutputBlock;
+pub use memory::{BlockHome, BlockMemory, OutputBlock};
 pub use output::{FailedSample, OutputBatch, OutputColumn, RowArray};
 
 use crate::EngineError;
@@ -65,6 +65,8 @@ pub struct TransformConfig {
     pub depth: usize,
     /// What happens to a batch with a sample that cannot be transformed.
     pub on_error: BadSamples,
+    /// Whether other processes can map the memory of batches ([`OutputBlock::shared_memory`]).
+    pub is_shared: bool,
     /// Called before announced memory is freed.
     pub on_gone: Option<OnGone>,
 }
@@ -89,6 +91,7 @@ impl Default for TransformConfig {
             threads: 1,
             depth: 2,
             on_error: BadSamples::Raise,
+            is_shared: false,
             on_gone: None,
         }
     }
@@ -116,7 +119,7 @@ impl Transformed {
         loader.feed_stage();
         let (monitor, metrics) = (loader.monitor(), loader.metrics().clone());
         let depth = config.depth.max(1);
-        let pool = Arc::new(BlockPool::new(depth, config.on_gone));
+        let pool = Arc::new(BlockPool::new(depth, config.is_shared, config.on_gone));
         let queue = Arc::new(TransformQueue::new(depth));
         let stage = Self {
             queue: queue.clone(),

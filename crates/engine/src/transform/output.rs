@@ -27,7 +27,7 @@ pub struct OutputBatch {
     /// The bytes that were read for the batch.
     pub read_bytes: u64,
     /// Samples that could not be read, and so are not in the batch.
-    pub(crate) skipped: SkippedSamples,
+    pub skipped: SkippedSamples,
 }
 
 /// A sample that could not be transformed.
