@@ -51,6 +51,21 @@ const BIND: Variable = variable(
     "BELADY_BIND",
     "The address or interface at which this process serves samples to others",
 );
+/// Whether the ranks of a node share one engine.
+pub const NODE: Variable = variable(
+    "BELADY_NODE",
+    "`off`: each process of a job has an engine of its own, also on a node with several",
+);
+/// Where the sockets of node engines are.
+pub const NODE_DIR: Variable = variable(
+    "BELADY_NODE_DIR",
+    "The directory of the sockets of node engines; only its owner may enter it",
+);
+/// The default parent of that directory.
+pub const XDG_RUNTIME_DIR: Variable = variable(
+    "XDG_RUNTIME_DIR",
+    "The parent of belady, the default directory of the sockets of node engines",
+);
 /// The log level.
 pub const LOG: Variable =
     variable("BELADY_LOG", "The log level: error, warn (the default), info, debug or trace");
@@ -64,7 +79,7 @@ const HOME: Variable =
     variable("HOME", "The same with .cache/belady/snapshots, without XDG_CACHE_HOME");
 
 /// All of them, in the order of the help.
-pub const ALL: [Variable; 15] = [
+pub const ALL: [Variable; 18] = [
     SYSTEM,
     SNAPSHOTS,
     METRICS_TOKEN,
@@ -76,6 +91,9 @@ pub const ALL: [Variable; 15] = [
     KEY,
     KEY_FILE,
     BIND,
+    NODE,
+    NODE_DIR,
+    XDG_RUNTIME_DIR,
     LOG,
     NO_COLOR,
     XDG_CACHE_HOME,

@@ -10,6 +10,36 @@ use belady_data::source::ReadError;
 use belady_data::stage::RingError;
 use belady_peer::RendezvousError;
 use belady_transform::TransformError;
+use serde::{Deserialize, Serialize};
+
+/// What a program does about an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ErrorClass {
+    /// A sample cannot be read.
+    Sample {
+        /// The sample's number in the dataset.
+        sample: u32,
+        /// Its file.
+        path: PathBuf,
+    },
+    /// A sample cannot be transformed.
+    Transform {
+        /// The sample's number in the dataset.
+        sample: u32,
+        /// The cause, without the sample.
+        cause: String,
+    },
+    /// Storage does not answer, or the caller holds all batches.
+    Stalled,
+    /// The job cannot work as it is configured.
+    Configuration,
+    /// A file cannot be written.
+    File,
+    /// The process of the engine has ended; another engine can go on.
+    Lost,
+    /// Anything else.
+    Other,
+}
 
 /// Why a job cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +161,14 @@ pub enum EngineError {
     /// The ranks do not agree.
     #[error("{0}")]
     Peers(String),
+    /// The engine runs in another process, which has reported an error.
+    #[error("{text}")]
+    Reported {
+        /// Which kind of error it is.
+        class: ErrorClass,
+        /// The error.
+        text: String,
+    },
     /// The job has failed before.
     #[error("the run has ended with an error that was reported before: start it again")]
     Stopped,
@@ -140,4 +178,35 @@ pub enum EngineError {
          sample was delivered, and the caches remain usable"
     )]
     Defect,
+}
+
+impl EngineError {
+    /// Returns what a program does about the error.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::BadSample { error, .. } => {
+                ErrorClass::Sample { sample: error.sample(), path: error.path().to_owned() }
+            }
+            Self::BadTransform { sample, error } => {
+                ErrorClass::Transform { sample: *sample, cause: error.to_string() }
+            }
+            Self::SourceHangs { .. } | Self::AllLent { .. } => ErrorClass::Stalled,
+            Self::StagingTooSmall { .. }
+            | Self::SimulatorOnly(..)
+            | Self::Policy(_)
+            | Self::Sampler(_)
+            | Self::Order(_)
+            | Self::EmptyEpochs { .. } => ErrorClass::Configuration,
+            Self::Trace { .. } => ErrorClass::File,
+            Self::Reported { class, .. } => class.clone(),
+            Self::Ring(_)
+            | Self::Threads(_)
+            | Self::NoMemory { .. }
+            | Self::TierHangs { .. }
+            | Self::Rendezvous(_)
+            | Self::Peers(_)
+            | Self::Stopped
+            | Self::Defect => ErrorClass::Other,
+        }
+    }
 }

@@ -43,7 +43,7 @@ pub use config::{
 pub use deliver::{
     Batch, BatchOwner, Delivery, Loader, LoaderMonitor, Sample, SampleBytes, SharedRegion,
 };
-pub use error::EngineError;
+pub use error::{EngineError, ErrorClass};
 pub use job::SkippedSamples;
 pub use transform::{
     BlockHome, BlockMemory, FailedSample, FieldSpec, OnGone, OutputBatch, OutputBlock,

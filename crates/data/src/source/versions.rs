@@ -31,6 +31,17 @@ pub enum Freshness {
     Never,
 }
 
+impl Freshness {
+    /// Returns the name, which parses to the same.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Epoch => "epoch",
+            Self::Never => "never",
+        }
+    }
+}
+
 impl FromStr for Freshness {
     type Err = String;
 

@@ -8,7 +8,7 @@ use std::ops::Sub;
 use std::time::Duration;
 
 use belady_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Buckets to a power of two, as a power of two.
 const FINE: u32 = 6;
@@ -75,7 +75,7 @@ impl Histogram {
 }
 
 /// Values up to `up_to` and above the bucket before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     /// The largest value.
     pub up_to: u64,
@@ -84,7 +84,7 @@ pub struct Bucket {
 }
 
 /// A histogram at one moment, or between two of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistogramSnapshot {
     /// The number of values.
     pub count: u64,

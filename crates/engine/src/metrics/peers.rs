@@ -1,7 +1,7 @@
 //! The counters of what moves between nodes.
 
 use belady_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Counter2, Volume, add, volume};
 
@@ -91,7 +91,7 @@ impl PeerMetrics {
 }
 
 /// What has moved between this node and its peers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerSnapshot {
     /// Got from peers.
     pub read: Volume,

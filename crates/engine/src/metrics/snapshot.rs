@@ -2,13 +2,13 @@
 
 use std::ops::{Add, Sub};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::histogram::HistogramSnapshot;
 use super::peers::PeerSnapshot;
 
 /// Samples and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// The number of samples.
     pub samples: u64,
@@ -17,7 +17,7 @@ pub struct Volume {
 }
 
 /// Calls on the storage that the datasets rest on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceOperations {
     /// Directory listings.
     pub list: u64,
@@ -32,7 +32,7 @@ pub struct SourceOperations {
 }
 
 /// The outcomes of attempts to store a sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Puts {
     /// The tier stored it.
     pub stored: u64,
@@ -45,7 +45,7 @@ pub struct Puts {
 }
 
 /// What became of samples that could not be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadSampleCounts {
     /// The consumer got an error.
     pub raised: u64,
@@ -56,7 +56,7 @@ pub struct BadSampleCounts {
 }
 
 /// The metrics of one tier.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierSnapshot {
     /// `ram` or the directory.
     pub name: String,
@@ -79,7 +79,7 @@ pub struct TierSnapshot {
 }
 
 /// All metrics since the start, or between two moments.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricsSnapshot {
     /// Delivered to consumers.
     pub delivered: Volume,

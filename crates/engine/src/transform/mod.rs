@@ -65,7 +65,9 @@ pub struct TransformConfig {
     pub depth: usize,
     /// What happens to a batch with a sample that cannot be transformed.
     pub on_error: BadSamples,
-    /// Whether other processes can map the memory of batches ([`OutputBlock::shared_memory`]).
+    /// Whether the consumer is another process, which can map the memory of batches
+    /// ([`OutputBlock::shared_memory`]). The caller then counts what the consumer gets and waits for
+    /// ([`LoaderMonitor::delivered`]).
     pub is_shared: bool,
     /// Called before announced memory is freed.
     pub on_gone: Option<OnGone>,
@@ -103,6 +105,7 @@ pub struct Transformed {
     queue: Arc<TransformQueue>,
     /// Outlives the threads.
     _pool: Arc<BlockPool>,
+    is_shared: bool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: LoaderMonitor,
     metrics: Arc<Metrics>,
@@ -124,6 +127,7 @@ impl Transformed {
         let stage = Self {
             queue: queue.clone(),
             _pool: pool.clone(),
+            is_shared: config.is_shared,
             threads: Mutex::default(),
             monitor,
             metrics: metrics.clone(),
@@ -169,7 +173,9 @@ impl Transformed {
             return next;
         }
         let waited = std::mem::take(&mut *waited);
-        if let Ok(Delivery::Batch(batch)) = &next {
+        if let Ok(Delivery::Batch(batch)) = &next
+            && !self.is_shared
+        {
             batch.block.iter().for_each(|block| block.lend());
             batch.skipped.report();
             self.metrics.waited(waited, batch.step.iteration == 0 && batch.step.epoch > 0);

@@ -1,0 +1,173 @@
+//! One rank's part of a job that a node engine runs.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use belady_base::shared_memory::SharedMapping;
+use belady_base::sync::{Arc, Mutex, lock};
+use belady_control::sampler::{OrderError, OrderProvider};
+use belady_data::source::Source;
+use belady_engine::{EngineError, ErrorClass};
+
+use super::PATIENCE;
+use super::loader::NodeLoader;
+use crate::connection::{Connection, Received};
+use crate::message::{FromRank, OrderReply, OrderRequest, Query, Reply, ToRank, WireList};
+
+/// How often a rank that waits for the start of a job looks whether the engine lives.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The sockets of a job: data, replies, orders.
+pub struct JobSockets {
+    pub here: [Connection; 3],
+    pub there: [UnixStream; 3],
+}
+
+impl JobSockets {
+    pub fn new() -> io::Result<Self> {
+        let (data, data_there) = Connection::pair()?;
+        let (replies, replies_there) = Connection::pair()?;
+        let (orders, orders_there) = Connection::pair()?;
+        let there = [data_there, replies_there, orders_there];
+        Ok(Self { here: [data, replies, orders], there })
+    }
+}
+
+/// A job that runs, for one rank.
+#[derive(Debug)]
+pub struct Started {
+    /// Delivers its batches.
+    pub loader: NodeLoader,
+}
+
+impl Started {
+    /// Waits until the engine has started the job.
+    pub(super) fn wait(
+        [data, replies, orders]: [Connection; 3],
+        provider: Arc<dyn OrderProvider>,
+        source: Arc<dyn Source>,
+        pid: u32,
+    ) -> Result<Self, EngineError> {
+        let order_error = Arc::<Mutex<Option<OrderError>>>::default();
+        let job = Arc::new(NodeJob {
+            data,
+            sending: Mutex::new(()),
+            replies: Mutex::new(replies),
+            order_error: order_error.clone(),
+            is_lost: AtomicBool::new(false),
+            pid,
+        });
+        // Ends with the job in the engine, or with the engine.
+        let thread = std::thread::Builder::new().name("belady-orders".into());
+        let spawned = thread.spawn(move || answer_orders(&orders, &*provider, &order_error));
+        spawned.map_err(EngineError::Threads)?;
+        // It starts when all ranks of the node have come, which may take long.
+        while !job.data.wait(TICK).map_err(|error| job.lost(&error))? {}
+        let (message, mut files) = job.receive()?;
+        match message {
+            ToRank::Started { length } => {
+                let ring = files.pop().ok_or_else(|| io::Error::other("it sent no memory"));
+                let ring = ring.and_then(|ring| SharedMapping::attach(ring, length as usize, true));
+                let ring = Arc::new(ring.map_err(|error| job.lost(&error))?);
+                Ok(Self { loader: NodeLoader::new(job, ring, source) })
+            }
+            ToRank::Failed { class, text } => Err(job.reported(class, text)),
+            _ => Err(job.lost(&io::ErrorKind::InvalidData.into())),
+        }
+    }
+}
+
+/// The connections of one rank's job. The engine keeps the rank's batches until the last holder of
+/// this drops it.
+#[derive(Debug)]
+pub struct NodeJob {
+    pub(super) data: Connection,
+    sending: Mutex<()>,
+    replies: Mutex<Connection>,
+    /// Why there was no order, in place of the text that comes back from the engine.
+    order_error: Arc<Mutex<Option<OrderError>>>,
+    is_lost: AtomicBool,
+    pid: u32,
+}
+
+impl NodeJob {
+    /// Sends a message. A lost engine is noticed when a batch is received.
+    pub(super) fn send(&self, message: &FromRank) {
+        // A forked child holds copies of batches that belong to its parent.
+        if !self.data.is_ours() {
+            return;
+        }
+        let _sending = lock(&self.sending);
+        if self.data.send(message).is_err() {
+            self.is_lost.store(true, Ordering::Release);
+        }
+    }
+
+    /// Receives a message that has come, or the end of the connection.
+    pub(super) fn receive(&self) -> Result<Received<ToRank>, EngineError> {
+        match self.data.receive() {
+            Ok(Some(received)) => Ok(received),
+            Ok(None) => Err(self.lost(&io::ErrorKind::UnexpectedEof.into())),
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    /// Returns whether the engine has gone.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Returns the error of a lost engine.
+    pub(super) fn lost(&self, error: &io::Error) -> EngineError {
+        self.is_lost.store(true, Ordering::Release);
+        let why = match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => "has ended".to_owned(),
+            _ => format!("does not answer as it should ({error})"),
+        };
+        let text = format!("the engine of this node's ranks, process {}, {why}", self.pid);
+        EngineError::Reported { class: ErrorClass::Lost, text }
+    }
+
+    /// Returns an error of the engine, or the error of this process's order that it speaks of.
+    pub(super) fn reported(&self, class: ErrorClass, text: String) -> EngineError {
+        match lock(&self.order_error).take() {
+            Some(error) => EngineError::Order(error),
+            None => EngineError::Reported { class, text },
+        }
+    }
+
+    /// Asks the engine; `None` if it has gone or does not answer.
+    pub(super) fn query(&self, query: Query) -> Option<Reply> {
+        let replies = lock(&self.replies);
+        self.send(&FromRank::Query(query));
+        if self.is_lost() || !replies.wait(PATIENCE).ok()? {
+            return None;
+        }
+        replies.receive().ok()?.map(|(reply, _)| reply)
+    }
+}
+
+/// Answers the engine's questions until it ends the connection.
+fn answer_orders(
+    orders: &Connection,
+    provider: &dyn OrderProvider,
+    failure: &Mutex<Option<OrderError>>,
+) {
+    while let Ok(Some((OrderRequest { epoch }, _))) = orders.receive() {
+        let reply: OrderReply = match provider.all_ranks(epoch) {
+            Ok(lists) => Ok(lists.map(|lists| lists.into_iter().map(WireList::from).collect())),
+            Err(error) => {
+                let text = error.to_string();
+                *lock(failure) = Some(error);
+                Err(text)
+            }
+        };
+        if orders.send(&reply).is_err() {
+            return;
+        }
+    }
+}

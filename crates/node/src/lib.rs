@@ -1,0 +1,42 @@
+//! One engine for all ranks of a node, in a process of its own.
+//!
+//! ```text
+//! rank 0 ──┐ attach, want, release        ┌─ one job: one plan, one cache, one pool
+//! rank 1 ──┼──────── socket ────────▶ node engine
+//! rank 2 ──┘◀─────── batches ─────────────┘
+//!    └── maps the ring's memory, which came over the socket
+//! ```
+//!
+//! 1. The first local rank binds a socket in a [`directory`] of the user and [`launch`]es a process
+//!    that listens there. Every local rank connects ([`NodeConnection`]); both ends check that the
+//!    other is of the same user.
+//! 2. The ranks of a job attach ([`client`]): each sends what it wants as an [`spec`], with sockets
+//!    of the job's own. When all have come, the [`server`] starts the job for all of them, and each
+//!    gets the memory of its ring.
+//! 3. A batch stays where the engine has staged it. The rank is sent the places of its samples, and
+//!    releases the batch when its last holder drops it. Transformed batches lie in memory that is
+//!    passed in the same way.
+//! 4. Orders come from the ranks: the engine asks one of them for the order of an epoch.
+//!
+//! A rank that ends, however it ends, closes its sockets; the engine drops its batches and goes on
+//! for the others. A rank whose engine ends gets an error of the class
+//! [`ErrorClass::Lost`](belady_engine::ErrorClass) at its next batch. The process ends with the
+//! last connection, unless it was started to stay.
+
+mod client;
+mod connection;
+pub mod directory;
+mod error;
+mod launch;
+mod message;
+mod server;
+mod spec;
+
+pub use client::{
+    JobPlace, NodeConnection, NodeJob, NodeLoader, NodeMonitor, NodeTransformed, Started,
+};
+pub use error::NodeError;
+pub use launch::{Launched, launch};
+pub use message::{EngineSpec, NodeStatus};
+pub use server::{ServerOptions, serve};
+pub use spec::{DatasetRecipe, TransformRecipe};

@@ -1,0 +1,130 @@
+//! The process of a node engine.
+//!
+//! One thread accepts connections. Each connection has a thread that reads its messages
+//! ([`session`]); each rank of a job has two more, one that reads and one that sends batches
+//! ([`lane`]). A job starts when all of its ranks have attached ([`gathering`]).
+
+mod gathering;
+mod lane;
+mod orders;
+mod session;
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use belady_base::sync::{Arc, Mutex, lock};
+use belady_engine::Engine;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::message::{EngineSpec, JobKey, NodeStatus};
+use gathering::Gatherings;
+
+/// How often the server checks whether to end.
+const TICK: Duration = Duration::from_millis(20);
+/// A process that no rank has connected to within this time ends.
+const FIRST_CONNECTION: Duration = Duration::from_mins(2);
+
+/// How a node engine runs.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// Whether it stays when its last rank has gone.
+    pub stays: bool,
+    /// The engine of all jobs; `None` for one for each engine that a run asks for.
+    pub engine: Option<EngineSpec>,
+}
+
+/// What the threads of the process share.
+#[derive(Debug)]
+struct NodeServer {
+    options: ServerOptions,
+    engines: Mutex<HashMap<EngineKey, Arc<Engine>>>,
+    gatherings: Gatherings,
+    /// Processes that have said hello and are connected.
+    processes: Mutex<u32>,
+    /// The datasets of running jobs, by lane.
+    lanes: Mutex<Vec<(JobKey, String)>>,
+    was_used: AtomicBool,
+    is_stopping: AtomicBool,
+}
+
+/// Identifies an engine. An engine of the process's own options serves all runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct EngineKey(Option<(u64, u32)>);
+
+/// Serves ranks until the last one has gone, or, if the process stays, until it is told to stop.
+///
+/// # Errors
+/// If the engine of the options cannot be started.
+pub fn serve(listener: &UnixListener, options: ServerOptions) -> Result<(), String> {
+    let server = Arc::new(NodeServer {
+        options,
+        engines: Mutex::default(),
+        gatherings: Gatherings::default(),
+        processes: Mutex::new(0),
+        lanes: Mutex::default(),
+        was_used: AtomicBool::new(false),
+        is_stopping: AtomicBool::new(false),
+    });
+    if let Some(spec) = &server.options.engine {
+        let engine = Engine::new(spec.config()?).map_err(|error| error.to_string())?;
+        lock(&server.engines).insert(EngineKey(None), Arc::new(engine));
+    }
+    let began = Instant::now();
+    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
+    while !server.is_over(began.elapsed()) {
+        let mut polled = [PollFd::new(listener, PollFlags::IN)];
+        if poll(&mut polled, Some(&tick)).unwrap_or(0) == 0 {
+            continue;
+        }
+        // The connection may be gone already.
+        let Ok((stream, _)) = listener.accept() else { continue };
+        let server = server.clone();
+        let session = std::thread::Builder::new().name("belady-session".into());
+        if let Err(error) = session.spawn(move || session::run(&server, stream)) {
+            tracing::warn!("cannot serve a process: {error}");
+        }
+    }
+    Ok(())
+}
+
+impl NodeServer {
+    fn is_over(&self, age: Duration) -> bool {
+        if self.is_stopping.load(Ordering::Acquire) {
+            return true;
+        }
+        let was_used = self.was_used.load(Ordering::Acquire);
+        let is_unused = *lock(&self.processes) == 0 && (was_used || age > FIRST_CONNECTION);
+        is_unused && !self.options.stays
+    }
+
+    /// Returns the engine of a run, and starts it if need be.
+    fn engine(&self, run: u64, number: u32, spec: &EngineSpec) -> Result<Arc<Engine>, String> {
+        let key = EngineKey(self.options.engine.is_none().then_some((run, number)));
+        let mut engines = lock(&self.engines);
+        if let Some(engine) = engines.get(&key) {
+            return Ok(engine.clone());
+        }
+        let engine = Engine::new(spec.config()?).map_err(|error| error.to_string())?;
+        Ok(engines.entry(key).or_insert_with(|| Arc::new(engine)).clone())
+    }
+
+    fn status(&self) -> NodeStatus {
+        let mut jobs: Vec<(JobKey, String, u32)> = vec![];
+        for (key, name) in lock(&self.lanes).iter() {
+            match jobs.iter_mut().find(|(other, ..)| other == key) {
+                Some((.., ranks)) => *ranks += 1,
+                None => jobs.push((*key, name.clone(), 1)),
+            }
+        }
+        let engines = lock(&self.engines);
+        NodeStatus {
+            pid: std::process::id(),
+            stays: self.options.stays,
+            processes: *lock(&self.processes),
+            jobs: jobs.into_iter().map(|(_, name, ranks)| (name, ranks)).collect(),
+            engines: engines.values().map(|engine| engine.metrics().snapshot()).collect(),
+        }
+    }
+}

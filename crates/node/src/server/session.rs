@@ -1,0 +1,79 @@
+//! The connection of one process.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+
+use belady_base::sync::{Arc, lock};
+use rustix::net::sockopt::socket_peercred;
+
+use super::{NodeServer, lane};
+use crate::connection::Connection;
+use crate::message::{Attachment, FromEngine, PROTOCOL, ToEngine};
+
+/// Counts a process as connected while this exists.
+struct ConnectedProcess<'a>(&'a NodeServer);
+
+impl<'a> ConnectedProcess<'a> {
+    fn new(server: &'a NodeServer) -> Self {
+        *lock(&server.processes) += 1;
+        server.was_used.store(true, Ordering::Release);
+        Self(server)
+    }
+}
+
+impl Drop for ConnectedProcess<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.processes) -= 1;
+    }
+}
+
+/// Serves a process until it disconnects.
+pub fn run(server: &Arc<NodeServer>, stream: UnixStream) {
+    let own = rustix::process::geteuid();
+    match socket_peercred(&stream) {
+        Ok(peer) if peer.uid == own => {}
+        Ok(peer) => {
+            tracing::warn!("refused a process of user {}", peer.uid.as_raw());
+            return;
+        }
+        Err(_) => return,
+    }
+    let Ok(connection) = Connection::new(stream) else { return };
+    // A process that dies in mid-message ends its session like one that disconnects.
+    let Ok(Some((ToEngine::Hello { protocol, .. }, _))) = connection.receive() else { return };
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    if connection.send(&FromEngine::Welcome { protocol: PROTOCOL, version }).is_err()
+        || protocol != PROTOCOL
+    {
+        return;
+    }
+    let _connected = ConnectedProcess::new(server);
+    while let Ok(Some((message, descriptors))) = connection.receive() {
+        let answered = match message {
+            ToEngine::Hello { .. } => break,
+            ToEngine::Attach(attachment) => {
+                attach(server, *attachment, descriptors);
+                Ok(())
+            }
+            ToEngine::Status => connection.send(&FromEngine::Status(server.status())),
+            ToEngine::Stop => {
+                let sent = connection.send(&FromEngine::Stopping);
+                server.is_stopping.store(true, Ordering::Release);
+                sent
+            }
+        };
+        if answered.is_err() {
+            break;
+        }
+    }
+}
+
+fn attach(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<OwnedFd>) {
+    let server = server.clone();
+    let lane = std::thread::Builder::new().name("belady-lane".into());
+    // The rank sees its connection end if there is no thread.
+    if let Err(error) = lane.spawn(move || lane::run(&server, attachment, descriptors)) {
+        tracing::warn!("cannot serve a rank: {error}");
+    }
+}
