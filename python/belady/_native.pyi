@@ -21,6 +21,9 @@ __all__ = [
     "GeneratorState",
     "Loader",
     "LogLimiter",
+    "NodeConnection",
+    "NodeEngine",
+    "NodeLostError",
     "Orders",
     "OutputBatch",
     "Sample",
@@ -38,6 +41,9 @@ __all__ = [
     "randperm_words",
     "rendezvous_address",
     "sample_part",
+    "serve_node",
+    "shared_node",
+    "start_node",
 ]
 
 __version__: str
@@ -58,6 +64,9 @@ class SampleError(BeladyError):
 
 class StalledError(BeladyError):
     """The source does not respond, or the caller holds all of the staging buffer."""
+
+class NodeLostError(BeladyError):
+    """The engine of this node's processes has ended; an engine of this process can go on."""
 
 def sample_part(
     data: Any,
@@ -355,8 +364,10 @@ class Engine:
         backoff: float = 0.05,
         timeout: float = 30.0,
         peers: Cluster | None = None,
+        on_demand: bool = False,
     ) -> Engine:
-        """`tiers`: directory (None for RAM) and quota in bytes, fastest first."""
+        """`tiers`: directory (None for RAM) and quota in bytes, fastest first. With `on_demand`,
+        threads start with the first job."""
     def start(
         self,
         dataset: Dataset,
@@ -373,18 +384,61 @@ class Engine:
         cache_share: float = 1.0,
         trace: str | None = None,
         peers: bool = True,
+        node: NodeEngine | None = None,
+        job: int = 0,
     ) -> Loader:
         """Starts a job. With `peers`, the engine's peers take part if the accesses of all ranks are
-        known."""
+        known. With `node`, the engine of the node runs it for all ranks there, which give the job
+        the same number."""
     def view(self, dataset: Dataset) -> View: ...
     def free_memory(self) -> None:
         """Frees the memory that is retained for the next loader of a dataset."""
     def stats(self) -> dict[str, Any]: ...
     def metrics_text(self) -> str: ...
-    def serve_metrics(self, address: str) -> str:
-        """Serves metrics in Prometheus' format, and returns the address it listens on."""
+    def serve_metrics(self, address: str, node: NodeEngine | None = None) -> str:
+        """Serves metrics in Prometheus' format, of the node's engine if it is given, and returns
+        the address it listens on."""
     @property
     def threads(self) -> int: ...
+
+@final
+class NodeConnection:
+    """The connection of this process to the engine of its node."""
+
+    def __new__(cls, socket: str) -> NodeConnection: ...
+    @property
+    def socket(self) -> str: ...
+
+@final
+class NodeEngine:
+    """One engine of the node's process, and this process's place among those that share it."""
+
+    def __new__(
+        cls,
+        connection: NodeConnection,
+        *,
+        run: int,
+        number: int,
+        rank: int,
+        ranks: int,
+        tiers: Sequence[tuple[str | None, int]],
+        threads: int | None = None,
+        system: str | None = None,
+        attempts: int = 6,
+        timeout: float = 30.0,
+    ) -> NodeEngine:
+        """`tiers` have the quotas of the whole node."""
+    def stats(self) -> dict[str, Any]: ...
+    def metrics_text(self) -> str: ...
+
+def shared_node() -> str | None:
+    """The socket of the engine that outlives jobs, if one runs."""
+
+def start_node(name: str, program: str, arguments: Sequence[str]) -> str:
+    """Starts the process of a node engine; returns the path of its socket."""
+
+def serve_node(socket: str) -> None:
+    """Serves the ranks of this node at the socket that is the standard input."""
 
 @final
 class View:

@@ -7,6 +7,8 @@ Everything else that fails is a `BeladyError`:
 - `DecodeError`, a `SampleError`: your `decode` raised. Its `__cause__` is your exception.
 - `StalledError`: the source does not answer, or you hold all of the staging buffer.
 - `WorkerError`: a worker process died.
+- `NodeLostError`: the engine of this node's processes has ended. A `DataLoader` goes on with an
+  engine of its own instead of raising it.
 
 >>> import belady
 >>> data = belady.open(photos)
@@ -20,9 +22,9 @@ Everything else that fails is a `BeladyError`:
 
 from __future__ import annotations
 
-from ._native import BeladyError, SampleError, StalledError
+from ._native import BeladyError, NodeLostError, SampleError, StalledError
 
-__all__ = ["BeladyError", "DecodeError", "SampleError", "StalledError", "WorkerError"]
+__all__ = ["BeladyError", "DecodeError", "NodeLostError", "SampleError", "StalledError", "WorkerError"]
 
 
 class DecodeError(SampleError):

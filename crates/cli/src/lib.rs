@@ -8,6 +8,7 @@ mod cache;
 mod dataset;
 mod ls;
 mod metrics;
+mod node;
 mod peers;
 mod read;
 mod run;
@@ -51,6 +52,9 @@ enum Command {
     /// List, verify, fill and clear the caches in a directory
     #[command(subcommand)]
     Cache(cache::CacheCommand),
+    /// Start, show and stop the engine that the programs of this node share
+    #[command(subcommand)]
+    Node(node::NodeCommand),
     /// Show the nodes of a running job, live
     Top(top::TopArgs),
     /// Show the environment variables that Belady reads
@@ -80,6 +84,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Run(args) => run::run(&args),
         Command::Ls(args) => ls::run(&args).map(done),
         Command::Cache(command) => cache::run(&command).map(done),
+        Command::Node(command) => node::run(&command).map(done),
         Command::Top(args) => top::run(&args).map(done),
         Command::Environment => list_environment().map(done),
     };

@@ -15,6 +15,9 @@ const LONGEST_PATH: usize = 107;
 /// What the sockets end with.
 const SUFFIX: &str = "sock";
 
+/// The name of the socket of the engine that outlives jobs.
+pub const SHARED: &str = "node";
+
 /// Returns the directory of this user's sockets, and makes it if need be: `BELADY_NODE_DIR`, else
 /// `belady` in `XDG_RUNTIME_DIR`, else `belady-UID` in the directory of temporary files.
 ///

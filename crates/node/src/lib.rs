@@ -29,6 +29,7 @@ pub mod directory;
 mod error;
 mod launch;
 mod message;
+mod rank;
 mod server;
 mod spec;
 
@@ -37,6 +38,7 @@ pub use client::{
 };
 pub use error::NodeError;
 pub use launch::{Launched, launch};
-pub use message::{EngineSpec, NodeStatus};
-pub use server::{ServerOptions, serve};
+pub use message::{EngineSpec, NodeStatus, RawPath};
+pub use rank::{RankLoader, RankMonitor, RankTransformed};
+pub use server::{ServerOptions, serve, serve_stdin};
 pub use spec::{DatasetRecipe, TransformRecipe};

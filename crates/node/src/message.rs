@@ -28,6 +28,14 @@ impl From<&Path> for RawPath {
     }
 }
 
+impl RawPath {
+    /// Returns a path that does not depend on the process's directory.
+    pub fn absolute(path: &Path) -> Self {
+        // It fails for the empty path alone.
+        std::path::absolute(path).as_deref().unwrap_or(path).into()
+    }
+}
+
 impl From<RawPath> for PathBuf {
     fn from(path: RawPath) -> Self {
         OsString::from_vec(path.0).into()
@@ -41,6 +49,8 @@ pub enum ToEngine {
     Hello { protocol: u32, version: String },
     /// A job. The descriptors are its sockets (data, replies, orders) and catalogs.
     Attach(Box<Attachment>),
+    /// The metrics of an engine of a run.
+    Metrics { run: u64, engine: u32 },
     Status,
     /// Ends the engine, with all of its jobs.
     Stop,
@@ -50,6 +60,8 @@ pub enum ToEngine {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromEngine {
     Welcome { protocol: u32, version: String },
+    /// `None` before the engine has had a job.
+    Metrics(Option<Box<MetricsSnapshot>>),
     Status(NodeStatus),
     Stopping,
 }
@@ -170,6 +182,8 @@ pub enum ToRank {
     /// Takes the place of a batch, or of all that would follow.
     Failed { class: ErrorClass, text: String },
     Ended,
+    /// The answer to [`FromRank::Leave`]: the job is over for this rank.
+    Left,
 }
 
 /// A batch in the rank's ring.

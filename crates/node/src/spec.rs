@@ -77,7 +77,7 @@ impl DatasetRecipe {
             Self::Listed { source, path, options, listed, throttle } => {
                 catalogs.push(file_of(source.catalog().as_bytes())?);
                 DatasetSpec::Listed {
-                    path: path.as_path().into(),
+                    path: RawPath::absolute(path),
                     format: listed.format.to_string(),
                     is_file: listed.is_file,
                     is_local: listed.is_local,
@@ -159,7 +159,7 @@ impl From<&Snapshots> for SnapshotPlace {
     fn from(snapshots: &Snapshots) -> Self {
         match snapshots {
             Snapshots::Usual => Self::Usual,
-            Snapshots::In(directory) => Self::In(directory.as_path().into()),
+            Snapshots::In(directory) => Self::In(RawPath::absolute(directory)),
             Snapshots::Off => Self::Off,
         }
     }
@@ -273,12 +273,18 @@ impl JobSpec {
             policy: config.policy.name().to_owned(),
             bad_samples: config.bad_samples.into(),
             cache_share: config.cache_share,
-            trace: config.trace.as_deref().map(RawPath::from),
+            trace: config.trace.as_deref().map(RawPath::absolute),
         }
     }
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns whether another rank asks for the same job. One trace is written, the first rank's.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let without_trace = |spec: &Self| Self { trace: None, ..spec.clone() };
+        without_trace(self) == without_trace(other)
     }
 
     /// Returns the job's configuration.

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use belady_base::SampleId;
 use belady_data::source::{
     DatasetFormat, Extensions, Joined, ListingCounts, ListingProgress, Manifest, OpenError,
-    OpenOptions, SharedListing, Snapshots, Source, Subset, ThrottleSpec, Throttled, Want,
+    OpenOptions, SharedListing, Snapshots, Source, Subset, ThrottleError, ThrottleSpec, Throttled, Want,
     open_for_sharing,
 };
+use belady_node::DatasetRecipe;
 use belady_peer::{ListingError, share_listing};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -53,14 +54,18 @@ impl PyDataset {
         throttle: Option<&str>,
         freshness: &str,
     ) -> PyResult<Self> {
-        let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
+        let slow = Throttle::parse(throttle)?;
         let options = OpenOptions {
             manifest: files.map(manifest),
             allow_empty,
             ..options(format, extensions, snapshots, freshness)?
         };
         let seen = Arc::new(Mutex::new(ListingCounts::default()));
-        let request = OpenRequest { path: path.clone(), options, seen: seen.clone() };
+        let request = OpenRequest {
+            path: path.clone(),
+            options: options.clone(),
+            seen: seen.clone(),
+        };
         let mut reported = ListingCounts::default();
         let opened = patiently(
             py,
@@ -77,7 +82,7 @@ impl PyDataset {
             },
         )?;
         let (source, found) = opened.map_err(|error| opening(&error))?;
-        Ok(Self::new(path, Arc::from(source), throttle, found))
+        Ok(Self::new(path, options, Arc::from(source), slow, found))
     }
 
     /// Sends the listing from rank 0 to all others, which call `receive_listing`.
@@ -90,11 +95,10 @@ impl PyDataset {
         extensions: Option<Vec<String>>,
     ) -> PyResult<()> {
         let options = options(format, extensions, WhereSnapshots::Usual(true), "start")?;
-        let found = self
-            .0
-            .found
-            .clone()
-            .ok_or_else(|| wrong("a joined dataset has no listing: send those of its parts"))?;
+        let DatasetRecipe::Listed { listed: found, .. } = &*self.0.recipe else {
+            return Err(wrong("a joined dataset has no listing: send those of its parts"));
+        };
+        let found = found.clone();
         let cluster = cluster.get();
         let (native, listed) = (cluster.native()?, self.0.clone());
         let handed_out = py.detach(|| {
@@ -122,7 +126,7 @@ impl PyDataset {
         throttle: Option<&str>,
         freshness: &str,
     ) -> PyResult<Self> {
-        let throttle: Option<ThrottleSpec> = throttle.map(str::parse).transpose().map_err(wrong)?;
+        let slow = Throttle::parse(throttle)?;
         let options = options(format, extensions, snapshots, freshness)?;
         let cluster = cluster.get();
         let native = cluster.native()?;
@@ -132,7 +136,7 @@ impl PyDataset {
             })
         });
         let (source, found) = received.map_err(|error| listing_error(cluster, &error))?;
-        Ok(Self::new(path, source, throttle, found))
+        Ok(Self::new(path, options, source, slow, found))
     }
 
     /// Joins several datasets: ids of the second follow those of the first.
@@ -144,6 +148,7 @@ impl PyDataset {
         for part in &parts {
             sources.push((part.root.clone(), part.source.get("Dataset")?.clone()));
         }
+        let recipes = parts.iter().map(|part| (part.root.clone(), part.recipe.clone())).collect();
         let joined = py.detach(|| Joined::new(sources)).map_err(wrong)?;
         let names: Vec<OsString> = parts.iter().map(|part| part.path.clone().into()).collect();
         let mut formats: Vec<&str> = parts.iter().map(|part| part.format.as_str()).collect();
@@ -155,20 +160,21 @@ impl PyDataset {
             root: PathBuf::new(),
             path: names.join("+".as_ref()).into(),
             format,
-            found: None,
+            recipe: Arc::new(DatasetRecipe::Joined(recipes)),
         })))
     }
 
     /// Some samples of this dataset, in this order, as a dataset.
     fn subset(&self, py: Python<'_>, samples: Vec<SampleId>) -> PyResult<Self> {
         let source = self.0.source.get("Dataset")?.clone();
+        let recipe = DatasetRecipe::Subset(self.0.recipe.clone(), samples.clone().into());
         let chosen = py.detach(|| Subset::new(source, samples)).map_err(wrong)?;
         Ok(Self(Arc::new(OpenDataset {
             source: Home::new(Arc::new(chosen)),
             root: self.0.root.clone(),
             path: self.0.path.clone(),
             format: self.0.format.clone(),
-            found: None,
+            recipe: Arc::new(recipe),
         })))
     }
 
@@ -245,23 +251,40 @@ impl PyDataset {
 impl PyDataset {
     fn new(
         path: PathBuf,
+        options: OpenOptions,
         source: Arc<dyn Source>,
-        throttle: Option<ThrottleSpec>,
-        found: SharedListing,
+        slow: Option<Throttle>,
+        listed: SharedListing,
     ) -> Self {
-        let source: Arc<dyn Source> = match throttle {
-            Some(throttle) => Arc::new(Throttled::new(source, throttle, 0)),
+        let root = if listed.is_file { parent(&path) } else { path.clone() };
+        let format = listed.format.to_string();
+        let (throttle, spec) = slow.map(|Throttle { text, spec }| (text, spec)).unzip();
+        let recipe = DatasetRecipe::Listed {
+            source: source.clone(),
+            path: path.clone(),
+            options,
+            listed,
+            throttle,
+        };
+        let source: Arc<dyn Source> = match spec {
+            Some(spec) => Arc::new(Throttled::new(source, spec, 0)),
             None => source,
         };
-        let root = if found.is_file { parent(&path) } else { path.clone() };
-        let format = found.format.to_string();
-        Self(Arc::new(OpenDataset {
-            source: Home::new(source),
-            root,
-            path,
-            format,
-            found: Some(found),
-        }))
+        let (source, recipe) = (Home::new(source), Arc::new(recipe));
+        Self(Arc::new(OpenDataset { source, root, path, format, recipe }))
+    }
+}
+
+/// How slow a dataset is made.
+struct Throttle {
+    text: String,
+    spec: ThrottleSpec,
+}
+
+impl Throttle {
+    fn parse(text: Option<&str>) -> PyResult<Option<Self>> {
+        let parse = |text: &str| Ok(Self { text: text.to_owned(), spec: text.parse()? });
+        text.map(parse).transpose().map_err(|error: ThrottleError| wrong(error))
     }
 }
 

@@ -6,10 +6,11 @@
 
 use std::error::Error;
 use std::io::ErrorKind;
+use std::path::Path;
 
 use belady_control::sampler::OrderError;
 use belady_data::source::{OpenError, ReadError};
-use belady_engine::EngineError;
+use belady_engine::{EngineError, ErrorClass};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -26,6 +27,12 @@ create_exception!(
     StalledError,
     BeladyError,
     "The source does not respond, or the caller holds all of the staging buffer."
+);
+create_exception!(
+    belady,
+    NodeLostError,
+    BeladyError,
+    "The engine of this node's processes has ended; an engine of this process can go on."
 );
 
 /// Returns the error of a panic.
@@ -54,7 +61,7 @@ pub fn opening(error: &OpenError) -> PyErr {
 
 /// Converts an error of reading a sample.
 pub fn reading(py: Python<'_>, error: &ReadError) -> PyErr {
-    sample_error(py, error, error.to_string())
+    sample_error(py, error.sample(), error.path(), error.to_string())
 }
 
 /// Converts an error of an epoch's order.
@@ -74,28 +81,22 @@ pub fn running(py: Python<'_>, error: &EngineError) -> PyErr {
         return raised;
     }
     let text = error.to_string();
-    match error {
-        EngineError::BadSample { error, .. } => sample_error(py, error, text),
-        EngineError::SourceHangs { .. } | EngineError::AllLent { .. } => {
-            StalledError::new_err(text)
-        }
-        EngineError::StagingTooSmall { .. }
-        | EngineError::SimulatorOnly(..)
-        | EngineError::Policy(_)
-        | EngineError::Sampler(_)
-        | EngineError::Order(_)
-        | EngineError::EmptyEpochs { .. } => PyValueError::new_err(text),
-        EngineError::Trace { .. } => PyOSError::new_err(text),
-        _ => BeladyError::new_err(text),
+    match error.class() {
+        ErrorClass::Sample { sample, path } => sample_error(py, sample, &path, text),
+        ErrorClass::Stalled => StalledError::new_err(text),
+        ErrorClass::Configuration => PyValueError::new_err(text),
+        ErrorClass::File => PyOSError::new_err(text),
+        ErrorClass::Lost => NodeLostError::new_err(text),
+        ErrorClass::Transform { .. } | ErrorClass::Other => BeladyError::new_err(text),
     }
 }
 
-fn sample_error(py: Python<'_>, error: &ReadError, text: String) -> PyErr {
+fn sample_error(py: Python<'_>, sample: u32, path: &Path, text: String) -> PyErr {
     let raised = SampleError::new_err(text);
     let value = raised.value(py);
     let set = value
-        .setattr("sample", error.sample())
-        .and_then(|()| value.setattr("path", error.path().as_os_str()));
+        .setattr("sample", sample)
+        .and_then(|()| value.setattr("path", path.as_os_str()));
     match set {
         Ok(()) => raised,
         Err(other) => other,

@@ -29,6 +29,7 @@ mod errors;
 mod loader;
 mod log;
 mod memory;
+mod node;
 mod open_dataset;
 mod orders;
 mod output_batch;
@@ -62,11 +63,13 @@ mod _native {
     #[pymodule_export]
     use super::engine::PyEngine;
     #[pymodule_export]
-    use super::errors::{BeladyError, SampleError, StalledError};
+    use super::errors::{BeladyError, NodeLostError, SampleError, StalledError};
     #[pymodule_export]
     use super::loader::PyLoader;
     #[pymodule_export]
     use super::log::{PyLogLimiter, finish_log};
+    #[pymodule_export]
+    use super::node::{PyNodeConnection, PyNodeEngine, serve_node, shared_node, start_node};
     #[pymodule_export]
     use super::orders::{PyGeneratorState, PyOrders, randperm_words};
     #[pymodule_export]

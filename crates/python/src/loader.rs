@@ -9,14 +9,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use belady_control::sampler::Step;
-use belady_engine::{self as engine, TransformConfig};
+use belady_engine as engine;
+use belady_node::{RankLoader, RankMonitor, TransformRecipe};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arguments::{self, positive};
 use crate::batch::PyBatch;
-use crate::chain::{PyChain, field};
+use crate::chain::PyChain;
 use crate::errors::{BeladyError, running};
 use crate::memory::LentBatch;
 use crate::open_dataset::OpenDataset;
@@ -38,7 +39,7 @@ pub struct PyLoader {
 #[derive(Debug)]
 struct LoaderParts {
     shared_loader: SharedLoader,
-    monitor: engine::LoaderMonitor,
+    monitor: RankMonitor,
     /// The feed at which the engine's threads wait for a callback.
     feed: Option<Arc<CallbackFeed>>,
     dataset: Arc<OpenDataset>,
@@ -49,7 +50,7 @@ struct LoaderParts {
 /// The state of the engine's loader.
 #[derive(Debug)]
 enum LoaderState {
-    Here(Box<engine::Loader>),
+    Here(Box<RankLoader>),
     /// A thread has taken it.
     Out,
     Closed,
@@ -65,7 +66,7 @@ struct SharedLoader {
 
 impl PyLoader {
     pub fn new(
-        loader: engine::Loader,
+        loader: RankLoader,
         dataset: Arc<OpenDataset>,
         orders: &Bound<'_, PyOrders>,
         feed: Option<Arc<CallbackFeed>>,
@@ -121,9 +122,7 @@ impl PyLoader {
     /// The metrics of the engine, and under "held" the status of each tier for this loader.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let inner = self.inner.get("Loader")?;
-        let figures = stats::figures(py, &inner.monitor.metrics().snapshot())?;
-        figures.set_item("held", stats::tiers(py, &inner.monitor.tiers())?)?;
-        Ok(figures)
+        stats::of_job(py, &inner.monitor)
     }
 
     /// Descriptor and length of the ring's memory, if it is shared.
@@ -149,15 +148,15 @@ impl PyLoader {
         repeats: bool,
     ) -> PyResult<PyTransformer> {
         let inner = self.inner.get("Loader")?;
-        let config = TransformConfig {
-            fields: fields.into_iter().map(|(part, chain)| field(part, chain.as_ref())).collect(),
+        let chain = |chain: Py<PyChain>| chain.get().0.clone();
+        let recipe = TransformRecipe {
+            fields: fields.into_iter().map(|(part, it)| (part, it.map(chain))).collect(),
             seed,
             first: Step { epoch: first.0, iteration: first.1 },
             repeats,
             threads: positive("threads", threads)? as usize,
             depth: positive("depth", depth)? as usize,
             on_error: arguments::bad_samples("on_error", on_error)?,
-            ..TransformConfig::default()
         };
         let loader = inner.shared_loader.hand_over().ok_or_else(|| {
             BeladyError::new_err("this loader is closed or in use; start another one")
@@ -168,7 +167,7 @@ impl PyLoader {
             orders: self.orders.clone_ref(py),
             on_block,
         };
-        PyTransformer::start(py, *loader, config, parts)
+        PyTransformer::start(py, *loader, recipe, parts)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -226,7 +225,7 @@ impl Drop for PyLoader {
 }
 
 impl SharedLoader {
-    fn new(loader: engine::Loader) -> Self {
+    fn new(loader: RankLoader) -> Self {
         Self { state: Mutex::new(LoaderState::Here(Box::new(loader))), back: Condvar::new() }
     }
 
@@ -237,7 +236,7 @@ impl SharedLoader {
     /// Takes the loader: `Some(None)` if it is closed, `None` if other threads had it until the
     /// deadline.
     #[allow(clippy::option_option)]
-    fn take(&self, until: Instant) -> Option<Option<Box<engine::Loader>>> {
+    fn take(&self, until: Instant) -> Option<Option<Box<RankLoader>>> {
         let mut state = self.lock();
         loop {
             match std::mem::replace(&mut *state, LoaderState::Out) {
@@ -257,7 +256,7 @@ impl SharedLoader {
     }
 
     /// Puts the loader back, or drops it if it was closed in the meantime.
-    fn put_back(&self, loader: Box<engine::Loader>) {
+    fn put_back(&self, loader: Box<RankLoader>) {
         let mut state = self.lock();
         if matches!(*state, LoaderState::Out) {
             *state = LoaderState::Here(loader);
@@ -275,7 +274,7 @@ impl SharedLoader {
     }
 
     /// Takes the loader for ever; `None` if it is closed or a thread has taken it.
-    fn hand_over(&self) -> Option<Box<engine::Loader>> {
+    fn hand_over(&self) -> Option<Box<RankLoader>> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, LoaderState::HandedOver) {
             LoaderState::Here(loader) => Some(loader),

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use belady_base::SampleId;
-use belady_data::source::{SharedListing, Source};
+use belady_data::source::Source;
+use belady_node::DatasetRecipe;
 use pyo3::prelude::*;
 
 use crate::arguments::sample_id;
@@ -20,9 +21,8 @@ pub struct OpenDataset {
     pub root: PathBuf,
     pub path: PathBuf,
     pub format: String,
-    /// The listing for another process to open it; `None` for a joined dataset, whose parts have
-    /// one.
-    pub found: Option<SharedListing>,
+    /// How another process opens it.
+    pub recipe: Arc<DatasetRecipe>,
 }
 
 impl OpenDataset {

@@ -2,6 +2,7 @@
 
 use belady_data::tier::TierStatus;
 use belady_engine::metrics::MetricsSnapshot;
+use belady_node::RankMonitor;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::Value;
@@ -24,8 +25,16 @@ pub fn figures<'py>(py: Python<'py>, snapshot: &MetricsSnapshot) -> PyResult<Bou
     Ok(dict)
 }
 
+/// Returns the metrics of a job's engine, and under "held" the status of each tier.
+pub fn of_job<'py>(py: Python<'py>, monitor: &RankMonitor) -> PyResult<Bound<'py, PyDict>> {
+    let (snapshot, status) = py.detach(|| monitor.figures());
+    let dict = figures(py, &snapshot)?;
+    dict.set_item("held", tiers(py, &status)?)?;
+    Ok(dict)
+}
+
 /// Returns the status of each tier.
-pub fn tiers<'py>(py: Python<'py>, tiers: &[TierStatus]) -> PyResult<Bound<'py, PyList>> {
+fn tiers<'py>(py: Python<'py>, tiers: &[TierStatus]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for tier in tiers {
         let dict = PyDict::new(py);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use belady_engine::{self as engine, EngineError, OnGone, TransformConfig, Transformed};
+use belady_engine::{self as engine, EngineError, ErrorClass, OnGone};
+use belady_node::{RankLoader, RankTransformed, TransformRecipe};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -33,7 +34,7 @@ pub struct PyTransformer {
 
 #[derive(Debug)]
 struct TransformerState {
-    stage: Transformed,
+    stage: RankTransformed,
     /// The feed at which the engine's threads wait for a callback.
     feed: Option<Arc<CallbackFeed>>,
     dataset: Arc<OpenDataset>,
@@ -53,14 +54,13 @@ impl PyTransformer {
     /// Starts the threads.
     pub fn start(
         py: Python<'_>,
-        loader: engine::Loader,
-        config: TransformConfig,
+        loader: RankLoader,
+        recipe: TransformRecipe,
         parts: TransformerParts,
     ) -> PyResult<Self> {
         let on_gone = parts.on_block.as_ref().map(|callback| on_gone(callback.clone_ref(py)));
-        let config = TransformConfig { on_gone, ..config };
         let stage = py.detach(|| {
-            let stage = Transformed::new(loader, config);
+            let stage = loader.transformed(recipe, on_gone);
             if let (Err(_), Some(feed)) = (&stage, &parts.feed) {
                 feed.stop();
             }
@@ -123,10 +123,7 @@ impl PyTransformer {
 
     /// The metrics of the engine, and under "held" the status of each tier for this loader.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let monitor = self.inner.get("Transformer")?.stage.monitor();
-        let figures = stats::figures(py, &monitor.metrics().snapshot())?;
-        figures.set_item("held", stats::tiers(py, &monitor.tiers())?)?;
-        Ok(figures)
+        stats::of_job(py, &self.inner.get("Transformer")?.stage.monitor())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -154,11 +151,11 @@ impl BatchSource for TransformerState {
     }
 
     fn raised(&self, py: Python<'_>, error: EngineError) -> PyErr {
-        let EngineError::BadTransform { sample, error } = error else {
+        let ErrorClass::Transform { sample, cause } = error.class() else {
             return running(py, &error);
         };
         let path = self.dataset.sample_path(sample);
-        let text = format!("decode failed on {}: {error}", path.display());
+        let text = format!("decode failed on {}: {cause}", path.display());
         let made = py
             .import("belady.errors")
             .and_then(|errors| errors.getattr("DecodeError")?.call1((text, sample, path)));

@@ -70,6 +70,11 @@ class Cluster:
         """
         return self.native.exchange(self._name(what), mine)
 
+    @property
+    def steps(self) -> int:
+        """The collective steps so far: the same on all ranks between two of them."""
+        return self._exchanges
+
     def _name(self, what: str) -> str:
         self._exchanges += 1
         return f"the making of {what}, number {self._exchanges}"

@@ -23,6 +23,7 @@ from .._cluster.cluster import Cluster
 from .._cluster.world import World, find_world
 from .._configuration import arguments
 from .._dataset.dataset import Dataset
+from .._node import node as node_
 from . import disk_caches
 from .stats import Stats
 
@@ -42,7 +43,7 @@ class Engine:
     """Threads and caches.
 
     - `cache`: tiers, fastest first: "ram:40GiB", "/local/nvme:500GiB". Quotas are for the whole
-      node and are divided among the job's processes on it. None is a quarter of the free memory; an
+      node: its processes share one engine, or divide the quotas where each has its own. None is a quarter of the free memory; an
       empty list is no cache.
     - `threads`: threads that load; "auto" is four a core, from 8 to 32.
     - `retries`, `read_timeout`: a failed read is retried so many times; a read without an answer
@@ -82,26 +83,69 @@ class Engine:
         )
         if self.cluster is not None:
             world = self.cluster.world
-        local_ranks = world.local_size
         self.pid = os.getpid()
-        if cache is None:
-            self.tiers = arguments.default_tiers(sys.maxsize, local_ranks)
-        else:
-            self.tiers = arguments.tiers(cache, local_ranks=local_ranks)
+        #: The engine of the node, which serves all ranks there; None for one of this process.
+        self.node: _native.NodeEngine | None = None
+        self._jobs = 0
+        self._node = node_.of_job(self.cluster, world) if peers is not None else None
+        options: dict[str, Any] = {
+            "threads": arguments.threads(threads, "threads"),
+            "system": _system_file(system),
+            "attempts": arguments.count(retries, "retries", most=10**6) + 1,
+            "timeout": arguments.seconds(read_timeout, "read_timeout", zero=False),
+        }
+        own = _tiers(cache, world.local_size)
+        #: Cache tiers, fastest first: of the whole node if the engine is.
+        self.tiers = own if self._node is None else _tiers(cache, 1)
         if self.cluster is not None or world.size == 1:
-            disk_caches.remove_unused(self.tiers, world)
+            used = world if self._node is None else World()
+            disk_caches.remove_unused(self.tiers, used)
         if self.cluster is not None:
-            self.tiers = disk_caches.of_rank(self.tiers, world)
+            own = disk_caches.of_rank(own, world)
+            if self._node is None:
+                self.tiers = own
+        if self._node is not None:
+            self.node = self._node.engine(tiers=self.tiers, **options)
+        #: The engine of this process: if the node has one, only after that has ended.
         self.native = _native.Engine(
-            tiers=self.tiers,
-            threads=arguments.threads(threads, "threads"),
-            system=_system_file(system),
-            attempts=arguments.count(retries, "retries", most=10**6) + 1,
-            timeout=arguments.seconds(read_timeout, "read_timeout", zero=False),
+            tiers=own,
             peers=None if self.cluster is None else self.cluster.native,
+            on_demand=self._node is not None,
+            **options,
         )
         #: The address of the metrics, if they are served.
-        self.metrics_address = None if metrics is None else serve(self.native, metrics, world)
+        self.metrics_address = (
+            None if metrics is None else serve(self.native, metrics, world, self.node)
+        )
+
+    def start(
+        self, data: Dataset, orders: _native.Orders, *, peers: bool, **options: Any
+    ) -> _native.Loader:
+        """Starts a job: on the node's engine, if the ranks know each other's orders.
+
+        With `peers`, all ranks make the same call."""
+        shared = self.node if peers or self.cluster is None else None
+        return self.native.start(
+            data.native,
+            orders,
+            # A rank alone has lost the others' engine.
+            peers=peers and (shared is not None or self._node is None),
+            node=shared,
+            job=self._next_job(),
+            **options,
+        )
+
+    def _next_job(self) -> int:
+        """Returns the number of the next job: the same on all ranks."""
+        self._jobs += 1
+        return self._jobs if self.cluster is None else self.cluster.steps
+
+    def leave_node(self, error: BaseException) -> None:
+        """Continues with an engine of this process after the node's has ended."""
+        log.warning("%s; this process continues with an engine of its own", error)
+        self.node = None
+        if self._node is not None:
+            self._node.is_lost = True
 
     def view(self, data: Dataset) -> Dataset:
         """Returns the dataset with single samples read through this engine's caches.
@@ -131,11 +175,11 @@ class Engine:
 
     def stats(self) -> Stats:
         """Returns the figures of all loaders of this engine together."""
-        return Stats(self.native.stats())
+        return Stats((self.node or self.native).stats())
 
     def metrics_text(self) -> str:
         """Returns the same as Prometheus text."""
-        return self.native.metrics_text()
+        return (self.node or self.native).metrics_text()
 
     @property
     def threads(self) -> int:
@@ -156,13 +200,25 @@ class Engine:
         )
 
 
+def _tiers(cache: object, local_ranks: int) -> list[arguments.Tier]:
+    """Returns this process's part of the tiers, if it shares the node with others."""
+    if cache is None:
+        return arguments.default_tiers(sys.maxsize, local_ranks)
+    return arguments.tiers(cache, local_ranks=local_ranks)
+
+
 def _system_file(system: object) -> str | None:
     if system is None:
         return os.environ.get("BELADY_SYSTEM") or None
     return arguments.path(system, "system")
 
 
-def serve(native: _native.Engine, address: object, world: World) -> str | None:
+def serve(
+    native: _native.Engine,
+    address: object,
+    world: World,
+    node: _native.NodeEngine | None = None,
+) -> str | None:
     """Serves metrics at host and port, the k-th rank of a node at the k-th port from there.
 
     If there are other ranks, which would wait for this one, a port that is in use is logged and
@@ -177,7 +233,7 @@ def serve(native: _native.Engine, address: object, world: World) -> str | None:
                 f"metrics={address!r} leaves no port for process {world.local_rank} of this node; "
                 "choose a lower one"
             )
-        return native.serve_metrics(f"{host}:{own}")
+        return native.serve_metrics(f"{host}:{own}", node)
     except OSError as error:
         if world.size == 1:
             raise
@@ -222,7 +278,8 @@ def for_loader(
         retries=_DEFAULT_RETRIES if given.retries is None else given.retries,
         read_timeout=_DEFAULT_READ_TIMEOUT if given.read_timeout is None else given.read_timeout,
         metrics=given.metrics,
-        peers=cluster,
+        # One process has no cluster, but may use the engine that outlives jobs.
+        peers="auto" if world.size == 1 and given.peers not in cluster_.ALONE else cluster,
         rank=given.rank,
         world_size=given.world_size,
     )

@@ -24,7 +24,7 @@ from .._pipeline.labels import Labels
 from .._pipeline.pipeline import Pipeline
 from .._pipeline.position import Position
 from .._pipeline.transform_seed import TransformSeed, seed_of_rank, seed_of_repetition
-from ..errors import BeladyError, DecodeError, SampleError
+from ..errors import BeladyError, DecodeError, NodeLostError, SampleError
 from . import accelerate
 from .epoch_cursor import EpochCursor
 from .seed import Seed
@@ -155,7 +155,7 @@ class EpochReader:
         raise StopIteration
 
     def _take(self) -> Any:
-        """Returns a batch; None if all of its samples failed."""
+        """Returns a batch; None if all of its samples failed, or to try again."""
         self._stop_lending()
         self._go_beyond_cut()
         if self._interrupted:
@@ -168,6 +168,9 @@ class EpochReader:
             taken = pipeline.wait(self._options.timeout, self._options.stall_after)
         except TimeoutError:
             raise
+        except NodeLostError as error:
+            self._leave_node(error)
+            return None
         except KeyboardInterrupt:
             self._interrupted = True  # the next call starts again with the batch that was due
             raise
@@ -275,6 +278,22 @@ class EpochReader:
         cut = self.cursor.usual_cut()
         if self._peers is not None:
             cut = self._peers.common_start(position, cut)
+        try:
+            return self._pipeline(position, cut)
+        except NodeLostError as error:
+            self._engine.leave_node(error)
+            return self._pipeline(position, cut)
+
+    def _leave_node(self, error: NodeLostError) -> None:
+        """Continues at the batch that is due with an engine of this process.
+
+        The other ranks do the same when they notice; each is at a batch of its own."""
+        self.stop()
+        self._engine.leave_node(error)
+        self.pipeline = self._pipeline(self.cursor.position, self.cursor.usual_cut())
+        self.pipeline.begin(self.cursor.epoch)
+
+    def _pipeline(self, position: Position, cut: int | None) -> Pipeline:
         return Pipeline(
             self._engine,
             self._data,

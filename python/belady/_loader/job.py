@@ -139,8 +139,8 @@ class Job:
             ranks=world.size,
             drop_last=self.drop_last_batch,
         )
-        self._loader = engine.native.start(
-            self.data.native,
+        self._loader = engine.start(
+            self.data,
             orders,
             epochs=self.epochs,
             staging=self._staging,

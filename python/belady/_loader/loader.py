@@ -441,7 +441,7 @@ class DataLoader(TorchAttributes):
         values: dict[str, Any] = {"epoch": self.epoch, "batch": position.batch, **reader.totals}
         values["failures"] = reader.failures
         running = reader.pipeline
-        values["engine"] = self.engine.native.stats() if running is None else running.stats()
+        values["engine"] = self.engine.stats() if running is None else running.stats()
         values["bytes_from"] = _by_origin(values["engine"])
         return Stats(values)
 

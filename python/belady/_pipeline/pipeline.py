@@ -47,8 +47,8 @@ class Pipeline:
         peers: bool = False,
     ) -> None:
         left = None if options.epochs is None else options.epochs - start.epoch
-        native = engine.native.start(
-            data.native,
+        native = engine.start(
+            data,
             order.start(start.epoch, start.batch, cut, len(data)),
             # A program may read more epochs than it announced.
             epochs=None if left is None or left <= 0 else left,

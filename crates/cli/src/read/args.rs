@@ -157,7 +157,8 @@ fn local_ranks(text: &str) -> Result<u32, String> {
     count(text, "the number of ranks of this process", 1024)
 }
 
-fn threads(text: &str) -> Result<ThreadsArg, String> {
+/// Parses a number of threads, for all commands.
+pub fn threads(text: &str) -> Result<ThreadsArg, String> {
     if text == "auto" {
         return Ok(ThreadsArg::Auto);
     }

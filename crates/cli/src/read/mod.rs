@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use args::{CacheArg, ReadArgs, cache};
+pub use args::{CacheArg, ReadArgs, ThreadsArg, cache, threads};
 use belady_base::sync::{Mutex, lock};
 use belady_control::sampler::{AccessStream, Step};
 use belady_data::source::{OpenOptions, Source, Throttled};

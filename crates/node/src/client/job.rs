@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belady_base::shared_memory::SharedMapping;
 use belady_base::sync::{Arc, Mutex, lock};
@@ -57,6 +57,7 @@ impl Started {
             replies: Mutex::new(replies),
             order_error: order_error.clone(),
             is_lost: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
             pid,
         });
         // Ends with the job in the engine, or with the engine.
@@ -89,6 +90,7 @@ pub struct NodeJob {
     /// Why there was no order, in place of the text that comes back from the engine.
     order_error: Arc<Mutex<Option<OrderError>>>,
     is_lost: AtomicBool,
+    has_left: AtomicBool,
     pid: u32,
 }
 
@@ -111,6 +113,27 @@ impl NodeJob {
             Ok(Some(received)) => Ok(received),
             Ok(None) => Err(self.lost(&io::ErrorKind::UnexpectedEof.into())),
             Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    /// Tells the engine that no more batches are wanted, and waits until it has ended the job for
+    /// this rank. Another job then finds its caches and quotas. Batches that are held stay valid.
+    pub(super) fn leave(&self) {
+        if !self.data.is_ours() || self.has_left.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.send(&FromRank::Leave);
+        let until = Instant::now() + PATIENCE;
+        while !self.is_lost() {
+            let left = until.saturating_duration_since(Instant::now());
+            let came = self.data.wait(left.min(TICK));
+            if left.is_zero() || came.is_err() {
+                return;
+            }
+            // What was sent before is not taken any more.
+            if came.is_ok_and(|came| came) && matches!(self.receive(), Ok((ToRank::Left, _)) | Err(_)) {
+                return;
+            }
         }
     }
 

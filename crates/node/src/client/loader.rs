@@ -171,7 +171,7 @@ impl NodeLoader {
 
 impl Drop for NodeLoader {
     fn drop(&mut self) {
-        self.job.send(&FromRank::Leave);
+        self.job.leave();
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use belady_base::sync::{Arc, Mutex, lock};
 use belady_control::sampler::OrderProvider;
+use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{EngineError, ErrorClass, JobConfig};
 use rustix::net::sockopt::socket_peercred;
 
@@ -107,6 +108,17 @@ impl NodeConnection {
     pub fn status(&self) -> Result<NodeStatus, NodeError> {
         match self.ask(&ToEngine::Status)? {
             FromEngine::Status(status) => Ok(status),
+            _ => Err(self.unreachable(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Returns the metrics of an engine of a run; nothing before its first job.
+    ///
+    /// # Errors
+    /// If the process does not answer.
+    pub fn metrics(&self, run: u64, engine: u32) -> Result<MetricsSnapshot, NodeError> {
+        match self.ask(&ToEngine::Metrics { run, engine })? {
+            FromEngine::Metrics(snapshot) => Ok(snapshot.map(|it| *it).unwrap_or_default()),
             _ => Err(self.unreachable(io::ErrorKind::InvalidData.into())),
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belady_base::shared_memory::SharedMapping;
@@ -26,6 +27,7 @@ pub struct NodeTransformed {
     loader: Mutex<NodeLoader>,
     monitor: NodeMonitor,
     blocks: Arc<NodeBlocks>,
+    is_closed: AtomicBool,
 }
 
 /// The memory that the engine has sent, while no batch uses it.
@@ -58,7 +60,9 @@ impl NodeTransformed {
         loader.job.send(&FromRank::Begin(Some(spec)));
         let job = loader.job.clone();
         let blocks = Arc::new(NodeBlocks { job, free: Mutex::default(), on_gone });
-        Ok(Self { monitor: loader.monitor(), loader: Mutex::new(loader), blocks })
+        let monitor = loader.monitor();
+        let (loader, is_closed) = (Mutex::new(loader), AtomicBool::new(false));
+        Ok(Self { loader, monitor, blocks, is_closed })
     }
 
     /// Returns the next batch if it comes within `patience`.
@@ -70,6 +74,9 @@ impl NodeTransformed {
         patience: Duration,
     ) -> Result<Delivery<OutputBatch>, EngineError> {
         let mut loader = lock(&self.loader);
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(EngineError::Stopped);
+        }
         let NodeLoader { job, waits, .. } = &mut *loader;
         match waits.next(job, patience)? {
             None => Ok(Delivery::TimedOut),
@@ -117,9 +124,12 @@ impl NodeTransformed {
         &self.monitor
     }
 
-    /// Ends the job for this rank.
+    /// Ends the job for this rank. A thread that waits for a batch gets
+    /// [`EngineError::Stopped`].
     pub fn close(&self) {
-        self.blocks.job.send(&FromRank::Leave);
+        self.is_closed.store(true, Ordering::Release);
+        let loader = lock(&self.loader);
+        loader.job.leave();
     }
 }
 

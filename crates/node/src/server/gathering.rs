@@ -25,19 +25,12 @@ pub struct Gatherings(Mutex<HashMap<JobKey, Vec<AttachedRank>>>);
 #[derive(Debug)]
 struct AttachedRank {
     rank: u32,
-    asked: AskedJob,
-    orders: Connection,
-    dataset: Option<(DatasetSpec, Vec<OwnedFd>)>,
-    start: Sender<StartResult>,
-}
-
-/// What the ranks of a job have to agree on.
-#[derive(Debug, PartialEq)]
-struct AskedJob {
-    ranks: u32,
     engine: EngineSpec,
     job: JobSpec,
     orders: OrdersSpec,
+    asks: Connection,
+    dataset: Option<(DatasetSpec, Vec<OwnedFd>)>,
+    start: Sender<StartResult>,
 }
 
 /// Adds a rank; the last one of a job starts it. The result comes over the channel.
@@ -51,8 +44,10 @@ pub fn attach(
     let Attachment { place, rank, ranks, engine, job, dataset, orders: spec } = attachment;
     let attached = AttachedRank {
         rank,
-        asked: AskedJob { ranks, engine, job, orders: spec },
-        orders,
+        engine,
+        job,
+        orders: spec,
+        asks: orders,
         dataset: dataset.map(|dataset| (dataset, catalogs)),
         start,
     };
@@ -70,31 +65,19 @@ pub fn attach(
     result
 }
 
-/// Starts a job whose ranks are there.
+/// Starts a job whose ranks are there. The first rank's engine counts: default quotas depend on the
+/// memory that was free at a moment.
 fn begin(server: &NodeServer, place: JobKey, mut attached: Vec<AttachedRank>) {
     attached.sort_by_key(|rank| rank.rank);
-    let mut starts = vec![];
-    let mut orders = vec![];
+    let (mut starts, mut asks, mut ranks) = (vec![], vec![], vec![]);
     let mut dataset = None;
-    let mut asked: Option<AskedJob> = None;
-    let mut differ = false;
     for rank in attached {
         starts.push(rank.start);
-        orders.push(rank.orders);
+        asks.push(rank.asks);
         dataset = dataset.or(rank.dataset);
-        differ |= asked.as_ref().is_some_and(|asked| *asked != rank.asked);
-        asked = asked.or(Some(rank.asked));
+        ranks.push((rank.engine, rank.job, rank.orders));
     }
-    let started = match asked {
-        Some(asked) if !differ => start(server, place, asked, orders, dataset),
-        _ => Err((
-            ErrorClass::Configuration,
-            "the ranks of this node have made different loaders: give all of them the same \
-             arguments"
-                .to_owned(),
-        )),
-    };
-    match started {
+    match start(server, place, &ranks, asks, dataset) {
         Ok(loaders) => {
             for (loader, start) in loaders.into_iter().zip(starts) {
                 // The rank may have gone.
@@ -112,18 +95,33 @@ fn begin(server: &NodeServer, place: JobKey, mut attached: Vec<AttachedRank>) {
 fn start(
     server: &NodeServer,
     place: JobKey,
-    asked: AskedJob,
-    orders: Vec<Connection>,
+    ranks: &[(EngineSpec, JobSpec, OrdersSpec)],
+    asks: Vec<Connection>,
     dataset: Option<(DatasetSpec, Vec<OwnedFd>)>,
 ) -> Result<Vec<Loader>, (ErrorClass, String)> {
     let configuration = |text| (ErrorClass::Configuration, text);
+    let differ = || {
+        let text = "the ranks of this node have made different loaders: give all of them the same \
+                    arguments";
+        configuration(text.to_owned())
+    };
+    let (engine, job, orders) = ranks.first().ok_or_else(differ)?;
+    let is_same = |(_, other, theirs): &(EngineSpec, JobSpec, OrdersSpec)| {
+        other.is_same(job) && (theirs.ahead, theirs.first_epoch) == (orders.ahead, orders.first_epoch)
+    };
+    if !ranks.iter().all(is_same) {
+        return Err(differ());
+    }
     let missing = || configuration("the first rank of this node has sent no dataset".to_owned());
     let (dataset, catalogs) = dataset.ok_or_else(missing)?;
     let source = dataset.open(&mut catalogs.into_iter());
     let source = source.map_err(|text| (ErrorClass::Other, text))?;
-    let engine = server.engine(place.run, place.engine, &asked.engine).map_err(configuration)?;
-    let orders = Arc::new(AttachedOrders::new(asked.orders, orders));
-    let config = asked.job.config(source, Order::Provided(orders)).map_err(configuration)?;
-    let started = engine.start_ranks(&config, asked.ranks);
+    let engine = server.engine(place.run, place.engine, engine).map_err(configuration)?;
+    // Ranks may have batches of different sizes.
+    let largest_batch = ranks.iter().map(|(.., orders)| orders.largest_batch).max().flatten();
+    let spec = OrdersSpec { largest_batch, ..orders.clone() };
+    let orders = Arc::new(AttachedOrders::new(spec, asks));
+    let config = job.config(source, Order::Provided(orders)).map_err(configuration)?;
+    let started = engine.start_ranks(&config, ranks.len() as u32);
     started.map_err(|error: EngineError| (error.class(), error.to_string()))
 }

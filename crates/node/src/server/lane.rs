@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::PoisonError;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use belady_base::sync::{Arc, Condvar, Mutex, lock};
@@ -137,22 +138,23 @@ impl Lane {
                 FromRank::Leave => {
                     self.leave();
                     loader = None;
+                    join(sender.take());
+                    if self.data.send(&ToRank::Left).is_err() {
+                        break;
+                    }
                 }
             }
         }
         self.leave();
         drop(loader);
-        if let Some(sender) = sender {
-            // A panic of it was reported.
-            let _: Result<(), _> = std::thread::JoinHandle::join(sender);
-        }
+        join(sender);
     }
 
     fn begin(
         self: &Arc<Self>,
         mut loader: Loader,
         transform: Option<TransformSpec>,
-    ) -> Option<std::thread::JoinHandle<()>> {
+    ) -> Option<JoinHandle<()>> {
         let lane = self.clone();
         let thread = std::thread::Builder::new().name("belady-send".into());
         let spawned = match transform {
@@ -332,6 +334,13 @@ impl Lane {
         let mut state = lock(&self.state);
         state.held.insert(number, held);
         state.sent.push_back(Some(figures));
+    }
+}
+
+fn join(sender: Option<JoinHandle<()>>) {
+    if let Some(sender) = sender {
+        // A panic of it was reported.
+        let _ = sender.join();
     }
 }
 

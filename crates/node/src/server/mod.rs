@@ -10,12 +10,16 @@ mod orders;
 mod session;
 
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use belady_base::fork::OwnDescriptor;
 use belady_base::sync::{Arc, Mutex, lock};
 use belady_engine::Engine;
+use belady_engine::metrics::MetricsSnapshot;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::message::{EngineSpec, JobKey, NodeStatus};
@@ -52,6 +56,20 @@ struct NodeServer {
 /// Identifies an engine. An engine of the process's own options serves all runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct EngineKey(Option<(u64, u32)>);
+
+/// Serves at the socket that is the standard input, and removes its path at the end.
+///
+/// # Errors
+/// If the standard input is not a socket, or as [`serve`].
+pub fn serve_stdin(socket: &Path, options: ServerOptions) -> Result<(), String> {
+    let listener = std::io::stdin().as_fd().try_clone_to_owned();
+    let listener = listener.and_then(|fd| OwnDescriptor::of(UnixListener::from(fd)));
+    let listener = listener.map_err(|error| error.to_string())?;
+    let served = serve(&listener, options);
+    // An engine of the same name may have taken its place.
+    let _ = std::fs::remove_file(socket);
+    served
+}
 
 /// Serves ranks until the last one has gone, or, if the process stays, until it is told to stop.
 ///
@@ -99,9 +117,19 @@ impl NodeServer {
         is_unused && !self.options.stays
     }
 
+    fn key(&self, run: u64, number: u32) -> EngineKey {
+        EngineKey(self.options.engine.is_none().then_some((run, number)))
+    }
+
+    /// Returns the metrics of an engine, if it runs.
+    fn metrics(&self, run: u64, number: u32) -> Option<MetricsSnapshot> {
+        let engine = lock(&self.engines).get(&self.key(run, number)).cloned()?;
+        Some(engine.metrics().snapshot())
+    }
+
     /// Returns the engine of a run, and starts it if need be.
     fn engine(&self, run: u64, number: u32, spec: &EngineSpec) -> Result<Arc<Engine>, String> {
-        let key = EngineKey(self.options.engine.is_none().then_some((run, number)));
+        let key = self.key(run, number);
         let mut engines = lock(&self.engines);
         if let Some(engine) = engines.get(&key) {
             return Ok(engine.clone());

@@ -56,6 +56,10 @@ pub fn run(server: &Arc<NodeServer>, stream: UnixStream) {
                 attach(server, *attachment, descriptors);
                 Ok(())
             }
+            ToEngine::Metrics { run, engine } => {
+                let snapshot = server.metrics(run, engine).map(Box::new);
+                connection.send(&FromEngine::Metrics(snapshot))
+            }
             ToEngine::Status => connection.send(&FromEngine::Status(server.status())),
             ToEngine::Stop => {
                 let sent = connection.send(&FromEngine::Stopping);

@@ -1,0 +1,162 @@
+//! The engine of a node, which serves all ranks of a job there.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use belady_control::sampler::OrderProvider;
+use belady_engine::metrics::exposition;
+use belady_engine::{JobConfig, Retry};
+use belady_node::{
+    DatasetRecipe, EngineSpec, JobPlace, NodeConnection, RankLoader, RawPath, ServerOptions,
+};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::{BeladyError, running};
+use crate::process::Home;
+use crate::stats;
+use crate::wait::patiently;
+
+/// The connection of this process to the engine of its node.
+#[pyclass(name = "NodeConnection", frozen, module = "belady._native")]
+#[derive(Debug)]
+pub struct PyNodeConnection(Home<Arc<NodeConnection>>);
+
+#[pymethods]
+impl PyNodeConnection {
+    /// Connects to the engine at a socket.
+    #[new]
+    fn new(py: Python<'_>, socket: PathBuf) -> PyResult<Self> {
+        let opened = patiently(py, move || NodeConnection::open(&socket), |_| Ok(()))?;
+        let opened = opened.map_err(|error| BeladyError::new_err(error.to_string()))?;
+        Ok(Self(Home::new(Arc::new(opened))))
+    }
+
+    #[getter]
+    fn socket(&self) -> OsString {
+        self.0.socket().into()
+    }
+}
+
+/// One engine of the node's process, and this process's place among those that share it.
+#[pyclass(name = "NodeEngine", frozen, module = "belady._native")]
+#[derive(Debug)]
+pub struct PyNodeEngine {
+    connection: Home<Arc<NodeConnection>>,
+    spec: EngineSpec,
+    place: JobPlace,
+}
+
+#[pymethods]
+impl PyNodeEngine {
+    /// `tiers` have the quotas of the whole node; `number` counts the engines of this process.
+    #[new]
+    #[pyo3(signature = (connection, *, run, number, rank, ranks, tiers, threads=None, system=None,
+        attempts=6, timeout=30.0))]
+    #[expect(clippy::too_many_arguments, reason = "an engine and its place")]
+    fn new(
+        connection: &Bound<'_, PyNodeConnection>,
+        run: u64,
+        number: u32,
+        rank: u32,
+        ranks: u32,
+        tiers: Vec<(Option<PathBuf>, u64)>,
+        threads: Option<u32>,
+        system: Option<PathBuf>,
+        attempts: u32,
+        timeout: f64,
+    ) -> PyResult<Self> {
+        let path = |path: PathBuf| RawPath::absolute(&path);
+        let tier = |(place, quota): (Option<PathBuf>, u64)| (place.map(path), quota);
+        let timeout = crate::arguments::seconds("timeout", timeout)?;
+        let spec = EngineSpec {
+            tiers: tiers.into_iter().map(tier).collect(),
+            threads,
+            system: system.map(path),
+            attempts,
+            backoff_ns: Retry::default().backoff.as_nanos() as u64,
+            timeout_ns: timeout.as_nanos() as u64,
+        };
+        let place = JobPlace { run, engine: number, job: 0, rank, ranks };
+        let connection = connection.get().0.get("NodeConnection")?.clone();
+        Ok(Self { connection: Home::new(connection), spec, place })
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let connection = self.connection.get("NodeEngine")?;
+        let metrics = py.detach(|| connection.metrics(self.place.run, self.place.engine));
+        stats::figures(py, &metrics.unwrap_or_default())
+    }
+
+    fn metrics_text(&self, py: Python<'_>) -> PyResult<String> {
+        let text = self.exposition()?;
+        Ok(py.detach(text))
+    }
+}
+
+impl PyNodeEngine {
+    /// Starts a job together with the other ranks of the node.
+    pub fn start(
+        &self,
+        py: Python<'_>,
+        number: u32,
+        config: &JobConfig,
+        recipe: &Arc<DatasetRecipe>,
+        orders: Arc<dyn OrderProvider>,
+    ) -> PyResult<RankLoader> {
+        let connection = self.connection.get("NodeEngine")?.clone();
+        let place = JobPlace { job: number, ..self.place };
+        let (spec, config, recipe) = (self.spec.clone(), config.clone(), recipe.clone());
+        // It waits for the other ranks.
+        let start = move || connection.start(place, &spec, &config, &recipe, orders);
+        let started = patiently(py, start, |_| Ok(()))?;
+        let started = started.map_err(|error| running(py, &error))?;
+        Ok(RankLoader::Node(started.loader))
+    }
+
+    /// Returns what gives the engine's metrics as Prometheus text.
+    pub fn exposition(&self) -> PyResult<impl Fn() -> String + Send + Sync + 'static> {
+        let connection = self.connection.get("NodeEngine")?.clone();
+        let place = self.place;
+        Ok(move || {
+            // Zeros once the engine has ended.
+            let metrics = connection.metrics(place.run, place.engine).unwrap_or_default();
+            exposition::text(&metrics)
+        })
+    }
+}
+
+/// Starts the process of a node engine: `program` with the arguments and the path of its socket.
+/// Returns that path.
+#[pyfunction]
+pub fn start_node(
+    py: Python<'_>,
+    name: &str,
+    program: PathBuf,
+    arguments: Vec<String>,
+) -> PyResult<OsString> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let launched = py.detach(|| belady_node::launch(name, &program, &arguments));
+    let launched = launched.map_err(|error| PyOSError::new_err(error.to_string()))?;
+    Ok(launched.socket.into())
+}
+
+/// Serves the ranks of this node at the socket that is the standard input, until the last one has
+/// gone, and removes the socket's path.
+#[pyfunction]
+pub fn serve_node(py: Python<'_>, socket: PathBuf) -> PyResult<()> {
+    let served = py.detach(|| belady_node::serve_stdin(&socket, ServerOptions::default()));
+    served.map_err(BeladyError::new_err)
+}
+
+/// The socket of the engine that outlives jobs, if one runs.
+#[pyfunction]
+pub fn shared_node(py: Python<'_>) -> Option<OsString> {
+    py.detach(|| {
+        let socket = belady_node::directory::socket(belady_node::directory::SHARED).ok()?;
+        let running = belady_node::directory::running().ok()?;
+        running.contains(&socket).then(|| socket.into())
+    })
+}

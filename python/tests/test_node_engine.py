@@ -1,0 +1,354 @@
+"""One engine for all ranks of a node, as `DataLoader` uses it by itself: orders, bytes, faults, and
+that nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starting import LIMIT, PROLOGUE, started
+
+RANKS = 4
+EPOCHS = 3
+
+SCRIPT = """
+import json, signal, time, belady
+import numpy as np
+rank = int(os.environ["BELADY_RANK"])
+data = belady.open(os.environ["DATA"])
+want = {sample: open(data.native.sample_path(sample), "rb").read() for sample in range(len(data))}
+seen = []
+def check(batch):
+    samples, labels = batch
+    for id, sample in zip(batch.ids, samples):
+        assert bytes(sample) == want[id], id
+    return list(batch.ids)
+def engine_process():
+    node = loader.engine._node
+    return None if node is None else os.path.basename(node.native.socket)
+loader = belady.DataLoader(data, batch_size=3, shuffle=True, seed=5,
+                           cache=os.environ.get("CACHE", "ram:100KB"), epochs=3)
+"""
+READ = """
+for epoch in range(3):
+    seen.append([check(batch) for batch in loader])
+print("seen", json.dumps(seen))
+print("source", loader.stats()["engine"]["source"]["bytes"])
+print("engine", engine_process())
+"""
+
+
+class Job:
+    """The ranks of a job on this node, with a directory of sockets of their own."""
+
+    def __init__(self, folder: Path, script: str, photos: Path, ranks: int = RANKS, **more: str):
+        file = folder / "rank.py"
+        file.write_text(PROLOGUE + SCRIPT + script)
+        self.sockets = folder / "sockets"
+        self.ranks = [
+            started(
+                [sys.executable, file],
+                **{
+                    "BELADY_MEET": str(folder / "meeting"),
+                    "BELADY_RANKS": str(ranks),
+                    "BELADY_RANK": str(rank),
+                    "BELADY_NODE_DIR": str(self.sockets),
+                    "DATA": str(photos),
+                    **more,
+                },
+            )
+            for rank in range(ranks)
+        ]
+
+    def engines(self) -> list[int]:
+        """The processes of node engines of this job."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdecimal() and str(self.sockets) in (
+                    (entry / "cmdline").read_bytes().decode(errors="replace")
+                ):
+                    found.append(int(entry.name))
+        return found
+
+    def engine(self) -> int:
+        """Waits for the engine."""
+        until = time.monotonic() + LIMIT
+        while not (found := self.engines()):
+            assert time.monotonic() < until, "no engine was started"
+            time.sleep(0.02)
+        assert len(found) == 1, found
+        return found[0]
+
+    def output(self, *, killed: frozenset[int] = frozenset()) -> list[str]:
+        """The output of the ranks when all have ended; nothing is left then."""
+        texts = [rank.communicate(timeout=LIMIT)[0] for rank in self.ranks]
+        for number, rank in enumerate(self.ranks):
+            assert (rank.returncode != 0) == (number in killed), texts[number]
+        until = time.monotonic() + LIMIT
+        while self.engines():
+            assert time.monotonic() < until, "the engine outlives its job"
+            time.sleep(0.02)
+        return texts
+
+
+def said(text: str, what: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(f"{what} ")).split(" ", 1)[1]
+
+
+def expected(rank: int, ranks: int = RANKS, samples: int = 60, batch: int = 3) -> list[object]:
+    """The batches of torch's DistributedSampler."""
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    sampler: DistributedSampler[int] = DistributedSampler(
+        range(samples),  # type: ignore[arg-type]
+        num_replicas=ranks,
+        rank=rank,
+        seed=5,
+    )
+    epochs = []
+    for epoch in range(EPOCHS):
+        sampler.set_epoch(epoch)
+        plain = DataLoader(range(samples), batch_size=batch, sampler=sampler)  # type: ignore[arg-type]
+        epochs.append([ids.tolist() for ids in plain])
+    return epochs
+
+
+@pytest.fixture
+def stopped() -> Iterator[list[Job]]:
+    """Ends the processes of jobs that a test has started and not finished."""
+    jobs: list[Job] = []
+    yield jobs
+    for job in jobs:
+        for rank in job.ranks:
+            if rank.poll() is None:
+                os.killpg(rank.pid, signal.SIGKILL)
+                rank.communicate()
+
+
+def test_all_ranks_of_a_node_share_one_engine_in_torchs_order(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    job = Job(tmp_path, READ, photos)
+    stopped.append(job)
+    job.engine()
+    texts = job.output()
+    for rank, text in enumerate(texts):
+        assert json.loads(said(text, "seen")) == expected(rank), text
+        assert "WARNING" not in text, text
+    assert len({said(text, "engine") for text in texts}) == 1
+    total = sum(file.stat().st_size for file in photos.rglob("*.bin"))
+    assert total > 100_000, "the cache holds a part"
+    # The engine counts all ranks; the ring holds some samples at the end of an epoch.
+    read = max(int(said(text, "source")) for text in texts)
+    assert read <= total + 2 * (total - 100_000) + total // 20, (read, total)
+    assert list(job.sockets.iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", ["start", "middle"])
+def test_ranks_finish_with_engines_of_their_own_when_the_engine_is_killed(
+    photos: Path, tmp_path: Path, stopped: list[Job], moment: str
+) -> None:
+    wait = """
+for epoch in range(3):
+    batches = []
+    for number, batch in enumerate(loader):
+        batches.append(check(batch))
+        if epoch == 1 and number == 1 and rank == 0:
+            open(os.environ["REACHED"], "w").close()
+        if epoch == 1 and number == 1:
+            while not os.path.exists(os.environ["KILLED"]):
+                time.sleep(0.01)
+    seen.append(batches)
+print("seen", json.dumps(seen))
+"""
+    reached, killed = tmp_path / "reached", tmp_path / "killed"
+    job = Job(tmp_path, wait, photos, REACHED=str(reached), KILLED=str(killed))
+    stopped.append(job)
+    engine = job.engine()
+    while moment == "middle" and not reached.exists():
+        assert job.ranks[0].poll() is None, job.ranks[0].communicate()[0]
+        time.sleep(0.01)
+    os.kill(engine, signal.SIGKILL)
+    killed.touch()
+    for rank, text in enumerate(job.output()):
+        assert json.loads(said(text, "seen")) == expected(rank), text
+        if moment == "middle":
+            assert "continues with an engine of its own" in text, text
+
+
+def test_a_rank_that_is_killed_leaves_the_others_their_batches(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    script = """
+for epoch in range(3):
+    batches = []
+    for number, batch in enumerate(loader):
+        batches.append(check(batch))
+        if rank == 2 and (epoch, number) == (1, 2):
+            os.kill(os.getpid(), signal.SIGKILL)
+    seen.append(batches)
+print("seen", json.dumps(seen))
+"""
+    job = Job(tmp_path, script, photos)
+    stopped.append(job)
+    texts = job.output(killed=frozenset({2}))
+    for rank in (0, 1, 3):
+        assert json.loads(said(texts[rank], "seen")) == expected(rank), texts[rank]
+
+
+def test_ctrl_c_ends_the_ranks_and_their_engine(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    script = """
+next(iter(loader))
+open(os.environ["REACHED"] + str(rank), "w").close()
+try:
+    time.sleep(1000)
+except KeyboardInterrupt:
+    sys.exit(3)
+"""
+    reached = tmp_path / "reached"
+    job = Job(tmp_path, script, photos, REACHED=str(reached))
+    stopped.append(job)
+    while not all(Path(f"{reached}{rank}").exists() for rank in range(RANKS)):
+        assert all(rank.poll() is None for rank in job.ranks)
+        time.sleep(0.02)
+    for rank in job.ranks:
+        os.killpg(rank.pid, signal.SIGINT)
+    job.output(killed=frozenset(range(RANKS)))
+    assert list(job.sockets.iterdir()) == []
+
+
+def test_a_forked_child_that_outlives_its_rank_keeps_no_engine_alive(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    script = """
+batches = iter(loader)
+held = next(batches)
+child = os.fork()
+if child == 0:
+    os.closerange(0, 3)
+    time.sleep(1000)
+print("child", child)
+print("done", check(held))
+os._exit(0)
+"""
+    job = Job(tmp_path, script, photos, ranks=2)
+    stopped.append(job)
+    texts = job.output()
+    for text in texts:
+        assert "done" in text
+        # It still runs, although the engine has gone.
+        os.kill(int(said(text, "child")), signal.SIGKILL)
+
+
+def test_native_transforms_run_in_the_engine_and_give_the_same_arrays(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    script = """
+import hashlib
+from belady import transforms as T
+def hashes(**more):
+    loader = belady.DataLoader(data, batch_size=4, shuffle=True, seed=2, epochs=2,
+                               transform=T.Compose([T.Raw("uint8", [-1]), T.ToDtype("float32")]),
+                               collate_fn=lambda samples: samples, **more)
+    made = []
+    for epoch in range(2):
+        for batch in loader:
+            made.append([hashlib.sha1(np.asarray(array).tobytes()).hexdigest() for array, _ in batch])
+    return made, loader.engine.node is not None
+shared, at_node = hashes()
+alone, here = hashes(peers=None)
+assert at_node and not here
+assert shared == alone
+print("same")
+"""
+    job = Job(tmp_path, script, photos, ranks=2)
+    stopped.append(job)
+    for text in job.output():
+        assert "same" in text, text
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"BELADY_NODE": "off"}, None),
+        ({"BELADY_NODE_DIR": "/dev/null/no"}, "cannot hold the socket"),
+        ({"BELADY_NODE_DIR": "/tmp/" + "d" * 120}, "a socket's has 107 at most"),
+    ],
+)
+def test_ranks_without_a_node_engine_say_why_once_and_go_on(
+    photos: Path, tmp_path: Path, stopped: list[Job], more: dict[str, str], reason: str | None
+) -> None:
+    job = Job(tmp_path, READ, photos, ranks=2, **more)
+    stopped.append(job)
+    texts = job.output()
+    for rank, text in enumerate(texts):
+        assert json.loads(said(text, "seen")) == expected(rank, 2), text
+        assert said(text, "engine") == "None"
+    warnings = [text.count("each process of this job uses an engine of its own") for text in texts]
+    assert warnings == ([0, 0] if reason is None else [1, 0]), texts
+    if reason is not None:
+        assert reason in texts[0]
+        with contextlib.suppress(OSError):
+            Path(more["BELADY_NODE_DIR"]).rmdir()
+
+
+def test_a_program_that_is_no_python_starts_no_engine(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    file = tmp_path / "sitecustomize.py"
+    file.write_text("import sys; sys.executable = '/nowhere/python'\n")
+    job = Job(tmp_path, READ, photos, ranks=2, PYTHONPATH=str(tmp_path))
+    stopped.append(job)
+    texts = job.output()
+    assert "cannot start a node engine by `/nowhere/python`" in texts[0], texts[0]
+    assert list(job.sockets.iterdir()) == []
+
+
+def test_worker_processes_read_from_the_memory_of_the_engine(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    script = """
+def decode(sample, label):
+    return len(sample), int(np.frombuffer(sample, np.uint8).sum())
+def values(**more):
+    loader = belady.DataLoader(data, batch_size=4, shuffle=True, seed=2, epochs=1, decode=decode,
+                               num_workers=2, collate_fn=list, **more)
+    return [batch for batch in loader], loader.engine.node is not None
+shared, at_node = values()
+alone, here = values(peers=None)
+assert at_node and not here
+assert shared == alone, (shared[:2], alone[:2])
+print("same")
+"""
+    job = Job(tmp_path, script, photos, ranks=2)
+    stopped.append(job)
+    for text in job.output():
+        assert "same" in text, text
+
+
+def test_metrics_are_those_of_the_engine(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    script = """
+for batch in loader:
+    pass
+while loader.engine.stats()["delivered"]["samples"] < 60:
+    time.sleep(0.01)
+print("text", loader.engine.metrics_text().count("belady_"))
+"""
+    job = Job(tmp_path, script, photos)
+    stopped.append(job)
+    for text in job.output():
+        assert int(said(text, "text")) > 10
+
