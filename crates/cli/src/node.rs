@@ -79,9 +79,8 @@ pub fn run(command: &NodeCommand) -> anyhow::Result<()> {
 
 fn spec(args: &EngineArgs) -> EngineSpec {
     let retry = Retry::default();
-    let tier = |cache: &CacheArg| {
-        (cache.directory.as_deref().map(RawPath::absolute), cache.capacity.0)
-    };
+    let tier =
+        |cache: &CacheArg| (cache.directory.as_deref().map(RawPath::absolute), cache.capacity.0);
     EngineSpec {
         tiers: args.cache.iter().map(tier).collect(),
         threads: match args.threads {
@@ -133,7 +132,9 @@ fn start(args: &EngineArgs) -> anyhow::Result<()> {
 fn stop() -> anyhow::Result<()> {
     let socket = directory::socket(directory::SHARED)?;
     if !directory::running()?.contains(&socket) {
-        return Err(UsageError::new("no engine of this node runs: belady node start starts one").into());
+        return Err(
+            UsageError::new("no engine of this node runs: belady node start starts one").into()
+        );
     }
     let node = NodeConnection::open(&socket)?;
     let pid = node.status()?.pid;
@@ -157,7 +158,10 @@ fn status(args: &StatusArgs) -> anyhow::Result<()> {
         return print("no engine of this user runs on this machine\n");
     }
     let rows: Vec<Vec<String>> = found.iter().map(row).collect();
-    print(&table(&["process", "stays", "programs", "jobs", "ranks", "delivered", "source", "hits"], &rows))
+    print(&table(
+        &["process", "stays", "programs", "jobs", "ranks", "delivered", "source", "hits"],
+        &rows,
+    ))
 }
 
 fn row(status: &NodeStatus) -> Vec<String> {

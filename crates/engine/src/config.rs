@@ -26,6 +26,9 @@ pub struct EngineConfig {
     pub peers: Option<Arc<Cluster>>,
     /// How long this node waits for other nodes.
     pub peer_patience: PeerPatience,
+    /// Several jobs run at once: a job leaves a part of every quota to later ones, and jobs on one
+    /// dataset share what they hold in memory and what they read.
+    pub several_jobs: bool,
     /// Injects faults into every tier, from a seed, for tests.
     pub tier_faults: Option<(TierFaults, u64)>,
 }

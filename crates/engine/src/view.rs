@@ -5,7 +5,6 @@
 //! the source. It compares a file with the listing before it takes the first copy of it. It keeps
 //! nothing: policies decide what a cache holds.
 
-use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use belady_base::SampleId;
@@ -18,30 +17,11 @@ use belady_data::tier::{Get, Tier};
 
 use crate::EngineError;
 use crate::config::{Retry, TierConfig};
-use crate::job::JobContext;
+use crate::job::RunningJobs;
 use crate::metrics::{Metrics, Served, SourceWatch};
 
 /// How often a missing cache is looked for, since a job that fills it may start any time.
 const LOOKUP_EVERY: Duration = Duration::from_secs(5);
-
-/// The running jobs of an engine.
-#[derive(Debug, Default)]
-pub struct RunningJobs(Mutex<Vec<Weak<JobContext>>>);
-
-impl RunningJobs {
-    pub fn add(&self, job: &Arc<JobContext>) {
-        let mut jobs = lock(&self.0);
-        jobs.retain(|job| job.strong_count() > 0);
-        jobs.push(Arc::downgrade(job));
-    }
-
-    /// Returns the jobs that read a dataset.
-    fn of(&self, fingerprint: u64) -> Vec<Arc<JobContext>> {
-        let jobs = lock(&self.0);
-        let running = jobs.iter().filter_map(Weak::upgrade);
-        running.filter(|job| job.source.catalog().fingerprint() == fingerprint).collect()
-    }
-}
 
 /// Random access to a dataset.
 #[derive(Debug)]
@@ -128,7 +108,7 @@ impl View {
         }
         let version = self.source.version(sample).changed;
         let fingerprint = self.source.catalog().fingerprint();
-        for job in self.jobs.of(fingerprint) {
+        for job in self.jobs.reading(fingerprint) {
             if let Some(id) = job.tiers.find(sample)
                 && job.tiers.current_version(id, sample) == Some(version)
                 && let Some(tier) = job.tiers.get(id)

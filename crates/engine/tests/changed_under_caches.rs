@@ -247,6 +247,31 @@ fn a_changed_file_is_never_served_from_memory_that_a_job_left() {
 }
 
 #[test]
+fn a_changed_file_is_never_served_from_what_another_running_job_holds() {
+    for (what, change) in CHANGES {
+        let place = Place::of_files(100);
+        let several = Engine::new(EngineConfig {
+            threads: Some(3),
+            tiers: vec![ram()],
+            several_jobs: true,
+            ..EngineConfig::default()
+        });
+        let several = several.unwrap();
+        let (running, early) = (place.open(), place.open());
+        let mut holds = several.start(&job(&running, 3)).unwrap();
+        while holds.tiers()[0].samples < 100 {
+            holds.next_batch().unwrap();
+        }
+        let reads = early.operations().bytes;
+        assert_eq!(consume(&several, &job(&early, 1)), [Ok(OLD)], "{what}");
+        assert_eq!(early.operations().bytes, reads, "{what}: it takes all from the other job");
+        change(&place.file(), &place.version(NEW));
+        assert_new(&consume(&several, &job(&early, 2)), &place, what);
+        assert_new(&consume(&several, &job(&place.open(), 2)), &place, what);
+    }
+}
+
+#[test]
 fn a_changed_part_of_a_joined_dataset_is_never_served_from_a_warm_cache() {
     for (what, change) in CHANGES {
         let place = Place::of_files(100);

@@ -72,8 +72,7 @@ impl Connection {
     }
 
     fn send_first(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        let mut space =
-            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::Error::other("too many descriptors for one message"));
@@ -107,13 +106,8 @@ impl Connection {
         Ok(Some((message, descriptors)))
     }
 
-    fn receive_first(
-        &self,
-        bytes: &mut [u8],
-        descriptors: &mut Vec<OwnedFd>,
-    ) -> io::Result<usize> {
-        let mut space =
-            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    fn receive_first(&self, bytes: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(bytes)];
         let received = loop {
@@ -132,7 +126,8 @@ impl Connection {
 
     /// Waits until a message or the end of the connection has come; returns whether it has.
     pub fn wait(&self, patience: Duration) -> io::Result<bool> {
-        let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        let limit =
+            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
         let mut polled = [PollFd::new(&*self.0, PollFlags::IN)];
         match poll(&mut polled, Some(&limit)) {
             Ok(ready) => Ok(ready > 0),
@@ -169,7 +164,8 @@ mod tests {
         file.write_all(b"contents").unwrap();
         here.send_with(&("first", 7_u64), &[file.as_fd()]).unwrap();
         here.send(&("second", 8_u64)).unwrap();
-        let ((text, number), mut files): Received<(String, u64)> = there.receive().unwrap().unwrap();
+        let ((text, number), mut files): Received<(String, u64)> =
+            there.receive().unwrap().unwrap();
         assert_eq!((text.as_str(), number, files.len()), ("first", 7, 1));
         let mut file = File::from(files.remove(0));
         file.rewind().unwrap();
@@ -194,10 +190,7 @@ mod tests {
         let (here, there) = pair();
         (&*here.0).write_all(&[5, 0, 0, 0, 1]).unwrap();
         drop(here);
-        assert_eq!(
-            there.receive::<Vec<u8>>().unwrap_err().kind(),
-            io::ErrorKind::UnexpectedEof
-        );
+        assert_eq!(there.receive::<Vec<u8>>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     proptest! {

@@ -35,7 +35,10 @@ pub fn private() -> Result<PathBuf, NodeError> {
     let wrong = |reason: String| NodeError::Directory { path: path.clone(), reason };
     match DirBuilder::new().mode(0o700).recursive(true).create(&path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(wrong(format!("{error}; set {} to another one", environment::NODE_DIR.name)));
+            return Err(wrong(format!(
+                "{error}; set {} to another one",
+                environment::NODE_DIR.name
+            )));
         }
         _ => {}
     }

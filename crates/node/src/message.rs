@@ -46,11 +46,17 @@ impl From<RawPath> for PathBuf {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToEngine {
     /// The first message.
-    Hello { protocol: u32, version: String },
+    Hello {
+        protocol: u32,
+        version: String,
+    },
     /// A job. The descriptors are its sockets (data, replies, orders) and catalogs.
     Attach(Box<Attachment>),
     /// The metrics of an engine of a run.
-    Metrics { run: u64, engine: u32 },
+    Metrics {
+        run: u64,
+        engine: u32,
+    },
     Status,
     /// Ends the engine, with all of its jobs.
     Stop,
@@ -59,7 +65,10 @@ pub enum ToEngine {
 /// The engine's answers to [`ToEngine`].
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromEngine {
-    Welcome { protocol: u32, version: String },
+    Welcome {
+        protocol: u32,
+        version: String,
+    },
     /// `None` before the engine has had a job.
     Metrics(Option<Box<MetricsSnapshot>>),
     Status(NodeStatus),
@@ -137,7 +146,9 @@ pub enum FromRank {
     /// Batches may be sent from now on: transformed, if a chain is given.
     Begin(Option<TransformSpec>),
     /// The oldest batch or error that was sent has been delivered, and the rank had waited for it.
-    Taken { waited_ns: u64 },
+    Taken {
+        waited_ns: u64,
+    },
     /// The rank waits for a batch, or no longer does.
     Waiting(bool),
     /// The last holder of a batch has dropped it.
@@ -176,11 +187,16 @@ pub struct TierFigures {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToRank {
     /// The job runs. The descriptor is the memory of the rank's ring.
-    Started { length: u64 },
+    Started {
+        length: u64,
+    },
     Batch(RingBatchPlaces),
     Output(OutputPlaces),
     /// Takes the place of a batch, or of all that would follow.
-    Failed { class: ErrorClass, text: String },
+    Failed {
+        class: ErrorClass,
+        text: String,
+    },
     Ended,
     /// The answer to [`FromRank::Leave`]: the job is over for this rank.
     Left,

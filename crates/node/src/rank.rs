@@ -45,7 +45,10 @@ impl RankLoader {
     /// # Errors
     /// An error about one sample takes the place of its batch; the next call returns the batch
     /// after it. Any other error ends the job.
-    pub fn next_batch_timeout(&mut self, patience: Duration) -> Result<Delivery<Batch>, EngineError> {
+    pub fn next_batch_timeout(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Delivery<Batch>, EngineError> {
         match self {
             Self::Embedded(loader) => loader.next_batch_timeout(patience),
             Self::Node(loader) => loader.next_batch_timeout(patience),

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belady_engine::{Delivery, ErrorClass, OutputColumn};
-use belady_node::{NodeConnection, ServerOptions, TransformRecipe};
 use belady_control::sampler::Step;
 use belady_engine::BadSamples;
+use belady_engine::{Delivery, ErrorClass, OutputColumn};
+use belady_node::{NodeConnection, ServerOptions, TransformRecipe};
 use proptest::prelude::*;
 
 use common::{Files, Server, bytes_of, checked, expected, next, orders, place, spec, start};
@@ -117,8 +117,10 @@ fn transformed_batches_lie_in_memory_that_is_used_again() {
     let started = start(&server.socket, &files, &spec(0), &files.job(2), place(0, 1), 4);
     let (_connection, loader) = started.unwrap();
     let chain = belady_transform::Chain::new(
-        belady_transform::TransformStep::list(r#"[{"op": "Raw", "dtype": "uint8", "shape": [null]}]"#)
-            .unwrap(),
+        belady_transform::TransformStep::list(
+            r#"[{"op": "Raw", "dtype": "uint8", "shape": [null]}]"#,
+        )
+        .unwrap(),
     );
     let recipe = TransformRecipe {
         fields: vec![(None, Some(Arc::new(chain.unwrap()))), (None, None)],
@@ -237,8 +239,7 @@ fn an_order_that_fails_is_reported_as_it_was_raised() {
     let server = Server::new(ServerOptions::default());
     let connection = NodeConnection::open(&server.socket).unwrap();
     let job = files.job(1);
-    let started =
-        connection.start(place(0, 1), &spec(0), &job, &files.recipe, Arc::new(Broken));
+    let started = connection.start(place(0, 1), &spec(0), &job, &files.recipe, Arc::new(Broken));
     let error = match started {
         Ok(mut started) => next(&mut started.loader).unwrap_err(),
         Err(error) => error,

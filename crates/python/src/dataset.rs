@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use belady_base::SampleId;
 use belady_data::source::{
     DatasetFormat, Extensions, Joined, ListingCounts, ListingProgress, Manifest, OpenError,
-    OpenOptions, SharedListing, Snapshots, Source, Subset, ThrottleError, ThrottleSpec, Throttled, Want,
-    open_for_sharing,
+    OpenOptions, SharedListing, Snapshots, Source, Subset, ThrottleError, ThrottleSpec, Throttled,
+    Want, open_for_sharing,
 };
 use belady_node::DatasetRecipe;
 use belady_peer::{ListingError, share_listing};
@@ -61,11 +61,8 @@ impl PyDataset {
             ..options(format, extensions, snapshots, freshness)?
         };
         let seen = Arc::new(Mutex::new(ListingCounts::default()));
-        let request = OpenRequest {
-            path: path.clone(),
-            options: options.clone(),
-            seen: seen.clone(),
-        };
+        let request =
+            OpenRequest { path: path.clone(), options: options.clone(), seen: seen.clone() };
         let mut reported = ListingCounts::default();
         let opened = patiently(
             py,

@@ -94,9 +94,8 @@ pub fn running(py: Python<'_>, error: &EngineError) -> PyErr {
 fn sample_error(py: Python<'_>, sample: u32, path: &Path, text: String) -> PyErr {
     let raised = SampleError::new_err(text);
     let value = raised.value(py);
-    let set = value
-        .setattr("sample", sample)
-        .and_then(|()| value.setattr("path", path.as_os_str()));
+    let set =
+        value.setattr("sample", sample).and_then(|()| value.setattr("path", path.as_os_str()));
     match set {
         Ok(()) => raised,
         Err(other) => other,

@@ -27,7 +27,8 @@ use crate::config::{EngineConfig, JobConfig, Lend, RingKind, TierConfig};
 use crate::deliver::{ConsumerSide, JobGuard, Loader};
 use crate::fill::{FillStage, PrefetchStage};
 use crate::job::{
-    DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver, RankState,
+    DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver,
+    RankState, RunningJobs,
 };
 use crate::metrics::{Metrics, VITALS, VitalsPublisher, publish};
 use crate::peers::Peers;
@@ -40,7 +41,7 @@ use crate::tiers::quotas::Quotas;
 use crate::tiers::rates::JobRates;
 use crate::tiers::retained::RetainedTiers;
 use crate::trace::Recorder;
-use crate::view::{RunningJobs, View};
+use crate::view::View;
 use system::{known_system, of_nodes};
 use tiers::OpenTiers;
 
@@ -92,7 +93,7 @@ impl Engine {
             pool: Arc::new(pool),
             metrics,
             _vitals: vitals.transpose().map_err(EngineError::Threads)?,
-            quotas: Arc::new(Quotas::new(quotas)),
+            quotas: Arc::new(Quotas::new(quotas, config.several_jobs)),
             retained: Arc::default(),
             jobs: Arc::default(),
             config,
@@ -256,10 +257,13 @@ impl Engine {
         let local_ranks = rings.len() as u32;
         let node = agreed.as_ref().map_or(0, |agreed| agreed.cluster.world().rank);
         let horizon = || Horizon::new(config.next_epoch.map(|bytes| bytes.0), agreed.is_some());
+        let fingerprint = config.source.catalog().fingerprint();
+        let dataset = self.jobs.of_dataset(fingerprint, self.config.several_jobs);
         let job = Arc::new(JobContext {
             lending: lending(config, &planned_job.system, node, &sizes),
             rates: JobRates::new(&planned_job.system, &tiers.are_disks),
             tiers: tiers.set,
+            dataset: dataset.clone(),
             source: config.source.clone(),
             _source_watch: self.metrics.watch(config.source.clone()),
             sizes,
@@ -280,7 +284,7 @@ impl Engine {
             let (limits, in_step) = (self.config.peer_patience, config.policy.moves_samples());
             Arc::new(agreed.into_peers(&job, &queue, push_limit, limits, in_step))
         });
-        self.jobs.add(&job);
+        dataset.add(&job);
         let retire = Arc::new(Retirer::new(job.clone(), peers.clone(), queue.clone()));
         let lanes = prefetch_pools.iter().map(WorkerPool::lane).collect();
         let prefetcher = Arc::new(PrefetchStage::new(job.clone(), lanes));
@@ -412,7 +416,7 @@ fn publish_vitals(
 
 fn lending(config: &JobConfig, system: &System, rank: u32, sizes: &Sizes) -> Lending {
     let memory = system.tiers.get(1).map_or(0, |tier| tier.capacity_of(rank).0);
-    let lend = if config.ring != RingKind::Private { Lend::Slots } else { config.lend };
+    let lend = if config.ring == RingKind::Private { config.lend } else { Lend::Slots };
     Lending { lend, all_stay: memory >= sizes.total().0 }
 }
 

@@ -46,12 +46,13 @@ impl Engine {
         // Tiers with injected faults end with their job.
         let retain = Some(RetainOnDrop { retained: self.retained.clone(), key })
             .filter(|_| self.config.tier_faults.is_none());
-        let set = TierSet::new(tiers, config.source.clone(), share, retain);
+        let set =
+            TierSet::new(tiers, config.source.clone(), share, retain, self.config.several_jobs);
         OpenTiers { set, capacities, are_disks }
     }
 
     fn grant_share(&self, fraction: f64) -> QuotaShare {
-        if self.quotas.is_exhausted() {
+        if self.quotas.are_short(fraction) {
             self.retained.clear();
         }
         self.quotas.grant(fraction)

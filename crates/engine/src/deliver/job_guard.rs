@@ -67,6 +67,9 @@ impl Drop for JobGuard {
         }
         prefetcher.close();
         retire.abandon();
+        if let Some(reads) = &job.dataset.reads {
+            reads.leave(job);
+        }
         job.policy.finish();
     }
 }

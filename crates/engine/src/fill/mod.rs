@@ -2,8 +2,8 @@
 //! flight for another batch.
 //!
 //! ```text
-//! dispatch ──▶ compare ──▶ tier ──▶ source ──▶ PendingBatch::filled
-//!         └──────────────▶ peer ──▶ source
+//! dispatch ──▶ compare ──▶ tier ──▶ siblings ──▶ source ──▶ PendingBatch::filled
+//!         └──────────────▶ peer ──▶ siblings ──▶ source
 //! ```
 //!
 //! A sample that is not where the plan says falls through to the right. A filled item is counted in
@@ -13,6 +13,7 @@
 mod compare;
 mod peer;
 mod prefetch;
+mod siblings;
 mod source;
 mod tier;
 
@@ -111,6 +112,13 @@ impl BatchFill {
         true
     }
 
+    /// Returns whether bytes of this version count for the batch: not if the file has changed
+    /// since, or has to be compared again for the batch's epoch.
+    fn accepts(&self, index: u32, version: i64) -> bool {
+        let (source, sample) = (&self.batch.job.source, self.batch.item(index).sample);
+        source.version(sample).changed == version && source.is_compared(sample)
+    }
+
     fn waiter(&self, index: u32) -> Box<dyn Waiter> {
         Box::new(SlotWaiter { fill: self.clone(), index })
     }
@@ -122,19 +130,9 @@ struct SlotWaiter {
     index: u32,
 }
 
-impl SlotWaiter {
-    /// Returns whether bytes of this version count for the batch: not if the file has changed
-    /// since, or has to be compared again for the batch's epoch.
-    fn accepts(&self, version: i64) -> bool {
-        let (source, sample) =
-            (&self.fill.batch.job.source, self.fill.batch.item(self.index).sample);
-        source.version(sample).changed == version && source.is_compared(sample)
-    }
-}
-
 impl Waiter for SlotWaiter {
     fn arrived(self: Box<Self>, bytes: &[u8], version: i64) {
-        if !self.accepts(version) {
+        if !self.fill.accepts(self.index, version) {
             return self.failed();
         }
         let (batch, index) = (&self.fill.batch, self.index);

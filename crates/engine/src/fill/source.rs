@@ -9,7 +9,7 @@ use belady_base::memory::Memory;
 use belady_base::sync::Arc;
 use belady_data::source::{ReadError, SampleLocation, Want};
 
-use super::BatchFill;
+use super::{BatchFill, siblings};
 use crate::EngineError;
 use crate::job::Problem;
 use crate::metrics::Served;
@@ -47,7 +47,11 @@ pub fn tasks(fill: &BatchFill, mut items: Vec<u32>, tasks: &mut Vec<Task>) {
     };
     for requests in all.chunks(together.max(1)) {
         let (fill, requests) = (fill.clone(), Arc::from(requests));
-        tasks.push(job.task(move |worker| read_requests(worker, &fill, &requests, 0)));
+        tasks.push(job.task(move |worker| {
+            if let Some(rest) = siblings::fill(worker, &fill, &requests) {
+                read_requests(worker, &fill, &rest, 0);
+            }
+        }));
     }
 }
 

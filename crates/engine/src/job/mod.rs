@@ -12,6 +12,7 @@ mod horizon;
 mod in_flight;
 mod policy_driver;
 mod rank_state;
+mod running;
 mod thread_shares;
 mod tier_calls;
 
@@ -30,6 +31,7 @@ pub use horizon::Horizon;
 pub use in_flight::{InFlightReads, ReadRole, Waiter};
 pub use policy_driver::PolicyDriver;
 pub use rank_state::RankState;
+pub use running::{DatasetJobs, LeadingBatch, LeadingItem, RunningJobs, SharedReads, SharedRole};
 
 use crate::EngineError;
 use crate::config::{BadSamples, Lend, Retry};
@@ -43,6 +45,8 @@ pub struct JobContext {
     pub source: Arc<dyn Source>,
     pub sizes: Arc<Sizes>,
     pub tiers: TierSet,
+    /// The running jobs on this dataset.
+    pub dataset: Arc<DatasetJobs>,
     pub policy: PolicyDriver,
     pub lane: Lane,
     pub rates: JobRates,

@@ -36,6 +36,8 @@ pub struct BatchItem {
     late_lookups: AtomicU32,
     /// The item leads an in-flight read.
     leads: AtomicBool,
+    /// The item leads a read that other jobs may use.
+    leads_shared: AtomicBool,
     /// A read that was given up may still write to the slot.
     slot_lost: AtomicBool,
 }
@@ -57,6 +59,7 @@ impl BatchItem {
             came_late: AtomicBool::new(false),
             late_lookups: AtomicU32::new(0),
             leads: AtomicBool::new(false),
+            leads_shared: AtomicBool::new(false),
             slot_lost: AtomicBool::new(false),
         }
     }
@@ -138,6 +141,14 @@ impl BatchItem {
 
     pub fn set_leads(&self, leads: bool) {
         self.leads.store(leads, Ordering::Release);
+    }
+
+    pub fn leads_shared(&self) -> bool {
+        self.leads_shared.load(Ordering::Acquire)
+    }
+
+    pub fn set_leads_shared(&self, leads: bool) {
+        self.leads_shared.store(leads, Ordering::Release);
     }
 
     pub fn slot_is_lost(&self) -> bool {

@@ -28,7 +28,7 @@ pub use item::{BatchItem, SampleOrigin};
 pub use queue::PendingQueue;
 
 use crate::config::BadSamples;
-use crate::job::{BatchExtra, HeldBytes, JobContext, Problem, Waiter};
+use crate::job::{BatchExtra, HeldBytes, JobContext, LeadingBatch, Problem, Waiter};
 use crate::metrics::Bad;
 
 /// The stage after filling, as a pending batch and the peers know it.
@@ -186,8 +186,35 @@ impl PendingBatch {
         self.own(item, Arc::new(copy));
     }
 
+    /// Ends a read that other jobs may use, if an item leads one.
+    fn end_shared_read(&self, item: &BatchItem) {
+        if item.leads_shared()
+            && let Some(reads) = &self.job.dataset.reads
+        {
+            item.set_leads_shared(false);
+            reads.end(item.sample);
+        }
+    }
+
+    /// Ends the reads that other jobs may use, and offers the samples to their tiers.
+    fn end_shared_reads(&self) {
+        if !self.items.iter().any(BatchItem::leads_shared) {
+            return;
+        }
+        let others = self.job.dataset.others(&self.job);
+        for (index, item) in (0..).zip(&self.items).filter(|(_, item)| item.leads_shared()) {
+            for other in &others {
+                self.with_bytes(index, |bytes| {
+                    other.tiers.offer(item.sample, bytes, item.version());
+                });
+            }
+            self.end_shared_read(item);
+        }
+    }
+
     /// Records a sample that cannot be read.
     pub fn bad(&self, item: u32, problem: Problem) {
+        self.end_shared_read(self.item(item));
         self.item(item).set_keep(None);
         lock(&self.bad).push((item, problem));
     }
@@ -213,6 +240,11 @@ impl PendingBatch {
     /// item that is kept goes on until it is in its tier.
     pub fn arrived(&self, index: u32) {
         let item = self.item(index);
+        if item.leads_shared()
+            && let Some(reads) = &self.job.dataset.reads
+        {
+            self.serve(index, reads.arrive(item.sample));
+        }
         if !item.leads() {
             return;
         }
@@ -283,6 +315,7 @@ impl PendingBatch {
 
     /// Delivers the batch to the consumer.
     pub fn publish(&self) {
+        self.end_shared_reads();
         let mut bad = std::mem::take(&mut *lock(&self.bad));
         // The report does not depend on which thread was faster.
         bad.sort_by_key(|(item, _)| *item);
@@ -324,5 +357,19 @@ impl PendingBatch {
         let good = (item + 1..all).chain(0..item).find(|other| !bad.contains(other))?;
         let bytes = self.with_bytes(good, |bytes| bytes.into());
         Some(HeldBytes::Substitute(self.item(good).sample, bytes))
+    }
+}
+
+impl Drop for PendingBatch {
+    /// Other jobs read themselves what the batch does not read any more.
+    fn drop(&mut self) {
+        self.items.iter().for_each(|item| self.end_shared_read(item));
+    }
+}
+
+impl LeadingBatch for PendingBatch {
+    fn copy_item(&self, item: u32, into: &mut [u8]) -> i64 {
+        self.with_bytes(item, |bytes| into.copy_from_slice(bytes));
+        self.item(item).version()
     }
 }

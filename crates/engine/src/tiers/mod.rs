@@ -139,16 +139,19 @@ impl OverdueEvictions {
 }
 
 impl TierSet {
-    /// Manages tiers, each given with its name and whether a call of it may never return.
+    /// Manages tiers, each given with its name and whether a call of it may never return. Only if
+    /// other jobs share this job's dataset, tiers take what those offer.
     pub fn new(
         tiers: Vec<(Arc<dyn Tier>, String, bool)>,
         source: Arc<dyn Source>,
         share: Arc<QuotaShare>,
         retain: Option<RetainOnDrop>,
+        takes_offers: bool,
     ) -> Self {
         let samples = source.catalog().len();
         let managed = |(tier, name, may_hang): (Arc<dyn Tier>, String, bool)| ManagedTier {
-            warm: (tier.status().samples > 0).then(|| Mutex::new(WarmEntries::new(samples))),
+            warm: (takes_offers || tier.status().samples > 0)
+                .then(|| Mutex::new(WarmEntries::new(samples))),
             tier,
             name,
             may_hang,
@@ -285,6 +288,34 @@ impl TierSet {
                     return put;
                 }
                 _ => return put,
+            }
+        }
+    }
+
+    /// Returns the fastest tier in memory that holds a sample.
+    pub fn find_in_memory(&self, sample: SampleId) -> Option<TierId> {
+        self.ids().find(|&id| !self.may_hang(id) && self.holds(id, sample))
+    }
+
+    /// Returns the tiers of ended jobs on the same listing of the dataset.
+    pub fn retained(&self) -> Vec<Arc<dyn Tier>> {
+        let of_listing = |retain: &RetainOnDrop| retain.retained.of_listing(retain.key.listing);
+        self.retain.as_ref().map_or(vec![], of_listing)
+    }
+
+    /// Puts a sample that another job has read into a tier in memory that has space, as a warm
+    /// entry.
+    pub fn offer(&self, sample: SampleId, bytes: &[u8], version: i64) {
+        let known = self.source.version(sample);
+        if known.noticed || known.changed != version || self.find(sample).is_some() {
+            return;
+        }
+        for tier in self.tiers.iter().filter(|tier| !tier.may_hang) {
+            let Some(warm) = &tier.warm else { continue };
+            let _putting = tier.putting(sample);
+            if tier.tier.put(sample, bytes, version) == Put::Stored {
+                lock(warm).used(sample);
+                return;
             }
         }
     }
@@ -440,7 +471,7 @@ mod tests {
         let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
         let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(32), sizes));
         let tiers = vec![(tier, "slow".into(), true)];
-        TierSet::new(tiers, source(), Arc::new(QuotaShare::none()), None)
+        TierSet::new(tiers, source(), Arc::new(QuotaShare::none()), None, false)
     }
 
     #[test]
@@ -532,7 +563,10 @@ mod tests {
         let tier = Hanging { inner, hangs: Mutex::new(hangs), busy: Mutex::new(warm.to_vec()) };
         let tier: Arc<dyn Tier> = Arc::new(tier);
         let tiers = vec![(tier, "slow".into(), true)];
-        (TierSet::new(tiers, source(), Arc::new(QuotaShare::none()), None), Back { begun, go_on })
+        (
+            TierSet::new(tiers, source(), Arc::new(QuotaShare::none()), None, false),
+            Back { begun, go_on },
+        )
     }
 
     #[derive(Debug)]
@@ -606,7 +640,7 @@ mod tests {
         let sizes = Arc::new(Sizes::Equal { bytes: 16, samples: 9 });
         let tier: Arc<dyn Tier> = Arc::new(RamTier::new(Bytes(64), sizes));
         let tiers = vec![(tier, "memory".into(), false)];
-        let set = TierSet::new(tiers, source.clone(), Arc::new(QuotaShare::none()), None);
+        let set = TierSet::new(tiers, source.clone(), Arc::new(QuotaShare::none()), None, false);
         assert_eq!(set.put(1, 3, &[0; 16], 0), Put::Stored);
         assert_eq!(set.current_version(1, 3), Some(0));
         for version in [1, 2] {

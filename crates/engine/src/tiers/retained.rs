@@ -50,6 +50,13 @@ impl RetainedTiers {
         Some(retained.remove(at))
     }
 
+    /// Returns the tiers that hold samples of a listing.
+    pub fn of_listing(&self, listing: u64) -> Vec<Arc<dyn Tier>> {
+        let retained = lock(&self.0);
+        let of_listing = retained.iter().filter(|retained| retained.key.listing == listing);
+        of_listing.flat_map(|retained| retained.tiers.iter().flatten().cloned()).collect()
+    }
+
     /// Frees all retained tiers.
     pub fn clear(&self) {
         let retained = std::mem::take(&mut *lock(&self.0));

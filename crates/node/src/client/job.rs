@@ -131,7 +131,9 @@ impl NodeJob {
                 return;
             }
             // What was sent before is not taken any more.
-            if came.is_ok_and(|came| came) && matches!(self.receive(), Ok((ToRank::Left, _)) | Err(_)) {
+            if came.is_ok_and(|came| came)
+                && matches!(self.receive(), Ok((ToRank::Left, _)) | Err(_))
+            {
                 return;
             }
         }

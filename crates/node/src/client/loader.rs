@@ -51,7 +51,8 @@ impl ReceiveWait {
         let began = Instant::now();
         let deadline = began.checked_add(patience);
         let is_there = loop {
-            let left = deadline.map_or(TELL_AFTER, |end| end.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(TELL_AFTER, |end| end.saturating_duration_since(Instant::now()));
             if job.data.wait(left.min(TELL_AFTER)).map_err(|error| job.lost(&error))? {
                 break true;
             }
@@ -81,7 +82,11 @@ impl ReceiveWait {
 }
 
 impl NodeLoader {
-    pub(super) fn new(job: Arc<NodeJob>, ring: Arc<SharedMapping>, source: Arc<dyn Source>) -> Self {
+    pub(super) fn new(
+        job: Arc<NodeJob>,
+        ring: Arc<SharedMapping>,
+        source: Arc<dyn Source>,
+    ) -> Self {
         Self { job, ring, source, has_begun: false, waits: ReceiveWait::default() }
     }
 

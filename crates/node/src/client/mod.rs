@@ -66,8 +66,7 @@ impl NodeConnection {
     /// # Errors
     /// If none does, or it is another user's or of another version.
     pub fn open(socket: &Path) -> Result<Self, NodeError> {
-        let unreachable =
-            |error| NodeError::Unreachable { path: socket.to_owned(), error };
+        let unreachable = |error| NodeError::Unreachable { path: socket.to_owned(), error };
         let stream = UnixStream::connect(socket).map_err(unreachable)?;
         let peer = socket_peercred(&stream).map_err(|error| unreachable(error.into()))?;
         let own = rustix::process::geteuid();

@@ -107,7 +107,8 @@ fn start(
     };
     let (engine, job, orders) = ranks.first().ok_or_else(differ)?;
     let is_same = |(_, other, theirs): &(EngineSpec, JobSpec, OrdersSpec)| {
-        other.is_same(job) && (theirs.ahead, theirs.first_epoch) == (orders.ahead, orders.first_epoch)
+        other.is_same(job)
+            && (theirs.ahead, theirs.first_epoch) == (orders.ahead, orders.first_epoch)
     };
     if !ranks.iter().all(is_same) {
         return Err(differ());

@@ -346,10 +346,8 @@ fn join(sender: Option<JoinHandle<()>>) {
 
 fn transformed(loader: Loader, spec: TransformSpec) -> Result<Transformed, EngineError> {
     let recipe = spec.recipe();
-    let recipe = recipe.map_err(|text| EngineError::Reported {
-        class: ErrorClass::Configuration,
-        text,
-    })?;
+    let recipe =
+        recipe.map_err(|text| EngineError::Reported { class: ErrorClass::Configuration, text })?;
     let mut config = recipe.config();
     config.is_shared = true;
     Transformed::new(loader, config)

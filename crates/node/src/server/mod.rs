@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use belady_base::fork::OwnDescriptor;
 use belady_base::sync::{Arc, Mutex, lock};
-use belady_engine::Engine;
 use belady_engine::metrics::MetricsSnapshot;
+use belady_engine::{Engine, EngineConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::message::{EngineSpec, JobKey, NodeStatus};
@@ -86,7 +86,8 @@ pub fn serve(listener: &UnixListener, options: ServerOptions) -> Result<(), Stri
         is_stopping: AtomicBool::new(false),
     });
     if let Some(spec) = &server.options.engine {
-        let engine = Engine::new(spec.config()?).map_err(|error| error.to_string())?;
+        let config = EngineConfig { several_jobs: true, ..spec.config()? };
+        let engine = Engine::new(config).map_err(|error| error.to_string())?;
         lock(&server.engines).insert(EngineKey(None), Arc::new(engine));
     }
     let began = Instant::now();

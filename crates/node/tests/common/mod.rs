@@ -31,7 +31,8 @@ impl Files {
     pub fn new(samples: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for sample in 0..samples {
-            std::fs::write(folder.path().join(format!("{sample:06}.bin")), bytes_of(sample)).unwrap();
+            std::fs::write(folder.path().join(format!("{sample:06}.bin")), bytes_of(sample))
+                .unwrap();
         }
         let options = OpenOptions {
             format: Some("flat".parse().unwrap()),

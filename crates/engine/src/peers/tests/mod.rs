@@ -162,7 +162,7 @@ pub fn job_on(source: Arc<dyn Source>, lane: Lane, lend: Lend) -> Arc<JobContext
     let sizes = Arc::new(source.catalog().sizes());
     let tier = || -> Arc<dyn Tier> { Arc::new(RamTier::new(Bytes(3 * SIZE), sizes.clone())) };
     let tiers = [tier(), tier()].map(|tier| (tier, "ram".into(), false)).into();
-    let tiers = TierSet::new(tiers, source.clone(), Arc::new(QuotaShare::none()), None);
+    let tiers = TierSet::new(tiers, source.clone(), Arc::new(QuotaShare::none()), None, false);
     let names = ["a".to_owned(), "b".to_owned()];
     let capacities = names.clone().map(|name| (name, Bytes(3 * SIZE)));
     let system = known_system(None, Bytes(1 << 16), 2, &capacities);
@@ -172,6 +172,7 @@ pub fn job_on(source: Arc<dyn Source>, lane: Lane, lend: Lend) -> Arc<JobContext
         source,
         sizes,
         tiers,
+        dataset: Arc::default(),
         policy: PolicyDriver::new(0, None),
         lane,
         rates: JobRates::new(&system, &[false, false]),
