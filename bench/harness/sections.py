@@ -32,11 +32,13 @@ class Results:
 
 
 class Harness:
-    """Sections, functions from a context to a `Section`, by name, and how a context is made."""
+    """Sections, functions from a context to a `Section`, by name, how a context is made, and the page of the
+    tables."""
 
-    def __init__(self, script, description, sections, make_context):
+    def __init__(self, script, description, sections, make_context, document=table.METHODS):
         self.script, self.description = script, description
         self.sections, self.make_context = sections, make_context
+        self.document = document
 
     def main(self):
         """Measures what the command line asks for."""
@@ -64,7 +66,7 @@ class Harness:
                 continue
             print(f"\n## {name}\n\n{text}", flush=True)
             if args.write_docs:
-                write(name, text)
+                write(self.document, name, text)
         print(f"\n{results.text()}\nin {(time.monotonic() - start) / 60:.1f} min", flush=True)
         if results.failed:
             sys.exit(1)
@@ -78,7 +80,9 @@ class Harness:
             "--runs", type=int, default=table.LEAST_RUNS, help="runs of each command"
         )
         parser.add_argument(
-            "--write-docs", action="store_true", help="write the tables into bench/METHODS.md"
+            "--write-docs",
+            action="store_true",
+            help=f"write the tables into {self.document.relative_to(process.ROOT)}",
         )
         args = parser.parse_args()
         if args.runs < 1:
@@ -109,9 +113,9 @@ class Harness:
         return None
 
 
-def write(name, text):
-    """Puts a section's text into bench/METHODS.md, and its best and worst figures where they are quoted."""
-    table.METHODS.write_text(table.insert(table.METHODS.read_text(), name, text))
+def write(document, name, text):
+    """Puts a section's text into its page, and best and worst figures where they are quoted."""
+    document.write_text(table.insert(document.read_text(), name, text))
     summary = [sys.executable, process.ROOT / "bench" / "summary.py", "--write"]
     subprocess.run(summary, check=True, stdout=subprocess.DEVNULL)
 

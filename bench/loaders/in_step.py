@@ -48,6 +48,8 @@ def run(job, rank, folder, barrier, told):
 
 def read(job, rank, folder, barrier):
     ranks = len(job["capacities"])
+    # A process stands for a node.
+    os.environ["BELADY_NODE"] = "off"
     if ranks > 1:
         os.environ |= {
             "BELADY_RANK": str(rank),

@@ -415,3 +415,44 @@ fn local_ranks_read_every_sample_once_through_one_cache() {
     let most = bytes + 2 * (bytes - 60_000) + 2 * 4 * 1095;
     assert!(sum(&report, "source_bytes") <= most, "{report}");
 }
+
+#[test]
+fn transformed_batches_come_in_order_and_count_the_bytes_that_were_read() {
+    let folder = Folder::new();
+    folder.class_folders(40);
+    let steps = r#"[{"op": "Raw", "dtype": "uint8", "shape": [null]}]"#;
+    folder.write("steps.json", steps.as_bytes());
+    for steps in [steps, "steps.json"] {
+        let job = ["read", "photos", "--batch", "3", "--epochs", "2", "--json", "--transform"];
+        let report = folder.json(&[&job[..], &[steps, "--local-ranks", "2"]].concat());
+        assert_eq!(report["order_ok"], true, "{report}");
+        let bytes: u64 = (0..40).map(|at| 1000 + at).sum();
+        for epoch in report["epochs"].as_array().expect("epochs") {
+            assert_eq!((&epoch["samples"], &epoch["bytes"]), (&40.into(), &bytes.into()));
+        }
+    }
+    for (steps, part) in [
+        ("nowhere.json", "cannot read the steps in nowhere.json"),
+        (r#"[{"op": "Rew"}]"#, "Rew"),
+        (r#"[{"op": "Label"}, {"op": "Label"}]"#, "step 2"),
+    ] {
+        folder.refuses(2, &["read", "photos", "--transform", steps], &[part]);
+    }
+}
+
+#[test]
+fn steps_of_ranks_in_step_are_counted_once_each() {
+    let folder = Folder::new();
+    folder.class_folders(48);
+    let job = ["read", "photos", "--batch", "3", "--epochs", "2", "--local-ranks", "4"];
+    let report = folder.json(&[&job[..], &["--barrier", "--consume", "1MB/s", "--json"]].concat());
+    for epoch in report["epochs"].as_array().expect("epochs") {
+        assert_eq!(epoch["steps"], 4, "{epoch}");
+        assert!(epoch["imbalanced_steps"].as_u64().expect("a count") <= 4, "{epoch}");
+        let lost = epoch["straggling_seconds"].as_f64().expect("a time");
+        assert!((0.0..=epoch["seconds"].as_f64().expect("a time")).contains(&lost), "{epoch}");
+    }
+    // Ranks that are not in step have no steps of which one is the slowest.
+    let report = folder.json(&[&job[..], &["--json"]].concat());
+    assert!(report["epochs"][0]["steps"].is_null(), "{report}");
+}

@@ -29,6 +29,9 @@ pub struct EngineConfig {
     /// Several jobs run at once: a job leaves a part of every quota to later ones, and jobs on one
     /// dataset share what they hold in memory and what they read.
     pub several_jobs: bool,
+    /// Other processes can map the memory of tiers in RAM, and read samples there that are lent to
+    /// them.
+    pub shared_tiers: bool,
     /// Injects faults into every tier, from a seed, for tests.
     pub tier_faults: Option<(TierFaults, u64)>,
 }
@@ -134,7 +137,8 @@ pub enum RingKind {
     /// ([`crate::Loader::shared_memory`], [`crate::Batch::place`]). The memory of tiers cannot be
     /// mapped, so [`Lend::ReadOnly`] has no effect.
     Shared,
-    /// The same, and they can write to samples: the consumer is another process.
+    /// The same, and they can write to samples: the consumer is another process. It can map the
+    /// memory of [shared tiers](EngineConfig::shared_tiers) too, so these lend.
     Writable,
 }
 

@@ -41,7 +41,8 @@ pub use config::{
     TierConfig, share_of_staging,
 };
 pub use deliver::{
-    Batch, BatchOwner, Delivery, Loader, LoaderMonitor, Sample, SampleBytes, SharedRegion,
+    Batch, BatchOwner, Delivery, Loader, LoaderMonitor, MappedMemory, MappedPlace, Sample,
+    SampleBytes, SharedRegion,
 };
 pub use error::{EngineError, ErrorClass};
 pub use job::SkippedSamples;

@@ -1,6 +1,6 @@
 //! Where sockets of node engines are: a directory that only its user can enter.
 
-use std::fs::{DirBuilder, Metadata, Permissions};
+use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -91,8 +91,25 @@ pub fn socket(name: &str) -> Result<PathBuf, NodeError> {
 /// If a process listens there, or the socket cannot be made.
 pub fn listen(path: &Path) -> Result<UnixListener, NodeError> {
     let failed = |error| NodeError::Socket { path: path.to_owned(), error };
+    let _guard = guard(path.parent().unwrap_or(path)).map_err(failed)?;
     remove_if_dead(path);
     UnixListener::bind(path).map_err(failed)
+}
+
+/// Removes the path of a socket whose process has ended.
+pub fn remove(path: &Path) {
+    // Without the lock, another process that listens there by now could lose its path.
+    if let Ok(_guard) = guard(path.parent().unwrap_or(path)) {
+        remove_if_dead(path);
+    }
+}
+
+/// Locks the directory until the file is dropped: a socket that is bound and does not listen yet
+/// looks like one whose process has gone.
+fn guard(directory: &Path) -> io::Result<File> {
+    let directory = File::open(directory)?;
+    directory.lock()?;
+    Ok(directory)
 }
 
 /// Returns the sockets of engines that run, and removes those of engines that do not.
@@ -105,6 +122,7 @@ pub fn running() -> Result<Vec<PathBuf>, NodeError> {
         path: directory.clone(),
         reason: error.to_string(),
     };
+    let _guard = guard(&directory).map_err(failed)?;
     let mut found = vec![];
     for entry in std::fs::read_dir(&directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -124,5 +142,36 @@ fn remove_if_dead(path: &Path) -> bool {
         }
         Err(error) => error.kind() == io::ErrorKind::NotFound,
         Ok(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn of_processes_that_listen_at_once_one_does_and_the_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.sock");
+        for _ in 0..50 {
+            // What a process that was killed has left.
+            drop(UnixListener::bind(&path).unwrap());
+            let begin = Barrier::new(4);
+            let listeners: Vec<_> = std::thread::scope(|scope| {
+                let listen = || {
+                    begin.wait();
+                    listen(&path)
+                };
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(listen)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(listeners.iter().filter(|listener| listener.is_ok()).count(), 1);
+            assert!(UnixStream::connect(&path).is_ok(), "the path is that of the one that listens");
+            drop(listeners);
+            remove(&path);
+            assert!(!path.exists());
+        }
     }
 }

@@ -41,8 +41,13 @@ pub fn launch(name: &str, program: &Path, arguments: &[&str]) -> Result<Launched
     };
     let mut child = command.spawn().map_err(failed)?;
     let pid = child.id();
-    // The process outlives no rank, but this one may outlive it.
+    // The process outlives no rank, but this one may outlive it, and then cleans up if it was
+    // killed.
     let reaper = std::thread::Builder::new().name("belady-reap".into());
-    let _ = reaper.spawn(move || child.wait());
+    let left = socket.clone();
+    let _ = reaper.spawn(move || {
+        let _ = child.wait();
+        directory::remove(&left);
+    });
     Ok(Launched { socket, pid })
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::spec::{DatasetSpec, JobSpec, TransformSpec};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// A path of any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -186,9 +186,12 @@ pub struct TierFigures {
 /// To a rank, for one job.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToRank {
-    /// The job runs. The descriptor is the memory of the rank's ring.
+    /// The job runs. The descriptors are the memory of the rank's ring and of the tiers that have
+    /// shared memory.
     Started {
         length: u64,
+        /// By tier; `None` if its memory cannot be mapped.
+        tiers: Vec<Option<u64>>,
     },
     Batch(RingBatchPlaces),
     Output(OutputPlaces),
@@ -218,6 +221,8 @@ pub struct RingBatchPlaces {
 pub enum SamplePlace {
     /// In the ring.
     Ring { sample: u32, offset: u64, length: u64 },
+    /// In the memory of a tier, which lends it.
+    Tier { tier: u8, sample: u32, offset: u64, length: u64 },
     /// In this message.
     Here { sample: u32, bytes: Vec<u8> },
 }

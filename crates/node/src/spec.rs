@@ -215,6 +215,7 @@ impl EngineSpec {
                 backoff: Duration::from_nanos(self.backoff_ns),
                 timeout: Duration::from_nanos(self.timeout_ns),
             },
+            shared_tiers: true,
             ..EngineConfig::default()
         })
     }
@@ -231,6 +232,8 @@ pub struct JobSpec {
     policy: String,
     bad_samples: WireBadSamples,
     cache_share: f64,
+    /// Samples in shared tiers may be lent.
+    lends: bool,
     trace: Option<RawPath>,
 }
 
@@ -273,6 +276,8 @@ impl JobSpec {
             policy: config.policy.name().to_owned(),
             bad_samples: config.bad_samples.into(),
             cache_share: config.cache_share,
+            // Worker processes map the ring alone.
+            lends: config.lend == Lend::ReadOnly && config.ring == RingKind::Private,
             trace: config.trace.as_deref().map(RawPath::absolute),
         }
     }
@@ -299,7 +304,7 @@ impl JobSpec {
             staging_grows: self.staging_grows,
             policy: policy.ok_or_else(|| format!("there is no policy {:?}", self.policy))?,
             bad_samples: self.bad_samples.into(),
-            lend: Lend::Slots,
+            lend: if self.lends { Lend::ReadOnly } else { Lend::Slots },
             ring: RingKind::Writable,
             cache_share: self.cache_share,
             trace: self.trace.clone().map(PathBuf::from),

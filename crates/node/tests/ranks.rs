@@ -6,10 +6,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belady_control::model::Bytes;
 use belady_control::sampler::Step;
-use belady_engine::BadSamples;
-use belady_engine::{Delivery, ErrorClass, OutputColumn};
-use belady_node::{NodeConnection, ServerOptions, TransformRecipe};
+use belady_engine::{
+    BadSamples, Delivery, ErrorClass, JobConfig, Lend, MappedMemory, MappedPlace, OutputColumn,
+};
+use belady_node::{EngineSpec, NodeConnection, ServerOptions, TransformRecipe};
 use proptest::prelude::*;
 
 use common::{Files, Server, bytes_of, checked, expected, next, orders, place, spec, start};
@@ -107,6 +109,40 @@ fn an_engine_that_stays_keeps_its_cache_for_the_next_run() {
     let status = connection.status().unwrap();
     assert!(status.stays && status.pid == std::process::id() && status.processes == 1);
     connection.stop().unwrap();
+    server.end();
+}
+
+#[test]
+fn samples_that_are_only_read_are_lent_from_the_memory_of_the_cache() {
+    let files = Arc::new(Files::new(40));
+    let server = Server::new(ServerOptions::default());
+    let spec = EngineSpec {
+        tiers: vec![(None, files.total() * 2), (None, files.total())],
+        ..spec(0)
+    };
+    let job =
+        JobConfig { lend: Lend::ReadOnly, staging: Bytes(1 << 20), ..files.job(3) };
+    let started = start(&server.socket, &files, &spec, &job, place(0, 1), 4);
+    let (connection, mut loader) = started.unwrap();
+    let (mut seen, mut held, mut lent) = (vec![], vec![], 0);
+    while let Some(batch) = next(&mut loader).unwrap() {
+        seen.push(checked(&batch));
+        for place in batch.places().iter().flatten() {
+            if matches!(place.mapped, Some(MappedPlace { memory: MappedMemory::Tier(_), .. })) {
+                assert!(!place.is_in_slot, "a consumer must not write to it");
+                lent += 1;
+            }
+        }
+        held.push(batch);
+    }
+    assert_eq!(seen, expected(&orders(40, 0, 1, 4), 3));
+    assert!(lent >= 70, "{lent} of 80 samples of later epochs were lent");
+    drop(loader);
+    drop(connection);
+    for (batch, seen) in held.iter().zip(&seen) {
+        assert_eq!(&checked(batch), seen, "lent bytes stay in place");
+    }
+    drop(held);
     server.end();
 }
 

@@ -1,11 +1,13 @@
 //! The options of `belady read`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use belady_control::model::{Bytes, Rate, Seconds};
 use belady_control::policy::PolicyKind;
 use belady_data::source::{Freshness, ThrottleSpec};
 use belady_engine::POLICIES;
+use belady_transform::{Chain, TransformStep};
 use clap::{Args, ValueEnum};
 
 use crate::dataset::DatasetArgs;
@@ -61,6 +63,10 @@ pub struct ReadArgs {
     /// Compute on each batch for its bytes / RATE, as training does
     #[arg(long, value_name = "RATE", value_parser = consume)]
     pub consume: Option<Rate>,
+    /// Transform samples, with a thread a core: a JSON list of steps, as `as_json()` of a transform
+    /// gives it, or a file that has one
+    #[arg(long, value_name = "STEPS", value_parser = transform, conflicts_with = "checksum")]
+    pub transform: Option<TransformArg>,
     /// Lend samples of the RAM cache instead of copying them
     #[arg(long)]
     pub lend: bool,
@@ -142,6 +148,28 @@ pub struct CacheArg {
     /// `None` is RAM.
     pub directory: Option<PathBuf>,
     pub capacity: Bytes,
+}
+
+/// The value of `--transform`.
+#[derive(Clone, Debug)]
+pub struct TransformArg(Arc<Chain>);
+
+impl TransformArg {
+    /// Returns the chain of steps.
+    pub fn chain(&self) -> Arc<Chain> {
+        Arc::clone(&self.0)
+    }
+}
+
+fn transform(text: &str) -> Result<TransformArg, String> {
+    let steps = if text.trim_start().starts_with('[') {
+        text.to_owned()
+    } else {
+        let cannot = |error| format!("cannot read the steps in {text}: {error}");
+        std::fs::read_to_string(text).map_err(cannot)?
+    };
+    let steps = TransformStep::list(&steps).map_err(|error| error.to_string())?;
+    Chain::new(steps).map(|chain| TransformArg(Arc::new(chain))).map_err(|error| error.to_string())
 }
 
 fn batch(text: &str) -> Result<u32, String> {

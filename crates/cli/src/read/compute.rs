@@ -26,9 +26,14 @@ impl ComputeModel {
         Self { rate, free: None }
     }
 
+    /// Returns how long computing takes.
+    pub fn time(&self, bytes: u64) -> Duration {
+        Duration::from_secs_f64(bytes as f64 / self.rate.0)
+    }
+
     /// Returns when computing ends on a batch that was requested at `asked` and received at `had`.
     pub fn until(&mut self, bytes: u64, asked: Instant, had: Instant) -> Instant {
-        let computing = Duration::from_secs_f64(bytes as f64 / self.rate.0);
+        let computing = self.time(bytes);
         let waited = had - asked;
         let oldest = asked.checked_sub(MOST_LATE).unwrap_or(asked);
         let free = self.free.unwrap_or(asked).max(oldest);

@@ -5,6 +5,7 @@
 //! their order ([`order`]) and measures the run ([`report`]).
 
 mod args;
+mod balance;
 mod barrier;
 mod checksum;
 mod compute;
@@ -26,6 +27,7 @@ use belady_data::source::{OpenOptions, Source, Throttled};
 use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, exposition};
 use belady_peer::{Cluster, JobWorld};
 
+use self::balance::{BalanceLedger, RankStep};
 use self::barrier::StepBarrier;
 use self::checksum::Checksum;
 use self::compute::ComputeModel;
@@ -161,6 +163,8 @@ struct RunLedger {
     epochs: Vec<EpochReport>,
     first_batch_seconds: f64,
     anonymous_peak: u64,
+    /// Where a barrier keeps several local ranks in step.
+    balance: Option<BalanceLedger>,
 }
 
 /// What the local ranks have consumed of an epoch.
@@ -188,7 +192,9 @@ impl<'a> ReadRun<'a> {
         metrics: Arc<Metrics>,
         before: MetricsSnapshot,
     ) -> Self {
+        let is_balanced = barrier.is_some() && args.local_ranks > 1;
         let ledger = Mutex::new(RunLedger {
+            balance: is_balanced.then(|| BalanceLedger::new(args.local_ranks)),
             sums: vec![],
             epoch_start: Instant::now(),
             at_epoch_start: before,
@@ -233,9 +239,14 @@ impl<'a> ReadRun<'a> {
             let had = Instant::now();
             let step = batch.step();
             let (samples, bytes) = seen.note(step, &batch, self.args.checksum);
+            let mut computes = Duration::ZERO;
             if let Some(compute) = &mut compute {
                 let end = compute.until(bytes, asked, had);
+                computes = compute.time(bytes);
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
+            }
+            if let Some(balance) = &mut lock(&self.ledger).balance {
+                balance.note(step, RankStep::new(had - asked, computes));
             }
             // As in training, where the batch is released after all ranks have their gradients:
             // what the engine sends on its release does not delay them.
@@ -270,17 +281,13 @@ impl<'a> ReadRun<'a> {
 impl RankRun {
     /// Records a batch and returns its number of samples and bytes.
     fn note(&mut self, step: Step, batch: &ReadBatch, with_checksum: bool) -> (u64, u64) {
-        let (mut count, mut bytes) = (0, 0);
-        let samples = batch.samples().map(|(sample, content)| {
-            count += 1;
-            bytes += content.len() as u64;
-            if with_checksum {
-                self.checksum.add(sample, content);
-            }
-            sample
-        });
-        self.order.took(step, samples);
-        (count, bytes)
+        let samples = batch.samples();
+        if with_checksum {
+            batch.add_to(&mut self.checksum);
+        }
+        let count = samples.len() as u64;
+        self.order.took(step, samples.into_iter());
+        (count, batch.bytes())
     }
 }
 
@@ -308,6 +315,7 @@ impl RunLedger {
             samples,
             bytes,
             held_seconds: held.as_secs_f64() / f64::from(ranks),
+            balance: self.balance.as_ref().map(|balance| balance.of_epoch(epoch)),
             engine: &seen - &self.at_epoch_start,
         });
         (self.epoch_start, self.at_epoch_start) = (now, seen);

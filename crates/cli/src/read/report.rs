@@ -7,6 +7,7 @@ use belady_peer::JobWorld;
 use serde_json::{Value, json};
 
 use super::args::CacheArg;
+use super::balance::StepBalance;
 use super::checksum::Checksum;
 use crate::text::{bytes, grouped, percent, seconds, table};
 
@@ -20,6 +21,8 @@ pub struct EpochReport {
     pub bytes: u64,
     /// The time that a local rank waited at the barrier, on average.
     pub held_seconds: f64,
+    /// Where a barrier keeps several local ranks in step.
+    pub balance: Option<StepBalance>,
     /// The engine's metrics of the epoch.
     pub engine: MetricsSnapshot,
 }
@@ -92,6 +95,9 @@ impl ReadReport {
             "seconds": epoch.seconds,
             "stall_seconds": self.stall_seconds(epoch),
             "held_seconds": epoch.held_seconds,
+            "steps": epoch.balance.map(|balance| balance.steps),
+            "imbalanced_steps": epoch.balance.map(|balance| balance.imbalanced),
+            "straggling_seconds": epoch.balance.map(|balance| balance.straggling_seconds),
             // The wait for the run's first batch includes the start-up.
             "first_wait_us": (epoch.epoch > 0).then_some(engine.boundary_wait_us.max),
             "samples": epoch.samples,

@@ -4,9 +4,11 @@
 //! calls. The other calls it from several threads, and checks bytes and totals.
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use belady_base::SampleId;
+use belady_base::shared_memory::SharedMapping;
 use belady_control::Sizes;
 use belady_control::model::Bytes;
 use proptest::prelude::*;
@@ -40,6 +42,21 @@ impl Maker for Ram {
 
     fn slack(_held: u64) -> u64 {
         0
+    }
+}
+
+/// A RAM tier that other processes can map.
+struct SharedRam;
+
+impl Maker for SharedRam {
+    const KEEPS: bool = false;
+
+    fn make(&self, capacity: Bytes, sizes: &Arc<Sizes>) -> Box<dyn Tier> {
+        Box::new(RamTier::shared(capacity, Arc::clone(sizes)))
+    }
+
+    fn slack(held: u64) -> u64 {
+        Ram::slack(held)
     }
 }
 
@@ -220,6 +237,7 @@ fn run<M: Maker>(
                 if let Some(pinned) = tier.pin(sample) {
                     prop_assert!(model.held.contains(&sample));
                     prop_assert_eq!(bytes_of(pinned), payload(sample, sizes.get(sample)));
+                    prop_assert_eq!(mapped_elsewhere(&*tier, pinned), bytes_of(pinned));
                     model.pins.push((sample, pinned));
                 }
             }
@@ -333,6 +351,21 @@ fn touch(tier: &dyn Tier, sample: SampleId, size: u64, what: u64) {
     }
 }
 
+/// Returns a pinned sample as another process finds it, if the tier's memory can be mapped.
+fn mapped_elsewhere(tier: &dyn Tier, pinned: Pinned) -> Vec<u8> {
+    let Some(memory) = tier.shared_memory() else {
+        assert_eq!(pinned.offset, None);
+        return bytes_of(pinned);
+    };
+    let file = memory.as_fd().try_clone_to_owned().expect("a descriptor");
+    let other = SharedMapping::attach(file, memory.len(), false).expect("a mapping");
+    let offset = pinned.offset.expect("the place in the memory");
+    assert!(offset + pinned.length <= other.len());
+    let start = other.start().as_ptr().wrapping_add(offset).cast_const();
+    // SAFETY: within the mapping, and pinned.
+    unsafe { std::slice::from_raw_parts(start, pinned.length) }.to_vec()
+}
+
 /// Samples that do not exist or have another length are refused and missed; evicted ones are gone.
 fn refuses_what_is_no_sample<M: Maker>(maker: &M) {
     let sizes = Arc::new(Sizes::from_bytes(vec![100, 200]));
@@ -362,6 +395,11 @@ fn ram_agrees_with_the_model() {
 }
 
 #[test]
+fn shared_ram_agrees_with_the_model_and_with_another_mapping() {
+    agrees_with_the_model(200, || SharedRam);
+}
+
+#[test]
 fn faulty_without_faults_agrees_with_the_model() {
     agrees_with_the_model(100, || FaultyWithoutFaults);
 }
@@ -379,6 +417,7 @@ fn disk_of_blocks_agrees_with_the_model() {
 #[test]
 fn ram_withstands_threads() {
     withstands_threads(&Ram, 50_000);
+    withstands_threads(&SharedRam, 20_000);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belady_base::SampleId;
+use belady_base::shared_memory::SharedMapping;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Evicted, Get, Pinned, Put, Tier, TierStatus};
@@ -167,6 +168,10 @@ impl<T: Tier> Tier for FaultyTier<T> {
 
     fn unpin(&self, sample: SampleId) {
         self.inner.unpin(sample);
+    }
+
+    fn shared_memory(&self) -> Option<&SharedMapping> {
+        self.inner.shared_memory()
     }
 }
 

@@ -19,6 +19,7 @@ mod ram;
 use std::fmt;
 
 use belady_base::SampleId;
+use belady_base::shared_memory::SharedMapping;
 use belady_control::model::Bytes;
 
 pub use disk::{DiskConfig, DiskTier};
@@ -118,6 +119,11 @@ pub trait Tier: Send + Sync + fmt::Debug {
 
     /// Releases a pin of [`Tier::pin`].
     fn unpin(&self, _sample: SampleId) {}
+
+    /// Returns the memory that other processes can map to read what is pinned.
+    fn shared_memory(&self) -> Option<&SharedMapping> {
+        None
+    }
 }
 
 /// Lets wrappers contain a tier of any kind.
@@ -161,6 +167,10 @@ impl Tier for std::sync::Arc<dyn Tier> {
     fn unpin(&self, sample: SampleId) {
         self.as_ref().unpin(sample);
     }
+
+    fn shared_memory(&self) -> Option<&SharedMapping> {
+        self.as_ref().shared_memory()
+    }
 }
 
 /// The bytes of a pinned sample.
@@ -170,6 +180,8 @@ pub struct Pinned {
     pub start: *const u8,
     /// The number of bytes.
     pub length: usize,
+    /// The offset of the first byte in [`Tier::shared_memory`], if the tier has any.
+    pub offset: Option<usize>,
 }
 
 // SAFETY: the bytes do not change while they are pinned.
@@ -238,7 +250,7 @@ mod tests {
 
         fn pin(&self, sample: SampleId) -> Option<Pinned> {
             self.note("pin", sample);
-            Some(Pinned { start: LENT.as_ptr(), length: LENT.len() })
+            Some(Pinned { start: LENT.as_ptr(), length: LENT.len(), offset: None })
         }
 
         fn unpin(&self, sample: SampleId) {

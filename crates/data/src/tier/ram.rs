@@ -1,4 +1,6 @@
 //! The RAM tier: one anonymous mapping, which forked children do not inherit, divided into extents.
+//! The mapping of a [shared](RamTier::shared) tier is a file without a name, which processes that are
+//! sent its descriptor can map.
 //!
 //! A reader pins the sample ([`pins`](super::pins)), copies or lends the bytes and unpins it,
 //! without a lock. Writers and evictors take the lock of the extents. A sample that fits into no
@@ -13,6 +15,7 @@ use std::sync::Arc;
 
 use belady_base::SampleId;
 use belady_base::fork::Mapping;
+use belady_base::shared_memory::SharedMapping;
 use belady_base::sync::atomic::{AtomicU64, Ordering};
 use belady_base::sync::{Mutex, lock};
 use belady_control::Sizes;
@@ -42,8 +45,21 @@ impl RamTier {
     /// Creates a tier of at most `capacity` bytes. If the system has not so much address space, the
     /// tier holds nothing and its status says why.
     pub fn new(capacity: Bytes, sizes: Arc<Sizes>) -> Self {
+        Self::in_memory(capacity, sizes, TierMemory::private)
+    }
+
+    /// Creates a tier whose memory other processes can map ([`Tier::shared_memory`]).
+    pub fn shared(capacity: Bytes, sizes: Arc<Sizes>) -> Self {
+        Self::in_memory(capacity, sizes, TierMemory::shared)
+    }
+
+    fn in_memory(
+        capacity: Bytes,
+        sizes: Arc<Sizes>,
+        map: impl FnOnce(u64) -> std::io::Result<TierMemory>,
+    ) -> Self {
         let wanted = (capacity.0 / GRANULE).min(ADDRESSABLE);
-        let (memory, degraded) = match TierMemory::new(wanted) {
+        let (memory, degraded) = match map(wanted) {
             Ok(memory) => (memory, None),
             Err(error) => {
                 let why = format!(
@@ -198,7 +214,15 @@ impl Tier for RamTier {
             return None;
         };
         let length = self.sizes.get(sample) as usize;
-        Some(Pinned { start: self.memory.at(start), length })
+        let offset = self.shared_memory().map(|_| (start * GRANULE) as usize);
+        Some(Pinned { start: self.memory.at(start), length, offset })
+    }
+
+    fn shared_memory(&self) -> Option<&SharedMapping> {
+        match &self.memory.map {
+            TierMapping::Shared(map) => Some(map),
+            TierMapping::None | TierMapping::Private(_) => None,
+        }
     }
 
     fn unpin(&self, sample: SampleId) {
@@ -220,29 +244,49 @@ fn length(extent: Extent) -> usize {
 
 /// The mapping. The pins decide which granules may be read or written.
 struct TierMemory {
-    map: Option<Mapping>,
+    map: TierMapping,
     granules: u64,
 }
 
+enum TierMapping {
+    /// The capacity is 0.
+    None,
+    Private(Mapping),
+    Shared(SharedMapping),
+}
+
 impl TierMemory {
-    fn new(granules: u64) -> std::io::Result<Self> {
+    fn private(granules: u64) -> std::io::Result<Self> {
+        Self::new(granules, |length| Mapping::unreserved(length).map(TierMapping::Private))
+    }
+
+    fn shared(granules: u64) -> std::io::Result<Self> {
+        let create = |length| SharedMapping::create("belady-tier", length);
+        Self::new(granules, |length| create(length).map(TierMapping::Shared))
+    }
+
+    fn new(
+        granules: u64,
+        map: impl FnOnce(usize) -> std::io::Result<TierMapping>,
+    ) -> std::io::Result<Self> {
         if granules == 0 {
             return Ok(Self::none());
         }
-        let length = (granules * GRANULE) as usize;
-        Ok(Self { map: Some(Mapping::unreserved(length)?), granules })
+        Ok(Self { map: map((granules * GRANULE) as usize)?, granules })
     }
 
     fn none() -> Self {
-        Self { map: None, granules: 0 }
+        Self { map: TierMapping::None, granules: 0 }
     }
 
     /// Returns a granule's address; past the end only for empty samples.
     fn at(&self, granule: u64) -> *mut u8 {
-        match &self.map {
-            Some(map) => map.start().as_ptr().wrapping_add((granule * GRANULE) as usize),
-            None => std::ptr::dangling_mut(),
-        }
+        let start = match &self.map {
+            TierMapping::None => return std::ptr::dangling_mut(),
+            TierMapping::Private(map) => map.start(),
+            TierMapping::Shared(map) => map.start(),
+        };
+        start.as_ptr().wrapping_add((granule * GRANULE) as usize)
     }
 
     /// # Safety

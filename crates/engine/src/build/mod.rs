@@ -260,7 +260,7 @@ impl Engine {
         let fingerprint = config.source.catalog().fingerprint();
         let dataset = self.jobs.of_dataset(fingerprint, self.config.several_jobs);
         let job = Arc::new(JobContext {
-            lending: lending(config, &planned_job.system, node, &sizes),
+            lending: lending(config, self.config.shared_tiers, &planned_job.system, node, &sizes),
             rates: JobRates::new(&planned_job.system, &tiers.are_disks),
             tiers: tiers.set,
             dataset: dataset.clone(),
@@ -414,9 +414,19 @@ fn publish_vitals(
     })
 }
 
-fn lending(config: &JobConfig, system: &System, rank: u32, sizes: &Sizes) -> Lending {
+fn lending(
+    config: &JobConfig,
+    shared_tiers: bool,
+    system: &System,
+    rank: u32,
+    sizes: &Sizes,
+) -> Lending {
     let memory = system.tiers.get(1).map_or(0, |tier| tier.capacity_of(rank).0);
-    let lend = if config.ring == RingKind::Private { config.lend } else { Lend::Slots };
+    let lend = match config.ring {
+        RingKind::Private => config.lend,
+        RingKind::Writable if shared_tiers => config.lend,
+        RingKind::Shared | RingKind::Writable => Lend::Slots,
+    };
     Lending { lend, all_stay: memory >= sizes.total().0 }
 }
 

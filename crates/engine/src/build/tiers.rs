@@ -37,7 +37,7 @@ impl Engine {
             self.config.tiers.iter().map(|tier| matches!(tier, TierConfig::Disk { .. })).collect();
         for (at, (described, retained)) in self.config.tiers.iter().zip(in_memory).enumerate() {
             let bytes = Bytes(share.bytes[at]);
-            let tier = retained.unwrap_or_else(|| open(described, bytes, config, sizes));
+            let tier = retained.unwrap_or_else(|| self.open_tier(described, bytes, config, sizes));
             let tier = self.with_faults(at, tier);
             self.metrics.watch_tier(at as u8 + 1, &tier);
             capacities.push((described.name(), tier.status().capacity));
@@ -49,6 +49,31 @@ impl Engine {
         let set =
             TierSet::new(tiers, config.source.clone(), share, retain, self.config.several_jobs);
         OpenTiers { set, capacities, are_disks }
+    }
+
+    fn open_tier(
+        &self,
+        tier: &TierConfig,
+        share: Bytes,
+        config: &JobConfig,
+        sizes: &Arc<Sizes>,
+    ) -> Arc<dyn Tier> {
+        match tier {
+            TierConfig::Ram { .. } if self.config.shared_tiers => {
+                Arc::new(RamTier::shared(share, sizes.clone()))
+            }
+            TierConfig::Ram { .. } => Arc::new(RamTier::new(share, sizes.clone())),
+            TierConfig::Disk { directory, capacity } => Arc::new(DiskTier::open(DiskConfig {
+                directory: directory.clone(),
+                quota: *capacity,
+                share,
+                fingerprint: config.source.catalog().fingerprint(),
+                name: config.name.clone(),
+                sizes: sizes.clone(),
+                segment: None,
+                versions: FileVersions(Some(config.source.clone())),
+            })),
+        }
     }
 
     fn grant_share(&self, fraction: f64) -> QuotaShare {
@@ -68,18 +93,3 @@ impl Engine {
     }
 }
 
-fn open(tier: &TierConfig, share: Bytes, config: &JobConfig, sizes: &Arc<Sizes>) -> Arc<dyn Tier> {
-    match tier {
-        TierConfig::Ram { .. } => Arc::new(RamTier::new(share, sizes.clone())),
-        TierConfig::Disk { directory, capacity } => Arc::new(DiskTier::open(DiskConfig {
-            directory: directory.clone(),
-            quota: *capacity,
-            share,
-            fingerprint: config.source.catalog().fingerprint(),
-            name: config.name.clone(),
-            sizes: sizes.clone(),
-            segment: None,
-            versions: FileVersions(Some(config.source.clone())),
-        })),
-    }
-}

@@ -8,6 +8,7 @@ use std::fmt;
 
 use belady_base::SampleId;
 use belady_base::sync::Arc;
+use belady_control::policy::TierId;
 use belady_control::sampler::Step;
 use belady_data::source::Source;
 use belady_data::stage::{RingBatch, SlotState};
@@ -38,8 +39,26 @@ pub struct SampleBytes {
     pub length: usize,
     /// Whether they are in the staging buffer, where a consumer may write to them.
     pub is_in_slot: bool,
-    /// The offset in the memory that other processes can map, if the bytes are there.
-    pub offset: Option<usize>,
+    /// Where other processes that map that memory find the bytes.
+    pub mapped: Option<MappedPlace>,
+}
+
+/// A place in memory that other processes can map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedPlace {
+    /// Which memory.
+    pub memory: MappedMemory,
+    /// The offset of the first byte.
+    pub offset: usize,
+}
+
+/// Memory that other processes can map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MappedMemory {
+    /// The staging buffer ([`crate::Loader::shared_memory`]).
+    Ring,
+    /// A tier ([`crate::Loader::shared_tiers`]).
+    Tier(TierId),
 }
 
 // SAFETY: an address into memory that the batch's owner holds, which may be sent and shared.
@@ -151,7 +170,8 @@ impl Batch {
     /// read or write of it hung, or the staging buffer is not shared; or if the sample was skipped.
     pub fn place(&self, index: usize) -> Option<(usize, usize)> {
         let sample = self.samples[index]?;
-        sample.offset.map(|offset| (offset, sample.length))
+        let MappedPlace { memory, offset } = sample.mapped?;
+        (memory == MappedMemory::Ring).then_some((offset, sample.length))
     }
 
     /// Iterates over the samples that were not skipped, in order.
@@ -183,6 +203,13 @@ fn place(
     };
     let is_in_slot = matches!(held, HeldBytes::Slot);
     let is_mapped = can_be_mapped && is_in_slot && block.state(index) == SlotState::Filled;
-    let offset = is_mapped.then(|| block.offset(index));
-    Some(SampleBytes { id, start, length, is_in_slot, offset })
+    let mapped = match held {
+        HeldBytes::Lent(tier, _, pinned) => {
+            let memory = MappedMemory::Tier(*tier);
+            pinned.offset.map(|offset| MappedPlace { memory, offset })
+        }
+        _ => is_mapped
+            .then(|| MappedPlace { memory: MappedMemory::Ring, offset: block.offset(index) }),
+    };
+    Some(SampleBytes { id, start, length, is_in_slot, mapped })
 }

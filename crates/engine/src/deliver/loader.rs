@@ -181,6 +181,16 @@ impl Loader {
         Some(SharedRegion { fd: file.as_fd(), length: *length })
     }
 
+    /// Returns the memory of each tier, fastest first, that other processes map to read samples that
+    /// are lent; `None` for a tier that they cannot map.
+    pub fn shared_tiers(&self) -> impl Iterator<Item = Option<SharedRegion<'_>>> {
+        let tiers = &self.job_context().tiers;
+        tiers.ids().map(|id| {
+            let memory = tiers.get(id)?.shared_memory()?;
+            Some(SharedRegion { fd: memory.as_fd(), length: memory.len() })
+        })
+    }
+
     /// Returns the status of each cache tier.
     pub fn tiers(&self) -> Vec<TierStatus> {
         self.job_context().tiers.status()
@@ -199,7 +209,7 @@ impl Drop for Loader {
     }
 }
 
-/// The memory of a job's staging buffer, to be mapped by other processes: shared, read-only,
+/// The memory of a job's staging buffer or tier, to be mapped by other processes: shared, read-only,
 /// `length` bytes from the start. Its size is sealed.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedRegion<'a> {

@@ -1,6 +1,7 @@
 //! One rank's part of a job that a node engine runs.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +33,36 @@ impl JobSockets {
         let (orders, orders_there) = Connection::pair()?;
         let there = [data_there, replies_there, orders_there];
         Ok(Self { here: [data, replies, orders], there })
+    }
+}
+
+/// The memory of the engine in which a rank finds its batches.
+#[derive(Debug)]
+pub struct RankMemory {
+    pub ring: SharedMapping,
+    /// By tier; `None` if it cannot be mapped.
+    tiers: Vec<Option<SharedMapping>>,
+}
+
+impl RankMemory {
+    fn attach(
+        ring: u64,
+        tiers: &[Option<u64>],
+        files: &mut impl Iterator<Item = OwnedFd>,
+    ) -> io::Result<Self> {
+        let mut map = |length: u64, writable| {
+            let file = files.next().ok_or_else(|| io::Error::other("it sent too little memory"))?;
+            SharedMapping::attach(file, length as usize, writable)
+        };
+        let ring = map(ring, true)?;
+        // What a tier lends, others read too.
+        let tier = |length: &Option<u64>| length.map(|length| map(length, false)).transpose();
+        Ok(Self { ring, tiers: tiers.iter().map(tier).collect::<io::Result<_>>()? })
+    }
+
+    /// Returns the memory of a tier, numbered from 1.
+    pub fn tier(&self, tier: u8) -> Option<&SharedMapping> {
+        self.tiers.get(usize::from(tier).checked_sub(1)?)?.as_ref()
     }
 }
 
@@ -68,11 +99,10 @@ impl Started {
         while !job.data.wait(TICK).map_err(|error| job.lost(&error))? {}
         let (message, mut files) = job.receive()?;
         match message {
-            ToRank::Started { length } => {
-                let ring = files.pop().ok_or_else(|| io::Error::other("it sent no memory"));
-                let ring = ring.and_then(|ring| SharedMapping::attach(ring, length as usize, true));
-                let ring = Arc::new(ring.map_err(|error| job.lost(&error))?);
-                Ok(Self { loader: NodeLoader::new(job, ring, source) })
+            ToRank::Started { length, tiers } => {
+                let memory = RankMemory::attach(length, &tiers, &mut files.drain(..));
+                let memory = Arc::new(memory.map_err(|error| job.lost(&error))?);
+                Ok(Self { loader: NodeLoader::new(job, memory, source) })
             }
             ToRank::Failed { class, text } => Err(job.reported(class, text)),
             _ => Err(job.lost(&io::ErrorKind::InvalidData.into())),

@@ -7,10 +7,11 @@ use belady_base::shared_memory::SharedMapping;
 use belady_base::sync::Arc;
 use belady_data::source::Source;
 use belady_engine::{
-    Batch, BatchOwner, Delivery, EngineError, SampleBytes, SharedRegion, SkippedSamples,
+    Batch, BatchOwner, Delivery, EngineError, MappedMemory, MappedPlace, SampleBytes, SharedRegion,
+    SkippedSamples,
 };
 
-use super::job::NodeJob;
+use super::job::{NodeJob, RankMemory};
 use super::monitor::NodeMonitor;
 use super::transformed::NodeTransformed;
 use crate::message::{FromRank, RingBatchPlaces, SamplePlace, ToRank};
@@ -23,7 +24,7 @@ const TELL_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct NodeLoader {
     pub(super) job: Arc<NodeJob>,
-    ring: Arc<SharedMapping>,
+    memory: Arc<RankMemory>,
     source: Arc<dyn Source>,
     has_begun: bool,
     pub(super) waits: ReceiveWait,
@@ -84,10 +85,10 @@ impl ReceiveWait {
 impl NodeLoader {
     pub(super) fn new(
         job: Arc<NodeJob>,
-        ring: Arc<SharedMapping>,
+        memory: Arc<RankMemory>,
         source: Arc<dyn Source>,
     ) -> Self {
-        Self { job, ring, source, has_begun: false, waits: ReceiveWait::default() }
+        Self { job, memory, source, has_begun: false, waits: ReceiveWait::default() }
     }
 
     /// Returns the next batch if it comes within `patience`. Repeated calls count as one wait.
@@ -115,25 +116,17 @@ impl NodeLoader {
             samples.push(match place {
                 None => None,
                 Some(SamplePlace::Ring { sample, offset, length }) => {
-                    let (offset, length) = (offset as usize, length as usize);
-                    let end = offset.checked_add(length);
-                    if end.is_none_or(|end| end > self.ring.len()) {
-                        return Err(self.job.lost(&std::io::ErrorKind::InvalidData.into()));
-                    }
-                    // SAFETY: within the mapping, as was checked.
-                    let start = unsafe { self.ring.start().as_ptr().add(offset) }.cast_const();
-                    Some(SampleBytes {
-                        id: sample,
-                        start,
-                        length,
-                        is_in_slot: true,
-                        offset: Some(offset),
-                    })
+                    let place = (MappedMemory::Ring, offset, length);
+                    Some(self.mapped(sample, Some(&self.memory.ring), place)?)
+                }
+                Some(SamplePlace::Tier { tier, sample, offset, length }) => {
+                    let place = (MappedMemory::Tier(tier), offset, length);
+                    Some(self.mapped(sample, self.memory.tier(tier), place)?)
                 }
                 Some(SamplePlace::Here { sample, bytes }) => {
                     let (start, length) = (bytes.as_ptr(), bytes.len());
                     own.push(bytes);
-                    Some(SampleBytes { id: sample, start, length, is_in_slot: false, offset: None })
+                    Some(SampleBytes { id: sample, start, length, is_in_slot: false, mapped: None })
                 }
             });
         }
@@ -142,7 +135,7 @@ impl NodeLoader {
         let owner = Arc::new(HeldPlaces {
             number: places.number,
             _own: own,
-            _ring: self.ring.clone(),
+            _memory: self.memory.clone(),
             job: self.job.clone(),
         });
         let (step, source) = (places.step.into(), self.source.clone());
@@ -151,9 +144,30 @@ impl NodeLoader {
         Ok(unsafe { Batch::of_owner(step, samples, skipped, source, owner) })
     }
 
+    /// Returns where a sample is in memory of the engine.
+    fn mapped(
+        &self,
+        id: u32,
+        map: Option<&SharedMapping>,
+        (memory, offset, length): (MappedMemory, u64, u64),
+    ) -> Result<SampleBytes, EngineError> {
+        let (offset, length) = (offset as usize, length as usize);
+        let invalid = || self.job.lost(&std::io::ErrorKind::InvalidData.into());
+        let map = map.ok_or_else(invalid)?;
+        if offset.checked_add(length).is_none_or(|end| end > map.len()) {
+            return Err(invalid());
+        }
+        // SAFETY: within the mapping, as was checked.
+        let start = unsafe { map.start().as_ptr().add(offset) }.cast_const();
+        let (is_in_slot, mapped) =
+            (memory == MappedMemory::Ring, Some(MappedPlace { memory, offset }));
+        Ok(SampleBytes { id, start, length, is_in_slot, mapped })
+    }
+
     /// Returns the memory of the ring, for worker processes.
     pub fn shared_memory(&self) -> SharedRegion<'_> {
-        SharedRegion { fd: self.ring.as_fd(), length: self.ring.len() }
+        let ring = &self.memory.ring;
+        SharedRegion { fd: ring.as_fd(), length: ring.len() }
     }
 
     /// Returns a monitor of the job, which other threads can use while this one waits for a batch.
@@ -185,7 +199,7 @@ impl Drop for NodeLoader {
 struct HeldPlaces {
     number: u64,
     _own: Vec<Vec<u8>>,
-    _ring: Arc<SharedMapping>,
+    _memory: Arc<RankMemory>,
     job: Arc<NodeJob>,
 }
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use belady_base::sync::{Arc, Condvar, Mutex, lock};
 use belady_control::sampler::Step;
 use belady_engine::{
-    Batch, Delivery, EngineError, ErrorClass, Loader, LoaderMonitor, OutputBatch, OutputColumn,
-    Transformed, Value,
+    Batch, Delivery, EngineError, ErrorClass, Loader, LoaderMonitor, MappedMemory, MappedPlace,
+    OutputBatch, OutputColumn, Transformed, Value,
 };
 
 use super::{NodeServer, gathering};
@@ -96,9 +96,8 @@ pub fn run(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<Ow
             return;
         }
     };
-    let (Some(memory), monitor) = (loader.shared_memory(), loader.monitor()) else { return };
-    let length = memory.length as u64;
-    if data.send_with(&ToRank::Started { length }, &[memory.fd]).is_err() {
+    let monitor = loader.monitor();
+    if send_started(&data, &loader).is_err() {
         return;
     }
     let lane = Arc::new(Lane {
@@ -109,6 +108,17 @@ pub fn run(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<Ow
     lane.serve(loader, &monitor, &replies);
     let held = std::mem::take(&mut lock(&lane.state).held);
     drop(held);
+}
+
+/// Sends the memory in which the rank finds its batches.
+fn send_started(data: &Connection, loader: &Loader) -> std::io::Result<()> {
+    let ring = loader.shared_memory().ok_or(std::io::ErrorKind::NotFound)?;
+    let (mut tiers, mut descriptors) = (vec![], vec![ring.fd]);
+    for tier in loader.shared_tiers() {
+        tiers.push(tier.map(|memory| memory.length as u64));
+        descriptors.extend(tier.map(|memory| memory.fd));
+    }
+    data.send_with(&ToRank::Started { length: ring.length as u64, tiers }, &descriptors)
 }
 
 impl Lane {
@@ -271,13 +281,15 @@ impl Lane {
     fn send_batch(&self, number: u64, batch: Batch) -> std::io::Result<()> {
         let place = |index| {
             let sample = batch.get(index)?;
-            Some(match batch.place(index) {
-                Some((offset, length)) => SamplePlace::Ring {
-                    sample: sample.id,
-                    offset: offset as u64,
-                    length: length as u64,
-                },
-                None => SamplePlace::Here { sample: sample.id, bytes: sample.bytes().to_vec() },
+            let (sample, bytes) = (sample.id, sample.bytes());
+            let length = bytes.len() as u64;
+            let Some(MappedPlace { memory, offset }) = batch.places()[index]?.mapped else {
+                return Some(SamplePlace::Here { sample, bytes: bytes.to_vec() });
+            };
+            let offset = offset as u64;
+            Some(match memory {
+                MappedMemory::Ring => SamplePlace::Ring { sample, offset, length },
+                MappedMemory::Tier(tier) => SamplePlace::Tier { tier, sample, offset, length },
             })
         };
         let message = ToRank::Batch(RingBatchPlaces {
