@@ -172,7 +172,7 @@ pub struct JobConfig {
     pub next_epoch: Option<Bytes>,
     /// Enlarges the staging buffer if two of the largest batches do not fit.
     pub staging_grows: bool,
-    /// The policy, one of [`crate::POLICIES`].
+    /// The policy, one of [`crate::POLICIES`], with its options; [`crate::policy()`] parses one.
     pub policy: PolicyKind,
     /// What happens to samples that cannot be read.
     pub bad_samples: BadSamples,

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use belady_control::model::Bytes;
-use belady_control::policy::PolicyKind;
 use belady_control::sampler::Order;
 use belady_engine::metrics::{self, MetricsServer, exposition};
 use belady_engine::{
@@ -134,7 +133,7 @@ impl PyEngine {
             staging: Bytes(staging),
             staging_grows,
             next_epoch: next_epoch.map(Bytes),
-            policy: PolicyKind::by_name(policy).ok_or_else(|| unknown_policy(policy))?,
+            policy: engine::policy(policy).map_err(wrong)?,
             bad_samples: arguments::bad_samples("bad_samples", bad_samples)?,
             lend: if writable { Lend::Slots } else { Lend::ReadOnly },
             ring: if shared { RingKind::Shared } else { RingKind::Private },
@@ -245,9 +244,4 @@ fn tier((directory, quota): (Option<PathBuf>, u64)) -> TierConfig {
         None => TierConfig::Ram { capacity },
         Some(directory) => TierConfig::Disk { directory, capacity },
     }
-}
-
-fn unknown_policy(name: &str) -> PyErr {
-    let known = engine::POLICIES.join(", ");
-    PyValueError::new_err(format!("there is no policy {name:?}; choose one of {known}"))
 }

@@ -385,6 +385,19 @@ fn policies_are_checked_by_name_and_option() {
         assert!(text.contains(&format!("`policy.{policy}.{key}`")), "{text}");
     }
     assert!(add("label = \"x\"").contains("`policy.0.name` is missing"));
+    for (option, words) in [
+        ("tau = \"soon\"", "`policy.lobster.tau` is `soon`; it must be a duration such as 5ms"),
+        ("tau = -1", "`policy.lobster.tau` is `-1`; it must be a duration"),
+        ("threads = 3", "`policy.lobster.threads` is `3`; it must be true or false"),
+        ("in_order = true", "is not an option of `lobster`, which has threads, eviction, tau"),
+        (
+            "treads = true",
+            "unknown key `policy.lobster.treads`; did you mean `policy.lobster.threads`",
+        ),
+    ] {
+        let text = add(&format!("name = \"lobster\"\n{option}"));
+        assert!(text.contains(words), "{text}");
+    }
 }
 
 #[test]

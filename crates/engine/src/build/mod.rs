@@ -13,7 +13,6 @@ use belady_base::sync::Arc;
 use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
 use belady_control::model::{Bytes, System};
-use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Order, RankPlace, SamplerError, Scheme, StreamConfig};
 use belady_data::source::{Begin, Source};
 use belady_data::stage::{RingConfig, RingConsumer, RingProducer, SharedMemory};
@@ -35,6 +34,7 @@ use crate::peers::Peers;
 use crate::peers::start::{AgreedJob, NodeCaches, refuse, warm_bits};
 use crate::pending::PendingQueue;
 use crate::plan::{BatchPlanner, Epochs, PlannerParts};
+use crate::policies;
 use crate::pool::WorkerPool;
 use crate::retire::Retirer;
 use crate::tiers::quotas::Quotas;
@@ -44,10 +44,6 @@ use crate::trace::Recorder;
 use crate::view::View;
 use system::{known_system, of_nodes};
 use tiers::OpenTiers;
-
-/// The policies that the engine can run.
-pub const POLICIES: [&str; 7] =
-    ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
 
 /// Threads and cache tiers for any number of jobs.
 #[derive(Debug)]
@@ -175,7 +171,7 @@ impl Engine {
         local_ranks: u32,
     ) -> Result<CheckedJob, EngineError> {
         let ranks = nodes.saturating_mul(local_ranks);
-        check_policy(&config.policy)?;
+        policies::check(&config.policy)?;
         let sizes = Arc::new(config.source.catalog().sizes());
         let (ring, largest) = staging::ring_config(config, &sizes)?;
         let push_limit = push_queue::capacity(ring.capacity as u64, largest);
@@ -392,7 +388,7 @@ fn facts(
             ("the seed", config.seed.to_string()),
             ("the batch size", config.batch.to_string()),
             ("the number of epochs", epochs),
-            ("the policy", config.policy.name().to_owned()),
+            ("the policy", config.policy.to_string()),
         ]);
     }
     Ok(facts)
@@ -418,13 +414,6 @@ fn lending(config: &JobConfig, system: &System, rank: u32, sizes: &Sizes) -> Len
     let memory = system.tiers.get(1).map_or(0, |tier| tier.capacity_of(rank).0);
     let lend = if config.ring == RingKind::Private { config.lend } else { Lend::Slots };
     Lending { lend, all_stay: memory >= sizes.total().0 }
-}
-
-fn check_policy(kind: &PolicyKind) -> Result<(), EngineError> {
-    if POLICIES.contains(&kind.name()) {
-        return Ok(());
-    }
-    Err(EngineError::SimulatorOnly(kind.name(), POLICIES.join(", ")))
 }
 
 /// Returns enough threads to keep a file server busy, and not more than a few for each core.
