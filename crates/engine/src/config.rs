@@ -26,6 +26,9 @@ pub struct EngineConfig {
     pub peers: Option<Arc<Cluster>>,
     /// How long this node waits for other nodes.
     pub peer_patience: PeerPatience,
+    /// Threads that look up samples for other nodes: no more of their requests are handled at once.
+    /// `None` for as many as come, one for each of their connections.
+    pub serving_threads: Option<u32>,
     /// Several jobs run at once: a job leaves a part of every quota to later ones, and jobs on one
     /// dataset share what they hold in memory and what they read.
     pub several_jobs: bool,

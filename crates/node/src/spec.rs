@@ -197,7 +197,9 @@ impl EngineSpec {
     /// Returns the configuration of the engine.
     pub(crate) fn config(&self) -> Result<EngineConfig, String> {
         let system = self.system.clone().map(PathBuf::from);
-        let system = system.map(|path| belady_scenario::system_file(&path)).transpose();
+        let system = system.map(|path| belady_scenario::system_file(&path));
+        let system = system.transpose().map_err(text)?;
+        let serving_threads = system.as_ref().and_then(|file| file.serving_threads);
         let tier = |(place, quota): &(Option<RawPath>, u64)| {
             let capacity = Bytes(*quota);
             match place.clone() {
@@ -208,7 +210,8 @@ impl EngineSpec {
         Ok(EngineConfig {
             threads: self.threads,
             tiers: self.tiers.iter().map(tier).collect(),
-            system: system.map_err(text)?.map(|file| file.system),
+            system: system.map(|file| file.system),
+            serving_threads,
             retry: Retry {
                 attempts: self.attempts,
                 backoff: Duration::from_nanos(self.backoff_ns),

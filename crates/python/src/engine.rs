@@ -74,13 +74,16 @@ impl PyEngine {
                 .ok_or_else(|| PyValueError::new_err("timeout must be longer than 0 seconds"))?,
         };
         let system = system.map(|path| belady_scenario::system_file(&path));
-        let system = system.transpose().map_err(wrong)?.map(|file| file.system);
+        let system = system.transpose().map_err(wrong)?;
+        let serving_threads = system.as_ref().and_then(|file| file.serving_threads);
+        let system = system.map(|file| file.system);
         let config = EngineConfig {
             threads,
             tiers: tiers.into_iter().map(tier).collect(),
             system,
             retry,
             peers: peers.as_ref().map(|peers| peers.get().native()).transpose()?,
+            serving_threads,
             ..EngineConfig::default()
         };
         let inner = EngineParts {

@@ -78,6 +78,7 @@ pub struct RawCluster {
     pub network: Option<Quantity<Rate>>,
     pub pipeline: Option<String>,
     pub serving_threads: Option<Whole>,
+    pub distributed_threads: Option<Whole>,
     pub snapshot: Option<RawSnapshot>,
     pub source: RawSource,
     pub tier: Vec<RawTier>,

@@ -84,6 +84,9 @@ impl Engine {
         let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
         let quotas = config.tiers.iter().map(|tier| tier.capacity().0).collect();
         let metrics = Arc::new(Metrics::new(&names));
+        if let Some(cluster) = config.peers.as_ref().filter(|_| config.serving_threads.is_some()) {
+            cluster.transport.dispatcher().set_serving_threads(config.serving_threads);
+        }
         let vitals = config.peers.as_ref().map(|cluster| publish_vitals(cluster, &metrics));
         Ok(Self {
             pool: Arc::new(pool),
@@ -451,6 +454,20 @@ mod tests {
         fn post(&self, _: &str, word: &[u8]) {
             *lock(&self.0) = Vitals::from_bytes(word);
         }
+    }
+
+    #[test]
+    fn other_nodes_are_served_by_as_many_threads_as_the_engine_is_given() {
+        let network = MemoryTransport::network(1).remove(0);
+        let cluster = Arc::new(Cluster::new(Arc::new(Board::default()), network));
+        let served_by = |serving_threads| {
+            let peers = Some(cluster.clone());
+            let config = EngineConfig { peers, serving_threads, ..EngineConfig::default() };
+            let _engine = Engine::new(EngineConfig { threads: Some(1), ..config }).unwrap();
+            cluster.transport.dispatcher().serving_threads()
+        };
+        assert_eq!(served_by(None), None);
+        assert_eq!(served_by(Some(3)), Some(3));
     }
 
     #[test]
