@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::spec::{DatasetSpec, JobSpec, TransformSpec};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// A path of any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -74,7 +74,10 @@ fn a_system_file_sets_the_snapshot_directory() {
     assert!(refused("snapshot = \"\"").contains("`cluster.snapshot` is empty"));
     assert!(refused("serving_threads = 0").contains("`cluster.serving_threads` is 0"));
     let two = refused("distributed_threads = 2\nserving_threads = 3");
-    assert!(two.contains("`cluster.distributed_threads` is 2, but `cluster.serving_threads`"), "{two}");
+    assert!(
+        two.contains("`cluster.distributed_threads` is 2, but `cluster.serving_threads`"),
+        "{two}"
+    );
 }
 
 #[test]

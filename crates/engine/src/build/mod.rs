@@ -27,7 +27,7 @@ use crate::deliver::{ConsumerSide, JobGuard, Loader};
 use crate::fill::{FillStage, PrefetchStage};
 use crate::job::{
     DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver,
-    RankState, RunningJobs,
+    RankState, RunningJobs, StepWaits,
 };
 use crate::metrics::{Metrics, VITALS, VitalsPublisher, publish};
 use crate::peers::Peers;
@@ -256,6 +256,9 @@ impl Engine {
         let local_ranks = rings.len() as u32;
         let node = agreed.as_ref().map_or(0, |agreed| agreed.cluster.world().rank);
         let horizon = || Horizon::new(config.next_epoch.map(|bytes| bytes.0), agreed.is_some());
+        let first = first_rank(config, node * local_ranks);
+        let ranks = (first..first + local_ranks)
+            .map(|rank| RankState::new(horizon(), self.metrics.rank(rank)));
         let fingerprint = config.source.catalog().fingerprint();
         let dataset = self.jobs.of_dataset(fingerprint, self.config.several_jobs);
         let job = Arc::new(JobContext {
@@ -272,7 +275,8 @@ impl Engine {
             retry: self.config.retry,
             bad_samples: config.bad_samples,
             in_flight: InFlightReads::default(),
-            ranks: (0..local_ranks).map(|_| RankState::new(horizon())).collect(),
+            ranks: ranks.collect(),
+            step_waits: StepWaits::new(local_ranks as usize, ring.batches),
             epochs: DeliveredEpochs::new(local_ranks),
             failures: Failures::default(),
             planned: AtomicU64::new(0),
@@ -346,6 +350,15 @@ fn is_shared(config: &JobConfig, cluster: &Cluster, local_ranks: u32) -> bool {
         Order::Torch | Order::Permutation | Order::Sequential | Order::Given(_) => true,
     };
     known && size > 1
+}
+
+/// Returns the number that the job gives to the first rank of this node: that of its orders, if
+/// they name one, since an engine that works alone counts its nodes from 0.
+fn first_rank(config: &JobConfig, planned: u32) -> u32 {
+    match &config.order {
+        Order::Provided(orders) => orders.place().map_or(planned, |place| place.rank),
+        Order::Torch | Order::Permutation | Order::Sequential | Order::Given(_) => planned,
+    }
 }
 
 /// Agrees on a job with all other nodes.
