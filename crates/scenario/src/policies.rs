@@ -35,11 +35,21 @@ fn policy(index: usize, mut raw: RawPolicy, system: &System) -> Result<PolicySpe
     for (key, value) in &raw.options {
         kind.set(key, &option_value(value)).map_err(|error| refusal(at(key), error))?;
     }
-    if let PolicyKind::Staging { loading_threads: Some(threads), .. } = kind {
-        let most = i64::from(system.staging_threads());
-        whole(&at("loading_threads"), Whole(threads.into()), 1, most)?;
+    check(PolicySpec { kind, label }, system)
+}
+
+/// Returns the policy of a text such as `lobster,tau=5ms`, which is its label.
+pub fn with_options(text: &str, system: &System) -> Result<PolicySpec, ScenarioError> {
+    check(PolicySpec { kind: text.parse()?, label: text.to_owned() }, system)
+}
+
+/// Checks options that depend on the system.
+fn check(spec: PolicySpec, system: &System) -> Result<PolicySpec, ScenarioError> {
+    if let PolicyKind::Staging { loading_threads: Some(threads), .. } = spec.kind {
+        let (key, most) = (&spec.label, i64::from(system.staging_threads()));
+        whole(&format!("policy.{key}.loading_threads"), Whole(threads.into()), 1, most)?;
     }
-    Ok(PolicySpec { kind, label })
+    Ok(spec)
 }
 
 fn option_value(value: &toml::Value) -> OptionValue {

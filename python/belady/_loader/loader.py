@@ -430,7 +430,8 @@ class DataLoader(TorchAttributes):
         """Returns what was delivered and waited for, where it came from, and the engine's figures.
 
         `str()` is a table. `stats()["engine"]["peers"]` has the traffic with other processes, and
-        how many of them are down.
+        how many of them are down; `stats()["engine"]["ranks"]` what each rank of the engine waited,
+        and what iterations lost to it as the slowest.
 
         >>> loader = belady.DataLoader(belady.open(photos), batch_size=20)
         >>> for samples, labels in loader:

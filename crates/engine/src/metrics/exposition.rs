@@ -330,6 +330,25 @@ mod tests {
     }
 
     #[test]
+    fn everything_that_is_counted_of_a_rank_has_a_series_with_its_number() {
+        let metrics = Metrics::new(&[]);
+        for rank in [4, 5] {
+            metrics.rank(rank).waited(Duration::from_millis(250 * u64::from(rank)));
+        }
+        metrics.rank(5).was_slowest(Duration::from_millis(125), true);
+        metrics.rank(5).was_slowest(Duration::from_millis(125), false);
+        let families = families(&text(&metrics.snapshot()));
+        let values = |name: &str| -> Vec<(String, f64)> {
+            families[name].1.iter().map(|line| (line.labels[0].1.clone(), line.value)).collect()
+        };
+        let each = |four, five| vec![("4".to_owned(), four), ("5".to_owned(), five)];
+        assert_eq!(values("belady_rank_batches_total"), each(1.0, 1.0));
+        assert_eq!(values("belady_rank_blocked_seconds_total"), each(1.0, 1.25));
+        assert_eq!(values("belady_rank_straggled_iterations_total"), each(0.0, 1.0));
+        assert_eq!(values("belady_rank_straggling_seconds_total"), each(0.0, 0.25));
+    }
+
+    #[test]
     fn everything_that_is_counted_of_peers_has_a_series() {
         let metrics = Metrics::new(&[]);
         let moved = [Moved::Read, Moved::Served, Moved::Pushed, Moved::Taken];
