@@ -21,6 +21,7 @@ from . import _log  # first: its exit handler runs last
 # isort: split
 from . import transforms
 from ._cluster.cluster import Cluster, cluster
+from ._configuration.policy import Policy
 from ._dataset import dataset as _dataset, manifest as _manifest
 from ._dataset.dataset import Dataset, flat, folder, join, open, records, tfrecord, webdataset
 from ._dataset.subset import subset
@@ -46,6 +47,7 @@ __all__ = [
     "Engine",
     "Job",
     "Mixture",
+    "Policy",
     "Sample",
     "SampleError",
     "StalledError",

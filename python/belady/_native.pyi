@@ -38,6 +38,7 @@ __all__ = [
     "format_size",
     "launcher",
     "parse_size",
+    "policy",
     "randperm_words",
     "rendezvous_address",
     "sample_part",
@@ -98,6 +99,11 @@ def clear_caches(directory: str) -> None:
 
 def parse_size(text: str) -> int:
     """Returns the bytes of a size such as "40GiB" or "500 GB"."""
+
+def policy(text: str) -> str:
+    """Returns a policy such as "lobster,tau=5ms,eviction=true" as its name and the options that are
+    not as by default: the same text for the same policy. A policy that the engine cannot run is a
+    `ValueError`."""
 
 def format_size(bytes: int) -> str:
     """Formats a number of bytes for messages, such as "42.95 GB"."""

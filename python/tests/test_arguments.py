@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,12 @@ WRONG: list[tuple[str, object, type[Exception], str]] = [
     ("metrics", "127.0.0.1:http", ValueError, "metrics has to be an address"),
     ("trace", "/no/such/folder/trace", ValueError, "cannot be written"),
     ("cache", "ram:900TiB", ValueError, "this machine has|control group may"),
-    ("policy", "beladi", ValueError, "did you mean belady"),
-    ("policy", 3, TypeError, "policy has to be one of"),
+    ("policy", "beladi", ValueError, "policy: .*`beladi`: did you mean `belady`"),
+    ("policy", "perfect", ValueError, "`perfect` exists in the simulator only"),
+    ("policy", "belady,tau=5ms", ValueError, "`tau` is not an option of `belady`.*no options"),
+    ("policy", "lobster,taw=5ms", ValueError, "`taw` .*which has threads, eviction, tau"),
+    ("policy", "lobster,tau=soon", ValueError, "`tau` of `lobster` is `soon`.*5ms"),
+    ("policy", 3, TypeError, 'policy has to be text such as "belady" or a belady.Policy'),
     ("on_error", "ignore", ValueError, "raise, skip or replace"),
     ("max_failures", -1, ValueError, "max_failures has to be at least 0"),
     ("retries", -1, ValueError, "retries has to be at least 0"),
@@ -143,6 +148,31 @@ def test_a_wrong_value_raises_when_the_loader_is_made(
 ) -> None:
     with pytest.raises(error, match=sentence):
         belady.DataLoader(data, **{name: value})
+
+
+def test_a_policy_shows_what_is_not_as_by_default() -> None:
+    policy = belady.Policy("lobster", tau=0.005, eviction=False, threads=True)
+    assert str(policy) == "lobster,eviction=false,tau=0.005s"
+    assert repr(policy) == "Policy('lobster,eviction=false,tau=0.005s')"
+    assert policy == belady.Policy("lobster,tau=5ms", eviction=False)
+    assert policy == pickle.loads(pickle.dumps(policy))
+    assert len({policy, belady.Policy("lobster"), belady.Policy("lobster", tau="1 ms")}) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"tau": "soon"}, ValueError, "`tau` of `lobster` is `soon`; it must be a duration"),
+        ({"threads": 2}, ValueError, "`threads` of `lobster` is `2`; it must be true or false"),
+        ({"tua": 1}, ValueError, "`tua` is not an option of `lobster`, which has threads"),
+        ({"tau": [1]}, TypeError, "option tau of a policy has to be .*, not list"),
+    ],
+)
+def test_a_wrong_option_raises_when_the_policy_is_made(
+    options: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        belady.Policy("lobster", **options)
 
 
 @pytest.mark.parametrize(

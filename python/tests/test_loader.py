@@ -237,6 +237,21 @@ def test_every_policy_delivers(data: belady.Dataset, policy: str) -> None:
         assert sorted(id_ for batch in ids(loader) for id_ in batch) == list(range(60))
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "lobster,tau=5ms,threads=false",
+        "nopfs,in_order=false,availability=known",
+        belady.Policy("lobster", tau=0.005, eviction=False),
+        belady.Policy("staging", loading_threads=2),
+    ],
+)
+def test_a_policy_with_options_delivers(data: belady.Dataset, policy: str | belady.Policy) -> None:
+    loader = make(data, batch_size=16, shuffle=True, policy=policy, epochs=2)
+    for _ in range(2):
+        assert sorted(id_ for batch in ids(loader) for id_ in batch) == list(range(60))
+
+
 def test_attributes_of_torchs_loader_exist(data: belady.Dataset) -> None:
     generator = object()
     with pytest.raises((TypeError, ValueError), match="generator"):

@@ -313,6 +313,10 @@ else:
         ("lambda rank: {'seed': 5 + rank // 2}", "rank 2 has seed 6, all others 5"),
         ("lambda rank: {'batch_size': 4 + rank // 2}", "rank 2 has batch_size 5, all others 4"),
         ("lambda rank: {'policy': ('nopfs', 'belady')[rank > 0]}", "rank 0 has policy nopfs"),
+        (
+            "lambda rank: {'policy': ('lobster,tau=5ms', 'lobster')[rank > 0]}",
+            "rank 0 has policy lobster,tau=0.005s",
+        ),
         ("lambda rank: {'shuffle': rank == 1}", "rank 1 has order distributed"),
     ],
 )

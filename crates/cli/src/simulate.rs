@@ -20,8 +20,8 @@ pub struct SimulateArgs {
     /// The scenario, a TOML file
     #[arg(value_name = "FILE.toml")]
     scenario: PathBuf,
-    /// Run only this policy; can be repeated
-    #[arg(long, value_name = "NAME")]
+    /// Run only this policy, with options such as lobster,tau=5ms; can be repeated
+    #[arg(long, value_name = "NAME[,OPTION=VALUE]")]
     policy: Vec<String>,
     /// Print one JSON array instead of the table
     #[arg(long)]

@@ -26,6 +26,9 @@ pub struct EngineConfig {
     pub peers: Option<Arc<Cluster>>,
     /// How long this node waits for other nodes.
     pub peer_patience: PeerPatience,
+    /// Threads that look up samples for other nodes: no more of their requests are handled at once.
+    /// `None` for as many as come, one for each of their connections.
+    pub serving_threads: Option<u32>,
     /// Several jobs run at once: a job leaves a part of every quota to later ones, and jobs on one
     /// dataset share what they hold in memory and what they read.
     pub several_jobs: bool,
@@ -176,7 +179,7 @@ pub struct JobConfig {
     pub next_epoch: Option<Bytes>,
     /// Enlarges the staging buffer if two of the largest batches do not fit.
     pub staging_grows: bool,
-    /// The policy, one of [`crate::POLICIES`].
+    /// The policy, one of [`crate::POLICIES`], with its options; [`crate::policy()`] parses one.
     pub policy: PolicyKind,
     /// What happens to samples that cannot be read.
     pub bad_samples: BadSamples,

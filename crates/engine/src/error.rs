@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belady_control::model::Bytes;
-use belady_control::policy::Unsupported;
+use belady_control::policy::{PolicyError, Unsupported};
 use belady_control::sampler::{OrderError, SamplerError};
 use belady_data::source::ReadError;
 use belady_data::stage::RingError;
@@ -57,6 +57,9 @@ pub enum EngineError {
         /// The batch size.
         batch: u32,
     },
+    /// There is no such policy or option.
+    #[error(transparent)]
+    UnknownPolicy(#[from] PolicyError),
     /// The engine cannot run the policy; the second field lists those that it can.
     #[error("the policy `{0}` exists in the simulator only: choose one of {1}")]
     SimulatorOnly(&'static str, String),
@@ -192,6 +195,7 @@ impl EngineError {
             }
             Self::SourceHangs { .. } | Self::AllLent { .. } => ErrorClass::Stalled,
             Self::StagingTooSmall { .. }
+            | Self::UnknownPolicy(_)
             | Self::SimulatorOnly(..)
             | Self::Policy(_)
             | Self::Sampler(_)

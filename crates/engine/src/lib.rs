@@ -28,6 +28,7 @@ pub mod metrics;
 mod peers;
 mod pending;
 mod plan;
+mod policies;
 mod pool;
 mod retire;
 mod tiers;
@@ -35,7 +36,7 @@ pub mod trace;
 mod transform;
 mod view;
 
-pub use build::{Engine, POLICIES, staging_needed};
+pub use build::{Engine, staging_needed};
 pub use config::{
     BadSamples, EngineConfig, JobConfig, Lend, NODE_STAGING, PeerPatience, Retry, RingKind,
     TierConfig, share_of_staging,
@@ -46,6 +47,7 @@ pub use deliver::{
 };
 pub use error::{EngineError, ErrorClass};
 pub use job::SkippedSamples;
+pub use policies::{POLICIES, policy};
 pub use transform::{
     BlockHome, BlockMemory, FailedSample, FieldSpec, OnGone, OutputBatch, OutputBlock,
     OutputColumn, RowArray, SampleParts, Transform, TransformConfig, Transformed, Value,

@@ -517,6 +517,26 @@ fn ranks_that_do_not_run_the_same_job_get_an_error_that_names_the_difference() {
     }
 }
 
+#[test]
+fn ranks_agree_on_the_options_of_their_policy() {
+    let world = JobWorld::new(100, 1.0);
+    let options = ["lobster,tau=5ms", "lobster,tau=0.005,threads=true"];
+    let same = |rank| JobConfig {
+        policy: belady_engine::policy(options[rank as usize % 2]).unwrap(),
+        ..world.job.clone()
+    };
+    assert!(world.run_on(2, same).iter().all(Result::is_ok), "written in another way");
+    let other = |rank| JobConfig {
+        policy: belady_engine::policy(["lobster", "lobster,eviction=false"][rank as usize])
+            .unwrap(),
+        ..world.job.clone()
+    };
+    for result in world.run_on(2, other) {
+        let error = result.err().unwrap().to_string();
+        assert!(error.contains("the policy") && error.contains("eviction=false"), "{error}");
+    }
+}
+
 /// The samples in order, in contiguous parts of a batch.
 fn in_order(rank: NodeId, samples: u32, batch: u32) -> Arc<RankOrders> {
     let config = StreamConfig {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belady_control::model::Bytes;
-use belady_control::policy::PolicyKind;
 use belady_control::sampler::{Order, Step};
 use belady_data::source::{
     Catalog, Freshness, Joined, OpenOptions, SharedListing, Snapshots, Source, Subset, Throttled,
@@ -198,7 +197,9 @@ impl EngineSpec {
     /// Returns the configuration of the engine.
     pub(crate) fn config(&self) -> Result<EngineConfig, String> {
         let system = self.system.clone().map(PathBuf::from);
-        let system = system.map(|path| belady_scenario::system_file(&path)).transpose();
+        let system = system.map(|path| belady_scenario::system_file(&path));
+        let system = system.transpose().map_err(text)?;
+        let serving_threads = system.as_ref().and_then(|file| file.serving_threads);
         let tier = |(place, quota): &(Option<RawPath>, u64)| {
             let capacity = Bytes(*quota);
             match place.clone() {
@@ -209,7 +210,8 @@ impl EngineSpec {
         Ok(EngineConfig {
             threads: self.threads,
             tiers: self.tiers.iter().map(tier).collect(),
-            system: system.map_err(text)?.map(|file| file.system),
+            system: system.map(|file| file.system),
+            serving_threads,
             retry: Retry {
                 attempts: self.attempts,
                 backoff: Duration::from_nanos(self.backoff_ns),
@@ -229,6 +231,7 @@ pub struct JobSpec {
     staging: u64,
     next_epoch: Option<u64>,
     staging_grows: bool,
+    /// With its options, in the form in which users write it.
     policy: String,
     bad_samples: WireBadSamples,
     cache_share: f64,
@@ -273,7 +276,7 @@ impl JobSpec {
             staging: config.staging.0,
             next_epoch: config.next_epoch.map(|bytes| bytes.0),
             staging_grows: config.staging_grows,
-            policy: config.policy.name().to_owned(),
+            policy: config.policy.to_string(),
             bad_samples: config.bad_samples.into(),
             cache_share: config.cache_share,
             // Worker processes map the ring alone.
@@ -294,7 +297,6 @@ impl JobSpec {
 
     /// Returns the job's configuration.
     pub fn config(&self, source: Arc<dyn Source>, order: Order) -> Result<JobConfig, String> {
-        let policy = PolicyKind::by_name(&self.policy);
         Ok(JobConfig {
             name: self.name.clone(),
             order,
@@ -302,7 +304,7 @@ impl JobSpec {
             staging: Bytes(self.staging),
             next_epoch: self.next_epoch.map(Bytes),
             staging_grows: self.staging_grows,
-            policy: policy.ok_or_else(|| format!("there is no policy {:?}", self.policy))?,
+            policy: belady_engine::policy(&self.policy).map_err(text)?,
             bad_samples: self.bad_samples.into(),
             lend: if self.lends { Lend::ReadOnly } else { Lend::Slots },
             ring: RingKind::Writable,
@@ -400,5 +402,28 @@ impl TransformSpec {
             depth: self.depth,
             on_error: self.on_error.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belady_data::source::Synthetic;
+
+    use super::*;
+
+    #[test]
+    fn a_job_keeps_the_options_of_its_policy_on_its_way_to_the_engine() {
+        let source: Arc<dyn Source> = Arc::new(Synthetic::of_sizes([1, 2, 3].into_iter(), 1));
+        let with = |policy: &str| JobConfig {
+            policy: belady_engine::policy(policy).unwrap(),
+            ..JobConfig::new(source.clone())
+        };
+        let given = with("lobster,tau=5ms,threads=false");
+        let sent = postcard::to_allocvec(&JobSpec::of(&given)).unwrap();
+        let spec: JobSpec = postcard::from_bytes(&sent).unwrap();
+        let arrived = spec.config(source.clone(), Order::Torch).unwrap();
+        assert_eq!(arrived.policy, given.policy);
+        assert!(spec.is_same(&JobSpec::of(&with("lobster,threads=false,tau=0.005"))));
+        assert!(!spec.is_same(&JobSpec::of(&with("lobster"))), "ranks of a job have one policy");
     }
 }

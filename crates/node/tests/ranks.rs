@@ -57,6 +57,21 @@ fn read_all(
 const ALL: usize = usize::MAX;
 
 #[test]
+fn the_engine_counts_what_each_rank_of_the_node_has_got() {
+    let files = Arc::new(Files::new(48));
+    let server = Server::new(ServerOptions { stays: true, ..ServerOptions::default() });
+    read_all(&files, &server, files.total(), 4, 2, &[ALL; 3], 1);
+    let connection = NodeConnection::open(&server.socket).unwrap();
+    let seen = connection.metrics(1, 0).unwrap();
+    let counted: Vec<(u32, u64)> = seen.ranks.iter().map(|it| (it.rank, it.batches)).collect();
+    assert_eq!(counted, [(0, 8), (1, 8), (2, 8)]);
+    let blocked: u64 = seen.ranks.iter().map(|rank| rank.blocked_ns).sum();
+    assert_eq!(blocked, seen.blocked_ns);
+    connection.stop().unwrap();
+    server.end();
+}
+
+#[test]
 fn each_rank_gets_its_own_batches_and_the_engine_ends_with_the_last_one() {
     let files = Arc::new(Files::new(101));
     let server = Server::new(ServerOptions::default());

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use belady_base::sync::{Arc, Mutex, lock};
 
 use crate::message::{Channel, GetReply, GetRequest, Notice, Push, PushOutcome};
+use crate::serving_limit::ServingLimit;
 use crate::{NodeId, SampleId};
 
 /// A job that handles requests of other nodes.
@@ -44,6 +45,7 @@ pub struct Dispatcher {
     jobs: Mutex<HashMap<Channel, Weak<dyn Handler>>>,
     /// The channels below this one have been registered.
     begun: AtomicU32,
+    serving: ServingLimit,
 }
 
 /// A job's registration; dropping it ends the service.
@@ -67,6 +69,17 @@ impl Dispatcher {
         Registration { dispatcher: self.clone(), channel }
     }
 
+    /// Sets how many requests for samples are handled at once; `None` for as many as come. Replies
+    /// are sent outside of that, since a peer that reads slowly must not hold up others.
+    pub fn set_serving_threads(&self, threads: Option<u32>) {
+        self.serving.set(threads);
+    }
+
+    /// Returns how many requests for samples are handled at once, if that is limited.
+    pub fn serving_threads(&self) -> Option<u32> {
+        self.serving.get()
+    }
+
     fn job(&self, channel: Channel) -> Option<Arc<dyn Handler>> {
         lock(&self.jobs).get(&channel)?.upgrade()
     }
@@ -85,6 +98,7 @@ impl Dispatcher {
         replies: &mut Vec<GetReply>,
     ) {
         if let Some(job) = self.job(request.channel) {
+            let _turn = self.serving.begin();
             return job.get(from, request, limit, replies);
         }
         let may_begin = self.may_begin(request.channel);
@@ -136,5 +150,64 @@ impl Dispatcher {
 impl std::fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Dispatcher").field("jobs", &lock(&self.jobs).len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::message::Ask;
+
+    /// Counts the requests that it handles at once.
+    #[derive(Default)]
+    struct Counting {
+        now: AtomicU32,
+        most: AtomicU32,
+        go_on: AtomicBool,
+    }
+
+    impl Handler for Counting {
+        fn get(&self, _: NodeId, _: &GetRequest<'_>, _: usize, replies: &mut Vec<GetReply>) {
+            let now = self.now.fetch_add(1, Ordering::AcqRel) + 1;
+            self.most.fetch_max(now, Ordering::AcqRel);
+            while !self.go_on.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            self.now.fetch_sub(1, Ordering::AcqRel);
+            replies.push(GetReply::NotHere);
+        }
+
+        fn put(&self, _: NodeId, _: &[Push<'_>], _: &mut Vec<PushOutcome>) {}
+
+        fn told(&self, _: NodeId, _: &Notice) {
+            self.go_on.store(true, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn requests_for_samples_are_limited_and_notices_never_wait() {
+        let (dispatcher, job) = (Arc::new(Dispatcher::default()), Arc::new(Counting::default()));
+        let handler: Arc<dyn Handler> = job.clone();
+        let _registered = dispatcher.register(Channel(0), Arc::downgrade(&handler));
+        dispatcher.set_serving_threads(Some(3));
+        let asks = [Ask { sample: 1, last_use: false }];
+        std::thread::scope(|scope| {
+            for from in 0..8 {
+                let (dispatcher, asks) = (&dispatcher, &asks);
+                scope.spawn(move || {
+                    let mut replies = vec![];
+                    let request = GetRequest { channel: Channel(0), epoch: 0, asks };
+                    dispatcher.get(from, &request, usize::MAX, &mut replies);
+                    assert_eq!(replies.len(), 1);
+                });
+            }
+            while job.now.load(Ordering::Acquire) < 3 {
+                std::thread::yield_now();
+            }
+            dispatcher.told(0, Channel(0), &Notice::Left);
+        });
+        assert_eq!(job.most.load(Ordering::Acquire), 3);
     }
 }

@@ -26,6 +26,7 @@ pub mod mpi;
 pub mod protocol;
 mod rate_limited_log;
 pub mod rendezvous;
+mod serving_limit;
 pub mod tcp;
 mod threads;
 pub mod transport;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use belady_control::model::Bytes;
-use belady_control::policy::PolicyKind;
 use belady_control::sampler::Order;
 use belady_engine::metrics::{self, MetricsServer, exposition};
 use belady_engine::{
@@ -75,13 +74,16 @@ impl PyEngine {
                 .ok_or_else(|| PyValueError::new_err("timeout must be longer than 0 seconds"))?,
         };
         let system = system.map(|path| belady_scenario::system_file(&path));
-        let system = system.transpose().map_err(wrong)?.map(|file| file.system);
+        let system = system.transpose().map_err(wrong)?;
+        let serving_threads = system.as_ref().and_then(|file| file.serving_threads);
+        let system = system.map(|file| file.system);
         let config = EngineConfig {
             threads,
             tiers: tiers.into_iter().map(tier).collect(),
             system,
             retry,
             peers: peers.as_ref().map(|peers| peers.get().native()).transpose()?,
+            serving_threads,
             ..EngineConfig::default()
         };
         let inner = EngineParts {
@@ -134,7 +136,7 @@ impl PyEngine {
             staging: Bytes(staging),
             staging_grows,
             next_epoch: next_epoch.map(Bytes),
-            policy: PolicyKind::by_name(policy).ok_or_else(|| unknown_policy(policy))?,
+            policy: engine::policy(policy).map_err(wrong)?,
             bad_samples: arguments::bad_samples("bad_samples", bad_samples)?,
             lend: if writable { Lend::Slots } else { Lend::ReadOnly },
             ring: if shared { RingKind::Shared } else { RingKind::Private },
@@ -245,9 +247,4 @@ fn tier((directory, quota): (Option<PathBuf>, u64)) -> TierConfig {
         None => TierConfig::Ram { capacity },
         Some(directory) => TierConfig::Disk { directory, capacity },
     }
-}
-
-fn unknown_policy(name: &str) -> PyErr {
-    let known = engine::POLICIES.join(", ");
-    PyValueError::new_err(format!("there is no policy {name:?}; choose one of {known}"))
 }

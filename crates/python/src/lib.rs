@@ -81,7 +81,7 @@ mod _native {
     #[pymodule_export]
     use super::transformer::PyTransformer;
     #[pymodule_export]
-    use super::units::{format_size, parse_size};
+    use super::units::{format_size, parse_size, policy};
     #[pymodule_export]
     use super::view::PyView;
     use super::{Bound, PyModule, PyModuleMethods, PyResult};

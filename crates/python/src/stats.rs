@@ -1,7 +1,7 @@
 //! Converts metrics to dicts.
 
 use belady_data::tier::TierStatus;
-use belady_engine::metrics::MetricsSnapshot;
+use belady_engine::metrics::{MetricsSnapshot, RankSnapshot};
 use belady_node::RankMonitor;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::errors::BeladyError;
 
 /// Returns all metrics of a snapshot by their names in Rust, with `hit_ratio` and
-/// `blocked_seconds`.
+/// `blocked_seconds`, and with what follows from the counts of each rank.
 pub fn figures<'py>(py: Python<'py>, snapshot: &MetricsSnapshot) -> PyResult<Bound<'py, PyDict>> {
     let value = serde_json::to_value(snapshot)
         .map_err(|error| BeladyError::new_err(format!("cannot convert the metrics: {error}")))?;
@@ -22,7 +22,23 @@ pub fn figures<'py>(py: Python<'py>, snapshot: &MetricsSnapshot) -> PyResult<Bou
     }
     dict.set_item("hit_ratio", snapshot.hit_ratio())?;
     dict.set_item("blocked_seconds", snapshot.blocked_seconds())?;
+    dict.set_item("ranks", ranks(py, &snapshot.ranks)?)?;
     Ok(dict)
+}
+
+fn ranks<'py>(py: Python<'py>, ranks: &[RankSnapshot]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for rank in ranks {
+        let dict = PyDict::new(py);
+        dict.set_item("rank", rank.rank)?;
+        dict.set_item("batches", rank.batches)?;
+        dict.set_item("blocked_seconds", rank.blocked_seconds())?;
+        dict.set_item("straggled", rank.straggled)?;
+        dict.set_item("straggling_share", rank.straggling_share())?;
+        dict.set_item("straggling_seconds", rank.straggling_seconds())?;
+        list.append(dict)?;
+    }
+    Ok(list)
 }
 
 /// Returns the metrics of a job's engine, and under "held" the status of each tier.

@@ -1,4 +1,4 @@
-//! Parses and formats sizes.
+//! Parses and formats sizes and policies.
 
 use belady_control::model::Bytes;
 use pyo3::prelude::*;
@@ -9,6 +9,13 @@ use crate::arguments::wrong;
 #[pyfunction]
 pub fn parse_size(text: &str) -> PyResult<u64> {
     text.parse::<Bytes>().map(|bytes| bytes.0).map_err(wrong)
+}
+
+/// A policy such as "lobster,tau=5ms,eviction=true": its name, and the options that are not as by
+/// default.
+#[pyfunction]
+pub fn policy(text: &str) -> PyResult<String> {
+    belady_engine::policy(text).map(|policy| policy.to_string()).map_err(wrong)
 }
 
 /// A number of bytes for messages, such as "42.95 GB".

@@ -169,11 +169,27 @@ fn capacities(
     Ok((least, if alike { vec![] } else { by_node }))
 }
 
+/// Returns the threads that look up samples for other nodes. HDMLP calls the key
+/// `distributed_threads`.
+pub fn serving_threads(raw: &RawCluster) -> Result<Option<u32>, ScenarioError> {
+    let (ours, theirs) = ("cluster.serving_threads", "cluster.distributed_threads");
+    let checked = |key, given: Option<Whole>| {
+        given.map(|threads| whole(key, threads, 1, MOST_THREADS)).transpose()
+    };
+    let (one, other) =
+        (checked(ours, raw.serving_threads)?, checked(theirs, raw.distributed_threads)?);
+    match (one, other) {
+        (Some(one), Some(other)) if one != other => Err(ScenarioError::invalid(
+            theirs,
+            format!("is {other}, but `{ours}`, another name of it, is {one}; give one of them"),
+        )),
+        _ => Ok(one.or(other).map(|threads| threads as u32)),
+    }
+}
+
 /// Checks the keys that only the engine on a real machine uses.
 pub fn check_local(raw: &RawCluster) -> Result<(), ScenarioError> {
-    if let Some(threads) = raw.serving_threads {
-        whole("cluster.serving_threads", threads, 1, MOST_THREADS)?;
-    }
+    serving_threads(raw)?;
     let empty = |path: &str| path.trim().is_empty();
     if matches!(&raw.snapshot, Some(RawSnapshot::In(directory)) if empty(directory)) {
         return Err(ScenarioError::invalid(

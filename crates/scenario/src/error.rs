@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use belady_control::policy::PolicyError;
+
 /// Why a scenario or system file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -21,6 +23,9 @@ pub enum ScenarioError {
     Invalid { key: String, reason: String },
     #[error("`{key}` names the unknown policy `{name}`; did you mean `{nearest}`?")]
     UnknownPolicy { key: String, name: String, nearest: String },
+    /// A policy with its options, on the command line.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A `--set` or `--sweep` argument that is not of the form KEY=VALUE.
     #[error("`{text}` {reason}")]
     Argument { text: String, reason: &'static str },

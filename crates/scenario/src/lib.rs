@@ -126,8 +126,12 @@ impl Scenario {
         validate::scenario(read_raw(text, sets)?, name, folder)
     }
 
-    /// Runs only the named policies, in the order given: those of the scenario by
-    /// label or name, any other with its default options.
+    /// Runs only the named policies, in the order given: those of the scenario by label or name, any
+    /// other with its default options, or with those that follow its name
+    /// (`lobster,tau=5ms,threads=false`).
+    ///
+    /// # Errors
+    /// If there is no such policy or option.
     pub fn select(&mut self, names: &[impl AsRef<str>]) -> Result<(), ScenarioError> {
         let mut chosen: Vec<PolicySpec> = Vec::new();
         for name in names {
@@ -139,7 +143,9 @@ impl Scenario {
             if found.is_empty() {
                 found = by(|spec, name| spec.kind.name() == name);
             }
-            if found.is_empty() {
+            if found.is_empty() && name.contains(',') {
+                found.push(policies::with_options(name, &self.system)?);
+            } else if found.is_empty() {
                 found.push(policies::policy_by_name("--policy", name)?.into());
             }
             for spec in found {

@@ -1,10 +1,10 @@
 //! Checks the `[[policy]]` tables.
 
 use belady_control::model::System;
-use belady_control::policy::{Availability, PolicyKind};
+use belady_control::policy::{OptionValue, PolicyError, PolicyKind};
 
-use super::checks::{choice, needed, whole};
-use super::raw::{Quantity, RawPolicy};
+use super::checks::{needed, whole};
+use super::raw::{RawPolicy, Whole};
 use super::schema::nearest;
 use super::{PolicySpec, ScenarioError};
 
@@ -29,66 +29,58 @@ pub fn policies(raw: Vec<RawPolicy>, system: &System) -> Result<Vec<PolicySpec>,
 
 fn policy(index: usize, mut raw: RawPolicy, system: &System) -> Result<PolicySpec, ScenarioError> {
     let name = needed(raw.name.take(), &format!("policy.{index}.name"), "")?;
-    let default = policy_by_name(&format!("policy.{index}.name"), &name)?;
+    let mut kind = policy_by_name(&format!("policy.{index}.name"), &name)?;
     let label = raw.label.take().unwrap_or_else(|| name.clone());
     let at = |key: &str| format!("policy.{label}.{key}");
-    // Each arm takes the options that its policy has; any option left is an error.
-    let kind = match default {
-        PolicyKind::Staging { loading_threads } => PolicyKind::Staging {
-            loading_threads: match raw.loading_threads.take() {
-                None => loading_threads,
-                Some(threads) => {
-                    let most = i64::from(system.staging_threads());
-                    Some(whole(&at("loading_threads"), threads, 1, most)? as u32)
-                }
-            },
-        },
-        PolicyKind::Nopfs { in_order, cleanup_read, availability } => PolicyKind::Nopfs {
-            in_order: raw.in_order.take().unwrap_or(in_order),
-            cleanup_read: raw.cleanup_read.take().unwrap_or(cleanup_read),
-            availability: raw.availability.take().map_or(Ok(availability), |text| {
-                choice(
-                    &at("availability"),
-                    &text,
-                    &[("heuristic", Availability::Heuristic), ("known", Availability::Known)],
-                )
-            })?,
-        },
-        PolicyKind::Lobster { threads, eviction, tau } => PolicyKind::Lobster {
-            threads: raw.threads.take().unwrap_or(threads),
-            eviction: raw.eviction.take().unwrap_or(eviction),
-            tau: raw.tau.take().map_or(tau, |Quantity(tau)| tau),
-        },
-        other => other,
-    };
-    match raw.untaken_option() {
-        Some(key) => Err(ScenarioError::invalid(at(key), format!("is not an option of `{name}`"))),
-        None => Ok(PolicySpec { kind, label }),
+    for (key, value) in &raw.options {
+        kind.set(key, &option_value(value)).map_err(|error| refusal(at(key), error))?;
+    }
+    check(PolicySpec { kind, label }, system)
+}
+
+/// Returns the policy of a text such as `lobster,tau=5ms`, which is its label.
+pub fn with_options(text: &str, system: &System) -> Result<PolicySpec, ScenarioError> {
+    check(PolicySpec { kind: text.parse()?, label: text.to_owned() }, system)
+}
+
+/// Checks options that depend on the system.
+fn check(spec: PolicySpec, system: &System) -> Result<PolicySpec, ScenarioError> {
+    if let PolicyKind::Staging { loading_threads: Some(threads), .. } = spec.kind {
+        let (key, most) = (&spec.label, i64::from(system.staging_threads()));
+        whole(&format!("policy.{key}.loading_threads"), Whole(threads.into()), 1, most)?;
+    }
+    Ok(spec)
+}
+
+fn option_value(value: &toml::Value) -> OptionValue {
+    match value {
+        toml::Value::Boolean(flag) => OptionValue::Flag(*flag),
+        toml::Value::Integer(whole) => OptionValue::Whole(*whole),
+        toml::Value::Float(number) => OptionValue::Fraction(*number),
+        toml::Value::String(text) => OptionValue::Text(text.clone()),
+        // No option takes one; the error shows it as written.
+        other => OptionValue::Text(other.to_string()),
     }
 }
 
-impl RawPolicy {
-    /// Returns the first option that no policy has taken.
-    fn untaken_option(&self) -> Option<&'static str> {
-        [
-            ("in_order", self.in_order.is_some()),
-            ("cleanup_read", self.cleanup_read.is_some()),
-            ("availability", self.availability.is_some()),
-            ("threads", self.threads.is_some()),
-            ("eviction", self.eviction.is_some()),
-            ("tau", self.tau.is_some()),
-            ("loading_threads", self.loading_threads.is_some()),
-        ]
-        .into_iter()
-        .find_map(|(key, given)| given.then_some(key))
-    }
+/// Returns the words of this crate: the key says which policy and option are meant.
+fn refusal(key: String, error: PolicyError) -> ScenarioError {
+    let reason = match error {
+        PolicyError::UnknownOption { policy, known, .. } => {
+            format!("is not an option of `{policy}`, which {known}")
+        }
+        PolicyError::Value { value, expected, .. } => {
+            format!("is `{value}`; it must be {expected}")
+        }
+        other => other.to_string(),
+    };
+    ScenarioError::invalid(key, reason)
 }
 
 /// Returns the policy of that name with its default options.
 pub fn policy_by_name(key: &str, name: &str) -> Result<PolicyKind, ScenarioError> {
     PolicyKind::by_name(name).ok_or_else(|| {
-        let known = PolicyKind::ALL.into_iter().chain(PolicyKind::ON_REQUEST);
-        let names: Vec<&str> = known.map(|kind| kind.name()).collect();
+        let names: Vec<&str> = PolicyKind::every().map(|kind| kind.name()).collect();
         ScenarioError::UnknownPolicy {
             key: key.to_owned(),
             name: name.to_owned(),

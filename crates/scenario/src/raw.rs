@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use belady_control::model::{Bytes, Rate, Seconds};
+use belady_control::model::{Bytes, Rate};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde_path_to_error::Segment;
 
@@ -78,6 +78,7 @@ pub struct RawCluster {
     pub network: Option<Quantity<Rate>>,
     pub pipeline: Option<String>,
     pub serving_threads: Option<Whole>,
+    pub distributed_threads: Option<Whole>,
     pub snapshot: Option<RawSnapshot>,
     pub source: RawSource,
     pub tier: Vec<RawTier>,
@@ -104,17 +105,13 @@ pub struct RawTier {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields, expecting = "a table")]
+#[serde(default, expecting = "a table")]
 pub struct RawPolicy {
     pub name: Option<String>,
     pub label: Option<String>,
-    pub in_order: Option<bool>,
-    pub cleanup_read: Option<bool>,
-    pub availability: Option<String>,
-    pub threads: Option<bool>,
-    pub eviction: Option<bool>,
-    pub tau: Option<Quantity<Seconds>>,
-    pub loading_threads: Option<Whole>,
+    /// The other keys, which the policy knows.
+    #[serde(flatten)]
+    pub options: toml::Table,
 }
 
 /// `[[count, rate], ...]`.
@@ -166,10 +163,6 @@ impl Unit for Bytes {
 
 impl Unit for Rate {
     const EXPECTED: &'static str = "a rate such as \"100 MB/s\"";
-}
-
-impl Unit for Seconds {
-    const EXPECTED: &'static str = "a duration such as \"250 ms\"";
 }
 
 impl<'de, T: Unit> Deserialize<'de> for Quantity<T> {

@@ -1,26 +1,27 @@
 //! Which keys exist. The list is read from the structs of `raw`, so that a key added there is known
-//! here. An unknown key is answered with the most similar known one.
+//! here; policies know their options. An unknown key is answered with the most similar known one.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use belady_control::policy::PolicyKind;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use toml::{Table, Value};
 
 use super::ScenarioError;
 use super::raw::{
-    RawCluster, RawDataset, RawPart, RawPolicy, RawScenario, RawSource, RawTier, RawTraining,
-    RawWeights,
+    RawCluster, RawDataset, RawPart, RawScenario, RawSource, RawTier, RawTraining, RawWeights,
 };
 
 /// A table of the file and the keys it may have.
 struct Section {
     path: &'static str,
-    keys: &'static [&'static str],
+    keys: Cow<'static, [&'static str]>,
 }
 
 fn sections() -> [Section; 9] {
-    let section = |path, keys| Section { path, keys };
+    let section = |path, keys| Section { path, keys: Cow::Borrowed(keys) };
     [
         section("", keys_of::<RawScenario>()),
         section("dataset", keys_of::<RawDataset>()),
@@ -30,8 +31,14 @@ fn sections() -> [Section; 9] {
         section("cluster", keys_of::<RawCluster>()),
         section("cluster.source", keys_of::<RawSource>()),
         section("cluster.tier", keys_of::<RawTier>()),
-        section("policy", keys_of::<RawPolicy>()),
+        Section { path: "policy", keys: policy_keys() },
     ]
+}
+
+/// Returns the keys of `RawPolicy` and the options of all policies.
+fn policy_keys() -> Cow<'static, [&'static str]> {
+    let options = PolicyKind::all_option_names();
+    ["name", "label"].into_iter().chain(options).collect()
 }
 
 pub fn refuse_unknown_keys(root: &Table) -> Result<(), ScenarioError> {

@@ -2,8 +2,8 @@
 //!
 //! They have the `[cluster]` tables of a scenario, so that what was simulated can be run: a whole
 //! scenario is a system file too. Rates that a file does not give are unbounded. Two keys are for
-//! a real machine only, and the simulator checks and ignores them: `snapshot` and a tier's `path`.
-//! Older files may have `serving_threads`, which is checked and not used.
+//! a real machine only, and the simulator checks and ignores them: `snapshot`, `serving_threads` and a
+//! tier's `path`.
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,8 @@ pub struct SystemFile {
     pub tier_paths: Vec<Option<PathBuf>>,
     /// Whether the listing of a dataset is cached, if given.
     pub snapshot: Option<Snapshot>,
+    /// Threads that look up samples for other nodes, if given.
+    pub serving_threads: Option<u32>,
 }
 
 /// Whether the listing of a dataset is cached, and where.
@@ -52,6 +54,7 @@ pub fn system_file(path: &Path) -> Result<SystemFile, ScenarioError> {
 fn read(text: &str, folder: &Path) -> Result<SystemFile, ScenarioError> {
     let mut raw = read_raw(text, &[])?.cluster;
     check_local(&raw)?;
+    let serving_threads = cluster::serving_threads(&raw)?;
     let snapshot = raw.snapshot.take().map(|snapshot| match snapshot {
         RawSnapshot::Kept(false) => Snapshot::Off,
         RawSnapshot::Kept(true) => Snapshot::On,
@@ -63,7 +66,7 @@ fn read(text: &str, folder: &Path) -> Result<SystemFile, ScenarioError> {
     let tier_paths = kept.map(|(_, tier)| tier.path.as_ref().map(|path| folder.join(path)));
     let tier_paths = tier_paths.collect();
     let system = cluster::system(with_defaults(raw))?;
-    Ok(SystemFile { system, tier_paths, snapshot })
+    Ok(SystemFile { system, tier_paths, snapshot, serving_threads })
 }
 
 fn is_empty(tier: &RawTier) -> bool {

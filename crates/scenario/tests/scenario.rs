@@ -138,14 +138,22 @@ fn policies_of_one_name_are_told_apart_by_label() {
     );
     let set = Set::parse("policy.still.eviction=false").unwrap();
     let mut scenario = Scenario::from_str(&text, &[set]).unwrap();
-    let off = |index: usize| {
+    let off = |scenario: &Scenario, index: usize| {
         let kind = scenario.policies[index].kind;
         matches!(kind, PolicyKind::Lobster { threads: false, eviction: false, .. })
     };
-    assert!(off(1) && !off(0));
+    assert!(off(&scenario, 1) && !off(&scenario, 0));
     scenario.select(&["still", "belady"]).unwrap();
     let labels: Vec<&str> = scenario.policies.iter().map(|spec| spec.label.as_str()).collect();
     assert_eq!(labels, ["still", "belady"]);
+    let still = "lobster,threads=false,eviction=false";
+    scenario.select(&[still]).unwrap();
+    assert_eq!(scenario.policies[0].label, still);
+    assert!(off(&scenario, 0));
+    let error = scenario.select(&["lobster,taw=5ms"]).unwrap_err().to_string();
+    assert!(error.contains("`taw` is not an option of `lobster`"), "{error}");
+    let many = scenario.select(&["staging,loading_threads=99"]).unwrap_err().to_string();
+    assert!(many.contains("loading_threads` is 99"), "{many}");
     assert!(scenario.select(&["stil"]).unwrap_err().to_string().contains("`stil`"));
     let twice = format!("{BASE}\n[[policy]]\nname = \"lru\"\n[[policy]]\nname = \"lru\"\n");
     let error = Scenario::from_str(&twice, &[]).unwrap_err().to_string();
@@ -385,6 +393,19 @@ fn policies_are_checked_by_name_and_option() {
         assert!(text.contains(&format!("`policy.{policy}.{key}`")), "{text}");
     }
     assert!(add("label = \"x\"").contains("`policy.0.name` is missing"));
+    for (option, words) in [
+        ("tau = \"soon\"", "`policy.lobster.tau` is `soon`; it must be a duration such as 5ms"),
+        ("tau = -1", "`policy.lobster.tau` is `-1`; it must be a duration"),
+        ("threads = 3", "`policy.lobster.threads` is `3`; it must be true or false"),
+        ("in_order = true", "is not an option of `lobster`, which has threads, eviction, tau"),
+        (
+            "treads = true",
+            "unknown key `policy.lobster.treads`; did you mean `policy.lobster.threads`",
+        ),
+    ] {
+        let text = add(&format!("name = \"lobster\"\n{option}"));
+        assert!(text.contains(words), "{text}");
+    }
 }
 
 #[test]

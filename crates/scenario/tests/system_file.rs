@@ -46,7 +46,7 @@ fn says(from: &str, to: &str, parts: &[&str]) {
 #[test]
 fn the_cluster_alone_is_enough() {
     let (file, folder) = read(SHORT);
-    let SystemFile { system, tier_paths, snapshot } = file.expect("valid");
+    let SystemFile { system, tier_paths, snapshot, .. } = file.expect("valid");
     assert_eq!((system.nodes, system.ranks_per_node), (1, 1));
     assert!(system.compute.0 > 1e14 && system.source.link.0 > 1e14);
     assert_eq!(system.source.throughput.at(4), Rate(146e6));
@@ -62,12 +62,22 @@ fn a_system_file_sets_the_snapshot_directory() {
     let (file, folder) = with("serving_threads = 3\nsnapshot = \"lists\"");
     let file = file.expect("valid");
     assert_eq!(file.snapshot, Some(Snapshot::In(folder.join("lists"))));
+    assert_eq!(file.serving_threads, Some(3));
+    let threads = |keys: &str| with(keys).0.expect("valid").serving_threads;
+    assert_eq!(threads("distributed_threads = 2"), Some(2), "as HDMLP calls it");
+    assert_eq!(threads("distributed_threads = 2\nserving_threads = 2"), Some(2));
+    assert_eq!(threads(""), None);
     assert_eq!(with("snapshot = false").0.expect("valid").snapshot, Some(Snapshot::Off));
     assert_eq!(with("snapshot = true").0.expect("valid").snapshot, Some(Snapshot::On));
     let refused = |keys: &str| with(keys).0.expect_err(keys);
     assert!(refused("snapshot = 3").contains("`cluster.snapshot` cannot be used: expected true"));
     assert!(refused("snapshot = \"\"").contains("`cluster.snapshot` is empty"));
     assert!(refused("serving_threads = 0").contains("`cluster.serving_threads` is 0"));
+    let two = refused("distributed_threads = 2\nserving_threads = 3");
+    assert!(
+        two.contains("`cluster.distributed_threads` is 2, but `cluster.serving_threads`"),
+        "{two}"
+    );
 }
 
 #[test]

@@ -21,6 +21,7 @@ from .._pipeline.feeds import decode_threads
 from .._pipeline.fields import Transform
 from .._pipeline.workers import context_of
 from . import arguments, memory
+from .policy import policy
 
 if TYPE_CHECKING:
     from .._device.placement import Placement
@@ -118,6 +119,7 @@ class Options:
     #: Bytes of the next epoch that are staged before it begins, if `epochs` is not given; None for
     #: the default.
     next_epoch: int | None
+    #: With its options, as `_configuration/policy.py` writes it: the same text is the same policy.
     policy: str
     on_error: str
     max_failures: int | None
@@ -170,7 +172,7 @@ class Options:
             next_epoch=None
             if given.next_epoch is None
             else arguments.size(given.next_epoch, "next_epoch"),
-            policy=arguments.choice(given.policy, "policy", _native.POLICIES),
+            policy=policy(given.policy),
             on_error=on_error,
             max_failures=max_failures,
             writable=not on_gpu

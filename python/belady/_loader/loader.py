@@ -20,6 +20,7 @@ from .._cluster.cluster import Cluster, common_seed
 from .._cluster.world import find_world
 from .._configuration import arguments
 from .._configuration.loader_options import LoaderArguments, Options
+from .._configuration.policy import Policy
 from .._dataset.dataset import Dataset
 from .._dataset.subset import of_torch
 from .._engine.engine import Engine, cluster_for, for_loader
@@ -98,7 +99,8 @@ class DataLoader(TorchAttributes):
       given: two batches (eight with peers), or so many bytes if that is more; None is 5 % of the
       dataset, at most 32 MiB.
     - `staging`: the buffer in which this rank's batches are made; None is its part of 512 MiB for
-      all ranks of the node, or what two batches need. `policy`: decides which samples are cached.
+      all ranks of the node, or what two batches need. `policy`: decides which samples are cached:
+      a name, a name with options such as "lobster,tau=5ms", or a `belady.Policy`.
     - `on_error`: "raise", "skip" or "replace" samples that cannot be read or decoded;
       `max_failures`: more than so many are an error.
     - `writable`: whether you may write to the memory of samples. True copies each into the staging
@@ -150,7 +152,7 @@ class DataLoader(TorchAttributes):
         shard_sampler: bool | None = None,
         staging: int | str | None = None,
         next_epoch: int | str | None = None,
-        policy: str = "belady",
+        policy: str | Policy = "belady",
         on_error: str = "raise",
         max_failures: int | None = None,
         retries: int | None = None,
@@ -428,7 +430,8 @@ class DataLoader(TorchAttributes):
         """Returns what was delivered and waited for, where it came from, and the engine's figures.
 
         `str()` is a table. `stats()["engine"]["peers"]` has the traffic with other processes, and
-        how many of them are down.
+        how many of them are down; `stats()["engine"]["ranks"]` what each rank of the engine waited,
+        and what iterations lost to it as the slowest.
 
         >>> loader = belady.DataLoader(belady.open(photos), batch_size=20)
         >>> for samples, labels in loader:

@@ -152,7 +152,7 @@ def test_a_loader_whose_batches_are_all_held_raises(dataset: _native.Dataset, st
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"policy": "clairvoyant"}, 'no policy "clairvoyant"; choose one of belady, '),
+        ({"policy": "clairvoyant"}, "no policy `clairvoyant`: .*hoose one of belady, "),
         ({"policy": "perfect"}, "exists in the simulator only"),
         ({"bad_samples": "ignore"}, 'must be "raise", "skip" or "replace", not "ignore"'),
         ({"cache_share": 1.5}, "from 0 to 1, not 1.5"),

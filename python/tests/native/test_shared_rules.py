@@ -34,6 +34,13 @@ def test_policies_and_schemes_are_those_that_the_engine_runs() -> None:
         _native.Orders.distributed(samples=8, batch=2, scheme=scheme)
 
 
+def test_the_same_policy_is_the_same_text() -> None:
+    assert _native.policy("lobster, tau = 1ms") == "lobster", "as by default"
+    assert _native.policy("lobster,tau=5ms") == _native.policy("lobster,tau=0.005")
+    with pytest.raises(ValueError, match="`perfect` exists in the simulator only"):
+        _native.policy("perfect")
+
+
 def test_a_launcher_gives_the_place_in_the_job_and_on_the_node() -> None:
     torchrun = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
     assert _native.launcher(torchrun) == (5, 8, 1, 4)

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use belady_control::model::{Bytes, Rate, Seconds};
 use belady_control::policy::PolicyKind;
 use belady_data::source::{Freshness, ThrottleSpec};
-use belady_engine::POLICIES;
 use belady_transform::{Chain, TransformStep};
 use clap::{Args, ValueEnum};
 
@@ -50,8 +49,9 @@ pub struct ReadArgs {
     /// from the system file]
     #[arg(long, value_name = "PLACE:SIZE", value_parser = cache)]
     pub cache: Vec<CacheArg>,
-    /// Policy that decides where samples are cached
-    #[arg(long, value_name = "P", default_value = "belady", value_parser = policy)]
+    /// Policy that decides where samples are cached, with options such as
+    /// lobster,tau=5ms,threads=false
+    #[arg(long, value_name = "P[,OPTION=VALUE]", default_value = "belady", value_parser = policy)]
     pub policy: PolicyKind,
     /// System file with the machine's throughputs, as the [cluster] tables of a scenario [default:
     /// BELADY_SYSTEM]
@@ -220,14 +220,7 @@ pub fn cache(text: &str) -> Result<CacheArg, String> {
 }
 
 fn policy(text: &str) -> Result<PolicyKind, String> {
-    let known = PolicyKind::by_name(text);
-    known.filter(|kind| POLICIES.contains(&kind.name())).ok_or_else(|| {
-        let list = POLICIES.join(", ");
-        match known {
-            Some(_) => format!("`{text}` exists in the simulator only; use one of {list}"),
-            None => format!("there is no policy `{text}`; use one of {list}"),
-        }
-    })
+    belady_engine::policy(text).map_err(|error| error.to_string())
 }
 
 fn consume(text: &str) -> Result<Rate, String> {
@@ -270,6 +263,8 @@ mod tests {
             (threads("many").unwrap_err(), "whole number"),
             (policy("perfect").unwrap_err(), "simulator only"),
             (policy("belandy").unwrap_err(), "no policy `belandy`"),
+            (policy("lobster,tau=soon").unwrap_err(), "`tau` of `lobster` is `soon`"),
+            (policy("lobster,taw=1s").unwrap_err(), "which has threads, eviction, tau"),
             (consume("0 MB/s").unwrap_err(), "at least 1 B/s"),
             (consume("fast").unwrap_err(), "number"),
             (read_timeout("0s").unwrap_err(), "between"),
@@ -281,6 +276,14 @@ mod tests {
 
     #[test]
     fn every_policy_of_the_engine_is_accepted_by_name() {
-        assert!(POLICIES.iter().all(|name| policy(name).is_ok_and(|kind| kind.name() == *name)));
+        let named = |name: &str| policy(name).is_ok_and(|kind| kind.name() == name);
+        assert!(belady_engine::POLICIES.into_iter().all(named));
+    }
+
+    #[test]
+    fn a_policy_has_the_options_that_are_given() {
+        let still = policy("lobster,tau=5ms,threads=false").unwrap();
+        let tau = Seconds(0.005);
+        assert_eq!(still, PolicyKind::Lobster { threads: false, eviction: true, tau });
     }
 }

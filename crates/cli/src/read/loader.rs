@@ -46,6 +46,7 @@ impl EngineLoader {
             threads: plan.threads,
             tiers: plan.caches.iter().map(tier).collect(),
             system: plan.system.clone(),
+            serving_threads: plan.serving_threads,
             retry: retry(args),
             peers,
             ..EngineConfig::default()

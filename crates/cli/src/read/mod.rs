@@ -71,7 +71,7 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<()> {
         world,
         local_ranks: args.local_ranks,
         checksum: args.checksum.then(|| Checksum::of_ranks(seen.iter().map(|rank| rank.checksum))),
-        policy: args.policy.name(),
+        policy: args.policy.to_string(),
         caches: plan.caches.clone(),
         epochs: run.epochs,
         first_batch_seconds: run.first_batch_seconds,

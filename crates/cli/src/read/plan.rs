@@ -14,6 +14,8 @@ use belady_base::environment;
 #[derive(Clone, Debug)]
 pub struct ReadPlan {
     pub system: Option<System>,
+    /// Threads that look up samples for other nodes, if they are limited.
+    pub serving_threads: Option<u32>,
     /// `None` for the engine's choice.
     pub threads: Option<u32>,
     /// The staging buffer of this process; `None` for its share of the default of the node.
@@ -49,6 +51,7 @@ impl ReadPlan {
                 OrderName::Permutation => Order::Permutation,
                 OrderName::Sequential => Order::Sequential,
             },
+            serving_threads: file.as_ref().and_then(|file| file.serving_threads),
             snapshot: file.as_ref().and_then(|file| file.snapshot.clone()),
             system: file.map(|file| file.system),
             metrics: args.metrics.as_deref().map(MetricsPort::at).transpose()?,

@@ -32,7 +32,7 @@ pub struct EpochReport {
 pub struct ReadReport {
     pub world: JobWorld,
     pub local_ranks: u32,
-    pub policy: &'static str,
+    pub policy: String,
     pub caches: Vec<CacheArg>,
     pub epochs: Vec<EpochReport>,
     /// The engine's metrics of the whole run.

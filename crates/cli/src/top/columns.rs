@@ -1,6 +1,6 @@
 //! The columns of the table of nodes, and the choice of those that fit.
 
-use super::monitor::{JobView, NodeState, NodeView};
+use super::monitor::{JobView, NodeState, NodeView, RankView, TableRow};
 use crate::text::{bytes, percent};
 
 /// The space between two columns.
@@ -22,7 +22,7 @@ pub struct Cell {
     pub tone: Tone,
 }
 
-/// A column with one cell for each node. Columns with the largest `rank` are left out first on a
+/// A column with one cell for each line. Columns with the largest `rank` are left out first on a
 /// narrow terminal.
 #[derive(Clone, Debug)]
 pub struct VitalsColumn {
@@ -32,8 +32,28 @@ pub struct VitalsColumn {
 }
 
 impl VitalsColumn {
-    fn new(heading: &str, rank: u8, nodes: &[NodeView], cell: impl Fn(&NodeView) -> Cell) -> Self {
-        Self { heading: heading.to_owned(), rank, cells: nodes.iter().map(cell).collect() }
+    /// Returns a column that is empty in the lines of ranks.
+    fn new(
+        heading: &str,
+        rank: u8,
+        rows: &[TableRow<'_>],
+        cell: impl Fn(&NodeView) -> Cell,
+    ) -> Self {
+        Self::with_ranks(heading, rank, rows, cell, |_| plain(String::new()))
+    }
+
+    fn with_ranks(
+        heading: &str,
+        rank: u8,
+        rows: &[TableRow<'_>],
+        of_node: impl Fn(&NodeView) -> Cell,
+        of_rank: impl Fn(&RankView) -> Cell,
+    ) -> Self {
+        let cell = |row: &TableRow<'_>| match row {
+            TableRow::Node(node) => of_node(node),
+            TableRow::Rank(rank) => of_rank(rank),
+        };
+        Self { heading: heading.to_owned(), rank, cells: rows.iter().map(cell).collect() }
     }
 
     /// Returns the width of the widest cell or the heading.
@@ -45,33 +65,65 @@ impl VitalsColumn {
 
 /// Returns all columns, from left to right.
 pub fn columns(view: &JobView) -> Vec<VitalsColumn> {
-    let nodes = &view.nodes;
+    let (nodes, rows) = (&view.nodes, &view.rows());
     let mut columns = vec![
-        VitalsColumn::new("rank", 0, nodes, |node| plain(node.rank.to_string())),
-        VitalsColumn::new("state", 1, nodes, |node| state(node.state)),
-        VitalsColumn::new("rate", 2, nodes, |node| plain(per_second(node.rate))),
-        VitalsColumn::new("stall", 3, nodes, stall),
-        VitalsColumn::new("source", 4, nodes, |node| {
+        VitalsColumn::with_ranks(
+            "rank",
+            0,
+            rows,
+            |node| plain(node.rank.to_string()),
+            |rank| plain(format!("r{}", rank.rank)),
+        ),
+        VitalsColumn::new("state", 1, rows, |node| state(node.state)),
+        VitalsColumn::new("rate", 2, rows, |node| plain(per_second(node.rate))),
+        VitalsColumn::with_ranks("stall", 3, rows, |node| stall(node.stall), |it| stall(it.stall)),
+        VitalsColumn::new("source", 4, rows, |node| {
             // After the first epoch, reads of the source are not expected.
             let tone = if node.source > 0.0 { Tone::Warning } else { Tone::Plain };
             Cell { text: per_second(node.source), tone }
         }),
-        VitalsColumn::new("peers", 5, nodes, |node| plain(per_second(node.peers))),
+        VitalsColumn::new("peers", 5, rows, |node| plain(per_second(node.peers))),
     ];
+    columns.extend(tier_columns(nodes, rows));
+    columns.push(VitalsColumn::new("reached", 6, rows, reached));
+    columns.push(VitalsColumn::new("host", 10, rows, |node| plain(node.host.clone())));
+    if nodes.iter().any(|node| !node.ranks.is_empty()) {
+        columns.splice(4..4, straggling_columns(rows));
+    }
+    columns
+}
+
+/// Returns what iterations lost to ranks, for nodes of several.
+fn straggling_columns(rows: &[TableRow<'_>]) -> [VitalsColumn; 2] {
+    let of_node = |node: &NodeView| match node.ranks.len() {
+        0 => plain(String::new()),
+        _ => stall(node.imbalanced),
+    };
+    let lost = |rank: &RankView| rank.lost;
+    let sum = move |node: &NodeView| match node.ranks.len() {
+        0 => plain(String::new()),
+        _ => stall(node.ranks.iter().map(lost).sum()),
+    };
+    [
+        VitalsColumn::with_ranks("slowest", 3, rows, of_node, |rank| stall(rank.straggling)),
+        VitalsColumn::with_ranks("lost", 3, rows, sum, |rank| stall(rank.lost)),
+    ]
+}
+
+fn tier_columns(nodes: &[NodeView], rows: &[TableRow<'_>]) -> Vec<VitalsColumn> {
     let names = tier_names(nodes);
+    let mut columns = vec![];
     for (at, name) in names.iter().enumerate() {
-        columns.push(VitalsColumn::new(name, 8, nodes, |node| {
+        columns.push(VitalsColumn::new(name, 8, rows, |node| {
             plain(node.tiers.get(at).map_or(String::new(), |tier| per_second(tier.rate)))
         }));
     }
-    columns.push(VitalsColumn::new("ring", 9, nodes, |node| plain(per_second(node.ring))));
+    columns.push(VitalsColumn::new("ring", 9, rows, |node| plain(per_second(node.ring))));
     for (at, name) in names.iter().enumerate() {
-        columns.push(VitalsColumn::new(&format!("{name} full"), 7, nodes, |node| {
+        columns.push(VitalsColumn::new(&format!("{name} full"), 7, rows, |node| {
             plain(node.tiers.get(at).map_or(String::new(), |tier| percent(tier.fill)))
         }));
     }
-    columns.push(VitalsColumn::new("reached", 6, nodes, reached));
-    columns.push(VitalsColumn::new("host", 10, nodes, |node| plain(node.host.clone())));
     columns
 }
 
@@ -110,10 +162,10 @@ fn state(state: NodeState) -> Cell {
     }
 }
 
-fn stall(node: &NodeView) -> Cell {
+fn stall(share: f64) -> Cell {
     // A smaller stall is noise.
-    let tone = if node.stall > 0.05 { Tone::Warning } else { Tone::Plain };
-    Cell { text: percent(node.stall), tone }
+    let tone = if share > 0.05 { Tone::Warning } else { Tone::Plain };
+    Cell { text: percent(share), tone }
 }
 
 /// Returns how many of its peers a node can reach.

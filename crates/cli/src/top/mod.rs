@@ -80,8 +80,8 @@ fn once(query: &VitalsQuery) -> anyhow::Result<()> {
 fn text(view: &JobView) -> String {
     let columns = columns::columns(view);
     let headings: Vec<&str> = columns.iter().map(|column| column.heading.as_str()).collect();
-    let row = |node: usize| columns.iter().map(|c| c.cells[node].text.clone()).collect();
-    let rows: Vec<Vec<String>> = (0..view.nodes.len()).map(row).collect();
+    let row = |row: usize| columns.iter().map(|c| c.cells[row].text.clone()).collect();
+    let rows: Vec<Vec<String>> = (0..view.rows().len()).map(row).collect();
     table(&headings, &rows)
 }
 
@@ -138,7 +138,7 @@ fn show(
             Event::Key(key) if key.kind == KeyEventKind::Press => match key_action(key) {
                 Some(KeyAction::Quit) => return Ok(()),
                 Some(KeyAction::Scroll(lines)) => {
-                    let last = view.nodes.len().saturating_sub(1);
+                    let last = view.rows().len().saturating_sub(1);
                     screen.top = screen.top.saturating_add_signed(lines).min(last);
                 }
                 None => {}
@@ -170,6 +170,8 @@ fn key_action(key: KeyEvent) -> Option<KeyAction> {
 
 #[cfg(test)]
 mod tests {
+    use belady_engine::metrics::{RankVitals, Vitals};
+
     use super::monitor::tests::vitals;
     use super::*;
 
@@ -188,6 +190,29 @@ mod tests {
         }
         assert!(lines[1].contains("50.0 MB/s") && lines[1].ends_with("node"), "{text}");
         assert!(lines[2].contains("awaited"), "{text}");
+    }
+
+    #[test]
+    fn a_node_of_several_ranks_has_a_line_for_each() {
+        let mut monitor = JobMonitor::default();
+        for second in [1, 2] {
+            let rank = |rank, straggled| RankVitals {
+                rank,
+                batches: 10 * second,
+                blocked_ms: 100 * second,
+                straggled: straggled * second,
+                straggling_ms: 10 * straggled * second,
+            };
+            let ranks = vec![rank(0, 0), rank(1, 3)];
+            let node = Vitals { ranks, ..vitals(second, 50) };
+            monitor.record(Duration::from_secs(second), vec![Some(node)]);
+        }
+        let text = text(&monitor.view(Duration::from_secs(2)));
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0][..6], ["rank", "state", "rate", "stall", "slowest", "lost"], "{text}");
+        assert_eq!(lines[2][..1], ["r0"], "{text}");
+        assert_eq!(lines[3][..], ["r1", "10.0", "%", "30.0", "%", "3.0", "%"], "{text}");
     }
 
     #[test]

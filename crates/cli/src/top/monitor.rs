@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use belady_engine::metrics::Vitals;
+use belady_engine::metrics::{RankVitals, Vitals};
 
 /// Nodes publish each second; a node is silent after this time.
 const SILENT: Duration = Duration::from_secs(5);
@@ -53,8 +53,13 @@ pub struct NodeView {
     pub host: String,
     pub state: NodeState,
     pub rate: f64,
-    /// The share of the time that its consumers waited.
+    /// The share of the time that its consumers waited, on average.
     pub stall: f64,
+    /// The share of iterations that were imbalanced: a rank waited for its batch and another did
+    /// not.
+    pub imbalanced: f64,
+    /// Its ranks, if there are several.
+    pub ranks: Vec<RankView>,
     pub source: f64,
     pub peers: f64,
     pub ring: f64,
@@ -65,6 +70,18 @@ pub struct NodeView {
     pub down: u64,
 }
 
+/// One of several ranks of a node at a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RankView {
+    pub rank: u32,
+    /// The share of the time that its consumer waited.
+    pub stall: f64,
+    /// The share of iterations that were imbalanced, and in which it was the slowest.
+    pub straggling: f64,
+    /// The share of the time that iterations lost to it.
+    pub lost: f64,
+}
+
 /// One tier of a node at a moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TierView {
@@ -72,6 +89,13 @@ pub struct TierView {
     pub rate: f64,
     /// The used share of its capacity, from 0 to 1.
     pub fill: f64,
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug)]
+pub enum TableRow<'a> {
+    Node(&'a NodeView),
+    Rank(&'a RankView),
 }
 
 /// The job at a moment.
@@ -90,6 +114,14 @@ impl JobView {
     /// Returns the largest stall of a node: the slowest node delays all others.
     pub fn stall(&self) -> f64 {
         self.nodes.iter().map(|node| node.stall).fold(0.0, f64::max)
+    }
+
+    /// Returns the lines of a table of all nodes, each with its ranks.
+    pub fn rows(&self) -> Vec<TableRow<'_>> {
+        let of_node = |node| {
+            std::iter::once(TableRow::Node(node)).chain(node.ranks.iter().map(TableRow::Rank))
+        };
+        self.nodes.iter().flat_map(of_node).collect()
     }
 
     /// Returns the number of nodes that are up.
@@ -167,12 +199,18 @@ impl NodeHistory {
             rate: per_second(tier.bytes, before.tiers.get(at).map_or(0, |b| b.bytes), seconds),
             fill: if tier.capacity == 0 { 0.0 } else { tier.used as f64 / tier.capacity as f64 },
         });
+        let several = |_: &&RankVitals| last.ranks.len() > 1;
+        let ranks = last.ranks.iter().filter(several).map(|rank| rank_view(rank, before, seconds));
+        let ranks: Vec<RankView> = ranks.collect();
+        let consumers = last.ranks.len().max(1) as f64;
         NodeView {
             rank,
+            imbalanced: ranks.iter().map(|rank| rank.straggling).sum(),
+            ranks,
             host: last.host.clone(),
             state,
             rate: rate(|vitals| vitals.delivered),
-            stall: (rate(|vitals| vitals.blocked_ms) / 1e3).min(1.0),
+            stall: (rate(|vitals| vitals.blocked_ms) / 1e3 / consumers).min(1.0),
             source: rate(|vitals| vitals.source),
             peers: rate(|vitals| vitals.peers),
             ring: rate(|vitals| vitals.ring),
@@ -180,6 +218,19 @@ impl NodeHistory {
             others: last.others,
             down: last.down,
         }
+    }
+}
+
+fn rank_view(last: &RankVitals, before: &Vitals, seconds: f64) -> RankView {
+    let before = before.ranks.iter().find(|other| other.rank == last.rank);
+    let before = before.copied().unwrap_or_default();
+    let busy = |now, before| (per_second(now, before, seconds) / 1e3).min(1.0);
+    let batches = last.batches.saturating_sub(before.batches).max(1) as f64;
+    RankView {
+        rank: last.rank,
+        stall: busy(last.blocked_ms, before.blocked_ms),
+        straggling: last.straggled.saturating_sub(before.straggled) as f64 / batches,
+        lost: busy(last.straggling_ms, before.straggling_ms),
     }
 }
 
@@ -209,6 +260,7 @@ pub mod tests {
             ring: 0,
             peers: bytes * 3 / 5,
             tiers: vec![ram],
+            ranks: vec![],
             others: 3,
             down: 0,
         }
@@ -277,6 +329,33 @@ pub mod tests {
         }
         let view = monitor.view(at(2));
         assert_eq!((view.rate(), view.stall(), view.up()), (30e6, 0.25, 2));
+    }
+
+    #[test]
+    fn ranks_of_a_node_are_shown_with_what_iterations_lost_to_them() {
+        let mut monitor = JobMonitor::default();
+        for second in [2, 4] {
+            let rank = |rank, blocked_ms, straggled, straggling_ms| {
+                let (batches, blocked_ms) = (10 * second, second * blocked_ms);
+                let (straggled, straggling_ms) = (second * straggled, second * straggling_ms);
+                RankVitals { rank, batches, blocked_ms, straggled, straggling_ms }
+            };
+            let ranks = vec![rank(4, 200, 0, 0), rank(5, 300, 2, 150)];
+            let blocked_ms = second * 500;
+            let several = Vitals { ranks, blocked_ms, ..vitals(second, 10) };
+            let one = Vitals { ranks: vec![rank(0, 250, 0, 0)], ..vitals(second, 10) };
+            monitor.record(at(second), vec![Some(several), Some(one)]);
+        }
+        let view = monitor.view(at(4));
+        let [several, one] = &view.nodes[..] else { panic!("two nodes") };
+        let expected = [
+            RankView { rank: 4, stall: 0.2, straggling: 0.0, lost: 0.0 },
+            RankView { rank: 5, stall: 0.3, straggling: 0.2, lost: 0.15 },
+        ];
+        assert_eq!(several.ranks, expected);
+        assert_eq!((several.stall, several.imbalanced), (0.25, 0.2), "the mean of both");
+        assert_eq!((one.stall, one.imbalanced, one.ranks.len()), (0.25, 0.0, 0));
+        assert_eq!(view.rows().len(), 4);
     }
 
     #[test]

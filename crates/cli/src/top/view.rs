@@ -21,7 +21,7 @@ const HEIGHT_FOR_HISTORY: u16 = 16;
 pub struct Screen {
     /// The job's rendezvous address.
     pub place: String,
-    /// The first node that is shown.
+    /// The first line of the table that is shown.
     pub top: usize,
     /// The error of the last query.
     pub error: Option<String>,
@@ -83,14 +83,15 @@ impl Screen {
         let heading =
             Row::new(headings.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::DIM));
         let room = usize::from(area.height.saturating_sub(1));
-        let first = self.top.min(view.nodes.len().saturating_sub(room));
-        let rows = (first..view.nodes.len()).take(room).map(|node| self.row(&columns, node));
+        let all = view.rows().len();
+        let first = self.top.min(all.saturating_sub(room));
+        let rows = (first..all).take(room).map(|row| self.row(&columns, row));
         Table::new(rows.collect::<Vec<_>>(), widths).header(heading).column_spacing(GAP as u16)
     }
 
-    fn row(&self, columns: &[VitalsColumn], node: usize) -> Row<'static> {
+    fn row(&self, columns: &[VitalsColumn], row: usize) -> Row<'static> {
         let cell = |column: &VitalsColumn| {
-            let cell = &column.cells[node];
+            let cell = &column.cells[row];
             Cell::from(aligned(column, &cell.text)).style(self.style(cell.tone))
         };
         Row::new(columns.iter().map(cell).collect::<Vec<_>>())

@@ -26,6 +26,7 @@ mod lru;
 mod monarch;
 mod naive;
 mod nopfs;
+mod options;
 mod parallel_staging;
 mod perfect;
 mod shards;
@@ -40,6 +41,7 @@ use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Step};
 
 pub use kind::{Availability, PolicyKind};
+pub use options::{OptionValue, PolicyError};
 
 /// The number of a node, from 0.
 pub type NodeId = u32;

@@ -13,7 +13,6 @@ use belady_base::sync::Arc;
 use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
 use belady_control::model::{Bytes, System};
-use belady_control::policy::PolicyKind;
 use belady_control::sampler::{AccessStream, Order, RankPlace, SamplerError, Scheme, StreamConfig};
 use belady_data::source::{Begin, Source};
 use belady_data::stage::{RingConfig, RingConsumer, RingProducer, SharedMemory};
@@ -28,13 +27,14 @@ use crate::deliver::{ConsumerSide, JobGuard, Loader};
 use crate::fill::{FillStage, PrefetchStage};
 use crate::job::{
     DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver,
-    RankState, RunningJobs,
+    RankState, RunningJobs, StepWaits,
 };
 use crate::metrics::{Metrics, VITALS, VitalsPublisher, publish};
 use crate::peers::Peers;
 use crate::peers::start::{AgreedJob, NodeCaches, refuse, warm_bits};
 use crate::pending::PendingQueue;
 use crate::plan::{BatchPlanner, Epochs, PlannerParts};
+use crate::policies;
 use crate::pool::WorkerPool;
 use crate::retire::Retirer;
 use crate::tiers::quotas::Quotas;
@@ -44,10 +44,6 @@ use crate::trace::Recorder;
 use crate::view::View;
 use system::{known_system, of_nodes};
 use tiers::OpenTiers;
-
-/// The policies that the engine can run.
-pub const POLICIES: [&str; 7] =
-    ["belady", "nopfs", "staging", "naive", "monarch", "lru", "lobster"];
 
 /// Threads and cache tiers for any number of jobs.
 #[derive(Debug)]
@@ -88,6 +84,9 @@ impl Engine {
         let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
         let quotas = config.tiers.iter().map(|tier| tier.capacity().0).collect();
         let metrics = Arc::new(Metrics::new(&names));
+        if let Some(cluster) = config.peers.as_ref().filter(|_| config.serving_threads.is_some()) {
+            cluster.transport.dispatcher().set_serving_threads(config.serving_threads);
+        }
         let vitals = config.peers.as_ref().map(|cluster| publish_vitals(cluster, &metrics));
         Ok(Self {
             pool: Arc::new(pool),
@@ -175,7 +174,7 @@ impl Engine {
         local_ranks: u32,
     ) -> Result<CheckedJob, EngineError> {
         let ranks = nodes.saturating_mul(local_ranks);
-        check_policy(&config.policy)?;
+        policies::check(&config.policy)?;
         let sizes = Arc::new(config.source.catalog().sizes());
         let (ring, largest) = staging::ring_config(config, &sizes)?;
         let push_limit = push_queue::capacity(ring.capacity as u64, largest);
@@ -257,6 +256,9 @@ impl Engine {
         let local_ranks = rings.len() as u32;
         let node = agreed.as_ref().map_or(0, |agreed| agreed.cluster.world().rank);
         let horizon = || Horizon::new(config.next_epoch.map(|bytes| bytes.0), agreed.is_some());
+        let first = first_rank(config, node * local_ranks);
+        let ranks = (first..first + local_ranks)
+            .map(|rank| RankState::new(horizon(), self.metrics.rank(rank)));
         let fingerprint = config.source.catalog().fingerprint();
         let dataset = self.jobs.of_dataset(fingerprint, self.config.several_jobs);
         let job = Arc::new(JobContext {
@@ -273,7 +275,8 @@ impl Engine {
             retry: self.config.retry,
             bad_samples: config.bad_samples,
             in_flight: InFlightReads::default(),
-            ranks: (0..local_ranks).map(|_| RankState::new(horizon())).collect(),
+            ranks: ranks.collect(),
+            step_waits: StepWaits::new(local_ranks as usize, ring.batches),
             epochs: DeliveredEpochs::new(local_ranks),
             failures: Failures::default(),
             planned: AtomicU64::new(0),
@@ -349,6 +352,15 @@ fn is_shared(config: &JobConfig, cluster: &Cluster, local_ranks: u32) -> bool {
     known && size > 1
 }
 
+/// Returns the number that the job gives to the first rank of this node: that of its orders, if
+/// they name one, since an engine that works alone counts its nodes from 0.
+fn first_rank(config: &JobConfig, planned: u32) -> u32 {
+    match &config.order {
+        Order::Provided(orders) => orders.place().map_or(planned, |place| place.rank),
+        Order::Torch | Order::Permutation | Order::Sequential | Order::Given(_) => planned,
+    }
+}
+
 /// Agrees on a job with all other nodes.
 fn agree(
     cluster: &Arc<Cluster>,
@@ -392,7 +404,7 @@ fn facts(
             ("the seed", config.seed.to_string()),
             ("the batch size", config.batch.to_string()),
             ("the number of epochs", epochs),
-            ("the policy", config.policy.name().to_owned()),
+            ("the policy", config.policy.to_string()),
         ]);
     }
     Ok(facts)
@@ -430,13 +442,6 @@ fn lending(
     Lending { lend, all_stay: memory >= sizes.total().0 }
 }
 
-fn check_policy(kind: &PolicyKind) -> Result<(), EngineError> {
-    if POLICIES.contains(&kind.name()) {
-        return Ok(());
-    }
-    Err(EngineError::SimulatorOnly(kind.name(), POLICIES.join(", ")))
-}
-
 /// Returns enough threads to keep a file server busy, and not more than a few for each core.
 fn default_threads(config: &EngineConfig) -> u32 {
     if let Some(system) = &config.system {
@@ -472,6 +477,20 @@ mod tests {
         fn post(&self, _: &str, word: &[u8]) {
             *lock(&self.0) = Vitals::from_bytes(word);
         }
+    }
+
+    #[test]
+    fn other_nodes_are_served_by_as_many_threads_as_the_engine_is_given() {
+        let network = MemoryTransport::network(1).remove(0);
+        let cluster = Arc::new(Cluster::new(Arc::new(Board::default()), network));
+        let served_by = |serving_threads| {
+            let peers = Some(cluster.clone());
+            let config = EngineConfig { peers, serving_threads, ..EngineConfig::default() };
+            let _engine = Engine::new(EngineConfig { threads: Some(1), ..config }).unwrap();
+            cluster.transport.dispatcher().serving_threads()
+        };
+        assert_eq!(served_by(None), None);
+        assert_eq!(served_by(Some(3)), Some(3));
     }
 
     #[test]

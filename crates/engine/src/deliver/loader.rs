@@ -137,7 +137,7 @@ impl Loader {
         let step = block.step();
         let job = self.job_context();
         if !self.feeds_stage {
-            job.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
+            job.taken(self.parts.rank, step, waited);
         }
         let mut extra = self.rank().extras.take(step);
         if let Some(Problem { error, attempts }) = extra.problem.take() {

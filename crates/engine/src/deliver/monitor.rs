@@ -9,7 +9,7 @@ use belady_control::sampler::Step;
 use belady_data::tier::TierStatus;
 
 use crate::job::JobContext;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, RankMetrics};
 use crate::pending::PendingQueue;
 
 /// Observes a job without keeping it or its memory alive.
@@ -20,12 +20,15 @@ pub struct LoaderMonitor {
     rank: usize,
     queue: Weak<PendingQueue>,
     metrics: Arc<Metrics>,
+    rank_metrics: Arc<RankMetrics>,
 }
 
 impl LoaderMonitor {
     pub(crate) fn new(job: &Arc<JobContext>, queue: &Arc<PendingQueue>, rank: usize) -> Self {
         let metrics = job.metrics.clone();
-        Self { job: Arc::downgrade(job), rank, queue: Arc::downgrade(queue), metrics }
+        let rank_metrics = job.ranks[rank].metrics.clone();
+        let (job, queue) = (Arc::downgrade(job), Arc::downgrade(queue));
+        Self { job, rank, queue, metrics, rank_metrics }
     }
 
     /// Returns the engine's metrics.
@@ -52,7 +55,14 @@ impl LoaderMonitor {
 
     /// Counts a batch that the consumer got after a wait, for a caller that hands batches on.
     pub fn delivered(&self, step: Step, waited: Duration, samples: u64, bytes: u64) {
-        self.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
+        match self.job.upgrade() {
+            Some(job) => job.taken(self.rank, step, waited),
+            // Batches outlive their job.
+            None => {
+                self.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
+                self.rank_metrics.waited(waited);
+            }
+        }
         self.metrics.delivered(samples, bytes);
     }
 

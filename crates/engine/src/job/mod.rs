@@ -13,6 +13,7 @@ mod in_flight;
 mod policy_driver;
 mod rank_state;
 mod running;
+mod step_waits;
 mod thread_shares;
 mod tier_calls;
 
@@ -22,6 +23,7 @@ use std::time::Duration;
 use belady_base::SampleId;
 use belady_base::sync::Arc;
 use belady_control::Sizes;
+use belady_control::sampler::Step;
 use belady_data::source::Source;
 
 pub use epochs::DeliveredEpochs;
@@ -32,6 +34,7 @@ pub use in_flight::{InFlightReads, ReadRole, Waiter};
 pub use policy_driver::PolicyDriver;
 pub use rank_state::RankState;
 pub use running::{DatasetJobs, LeadingBatch, LeadingItem, RunningJobs, SharedReads, SharedRole};
+pub use step_waits::StepWaits;
 
 use crate::EngineError;
 use crate::config::{BadSamples, Lend, Retry};
@@ -57,6 +60,7 @@ pub struct JobContext {
     pub in_flight: InFlightReads<Box<dyn Waiter>>,
     /// The ranks of this node.
     pub ranks: Box<[RankState]>,
+    pub step_waits: StepWaits,
     pub epochs: DeliveredEpochs,
     pub failures: Failures,
     /// The number of steps that were planned.
@@ -123,6 +127,16 @@ impl JobContext {
     pub fn waited_for(&self, step: u64) -> Duration {
         let waits = self.ranks.iter().map(|rank| rank.demand.waited_for(step));
         waits.max().unwrap_or_default()
+    }
+
+    /// Counts a batch that the consumer of a local rank got after a wait.
+    pub fn taken(&self, rank: usize, step: Step, waited: Duration) {
+        self.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
+        self.ranks[rank].metrics.waited(waited);
+        if let Some(verdict) = self.step_waits.taken(rank, step, waited) {
+            let slowest = &self.ranks[verdict.slowest].metrics;
+            slowest.was_slowest(verdict.lost, verdict.is_imbalanced);
+        }
     }
 
     /// Returns whether a memory tier may lend a sample that is staged now for a local rank.

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use belady_base::sync::Arc;
+
 use super::demand::ConsumerDemand;
 use super::extras::Extras;
 use super::horizon::Horizon;
+use crate::metrics::RankMetrics;
 
 /// One rank that a job of this node serves: its consumer's demand, and what its published batches
 /// have beside the ring.
@@ -13,13 +16,14 @@ pub struct RankState {
     pub demand: ConsumerDemand,
     pub horizon: Horizon,
     pub extras: Extras,
+    pub metrics: Arc<RankMetrics>,
     is_gone: AtomicBool,
 }
 
 impl RankState {
-    pub fn new(horizon: Horizon) -> Self {
+    pub fn new(horizon: Horizon, metrics: Arc<RankMetrics>) -> Self {
         let (demand, extras) = (ConsumerDemand::default(), Extras::default());
-        Self { demand, horizon, extras, is_gone: AtomicBool::new(false) }
+        Self { demand, horizon, extras, metrics, is_gone: AtomicBool::new(false) }
     }
 
     /// The consumer has ended. No more batches are staged for it, and no other rank waits for it.

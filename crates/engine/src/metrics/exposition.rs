@@ -8,7 +8,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::{HistogramSnapshot, MetricsSnapshot, PeerSnapshot, TierSnapshot};
+use super::{HistogramSnapshot, MetricsSnapshot, PeerSnapshot, RankSnapshot, TierSnapshot};
 
 /// The largest finite bucket: 2^26 microseconds, about a minute.
 const LAST_POWER: u32 = 26;
@@ -23,6 +23,7 @@ pub type Labels<'a> = &'a [(&'a str, &'a str)];
 pub fn text(seen: &MetricsSnapshot) -> String {
     let mut out = MetricsText(String::with_capacity(16 << 10));
     delivery(&mut out, seen);
+    ranks(&mut out, &seen.ranks);
     origins(&mut out, seen);
     source(&mut out, seen);
     tiers(&mut out, &seen.tiers);
@@ -51,6 +52,23 @@ fn delivery(out: &mut MetricsText, seen: &MetricsSnapshot) {
     ];
     let help = "Samples that could not be read, by what became of them.";
     out.counters(name, help, "outcome", &bad);
+}
+
+fn ranks(out: &mut MetricsText, ranks: &[RankSnapshot]) {
+    let mut each = |name: &str, help: &str, value: fn(&RankSnapshot) -> f64| {
+        out.family(name, "counter", help);
+        for rank in ranks {
+            out.line(name, &[("rank", &rank.rank.to_string())], value(rank));
+        }
+    };
+    let help = "Batches given to the rank's consumer.";
+    each("belady_rank_batches_total", help, |rank| rank.batches as f64);
+    let help = "Time the rank's consumer waited for batches.";
+    each("belady_rank_blocked_seconds_total", help, RankSnapshot::blocked_seconds);
+    let help = "Imbalanced iterations in which the rank was the slowest of its node.";
+    each("belady_rank_straggled_iterations_total", help, |rank| rank.straggled as f64);
+    let help = "Time that iterations lost to the rank as the slowest of its node.";
+    each("belady_rank_straggling_seconds_total", help, RankSnapshot::straggling_seconds);
 }
 
 /// Writes samples and bytes by where they came from.
@@ -309,6 +327,25 @@ mod tests {
         let wanted = vec![label("location", "lent"), label("tier", &names[1])];
         let found = lent.iter().find(|line| line.labels == wanted).expect("the escaped tier");
         assert_eq!(found.value, 4.0);
+    }
+
+    #[test]
+    fn everything_that_is_counted_of_a_rank_has_a_series_with_its_number() {
+        let metrics = Metrics::new(&[]);
+        for rank in [4, 5] {
+            metrics.rank(rank).waited(Duration::from_millis(250 * u64::from(rank)));
+        }
+        metrics.rank(5).was_slowest(Duration::from_millis(125), true);
+        metrics.rank(5).was_slowest(Duration::from_millis(125), false);
+        let families = families(&text(&metrics.snapshot()));
+        let values = |name: &str| -> Vec<(String, f64)> {
+            families[name].1.iter().map(|line| (line.labels[0].1.clone(), line.value)).collect()
+        };
+        let each = |four, five| vec![("4".to_owned(), four), ("5".to_owned(), five)];
+        assert_eq!(values("belady_rank_batches_total"), each(1.0, 1.0));
+        assert_eq!(values("belady_rank_blocked_seconds_total"), each(1.0, 1.25));
+        assert_eq!(values("belady_rank_straggled_iterations_total"), each(0.0, 1.0));
+        assert_eq!(values("belady_rank_straggling_seconds_total"), each(0.0, 0.25));
     }
 
     #[test]

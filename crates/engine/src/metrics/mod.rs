@@ -8,10 +8,12 @@
 pub mod exposition;
 mod histogram;
 mod peers;
+mod ranks;
 mod server;
 mod snapshot;
 mod vitals;
 
+use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -22,11 +24,12 @@ use belady_data::tier::{Put, Tier, TierStatus};
 use crossbeam_utils::CachePadded;
 pub use histogram::{Bucket, HistogramSnapshot};
 pub use peers::{Moved, PeerEvent, PeerMetrics, PeerSnapshot};
+pub use ranks::{RankMetrics, RankSnapshot};
 pub use server::{MetricsServer, serve, serve_text};
 pub use snapshot::{
     BadSampleCounts, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume,
 };
-pub use vitals::{TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms};
+pub use vitals::{RankVitals, TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms};
 
 use histogram::Histogram;
 
@@ -73,6 +76,8 @@ pub struct Metrics {
     transform_idle_ns: CachePadded<AtomicU64>,
     transform_failures: AtomicU64,
     peers: PeerMetrics,
+    /// By rank; a job takes its own when it starts.
+    ranks: Mutex<BTreeMap<u32, Arc<RankMetrics>>>,
     sources: Mutex<Sources>,
 }
 
@@ -124,6 +129,7 @@ impl Metrics {
             transform_idle_ns: CachePadded::default(),
             transform_failures: AtomicU64::new(0),
             peers: PeerMetrics::default(),
+            ranks: Mutex::default(),
             sources: Mutex::default(),
         }
     }
@@ -131,6 +137,11 @@ impl Metrics {
     /// Returns the counters of what moves between nodes.
     pub fn peers(&self) -> &PeerMetrics {
         &self.peers
+    }
+
+    /// Returns the counters of a rank, by its number in its job.
+    pub fn rank(&self, rank: u32) -> Arc<RankMetrics> {
+        lock(&self.ranks).entry(rank).or_default().clone()
     }
 
     /// Counts samples that were loaded.
@@ -254,6 +265,10 @@ impl Metrics {
             ring: volume(&self.ring),
             tiers: self.tiers.iter().map(TierMetrics::snapshot).collect(),
             peers: self.peers.snapshot(),
+            ranks: lock(&self.ranks)
+                .iter()
+                .map(|(&rank, counted)| counted.snapshot(rank))
+                .collect(),
             operations: lock(&self.sources).operations(),
             blocked_ns: self.blocked_ns.load(Relaxed),
             wait_us: self.wait_us.snapshot(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::histogram::HistogramSnapshot;
 use super::peers::PeerSnapshot;
+use super::ranks::{RankSnapshot, difference};
 
 /// Samples and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +92,8 @@ pub struct MetricsSnapshot {
     pub tiers: Vec<TierSnapshot>,
     /// Moved between nodes.
     pub peers: PeerSnapshot,
+    /// By rank of this engine.
+    pub ranks: Vec<RankSnapshot>,
     /// Calls on the storage.
     pub operations: SourceOperations,
     /// Time that consumers waited for batches, in nanoseconds.
@@ -216,6 +219,7 @@ impl Sub<&MetricsSnapshot> for &MetricsSnapshot {
                 .map(|(at, tier)| tier - earlier.tiers.get(at).unwrap_or(&unseen))
                 .collect(),
             peers: self.peers - earlier.peers,
+            ranks: difference(&self.ranks, &earlier.ranks),
             operations: self.operations - earlier.operations,
             blocked_ns: self.blocked_ns.saturating_sub(earlier.blocked_ns),
             wait_us: &self.wait_us - &earlier.wait_us,

@@ -45,10 +45,28 @@ pub struct Vitals {
     pub peers: u64,
     /// By tier.
     pub tiers: Vec<TierVitals>,
+    /// By rank that the node serves.
+    pub ranks: Vec<RankVitals>,
     /// The number of other nodes.
     pub others: u64,
     /// The number of other nodes that this node does not use now.
     pub down: u64,
+}
+
+/// The figures of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RankVitals {
+    /// Its number in the job.
+    pub rank: u32,
+    /// Batches given to its consumer.
+    pub batches: u64,
+    /// Time that its consumer waited, in milliseconds.
+    pub blocked_ms: u64,
+    /// Imbalanced iterations in which it was the slowest of its node.
+    pub straggled: u64,
+    /// Time that iterations lost to it, in milliseconds.
+    pub straggling_ms: u64,
 }
 
 /// The figures of one tier.
@@ -74,6 +92,13 @@ impl Vitals {
             used: tier.used,
             capacity: tier.capacity,
         });
+        let ranks = seen.ranks.iter().map(|rank| RankVitals {
+            rank: rank.rank,
+            batches: rank.batches,
+            blocked_ms: rank.blocked_ns / 1_000_000,
+            straggled: rank.straggled,
+            straggling_ms: rank.straggling_ns / 1_000_000,
+        });
         Self {
             host: host.to_owned(),
             ms: since.as_millis() as u64,
@@ -85,6 +110,7 @@ impl Vitals {
             ring: seen.ring.bytes,
             peers: seen.peers.read.bytes,
             tiers: tiers.collect(),
+            ranks: ranks.collect(),
             others: seen.peers.nodes,
             down: seen.peers.down,
         }
@@ -172,6 +198,8 @@ mod tests {
         metrics.loaded(Served::Tier(1), 1, 4096);
         metrics.delivered(2, 4196);
         metrics.waited(Duration::from_millis(30), false);
+        metrics.rank(3).waited(Duration::from_millis(30));
+        metrics.rank(3).was_slowest(Duration::from_millis(20), true);
         let (post, received) = mpsc::channel();
         let publisher = publish(metrics.clone(), move |vitals| {
             post.send(Vitals::from_bytes(&vitals.to_bytes())).unwrap();
@@ -183,6 +211,9 @@ mod tests {
         assert_eq!((first.delivered, last.delivered), (4196, 5196));
         assert_eq!((first.ended, last.ended), (false, true));
         assert_eq!((first.source, first.ring, first.blocked_ms), (100, 0, 30));
+        let rank =
+            RankVitals { rank: 3, batches: 1, blocked_ms: 30, straggled: 1, straggling_ms: 20 };
+        assert_eq!(first.ranks, [rank]);
         let ram = &first.tiers[0];
         assert_eq!((ram.name.as_str(), ram.bytes, ram.used), ("ram", 4096, 4096), "counted once");
         assert!(ram.capacity >= 1 << 20 && !first.host.is_empty());

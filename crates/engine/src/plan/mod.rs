@@ -215,6 +215,7 @@ impl BatchPlanner {
                 None => job.epochs.retired(step.epoch),
             }
         }
+        job.step_waits.begin(sequence, step, batches.len() as u32);
         job.planned.store(sequence, Ordering::Release);
         queue.push(&batches);
         for batch in &batches {

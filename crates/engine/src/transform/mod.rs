@@ -42,7 +42,6 @@ pub use output::{FailedSample, OutputBatch, OutputColumn, RowArray};
 use crate::EngineError;
 use crate::config::BadSamples;
 use crate::deliver::{Delivery, Loader, LoaderMonitor};
-use crate::metrics::Metrics;
 use batch::Recipe;
 use memory::BlockPool;
 use queue::TransformQueue;
@@ -108,7 +107,6 @@ pub struct Transformed {
     is_shared: bool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: LoaderMonitor,
-    metrics: Arc<Metrics>,
     /// How long the caller has waited for the next batch.
     waited: Mutex<Duration>,
 }
@@ -130,7 +128,6 @@ impl Transformed {
             is_shared: config.is_shared,
             threads: Mutex::default(),
             monitor,
-            metrics: metrics.clone(),
             waited: Mutex::default(),
         };
         let recipe = Arc::new(Recipe {
@@ -178,8 +175,8 @@ impl Transformed {
         {
             batch.block.iter().for_each(|block| block.lend());
             batch.skipped.report();
-            self.metrics.waited(waited, batch.step.iteration == 0 && batch.step.epoch > 0);
-            self.metrics.delivered(batch.samples.len() as u64, batch.read_bytes);
+            let samples = batch.samples.len() as u64;
+            self.monitor.delivered(batch.step, waited, samples, batch.read_bytes);
         }
         next
     }

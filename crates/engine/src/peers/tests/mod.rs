@@ -37,7 +37,7 @@ use crate::config::{BadSamples, Lend, PeerPatience, Retry};
 use crate::fill::{FillStage, PrefetchStage};
 use crate::job::{
     DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver,
-    RankState, ReadRole,
+    RankState, ReadRole, StepWaits,
 };
 use crate::metrics::{Metrics, PeerSnapshot};
 use crate::pending::{BatchItem, BatchPlan, PendingBatch, PendingQueue, PlannedPush, SampleOrigin};
@@ -181,7 +181,8 @@ pub fn job_on(source: Arc<dyn Source>, lane: Lane, lend: Lend) -> Arc<JobContext
         bad_samples: BadSamples::default(),
         lending: Lending { lend, all_stay: true },
         in_flight: InFlightReads::default(),
-        ranks: [RankState::new(Horizon::new(None, true))].into(),
+        ranks: [RankState::new(Horizon::new(None, true), Arc::default())].into(),
+        step_waits: StepWaits::new(1, 0),
         epochs: DeliveredEpochs::new(1),
         failures: Failures::default(),
         planned: AtomicU64::new(0),
