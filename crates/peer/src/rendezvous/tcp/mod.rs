@@ -105,6 +105,18 @@ pub fn start(
     Ok(Arc::new(RendezvousClient::start(locator, options.into())?))
 }
 
+/// Starts rank 0's side of a rendezvous at a free port of an address of this machine. Returns where
+/// the other ranks [`start`] theirs.
+pub fn listen(
+    at: IpAddr,
+    options: TcpRendezvousOptions,
+) -> Result<(Arc<dyn Rendezvous>, RendezvousAddress), RendezvousError> {
+    let (name, key) = (at.to_string(), options.key.clone());
+    let server = RendezvousServer::listen(&[(at, 0).into()], &name, key, options.into())?;
+    let port = server.address().port();
+    Ok((Arc::new(server), RendezvousAddress::Server { host: at.to_string(), port }))
+}
+
 /// Returns where rank 0 listens: only at the rendezvous address, since the others connect to it.
 /// Its name may not be known yet.
 fn addresses(
