@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{EngineError, ErrorClass};
-use belady_node::{JobPlace, NodeConnection, NodeError, NodesSpec, ServerOptions, serve};
+use belady_node::{NodeConnection, NodeError, NodesSpec, ServerOptions, serve};
 use belady_peer::{JobKey, TcpAccess};
 
-use common::{Files, Server, checked, expected, next, orders, spec};
+use common::{Files, Server, checked, expected, next, orders, place, spec};
 
 const BATCH: u32 = 4;
 /// The socket of an engine that is a process of its own.
@@ -93,8 +93,7 @@ fn read_all(
     for (socket, of_node) in sockets.iter().zip(&ranks.0) {
         let mut threads = vec![];
         for (local, &rank) in (0..).zip(of_node) {
-            let place =
-                JobPlace { run: 1, engine: 0, job: 0, rank: local, ranks: of_node.len() as u32 };
+            let place = place(local, of_node.len() as u32);
             let (files, socket) = (files.clone(), socket.clone());
             let (barrier, each_step) = (barrier.clone(), each_step.clone());
             threads.push(std::thread::spawn(move || -> Seen {
@@ -258,9 +257,10 @@ fn a_node_that_cannot_start_a_job_tells_the_ranks_of_all_nodes_why() {
                 if node == 1 {
                     spec.system = Some(belady_node::RawPath::absolute("/nowhere.toml".as_ref()));
                 }
-                let place = JobPlace { run: 1, engine: 0, job: 0, rank: 0, ranks: 1 };
                 let orders = orders(20, node as u32, 2, BATCH);
-                connection.start(place, &spec, &files.job(1), &files.recipe, orders).unwrap_err()
+                connection
+                    .start(place(0, 1), &spec, &files.job(1), &files.recipe, orders)
+                    .unwrap_err()
             })
         };
         let threads = [start(0), start(1)];

@@ -6,8 +6,8 @@ use std::time::Duration;
 use belady_base::sync::{Arc, Mutex, lock};
 use belady_control::sampler::RankPlace;
 use belady_engine::{Engine, EngineError, ErrorClass};
-use belady_peer::rendezvous::tcp::{self, TcpRendezvousOptions};
 use belady_peer::rendezvous::RendezvousAddress;
+use belady_peer::rendezvous::tcp::{self, TcpRendezvousOptions};
 use belady_peer::{Cluster, JobWorld, Rendezvous, RendezvousError, join};
 
 use crate::nodes::NodesSpec;
@@ -69,8 +69,7 @@ impl RunNodes {
             }
         };
         let cluster = join(rendezvous, spec.access.into()).map_err(|error| error.to_string())?;
-        let joined =
-            JoinedNodes { cluster: Arc::new(cluster), numbering: spec.numbering.into() };
+        let joined = JoinedNodes { cluster: Arc::new(cluster), numbering: spec.numbering.into() };
         lock(&self.0).insert(run, MeetingNodes::Joined(joined));
         Ok(())
     }

@@ -56,9 +56,7 @@ pub fn run(server: &Arc<NodeServer>, stream: UnixStream) {
                 attach(server, *attachment, descriptors);
                 Ok(())
             }
-            ToEngine::Meet(spec) => {
-                connection.send(&FromEngine::Meeting(server.nodes.meet(*spec)))
-            }
+            ToEngine::Meet(spec) => connection.send(&FromEngine::Meeting(server.nodes.meet(*spec))),
             ToEngine::Join { run, meeting } => {
                 join(server, connection.clone(), run, meeting);
                 Ok(())
