@@ -243,6 +243,25 @@ fn an_engine_that_is_killed_costs_the_other_nodes_reads_of_the_source_alone() {
 }
 
 #[test]
+fn ranks_are_told_at_once_that_an_engine_has_ended_before_their_job_began() {
+    let folder = tempfile::tempdir().unwrap();
+    for killed in [0, 1] {
+        let start = |node| Process::start(folder.path(), 2 * killed + node);
+        let mut engines = [start(0), start(1)];
+        let sockets = engines.each_ref().map(|engine| engine.socket.clone());
+        let connections = meet(&sockets, &Ranks::contiguous(2, 1));
+        engines[killed].child.kill().unwrap();
+        let files = Files::new(20);
+        let orders = orders(20, 1 - killed as u32, 2, BATCH);
+        let (spec, job) = (spec(0), files.job(1));
+        let connection = &connections[1 - killed];
+        let error = connection.start(place(0, 1), &spec, &job, &files.recipe, orders).unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Lost);
+        assert!(error.to_string().contains(&format!("rank {killed} ended before")), "{error}");
+    }
+}
+
+#[test]
 fn a_node_that_cannot_start_a_job_tells_the_ranks_of_all_nodes_why() {
     let ranks = Ranks::contiguous(2, 1);
     let servers: Vec<_> = (0..2).map(|_| Server::new(ServerOptions::default())).collect();

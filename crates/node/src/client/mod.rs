@@ -38,6 +38,10 @@ pub use transformed::NodeTransformed;
 /// that swaps.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long engines that are all told to meet may take. One that was killed before it came to the
+/// rendezvous is not noticed there.
+const MEETING: Duration = Duration::from_mins(1);
+
 /// Where a job stands among those of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobPlace {
@@ -138,12 +142,10 @@ impl NodeConnection {
     /// all have met.
     ///
     /// # Errors
-    /// If it does not answer, or they have not met within the limit.
+    /// If it does not answer, or they have not met within a minute.
     pub fn join(&self, nodes: &NodesSpec, meeting: &str) -> Result<(), NodeError> {
         let question = ToEngine::Join { run: nodes.run, meeting: meeting.to_owned() };
-        // It makes several exchanges, and a failed one ends them.
-        let patience = Duration::from_nanos(nodes.limit_ns).saturating_add(PATIENCE);
-        match self.ask_within(&question, patience)? {
+        match self.ask_within(&question, MEETING)? {
             FromEngine::Joined(joined) => joined.map_err(NodeError::Nodes),
             _ => Err(self.unreachable(io::ErrorKind::InvalidData.into())),
         }

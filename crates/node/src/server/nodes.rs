@@ -44,7 +44,7 @@ impl RunNodes {
             ));
         }
         let (rendezvous, address) = if spec.node == 0 {
-            let listened = tcp::listen(spec.access.listen, options(&spec));
+            let listened = tcp::listen_once(spec.access.listen, options(&spec));
             let (rendezvous, address) = listened.map_err(|error| error.to_string())?;
             (Some(rendezvous), Some(address.to_string()))
         } else {
@@ -65,7 +65,7 @@ impl RunNodes {
             Some(rendezvous) => rendezvous,
             None => {
                 let address = meeting.parse::<RendezvousAddress>().map_err(text)?;
-                tcp::start(&address, options(&spec)).map_err(text)?
+                tcp::connect_once(&address, options(&spec)).map_err(text)?
             }
         };
         let cluster = join(rendezvous, spec.access.into()).map_err(|error| error.to_string())?;
@@ -110,9 +110,9 @@ impl JoinedNodes {
     pub fn report(error: &EngineError) -> (ErrorClass, String) {
         match error {
             // An engine has gone, so that the ranks continue without engines of nodes.
-            EngineError::Rendezvous(RendezvousError::Missing { .. }) => {
-                (ErrorClass::Lost, format!("among the engines of the job's nodes, {error}"))
-            }
+            EngineError::Rendezvous(
+                RendezvousError::Missing { .. } | RendezvousError::Ended { .. },
+            ) => (ErrorClass::Lost, format!("among the engines of the job's nodes, {error}")),
             EngineError::Rendezvous(_) | EngineError::Peers(_) => {
                 (error.class(), format!("among the engines of the job's nodes, {error}"))
             }
