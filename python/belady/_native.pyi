@@ -163,6 +163,9 @@ class Cluster:
     def size(self) -> int: ...
     def local_ranks(self) -> list[int]:
         """Returns the ranks on this machine, with this one."""
+    @property
+    def is_over_tcp(self) -> bool:
+        """Whether samples travel over TCP, and not over MPI."""
     def exchange(self, name: str, mine: bytes) -> list[bytes]:
         """Exchanges bytes with all ranks, and returns theirs by rank."""
     def agree(self, what: str, facts: Sequence[tuple[str, str]]) -> None:
@@ -414,6 +417,15 @@ class NodeConnection:
     def __new__(cls, socket: str) -> NodeConnection: ...
     @property
     def socket(self) -> str: ...
+    def meet(
+        self, cluster: Cluster, run: int, node: int, nodes: int, numbering: Sequence[int]
+    ) -> str | None:
+        """Tells the engine which node of the job it serves; the ranks are numbered node after node.
+
+        Returns where the engine of node 0 listens for the others.
+        """
+    def join(self, meeting: str) -> None:
+        """Waits until the engine has met those of the other nodes, where that of node 0 listens."""
 
 @final
 class NodeEngine:

@@ -47,12 +47,24 @@ print("engine", engine_process())
 
 
 class Job:
-    """The ranks of a job on this node, with a directory of sockets of their own."""
+    """The ranks of a job on this node, with a directory of sockets of their own.
 
-    def __init__(self, folder: Path, script: str, photos: Path, ranks: int = RANKS, **more: str):
+    With `machines`, the machine of each rank, the ranks of each count as those of another one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        script: str,
+        photos: Path,
+        ranks: int = RANKS,
+        machines: list[int] | None = None,
+        **more: str,
+    ):
         file = folder / "rank.py"
         file.write_text(PROLOGUE + SCRIPT + script)
         self.sockets = folder / "sockets"
+        self.machines = machines
         self.ranks = [
             started(
                 [sys.executable, file],
@@ -60,29 +72,34 @@ class Job:
                     "BELADY_MEET": str(folder / "meeting"),
                     "BELADY_RANKS": str(ranks),
                     "BELADY_RANK": str(rank),
-                    "BELADY_NODE_DIR": str(self.sockets),
+                    "BELADY_NODE_DIR": str(self.sockets_of(rank)),
                     "DATA": str(photos),
+                    **({} if machines is None else {"BELADY_MACHINE": f"m{machines[rank]}"}),
                     **more,
                 },
             )
             for rank in range(ranks)
         ]
 
-    def engines(self) -> list[int]:
+    def sockets_of(self, rank: int) -> Path:
+        """The directory of sockets on a rank's machine."""
+        return self.sockets if self.machines is None else self.sockets / f"m{self.machines[rank]}"
+
+    def engines(self, sockets: Path | None = None) -> list[int]:
         """The processes of node engines of this job."""
         found = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if entry.name.isdecimal() and str(self.sockets) in (
+                if entry.name.isdecimal() and str(sockets or self.sockets) in (
                     (entry / "cmdline").read_bytes().decode(errors="replace")
                 ):
                     found.append(int(entry.name))
         return found
 
-    def engine(self) -> int:
-        """Waits for the engine."""
+    def engine(self, rank: int = 0) -> int:
+        """Waits for the engine of a rank's machine."""
         until = time.monotonic() + LIMIT
-        while not (found := self.engines()):
+        while not (found := self.engines(self.sockets_of(rank))):
             assert time.monotonic() < until, "no engine was started"
             time.sleep(0.02)
         assert len(found) == 1, found
@@ -352,3 +369,97 @@ print("text", loader.engine.metrics_text().count("belady_"))
     for text in job.output():
         assert int(said(text, "text")) > 10
 
+
+PEERS = """
+print("source", loader.stats()["engine"]["source"]["bytes"])
+print("peers", loader.stats()["engine"]["peers"]["nodes"])
+"""
+
+
+@pytest.mark.parametrize("machines", [[0, 0, 1, 1], [0, 1, 0, 1]])
+def test_each_machine_has_one_engine_and_they_share_their_caches(
+    photos: Path, tmp_path: Path, stopped: list[Job], machines: list[int]
+) -> None:
+    # Ranks count side by side: what a step reads is there before the next one.
+    job = Job(tmp_path, READ + PEERS, photos, machines=machines, CACHE="ram:60KB")
+    stopped.append(job)
+    engines = {job.engine(rank) for rank in range(RANKS)}
+    assert len(engines) == 2
+    texts = job.output()
+    read: dict[int, int] = {}
+    for rank, text in enumerate(texts):
+        assert json.loads(said(text, "seen")) == expected(rank), text
+        assert "WARNING" not in text, text
+        # The other machine, and not three other ranks.
+        assert said(text, "peers") == "1", text
+        read[machines[rank]] = max(read.get(machines[rank], 0), int(said(text, "source")))
+    total = sum(file.stat().st_size for file in photos.rglob("*.bin"))
+    assert total > 120_000, "both caches together hold a part"
+    assert sum(read.values()) <= total + 2 * (total - 120_000) + total // 20, (read, total)
+    assert list(job.sockets.rglob("*.sock")) == []
+
+
+def test_machines_whose_engine_lives_go_on_when_that_of_another_is_killed(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    script = """
+for epoch in range(3):
+    batches = []
+    for number, batch in enumerate(loader):
+        batches.append(check(batch))
+        if (epoch, number) == (1, 1):
+            open(os.environ["REACHED"] + str(rank), "w").close()
+            while not os.path.exists(os.environ["KILLED"]):
+                time.sleep(0.01)
+    seen.append(batches)
+print("seen", json.dumps(seen))
+before = loader.engine._node
+loader = belady.DataLoader(data, batch_size=3, shuffle=True, seed=5, cache="ram:60KB", epochs=1)
+print("again", json.dumps([check(batch) for batch in loader]))
+assert loader.engine._node is not None and loader.engine._node is not before
+"""
+    reached, killed = tmp_path / "reached", tmp_path / "killed"
+    machines = [0, 0, 1, 1]
+    job = Job(
+        tmp_path, script, photos, machines=machines, REACHED=str(reached), KILLED=str(killed)
+    )
+    stopped.append(job)
+    engine = job.engine(rank=0)
+    while not all(Path(f"{reached}{rank}").exists() for rank in range(RANKS)):
+        assert all(rank.poll() is None for rank in job.ranks), job.ranks[0].communicate()[0]
+        time.sleep(0.01)
+    os.kill(engine, signal.SIGKILL)
+    killed.touch()
+    for rank, text in enumerate(job.output()):
+        assert json.loads(said(text, "seen")) == expected(rank), text
+        assert json.loads(said(text, "again")) == expected(rank)[0], text
+        goes_on_alone = "continues with an engine of its own" in text
+        assert goes_on_alone == (machines[rank] == 0), text
+
+
+@pytest.mark.parametrize(
+    ("more", "machines", "reason"),
+    [
+        ({"BELADY_NODE": "off"}, [0, 0, 1, 1], None),
+        ({}, [0, 1, 2], None),
+        ({}, [0, 0, 1], "the machines of this job have 1 or 2 processes"),
+    ],
+)
+def test_machines_that_share_no_engines_say_why_once(
+    photos: Path,
+    tmp_path: Path,
+    stopped: list[Job],
+    more: dict[str, str],
+    machines: list[int],
+    reason: str | None,
+) -> None:
+    ranks = len(machines)
+    job = Job(tmp_path, READ, photos, ranks=ranks, machines=machines, **more)
+    stopped.append(job)
+    texts = job.output()
+    for rank, text in enumerate(texts):
+        assert json.loads(said(text, "seen")) == expected(rank, ranks), text
+        assert said(text, "engine") == "None"
+    warnings = [text.count("each process of this job uses an engine of its own") for text in texts]
+    assert warnings == [0 if reason is None else 1] + [0] * (ranks - 1), texts
+    assert reason is None or reason in texts[0]

@@ -51,6 +51,11 @@ const BIND: Variable = variable(
     "BELADY_BIND",
     "The address or interface at which this process serves samples to others",
 );
+/// What tells machines apart beside the kernel's own numbers.
+pub const MACHINE: Variable = variable(
+    "BELADY_MACHINE",
+    "A name; processes with different names count as processes of different machines",
+);
 /// Whether the ranks of a node share one engine.
 pub const NODE: Variable = variable(
     "BELADY_NODE",
@@ -79,7 +84,7 @@ const HOME: Variable =
     variable("HOME", "The same with .cache/belady/snapshots, without XDG_CACHE_HOME");
 
 /// All of them, in the order of the help.
-pub const ALL: [Variable; 18] = [
+pub const ALL: [Variable; 19] = [
     SYSTEM,
     SNAPSHOTS,
     METRICS_TOKEN,
@@ -91,6 +96,7 @@ pub const ALL: [Variable; 18] = [
     KEY,
     KEY_FILE,
     BIND,
+    MACHINE,
     NODE,
     NODE_DIR,
     XDG_RUNTIME_DIR,

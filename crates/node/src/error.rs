@@ -31,6 +31,9 @@ pub enum NodeError {
          (belady node stop) and start it again", path.display()
     )]
     OtherVersion { path: PathBuf, theirs: String, ours: String },
+    /// The engines of the job's nodes have not met.
+    #[error("the engine of this node cannot meet those of the other nodes: {0}")]
+    Nodes(String),
     /// A socket of a job cannot be made.
     #[error("cannot connect a job with its node engine: {0}")]
     Job(io::Error),

@@ -17,6 +17,8 @@
 //!    releases the batch when its last holder drops it. Transformed batches lie in memory that is
 //!    passed in the same way.
 //! 4. Orders come from the ranks: the engine asks one of them for the order of an epoch.
+//! 5. In a job of several nodes, the engines of the nodes are each other's peers ([`nodes`]); ranks
+//!    exchange no samples.
 //!
 //! A rank that ends, however it ends, closes its sockets; the engine drops its batches and goes on
 //! for the others. A rank whose engine ends gets an error of the class
@@ -29,6 +31,7 @@ pub mod directory;
 mod error;
 mod launch;
 mod message;
+pub mod nodes;
 mod rank;
 mod server;
 mod spec;
@@ -39,6 +42,7 @@ pub use client::{
 pub use error::NodeError;
 pub use launch::{Launched, launch};
 pub use message::{EngineSpec, NodeStatus, RawPath};
+pub use nodes::NodesSpec;
 pub use rank::{RankLoader, RankMonitor, RankTransformed};
 pub use server::{ServerOptions, serve, serve_stdin};
 pub use spec::{DatasetRecipe, TransformRecipe};

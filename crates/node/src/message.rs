@@ -13,6 +13,7 @@ use belady_engine::ErrorClass;
 use belady_engine::metrics::MetricsSnapshot;
 use serde::{Deserialize, Serialize};
 
+use crate::nodes::NodesSpec;
 use crate::spec::{DatasetSpec, JobSpec, TransformSpec};
 
 /// Changes with every change of a message.
@@ -52,6 +53,13 @@ pub enum ToEngine {
     },
     /// A job. The descriptors are its sockets (data, replies, orders) and catalogs.
     Attach(Box<Attachment>),
+    /// The nodes of a run, from the first rank of this node.
+    Meet(Box<NodesSpec>),
+    /// Where the engines of a run's nodes meet.
+    Join {
+        run: u64,
+        meeting: String,
+    },
     /// The metrics of an engine of a run.
     Metrics {
         run: u64,
@@ -69,6 +77,9 @@ pub enum FromEngine {
         protocol: u32,
         version: String,
     },
+    /// Where the others find the engine of node 0; `None` from the others.
+    Meeting(Result<Option<String>, String>),
+    Joined(Result<(), String>),
     /// `None` before the engine has had a job.
     Metrics(Option<Box<MetricsSnapshot>>),
     Status(NodeStatus),

@@ -1,15 +1,33 @@
 //! The processes of a job after their rendezvous.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use belady_base::sync::{Arc, Mutex, lock};
+use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
+use crate::key::JobKey;
 use crate::listing::ServedListing;
 use crate::message::Channel;
 use crate::rendezvous::{JobWorld, Rendezvous};
+use crate::tcp::Tls;
 use crate::transport::Transport;
+
+/// What another process of this machine and user needs to meet processes of the job over TCP, as
+/// this process has met them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TcpAccess {
+    /// The job's key.
+    pub key: JobKey,
+    /// The address of this machine at which the other machines reach it.
+    pub listen: IpAddr,
+    /// Whether processes on one machine use Unix sockets.
+    pub unix: bool,
+    /// Certificates for TLS, if it is used.
+    pub tls: Option<Tls>,
+}
 
 /// This process's connection to the other processes of the job.
 #[derive(Debug)]
@@ -18,6 +36,8 @@ pub struct Cluster {
     pub rendezvous: Arc<dyn Rendezvous>,
     /// What carries samples.
     pub transport: Arc<dyn Transport>,
+    /// How this process has joined, if it was over TCP.
+    pub tcp: Option<TcpAccess>,
     /// The number of jobs that have started.
     jobs: AtomicU32,
     /// Listings that other ranks may still ask for.
@@ -30,7 +50,8 @@ impl Cluster {
     /// Creates the cluster of processes that have found each other.
     pub fn new(rendezvous: Arc<dyn Rendezvous>, transport: Arc<dyn Transport>) -> Self {
         let jobs = AtomicU32::new(0);
-        Self { rendezvous, transport, jobs, listings: Mutex::default(), reporters: Arc::default() }
+        let (tcp, listings, reporters) = (None, Mutex::default(), Arc::default());
+        Self { rendezvous, transport, tcp, jobs, listings, reporters }
     }
 
     /// Returns this process's rank and the number of ranks.

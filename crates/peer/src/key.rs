@@ -2,11 +2,13 @@
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
 
 const LENGTH: usize = 32;
 
-/// 32 secret bytes, the same on every node of a job.
-#[derive(Clone, PartialEq, Eq)]
+/// 32 secret bytes, the same on every node of a job. As a message, they are for another process of
+/// the same user alone.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobKey([u8; LENGTH]);
 
 /// Why a text is not a key, or no key can be drawn.

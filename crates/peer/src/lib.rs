@@ -35,7 +35,7 @@ pub mod wire;
 pub use belady_base::SampleId;
 pub use belady_control::policy::{NodeId, TierId};
 pub use bulk::Bulk;
-pub use cluster::{Cluster, StatusReporter};
+pub use cluster::{Cluster, StatusReporter, TcpAccess};
 pub use dispatcher::{Dispatcher, Handler, Registration};
 pub use error::PeerError;
 pub use join::{ADDRESSES, JoinClusterError, JoinOptions, join};

@@ -2,27 +2,42 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use belady_control::sampler::OrderProvider;
 use belady_engine::metrics::exposition;
 use belady_engine::{JobConfig, Retry};
 use belady_node::{
-    DatasetRecipe, EngineSpec, JobPlace, NodeConnection, RankLoader, RawPath, ServerOptions,
+    DatasetRecipe, EngineSpec, JobPlace, NodeConnection, NodeError, NodesSpec, RankLoader, RawPath,
+    ServerOptions,
 };
+use belady_peer::TcpAccess;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::cluster::PyCluster;
 use crate::errors::{BeladyError, running};
 use crate::process::Home;
 use crate::stats;
 use crate::wait::patiently;
 
+/// The longest time that engines of nodes wait for each other. The ranks have met just before; what
+/// differs is how long nodes take to open their caches.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
 /// The connection of this process to the engine of its node.
 #[pyclass(name = "NodeConnection", frozen, module = "belady._native")]
 #[derive(Debug)]
-pub struct PyNodeConnection(Home<Arc<NodeConnection>>);
+pub struct PyNodeConnection(Home<ConnectionParts>);
+
+#[derive(Debug)]
+struct ConnectionParts {
+    connection: Arc<NodeConnection>,
+    /// The nodes of the job, if it has several.
+    nodes: OnceLock<NodesSpec>,
+}
 
 #[pymethods]
 impl PyNodeConnection {
@@ -30,14 +45,61 @@ impl PyNodeConnection {
     #[new]
     fn new(py: Python<'_>, socket: PathBuf) -> PyResult<Self> {
         let opened = patiently(py, move || NodeConnection::open(&socket), |_| Ok(()))?;
-        let opened = opened.map_err(|error| BeladyError::new_err(error.to_string()))?;
-        Ok(Self(Home::new(Arc::new(opened))))
+        let connection = Arc::new(opened.map_err(failed)?);
+        Ok(Self(Home::new(ConnectionParts { connection, nodes: OnceLock::new() })))
     }
 
     #[getter]
     fn socket(&self) -> OsString {
-        self.0.socket().into()
+        self.0.connection.socket().into()
     }
+
+    /// Tells the engine which node of the job it serves; the ranks of the job are numbered node
+    /// after node. Returns where the engine of node 0 listens for the others.
+    fn meet(
+        &self,
+        py: Python<'_>,
+        cluster: &Bound<'_, PyCluster>,
+        run: u64,
+        node: u32,
+        nodes: u32,
+        numbering: Vec<u32>,
+    ) -> PyResult<Option<String>> {
+        let ConnectionParts { connection, nodes: known } = self.0.get("NodeConnection")?;
+        let (native, limit) = (cluster.get().native()?, cluster.get().limit()?);
+        let over_mpi = || BeladyError::new_err("engines of several nodes meet over TCP alone");
+        let access = absolute(native.tcp.clone().ok_or_else(over_mpi)?);
+        let limit_ns = limit.min(LONGEST_WAIT).as_nanos() as u64;
+        let spec = NodesSpec { run, node, nodes, numbering, access, limit_ns };
+        let meeting = py.detach(|| connection.meet(&spec)).map_err(failed)?;
+        known.get_or_init(|| spec);
+        Ok(meeting)
+    }
+
+    /// Waits until the engine has met those of the other nodes, where that of node 0 listens.
+    fn join(&self, py: Python<'_>, meeting: String) -> PyResult<()> {
+        let ConnectionParts { connection, nodes } = self.0.get("NodeConnection")?;
+        let Some(nodes) = nodes.get().cloned() else { return Ok(()) };
+        let connection = connection.clone();
+        let joined = patiently(py, move || connection.join(&nodes, &meeting), |_| Ok(()))?;
+        joined.map_err(failed)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: NodeError) -> PyErr {
+    BeladyError::new_err(error.to_string())
+}
+
+/// The engine may run in another directory.
+fn absolute(mut access: TcpAccess) -> TcpAccess {
+    if let Some(tls) = &mut access.tls {
+        for path in [&mut tls.certificate, &mut tls.key, &mut tls.authority] {
+            // It fails for the empty path alone.
+            *path = std::path::absolute(&*path).unwrap_or_default();
+        }
+    }
+    access
 }
 
 /// One engine of the node's process, and this process's place among those that share it.
@@ -80,7 +142,7 @@ impl PyNodeEngine {
             timeout_ns: timeout.as_nanos() as u64,
         };
         let place = JobPlace { run, engine: number, job: 0, rank, ranks };
-        let connection = connection.get().0.get("NodeConnection")?.clone();
+        let connection = connection.get().0.get("NodeConnection")?.connection.clone();
         Ok(Self { connection: Home::new(connection), spec, place })
     }
 

@@ -47,6 +47,8 @@ class Cluster:
         self.native = native
         self.pid = os.getpid()
         near = native.local_ranks()
+        #: The first rank on this machine.
+        self.first_here = near[0]
         #: This process among those of the job and of this machine.
         self.world = World(native.rank, native.size, near.index(native.rank), len(near))
         #: The place where they met, for messages.

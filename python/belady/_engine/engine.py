@@ -104,8 +104,9 @@ class Engine:
             own = disk_caches.of_rank(own, world)
             if self._node is None:
                 self.tiers = own
+        self._node_options = {"tiers": self.tiers, **options}
         if self._node is not None:
-            self.node = self._node.engine(tiers=self.tiers, **options)
+            self.node = self._node.engine(**self._node_options)
         #: The engine of this process: if the node has one, only after that has ended.
         self.native = _native.Engine(
             tiers=own,
@@ -146,6 +147,15 @@ class Engine:
         self.node = None
         if self._node is not None:
             self._node.is_lost = True
+
+    def renew_node(self) -> None:
+        """Starts engines of nodes again, if one of the job's has ended. Collective."""
+        if self._node is None or self.cluster is None:
+            return
+        found = node_.of_job(self.cluster, self.cluster.world)
+        if found is not self._node:
+            self._node = found
+            self.node = None if found is None else found.engine(**self._node_options)
 
     def view(self, data: Dataset) -> Dataset:
         """Returns the dataset with single samples read through this engine's caches.

@@ -278,6 +278,7 @@ class EpochReader:
         cut = self.cursor.usual_cut()
         if self._peers is not None:
             cut = self._peers.common_start(position, cut)
+            self._engine.renew_node()
         try:
             return self._pipeline(position, cut)
         except NodeLostError as error:

@@ -1,4 +1,4 @@
-"""Which engine the ranks of a node use: all of them decide the same."""
+"""Which engine the ranks of a node use: all ranks of the job decide the same."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import _native
 from .._cluster.cluster import Cluster
+from .._cluster.machines import Machines
 from .._cluster.world import World, in_worker
 from ..errors import BeladyError
 from . import process
@@ -56,20 +57,21 @@ _node: Node | None = None
 def of_job(cluster: Cluster | None, world: World) -> Node | None:
     """Returns the engine of this node; None for an engine of this process.
 
-    The ranks of a job share one if all of them are here. Collective: all ranks call it. A job of
-    one process uses the engine that outlives jobs, if one runs.
+    The ranks of a machine share one, and the engines of several machines are each other's peers.
+    Collective: all ranks call it. A job of one process uses the engine that outlives jobs, if one
+    runs.
     """
     global _node
-    if cluster is not None and (cluster.size == 1 or cluster.world.local_size != cluster.size):
-        return None
-    if cluster is None and world.size > 1:
+    if world.size > 1 if cluster is None else cluster.size == 1:
         return None
     with _lock:
         have = _node is not None and not _node.is_lost and _node.pid == os.getpid()
         if cluster is None:
             _node = _node if have else _shared()
-        elif not all(_told(cluster, "an engine", have)):
-            _node = _connected(cluster)
+            return _node
+        told = _told(cluster, "an engine", [have, cluster.first_here])
+        if not all(have for have, _ in told):
+            _node = _connected(cluster, Machines.of([first for _, first in told]))
         return _node
 
 
@@ -87,24 +89,50 @@ def _shared() -> Node | None:
         return None
 
 
-def _connected(cluster: Cluster) -> Node | None:
-    """Starts an engine and connects all ranks with it; None if a rank cannot."""
-    offer = _offer() if cluster.rank == 0 else None
-    offers = _told(cluster, "the engine of the node", offer)
-    found: Node | None = None
-    error = _wish() or offers[0].get("error")
+def _connected(cluster: Cluster, machines: Machines) -> Node | None:
+    """Starts an engine on each machine and connects all ranks; None if a rank cannot."""
+    problem = _misfit(cluster, machines)
+    if problem is not None:
+        _say(cluster, problem if _wish() is None else _OFF)
+        return None
+    offer, found = _offer(cluster, machines) if cluster.world.local_rank == 0 else (None, None)
+    offers = _told(cluster, "the engines of the nodes", offer)
+    errors = [offer["error"] for offer in offers if offer is not None and "error" in offer]
+    error = _wish() or next(iter(errors), None)
     if error is None:
+        here = offers[cluster.first_here]
         try:
-            found = Node(_native.NodeConnection(offers[0]["socket"]), offers[0]["run"], cluster)
-        except BeladyError as problem:
-            error = str(problem)
-    errors = _told(cluster, "the connections with the engine of the node", error)
+            if found is None:
+                found = Node(_native.NodeConnection(here["socket"]), here["run"], cluster)
+            elif len(machines.ranks) > 1:
+                found.native.join(offers[0]["meeting"])
+        except BeladyError as raised:
+            error = str(raised)
+    errors = _told(cluster, "the connections with the engines of the nodes", error)
     problem = next((error for error in errors if error is not None), None)
     if problem is None:
         return found
+    _say(cluster, problem)
+    return None
+
+
+def _misfit(cluster: Cluster, machines: Machines) -> str | None:
+    """Returns why ranks on these machines have engines of their own: the same on all ranks."""
+    if machines.sizes == [1]:
+        return _OFF  # an engine a machine in any case
+    if len(machines.ranks) == 1:
+        return None
+    if not cluster.native.is_over_tcp:
+        return _OFF  # MPI's connections belong to the processes that mpirun has started
+    if len(machines.sizes) > 1:
+        shown = " or ".join(map(str, machines.sizes))
+        return f"the machines of this job have {shown} processes, and a shared engine needs equal numbers"
+    return None
+
+
+def _say(cluster: Cluster, problem: str) -> None:
     if problem != _OFF and cluster.rank == 0:
         log.warning("%s; each process of this job uses an engine of its own", problem)
-    return None
 
 
 _OFF = "off"
@@ -114,16 +142,31 @@ def _wish() -> str | None:
     return _OFF if os.environ.get(_VARIABLE, "").lower() in ("off", "0", "no") else None
 
 
-def _offer() -> dict[str, Any]:
-    """Starts an engine, and returns how to reach it, or why it cannot be started."""
+def _offer(cluster: Cluster, machines: Machines) -> tuple[dict[str, Any], Node | None]:
+    """Starts the engine of this machine, and connects to it.
+
+    Returns how the others reach it, or why it cannot be started."""
     if _wish() is not None:
-        return {"error": _OFF}
+        return {"error": _OFF}, None
     run = secrets.randbits(63)
+    several = len(machines.ranks) > 1
     try:
-        socket = _native.shared_node() or process.start(f"{run:016x}")
-        return {"socket": socket, "run": run}
+        # The engine that outlives jobs has no peers.
+        socket = None if several else _native.shared_node()
+        socket = socket or process.start(f"{run:016x}")
+        found = Node(_native.NodeConnection(socket), run, cluster)
+        meeting = _meeting(found, cluster, machines) if several else None
     except (BeladyError, OSError) as error:
-        return {"error": str(error)}
+        return {"error": str(error)}, None
+    return {"socket": socket, "run": run, "meeting": meeting}, found
+
+
+def _meeting(node: Node, cluster: Cluster, machines: Machines) -> str | None:
+    """Tells an engine of its place among the machines; returns where that of rank 0 listens."""
+    at = machines.machine_of(cluster.rank)
+    return node.native.meet(
+        cluster.native, node.run, at, len(machines.ranks), machines.numbering
+    )
 
 
 def _told(cluster: Cluster, what: str, mine: Any) -> list[Any]:

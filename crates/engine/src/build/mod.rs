@@ -166,6 +166,12 @@ impl Engine {
         self.run(config, checked, tiers, agreed, Arc::new(job))
     }
 
+    /// Tells the other nodes, which are about to start a job, why this one does not call
+    /// [`Self::start_ranks`]. Waits for them.
+    pub fn refuse(cluster: &Cluster, error: &EngineError) {
+        refuse(cluster, error);
+    }
+
     /// Checks everything of a job that can fail on one node alone.
     fn check(
         &self,

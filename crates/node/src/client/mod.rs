@@ -26,6 +26,7 @@ use crate::error::NodeError;
 use crate::message::{
     Attachment, EngineSpec, FromEngine, JobKey, NodeStatus, OrdersSpec, PROTOCOL, ToEngine,
 };
+use crate::nodes::NodesSpec;
 use crate::spec::{DatasetRecipe, JobSpec};
 
 pub use job::{NodeJob, Started};
@@ -36,6 +37,10 @@ pub use transformed::NodeTransformed;
 /// How long an engine may take to answer a greeting or a query: it may be starting on a machine
 /// that swaps.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long engines that are all told to meet may take. One that was killed before it came to the
+/// rendezvous is not noticed there.
+const MEETING: Duration = Duration::from_mins(1);
 
 /// Where a job stands among those of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +83,7 @@ impl NodeConnection {
         let ours = env!("CARGO_PKG_VERSION").to_owned();
         let hello = ToEngine::Hello { protocol: PROTOCOL, version: ours.clone() };
         connection.send(&hello).map_err(unreachable)?;
-        match answer(&connection).map_err(unreachable)? {
+        match answer(&connection, PATIENCE).map_err(unreachable)? {
             FromEngine::Welcome { protocol: PROTOCOL, .. } => {}
             FromEngine::Welcome { version: theirs, .. } => {
                 return Err(NodeError::OtherVersion { path: socket.to_owned(), theirs, ours });
@@ -122,6 +127,30 @@ impl NodeConnection {
         }
     }
 
+    /// Tells the engine which node of the job it serves. That of node 0 then listens: returns where.
+    ///
+    /// # Errors
+    /// If it does not answer, or cannot listen.
+    pub fn meet(&self, nodes: &NodesSpec) -> Result<Option<String>, NodeError> {
+        match self.ask(&ToEngine::Meet(Box::new(nodes.clone())))? {
+            FromEngine::Meeting(meeting) => meeting.map_err(NodeError::Nodes),
+            _ => Err(self.unreachable(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Lets the engine meet those of the other nodes, where that of node 0 listens. Returns when
+    /// all have met.
+    ///
+    /// # Errors
+    /// If it does not answer, or they have not met within a minute.
+    pub fn join(&self, nodes: &NodesSpec, meeting: &str) -> Result<(), NodeError> {
+        let question = ToEngine::Join { run: nodes.run, meeting: meeting.to_owned() };
+        match self.ask_within(&question, MEETING)? {
+            FromEngine::Joined(joined) => joined.map_err(NodeError::Nodes),
+            _ => Err(self.unreachable(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
     /// Ends the engine and all of its jobs.
     ///
     /// # Errors
@@ -131,8 +160,12 @@ impl NodeConnection {
     }
 
     fn ask(&self, question: &ToEngine) -> Result<FromEngine, NodeError> {
+        self.ask_within(question, PATIENCE)
+    }
+
+    fn ask_within(&self, question: &ToEngine, patience: Duration) -> Result<FromEngine, NodeError> {
         let connection = lock(&self.connection);
-        let asked = connection.send(question).and_then(|()| answer(&connection));
+        let asked = connection.send(question).and_then(|()| answer(&connection, patience));
         asked.map_err(|error| self.unreachable(error))
     }
 
@@ -183,8 +216,8 @@ impl NodeConnection {
     }
 }
 
-fn answer(connection: &Connection) -> io::Result<FromEngine> {
-    if !connection.wait(PATIENCE)? {
+fn answer(connection: &Connection, patience: Duration) -> io::Result<FromEngine> {
+    if !connection.wait(patience)? {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let answer = connection.receive()?;

@@ -6,9 +6,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use belady_base::sync::{Arc, Mutex, lock};
 use belady_control::sampler::Order;
-use belady_engine::{EngineError, ErrorClass, Loader};
+use belady_engine::{Engine, ErrorClass, JobConfig, Loader};
 
 use super::NodeServer;
+use super::nodes::JoinedNodes;
 use super::orders::AttachedOrders;
 use crate::connection::Connection;
 use crate::message::{Attachment, EngineSpec, JobKey, OrdersSpec};
@@ -77,7 +78,19 @@ fn begin(server: &NodeServer, place: JobKey, mut attached: Vec<AttachedRank>) {
         dataset = dataset.or(rank.dataset);
         ranks.push((rank.engine, rank.job, rank.orders));
     }
-    match start(server, place, &ranks, asks, dataset) {
+    let nodes = server.nodes.of_run(place.run);
+    let prepared = prepare(server, place, &ranks, asks, dataset, nodes.as_ref());
+    if let (Err((class, text)), Some(nodes)) = (&prepared, &nodes) {
+        nodes.refuse(class, text);
+    }
+    let started = prepared.and_then(|(engine, config)| {
+        let started = engine.start_ranks(&config, ranks.len() as u32);
+        started.map_err(|error| match &nodes {
+            Some(_) => JoinedNodes::report(&error),
+            None => (error.class(), error.to_string()),
+        })
+    });
+    match started {
         Ok(loaders) => {
             for (loader, start) in loaders.into_iter().zip(starts) {
                 // The rank may have gone.
@@ -92,13 +105,15 @@ fn begin(server: &NodeServer, place: JobKey, mut attached: Vec<AttachedRank>) {
     }
 }
 
-fn start(
+/// Checks what can fail on this node alone.
+fn prepare(
     server: &NodeServer,
     place: JobKey,
     ranks: &[(EngineSpec, JobSpec, OrdersSpec)],
     asks: Vec<Connection>,
     dataset: Option<(DatasetSpec, Vec<OwnedFd>)>,
-) -> Result<Vec<Loader>, (ErrorClass, String)> {
+    nodes: Option<&JoinedNodes>,
+) -> Result<(Arc<Engine>, JobConfig), (ErrorClass, String)> {
     let configuration = |text| (ErrorClass::Configuration, text);
     let differ = || {
         let text = "the ranks of this node have made different loaders: give all of them the same \
@@ -113,6 +128,12 @@ fn start(
     if !ranks.iter().all(is_same) {
         return Err(differ());
     }
+    if let Some(nodes) = nodes.filter(|nodes| nodes.ranks_here() as usize != ranks.len()) {
+        let (here, counted) = (ranks.len(), nodes.ranks_here());
+        return Err(configuration(format!(
+            "{here} ranks of this node start a job that {counted} ranks of each node share"
+        )));
+    }
     let missing = || configuration("the first rank of this node has sent no dataset".to_owned());
     let (dataset, catalogs) = dataset.ok_or_else(missing)?;
     let source = dataset.open(&mut catalogs.into_iter());
@@ -121,8 +142,7 @@ fn start(
     // Ranks may have batches of different sizes.
     let largest_batch = ranks.iter().map(|(.., orders)| orders.largest_batch).max().flatten();
     let spec = OrdersSpec { largest_batch, ..orders.clone() };
-    let orders = Arc::new(AttachedOrders::new(spec, asks));
+    let orders = Arc::new(AttachedOrders::new(spec, asks, nodes));
     let config = job.config(source, Order::Provided(orders)).map_err(configuration)?;
-    let started = engine.start_ranks(&config, ranks.len() as u32);
-    started.map_err(|error: EngineError| (error.class(), error.to_string()))
+    Ok((engine, config))
 }

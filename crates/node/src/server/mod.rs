@@ -2,10 +2,12 @@
 //!
 //! One thread accepts connections. Each connection has a thread that reads its messages
 //! ([`session`]); each rank of a job has two more, one that reads and one that sends batches
-//! ([`lane`]). A job starts when all of its ranks have attached ([`gathering`]).
+//! ([`lane`]). A job starts when all of its ranks have attached ([`gathering`]), together with the
+//! engines of the other nodes, if there are any ([`nodes`]).
 
 mod gathering;
 mod lane;
+mod nodes;
 mod orders;
 mod session;
 
@@ -24,6 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::message::{EngineSpec, JobKey, NodeStatus};
 use gathering::Gatherings;
+use nodes::RunNodes;
 
 /// How often the server checks whether to end.
 const TICK: Duration = Duration::from_millis(20);
@@ -45,6 +48,7 @@ struct NodeServer {
     options: ServerOptions,
     engines: Mutex<HashMap<EngineKey, Arc<Engine>>>,
     gatherings: Gatherings,
+    nodes: RunNodes,
     /// Processes that have said hello and are connected.
     processes: Mutex<u32>,
     /// The datasets of running jobs, by lane.
@@ -80,6 +84,7 @@ pub fn serve(listener: &UnixListener, options: ServerOptions) -> Result<(), Stri
         options,
         engines: Mutex::default(),
         gatherings: Gatherings::default(),
+        nodes: RunNodes::default(),
         processes: Mutex::new(0),
         lanes: Mutex::default(),
         was_used: AtomicBool::new(false),
@@ -105,6 +110,7 @@ pub fn serve(listener: &UnixListener, options: ServerOptions) -> Result<(), Stri
             tracing::warn!("cannot serve a process: {error}");
         }
     }
+    server.nodes.close();
     Ok(())
 }
 
@@ -135,7 +141,9 @@ impl NodeServer {
         if let Some(engine) = engines.get(&key) {
             return Ok(engine.clone());
         }
-        let engine = Engine::new(spec.config()?).map_err(|error| error.to_string())?;
+        let peers = self.nodes.of_run(run).map(|nodes| nodes.cluster);
+        let config = EngineConfig { peers, ..spec.config()? };
+        let engine = Engine::new(config).map_err(|error| error.to_string())?;
         Ok(engines.entry(key).or_insert_with(|| Arc::new(engine)).clone())
     }
 

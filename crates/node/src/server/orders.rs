@@ -4,17 +4,20 @@ use std::fmt;
 use std::io;
 
 use belady_base::sync::{Arc, Mutex, lock};
-use belady_control::sampler::{EpochList, OrderError, OrderProvider, RankPlace};
+use belady_control::sampler::{Batching, EpochList, OrderError, OrderProvider, RankPlace};
 
+use super::nodes::JoinedNodes;
 use crate::connection::Connection;
 use crate::message::{OrderReply, OrderRequest, OrdersSpec};
 
-/// Asks the ranks of a job for orders. Every rank knows what all of them read, so one that answers
-/// is enough.
+/// Asks the ranks of this node for the orders of a job. Every rank knows what all of them read, so
+/// one that answers is enough.
 #[derive(Debug)]
 pub struct AttachedOrders {
     spec: OrdersSpec,
-    ranks: u32,
+    place: RankPlace,
+    /// The ranks of the job in the order in which engines count them; `None` for their own order.
+    numbering: Option<Arc<[u32]>>,
     /// The connections of the ranks that are there.
     askable: Mutex<Vec<Arc<Mutex<Connection>>>>,
 }
@@ -32,10 +35,22 @@ impl fmt::Display for NoOrder {
 impl std::error::Error for NoOrder {}
 
 impl AttachedOrders {
-    pub fn new(spec: OrdersSpec, ranks: Vec<Connection>) -> Self {
-        let count = ranks.len() as u32;
+    pub fn new(spec: OrdersSpec, ranks: Vec<Connection>, nodes: Option<&JoinedNodes>) -> Self {
+        let place = match nodes {
+            None => RankPlace { rank: 0, ranks: ranks.len() as u32 },
+            Some(nodes) => nodes.place(),
+        };
+        let numbering = nodes.map(|nodes| nodes.numbering.clone());
         let askable = ranks.into_iter().map(|rank| Arc::new(Mutex::new(rank))).collect();
-        Self { spec, ranks: count, askable: Mutex::new(askable) }
+        Self { spec, place, numbering, askable: Mutex::new(askable) }
+    }
+
+    /// Returns the lists in the order in which engines count ranks.
+    fn as_counted(&self, lists: Vec<EpochList>) -> Result<Vec<EpochList>, String> {
+        match &self.numbering {
+            None => Ok(lists),
+            Some(ranks) => of_ranks(lists, ranks),
+        }
     }
 
     fn ask(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, String> {
@@ -44,14 +59,26 @@ impl AttachedOrders {
             let Some(rank) = first else { return Err("all ranks have gone".to_owned()) };
             match exchange(&lock(&rank), epoch) {
                 Ok(reply) => {
-                    let lists = reply?;
-                    return Ok(lists.map(|lists| lists.into_iter().map(Into::into).collect()));
+                    let lists = reply?.map(|lists| lists.into_iter().map(Into::into).collect());
+                    return lists.map(|lists| self.as_counted(lists)).transpose();
                 }
                 // The rank has gone: the next one answers.
                 Err(_) => lock(&self.askable).retain(|other| !Arc::ptr_eq(other, &rank)),
             }
         }
     }
+}
+
+/// Returns the lists of these ranks, in their order.
+fn of_ranks(mut lists: Vec<EpochList>, ranks: &[u32]) -> Result<Vec<EpochList>, String> {
+    let count = lists.len();
+    let take = |&rank: &u32| {
+        let empty = EpochList { samples: vec![], batches: Batching::Ends(vec![]) };
+        lists.get_mut(rank as usize).map(|list| std::mem::replace(list, empty))
+    };
+    let taken: Option<Vec<EpochList>> = ranks.iter().map(take).collect();
+    let wrong = || format!("the order is one of {count} ranks, and the job has {}", ranks.len());
+    taken.filter(|_| count == ranks.len()).ok_or_else(wrong)
 }
 
 fn exchange(rank: &Connection, epoch: u32) -> io::Result<OrderReply> {
@@ -62,7 +89,8 @@ fn exchange(rank: &Connection, epoch: u32) -> io::Result<OrderReply> {
 
 impl OrderProvider for AttachedOrders {
     fn epoch(&self, epoch: u32) -> Result<Option<EpochList>, OrderError> {
-        Ok(self.all_ranks(epoch)?.and_then(|lists| lists.into_iter().next()))
+        let own = self.place.rank as usize;
+        Ok(self.all_ranks(epoch)?.and_then(|lists| lists.into_iter().nth(own)))
     }
 
     fn ahead(&self) -> bool {
@@ -74,7 +102,7 @@ impl OrderProvider for AttachedOrders {
     }
 
     fn place(&self) -> Option<RankPlace> {
-        Some(RankPlace { rank: 0, ranks: self.ranks })
+        Some(self.place)
     }
 
     fn all_ranks(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, OrderError> {
@@ -83,5 +111,23 @@ impl OrderProvider for AttachedOrders {
 
     fn number(&self, epoch: u32) -> u32 {
         self.spec.first_epoch.saturating_add(epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_of_ranks_are_counted_by_node() {
+        let list = |rank| EpochList { samples: vec![rank], batches: Batching::Ends(vec![1]) };
+        let lists = || (0..4).map(list).collect::<Vec<_>>();
+        // Rank 0 and 2 are on one node, 1 and 3 on the other.
+        let counted = of_ranks(lists(), &[0, 2, 1, 3]).unwrap();
+        assert_eq!(counted, [0, 2, 1, 3].map(list));
+        for ranks in [&[0, 1][..], &[0, 1, 2, 4], &[0, 1, 2, 3, 3]] {
+            let error = of_ranks(lists(), ranks).unwrap_err();
+            assert!(error.contains("of 4 ranks"), "{error}");
+        }
     }
 }

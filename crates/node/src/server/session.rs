@@ -39,7 +39,7 @@ pub fn run(server: &Arc<NodeServer>, stream: UnixStream) {
         }
         Err(_) => return,
     }
-    let Ok(connection) = Connection::new(stream) else { return };
+    let Ok(connection) = Connection::new(stream).map(Arc::new) else { return };
     // A process that dies in mid-message ends its session like one that disconnects.
     let Ok(Some((ToEngine::Hello { protocol, .. }, _))) = connection.receive() else { return };
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -54,6 +54,11 @@ pub fn run(server: &Arc<NodeServer>, stream: UnixStream) {
             ToEngine::Hello { .. } => break,
             ToEngine::Attach(attachment) => {
                 attach(server, *attachment, descriptors);
+                Ok(())
+            }
+            ToEngine::Meet(spec) => connection.send(&FromEngine::Meeting(server.nodes.meet(*spec))),
+            ToEngine::Join { run, meeting } => {
+                join(server, connection.clone(), run, meeting);
                 Ok(())
             }
             ToEngine::Metrics { run, engine } => {
@@ -79,5 +84,21 @@ fn attach(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<Own
     // The rank sees its connection end if there is no thread.
     if let Err(error) = lane.spawn(move || lane::run(&server, attachment, descriptors)) {
         tracing::warn!("cannot serve a rank: {error}");
+    }
+}
+
+/// Meets the engines of the other nodes on a thread of its own, so that the end of the rank is
+/// noticed meanwhile. The rank sends nothing before the answer.
+fn join(server: &Arc<NodeServer>, connection: Arc<Connection>, run: u64, meeting: String) {
+    let server = server.clone();
+    let thread = std::thread::Builder::new().name("belady-join".into());
+    let joins = move || {
+        let joined = server.nodes.join(run, &meeting);
+        // The rank may have gone.
+        let _ = connection.send(&FromEngine::Joined(joined));
+    };
+    // The rank sees its connection end if there is no thread.
+    if let Err(error) = thread.spawn(joins) {
+        tracing::warn!("cannot meet the engines of other nodes: {error}");
     }
 }

@@ -121,6 +121,7 @@ pub fn expected(orders: &RankOrders, epochs: u32) -> Vec<Vec<u32>> {
 }
 
 /// Starts one rank's part of a job.
+#[allow(dead_code, reason = "not every test file needs it")]
 pub fn start(
     socket: &Path,
     files: &Files,

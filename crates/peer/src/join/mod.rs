@@ -12,7 +12,7 @@ use crate::rendezvous::agree::{agree, drawn};
 use crate::rendezvous::interface::{self, Bind};
 use crate::rendezvous::keys;
 use crate::tcp::{Address, TcpConfig, TcpTransport, Tls};
-use crate::{Cluster, JobKey, NodeId, PeerError, Rendezvous, RendezvousError};
+use crate::{Cluster, JobKey, NodeId, PeerError, Rendezvous, RendezvousError, TcpAccess};
 
 /// The exchange in which every rank gives its [`Address`]. A process with the key may ask the
 /// rendezvous server for it ([`crate::rendezvous::tcp::ask`]).
@@ -37,6 +37,12 @@ pub struct JoinOptions {
 impl Default for JoinOptions {
     fn default() -> Self {
         Self { key: None, bind: None, port: 0, unix: true, tls: None }
+    }
+}
+
+impl From<TcpAccess> for JoinOptions {
+    fn from(TcpAccess { key, listen, unix, tls }: TcpAccess) -> Self {
+        Self { key: Some(key), bind: Some(Bind::Address(listen)), port: 0, unix, tls }
     }
 }
 
@@ -81,8 +87,8 @@ pub fn join(
         job,
         port,
         unix,
-        tls,
-        ..TcpConfig::new(rendezvous.world(), key, listen)
+        tls: tls.clone(),
+        ..TcpConfig::new(rendezvous.world(), key.clone(), listen)
     })?;
     let mine = reachable(transport.address(), &*rendezvous).to_bytes();
     let learn = |transport: &TcpTransport, rank: NodeId, address: &[u8]| {
@@ -91,7 +97,9 @@ pub fn join(
         }
     };
     // From here on, dropping the cluster closes the transport.
-    let cluster = Cluster::new(rendezvous, transport.clone());
+    let access = TcpAccess { key, listen, unix, tls };
+    let mut cluster = Cluster::new(rendezvous, transport.clone());
+    cluster.tcp = Some(access);
     let rendezvous = &cluster.rendezvous;
     for (rank, address) in (0..).zip(rendezvous.exchange(ADDRESSES, &mine)?) {
         if rank != rendezvous.world().rank {

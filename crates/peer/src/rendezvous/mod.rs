@@ -105,6 +105,9 @@ pub enum RendezvousError {
          run, and that the job has as many ranks", ranks(.missing)
     )]
     Missing { missing: Vec<NodeId>, size: u32, what: String, place: String, limit: Duration },
+    /// At a rendezvous whose ranks are not started again ([`tcp::listen_once`]).
+    #[error("{} ended before the exchange of {what}, or did not come to it in time", ranks(.ended))]
+    Ended { ended: Vec<NodeId>, what: String },
     /// All ranks have released it ([`Rendezvous::release`]).
     #[error("all ranks had finished {0} before this process came to it: it was restarted too late")]
     Over(String),

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use belady_base::environment;
 use serde::{Deserialize, Serialize};
 
 /// Where a node listens.
@@ -23,13 +24,15 @@ pub struct Address {
 }
 
 /// A machine, or a network namespace of it: containers with networks of their own count as several
-/// machines.
+/// machines, and so do processes with different `BELADY_MACHINE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineId {
     /// The kernel's boot id.
     boot: [u8; 16],
     /// The network namespace.
     network: u64,
+    /// The digest of `BELADY_MACHINE`; 0 without it.
+    name: u64,
 }
 
 impl MachineId {
@@ -39,11 +42,13 @@ impl MachineId {
         let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
         let boot = u128::from_str_radix(&digits, 16).ok()?.to_be_bytes();
         let network = std::fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
-        Some(Self { boot, network })
+        let name = environment::MACHINE.value();
+        let name = name.map_or(0, |name| xxhash_rust::xxh3::xxh3_64(name.as_bytes()));
+        Some(Self { boot, network, name })
     }
 
     /// An unknown machine, which is not the same as any.
-    pub const UNKNOWN: Self = Self { boot: [0; 16], network: 0 };
+    pub const UNKNOWN: Self = Self { boot: [0; 16], network: 0, name: 0 };
 
     /// Returns whether both are the same known machine.
     pub fn is_same(self, other: Self) -> bool {
@@ -111,6 +116,7 @@ mod tests {
         let this = MachineId::this().unwrap();
         assert!(this.is_same(MachineId::this().unwrap()));
         assert!(!this.is_same(MachineId { network: 7, ..this }));
+        assert!(!this.is_same(MachineId { name: 7, ..this }));
         assert!(!MachineId::UNKNOWN.is_same(MachineId::UNKNOWN));
     }
 }

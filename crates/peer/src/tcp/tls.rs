@@ -17,12 +17,13 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
+use serde::{Deserialize, Serialize};
 
 use super::socket::Socket;
 use crate::PeerError;
 
 /// The TLS files, in PEM format.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tls {
     /// This node's certificate and its intermediate certificates.
     pub certificate: PathBuf,

@@ -9,6 +9,7 @@ mod place;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use belady_peer::{self as peer, JobWorld, JoinClusterError, Rendezvous, RendezvousError};
 use pyo3::prelude::*;
@@ -33,6 +34,8 @@ struct ClusterParts {
     python: Option<Arc<PythonMeeting>>,
     /// The number of jobs that have begun.
     begun: AtomicU32,
+    /// How long ranks wait for each other.
+    limit: Duration,
     /// The name of the last exchange.
     last: Mutex<Option<String>>,
 }
@@ -58,7 +61,7 @@ impl PyCluster {
             JoinClusterError::Rendezvous(why) => rendezvous_error(Some(&meeting), &why),
             JoinClusterError::Peer(why) => BeladyError::new_err(why.to_string()),
         })?;
-        Ok(Self::new(joined, Some(meeting)))
+        Ok(Self::new(joined, Some(meeting), options.limit))
     }
 
     /// Joins at "HOST:PORT", by a list of hosts, by a directory, or with "mpi" by MPI.
@@ -77,7 +80,7 @@ impl PyCluster {
     ) -> PyResult<Self> {
         let options = RendezvousOptions::new(key, bind, tls, timeout)?;
         let world = JobWorld { rank, size };
-        Self::patiently(py, move || address.go(world, &options))
+        Self::patiently(py, options.limit, move || address.go(world, &options))
     }
 
     /// Joins at the rendezvous address of the environment.
@@ -91,7 +94,7 @@ impl PyCluster {
         timeout: f64,
     ) -> PyResult<Self> {
         let options = RendezvousOptions::new(key, bind, tls, timeout)?;
-        Self::patiently(py, move || place::found(&options))
+        Self::patiently(py, options.limit, move || place::found(&options))
     }
 
     #[getter]
@@ -107,6 +110,12 @@ impl PyCluster {
     /// Ranks that run on this machine, this one included.
     fn local_ranks(&self) -> PyResult<Vec<u32>> {
         Ok(self.native()?.near())
+    }
+
+    /// Whether samples travel over TCP, and not over MPI.
+    #[getter]
+    fn is_over_tcp(&self) -> PyResult<bool> {
+        Ok(self.native()?.tcp.is_some())
     }
 
     /// Exchanges bytes with all ranks, and returns theirs by rank.
@@ -138,24 +147,30 @@ impl PyCluster {
 }
 
 impl PyCluster {
-    fn new(cluster: peer::Cluster, python: Option<Arc<PythonMeeting>>) -> Self {
+    fn new(cluster: peer::Cluster, python: Option<Arc<PythonMeeting>>, limit: Duration) -> Self {
         let cluster = Unhurried::new(Arc::new(cluster));
         let (begun, last) = (AtomicU32::new(0), Mutex::new(None));
-        Self(Home::new(ClusterParts { cluster, python, begun, last }))
+        Self(Home::new(ClusterParts { cluster, python, begun, limit, last }))
     }
 
     fn patiently(
         py: Python<'_>,
+        limit: Duration,
         join: impl FnOnce() -> Result<peer::Cluster, JoinClusterError> + Send + 'static,
     ) -> PyResult<Self> {
         let joined = patiently(py, join, |_| Ok(()))?;
         let joined = joined.map_err(|error| BeladyError::new_err(error.to_string()))?;
-        Ok(Self::new(joined, None))
+        Ok(Self::new(joined, None, limit))
     }
 
     /// Returns the cluster for an engine.
     pub fn native(&self) -> PyResult<Arc<peer::Cluster>> {
         Ok(self.0.get("Cluster")?.cluster.clone())
+    }
+
+    /// Returns how long ranks wait for each other.
+    pub fn limit(&self) -> PyResult<Duration> {
+        Ok(self.0.get("Cluster")?.limit)
     }
 
     /// Waits for all ranks to begin a job, so that the engine, which cannot be interrupted by

@@ -110,6 +110,10 @@ impl ClientShared {
                     self.changed.notify_all();
                     state.failure =
                         Some(ConnectFailure::Temporary(format!("the connection was lost: {why}")));
+                    if !self.job.may_restart {
+                        let (ended, what) = (vec![0], "the next values".to_owned());
+                        state.is_over = Some(RendezvousError::Ended { ended, what });
+                    }
                 }
                 Err(failure) => self.record(failure, was_there),
             }
@@ -305,9 +309,12 @@ impl ClientShared {
     /// Returns the error of an exchange that did not complete in time.
     fn timed_out(&self, state: &mut ClientState, name: &str) -> RendezvousError {
         let (missing, place) = self.missing_ranks(state, name);
-        state.given_up.remove(name);
+        let is_given_up = state.given_up.remove(name).is_some();
         state.missing.remove(name);
-        let RendezvousJob { world, limit, .. } = self.job;
+        let RendezvousJob { world, limit, may_restart, .. } = self.job;
+        if is_given_up && !may_restart {
+            return RendezvousError::Ended { ended: missing, what: name.to_owned() };
+        }
         RendezvousError::Missing { missing, size: world.size, what: name.to_owned(), place, limit }
     }
 }

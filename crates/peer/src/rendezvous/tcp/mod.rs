@@ -68,17 +68,26 @@ pub(super) struct RendezvousJob {
     pub limit: Duration,
     /// A peer that is silent for this long is gone.
     pub silence: Duration,
+    /// Whether a rank that is gone may be started again. If not, exchanges that need it fail.
+    pub may_restart: bool,
 }
 
 impl RendezvousJob {
     pub fn new(world: JobWorld, name: String, limit: Duration) -> Self {
-        Self { world, name, limit, silence: SILENCE }
+        Self { world, name, limit, silence: SILENCE, may_restart: true }
     }
 }
 
 impl From<TcpRendezvousOptions> for RendezvousJob {
     fn from(TcpRendezvousOptions { world, job, limit, .. }: TcpRendezvousOptions) -> Self {
         Self::new(world, job, limit)
+    }
+}
+
+impl RendezvousJob {
+    /// Returns the job of ranks that are not started again.
+    fn once(options: TcpRendezvousOptions) -> Self {
+        Self { may_restart: false, ..options.into() }
     }
 }
 
@@ -99,10 +108,37 @@ pub fn start(
         let (name, key) = (place.to_string(), options.key.clone());
         return Ok(Arc::new(RendezvousServer::listen(&addresses, &name, key, options.into())?));
     }
-    let to = (place.clone(), options.key.clone());
-    let locate = Box::new(move || Ok(to.clone()));
-    let locator = ServerLocator { locate, may_change: false, name: place.to_string() };
+    let locator = locator(place, options.key.clone());
     Ok(Arc::new(RendezvousClient::start(locator, options.into())?))
+}
+
+fn locator(place: &RendezvousAddress, key: JobKey) -> ServerLocator {
+    let to = (place.clone(), key);
+    let locate = Box::new(move || Ok(to.clone()));
+    ServerLocator { locate, may_change: false, name: place.to_string() }
+}
+
+/// Starts rank 0's side of a rendezvous at a free port of an address of this machine, for ranks
+/// that are not started again: an exchange fails at once when a rank has ended before it. Returns
+/// the address for [`connect_once`].
+pub fn listen_once(
+    at: IpAddr,
+    options: TcpRendezvousOptions,
+) -> Result<(Arc<dyn Rendezvous>, RendezvousAddress), RendezvousError> {
+    let (name, key) = (at.to_string(), options.key.clone());
+    let job = RendezvousJob::once(options);
+    let server = RendezvousServer::listen(&[(at, 0).into()], &name, key, job)?;
+    let port = server.address().port();
+    Ok((Arc::new(server), RendezvousAddress::Server { host: at.to_string(), port }))
+}
+
+/// Starts the side of another rank, as [`listen_once`].
+pub fn connect_once(
+    place: &RendezvousAddress,
+    options: TcpRendezvousOptions,
+) -> Result<Arc<dyn Rendezvous>, RendezvousError> {
+    let locator = locator(place, options.key.clone());
+    Ok(Arc::new(RendezvousClient::start(locator, RendezvousJob::once(options))?))
 }
 
 /// Returns where rank 0 listens: only at the rendezvous address, since the others connect to it.

@@ -260,8 +260,12 @@ impl ServerShared {
             .is_some_and(|connected| connected.connection == connection)
         {
             table.connected_ranks.remove(&rank);
+            if !self.job.may_restart {
+                table.rank_ended(rank);
+            }
         }
         drop(table);
+        self.given.notify_all();
         let _ = stream.shutdown(Shutdown::Both);
     }
 
@@ -369,8 +373,11 @@ impl ServerShared {
         let mut table = lock(&self.table);
         loop {
             let pause = wait_messages.pause(Instant::now(), until);
-            let undecided =
-                |table: &mut ExchangeTable| table.complete(name).is_none() && !table.is_over(name);
+            let undecided = |table: &mut ExchangeTable| {
+                table.complete(name).is_none()
+                    && !table.is_over(name)
+                    && table.gone_before(name).is_empty()
+            };
             let waited = self.given.wait_timeout_while(table, pause, undecided);
             table = waited.unwrap_or_else(PoisonError::into_inner).0;
             if table.is_over(name) {
@@ -378,6 +385,10 @@ impl ServerShared {
             }
             if let Some(all) = table.complete(name) {
                 return Ok(all);
+            }
+            let ended = table.gone_before(name);
+            if !ended.is_empty() {
+                return Err(RendezvousError::Ended { ended, what: name.to_owned() });
             }
             let now = Instant::now();
             let place = self.place_and_refusals(&table);

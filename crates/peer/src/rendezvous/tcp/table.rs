@@ -51,6 +51,8 @@ pub struct ExchangeTable {
     /// reported them.
     were_over: BTreeMap<NodeId, HashSet<u64>>,
     pub connected_ranks: BTreeMap<NodeId, ConnectedRank>,
+    /// Ranks that have gone and do not come back.
+    gone: BTreeSet<NodeId>,
     /// Watchers of rank 0 itself.
     pub watchers: Vec<(String, Watcher)>,
     /// The number of refused connections, and why the last one was.
@@ -90,6 +92,8 @@ impl ExchangeTable {
             for rank in waiting {
                 self.send(rank, &values_frame);
             }
+        } else if !self.gone_before(name).is_empty() {
+            self.give_up(name);
         }
         if is_new { self.tell_watchers(rank, name) } else { vec![] }
     }
@@ -191,6 +195,25 @@ impl ExchangeTable {
         missing
     }
 
+    /// Records that a rank has gone and does not come back, and gives up the exchanges that it has
+    /// not come to.
+    pub fn rank_ended(&mut self, rank: NodeId) {
+        self.gone.insert(rank);
+        for name in self.exchanges.keys().cloned().collect::<Vec<_>>() {
+            if !self.gone_before(&name).is_empty() {
+                self.give_up(&name);
+            }
+        }
+    }
+
+    /// Returns the ranks that have gone for good before an exchange.
+    pub fn gone_before(&self, name: &str) -> Vec<NodeId> {
+        if self.gone.is_empty() {
+            return vec![];
+        }
+        self.missing(name).into_iter().filter(|rank| self.gone.contains(rank)).collect()
+    }
+
     pub fn values_frame(&self, name: &str) -> Frame {
         let empty = || vec![None; self.size];
         let values = self.given(name).map_or_else(empty, <[_]>::to_vec);
@@ -236,6 +259,28 @@ mod tests {
         assert_eq!(restarted.try_iter().collect::<Vec<_>>(), [over("loader 0")]);
         assert!(table.is_over("loader 0") && table.given("loader 0").is_none());
         assert!(!table.is_over("loader 1") && table.given("loader 1").is_some());
+    }
+
+    #[test]
+    fn a_rank_that_has_ended_ends_the_exchanges_that_it_has_not_come_to() {
+        let mut table = ExchangeTable::new(3);
+        let waits = take_seat(&mut table, 1, 1);
+        take_seat(&mut table, 2, 1);
+        table.give(2, "all gave", vec![2], true);
+        table.give(1, "pending", vec![1], true);
+        table.rank_ended(2);
+        let given_up = |name: &str, missing: &[NodeId]| {
+            let (name, missing) = (name.to_owned(), missing.to_vec());
+            Frame::from(RendezvousMessage::GivenUp { name, missing }.to_frame())
+        };
+        assert_eq!(waits.try_iter().collect::<Vec<_>>(), [given_up("pending", &[0, 2])]);
+        // It had come to this one.
+        table.give(1, "all gave", vec![1], true);
+        assert_eq!(table.gone_before("all gave"), []);
+        table.give(0, "all gave", vec![0], false);
+        assert_eq!(waits.try_iter().collect::<Vec<_>>(), [table.values_frame("all gave")]);
+        table.give(1, "later", vec![1], true);
+        assert_eq!(waits.try_iter().collect::<Vec<_>>(), [given_up("later", &[0, 2])]);
     }
 
     #[test]
