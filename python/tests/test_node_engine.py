@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import node_kills
 import pytest
-from starting import LIMIT, PROLOGUE, started
+from starting import LIMIT, PROLOGUE, started, torchrun
 
 RANKS = 4
 EPOCHS = 3
@@ -330,6 +331,56 @@ def test_a_program_that_is_no_python_starts_no_engine(
     texts = job.output()
     assert "cannot start a node engine by `/nowhere/python`" in texts[0], texts[0]
     assert list(job.sockets.iterdir()) == []
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_torchrun_runs_one_engine_that_is_gone_after_the_job(
+    photos: Path, tmp_path: Path, ranks: int
+) -> None:
+    script = (
+        PROLOGUE
+        + """
+import json, belady
+from pathlib import Path
+rank = int(os.environ["RANK"])
+data = belady.open(os.environ["DATA"])
+loader = belady.DataLoader(data, batch_size=3, shuffle=True, seed=5, cache="ram:70KB", epochs=3)
+seen = [[list(batch.ids) for batch in loader] for epoch in range(3)]
+commands = [(entry / "cmdline") for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+engines = 0
+for command in commands:
+    try:
+        engines += os.environ["BELADY_NODE_DIR"] in command.read_bytes().decode(errors="replace")
+    except OSError:
+        pass
+source = loader.stats()["engine"]["source"]["bytes"]
+found = {"seen": seen, "engines": engines, "source": source}
+Path(os.environ["OUT"], str(rank)).write_text(json.dumps(found))
+"""
+    )
+    sockets, out = tmp_path / "sockets", tmp_path / "out"
+    out.mkdir()
+    more = {"BELADY_NODE_DIR": str(sockets), "DATA": str(photos), "OUT": str(out)}
+    text = torchrun(tmp_path, script, ranks=ranks, **more)
+    found = [json.loads((out / str(rank)).read_text()) for rank in range(ranks)]
+    for rank, one in enumerate(found):
+        assert one["seen"] == expected(rank, ranks), text
+        assert one["engines"] == 1, "one engine process in the process list"
+    total = sum(file.stat().st_size for file in photos.rglob("*.bin"))
+    assert total > 70_000, "the cache holds a part"
+    # The first epoch, and what does not fit in the others; each rank may read a sample more an epoch.
+    read = max(one["source"] for one in found)
+    assert read <= total + 2 * (total - 70_000) + 3 * ranks * 4000, (read, total)
+    assert list(sockets.iterdir()) == [], "the engine has gone"
+
+
+def test_ranks_and_engines_that_are_killed_at_random_leave_nothing_and_change_no_batch(
+    photos: Path, tmp_path: Path
+) -> None:
+    outcome = node_kills.run(kills=6, seed=int(os.environ.get("SEED", "0")), data=photos, folder=tmp_path)
+    assert outcome.wrong == []
+    assert outcome.longest < node_kills.READ_TIMEOUT, "no rank waits longer than the timeout"
+    assert outcome.in_mid_run > 0
 
 
 def test_worker_processes_read_from_the_memory_of_the_engine(
