@@ -15,7 +15,7 @@ from pathlib import Path
 
 import node_kills
 import pytest
-from starting import LIMIT, PROLOGUE, started, torchrun
+from starting import LIMIT, PROLOGUE, finished, started, torchrun
 
 RANKS = 4
 EPOCHS = 3
@@ -381,6 +381,48 @@ def test_ranks_and_engines_that_are_killed_at_random_leave_nothing_and_change_no
     assert outcome.wrong == []
     assert outcome.longest < node_kills.READ_TIMEOUT, "no rank waits longer than the timeout"
     assert outcome.in_mid_run > 0
+
+
+def test_programs_share_the_engine_that_outlives_them(photos: Path, tmp_path: Path) -> None:
+    belady = [sys.executable, "-m", "belady", "node"]
+    more = {"BELADY_NODE_DIR": str(tmp_path / "sockets"), "DATA": str(photos)}
+    script = tmp_path / "program.py"
+    script.write_text(
+        PROLOGUE
+        + """
+import json, belady
+data = belady.open(os.environ["DATA"])
+want = [open(data.native.sample_path(sample), "rb").read() for sample in range(len(data))]
+loader = belady.DataLoader(data, batch_size=3, shuffle=True, seed=5, epochs=3, writable=False)
+assert loader.engine.node is not None
+seen = []
+for epoch in range(3):
+    seen.append([])
+    for batch in loader:
+        assert all(bytes(sample) == want[id] for id, sample in zip(batch.ids, batch[0]))
+        seen[-1].append(list(batch.ids))
+print("seen", json.dumps(seen))
+"""
+    )
+
+    def source_bytes() -> int:
+        status = json.loads(finished([*belady, "status", "--json"], **more))
+        return int(status[0]["engines"][0]["source"]["bytes"])
+
+    finished([*belady, "start", "--cache", "ram:10MiB"], **more)
+    try:
+        programs = [started([sys.executable, script], **more) for _ in range(2)]
+        texts = [program.communicate(timeout=LIMIT)[0] for program in programs]
+        total = sum(file.stat().st_size for file in photos.rglob("*.bin"))
+        read = source_bytes()
+        # A sample that both look up while one puts it into the cache may be read again.
+        assert total <= read <= 1.05 * total, (read, total)
+        texts.append(finished([sys.executable, script], **more))
+        assert source_bytes() == read, "the next program finds all samples in the cache"
+    finally:
+        finished([*belady, "stop"], **more)
+    for text in texts:
+        assert json.loads(said(text, "seen")) == expected(0, 1), text
 
 
 def test_worker_processes_read_from_the_memory_of_the_engine(
