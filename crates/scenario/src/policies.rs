@@ -1,10 +1,10 @@
 //! Checks the `[[policy]]` tables.
 
 use belady_control::model::System;
-use belady_control::policy::{Availability, PolicyKind};
+use belady_control::policy::{Availability, FixedDuties, PolicyKind};
 
 use super::checks::{choice, needed, whole};
-use super::raw::{Quantity, RawPolicy};
+use super::raw::{Quantity, RawPolicy, Whole};
 use super::schema::nearest;
 use super::{PolicySpec, ScenarioError};
 
@@ -34,16 +34,11 @@ fn policy(index: usize, mut raw: RawPolicy, system: &System) -> Result<PolicySpe
     let at = |key: &str| format!("policy.{label}.{key}");
     // Each arm takes the options that its policy has; any option left is an error.
     let kind = match default {
-        PolicyKind::Staging { loading_threads } => PolicyKind::Staging {
-            loading_threads: match raw.loading_threads.take() {
-                None => loading_threads,
-                Some(threads) => {
-                    let most = i64::from(system.staging_threads());
-                    Some(whole(&at("loading_threads"), threads, 1, most)? as u32)
-                }
-            },
-        },
-        PolicyKind::Nopfs { in_order, cleanup_read, availability } => PolicyKind::Nopfs {
+        PolicyKind::Staging { .. } => {
+            PolicyKind::Staging { duties: duties(&mut raw, &at, system)? }
+        }
+        PolicyKind::Nopfs { in_order, cleanup_read, availability, .. } => PolicyKind::Nopfs {
+            duties: duties(&mut raw, &at, system)?,
             in_order: raw.in_order.take().unwrap_or(in_order),
             cleanup_read: raw.cleanup_read.take().unwrap_or(cleanup_read),
             availability: raw.availability.take().map_or(Ok(availability), |text| {
@@ -67,6 +62,29 @@ fn policy(index: usize, mut raw: RawPolicy, system: &System) -> Result<PolicySpe
     }
 }
 
+/// Takes the threads that have one duty each.
+fn duties(
+    raw: &mut RawPolicy,
+    at: &dyn Fn(&str) -> String,
+    system: &System,
+) -> Result<Option<FixedDuties>, ScenarioError> {
+    let most = i64::from(system.staging_threads());
+    let threads = |key: &str, given: Option<Whole>| {
+        let checked = given.map(|threads| whole(&at(key), threads, 1, most)).transpose()?;
+        Ok::<_, ScenarioError>(checked.map(|threads| threads as u32))
+    };
+    let loading = threads("loading_threads", raw.loading_threads.take())?;
+    let preprocessing = threads("preprocessing_threads", raw.preprocessing_threads.take())?;
+    match loading {
+        Some(loading) => Ok(Some(FixedDuties { loading, preprocessing })),
+        None if preprocessing.is_none() => Ok(None),
+        None => Err(ScenarioError::invalid(
+            at("preprocessing_threads"),
+            "needs `loading_threads` beside it: threads that only preprocess leave others to load",
+        )),
+    }
+}
+
 impl RawPolicy {
     /// Returns the first option that no policy has taken.
     fn untaken_option(&self) -> Option<&'static str> {
@@ -78,6 +96,7 @@ impl RawPolicy {
             ("eviction", self.eviction.is_some()),
             ("tau", self.tau.is_some()),
             ("loading_threads", self.loading_threads.is_some()),
+            ("preprocessing_threads", self.preprocessing_threads.is_some()),
         ]
         .into_iter()
         .find_map(|(key, given)| given.then_some(key))

@@ -74,13 +74,22 @@ pub struct RawCluster {
     pub nodes: Option<Whole>,
     pub ranks_per_node: Option<Whole>,
     pub compute: Option<Quantity<Rate>>,
-    pub preprocess: Option<Quantity<Rate>>,
+    pub compute_per_sample: Option<Quantity<Seconds>>,
+    pub preprocess: Option<RawPreprocess>,
     pub network: Option<Quantity<Rate>>,
     pub pipeline: Option<String>,
     pub serving_threads: Option<Whole>,
     pub snapshot: Option<RawSnapshot>,
     pub source: RawSource,
     pub tier: Vec<RawTier>,
+}
+
+/// What the preprocessing threads of a node do together with samples of one size.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub struct RawThroughput {
+    pub size: Option<Quantity<Bytes>>,
+    pub throughput: Option<RawCurve>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -115,6 +124,7 @@ pub struct RawPolicy {
     pub eviction: Option<bool>,
     pub tau: Option<Quantity<Seconds>>,
     pub loading_threads: Option<Whole>,
+    pub preprocessing_threads: Option<Whole>,
 }
 
 /// `[[count, rate], ...]`.
@@ -130,6 +140,13 @@ pub struct RawPoint(pub Whole, pub Quantity<Rate>);
 pub enum RawSnapshot {
     Kept(bool),
     In(String),
+}
+
+/// The rate of each thread, or throughputs by sample size and thread count.
+#[derive(Debug)]
+pub enum RawPreprocess {
+    PerThread(Quantity<Rate>),
+    Measured(Vec<RawThroughput>),
 }
 
 /// One capacity for every node, or one for each.
@@ -229,6 +246,36 @@ impl<'de> Deserialize<'de> for RawCapacity {
             }
         }
         deserializer.deserialize_any(CapacityVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawPreprocess {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PreprocessVisitor;
+        impl<'de> Visitor<'de> for PreprocessVisitor {
+            type Value = RawPreprocess;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}, or tables of `size` and `throughput`", Rate::EXPECTED)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawPreprocess, E> {
+                let rate = text.parse().map_err(E::custom)?;
+                Ok(RawPreprocess::PerThread(Quantity(rate)))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(
+                self,
+                mut list: A,
+            ) -> Result<RawPreprocess, A::Error> {
+                let mut throughputs = vec![];
+                while let Some(throughput) = list.next_element()? {
+                    throughputs.push(throughput);
+                }
+                Ok(RawPreprocess::Measured(throughputs))
+            }
+        }
+        deserializer.deserialize_any(PreprocessVisitor)
     }
 }
 

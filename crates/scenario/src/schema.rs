@@ -9,8 +9,8 @@ use toml::{Table, Value};
 
 use super::ScenarioError;
 use super::raw::{
-    RawCluster, RawDataset, RawPart, RawPolicy, RawScenario, RawSource, RawTier, RawTraining,
-    RawWeights,
+    RawCluster, RawDataset, RawPart, RawPolicy, RawScenario, RawSource, RawThroughput, RawTier,
+    RawTraining, RawWeights,
 };
 
 /// A table of the file and the keys it may have.
@@ -19,7 +19,7 @@ struct Section {
     keys: &'static [&'static str],
 }
 
-fn sections() -> [Section; 9] {
+fn sections() -> [Section; 10] {
     let section = |path, keys| Section { path, keys };
     [
         section("", keys_of::<RawScenario>()),
@@ -28,6 +28,7 @@ fn sections() -> [Section; 9] {
         section("training.weights", keys_of::<RawWeights>()),
         section("training.part", keys_of::<RawPart>()),
         section("cluster", keys_of::<RawCluster>()),
+        section("cluster.preprocess", keys_of::<RawThroughput>()),
         section("cluster.source", keys_of::<RawSource>()),
         section("cluster.tier", keys_of::<RawTier>()),
         section("policy", keys_of::<RawPolicy>()),
