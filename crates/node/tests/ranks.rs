@@ -131,12 +131,9 @@ fn an_engine_that_stays_keeps_its_cache_for_the_next_run() {
 fn samples_that_are_only_read_are_lent_from_the_memory_of_the_cache() {
     let files = Arc::new(Files::new(40));
     let server = Server::new(ServerOptions::default());
-    let spec = EngineSpec {
-        tiers: vec![(None, files.total() * 2), (None, files.total())],
-        ..spec(0)
-    };
-    let job =
-        JobConfig { lend: Lend::ReadOnly, staging: Bytes(1 << 20), ..files.job(3) };
+    let spec =
+        EngineSpec { tiers: vec![(None, files.total() * 2), (None, files.total())], ..spec(0) };
+    let job = JobConfig { lend: Lend::ReadOnly, staging: Bytes(1 << 20), ..files.job(3) };
     let started = start(&server.socket, &files, &spec, &job, place(0, 1), 4);
     let (connection, mut loader) = started.unwrap();
     let (mut seen, mut held, mut lent) = (vec![], vec![], 0);

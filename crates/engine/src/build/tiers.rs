@@ -92,4 +92,3 @@ impl Engine {
         Arc::new(FaultyTier::new(tier, faults, seed + at as u64))
     }
 }
-

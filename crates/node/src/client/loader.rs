@@ -83,11 +83,7 @@ impl ReceiveWait {
 }
 
 impl NodeLoader {
-    pub(super) fn new(
-        job: Arc<NodeJob>,
-        memory: Arc<RankMemory>,
-        source: Arc<dyn Source>,
-    ) -> Self {
+    pub(super) fn new(job: Arc<NodeJob>, memory: Arc<RankMemory>, source: Arc<dyn Source>) -> Self {
         Self { job, memory, source, has_begun: false, waits: ReceiveWait::default() }
     }
 
