@@ -77,8 +77,8 @@ fn system(cache: Bytes) -> System {
     System {
         nodes: 1,
         ranks_per_node: 1,
-        compute: Rate(1e12),
-        preprocess: Rate(1e12),
+        compute: Rate(1e12).into(),
+        preprocess: Rate(1e12).into(),
         network: Rate(1e12),
         source: SourceModel {
             throughput: Curve::flat(Rate(1e8)),

@@ -24,7 +24,7 @@ fn kinds() -> impl Iterator<Item = PolicyKind> {
     let availability = Availability::Known;
     PolicyKind::ALL.into_iter().chain(PolicyKind::ON_REQUEST).chain([
         PolicyKind::Lobster { threads: true, eviction: false, tau: Seconds(0.001) },
-        PolicyKind::Nopfs { in_order: true, cleanup_read: true, availability },
+        PolicyKind::Nopfs { in_order: true, cleanup_read: true, availability, duties: None },
     ])
 }
 
@@ -61,8 +61,8 @@ fn job(samples: u32, ranks_per_node: u32, rooms: &[Vec<u64>], scheme: Scheme, se
         system: System {
             nodes,
             ranks_per_node,
-            compute: Rate(100.0),
-            preprocess: Rate(200.0),
+            compute: Rate(100.0).into(),
+            preprocess: Rate(200.0).into(),
             network: Rate(1000.0),
             source: SourceModel {
                 throughput: Curve::flat(Rate(100.0)),

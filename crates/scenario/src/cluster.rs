@@ -1,9 +1,15 @@
 //! Checks the `[cluster]` tables of scenario and system files.
 
-use belady_control::model::{Bytes, Pipeline, Readers, Sharing, SourceModel, System, TierModel};
+use belady_control::model::{
+    Bytes, ComputeCost, Pipeline, Portfolio, PreprocessModel, Rate, Readers, Seconds, Sharing,
+    SourceModel, System, TierModel,
+};
 
 use super::checks::{choice, curve, needed, rate, whole};
-use super::raw::{RawCapacity, RawCluster, RawSnapshot, RawSource, RawTier, Whole};
+use super::raw::{
+    Quantity, RawCapacity, RawCluster, RawPreprocess, RawSnapshot, RawSource, RawThroughput,
+    RawTier, Whole,
+};
 use super::{MOST_BYTES, ScenarioError};
 
 /// Far more than any machine has; keeps per-rank and per-thread state allocatable.
@@ -13,6 +19,8 @@ const MOST_NODES: i64 = u16::MAX as i64 - 1;
 /// The simulator makes a table of the source's rate for each number of readers.
 const MOST_READERS: i64 = 1 << 24;
 const MOST_THREADS: i64 = 1 << 16;
+/// As long as a gigabyte takes at the slowest rate.
+const LONGEST_COMPUTE: Seconds = Seconds(1e9);
 /// Tiers are numbered by `u8`; no machine has more kinds of storage than this.
 const MOST_TIERS: usize = 16;
 
@@ -40,8 +48,8 @@ pub fn system(raw: RawCluster) -> Result<System, ScenarioError> {
     let system = System {
         nodes: nodes as u32,
         ranks_per_node: ranks_per_node as u32,
-        compute: rate("cluster.compute", raw.compute)?,
-        preprocess: rate("cluster.preprocess", raw.preprocess)?,
+        compute: compute(raw.compute, raw.compute_per_sample)?,
+        preprocess: preprocess(raw.preprocess)?,
         network: rate("cluster.network", raw.network)?,
         source: source(raw.source)?,
         tiers: tiers(raw.tier, nodes as u32)?,
@@ -64,6 +72,45 @@ pub fn system(raw: RawCluster) -> Result<System, ScenarioError> {
         ));
     }
     Ok(system)
+}
+
+/// Bytes take no time where only the time of a sample is given.
+fn compute(
+    of_bytes: Option<Quantity<Rate>>,
+    per_sample: Option<Quantity<Seconds>>,
+) -> Result<ComputeCost, ScenarioError> {
+    let key = "cluster.compute_per_sample";
+    let Some(Quantity(per_sample)) = per_sample else {
+        let hint = " (or give `cluster.compute_per_sample`)";
+        let of_bytes = needed(of_bytes, "cluster.compute", hint)?;
+        return rate("cluster.compute", Some(of_bytes)).map(ComputeCost::from);
+    };
+    if per_sample <= Seconds::ZERO {
+        return Err(ScenarioError::invalid(key, "is zero; leave it out where only bytes count"));
+    }
+    if per_sample > LONGEST_COMPUTE {
+        let reason = format!("is {} s; it must be at most {} s", per_sample.0, LONGEST_COMPUTE.0);
+        return Err(ScenarioError::invalid(key, reason));
+    }
+    let of_bytes = of_bytes.map(|given| rate("cluster.compute", Some(given))).transpose()?;
+    Ok(ComputeCost { rate: of_bytes.unwrap_or(Rate(f64::INFINITY)), per_sample })
+}
+
+fn preprocess(raw: Option<RawPreprocess>) -> Result<PreprocessModel, ScenarioError> {
+    let key = "cluster.preprocess";
+    let list = match needed(raw, key, "")? {
+        RawPreprocess::PerThread(beta) => return rate(key, Some(beta)).map(PreprocessModel::from),
+        RawPreprocess::Measured(list) => list,
+    };
+    let throughput = |(index, raw): (usize, RawThroughput)| {
+        let at = |name: &str| format!("{key}.{index}.{name}");
+        let Quantity(size) = needed(raw.size, &at("size"), "")?;
+        Ok((size, curve(&at("throughput"), raw.throughput)?))
+    };
+    let models = list.into_iter().enumerate().map(throughput).collect::<Result<_, _>>()?;
+    Portfolio::new(models)
+        .map(PreprocessModel::Measured)
+        .map_err(|error| ScenarioError::invalid(key, error.to_string()))
 }
 
 fn source(raw: RawSource) -> Result<SourceModel, ScenarioError> {

@@ -25,7 +25,7 @@ pub enum ScenarioError {
     UnknownPolicy { key: String, name: String, nearest: String },
     /// A policy with its options, on the command line.
     #[error(transparent)]
-    Policy(#[from] PolicyError),
+    Policy(PolicyError),
     /// A `--set` or `--sweep` argument that is not of the form KEY=VALUE.
     #[error("`{text}` {reason}")]
     Argument { text: String, reason: &'static str },

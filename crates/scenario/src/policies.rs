@@ -1,7 +1,7 @@
 //! Checks the `[[policy]]` tables.
 
 use belady_control::model::System;
-use belady_control::policy::{OptionValue, PolicyError, PolicyKind};
+use belady_control::policy::{FixedDuties, OptionValue, PolicyError, PolicyKind};
 
 use super::checks::{needed, whole};
 use super::raw::{RawPolicy, Whole};
@@ -33,21 +33,28 @@ fn policy(index: usize, mut raw: RawPolicy, system: &System) -> Result<PolicySpe
     let label = raw.label.take().unwrap_or_else(|| name.clone());
     let at = |key: &str| format!("policy.{label}.{key}");
     for (key, value) in &raw.options {
-        kind.set(key, &option_value(value)).map_err(|error| refusal(at(key), error))?;
+        kind.set(key, &option_value(value)).map_err(|error| refusal(at, key, error))?;
     }
+    let kind = kind.complete().map_err(|error| refusal(at, "", error))?;
     check(PolicySpec { kind, label }, system)
 }
 
 /// Returns the policy of a text such as `lobster,tau=5ms`, which is its label.
 pub fn with_options(text: &str, system: &System) -> Result<PolicySpec, ScenarioError> {
-    check(PolicySpec { kind: text.parse()?, label: text.to_owned() }, system)
+    let kind = text.parse().map_err(ScenarioError::Policy)?;
+    check(PolicySpec { kind, label: text.to_owned() }, system)
 }
 
 /// Checks options that depend on the system.
 fn check(spec: PolicySpec, system: &System) -> Result<PolicySpec, ScenarioError> {
-    if let PolicyKind::Staging { loading_threads: Some(threads), .. } = spec.kind {
-        let (key, most) = (&spec.label, i64::from(system.staging_threads()));
-        whole(&format!("policy.{key}.loading_threads"), Whole(threads.into()), 1, most)?;
+    let most = i64::from(system.staging_threads());
+    let bounded = |key: &str, threads: u32| {
+        let key = format!("policy.{}.{key}", spec.label);
+        whole(&key, Whole(threads.into()), 1, most).map(drop)
+    };
+    if let Some(FixedDuties { loading, preprocessing }) = spec.kind.duties() {
+        bounded("loading_threads", loading)?;
+        preprocessing.map_or(Ok(()), |threads| bounded("preprocessing_threads", threads))?;
     }
     Ok(spec)
 }
@@ -64,8 +71,14 @@ fn option_value(value: &toml::Value) -> OptionValue {
 }
 
 /// Returns the words of this crate: the key says which policy and option are meant.
-fn refusal(key: String, error: PolicyError) -> ScenarioError {
+fn refusal(at: impl Fn(&str) -> String, key: &str, error: PolicyError) -> ScenarioError {
     let reason = match error {
+        PolicyError::Incomplete { option, needed, reason, .. } => {
+            return ScenarioError::invalid(
+                at(option),
+                format!("needs `{needed}` beside it: {reason}"),
+            );
+        }
         PolicyError::UnknownOption { policy, known, .. } => {
             format!("is not an option of `{policy}`, which {known}")
         }
@@ -74,7 +87,7 @@ fn refusal(key: String, error: PolicyError) -> ScenarioError {
         }
         other => other.to_string(),
     };
-    ScenarioError::invalid(key, reason)
+    ScenarioError::invalid(at(key), reason)
 }
 
 /// Returns the policy of that name with its default options.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use belady_control::model::{Bytes, Rate};
+use belady_control::model::{Bytes, Rate, Seconds};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde_path_to_error::Segment;
 
@@ -74,7 +74,8 @@ pub struct RawCluster {
     pub nodes: Option<Whole>,
     pub ranks_per_node: Option<Whole>,
     pub compute: Option<Quantity<Rate>>,
-    pub preprocess: Option<Quantity<Rate>>,
+    pub compute_per_sample: Option<Quantity<Seconds>>,
+    pub preprocess: Option<RawPreprocess>,
     pub network: Option<Quantity<Rate>>,
     pub pipeline: Option<String>,
     pub serving_threads: Option<Whole>,
@@ -82,6 +83,14 @@ pub struct RawCluster {
     pub snapshot: Option<RawSnapshot>,
     pub source: RawSource,
     pub tier: Vec<RawTier>,
+}
+
+/// What the preprocessing threads of a node do together with samples of one size.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub struct RawThroughput {
+    pub size: Option<Quantity<Bytes>>,
+    pub throughput: Option<RawCurve>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -129,6 +138,13 @@ pub enum RawSnapshot {
     In(String),
 }
 
+/// The rate of each thread, or throughputs by sample size and thread count.
+#[derive(Debug)]
+pub enum RawPreprocess {
+    PerThread(Quantity<Rate>),
+    Measured(Vec<RawThroughput>),
+}
+
 /// One capacity for every node, or one for each.
 #[derive(Clone, Debug)]
 pub enum RawCapacity {
@@ -163,6 +179,10 @@ impl Unit for Bytes {
 
 impl Unit for Rate {
     const EXPECTED: &'static str = "a rate such as \"100 MB/s\"";
+}
+
+impl Unit for Seconds {
+    const EXPECTED: &'static str = "a duration such as \"250 ms\"";
 }
 
 impl<'de, T: Unit> Deserialize<'de> for Quantity<T> {
@@ -222,6 +242,36 @@ impl<'de> Deserialize<'de> for RawCapacity {
             }
         }
         deserializer.deserialize_any(CapacityVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawPreprocess {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PreprocessVisitor;
+        impl<'de> Visitor<'de> for PreprocessVisitor {
+            type Value = RawPreprocess;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}, or tables of `size` and `throughput`", Rate::EXPECTED)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawPreprocess, E> {
+                let rate = text.parse().map_err(E::custom)?;
+                Ok(RawPreprocess::PerThread(Quantity(rate)))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(
+                self,
+                mut list: A,
+            ) -> Result<RawPreprocess, A::Error> {
+                let mut throughputs = vec![];
+                while let Some(throughput) = list.next_element()? {
+                    throughputs.push(throughput);
+                }
+                Ok(RawPreprocess::Measured(throughputs))
+            }
+        }
+        deserializer.deserialize_any(PreprocessVisitor)
     }
 }
 

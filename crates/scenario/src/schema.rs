@@ -11,7 +11,8 @@ use toml::{Table, Value};
 
 use super::ScenarioError;
 use super::raw::{
-    RawCluster, RawDataset, RawPart, RawScenario, RawSource, RawTier, RawTraining, RawWeights,
+    RawCluster, RawDataset, RawPart, RawScenario, RawSource, RawThroughput, RawTier, RawTraining,
+    RawWeights,
 };
 
 /// A table of the file and the keys it may have.
@@ -20,7 +21,7 @@ struct Section {
     keys: Cow<'static, [&'static str]>,
 }
 
-fn sections() -> [Section; 9] {
+fn sections() -> [Section; 10] {
     let section = |path, keys| Section { path, keys: Cow::Borrowed(keys) };
     [
         section("", keys_of::<RawScenario>()),
@@ -29,6 +30,7 @@ fn sections() -> [Section; 9] {
         section("training.weights", keys_of::<RawWeights>()),
         section("training.part", keys_of::<RawPart>()),
         section("cluster", keys_of::<RawCluster>()),
+        section("cluster.preprocess", keys_of::<RawThroughput>()),
         section("cluster.source", keys_of::<RawSource>()),
         section("cluster.tier", keys_of::<RawTier>()),
         Section { path: "policy", keys: policy_keys() },

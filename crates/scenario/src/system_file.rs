@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use belady_control::model::{Bytes, Rate, System};
 
 use super::cluster::{self, check_local};
-use super::raw::{Quantity, RawCapacity, RawCluster, RawSnapshot, RawTier, Whole};
+use super::raw::{Quantity, RawCapacity, RawCluster, RawPreprocess, RawSnapshot, RawTier, Whole};
 use super::{ScenarioError, read_raw, read_text};
 
 /// A rate that no device reaches, for devices whose rate is not given.
@@ -80,7 +80,8 @@ fn is_empty(tier: &RawTier) -> bool {
 /// Fills in missing keys: one node, unbounded rates.
 fn with_defaults(mut raw: RawCluster) -> RawCluster {
     raw.nodes.get_or_insert(Whole(1));
-    for rate in [&mut raw.compute, &mut raw.preprocess, &mut raw.network, &mut raw.source.link] {
+    raw.preprocess.get_or_insert(RawPreprocess::PerThread(Quantity(UNBOUNDED)));
+    for rate in [&mut raw.compute, &mut raw.network, &mut raw.source.link] {
         rate.get_or_insert(Quantity(UNBOUNDED));
     }
     raw

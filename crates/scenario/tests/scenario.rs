@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use belady_control::model::{Bytes, Pipeline, Rate, Readers, Sharing};
+use belady_control::model::{Bytes, Pipeline, PreprocessWork, Rate, Readers, Seconds, Sharing};
 use belady_control::policy::{Availability, PolicyKind};
 use belady_control::sampler::Scheme;
 use belady_scenario::{Scenario, ScenarioError, Set, Sweep};
@@ -97,7 +97,7 @@ fn set_reaches_tables_and_arrays() {
     .unwrap();
     let tiers = &scenario.system.tiers;
     assert_eq!(scenario.name, "other");
-    assert_eq!(scenario.system.compute, Rate(5e9));
+    assert_eq!(scenario.system.compute, Rate(5e9).into());
     assert_eq!(scenario.system.source.sharing, Sharing::PerThread);
     assert_eq!((tiers[1].capacity, tiers[0].threads), (Bytes(64_000_000_000), 8));
     assert_eq!(tiers[1].write.at(1), Rate(1e9));
@@ -107,6 +107,7 @@ fn set_reaches_tables_and_arrays() {
         in_order: false,
         cleanup_read: false,
         availability: Availability::Known,
+        duties: None,
     };
     assert!(scenario.policies.iter().any(|spec| spec.kind == nopfs));
 }
@@ -210,6 +211,42 @@ fn impossible_quantities_name_their_key() {
     says(&["dataset.mean=0 MB"], &["`dataset.mean`"]);
     says(&["dataset.mean=9 PB"], &["`dataset.mean`"]);
     says(&["cluster.tier.ram.capacity=99999 PB"], &["`cluster.tier`"]);
+}
+
+#[test]
+fn compute_and_preprocessing_have_two_forms_each() {
+    let per_sample = with(&["cluster.compute_per_sample=2 ms"]).unwrap().system.compute;
+    assert_eq!(per_sample.time(3, 200e6), Seconds(2.006));
+    let constant = BASE.replace("compute = \"100 MB/s\"", "compute_per_sample = \"2 ms\"");
+    let constant = Scenario::from_str(&constant, &[]).unwrap().system.compute;
+    assert_eq!(constant.time(3, 200e6), Seconds(0.006));
+    let table = |throughput: &str| format!("[{{ size = \"1 MB\", throughput = {throughput} }}]");
+    let table = table("[[1, \"10 MB/s\"], [3, \"20 MB/s\"]]");
+    let system = with(&[&format!("cluster.preprocess={table}")]).unwrap().system;
+    let mut work = PreprocessWork::default();
+    system.preprocess.add(&mut work, 30_000_000);
+    let times = [1.0, 2.0, 99.0].map(|threads| system.preparing_time(&work, threads));
+    assert_eq!(times, [3.0, 2.0, 1.5].map(Seconds));
+
+    says(&["cluster.compute_per_sample=0 s"], &["`cluster.compute_per_sample`", "leave it out"]);
+    says(&["cluster.compute_per_sample=1e9 h"], &["`cluster.compute_per_sample`"]);
+    says(&["cluster.compute_per_sample=99999999 h"], &["`cluster.compute_per_sample`", "at most"]);
+    let preprocess = |value: &str, parts: &[&str]| {
+        says(
+            &[&format!("cluster.preprocess={value}")],
+            &[&["`cluster.preprocess"], parts].concat(),
+        );
+    };
+    preprocess("[]", &["at least one sample size"]);
+    preprocess("[4]", &["`cluster.preprocess", "a table"]);
+    preprocess("[{ size = \"1 MB\" }]", &["0.throughput` is missing"]);
+    preprocess("[{ throughput = [[1, \"1 MB/s\"]] }]", &["0.size` is missing"]);
+    preprocess("[{ size = 0, throughput = [[1, \"1 MB/s\"]] }]", &["size of zero"]);
+    preprocess("[{ size = 7, throughput = [] }]", &["0.throughput`", "at least one"]);
+    preprocess("[{ size = 7, throughput = [[0, \"1 MB/s\"]] }]", &["0.throughput`", "at least 1"]);
+    preprocess("[{ size = 7, throughputs = [] }]", &["`cluster.preprocess.0.throughput`"]);
+    let twice = "{ size = 7, throughput = [[1, \"1 MB/s\"]] }";
+    preprocess(&format!("[{twice}, {twice}]"), &["the size 7 B twice"]);
 }
 
 #[test]
@@ -386,7 +423,12 @@ fn policies_are_checked_by_name_and_option() {
         ("lobster", "loading_threads = 3"),
         ("staging", "eviction = true"),
         ("belady", "availability = \"known\""),
-        ("staging", "loading_threads = 3"), // more than the two that the tier has
+        ("lobster", "preprocessing_threads = 3"),
+        // More than the two that the tier has.
+        ("staging", "loading_threads = 3"),
+        ("nopfs", "preprocessing_threads = 3"),
+        // Without threads that load.
+        ("nopfs", "preprocessing_threads = 1"),
     ] {
         let text = add(&format!("name = \"{policy}\"\n{option}"));
         let key = option.split(' ').next().unwrap();

@@ -62,8 +62,7 @@ weight = 2
 fraction = 0.7
 [cluster]
 nodes = 1
-compute = "100 MB/s"
-preprocess = "200 MB/s"
+compute_per_sample = "2 ms"
 network = "1 GB/s"
 [cluster.source]
 link = "500 MB/s"
@@ -73,6 +72,16 @@ name = "staging"
 capacity = "100 MB"
 threads = 4
 read = [[4, "10 GB/s"]]
+[[cluster.preprocess]]
+size = "5 KB"
+throughput = [[1, "200 MB/s"], [3, "400 MB/s"]]
+[[cluster.preprocess]]
+size = "50 KB"
+throughput = [[1, "100 MB/s"]]
+[[policy]]
+name = "nopfs"
+loading_threads = 1
+preprocessing_threads = 1
 "#;
 
 /// The edges of what is allowed, and what is of another kind altogether.

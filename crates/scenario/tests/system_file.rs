@@ -48,7 +48,7 @@ fn the_cluster_alone_is_enough() {
     let (file, folder) = read(SHORT);
     let SystemFile { system, tier_paths, snapshot, .. } = file.expect("valid");
     assert_eq!((system.nodes, system.ranks_per_node), (1, 1));
-    assert!(system.compute.0 > 1e14 && system.source.link.0 > 1e14);
+    assert!(system.compute.rate.0 > 1e14 && system.source.link.0 > 1e14);
     assert_eq!(system.source.throughput.at(4), Rate(146e6));
     assert_eq!(system.tiers[2].write_rate(), Rate(1e9));
     assert_eq!(system.tiers[1].capacity, Bytes(2 << 30));

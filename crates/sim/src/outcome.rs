@@ -21,6 +21,8 @@ pub struct RunOutcome {
     pub seconds: f64,
     /// The compute time alone.
     pub perfect_seconds: f64,
+    /// What the mean rank computes.
+    pub mean_compute_seconds: f64,
     /// The least that any policy needs.
     pub bound_seconds: f64,
     /// Which resource binds the bound, by epoch.

@@ -98,8 +98,8 @@ impl Case {
             system: System {
                 nodes: self.nodes,
                 ranks_per_node: self.ranks_per_node,
-                compute: Rate(self.compute),
-                preprocess: Rate(self.preprocess),
+                compute: Rate(self.compute).into(),
+                preprocess: Rate(self.preprocess).into(),
                 network: Rate(FAST),
                 source: SourceModel {
                     throughput: Curve::new(points).unwrap(),

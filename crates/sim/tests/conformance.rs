@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex};
 
 use belady_control::job::{Job, Packing, Sizes};
 use belady_control::model::{
-    Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, SourceModel, System, TierModel,
+    Bytes, ComputeCost, Curve, Pipeline, Portfolio, PreprocessModel, Rate, Readers, Seconds,
+    Sharing, SourceModel, System, TierModel,
 };
 use belady_control::policy::{
-    self, Actions, Availability, Event, NodeId, Policy, PolicyKind, PolicyPlan, Preload, RankId,
-    Staging, ThreadAssignment, TierId,
+    self, Actions, Availability, Event, FixedDuties, NodeId, Policy, PolicyKind, PolicyPlan,
+    Preload, RankId, Staging, ThreadAssignment, TierId,
 };
 use belady_control::sampler::{
     AccessStream, EpochOrder, Order, SampleId, Scheme, Step, StreamConfig,
@@ -35,9 +36,17 @@ fn kinds() -> impl Iterator<Item = PolicyKind> {
         in_order,
         cleanup_read,
         availability,
+        duties: None,
     };
+    let duties = FixedDuties { loading: 1, preprocessing: Some(1) };
     PolicyKind::ALL.into_iter().chain(PolicyKind::ON_REQUEST).chain([
-        PolicyKind::Staging { loading_threads: Some(1) },
+        PolicyKind::Staging { duties: Some(duties) },
+        PolicyKind::Nopfs {
+            in_order: true,
+            cleanup_read: false,
+            availability: Availability::Heuristic,
+            duties: Some(duties),
+        },
         lobster(false, true),
         lobster(true, false),
         nopfs(false, false, Availability::Heuristic),
@@ -328,10 +337,25 @@ struct Shape {
     readers: Readers,
     pipeline: Pipeline,
     known_epochs: bool,
+    /// Whether preprocessing is given by sample size and thread count, and compute by sample too.
+    measured: bool,
     seed: u64,
 }
 
 impl Shape {
+    fn preprocess(&self) -> PreprocessModel {
+        if !self.measured {
+            return Rate(1e4).into();
+        }
+        // Small samples peak at three of the four threads, large ones at two.
+        let curve = |peak| {
+            let points = vec![(1, Rate(1e4)), (peak, Rate(2.5e4)), (4, Rate(2e4))];
+            Curve::new(points).unwrap()
+        };
+        let models = vec![(Bytes(120), curve(3)), (Bytes(250), curve(2))];
+        PreprocessModel::Measured(Portfolio::new(models).unwrap())
+    }
+
     fn job(&self) -> Option<Arc<Job>> {
         let ranks = self.nodes * self.ranks_per_node;
         let stream = AccessStream::new(StreamConfig {
@@ -374,8 +398,11 @@ impl Shape {
             system: System {
                 nodes: self.nodes,
                 ranks_per_node: self.ranks_per_node,
-                compute: Rate(5e3),
-                preprocess: Rate(1e4),
+                compute: ComputeCost {
+                    rate: Rate(5e3),
+                    per_sample: Seconds(if self.measured { 0.01 } else { 0.0 }),
+                },
+                preprocess: self.preprocess(),
                 network: Rate(1e5),
                 source: SourceModel {
                     throughput: Curve::new(vec![(1, Rate(4e3)), (4, Rate(1e4))]).unwrap(),
@@ -409,7 +436,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
         any::<(bool, bool)>(),
         any::<u64>(),
     );
-    let model = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let model = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (machine, data, stream, model).prop_map(|(machine, data, stream, model)| {
         let (nodes, ranks_per_node, tiers, ring) = machine;
         let (samples, local_batch, epochs, spread, files) = data;
@@ -432,6 +459,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
             readers: if model.1 { Readers::Nodes } else { Readers::Threads },
             pipeline: if model.2 { Pipeline::Overlapped } else { Pipeline::Serial },
             known_epochs: model.3,
+            measured: model.4,
             seed,
         }
     })
@@ -515,6 +543,7 @@ fn every_policy_runs_a_job_that_fits_everywhere() {
         readers: Readers::Nodes,
         pipeline: Pipeline::Overlapped,
         known_epochs: true,
+        measured: false,
         seed: 7,
     };
     let job = shape.job().unwrap();

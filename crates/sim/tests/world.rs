@@ -30,8 +30,8 @@ fn small(sizes: &[u64], epochs: u32, source: f64, cache: u64) -> Arc<Job> {
     let system = System {
         nodes: 2,
         ranks_per_node: 1,
-        compute: Rate(100.0),
-        preprocess: Rate(1e6),
+        compute: Rate(100.0).into(),
+        preprocess: Rate(1e6).into(),
         network: Rate(1e6),
         source: SourceModel {
             throughput: Curve::flat(Rate(source)),
@@ -80,7 +80,7 @@ fn close(a: f64, b: f64) -> bool {
 #[test]
 fn a_source_half_as_fast_as_compute_sets_the_iteration_time() {
     let job = small(&[100; 6], 1, 100.0, 0);
-    let outcome = run(&job, PolicyKind::Staging { loading_threads: None });
+    let outcome = run(&job, PolicyKind::Staging { duties: None });
     assert!(close(outcome.seconds, 7.0), "{}", outcome.seconds);
     assert!(close(outcome.stall_seconds, 4.0), "{}", outcome.stall_seconds);
     assert!(close(outcome.time.source, 4.0), "{:?}", outcome.time);
@@ -106,13 +106,11 @@ fn naive_reads_then_computes() {
 /// the first iteration and waits while rank 0 does not: imbalanced.
 #[test]
 fn one_rank_waits_for_the_other() {
-    let outcome =
-        run(&small(&[10, 190], 1, 100.0, 0), PolicyKind::Staging { loading_threads: None });
+    let outcome = run(&small(&[10, 190], 1, 100.0, 0), PolicyKind::Staging { duties: None });
     assert!(close(outcome.seconds, 2.0 + 1.9), "{}", outcome.seconds);
     // Rank 0 waits 0.2 s, more than 5 % of the iteration's 1.9 s of compute.
     assert_eq!(outcome.imbalanced_iterations, 0.0);
-    let outcome =
-        run(&small(&[2, 198], 1, 100.0, 0), PolicyKind::Staging { loading_threads: None });
+    let outcome = run(&small(&[2, 198], 1, 100.0, 0), PolicyKind::Staging { duties: None });
     // Now it waits 0.04 s of 1.98.
     assert_eq!(outcome.imbalanced_iterations, 1.0);
 }
@@ -180,8 +178,8 @@ impl Shape {
         let system = System {
             nodes,
             ranks_per_node,
-            compute: Rate(1e5),
-            preprocess: Rate(1e9),
+            compute: Rate(1e5).into(),
+            preprocess: Rate(1e9).into(),
             network: Rate(1e9),
             source: SourceModel {
                 throughput: Curve::flat(Rate(2e4 * f64::from(nodes))),
@@ -277,7 +275,7 @@ fn an_epoch_of_one_step_is_read_while_the_one_before_is_consumed() {
         seed: 0,
     };
     let job = shape.job();
-    let outcome = run(&job, PolicyKind::Staging { loading_threads: None });
+    let outcome = run(&job, PolicyKind::Staging { duties: None });
     // Reading takes five times as long as computing; only the last step's compute is not hidden.
     let reading = outcome.bytes.source as f64 / job.system.source.throughput.at(1).0;
     let last = reading / 5.0 / f64::from(shape.epochs);

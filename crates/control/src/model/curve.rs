@@ -68,6 +68,13 @@ impl Curve {
         }
     }
 
+    /// Returns the rate at a count that need not be whole.
+    pub fn between(&self, count: f64) -> Rate {
+        let whole = count.floor();
+        let (low, high) = (self.at(whole as u32), self.at(whole as u32 + 1));
+        Rate(low.0 + (count - whole) * (high.0 - low.0))
+    }
+
     /// Returns the highest rate at any count from 1 to `limit`.
     pub fn best_up_to(&self, limit: u32) -> Rate {
         self.points
@@ -97,6 +104,7 @@ mod tests {
         assert_eq!(curve().at(3), Rate(116.0));
         assert_eq!(curve().at(4), Rate(146.0));
         assert_eq!(curve().at(99), Rate(146.0));
+        assert_eq!([1.5, 3.0, 4.5].map(|count| curve().between(count).0), [76.0, 116.0, 146.0]);
         assert_eq!(Curve::new(vec![(3, Rate(5.0))]).unwrap().at(1), Rate(5.0));
     }
 

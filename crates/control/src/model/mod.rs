@@ -5,8 +5,10 @@ pub mod curve;
 pub mod frequency;
 pub mod lobster;
 pub mod nopfs;
+pub mod preprocess;
 pub mod system;
 
 pub use belady_base::units::{Bytes, Rate, Seconds};
 pub use curve::Curve;
-pub use system::{Pipeline, Readers, Sharing, SourceModel, System, TierModel};
+pub use preprocess::{Portfolio, PreprocessModel, PreprocessWork};
+pub use system::{ComputeCost, Pipeline, Readers, Sharing, SourceModel, System, TierModel};

@@ -10,6 +10,7 @@
 //! numbers are HDMLP's, since NoPFS prints none.
 #![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
+use super::preprocess::PreprocessWork;
 use super::system::{Pipeline, Readers, Sharing, System};
 use belady_base::units::{Bytes, Rate, Seconds};
 
@@ -93,11 +94,13 @@ pub fn fastest(
 }
 
 /// Returns write_i(k) = max(s/β, s/(w_0(p_0)/p_0)): preprocessing and storing in the
-/// staging buffer, pipelined (unnumbered, after eq. 3.4).
+/// staging buffer, pipelined (unnumbered, after eq. 3.4). Where preprocessing was measured, β is the
+/// rate of one of p_0 threads at work.
 pub fn write(system: &System, size: Bytes) -> Seconds {
-    let staging = &system.tiers[0];
-    let store = staging.write_rate() / f64::from(staging.threads);
-    (size / system.preprocess).max(size / store)
+    let mut work = PreprocessWork::default();
+    system.preprocess.add(&mut work, size.0);
+    let threads = f64::from(system.staging_threads());
+    system.preparing_time(&work, threads) * threads
 }
 
 /// Returns read_i(k) (eq. 3.4): fetch + write when one thread does both in turn
@@ -149,7 +152,7 @@ pub fn consumption(
     accesses.into_iter().map(move |access| {
         reads += access.read;
         let start = free.max(reads / threads);
-        free = start + access.size / compute;
+        free = start + compute.time(1, access.size.as_f64());
         start
     })
 }
@@ -159,10 +162,11 @@ pub fn consumption(
 /// The papers call t_{i,|R|} the training time (eq. 3.9), which leaves out the
 /// last sample's compute.
 pub fn run_time(system: &System, accesses: impl IntoIterator<Item = Access>) -> Seconds {
-    let mut last = Bytes::ZERO;
-    let accesses = accesses.into_iter().inspect(|access| last = access.size);
+    let mut last = Seconds::ZERO;
+    let compute = |access: &Access| system.compute.time(1, access.size.as_f64());
+    let accesses = accesses.into_iter().inspect(|access| last = compute(access));
     let start = consumption(system, accesses).last().unwrap_or(Seconds::ZERO);
-    start + last / system.compute
+    start + last
 }
 
 /// Returns the worst case, in which the consumer always waits: Σ read / p_0 (eq. 3.9,
@@ -225,8 +229,8 @@ mod tests {
         System {
             nodes: 4,
             ranks_per_node: 1,
-            compute: rate(100.0),
-            preprocess: rate(200.0),
+            compute: rate(100.0).into(),
+            preprocess: rate(200.0).into(),
             network: rate(1_000.0),
             source: SourceModel {
                 throughput: Curve::new(vec![(1, rate(60.0)), (4, rate(120.0))]).unwrap(),
@@ -275,7 +279,7 @@ mod tests {
         let mut system = printed();
         // β = 200 against 600/2 = 300 MB/s.
         close(write(&system, SIZE), 6.0 / 200.0);
-        system.preprocess = Rate(400.0 * MB);
+        system.preprocess = Rate(400.0 * MB).into();
         close(write(&system, SIZE), 6.0 / 300.0);
     }
 

@@ -2,7 +2,32 @@
 //! rates, network, shared source and storage tiers.
 
 use super::curve::Curve;
-use belady_base::units::{Bytes, Rate};
+use super::preprocess::{PreprocessModel, PreprocessWork};
+use belady_base::units::{Bytes, Rate, Seconds};
+
+/// How long a rank computes on what it consumes: a part by the byte and a part by the sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ComputeCost {
+    /// c; infinite where bytes take no time.
+    pub rate: Rate,
+    /// Of each sample, whatever its size. Lobster's training time of a batch (section 4.3) is
+    /// constant: this, times the batch.
+    pub per_sample: Seconds,
+}
+
+impl ComputeCost {
+    /// Returns the time for samples of that many bytes together.
+    #[inline]
+    pub fn time(&self, samples: u64, bytes: f64) -> Seconds {
+        Seconds(bytes / self.rate.0 + samples as f64 * self.per_sample.0)
+    }
+}
+
+impl From<Rate> for ComputeCost {
+    fn from(rate: Rate) -> Self {
+        Self { rate, per_sample: Seconds::ZERO }
+    }
+}
 
 /// How concurrent readers share the source's throughput t(γ).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -96,10 +121,10 @@ pub struct System {
     pub nodes: u32,
     /// Ranks, one an accelerator.
     pub ranks_per_node: u32,
-    /// c, per rank.
-    pub compute: Rate,
-    /// β, per thread.
-    pub preprocess: Rate,
+    /// Of a rank.
+    pub compute: ComputeCost,
+    /// Of a node's threads.
+    pub preprocess: PreprocessModel,
     /// b_c, per node.
     pub network: Rate,
     /// Where the dataset comes from.
@@ -124,6 +149,34 @@ impl System {
     /// Returns p_0, per node.
     pub fn staging_threads(&self) -> u32 {
         self.tiers[0].threads
+    }
+
+    /// Returns w_0(p_0)/p_0, the rate at which one thread stores samples in the staging buffer.
+    fn store_rate(&self) -> Rate {
+        self.tiers[0].write_rate() / f64::from(self.staging_threads())
+    }
+
+    /// Returns how long that many threads of a node, whole or not, preprocess samples and store
+    /// them in the staging buffer.
+    pub fn preparing_time(&self, work: &PreprocessWork, threads: f64) -> Seconds {
+        self.preprocess.time(work, threads, self.store_rate())
+    }
+
+    /// Returns the fewest of at most so many threads that prepare samples in the shortest time.
+    pub fn peak_threads(&self, work: &PreprocessWork, most: u32) -> u32 {
+        self.preprocess.peak_threads(work, most, self.store_rate())
+    }
+
+    /// Returns how long a pool of threads, each of which loads and then prepares, takes for samples
+    /// whose loading costs `loading` thread seconds, beside `pools - 1` pools like it on the node.
+    pub fn pool_time(
+        &self,
+        work: &PreprocessWork,
+        loading: Seconds,
+        threads: f64,
+        pools: f64,
+    ) -> Seconds {
+        self.preprocess.pool_time(work, loading, (threads, pools), self.store_rate())
     }
 
     /// Returns D_n, the cache capacity of one node without the staging buffer.

@@ -1,5 +1,6 @@
 //! Policies by name, with their options.
 
+use super::FixedDuties;
 use crate::model::Seconds;
 
 /// How `nopfs` learns whether a peer already has a sample.
@@ -19,8 +20,7 @@ pub enum PolicyKind {
     Perfect,
     Naive,
     Staging {
-        /// Threads of each rank that only load (DALI: 3); the node's others preprocess.
-        loading_threads: Option<u32>,
+        duties: Option<FixedDuties>,
     },
     DeepioOrdered,
     DeepioOpportunistic,
@@ -32,6 +32,7 @@ pub enum PolicyKind {
         in_order: bool,
         cleanup_read: bool,
         availability: Availability,
+        duties: Option<FixedDuties>,
     },
     Lobster {
         threads: bool,
@@ -52,14 +53,19 @@ impl PolicyKind {
     pub const ALL: [Self; 14] = [
         Self::Perfect,
         Self::Naive,
-        Self::Staging { loading_threads: None },
+        Self::Staging { duties: None },
         Self::DeepioOrdered,
         Self::DeepioOpportunistic,
         Self::ParallelStaging,
         Self::LbannDynamic,
         Self::LbannPreload,
         Self::LocalityAware,
-        Self::Nopfs { in_order: true, cleanup_read: false, availability: Availability::Heuristic },
+        Self::Nopfs {
+            in_order: true,
+            cleanup_read: false,
+            availability: Availability::Heuristic,
+            duties: None,
+        },
         Self::Lobster { threads: true, eviction: true, tau: Seconds(0.001) },
         Self::Monarch,
         Self::Lru,

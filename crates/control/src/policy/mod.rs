@@ -15,6 +15,7 @@ mod belady;
 mod cache;
 mod deepio_opportunistic;
 mod deepio_ordered;
+mod duties;
 mod holdings;
 pub mod kind;
 mod lbann_dynamic;
@@ -40,6 +41,7 @@ use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Step};
 
+pub use duties::FixedDuties;
 pub use kind::{Availability, PolicyKind};
 pub use options::{OptionValue, PolicyError};
 
@@ -262,9 +264,7 @@ pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn PolicyPlan>, Un
     Ok(match *kind {
         PolicyKind::Perfect => Arc::new(perfect::Perfect),
         PolicyKind::Naive => Arc::new(naive::Naive),
-        PolicyKind::Staging { loading_threads } => {
-            Arc::new(staging::StagingPlan::new(job, loading_threads)?)
-        }
+        PolicyKind::Staging { duties } => Arc::new(staging::StagingPlan::new(job, duties)?),
         PolicyKind::DeepioOrdered => Arc::new(deepio_ordered::DeepioOrdered::new(job)),
         PolicyKind::DeepioOpportunistic => {
             Arc::new(deepio_opportunistic::DeepioOpportunistic::new(job))
@@ -281,8 +281,8 @@ pub fn plan(kind: &PolicyKind, job: &Arc<Job>) -> Result<Arc<dyn PolicyPlan>, Un
         PolicyKind::Lobster { threads, eviction, tau } => {
             Arc::new(lobster::Lobster::new(job, lobster::LobsterOptions { threads, eviction, tau }))
         }
-        PolicyKind::Nopfs { in_order, cleanup_read, availability } => {
-            let options = nopfs::NopfsOptions { in_order, cleanup_read, availability };
+        PolicyKind::Nopfs { in_order, cleanup_read, availability, duties } => {
+            let options = nopfs::NopfsOptions { in_order, cleanup_read, availability, duties };
             return nopfs::plan(job, options);
         }
     })

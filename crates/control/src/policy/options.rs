@@ -5,10 +5,11 @@
 //! messages between processes all set options through it, so that they know the same names and
 //! refuse the same values with the same words.
 
+use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Availability, PolicyKind};
+use super::{Availability, FixedDuties, PolicyKind};
 use crate::model::Seconds;
 
 /// The value of an option, as typed.
@@ -36,6 +37,13 @@ pub enum PolicyError {
     Twice { option: String, text: String },
     #[error("`{option}` is not an option of `{policy}`, which {known}")]
     UnknownOption { policy: &'static str, option: String, known: String },
+    #[error("`{option}` of `{policy}` needs `{needed}` beside it: {reason}")]
+    Incomplete {
+        policy: &'static str,
+        option: &'static str,
+        needed: &'static str,
+        reason: &'static str,
+    },
     #[error("`{option}` of `{policy}` is `{value}`; it must be {expected}")]
     Value { policy: &'static str, option: String, value: String, expected: &'static str },
 }
@@ -65,6 +73,20 @@ impl PolicyOption for bool {
 
     fn text(&self) -> String {
         self.to_string()
+    }
+}
+
+impl<T: PolicyOption> PolicyOption for &mut T {
+    fn expected(&self) -> &'static str {
+        (**self).expected()
+    }
+
+    fn set(&mut self, value: &OptionValue) -> bool {
+        (**self).set(value)
+    }
+
+    fn text(&self) -> String {
+        (**self).text()
     }
 }
 
@@ -133,20 +155,72 @@ impl PolicyOption for Availability {
     }
 }
 
-type NamedOption<'a> = (&'static str, &'a mut dyn PolicyOption);
+/// One of the two numbers of duties that may be fixed.
+struct Duty<'a> {
+    duties: &'a Cell<Option<FixedDuties>>,
+    loads: bool,
+}
+
+impl Duty<'_> {
+    /// Without `loading_threads`, that number is 0 until [`PolicyKind::complete`] refuses it.
+    const NONE: FixedDuties = FixedDuties { loading: 0, preprocessing: None };
+
+    fn number(&self) -> Option<u32> {
+        let duties = self.duties.get()?;
+        let loading = Some(duties.loading).filter(|&threads| threads > 0);
+        if self.loads { loading } else { duties.preprocessing }
+    }
+}
+
+impl PolicyOption for Duty<'_> {
+    fn expected(&self) -> &'static str {
+        self.number().expected()
+    }
+
+    fn set(&mut self, value: &OptionValue) -> bool {
+        let mut number = self.number();
+        let is_number = number.set(value);
+        if let (true, Some(number)) = (is_number, number) {
+            let duties = self.duties.get().unwrap_or(Self::NONE);
+            self.duties.set(Some(match self.loads {
+                true => FixedDuties { loading: number, ..duties },
+                false => FixedDuties { preprocessing: Some(number), ..duties },
+            }));
+        }
+        is_number
+    }
+
+    fn text(&self) -> String {
+        self.number().text()
+    }
+}
+
+type NamedOption<'a> = (&'static str, Box<dyn PolicyOption + 'a>);
+
+fn named<'a>(name: &'static str, option: &'a mut impl PolicyOption) -> NamedOption<'a> {
+    (name, Box::new(option))
+}
+
+fn duties_of(duties: &mut Option<FixedDuties>) -> [NamedOption<'_>; 2] {
+    let duties = Cell::from_mut(duties);
+    let duty = |name, loads| -> NamedOption<'_> { (name, Box::new(Duty { duties, loads })) };
+    [duty("loading_threads", true), duty("preprocessing_threads", false)]
+}
 
 impl PolicyKind {
     /// Returns the options with their names. A field that is missing here does not compile.
     fn options(&mut self) -> Vec<NamedOption<'_>> {
         match self {
-            Self::Staging { loading_threads } => vec![("loading_threads", loading_threads)],
-            Self::Nopfs { in_order, cleanup_read, availability } => vec![
-                ("in_order", in_order),
-                ("cleanup_read", cleanup_read),
-                ("availability", availability),
-            ],
+            Self::Staging { duties } => duties_of(duties).into(),
+            Self::Nopfs { in_order, cleanup_read, availability, duties } => {
+                let mut options: Vec<NamedOption<'_>> = duties_of(duties).into();
+                options.push(named("in_order", in_order));
+                options.push(named("cleanup_read", cleanup_read));
+                options.push(named("availability", availability));
+                options
+            }
             Self::Lobster { threads, eviction, tau } => {
-                vec![("threads", threads), ("eviction", eviction), ("tau", tau)]
+                vec![named("threads", threads), named("eviction", eviction), named("tau", tau)]
             }
             Self::Perfect
             | Self::Naive
@@ -174,7 +248,31 @@ impl PolicyKind {
         Self::every().flat_map(Self::option_names).collect()
     }
 
-    /// Sets one option.
+    /// Returns the threads that have one duty each, if the policy is given any.
+    pub fn duties(&self) -> Option<FixedDuties> {
+        match self {
+            Self::Staging { duties } | Self::Nopfs { duties, .. } => *duties,
+            _ => None,
+        }
+    }
+
+    /// Checks that no option lacks another one, once all are set.
+    ///
+    /// # Errors
+    /// If one does.
+    pub fn complete(self) -> Result<Self, PolicyError> {
+        match self.duties() {
+            Some(FixedDuties { loading: 0, .. }) => Err(PolicyError::Incomplete {
+                policy: self.name(),
+                option: "preprocessing_threads",
+                needed: "loading_threads",
+                reason: "threads that only preprocess leave others to load",
+            }),
+            _ => Ok(self),
+        }
+    }
+
+    /// Sets one option. Options may come in any order; [`Self::complete`] follows the last one.
     ///
     /// # Errors
     /// If the policy has no such option, or not with this value.
@@ -182,7 +280,7 @@ impl PolicyKind {
         let policy = self.name();
         let names = self.option_names();
         let found = self.options().into_iter().find(|(other, _)| *other == name);
-        let Some((_, option)) = found else {
+        let Some((_, mut option)) = found else {
             let known = match names.as_slice() {
                 [] => "has no options".to_owned(),
                 names => format!("has {}", names.join(", ")),
@@ -223,7 +321,7 @@ impl PolicyKind {
             }
             set.push(option);
         }
-        Ok(kind)
+        kind.complete()
     }
 
     /// Returns every policy with its default options.
@@ -325,8 +423,15 @@ mod tests {
         assert_eq!(tau("lobster,tau=5ms"), Seconds(0.005));
         assert_eq!(tau("lobster,tau=0.005"), Seconds(0.005), "a number is seconds");
         assert_eq!(tau("lobster,tau=2"), Seconds(2.0));
-        let loading = parsed("staging,loading_threads=3").unwrap();
-        assert!(matches!(loading, PolicyKind::Staging { loading_threads: Some(3), .. }));
+        let fixed = FixedDuties { loading: 3, preprocessing: None };
+        assert_eq!(parsed("staging,loading_threads=3").unwrap().duties(), Some(fixed));
+        let both = Some(FixedDuties { preprocessing: Some(2), ..fixed });
+        for text in [
+            "loading_threads=3,preprocessing_threads=2",
+            "preprocessing_threads=2,loading_threads=3",
+        ] {
+            assert_eq!(parsed(&format!("nopfs,{text}")).unwrap().duties(), both, "in any order");
+        }
         let known = parsed("nopfs,availability=known").unwrap();
         assert!(matches!(known, PolicyKind::Nopfs { availability: Availability::Known, .. }));
     }
@@ -345,6 +450,7 @@ mod tests {
             ("lobster,threads=2", vec!["`threads` of `lobster` is `2`", "true or false"]),
             ("staging,loading_threads=0", vec!["is `0`", "at least 1"]),
             ("staging,loading_threads=two", vec!["is `two`", "whole number"]),
+            ("nopfs,preprocessing_threads=2", vec!["needs `loading_threads` beside it"]),
             ("nopfs,availability=maybe", vec!["is `maybe`", "`heuristic` or `known`"]),
             ("lobster,tau", vec!["`tau` is not an option", "tau=5ms"]),
             ("lobster,", vec!["`` is not an option"]),
@@ -392,7 +498,7 @@ mod tests {
                     prop_assert_eq!(kind, before, "a refused value changes nothing");
                 }
             }
-            prop_assert_eq!(kind.to_string().parse(), Ok(kind));
+            prop_assert_eq!(kind.to_string().parse(), kind.complete());
         }
 
         #[test]

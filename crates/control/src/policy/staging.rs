@@ -4,12 +4,13 @@
 //! node, caches nothing. Costs S source bytes an epoch, but hides their latency behind compute
 //! where bandwidth allows.
 //!
-//! `loading_threads` gives the threads fixed duties: that many of each rank load, the node's others
-//! preprocess. DALI's default is 3, and it runs one pipeline a GPU.
+//! Its threads may have [`FixedDuties`].
 
 use std::sync::Arc;
 
-use super::{Actions, Event, Load, NodeId, Policy, PolicyPlan, ThreadAssignment, Unsupported};
+use super::{
+    Actions, Event, FixedDuties, Load, NodeId, Policy, PolicyPlan, ThreadAssignment, Unsupported,
+};
 use crate::job::Job;
 use crate::model::Seconds;
 
@@ -19,24 +20,8 @@ pub struct StagingPlan {
 }
 
 impl StagingPlan {
-    pub fn new(job: &Job, loading_threads: Option<u32>) -> Result<Self, Unsupported> {
-        let all = job.system.staging_threads();
-        let ranks = job.system.ranks_per_node;
-        let threads = match loading_threads {
-            None => ThreadAssignment::PerRank,
-            Some(loading) if loading == 0 || loading * ranks >= all => {
-                return Err(Unsupported(format!(
-                    "`loading_threads` is {loading} for each of {ranks} ranks, but the node has \
-                     {all} staging threads: each rank needs at least 1 to load, and 1 must be \
-                     left to preprocess"
-                )));
-            }
-            Some(loading) => ThreadAssignment::Split {
-                loading: vec![f64::from(loading); ranks as usize],
-                preprocessing: f64::from(all - loading * ranks),
-            },
-        };
-        Ok(Self { threads })
+    pub fn new(job: &Job, duties: Option<FixedDuties>) -> Result<Self, Unsupported> {
+        Ok(Self { threads: FixedDuties::assignment(duties, job)? })
     }
 }
 
@@ -85,20 +70,5 @@ mod tests {
         assert_eq!((plan.staging(), plan.keeps_order()), (crate::policy::Staging::Ahead, true));
         assert_eq!((plan.startup_ops(), plan.holders(0)), ((0, 0), vec![]));
         assert!(plan.preload().nodes.is_empty());
-    }
-
-    #[test]
-    fn loading_threads_are_of_each_rank() {
-        let job = job(8, 1, 2, &[]);
-        let plan = StagingPlan::new(&job, Some(3)).unwrap();
-        let expected = ThreadAssignment::Split { loading: vec![3.0, 3.0], preprocessing: 2.0 };
-        assert_eq!(plan.threads(), expected);
-        assert_eq!(StagingPlan::new(&job, None).unwrap().threads(), ThreadAssignment::PerRank);
-    }
-
-    #[test]
-    fn no_thread_left_to_preprocess_is_an_error_that_says_so() {
-        let error = StagingPlan::new(&job(8, 1, 2, &[]), Some(8)).unwrap_err().to_string();
-        assert!(error.contains("`loading_threads` is 8"), "{error}");
     }
 }

@@ -42,8 +42,8 @@ pub fn job(samples: u32, nodes: u32, ranks_per_node: u32, capacities: &[u64]) ->
         system: System {
             nodes,
             ranks_per_node,
-            compute: Rate(100.0),
-            preprocess: Rate(200.0),
+            compute: Rate(100.0).into(),
+            preprocess: Rate(200.0).into(),
             network: Rate(1000.0),
             source: SourceModel {
                 throughput: Curve::flat(Rate(100.0)),

@@ -31,8 +31,8 @@ pub fn default_system(staging: Bytes, threads: u32, tiers: &[(String, Bytes)]) -
     System {
         nodes: 1,
         ranks_per_node: 1,
-        compute: UNBOUNDED,
-        preprocess: UNBOUNDED,
+        compute: UNBOUNDED.into(),
+        preprocess: UNBOUNDED.into(),
         network: UNBOUNDED,
         source: SourceModel {
             throughput: Curve::flat(SOURCE),

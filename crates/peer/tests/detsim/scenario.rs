@@ -106,8 +106,8 @@ fn system(nodes: u32, capacities: &[Vec<u64>]) -> System {
     System {
         nodes,
         ranks_per_node: 1,
-        compute: Rate(100.0),
-        preprocess: Rate(200.0),
+        compute: Rate(100.0).into(),
+        preprocess: Rate(200.0).into(),
         network: Rate(1e6),
         source: SourceModel {
             throughput: Curve::flat(Rate(100.0)),
@@ -137,6 +137,7 @@ pub const NOPFS: PolicyKind = PolicyKind::Nopfs {
     in_order: true,
     cleanup_read: false,
     availability: Availability::Heuristic,
+    duties: None,
 };
 
 impl Scenario {

@@ -11,7 +11,7 @@
 mod least_reads;
 
 use belady_control::Job;
-use belady_control::model::{Readers, Seconds};
+use belady_control::model::{PreprocessWork, Readers, Seconds};
 use belady_control::sampler::SampleId;
 
 use least_reads::{LeastReads, usable};
@@ -23,7 +23,7 @@ pub struct Bound {
     pub perfect: Seconds,
     /// The sum over epochs.
     pub seconds: Seconds,
-    /// By how much the bound would fall if the ranks' batches were equal in bytes.
+    /// By how much the bound would fall if the ranks' batches took equally long to compute.
     pub straggling: Seconds,
     /// By epoch.
     pub epochs: Vec<EpochBound>,
@@ -34,7 +34,7 @@ pub struct Bound {
 pub struct EpochBound {
     /// Of the slowest rank of each iteration.
     pub compute: Seconds,
-    /// Of the node with the most bytes.
+    /// Of the node that needs the longest.
     pub preprocess: Seconds,
     /// From the epoch's beginning, for all that the source must have delivered by its end.
     pub source: Seconds,
@@ -83,7 +83,7 @@ impl EpochBound {
 /// Computes the bound of a job.
 pub fn bound(job: &Job, epochs: u32) -> Bound {
     let mut least = LeastReads::new(job);
-    let ranks = u64::from(job.system.ranks());
+    let ranks = f64::from(job.system.ranks());
     let mut ended = Seconds::ZERO;
     // By what compute and the source take alone, as the batches are and if they were equal.
     let (mut apart, mut apart_if_even) = (Seconds::ZERO, Seconds::ZERO);
@@ -94,7 +94,7 @@ pub fn bound(job: &Job, epochs: u32) -> Bound {
             let epoch = bytes.bound(job, ended, given);
             ended += epoch.seconds();
             apart += bytes.bound(job, apart, given).longest_part();
-            bytes.steps.iter_mut().for_each(|step| step.slowest = step.all.div_ceil(ranks));
+            bytes.steps.iter_mut().for_each(|step| step.slowest = step.all / ranks);
             apart_if_even += bytes.bound(job, apart_if_even, given).longest_part();
             given += bytes.source;
             epoch
@@ -108,7 +108,7 @@ pub fn bound(job: &Job, epochs: u32) -> Bound {
     }
 }
 
-/// What an epoch moves.
+/// What an epoch computes and moves.
 #[derive(Debug, Default)]
 struct EpochBytes {
     /// Each sample once.
@@ -117,19 +117,20 @@ struct EpochBytes {
     asked: u64,
     first: u64,
     source: u64,
-    busiest_node: u64,
+    /// In seconds, on the node that needs the longest.
+    preprocess: f64,
     steps: Vec<StepBytes>,
 }
 
-/// What one iteration moves.
+/// What one iteration computes and moves.
 #[derive(Clone, Copy, Debug)]
 struct StepBytes {
-    /// Of the rank with the most, and of the one with the least.
-    slowest: u64,
-    quickest: u64,
+    /// Seconds that the slowest rank computes, and the quickest.
+    slowest: f64,
+    quickest: f64,
     /// Over all ranks.
-    all: u64,
-    /// From the source, in the run that reads the least.
+    all: f64,
+    /// Bytes from the source, in the run that reads the least.
     source: u64,
 }
 
@@ -139,26 +140,32 @@ impl EpochBytes {
         let order = job.stream.epoch(epoch);
         let began = least.step();
         let mut bytes = Self::default();
-        let mut by_node = vec![0u64; system.nodes as usize];
+        let mut by_node = vec![PreprocessWork::default(); system.nodes as usize];
         for iteration in 0..order.iterations() {
-            let (mut slowest, mut quickest, mut all) = (0, u64::MAX, 0);
+            let (mut slowest, mut quickest, mut all) = (0.0f64, f64::INFINITY, 0.0);
             let before = bytes.source;
             for rank in 0..system.ranks() {
-                let mut batch = 0;
+                let work = &mut by_node[system.node_of(rank) as usize];
+                let (mut batch, mut samples) = (0, 0);
                 for sample in order.batch(rank, iteration) {
                     let size = job.sizes.get(sample);
                     batch += size;
+                    samples += 1;
+                    system.preprocess.add(work, size);
                     bytes.use_sample(least, began, sample, size);
                 }
-                by_node[system.node_of(rank) as usize] += batch;
-                slowest = slowest.max(batch);
-                quickest = quickest.min(batch);
-                all += batch;
+                let compute = system.compute.time(samples, batch as f64).0;
+                slowest = slowest.max(compute);
+                quickest = quickest.min(compute);
+                all += compute;
             }
             bytes.steps.push(StepBytes { slowest, quickest, all, source: bytes.source - before });
             least.end_step();
         }
-        bytes.busiest_node = by_node.into_iter().max().unwrap_or(0);
+        let preprocess = by_node
+            .iter()
+            .map(|work| system.preprocess.least_time(work, system.staging_threads()).0);
+        bytes.preprocess = preprocess.fold(0.0, f64::max);
         bytes
     }
 
@@ -197,14 +204,12 @@ impl EpochBytes {
         let source = |rate: f64| Seconds((by_end / rate - began.0).max(within / rate));
         let source_rate = system.source.throughput.best_up_to(most_readers).0;
         let link_rate = nodes * system.source.link.0;
-        let compute: u64 = self.steps.iter().map(|step| step.slowest).sum();
-        let staging_rate = f64::from(system.staging_threads()) * system.preprocess.0;
         EpochBound {
-            compute: Seconds(compute as f64 / system.compute.0),
-            preprocess: Seconds(self.busiest_node as f64 / staging_rate),
+            compute: Seconds(self.steps.iter().map(|step| step.slowest).sum()),
+            preprocess: Seconds(self.preprocess),
             source: source(source_rate),
             link: source(link_rate),
-            steps: self.steps(began, given, source_rate.min(link_rate), system.compute.0),
+            steps: self.steps(began, given, source_rate.min(link_rate)),
             tiers: held
                 .iter()
                 .zip(&system.tiers[1..])
@@ -222,13 +227,13 @@ impl EpochBytes {
     /// Returns the least time of the steps. Each computes after the one before it. When the last
     /// rank of a step begins, the source, at `rate`, has given all that it must have given by
     /// then; that rank may be the one with the least to compute.
-    fn steps(&self, began: Seconds, given: u64, rate: f64, compute: f64) -> Seconds {
+    fn steps(&self, began: Seconds, given: u64, rate: f64) -> Seconds {
         let (mut now, mut given) = (began.0, given);
         for step in &self.steps {
             given += step.source;
             let last_begins = given as f64 / rate;
-            let last_ends = last_begins + step.quickest as f64 / compute;
-            now = last_ends.max(now + step.slowest as f64 / compute);
+            let last_ends = last_begins + step.quickest;
+            now = last_ends.max(now + step.slowest);
         }
         Seconds(now - began.0)
     }

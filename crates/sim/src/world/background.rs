@@ -1,6 +1,6 @@
 //! Preloading tiers before the run, and prefetching into them during it.
 
-use belady_control::model::{Pipeline, Sharing};
+use belady_control::model::{Pipeline, PreprocessWork, Sharing};
 use belady_control::policy::{Event, NodeId, Staging, TierId};
 use belady_control::sampler::SampleId;
 
@@ -31,10 +31,12 @@ impl SimWorld {
         let mut written: f64 = 0.0;
         for (node, list) in preload.nodes.iter().enumerate() {
             let mut bytes = vec![0.0; tiers];
+            let mut work = vec![PreprocessWork::default(); tiers];
             for &(sample, tier) in list {
                 let size = self.job.sizes.get(sample);
                 self.store.put(node as NodeId, tier, sample, size);
                 bytes[tier as usize] += size as f64;
+                self.job.system.preprocess.add(&mut work[tier as usize], size);
                 if !preload.free {
                     self.meter.source_read(0, sample, size, true);
                 }
@@ -51,7 +53,7 @@ impl SimWorld {
                     let server = self.prefetchers[node * (tiers - 1) + tier - 1].server;
                     let threads = self.servers.threads(server);
                     let prepare = match self.rates.pipeline {
-                        Pipeline::Serial => bytes * self.rates.prepare / threads,
+                        Pipeline::Serial => self.job.system.preparing_time(&work[tier], threads).0,
                         Pipeline::Overlapped => 0.0,
                     };
                     let work = ServerWork {

@@ -41,7 +41,7 @@ impl SimWorld {
         let on_demand = self.staging == Staging::OnDemand;
         let mut end = begin;
         let mut compute: f64 = 0.0;
-        let mut all_finish = 0.0;
+        let (mut all_compute, mut all_finish) = (0.0, 0.0);
         let (mut slowest_wait, mut shortest) = (0.0f64, f64::INFINITY);
         let mut cause = Cause::Source;
         self.slow_bytes.clear();
@@ -58,6 +58,7 @@ impl SimWorld {
                 };
                 shortest = shortest.min(wait);
                 compute = compute.max(part.compute);
+                all_compute += part.compute;
                 all_finish += finish - begin;
                 if finish > end {
                     end = finish;
@@ -76,6 +77,7 @@ impl SimWorld {
             begin,
             end,
             compute,
+            mean_compute: all_compute / ranks,
             mean_finish: all_finish / ranks,
             source_busy: busy - std::mem::replace(&mut self.source_busy, busy),
             slowest_wait,

@@ -152,6 +152,7 @@ impl Meter {
         let stall = (duration - step.compute).max(0.0);
         let time = &mut self.outcome.time;
         time.compute += step.compute;
+        self.outcome.mean_compute_seconds += step.mean_compute;
         match step.cause {
             Cause::Source => time.source += stall,
             Cause::Peer => time.peer += stall,
@@ -222,6 +223,8 @@ pub struct StepTimes<'a> {
     pub end: f64,
     /// Of the slowest rank.
     pub compute: f64,
+    /// Over all ranks.
+    pub mean_compute: f64,
     /// Wait and compute, over all ranks.
     pub mean_finish: f64,
     /// What the source delivered meanwhile, in seconds at its best rate.

@@ -136,7 +136,7 @@ impl SimWorld {
             let local_rank = (first % system.ranks_per_node) as usize;
             let count = match staging {
                 Staging::OnDemand => 1.0,
-                _ => rates.threads(&threads, local_rank).0,
+                _ => rates.threads(&threads, local_rank).loading,
             };
             rings.push(StagingRing {
                 node,

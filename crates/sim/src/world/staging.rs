@@ -9,7 +9,7 @@ use belady_control::sampler::{Scheme, Step};
 use super::SimWorld;
 use super::ring::{StagedStep, StagedStepId};
 use super::servers::ServerWork;
-use super::stations::{Cause, Latest, device_seconds, seconds};
+use super::stations::{Cause, Latest, StageShare, device_seconds, seconds};
 
 impl SimWorld {
     pub fn stage(&mut self, ring: usize, id: StagedStepId) {
@@ -27,7 +27,8 @@ impl SimWorld {
                 self.stage_part(ring, node, step, &mut staged, part, id);
             }
             let part = &mut staged.parts[part];
-            part.compute = part.bytes as f64 / self.rates.compute;
+            let samples = part.samples.len() as u64;
+            part.compute = self.job.system.compute.time(samples, part.bytes as f64).0;
         }
         match self.staging {
             Staging::Instant => staged.loaded = true,
@@ -80,7 +81,8 @@ impl SimWorld {
             };
             self.add_load(node, step, load, served, staged, part);
             if self.staging == Staging::OnDemand {
-                let work = self.on_demand_work((at + 1 == count).then_some(id));
+                let bytes = self.job.sizes.get(load.sample);
+                let work = self.on_demand_work(bytes, (at + 1 == count).then_some(id));
                 self.servers.submit(self.now, self.rings[ring].server, work);
             }
         }
@@ -185,7 +187,7 @@ impl SimWorld {
         let bytes = self.job.sizes.get(load.sample);
         let amount = bytes as f64;
         let physical = self.rates.sharing == Sharing::Aggregate;
-        self.demand.total += amount;
+        self.job.system.preprocess.add(&mut self.demand.work, bytes);
         let device = match served {
             LoadFrom::Source => {
                 self.demand.source += amount;
@@ -231,44 +233,53 @@ impl SimWorld {
     }
 
     /// Returns the work of one sample that is read on demand: fetch, preprocess, compute, one after
-    /// the other. Samples in a tier were staged in time.
-    fn on_demand_work(&mut self, token: Option<u32>) -> ServerWork {
-        let demand = &self.demand;
-        let compute = demand.total / self.rates.compute;
+    /// the other, with one thread a rank. Samples in a tier were staged in time.
+    fn on_demand_work(&mut self, bytes: u64, token: Option<u32>) -> ServerWork {
+        let system = &self.job.system;
+        let demand = &mut self.demand;
+        if demand.source == 0.0 {
+            demand.work.clear();
+        }
+        let pools = self.rates.ranks_per_node;
+        let alone = StageShare { loading: 1.0, preparing: 1.0, pools, both: true };
+        let preparing = alone.preparing_time(system, &demand.work);
         let work = ServerWork {
             token,
             source_bytes: demand.source,
-            then_seconds: demand.source * self.rates.prepare + compute,
+            then_seconds: preparing + system.compute.time(1, bytes as f64).0,
         };
-        self.demand.clear(self.job.system.tiers.len());
+        demand.clear(system.tiers.len());
         work
     }
 
     /// Submits a whole step to the staging threads.
     fn schedule(&mut self, ring: usize, id: StagedStepId, staged: &mut StagedStep) {
+        let system = &self.job.system;
         let ring = &self.rings[ring];
-        let local_rank = (ring.ranks.start % self.job.system.ranks_per_node) as usize;
-        let plan = &self.threads[ring.node as usize];
-        let (loading, preparing) = self.rates.threads(plan, local_rank);
-        let station = local_rank;
-        let split = matches!(plan, ThreadAssignment::Split { .. });
+        let local_rank = (ring.ranks.start % system.ranks_per_node) as usize;
+        let share = self.rates.threads(&self.threads[ring.node as usize], local_rank);
         let stations = &mut self.stations[ring.node as usize];
+        let work = &self.demand.work;
         let local = self.rates.local_seconds(&self.demand);
         let peer = self.rates.peer_seconds(&self.demand);
-        let prepare = self.demand.total * self.rates.prepare;
-        let inline = self.rates.pipeline == Pipeline::Serial && !split;
+        let inline = self.rates.pipeline == Pipeline::Serial && share.both;
+        let preparing = share.preparing_time(system, work);
         if !inline {
-            let station = if split { 0 } else { station };
-            let end = stations.preparing[station].serve(self.now, prepare / preparing);
+            let station = if share.both { local_rank } else { 0 };
+            let end = stations.preparing[station].serve(self.now, preparing);
             staged.ready.take(end, Cause::Preprocess);
         }
-        let own = local + peer + if inline { prepare } else { 0.0 };
+        // How long the loading threads take, with what they prepare.
+        let spent = |loading: f64| match inline {
+            true => share.pool_time(system, work, loading),
+            false => loading / share.loading,
+        };
         let source_seconds = self.demand.source / self.servers.clock.rate();
         let biggest = [
             (source_seconds, Cause::Source),
             (local, Cause::Local),
             (peer, Cause::Peer),
-            (if inline { prepare } else { 0.0 }, Cause::Preprocess),
+            (if inline { preparing * share.loading } else { 0.0 }, Cause::Preprocess),
         ]
         .into_iter()
         .max_by(|a, b| a.0.total_cmp(&b.0))
@@ -279,13 +290,13 @@ impl SimWorld {
                 ServerWork {
                     token: Some(id),
                     source_bytes: self.demand.source,
-                    then_seconds: own / loading,
+                    then_seconds: spent(local + peer),
                 }
             }
             Sharing::Aggregate => {
                 staged.server_cause = Cause::Source;
-                let spent = (source_seconds + own) / loading;
-                staged.ready.take(stations.loading[station].serve(self.now, spent), biggest);
+                let spent = spent(source_seconds + local + peer);
+                staged.ready.take(stations.loading[local_rank].serve(self.now, spent), biggest);
                 let from_peers: f64 = self.demand.peer.iter().sum();
                 let network = from_peers / self.rates.network;
                 staged.ready.take(stations.network.serve(self.now, network), Cause::Peer);
@@ -302,8 +313,7 @@ impl SimWorld {
     pub fn set_threads(&mut self, node: NodeId, threads: ThreadAssignment) {
         for ring in self.rings.iter().filter(|ring| ring.node == node) {
             let local_rank = (ring.ranks.start % self.job.system.ranks_per_node) as usize;
-            let (loading, _) = self.rates.threads(&threads, local_rank);
-            self.servers.set_threads(ring.server, loading);
+            self.servers.set_threads(ring.server, self.rates.threads(&threads, local_rank).loading);
         }
         self.threads[node as usize] = threads;
     }

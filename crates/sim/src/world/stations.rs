@@ -2,7 +2,7 @@
 //! of a station is one number: when it is free again.
 
 use belady_control::Job;
-use belady_control::model::{Pipeline, Seconds, Sharing};
+use belady_control::model::{Pipeline, PreprocessWork, Seconds, Sharing, System};
 use belady_control::policy::{ThreadAssignment, TierId};
 
 /// What a chunk of samples needs, summed over its samples.
@@ -13,13 +13,14 @@ pub struct Demand {
     pub local: Vec<f64>,
     /// Bytes from tiers of other nodes, by tier.
     pub peer: Vec<f64>,
-    pub total: f64,
+    /// What is preprocessed.
+    pub work: PreprocessWork,
 }
 
 impl Demand {
     pub fn clear(&mut self, tiers: usize) {
         self.source = 0.0;
-        self.total = 0.0;
+        self.work.clear();
         self.local.clear();
         self.local.resize(tiers, 0.0);
         self.peer.clear();
@@ -49,9 +50,6 @@ pub struct StationRates {
     peer: Vec<f64>,
     pub read: Vec<f64>,
     pub write: Vec<f64>,
-    /// Thread-seconds a byte to preprocess and write to the ring.
-    pub prepare: f64,
-    pub compute: f64,
     /// p_0.
     pub staging_threads: f64,
     pub ranks_per_node: f64,
@@ -63,8 +61,6 @@ impl StationRates {
         let tier = |f: &dyn Fn(&belady_control::model::TierModel) -> f64| -> Vec<f64> {
             system.tiers.iter().map(f).collect()
         };
-        let staging = &system.tiers[0];
-        let ring = staging.write_rate() / f64::from(staging.threads);
         Self {
             sharing: system.source.sharing,
             pipeline: system.pipeline,
@@ -73,9 +69,7 @@ impl StationRates {
             peer: tier(&|t| 1.0 / t.read_rate_per_thread().min(system.network).0),
             read: tier(&|t| t.read_rate().0),
             write: tier(&|t| t.write_rate().0),
-            prepare: 1.0 / system.preprocess.min(ring).0,
-            compute: system.compute.0,
-            staging_threads: f64::from(staging.threads),
+            staging_threads: f64::from(system.staging_threads()),
             ranks_per_node: f64::from(system.ranks_per_node),
         }
     }
@@ -88,18 +82,47 @@ impl StationRates {
         demand.peer.iter().zip(&self.peer).map(|(bytes, cost)| bytes * cost).sum()
     }
 
-    /// Returns the loading and preprocessing threads of a rank's server under an assignment.
-    pub fn threads(&self, plan: &ThreadAssignment, local_rank: usize) -> (f64, f64) {
+    /// Returns the threads of a rank's server under an assignment.
+    pub fn threads(&self, plan: &ThreadAssignment, local_rank: usize) -> StageShare {
+        let (all, pools) = (self.staging_threads, self.ranks_per_node);
         match plan {
-            ThreadAssignment::Pooled => (self.staging_threads, self.staging_threads),
+            ThreadAssignment::Pooled => {
+                StageShare { loading: all, preparing: all, pools: 1.0, both: true }
+            }
             ThreadAssignment::PerRank => {
-                let share = self.staging_threads / self.ranks_per_node;
-                (share, share)
+                StageShare { loading: all / pools, preparing: all / pools, pools, both: true }
             }
-            ThreadAssignment::Split { loading, preprocessing } => {
-                (loading[local_rank], *preprocessing)
-            }
+            ThreadAssignment::Split { loading, preprocessing } => StageShare {
+                loading: loading[local_rank],
+                preparing: *preprocessing,
+                pools: 1.0,
+                both: false,
+            },
         }
+    }
+}
+
+/// The threads that work for a ring.
+#[derive(Clone, Copy, Debug)]
+pub struct StageShare {
+    pub loading: f64,
+    pub preparing: f64,
+    /// Pools like this one among which the node's preprocessing is divided.
+    pub pools: f64,
+    /// Whether they are the same threads.
+    pub both: bool,
+}
+
+impl StageShare {
+    /// Returns how long its preprocessing threads need.
+    pub fn preparing_time(&self, system: &System, work: &PreprocessWork) -> f64 {
+        system.preparing_time(work, self.pools * self.preparing).0 * self.pools
+    }
+
+    /// Returns how long threads that load and then prepare need, for `loading` thread seconds of
+    /// loading.
+    pub fn pool_time(&self, system: &System, work: &PreprocessWork, loading: f64) -> f64 {
+        system.pool_time(work, Seconds(loading), self.loading, self.pools).0
     }
 }
 

@@ -126,8 +126,8 @@ impl Shape {
         let system = System {
             nodes: self.nodes,
             ranks_per_node: self.ranks_per_node,
-            compute: Rate(compute),
-            preprocess: Rate(1e9),
+            compute: Rate(compute).into(),
+            preprocess: Rate(1e9).into(),
             network: Rate(1e9),
             source: SourceModel {
                 throughput: self.throughput(compute * f64::from(ranks)),

@@ -97,6 +97,7 @@ pub fn run(sketch: &Sketch, ranks: usize, epochs: usize, speed: f64) -> RunOutco
         reason: None,
         seconds,
         perfect_seconds: compute,
+        mean_compute_seconds: compute,
         bound_seconds: BOUND / speed,
         bound_by: (0..epochs).map(|e| if e == 0 { "source" } else { "compute" }.into()).collect(),
         stall_seconds: stall,

@@ -2,7 +2,7 @@
 //! how a node's CPU threads are shared so that none waits much longer than the others.
 //!
 //! First some of the node's threads are assigned to preprocessing, as few as reach its peak
-//! ([`Portfolio`], [`preprocessing_threads`]); the rest load. Every GPU has a request queue, and
+//! ([`PreprocessModel`](super::PreprocessModel), [`preprocessing_threads`]); the rest load. Every GPU has a request queue, and
 //! the loading threads are assigned to the queues so that each GPU's loading plus preprocessing
 //! ends when its training step does ([`assign_threads`], the paper's Algorithm 1).
 //!
@@ -12,7 +12,6 @@
 //! code follows the text.
 #![allow(clippy::doc_markdown, reason = "symbols and names as the papers print them")]
 
-mod portfolio;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -22,7 +21,6 @@ use super::nopfs;
 use super::system::{Readers, Sharing, System};
 use belady_base::units::{Bytes, Rate, Seconds};
 
-pub use portfolio::{Portfolio, PortfolioError, ThreadModel};
 pub use threads::{StageThreads, assign_threads, preprocessing_threads, proportional_threads};
 
 /// T_l(α), T_r(β), T_PFS(γ): what *one* I/O thread reads while that many of the GPU's

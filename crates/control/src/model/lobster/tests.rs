@@ -40,44 +40,6 @@ fn equations_2_and_3_by_hand() {
     assert_eq!(spread([]), Seconds::ZERO);
 }
 
-fn model(points: &[(u32, f64)]) -> ThreadModel {
-    let points: Vec<_> = points.iter().map(|&(n, ms)| (n, Seconds(ms * 1e-3))).collect();
-    ThreadModel::fit(&points).unwrap()
-}
-
-#[test]
-fn thread_model_is_piecewise_linear_and_knows_its_peak() {
-    let model = model(&[(1, 12.0), (6, 2.0), (6, 4.0), (12, 4.0), (24, 3.0)]);
-    assert_eq!(model.at(1), Seconds(0.012));
-    assert!((model.at(6).0 - 0.003).abs() < 1e-15);
-    assert!((model.at(9).0 - 0.0035).abs() < 1e-15);
-    assert_eq!(model.at(0), model.at(1));
-    assert_eq!(model.at(99), model.at(24));
-    assert_eq!(model.peak_threads(), 6);
-}
-
-#[test]
-fn portfolio_takes_the_nearest_size() {
-    let portfolio =
-        Portfolio::new(vec![(mb(3), model(&[(1, 30.0)])), (mb(1), model(&[(1, 10.0)]))]).unwrap();
-    let time = |size| portfolio.batch_time([size], 1).0;
-    assert_eq!(time(Bytes(1)), 0.01);
-    assert_eq!(time(mb(2)), 0.01);
-    assert_eq!(time(Bytes(2_000_001)), 0.03);
-    assert_eq!(time(mb(99)), 0.03);
-    assert_eq!(portfolio.batch_time([mb(1), mb(3)], 0), Seconds(f64::INFINITY));
-}
-
-#[test]
-fn refuses_broken_models() {
-    assert_eq!(ThreadModel::fit(&[]), Err(PortfolioError::Empty));
-    assert_eq!(ThreadModel::fit(&[(0, Seconds(1.0))]), Err(PortfolioError::ZeroThreads));
-    let bad = ThreadModel::fit(&[(2, Seconds(-1.0))]);
-    assert_eq!(bad, Err(PortfolioError::BadTime { threads: 2 }));
-    let twice = Portfolio::new(vec![(mb(1), model(&[(1, 1.0)])), (mb(1), model(&[(1, 2.0)]))]);
-    assert_eq!(twice, Err(PortfolioError::Duplicate(mb(1))));
-}
-
 #[test]
 fn proportional_gives_each_busy_gpu_one() {
     assert_eq!(proportional_threads(&[30, 10], 8), [6, 2]);

@@ -65,16 +65,17 @@ impl Transition<'_> {
     fn is_worth_it(&self, share: SourceShare) -> bool {
         let system = &self.job.system;
         let mut reads = vec![0.0; system.nodes as usize];
-        let mut slowest = 0.0;
+        let mut computing = 0.0;
         for iteration in 0..self.order.iterations() {
             let mut most: f64 = 0.0;
             for rank in 0..self.ranks {
                 let size = |sample| self.job.sizes.get(sample) as f64;
                 let batch: f64 = self.uses(rank, iteration).map(size).sum();
                 reads[system.node_of(rank) as usize] += batch;
-                most = most.max(batch);
+                let samples = self.uses(rank, iteration).count() as u64;
+                most = most.max(system.compute.time(samples, batch).0);
             }
-            slowest += most;
+            computing += most;
         }
         reads.sort_by(f64::total_cmp);
         let all: f64 = reads.iter().sum();
@@ -97,7 +98,7 @@ impl Transition<'_> {
             SourceShare::Threads => 0.0,
             SourceShare::Nodes => all / source.throughput.at(system.nodes).0,
         };
-        reading > (slowest / system.compute.0).max((1.0 + GAIN) * level)
+        reading > f64::max(computing, (1.0 + GAIN) * level)
     }
 
     fn deal_reads(&self, share: SourceShare) -> ReadAhead {

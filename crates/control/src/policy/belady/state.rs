@@ -249,12 +249,13 @@ fn source_lag(
     behind: &[f64],
 ) -> Vec<f64> {
     let mut slow = vec![0.0; ranks as usize];
-    let mut total = 0.0;
+    let (mut total, mut uses) = (0.0, 0);
     for iteration in 0..order.iterations() {
         for rank in 0..ranks {
             for sample in order.batch(rank, iteration) {
                 let size = job.sizes.get(sample) as f64;
                 total += size;
+                uses += 1;
                 if spots.get(sample) == NOWHERE {
                     slow[rank as usize] += size;
                 }
@@ -264,7 +265,7 @@ fn source_lag(
     let system = &job.system;
     let read: f64 = slow.iter().sum();
     let reading = read / system.source.throughput.at(system.nodes).0;
-    let computing = total / (f64::from(ranks) * system.compute.0);
+    let computing = system.compute.time(uses, total).0 / f64::from(ranks);
     if reading < computing {
         return vec![0.0; ranks as usize];
     }

@@ -20,9 +20,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::holdings::Holdings;
-use super::staging;
 use super::{
-    Actions, Event, Evict, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan, ThreadAssignment,
+    Actions, Event, Evict, FixedDuties, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan,
+    ThreadAssignment,
 };
 use crate::bits::Bits;
 use crate::job::Job;
@@ -30,9 +30,6 @@ use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Step};
 use contents::{Contents, EpochPlan, Holder};
 use threads::Assigner;
-
-/// DALI's default, as the paper gives it (section 5.1).
-const DALI_LOADING_THREADS: u32 = 3;
 
 #[derive(Clone, Copy, Debug)]
 pub struct LobsterOptions {
@@ -92,11 +89,8 @@ impl PolicyPlan for Lobster {
     }
 
     fn threads(&self) -> ThreadAssignment {
-        let fixed = staging::StagingPlan::new(&self.job, Some(DALI_LOADING_THREADS));
-        match fixed {
-            Ok(dali) if !self.options.threads => dali.threads(),
-            _ => ThreadAssignment::PerRank,
-        }
+        let duties = (!self.options.threads).then_some(FixedDuties::DALI);
+        FixedDuties::assignment(duties, &self.job).unwrap_or(ThreadAssignment::PerRank)
     }
 }
 

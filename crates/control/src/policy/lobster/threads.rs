@@ -6,7 +6,7 @@ use crate::model::lobster::{
     BatchBytes, LoadingThreads, ReadRates, StageThreads, assign_threads, loading_time,
     preprocessing_threads, time_difference,
 };
-use crate::model::{Bytes, Pipeline, Readers, Seconds};
+use crate::model::{Bytes, Pipeline, PreprocessWork, Readers, Seconds};
 use crate::policy::{NodeId, ThreadAssignment};
 use crate::sampler::Step;
 
@@ -21,8 +21,18 @@ pub struct Assigner {
     /// The last answer.
     last: Option<(Vec<u32>, u32)>,
     // Reused from step to step.
-    batches: Vec<BatchBytes>,
+    batches: Vec<NextBatch>,
     pending: Vec<u32>,
+    /// What the node preprocesses in the step.
+    work: PreprocessWork,
+}
+
+/// What is predicted of a rank's next batch.
+#[derive(Clone, Copy, Debug)]
+struct NextBatch {
+    bytes: BatchBytes,
+    /// `T_train`.
+    train: Seconds,
 }
 
 impl Assigner {
@@ -40,7 +50,16 @@ impl Assigner {
         };
         let tier = usize::from(system.tiers.len() > 1);
         let rates = ReadRates::from_system(system, tier, readers).ok()?;
-        Some(Self { rates, tau, total, one_pool, last: None, batches: vec![], pending: vec![] })
+        Some(Self {
+            rates,
+            tau,
+            total,
+            one_pool,
+            last: None,
+            batches: vec![],
+            pending: vec![],
+            work: PreprocessWork::default(),
+        })
     }
 
     /// Returns the threads for a step, if they change.
@@ -54,12 +73,10 @@ impl Assigner {
         self.predict(job, node, step, plan);
         let system = &job.system;
         let ranks = self.batches.len() as u32;
-        let bytes = |batch: &BatchBytes| batch.local + batch.remote + batch.source;
-        let all: Bytes = self.batches.iter().map(bytes).sum();
-        // The ranks share the preprocessing threads, each of which does β.
-        let preprocess = |threads: u32| all / (system.preprocess * f64::from(threads));
-        let load = |batch: &BatchBytes, threads: u32| {
-            loading_time(&self.rates, *batch, LoadingThreads::in_turn(threads))
+        // The ranks share the preprocessing threads.
+        let preprocess = |threads: u32| system.preparing_time(&self.work, f64::from(threads));
+        let load = |batch: &NextBatch, threads: u32| {
+            loading_time(&self.rates, batch.bytes, LoadingThreads::in_turn(threads))
         };
         // Each rank's share of the threads need not be whole: between two counts, the
         // time is too.
@@ -69,16 +86,14 @@ impl Assigner {
             let time = |batch| load(batch, each) * (1.0 - share) + load(batch, each + 1) * share;
             self.batches.iter().map(time).fold(Seconds::ZERO, Seconds::max)
         };
-        let train = self
-            .batches
-            .iter()
-            .map(|batch| bytes(batch) / system.compute)
-            .fold(Seconds::ZERO, Seconds::max);
+        let train = self.batches.iter().map(|batch| batch.train).fold(Seconds::ZERO, Seconds::max);
         let split = if self.one_pool {
-            // β is of one thread, and no peak is known: as many as leave one a rank.
-            preprocessing_threads(self.total, self.total - ranks, train, preprocess, slowest)
+            // Where no peak is known, as many as leave one a rank.
+            let peak = system.peak_threads(&self.work, self.total - ranks);
+            preprocessing_threads(self.total, peak, train, preprocess, slowest)
         } else {
-            StageThreads { preprocessing: self.total, loading: self.total }
+            let preprocessing = system.peak_threads(&self.work, self.total);
+            StageThreads { preprocessing, loading: self.total }
         };
         let ahead = preprocess(split.preprocessing);
         // The first rank wins every tie. The order rotates, or the same rank would fall behind
@@ -88,7 +103,7 @@ impl Assigner {
         self.batches.rotate_left(turn);
         let mut loading = assign_threads(&self.pending, split.loading, self.tau, |gpu, threads| {
             let batch = &self.batches[gpu];
-            time_difference(load(batch, threads), ahead, bytes(batch) / system.compute)
+            time_difference(load(batch, threads), ahead, batch.train)
         });
         give_each_rank_one(&mut loading, split.loading);
         loading.rotate_right(turn);
@@ -105,23 +120,28 @@ impl Assigner {
         })
     }
 
-    /// Sums the bytes of each local rank's batch by where they come from.
+    /// Sums what each local rank's batch needs, its bytes by where they come from.
     fn predict(&mut self, job: &Job, node: NodeId, step: Step, plan: &EpochPlan) {
         self.batches.clear();
         self.pending.clear();
-        let first = node * job.system.ranks_per_node;
-        for rank in first..first + job.system.ranks_per_node {
-            let mut batch = BatchBytes::default();
+        self.work.clear();
+        let system = &job.system;
+        let first = node * system.ranks_per_node;
+        for rank in first..first + system.ranks_per_node {
+            let (mut batch, mut all) = (BatchBytes::default(), Bytes::ZERO);
             let samples = plan.samples(rank, step.iteration);
             for (&sample, holder) in samples.iter().zip(plan.holders(rank, step.iteration)) {
                 let bytes = Bytes(job.sizes.get(sample));
+                system.preprocess.add(&mut self.work, bytes.0);
+                all += bytes;
                 match holder.get() {
                     None => batch.source += bytes,
                     Some((holder, _)) if holder == node => batch.local += bytes,
                     Some(_) => batch.remote += bytes,
                 }
             }
-            self.batches.push(batch);
+            let train = system.compute.time(samples.len() as u64, all.as_f64());
+            self.batches.push(NextBatch { bytes: batch, train });
             self.pending.push(samples.len() as u32);
         }
     }
@@ -147,7 +167,7 @@ mod tests {
     use super::super::contents::Contents;
     use super::*;
     use crate::Sizes;
-    use crate::model::{Curve, Rate, Sharing};
+    use crate::model::{ComputeCost, Curve, Portfolio, PreprocessModel, Rate, Sharing};
     use crate::policy::testing::job;
     use crate::sampler::{AccessStream, Order, StreamConfig};
 
@@ -188,15 +208,25 @@ mod tests {
         let (ranks, total) = (system.ranks_per_node, system.staging_threads());
         let rates = Assigner::new(job, tau).unwrap().rates;
         let of = |local: u32| batch(job, plan, node * ranks + local, step.iteration);
-        let bytes = |local: u32| of(local).local + of(local).remote + of(local).source;
         let load =
             |local, threads| loading_time(&rates, of(local), LoadingThreads::in_turn(threads));
-        let train = |local| bytes(local) / system.compute;
+        let samples = |local: u32| plan.samples(node * ranks + local, step.iteration).iter();
+        let train = |local| {
+            let bytes = samples(local).map(|&sample| job.sizes.get(sample) as f64).sum();
+            system.compute.time(samples(local).len() as u64, bytes)
+        };
         let all =
             |time: &dyn Fn(u32) -> Seconds| (0..ranks).map(time).fold(Seconds::ZERO, Seconds::max);
-        let everything: Bytes = (0..ranks).map(bytes).sum();
-        let preprocess = |threads: u32| everything / system.preprocess / f64::from(threads);
-        let (mut preprocessing, mut loading) = (total, total);
+        let mut work = PreprocessWork::default();
+        for &sample in (0..ranks).flat_map(samples) {
+            system.preprocess.add(&mut work, job.sizes.get(sample));
+        }
+        let preprocess = |threads: u32| system.preparing_time(&work, f64::from(threads));
+        let peak = |most| {
+            let least = (1..=most).map(|n| preprocess(n).0).fold(f64::INFINITY, f64::min);
+            (1..=most).find(|&threads| preprocess(threads).0 <= least * (1.0 + 1e-12)).unwrap()
+        };
+        let (mut preprocessing, mut loading) = (peak(total), total);
         if system.pipeline == Pipeline::Serial {
             // Between two whole numbers of threads, the time is too.
             let slowest = |threads: u32| {
@@ -204,7 +234,7 @@ mod tests {
                 all(&|local| load(local, few) * (1.0 - part) + load(local, few + 1) * part)
             };
             let split =
-                preprocessing_threads(total, total - ranks, all(&train), preprocess, slowest);
+                preprocessing_threads(total, peak(total - ranks), all(&train), preprocess, slowest);
             (preprocessing, loading) = (split.preprocessing, split.loading);
         }
         // The first in line changes with every step.
@@ -236,13 +266,23 @@ mod tests {
             serial: bool,
             // More threads load faster, or share what the source gives.
             per_thread: bool,
+            per_sample in prop_oneof![Just(0.0), 0.0f64..10.0],
+            measured: bool,
             // Powers of ten.
             rates in prop::collection::vec(1.0f64..4.5, 5),
         ) {
             let mut job = job(samples, nodes, ranks, &[capacity]);
             job.system.pipeline = if serial { Pipeline::Serial } else { Pipeline::Overlapped };
             let rate = |at: usize| Rate(10f64.powf(rates[at]));
-            (job.system.compute, job.system.preprocess) = (rate(0), rate(1));
+            job.system.compute = ComputeCost { rate: rate(0), per_sample: Seconds(per_sample) };
+            job.system.preprocess = if measured {
+                // A peak at five threads for small samples, at three for large ones.
+                let curve = |peak| Curve::new(vec![(1, rate(1)), (peak, rate(1) * 3.0)]).unwrap();
+                let models = vec![(Bytes(20), curve(5)), (Bytes(150), curve(3))];
+                PreprocessModel::Measured(Portfolio::new(models).unwrap())
+            } else {
+                rate(1).into()
+            };
             (job.system.network, job.system.source.link) = (rate(2), rate(2));
             job.system.tiers[1].read = Curve::flat(rate(3));
             job.system.source.throughput = Curve::flat(rate(4));

@@ -24,8 +24,8 @@ use std::sync::{Arc, OnceLock};
 use rayon::prelude::*;
 
 use super::{
-    Actions, Availability, Event, Evict, Fetch, Load, LoadFrom, NodeId, Policy, PolicyPlan, TierId,
-    Unsupported,
+    Actions, Availability, Event, Evict, Fetch, FixedDuties, Load, LoadFrom, NodeId, Policy,
+    PolicyPlan, ThreadAssignment, TierId, Unsupported,
 };
 use crate::access::{drive, epochs_ahead};
 use crate::bits::Bits;
@@ -42,6 +42,8 @@ pub struct NopfsOptions {
     /// Drop a sample after this node's last read of it.
     pub cleanup_read: bool,
     pub availability: Availability,
+    /// Of the threads that stage.
+    pub duties: Option<FixedDuties>,
 }
 
 /// Epochs counted where their number is not known: enough to tell what a node reads often from what
@@ -56,6 +58,7 @@ pub struct Nopfs {
     placement: OnceLock<Arc<NopfsPlacement>>,
     /// Fastest per-thread rates, worst case of all nodes reading the source.
     source_rate: Rate,
+    threads: ThreadAssignment,
 }
 
 pub fn plan(job: &Arc<Job>, options: NopfsOptions) -> Result<Arc<dyn PolicyPlan>, Unsupported> {
@@ -70,6 +73,7 @@ pub fn plan(job: &Arc<Job>, options: NopfsOptions) -> Result<Arc<dyn PolicyPlan>
     if job.system.nodes as usize * job.system.tiers.len() > usize::from(u16::MAX) {
         return Err(Unsupported("nopfs supports at most 65535 nodes times tiers".into()));
     }
+    let threads = FixedDuties::assignment(options.duties, job)?;
     let placement = OnceLock::new();
     if job.stream.ahead() {
         let epochs = job.epochs.map_or_else(|| epochs_ahead(None, 0, LOOK_AHEAD), |end| 0..end);
@@ -83,13 +87,20 @@ pub fn plan(job: &Arc<Job>, options: NopfsOptions) -> Result<Arc<dyn PolicyPlan>
     let system = &job.system;
     let readers = match system.source.readers {
         Readers::Nodes => system.nodes,
-        Readers::Threads => system.nodes.saturating_mul(system.staging_threads()),
+        Readers::Threads => {
+            let loading = options.duties.map(|duties| duties.loading * system.ranks_per_node);
+            system.nodes.saturating_mul(loading.unwrap_or(system.staging_threads()))
+        }
     };
     let source_rate = source_rate(system, readers);
-    Ok(Arc::new(Nopfs { job: job.clone(), options, placement, source_rate }))
+    Ok(Arc::new(Nopfs { job: job.clone(), options, placement, source_rate, threads }))
 }
 
 impl PolicyPlan for Nopfs {
+    fn threads(&self) -> ThreadAssignment {
+        self.threads.clone()
+    }
+
     fn holders(&self, sample: SampleId) -> Vec<NodeId> {
         let Some(placement) = self.placement.get() else { return vec![] };
         let holds = |plan: &NodePlacement| plan.planned.iter().any(|tier| tier.contains(sample));

@@ -4,8 +4,12 @@ use super::*;
 use crate::policy::testing::{Driver, job};
 use crate::sampler::{Batching, EpochList, Order, OrderError, OrderProvider, StreamConfig};
 
-const OPTIONS: NopfsOptions =
-    NopfsOptions { in_order: true, cleanup_read: false, availability: Availability::Heuristic };
+const OPTIONS: NopfsOptions = NopfsOptions {
+    in_order: true,
+    cleanup_read: false,
+    availability: Availability::Heuristic,
+    duties: None,
+};
 
 /// The testing job in torch's order, over several epochs.
 fn shuffled(samples: u32, nodes: u32, capacities: &[u64], epochs: u32) -> Arc<Job> {

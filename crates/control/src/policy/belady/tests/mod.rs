@@ -344,8 +344,7 @@ fn written_down(
 #[test]
 fn what_is_decided_in_these_runs_is_written_down() {
     let same = |_: &mut Job, _: &mut StreamConfig| {};
-    let computing =
-        |job: &mut Job, _: &mut StreamConfig| job.system.compute = crate::model::Rate(1.0);
+    let computing = |job: &mut Job, _: &mut StreamConfig| job.system.compute = Rate(1.0).into();
     let whole = |_: &mut Job, config: &mut StreamConfig| config.scheme = Scheme::Whole;
     let own = |_: &mut Job, config: &mut StreamConfig| {
         let list = |epoch: u32| (0..500).map(|at| (at * at + 7 * at * epoch) % 389).collect();
@@ -527,7 +526,7 @@ fn prefetchers_read_their_share_where_threads_share_the_source() {
         let share: u64 = if spot % 3 == 0 { 0 } else { 400 };
         assert!(bytes.abs_diff(share) <= 40, "{bytes} bytes at {spot}");
     }
-    job.system.compute = Rate(1.0);
+    job.system.compute = Rate(1.0).into();
     assert_eq!(read_ahead(&job), [0; 6], "nothing waits for the source");
 }
 
@@ -548,6 +547,6 @@ fn nodes_with_small_batches_read_for_those_with_large_ones() {
     even.stream =
         AccessStream::new(StreamConfig { scheme, ..job.stream.config().clone() }).unwrap();
     assert_eq!(read_ahead(&even), [0; 4]);
-    job.system.compute = Rate(9.0);
+    job.system.compute = Rate(9.0).into();
     assert_eq!(read_ahead(&job), [0; 4], "nothing waits for the source");
 }
