@@ -178,7 +178,7 @@ mod tests {
         job.stream = AccessStream::new(config).unwrap();
         let job = Arc::new(job);
         let mut contents = Contents::new(&job, true);
-        let order = |epoch| job.stream.epoch(epoch);
+        let order = |epoch| Arc::new(job.stream.epoch(epoch));
         let plans = (0..3).map(|at| contents.epoch(at, &order(at), Some(&order(at + 1))));
         let plans = plans.collect();
         (job, plans)
