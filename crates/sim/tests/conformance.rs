@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use belady_control::job::{Job, Packing, Sizes};
+use belady_control::model::online::NodeMeasurement;
 use belady_control::model::{
     Bytes, Curve, Pipeline, Rate, Readers, Seconds, Sharing, SourceModel, System, TierModel,
 };
@@ -80,6 +81,7 @@ enum Told {
         sample: SampleId,
         peer: NodeId,
     },
+    Measured(NodeMeasurement),
 }
 
 impl Told {
@@ -94,6 +96,7 @@ impl Told {
             Event::Idle { tier, limit } => Self::Idle { tier, limit },
             Event::Fetched { tier, sample } => Self::Fetched { tier, sample },
             Event::Missed { rank, sample, peer } => Self::Missed { rank, sample, peer },
+            Event::Measured(now) => Self::Measured(now.clone()),
         }
     }
 
@@ -111,6 +114,7 @@ impl Told {
             Self::Missed { rank, sample, peer } => {
                 Event::Missed { rank: *rank, sample: *sample, peer: *peer }
             }
+            Self::Measured(now) => Event::Measured(now),
         })
     }
 }

@@ -5,6 +5,7 @@ pub mod curve;
 pub mod frequency;
 pub mod lobster;
 pub mod nopfs;
+pub mod online;
 pub mod system;
 
 pub use belady_base::units::{Bytes, Rate, Seconds};

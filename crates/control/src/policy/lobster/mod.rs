@@ -14,6 +14,7 @@
 //! DALI, on which the paper's runtime is built and with which its ablation compares.
 
 mod contents;
+mod measured;
 mod threads;
 
 use std::collections::VecDeque;
@@ -29,6 +30,7 @@ use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Step};
 use contents::{Contents, EpochPlan, Holder};
+use measured::MeasuredAssigner;
 use threads::Assigner;
 
 /// DALI's default, as the paper gives it (section 5.1).
@@ -75,6 +77,7 @@ impl PolicyPlan for Lobster {
             cleaned: None,
             assigned: None,
             assigner,
+            measured: self.options.threads.then(|| MeasuredAssigner::new(self.options.tau)),
             plan: self,
         })
     }
@@ -111,7 +114,9 @@ struct LobsterNode {
     cleaned: Option<Step>,
     /// The last step whose threads were assigned.
     assigned: Option<Step>,
+    /// Assigns by the rates of the system, until there are measurements.
     assigner: Option<Assigner>,
+    measured: Option<MeasuredAssigner>,
     plan: Arc<Lobster>,
 }
 
@@ -143,7 +148,9 @@ impl LobsterNode {
             actions.loads.extend(samples.iter().map(|&k| Load::from_source(k)));
             return;
         };
+        let is_measured = self.measured.as_ref().is_some_and(MeasuredAssigner::has_answered);
         if self.assigned < Some(step)
+            && !is_measured
             && let Some(assigner) = &mut self.assigner
         {
             self.assigned = Some(step);
@@ -186,6 +193,9 @@ impl Policy for LobsterNode {
             Event::Stage { rank, step, samples } => self.stage(rank, step, samples, actions),
             Event::Consumed { rank, step, samples } => self.consumed(rank, step, samples, actions),
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
+            Event::Measured(now) => {
+                actions.threads = self.measured.as_mut().and_then(|measured| measured.assign(now));
+            }
             Event::Idle { .. } | Event::Fetched { .. } => {}
         }
     }
