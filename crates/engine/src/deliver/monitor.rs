@@ -54,6 +54,9 @@ impl LoaderMonitor {
     pub fn delivered(&self, step: Step, waited: Duration, samples: u64, bytes: u64) {
         self.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
         self.metrics.delivered(samples, bytes);
+        if let Some(job) = self.job.upgrade() {
+            job.threads.meter.delivered(self.rank, waited, step.iteration == 0);
+        }
     }
 
     /// Notes whether the consumer waits for a batch, for a caller that hands batches on.

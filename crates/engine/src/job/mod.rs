@@ -13,6 +13,7 @@ mod in_flight;
 mod policy_driver;
 mod rank_state;
 mod running;
+mod thread_meter;
 mod thread_shares;
 mod tier_calls;
 
@@ -32,6 +33,8 @@ pub use in_flight::{InFlightReads, ReadRole, Waiter};
 pub use policy_driver::PolicyDriver;
 pub use rank_state::RankState;
 pub use running::{DatasetJobs, LeadingBatch, LeadingItem, RunningJobs, SharedReads, SharedRole};
+pub use thread_meter::ThreadMeter;
+pub use thread_shares::ThreadShares;
 
 use crate::EngineError;
 use crate::config::{BadSamples, Lend, Retry};
@@ -49,6 +52,7 @@ pub struct JobContext {
     pub dataset: Arc<DatasetJobs>,
     pub policy: PolicyDriver,
     pub lane: Lane,
+    pub threads: ThreadShares,
     pub rates: JobRates,
     pub metrics: Arc<Metrics>,
     pub retry: Retry,

@@ -10,6 +10,7 @@ mod histogram;
 mod peers;
 mod server;
 mod snapshot;
+mod threads;
 mod vitals;
 
 use std::sync::Weak;
@@ -26,6 +27,7 @@ pub use server::{MetricsServer, serve, serve_text};
 pub use snapshot::{
     BadSampleCounts, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume,
 };
+pub use threads::{AssignedThreads, ThreadMetrics, ThreadsSnapshot};
 pub use vitals::{TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms};
 
 use histogram::Histogram;
@@ -73,6 +75,7 @@ pub struct Metrics {
     transform_idle_ns: CachePadded<AtomicU64>,
     transform_failures: AtomicU64,
     peers: PeerMetrics,
+    threads: ThreadMetrics,
     sources: Mutex<Sources>,
 }
 
@@ -124,6 +127,7 @@ impl Metrics {
             transform_idle_ns: CachePadded::default(),
             transform_failures: AtomicU64::new(0),
             peers: PeerMetrics::default(),
+            threads: ThreadMetrics::default(),
             sources: Mutex::default(),
         }
     }
@@ -131,6 +135,11 @@ impl Metrics {
     /// Returns the counters of what moves between nodes.
     pub fn peers(&self) -> &PeerMetrics {
         &self.peers
+    }
+
+    /// Returns the figures of threads.
+    pub fn threads(&self) -> &ThreadMetrics {
+        &self.threads
     }
 
     /// Counts samples that were loaded.
@@ -270,6 +279,7 @@ impl Metrics {
             transform_us: self.transform_us.snapshot(),
             transform_idle_ns: self.transform_idle_ns.load(Relaxed),
             transform_failures: self.transform_failures.load(Relaxed),
+            threads: self.threads.snapshot(),
         }
     }
 

@@ -103,7 +103,9 @@ impl FitWindow {
         let total: Vec<_> = self.transforms.total().into_iter().collect();
         let of_size = |of_class: &[((u8, u32), WorkSum)]| {
             let mut all = WorkSum::default();
-            of_class.iter().for_each(|&(_, sum)| all += sum);
+            for &(_, sum) in of_class {
+                all += sum;
+            }
             let by_threads = of_class.iter().map(|&((_, threads), sum)| (threads, sum));
             SizeFit {
                 bytes: all.bytes / all.count.max(1),

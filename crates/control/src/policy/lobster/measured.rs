@@ -86,3 +86,78 @@ impl MeasuredAssigner {
         Some(ThreadSplit { loading, transforming: stages.preprocessing })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::online::{FitWindow, IterationWork, RankPending, SOURCE, WorkSum};
+
+    const TAU: Seconds = Seconds(0.001);
+
+    /// What a node measures of which a transform takes so many nanoseconds, and a mebibyte of the
+    /// source; with what its ranks have to load.
+    fn measured(threads: u32, transform: u64, source: u64, ranks: &[u64]) -> NodeMeasurement {
+        let mut work = IterationWork::default();
+        let sum = |count, nanoseconds| WorkSum { count, bytes: count << 20, nanoseconds };
+        work.transforms.insert((21, 4), sum(100, 100 * transform));
+        work.loads[SOURCE].insert(4, sum(100, 100 * source));
+        let mut window = FitWindow::default();
+        window.push(work);
+        let pending = |&mebibytes: &u64| RankPending {
+            samples: 8,
+            bytes: [0, 0, mebibytes << 20],
+            left: [0, 0, mebibytes << 20],
+        };
+        let ranks = ranks.iter().map(pending).collect();
+        NodeMeasurement { threads, model: window.fit(8), steps: 1, ranks }
+    }
+
+    fn split(now: &NodeMeasurement) -> (Vec<f64>, f64) {
+        match MeasuredAssigner::new(TAU).assign(now) {
+            Some(ThreadAssignment::Split { loading, preprocessing }) => (loading, preprocessing),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn threads_move_to_the_duty_that_is_slow_and_to_the_rank_that_is_late() {
+        let (_, fast_source) = split(&measured(16, 4_000_000, 1_000_000, &[8; 4]));
+        let (loading, slow_source) = split(&measured(16, 4_000_000, 40_000_000, &[8; 4]));
+        assert!(slow_source < fast_source, "{slow_source} transform, {fast_source} before");
+        assert_eq!(loading.iter().sum::<f64>() + slow_source, 16.0);
+        let (loading, _) = split(&measured(16, 400_000, 40_000_000, &[2, 2, 20, 2]));
+        assert!((0..4).all(|rank| rank == 2 || loading[rank] < loading[2]), "{loading:?}");
+    }
+
+    #[test]
+    fn nothing_is_assigned_before_transforms_are_measured_or_with_too_few_threads() {
+        let mut assigner = MeasuredAssigner::new(TAU);
+        let mut now = measured(16, 1, 1, &[1; 4]);
+        now.model.transforms.clear();
+        assert_eq!(assigner.assign(&now), None);
+        assert_eq!(assigner.assign(&measured(4, 1, 1, &[1; 4])), None);
+        assert_eq!(assigner.assign(&measured(4, 1, 1, &[])), None);
+        assert!(!assigner.has_answered());
+        assert!(assigner.assign(&measured(5, 1, 1, &[1; 4])).is_some() && assigner.has_answered());
+    }
+
+    proptest! {
+        #[test]
+        fn every_rank_and_both_duties_get_a_thread(
+            spare in 1u32..12, transform in 1u64..1 << 30, source in 1u64..1 << 30,
+            ranks in prop::collection::vec(0u64..30, 1..6), again in 0usize..4,
+        ) {
+            let threads = ranks.len() as u32 + spare;
+            let now = measured(threads, transform, source, &ranks);
+            let mut assigner = MeasuredAssigner::new(TAU);
+            for _ in 0..=again {
+                assigner.assign(&now);
+                let last = assigner.last.as_ref().unwrap();
+                prop_assert!(last.transforming > 0 && last.loading.iter().all(|&it| it > 0));
+                prop_assert_eq!(last.transforming + last.loading.iter().sum::<u32>(), threads);
+            }
+        }
+    }
+}
