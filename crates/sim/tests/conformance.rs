@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use belady_control::job::{Job, Packing, Sizes};
+use belady_control::model::online::NodeMeasurement;
 use belady_control::model::{
     Bytes, ComputeCost, Curve, Pipeline, Portfolio, PreprocessModel, Rate, Readers, Seconds,
     Sharing, SourceModel, System, TierModel,
@@ -89,6 +90,7 @@ enum Told {
         sample: SampleId,
         peer: NodeId,
     },
+    Measured(NodeMeasurement),
 }
 
 impl Told {
@@ -103,6 +105,7 @@ impl Told {
             Event::Idle { tier, limit } => Self::Idle { tier, limit },
             Event::Fetched { tier, sample } => Self::Fetched { tier, sample },
             Event::Missed { rank, sample, peer } => Self::Missed { rank, sample, peer },
+            Event::Measured(now) => Self::Measured(now.clone()),
         }
     }
 
@@ -120,6 +123,7 @@ impl Told {
             Self::Missed { rank, sample, peer } => {
                 Event::Missed { rank: *rank, sample: *sample, peer: *peer }
             }
+            Self::Measured(now) => Event::Measured(now),
         })
     }
 }

@@ -40,6 +40,7 @@ use self::copies::SpareCopies;
 use self::fetches::ReadAhead;
 use self::later::Uses;
 use self::state::{Decision, EpochOrders, Transition};
+use super::balance::ThreadBalancer;
 use super::{
     Actions, Event, Evict, Fetch, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan, RankId,
     ThreadAssignment, TierId, Unsupported,
@@ -115,6 +116,7 @@ impl PolicyPlan for Belady {
             found: vec![],
             readers: vec![],
             fetched: vec![0; self.job.system.tiers.len()],
+            balancer: ThreadBalancer::default(),
             plan: self,
         })
     }
@@ -163,6 +165,7 @@ struct BeladyNode {
     readers: Vec<RankId>,
     /// By tier: how many samples its prefetcher has been given.
     fetched: Vec<usize>,
+    balancer: ThreadBalancer,
 }
 
 impl BeladyNode {
@@ -305,6 +308,7 @@ impl Policy for BeladyNode {
             }
             Event::Idle { tier, limit } => self.fetch_ahead(tier, limit, actions),
             Event::Fetched { .. } => {}
+            Event::Measured(now) => actions.threads = self.balancer.measured(now),
         }
     }
 }

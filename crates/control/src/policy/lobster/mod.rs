@@ -14,6 +14,7 @@
 //! DALI, on which the paper's runtime is built and with which its ablation compares.
 
 mod contents;
+mod measured;
 mod threads;
 
 use std::collections::{HashMap, VecDeque};
@@ -29,6 +30,7 @@ use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Step};
 use contents::{Contents, EpochPlan, Holder};
+use measured::MeasuredAssigner;
 use threads::Assigner;
 
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +76,7 @@ impl PolicyPlan for Lobster {
             assigner,
             fetches: vec![VecDeque::new(); self.job.system.tiers.len()],
             coming: HashMap::new(),
+            measured: self.options.threads.then(|| MeasuredAssigner::new(self.options.tau)),
             plan: self,
         })
     }
@@ -112,11 +115,13 @@ struct LobsterNode {
     cleaned: Option<Step>,
     /// The last step whose threads were assigned.
     assigned: Option<Step>,
+    /// Assigns by the rates of the system, until there are measurements.
     assigner: Option<Assigner>,
     /// By tier: what its prefetcher is still to fetch, and what no longer.
     fetches: Vec<VecDeque<SampleId>>,
     /// Samples that are to be fetched, and have not arrived.
     coming: HashMap<SampleId, Coming>,
+    measured: Option<MeasuredAssigner>,
     plan: Arc<Lobster>,
 }
 
@@ -161,7 +166,9 @@ impl LobsterNode {
             actions.loads.extend(samples.iter().map(|&k| Load::from_source(k)));
             return;
         };
+        let is_measured = self.measured.as_ref().is_some_and(MeasuredAssigner::has_answered);
         if self.assigned < Some(step)
+            && !is_measured
             && let Some(assigner) = &mut self.assigner
         {
             self.assigned = Some(step);
@@ -251,6 +258,9 @@ impl Policy for LobsterNode {
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
             Event::Idle { tier, limit } => self.fetch(tier, limit, actions),
             Event::Fetched { tier, sample } => self.fetched(tier, sample, actions),
+            Event::Measured(now) => {
+                actions.threads = self.measured.as_mut().and_then(|measured| measured.assign(now));
+            }
         }
     }
 }

@@ -148,7 +148,7 @@ impl Assigner {
 }
 
 /// A rank without a thread would never be ready.
-fn give_each_rank_one(threads: &mut [u32], budget: u32) {
+pub(super) fn give_each_rank_one(threads: &mut [u32], budget: u32) {
     while let Some(poor) = threads.iter().position(|&count| count == 0) {
         if threads.iter().sum::<u32>() >= budget {
             let Some(rich) = threads.iter_mut().max().filter(|count| **count > 1) else { return };
