@@ -3,6 +3,7 @@
 use super::*;
 use crate::bits::Bits;
 use crate::model::{Curve, Rate, Sharing};
+use crate::policy::Fetch;
 use crate::policy::testing::job;
 use crate::sampler::{AccessStream, Order, Step, StreamConfig};
 use proptest::prelude::*;
@@ -123,8 +124,8 @@ impl World {
             let at_start = (0..job.sizes.len()).filter(|&k| held(k)).count();
             world.epochs.push((at_start, 0));
             world.read.push(0);
-            world.fetch(&mut nodes)?;
             for iteration in 0..order.iterations() {
+                world.fetch(&mut nodes)?;
                 world.step(&mut nodes, &order, Step { epoch, iteration })?;
             }
         }
@@ -141,14 +142,18 @@ impl World {
                     let idle = Event::Idle { tier: tier as TierId, limit: 3 };
                     policy.on(Seconds::ZERO, idle, &mut actions);
                     prop_assert!(actions.fetches.len() <= 3);
-                    for &Fetch { sample } in &actions.fetches {
+                    let fetches = std::mem::take(&mut actions.fetches);
+                    for &Fetch { sample } in &fetches {
                         let spot = node * self.tiers + tier;
                         prop_assert!(self.held[spot].insert(sample), "{} is there", sample);
                         self.epochs.last_mut().unwrap().1 += 1;
                         *self.read.last_mut().unwrap() += self.job.sizes.get(sample);
                         self.note(6, sample, spot);
+                        let fetched = Event::Fetched { tier: tier as TierId, sample };
+                        policy.on(Seconds::ZERO, fetched, &mut actions);
+                        prop_assert!(actions.evictions.is_empty(), "used before it came");
                     }
-                    if actions.fetches.is_empty() {
+                    if fetches.is_empty() {
                         break;
                     }
                 }
@@ -510,11 +515,8 @@ fn read_ahead(job: &Job) -> Vec<u64> {
         let orders = [0, 1].map(|next| Arc::new(job.stream.epoch(epoch + next)));
         belady.begin_epoch(epoch, &orders[0], Some(&orders[1]));
     }
-    let ahead = belady.ahead.get();
-    let bytes = |spot| {
-        let list = ahead.map_or(&[][..], |ahead| ahead.list(spot));
-        list.iter().map(|&sample| job.sizes.get(sample)).sum()
-    };
+    let (_, ahead) = belady.first.get().unwrap();
+    let bytes = |spot| ahead.held(spot).iter().map(|&sample| job.sizes.get(sample)).sum();
     (0..job.system.nodes as usize * job.system.tiers.len()).map(bytes).collect()
 }
 
