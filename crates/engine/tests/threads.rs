@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use belady_control::model::Bytes;
-use belady_control::policy::PolicyKind;
+use belady_control::policy::{FixedDuties, PolicyKind};
 use belady_data::source::{Catalog, Operations, ReadError, Source, Synthetic, Want};
 use belady_engine::metrics::exposition;
 use belady_engine::{
@@ -147,7 +147,9 @@ fn an_assignment_is_carried_out_for_loads_and_transforms() {
     let engine = Engine::new(config).unwrap();
     let job = JobConfig {
         batch: 8,
-        policy: PolicyKind::Staging { loading_threads: Some(1) },
+        policy: PolicyKind::Staging {
+            duties: Some(FixedDuties { loading: 1, preprocessing: None }),
+        },
         ..JobConfig::new(Arc::new(Latched { inner, latch: reads.clone() }))
     };
     let loaders = engine.start_ranks(&job, 2).unwrap();
