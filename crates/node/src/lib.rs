@@ -26,23 +26,21 @@
 //! last connection, unless it was started to stay.
 
 mod client;
-mod connection;
 pub mod directory;
 mod error;
 mod launch;
 mod message;
+mod message_socket;
 pub mod nodes;
 mod rank;
 mod server;
 mod spec;
 
-pub use client::{
-    JobPlace, NodeConnection, NodeJob, NodeLoader, NodeMonitor, NodeTransformed, Started,
-};
+pub use client::{JobPlace, NodeConnection, NodeJob, NodeLoader, NodeMonitor, NodeTransformed};
 pub use error::NodeError;
 pub use launch::{Launched, launch};
-pub use message::{EngineSpec, NodeStatus, RawPath};
+pub use message::NodeStatus;
 pub use nodes::NodesSpec;
 pub use rank::{RankLoader, RankMonitor, RankTransformed};
 pub use server::{ServerOptions, serve, serve_stdin};
-pub use spec::{DatasetRecipe, TransformRecipe};
+pub use spec::{DatasetRecipe, EngineSpec, RawPath, TransformRecipe};

@@ -4,44 +4,16 @@
 //! more: *data* ([`FromRank`], [`ToRank`]), *replies* to its queries ([`Reply`]), and *orders*, on
 //! which the engine asks ([`OrderRequest`], [`OrderReply`]).
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-
 use belady_control::sampler::{Batching, EpochList, Step};
 use belady_engine::ErrorClass;
 use belady_engine::metrics::MetricsSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::nodes::NodesSpec;
-use crate::spec::{DatasetSpec, JobSpec, TransformSpec};
+use crate::spec::{DatasetSpec, EngineSpec, JobSpec, TransformSpec};
 
 /// Changes with every change of a message.
 pub const PROTOCOL: u32 = 2;
-
-/// A path of any bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RawPath(Vec<u8>);
-
-impl From<&Path> for RawPath {
-    fn from(path: &Path) -> Self {
-        Self(path.as_os_str().as_bytes().to_vec())
-    }
-}
-
-impl RawPath {
-    /// Returns a path that does not depend on the process's directory.
-    pub fn absolute(path: &Path) -> Self {
-        // It fails for the empty path alone.
-        std::path::absolute(path).as_deref().unwrap_or(path).into()
-    }
-}
-
-impl From<RawPath> for PathBuf {
-    fn from(path: RawPath) -> Self {
-        OsString::from_vec(path.0).into()
-    }
-}
 
 /// From a rank, over the connection of all its jobs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -104,7 +76,7 @@ pub struct NodeStatus {
 /// One rank of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Attachment {
-    pub place: JobKey,
+    pub place: NodeJobId,
     /// The rank among those of this node, and their number.
     pub rank: u32,
     pub ranks: u32,
@@ -117,29 +89,12 @@ pub struct Attachment {
 
 /// Identifies a job: all of its ranks send the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct JobKey {
+pub struct NodeJobId {
     /// Drawn once for the processes of a run.
     pub run: u64,
     /// The number of the engine in each process, and of the job on it.
     pub engine: u32,
     pub job: u32,
-}
-
-/// The configuration of an engine: the quotas are those of the whole node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EngineSpec {
-    /// Directories, or `None` for RAM, with quotas.
-    pub tiers: Vec<(Option<RawPath>, u64)>,
-    /// Threads that load; `None` for the default.
-    pub threads: Option<u32>,
-    /// The file that describes the machine.
-    pub system: Option<RawPath>,
-    /// Attempts of a read, the first included.
-    pub attempts: u32,
-    /// The pause before the second attempt, in nanoseconds.
-    pub backoff_ns: u64,
-    /// When a read is given up, in nanoseconds.
-    pub timeout_ns: u64,
 }
 
 /// What the engine knows of a job's orders without asking.

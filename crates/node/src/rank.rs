@@ -86,7 +86,9 @@ impl RankLoader {
                 config.on_gone = on_gone;
                 RankTransformed::Embedded(Transformed::new(loader, config)?)
             }
-            Self::Node(loader) => RankTransformed::Node(loader.transformed(&recipe, on_gone)?),
+            Self::Node(loader) => {
+                RankTransformed::Node(NodeTransformed::new(loader, &recipe, on_gone)?)
+            }
         })
     }
 }

@@ -1,8 +1,10 @@
 //! What a rank asks of a node engine, as plain data: the dataset, the job, the transforms.
 
+use std::ffi::OsString;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +21,46 @@ use belady_engine::{
 use belady_transform::{Chain, TransformStep};
 use serde::{Deserialize, Serialize};
 
-use crate::message::{EngineSpec, RawPath};
+/// A path of any bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RawPath(Vec<u8>);
+
+impl From<&Path> for RawPath {
+    fn from(path: &Path) -> Self {
+        Self(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+impl RawPath {
+    /// Returns a path that does not depend on the process's directory.
+    pub fn absolute(path: &Path) -> Self {
+        // It fails for the empty path alone.
+        std::path::absolute(path).as_deref().unwrap_or(path).into()
+    }
+}
+
+impl From<RawPath> for PathBuf {
+    fn from(path: RawPath) -> Self {
+        OsString::from_vec(path.0).into()
+    }
+}
+
+/// The configuration of an engine: the quotas are those of the whole node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineSpec {
+    /// Directories, or `None` for RAM, with quotas.
+    pub tiers: Vec<(Option<RawPath>, u64)>,
+    /// Threads that load; `None` for the default.
+    pub threads: Option<u32>,
+    /// The file that describes the machine.
+    pub system: Option<RawPath>,
+    /// Attempts of a read, the first included.
+    pub attempts: u32,
+    /// The pause before the second attempt, in nanoseconds.
+    pub backoff_ns: u64,
+    /// When a read is given up, in nanoseconds.
+    pub timeout_ns: u64,
+}
 
 /// How a dataset came to be, so that another process can open it.
 #[derive(Clone, Debug)]

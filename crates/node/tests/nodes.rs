@@ -101,7 +101,7 @@ fn read_all(
                 let orders = orders(files.source.catalog().len(), rank, count, BATCH);
                 let (job, spec) = (files.job(epochs), spec(cache));
                 let started = connection.start(place, &spec, &job, &files.recipe, orders);
-                let mut loader = started.unwrap().loader;
+                let mut loader = started.unwrap();
                 let (mut seen, mut error) = (vec![], None);
                 for step in 0..steps {
                     if barrier.wait().is_leader() {

@@ -11,7 +11,7 @@ use belady_control::sampler::Step;
 use belady_engine::{
     BadSamples, Delivery, ErrorClass, JobConfig, Lend, MappedMemory, MappedPlace, OutputColumn,
 };
-use belady_node::{EngineSpec, NodeConnection, ServerOptions, TransformRecipe};
+use belady_node::{EngineSpec, NodeConnection, NodeTransformed, ServerOptions, TransformRecipe};
 use proptest::prelude::*;
 
 use common::{Files, Server, bytes_of, checked, expected, next, orders, place, spec, start};
@@ -179,7 +179,7 @@ fn transformed_batches_lie_in_memory_that_is_used_again() {
         depth: 2,
         on_error: BadSamples::Raise,
     };
-    let stage = loader.transformed(&recipe, None).unwrap();
+    let stage = NodeTransformed::new(loader, &recipe, None).unwrap();
     let mut seen = vec![];
     loop {
         match stage.next_batch_timeout(Duration::from_secs(5)).unwrap() {
@@ -214,7 +214,7 @@ fn rows_of_one_shape_are_passed_without_a_copy() {
         depth: 2,
         on_error: BadSamples::Skip,
     };
-    let stage = loader.transformed(&recipe, None).unwrap();
+    let stage = NodeTransformed::new(loader, &recipe, None).unwrap();
     let (mut addresses, mut batches, mut failures) = (std::collections::HashSet::new(), 0, 0);
     loop {
         match stage.next_batch_timeout(Duration::from_secs(5)).unwrap() {
@@ -289,7 +289,7 @@ fn an_order_that_fails_is_reported_as_it_was_raised() {
     let job = files.job(1);
     let started = connection.start(place(0, 1), &spec(0), &job, &files.recipe, Arc::new(Broken));
     let error = match started {
-        Ok(mut started) => next(&mut started.loader).unwrap_err(),
+        Ok(mut loader) => next(&mut loader).unwrap_err(),
         Err(error) => error,
     };
     assert!(matches!(error, belady_engine::EngineError::Order(_)), "{error:?}");

@@ -175,8 +175,7 @@ impl PyNodeEngine {
         // It waits for the other ranks.
         let start = move || connection.start(place, &spec, &config, &recipe, orders);
         let started = patiently(py, start, |_| Ok(()))?;
-        let started = started.map_err(|error| running(py, &error))?;
-        Ok(RankLoader::Node(started.loader))
+        started.map(RankLoader::Node).map_err(|error| running(py, &error))
     }
 
     /// Returns what gives the engine's metrics as Prometheus text.

@@ -19,14 +19,14 @@ use super::plan::ReadPlan;
 /// The batches of one rank of a job.
 #[derive(Debug)]
 pub struct EngineLoader {
-    batches: Batches,
+    batches: RankBatches,
     metrics: Arc<Metrics>,
     // Dropped after the job that runs on it.
     _engine: Arc<Engine>,
 }
 
 #[derive(Debug)]
-enum Batches {
+enum RankBatches {
     AsRead(engine::Loader),
     Transformed(Transformed),
 }
@@ -70,8 +70,8 @@ impl EngineLoader {
         let loader = |loader: engine::Loader| {
             let metrics = Arc::clone(loader.metrics());
             let batches = match &args.transform {
-                None => Batches::AsRead(loader),
-                Some(steps) => Batches::Transformed(transformed(loader, steps, args)?),
+                None => RankBatches::AsRead(loader),
+                Some(steps) => RankBatches::Transformed(transformed(loader, steps, args)?),
             };
             Ok(Self { batches, metrics, _engine: engine.clone() })
         };
@@ -81,8 +81,8 @@ impl EngineLoader {
     /// Returns the next batch; `None` at the end of the run.
     pub fn next(&mut self) -> anyhow::Result<Option<ReadBatch>> {
         let batch = match &mut self.batches {
-            Batches::AsRead(loader) => return Ok(loader.next_batch()?.map(ReadBatch::AsRead)),
-            Batches::Transformed(stage) => stage.next_batch_timeout(Duration::MAX)?,
+            RankBatches::AsRead(loader) => return Ok(loader.next_batch()?.map(ReadBatch::AsRead)),
+            RankBatches::Transformed(stage) => stage.next_batch_timeout(Duration::MAX)?,
         };
         Ok(match batch {
             Delivery::Batch(batch) => Some(ReadBatch::Transformed(batch)),

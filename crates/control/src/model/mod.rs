@@ -5,8 +5,8 @@ pub mod curve;
 pub mod frequency;
 pub mod lobster;
 pub mod nopfs;
-pub mod preprocess;
 pub mod online;
+pub mod preprocess;
 pub mod system;
 
 pub use belady_base::units::{Bytes, Rate, Seconds};

@@ -12,7 +12,7 @@ use belady_base::sync::Arc;
 use belady_control::policy::RankId;
 use belady_control::sampler::EpochOrder;
 
-use super::{BatchFill, source, tier};
+use super::{BatchFill, source_reads, tier};
 use crate::job::JobContext;
 use crate::pool::{Hung, Task, Watched, Worker};
 
@@ -42,7 +42,7 @@ fn compare_and_fill(worker: &Worker, fill: &BatchFill, items: &[u32]) {
     let on_timeout = {
         let (fill, items) = (fill.clone(), items.to_vec());
         // They are tried again at the source, which compares as well.
-        move |hung: Hung| source::timed_out(&fill, &items, 1, hung)
+        move |hung: Hung| source_reads::timed_out(&fill, &items, 1, hung)
     };
     let compare = || -> Vec<_> {
         items.iter().map(|&index| job.source.compare(batch.item(index).sample)).collect()
@@ -52,7 +52,7 @@ fn compare_and_fill(worker: &Worker, fill: &BatchFill, items: &[u32]) {
     for (&index, outcome) in items.iter().zip(outcomes) {
         match outcome {
             Ok(()) => unchanged.push(index),
-            Err(error) => source::failed(fill, index, 1, error),
+            Err(error) => source_reads::failed(fill, index, 1, error),
         }
     }
     tier::fill(Some(worker), fill, &unchanged);

@@ -15,6 +15,7 @@ mod peer;
 mod prefetch;
 mod siblings;
 mod source;
+mod source_reads;
 mod tier;
 
 use belady_base::sync::Arc;

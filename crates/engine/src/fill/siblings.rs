@@ -8,7 +8,7 @@ use belady_base::SampleId;
 use belady_base::sync::Arc;
 use belady_data::tier::{Get, Tier};
 
-use super::{BatchFill, source};
+use super::{BatchFill, source_reads};
 use crate::job::{JobContext, LeadingBatch, LeadingItem, SharedReads, SharedRole, Waiter};
 use crate::metrics::Served;
 use crate::pool::{Hung, Watched, Worker};
@@ -62,7 +62,7 @@ impl SiblingReads<'_> {
         }
         let on_timeout = {
             let (fill, requests) = (self.fill.clone(), requests.clone());
-            move |hung: Hung| source::timed_out(&fill, &requests.concat(), 1, hung)
+            move |hung: Hung| source_reads::timed_out(&fill, &requests.concat(), 1, hung)
         };
         let compare = || -> Vec<_> {
             due.iter().map(|&index| job.source.compare(batch.item(index).sample)).collect()
@@ -71,7 +71,7 @@ impl SiblingReads<'_> {
         let mut failed = vec![];
         for (&index, outcome) in due.iter().zip(outcomes) {
             if let Err(error) = outcome {
-                source::failed(self.fill, index, 1, error);
+                source_reads::failed(self.fill, index, 1, error);
                 failed.push(index);
             }
         }
@@ -160,7 +160,7 @@ impl Waiter for SharedReadWaiter {
     }
 
     fn failed(self: Box<Self>) {
-        source::submit(&self.fill, vec![self.index]);
+        source_reads::submit_alone(&self.fill, self.index);
     }
 }
 

@@ -8,29 +8,27 @@ use std::time::{Duration, Instant};
 
 use belady_base::shared_memory::SharedMapping;
 use belady_base::sync::{Arc, Mutex, lock};
-use belady_control::sampler::{OrderError, OrderProvider};
-use belady_data::source::Source;
+use belady_control::sampler::OrderError;
 use belady_engine::{EngineError, ErrorClass};
 
 use super::PATIENCE;
-use super::loader::NodeLoader;
-use crate::connection::{Connection, Received};
-use crate::message::{FromRank, OrderReply, OrderRequest, Query, Reply, ToRank, WireList};
+use crate::message::{FromRank, Query, Reply, ToRank};
+use crate::message_socket::{MessageSocket, Received};
 
-/// How often a rank that waits for the start of a job looks whether the engine lives.
+/// How often a rank that leaves a job looks whether the engine lives.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The sockets of a job: data, replies, orders.
 pub struct JobSockets {
-    pub here: [Connection; 3],
+    pub here: [MessageSocket; 3],
     pub there: [UnixStream; 3],
 }
 
 impl JobSockets {
     pub fn new() -> io::Result<Self> {
-        let (data, data_there) = Connection::pair()?;
-        let (replies, replies_there) = Connection::pair()?;
-        let (orders, orders_there) = Connection::pair()?;
+        let (data, data_there) = MessageSocket::pair()?;
+        let (replies, replies_there) = MessageSocket::pair()?;
+        let (orders, orders_there) = MessageSocket::pair()?;
         let there = [data_there, replies_there, orders_there];
         Ok(Self { here: [data, replies, orders], there })
     }
@@ -45,7 +43,7 @@ pub struct RankMemory {
 }
 
 impl RankMemory {
-    fn attach(
+    pub fn attach(
         ring: u64,
         tiers: &[Option<u64>],
         files: &mut impl Iterator<Item = OwnedFd>,
@@ -66,57 +64,13 @@ impl RankMemory {
     }
 }
 
-/// A job that runs, for one rank.
-#[derive(Debug)]
-pub struct Started {
-    /// Delivers its batches.
-    pub loader: NodeLoader,
-}
-
-impl Started {
-    /// Waits until the engine has started the job.
-    pub(super) fn wait(
-        [data, replies, orders]: [Connection; 3],
-        provider: Arc<dyn OrderProvider>,
-        source: Arc<dyn Source>,
-        pid: u32,
-    ) -> Result<Self, EngineError> {
-        let order_error = Arc::<Mutex<Option<OrderError>>>::default();
-        let job = Arc::new(NodeJob {
-            data,
-            sending: Mutex::new(()),
-            replies: Mutex::new(replies),
-            order_error: order_error.clone(),
-            is_lost: AtomicBool::new(false),
-            has_left: AtomicBool::new(false),
-            pid,
-        });
-        // Ends with the job in the engine, or with the engine.
-        let thread = std::thread::Builder::new().name("belady-orders".into());
-        let spawned = thread.spawn(move || answer_orders(&orders, &*provider, &order_error));
-        spawned.map_err(EngineError::Threads)?;
-        // It starts when all ranks of the node have come, which may take long.
-        while !job.data.wait(TICK).map_err(|error| job.lost(&error))? {}
-        let (message, mut files) = job.receive()?;
-        match message {
-            ToRank::Started { length, tiers } => {
-                let memory = RankMemory::attach(length, &tiers, &mut files.drain(..));
-                let memory = Arc::new(memory.map_err(|error| job.lost(&error))?);
-                Ok(Self { loader: NodeLoader::new(job, memory, source) })
-            }
-            ToRank::Failed { class, text } => Err(job.reported(class, text)),
-            _ => Err(job.lost(&io::ErrorKind::InvalidData.into())),
-        }
-    }
-}
-
 /// The connections of one rank's job. The engine keeps the rank's batches until the last holder of
 /// this drops it.
 #[derive(Debug)]
 pub struct NodeJob {
-    pub(super) data: Connection,
+    pub(super) data: MessageSocket,
     sending: Mutex<()>,
-    replies: Mutex<Connection>,
+    replies: Mutex<MessageSocket>,
     /// Why there was no order, in place of the text that comes back from the engine.
     order_error: Arc<Mutex<Option<OrderError>>>,
     is_lost: AtomicBool,
@@ -125,6 +79,23 @@ pub struct NodeJob {
 }
 
 impl NodeJob {
+    pub(super) fn new(
+        data: MessageSocket,
+        replies: MessageSocket,
+        order_error: Arc<Mutex<Option<OrderError>>>,
+        pid: u32,
+    ) -> Self {
+        Self {
+            data,
+            sending: Mutex::new(()),
+            replies: Mutex::new(replies),
+            order_error,
+            is_lost: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
+            pid,
+        }
+    }
+
     /// Sends a message. A lost engine is noticed when a batch is received.
     pub(super) fn send(&self, message: &FromRank) {
         // A forked child holds copies of batches that belong to its parent.
@@ -203,26 +174,5 @@ impl NodeJob {
             return None;
         }
         replies.receive().ok()?.map(|(reply, _)| reply)
-    }
-}
-
-/// Answers the engine's questions until it ends the connection.
-fn answer_orders(
-    orders: &Connection,
-    provider: &dyn OrderProvider,
-    failure: &Mutex<Option<OrderError>>,
-) {
-    while let Ok(Some((OrderRequest { epoch }, _))) = orders.receive() {
-        let reply: OrderReply = match provider.all_ranks(epoch) {
-            Ok(lists) => Ok(lists.map(|lists| lists.into_iter().map(WireList::from).collect())),
-            Err(error) => {
-                let text = error.to_string();
-                *lock(failure) = Some(error);
-                Err(text)
-            }
-        };
-        if orders.send(&reply).is_err() {
-            return;
-        }
     }
 }

@@ -13,9 +13,7 @@ use belady_engine::{
 
 use super::job::{NodeJob, RankMemory};
 use super::monitor::NodeMonitor;
-use super::transformed::NodeTransformed;
 use crate::message::{FromRank, RingBatchPlaces, SamplePlace, ToRank};
-use crate::spec::TransformRecipe;
 
 /// A wait that takes this long is told to the engine, which may know why no batch comes.
 const TELL_AFTER: Duration = Duration::from_millis(100);
@@ -45,7 +43,7 @@ impl MessageWait {
         &mut self,
         job: &NodeJob,
         patience: Duration,
-    ) -> Result<Option<crate::connection::Received<ToRank>>, EngineError> {
+    ) -> Result<Option<crate::message_socket::Received<ToRank>>, EngineError> {
         if self.has_ended {
             return Ok(Some((ToRank::Ended, vec![])));
         }
@@ -175,18 +173,6 @@ impl NodeLoader {
     /// Returns a monitor of the job, which other threads can use while this one waits for a batch.
     pub fn monitor(&self) -> NodeMonitor {
         NodeMonitor(self.job.clone())
-    }
-
-    /// Lets the engine transform the batches.
-    ///
-    /// # Errors
-    /// If the chains cannot be sent.
-    pub fn transformed(
-        self,
-        recipe: &TransformRecipe,
-        on_gone: Option<belady_engine::OnGone>,
-    ) -> Result<NodeTransformed, EngineError> {
-        NodeTransformed::new(self, recipe, on_gone)
     }
 }
 

@@ -7,6 +7,7 @@
 mod job;
 mod loader;
 mod monitor;
+mod start;
 mod transformed;
 
 use std::io;
@@ -21,15 +22,15 @@ use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{EngineError, ErrorClass, JobConfig};
 use rustix::net::sockopt::socket_peercred;
 
-use crate::connection::Connection;
 use crate::error::NodeError;
 use crate::message::{
-    Attachment, EngineSpec, FromEngine, JobKey, NodeStatus, OrdersSpec, PROTOCOL, ToEngine,
+    Attachment, FromEngine, NodeJobId, NodeStatus, OrdersSpec, PROTOCOL, ToEngine,
 };
+use crate::message_socket::MessageSocket;
 use crate::nodes::NodesSpec;
-use crate::spec::{DatasetRecipe, JobSpec};
+use crate::spec::{DatasetRecipe, EngineSpec, JobSpec};
 
-pub use job::{NodeJob, Started};
+pub use job::NodeJob;
 pub use loader::NodeLoader;
 pub use monitor::NodeMonitor;
 pub use transformed::NodeTransformed;
@@ -60,7 +61,7 @@ pub struct JobPlace {
 /// The connection of this process to a node engine.
 #[derive(Debug)]
 pub struct NodeConnection {
-    connection: Mutex<Connection>,
+    connection: Mutex<MessageSocket>,
     socket: PathBuf,
     pid: u32,
 }
@@ -79,7 +80,7 @@ impl NodeConnection {
             let (found, own) = (peer.uid.as_raw(), own.as_raw());
             return Err(NodeError::OtherUser { path: socket.to_owned(), found, own });
         }
-        let connection = Connection::new(stream).map_err(unreachable)?;
+        let connection = MessageSocket::new(stream).map_err(unreachable)?;
         let ours = env!("CARGO_PKG_VERSION").to_owned();
         let hello = ToEngine::Hello { protocol: PROTOCOL, version: ours.clone() };
         connection.send(&hello).map_err(unreachable)?;
@@ -185,7 +186,7 @@ impl NodeConnection {
         config: &JobConfig,
         dataset: &DatasetRecipe,
         orders: Arc<dyn OrderProvider>,
-    ) -> Result<Started, EngineError> {
+    ) -> Result<NodeLoader, EngineError> {
         let failed = |error: io::Error| EngineError::Reported {
             class: ErrorClass::Lost,
             text: NodeError::Job(error).to_string(),
@@ -193,7 +194,7 @@ impl NodeConnection {
         let mut catalogs = vec![];
         let dataset = (place.rank == 0).then(|| dataset.spec(&mut catalogs));
         let attachment = Attachment {
-            place: JobKey { run: place.run, engine: place.engine, job: place.job },
+            place: NodeJobId { run: place.run, engine: place.engine, job: place.job },
             rank: place.rank,
             ranks: place.ranks,
             engine: engine.clone(),
@@ -212,11 +213,11 @@ impl NodeConnection {
         let message = ToEngine::Attach(Box::new(attachment));
         lock(&self.connection).send_with(&message, &borrowed).map_err(failed)?;
         drop(sent);
-        Started::wait(sockets.here, orders, config.source.clone(), self.pid)
+        start::wait(sockets.here, orders, config.source.clone(), self.pid)
     }
 }
 
-fn answer(connection: &Connection, patience: Duration) -> io::Result<FromEngine> {
+fn answer(connection: &MessageSocket, patience: Duration) -> io::Result<FromEngine> {
     if !connection.wait(patience)? {
         return Err(io::ErrorKind::TimedOut.into());
     }

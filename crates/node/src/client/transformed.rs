@@ -48,7 +48,11 @@ struct BorrowedBlock {
 }
 
 impl NodeTransformed {
-    pub(super) fn new(
+    /// Lets the engine transform the batches of a loader.
+    ///
+    /// # Errors
+    /// If the chains cannot be sent.
+    pub fn new(
         loader: NodeLoader,
         recipe: &TransformRecipe,
         on_gone: Option<OnGone>,

@@ -11,16 +11,16 @@ use belady_engine::{Engine, ErrorClass, JobConfig, Loader};
 use super::NodeServer;
 use super::nodes::JoinedNodes;
 use super::orders::AttachedOrders;
-use crate::connection::Connection;
-use crate::message::{Attachment, EngineSpec, JobKey, OrdersSpec};
-use crate::spec::{DatasetSpec, JobSpec};
+use crate::message::{Attachment, NodeJobId, OrdersSpec};
+use crate::message_socket::MessageSocket;
+use crate::spec::{DatasetSpec, EngineSpec, JobSpec};
 
 /// A rank's loader, or why there is none.
 pub type StartResult = Result<Loader, (ErrorClass, String)>;
 
 /// The jobs that are not complete, by their key.
 #[derive(Debug, Default)]
-pub struct Gatherings(Mutex<HashMap<JobKey, Vec<AttachedRank>>>);
+pub struct Gatherings(Mutex<HashMap<NodeJobId, Vec<AttachedRank>>>);
 
 /// A rank that waits for the others.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct AttachedRank {
     engine: EngineSpec,
     job: JobSpec,
     orders: OrdersSpec,
-    asks: Connection,
+    asks: MessageSocket,
     dataset: Option<(DatasetSpec, Vec<OwnedFd>)>,
     start: Sender<StartResult>,
 }
@@ -38,7 +38,7 @@ struct AttachedRank {
 pub fn attach(
     server: &NodeServer,
     attachment: Attachment,
-    orders: Connection,
+    orders: MessageSocket,
     catalogs: Vec<OwnedFd>,
 ) -> Receiver<StartResult> {
     let (start, result) = channel();
@@ -68,7 +68,7 @@ pub fn attach(
 
 /// Starts a job whose ranks are there. The first rank's engine counts: default quotas depend on the
 /// memory that was free at a moment.
-fn begin(server: &NodeServer, place: JobKey, mut attached: Vec<AttachedRank>) {
+fn begin(server: &NodeServer, place: NodeJobId, mut attached: Vec<AttachedRank>) {
     attached.sort_by_key(|rank| rank.rank);
     let (mut starts, mut asks, mut ranks) = (vec![], vec![], vec![]);
     let mut dataset = None;
@@ -108,9 +108,9 @@ fn begin(server: &NodeServer, place: JobKey, mut attached: Vec<AttachedRank>) {
 /// Checks what can fail on this node alone.
 fn prepare(
     server: &NodeServer,
-    place: JobKey,
+    place: NodeJobId,
     ranks: &[(EngineSpec, JobSpec, OrdersSpec)],
-    asks: Vec<Connection>,
+    asks: Vec<MessageSocket>,
     dataset: Option<(DatasetSpec, Vec<OwnedFd>)>,
     nodes: Option<&JoinedNodes>,
 ) -> Result<(Arc<Engine>, JobConfig), (ErrorClass, String)> {

@@ -19,11 +19,11 @@ use belady_engine::{
 };
 
 use super::{NodeServer, gathering};
-use crate::connection::Connection;
 use crate::message::{
     Attachment, BlockPlace, ColumnPlace, FromRank, OutputPlaces, Query, Reply, RingBatchPlaces,
     SamplePlace, TierFigures, ToRank, WireArray, WireValue,
 };
+use crate::message_socket::MessageSocket;
 use crate::spec::TransformSpec;
 
 /// Batches that are sent before the rank asks: one while it takes another.
@@ -33,8 +33,8 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// What the two threads of a lane share.
 #[derive(Debug)]
-struct Lane {
-    data: Arc<Connection>,
+struct RankLane {
+    data: Arc<MessageSocket>,
     state: Mutex<LaneState>,
     changed: Condvar,
 }
@@ -61,7 +61,7 @@ enum HeldBatch {
 /// Lists a lane in the status of the process while this exists.
 struct ListedLane<'a> {
     server: &'a NodeServer,
-    key: crate::message::JobKey,
+    key: crate::message::NodeJobId,
 }
 
 impl Drop for ListedLane<'_> {
@@ -77,7 +77,7 @@ impl Drop for ListedLane<'_> {
 pub fn run(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<OwnedFd>) {
     let mut descriptors = descriptors.into_iter();
     let mut connection =
-        || descriptors.next().and_then(|fd| Connection::new(UnixStream::from(fd)).ok());
+        || descriptors.next().and_then(|fd| MessageSocket::new(UnixStream::from(fd)).ok());
     let (Some(data), Some(replies), Some(orders)) = (connection(), connection(), connection())
     else {
         return;
@@ -100,7 +100,7 @@ pub fn run(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<Ow
     if send_started(&data, &loader).is_err() {
         return;
     }
-    let lane = Arc::new(Lane {
+    let lane = Arc::new(RankLane {
         data: Arc::new(data),
         state: Mutex::new(LaneState { credits: AHEAD, ..LaneState::default() }),
         changed: Condvar::new(),
@@ -111,7 +111,7 @@ pub fn run(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<Ow
 }
 
 /// Sends the memory in which the rank finds its batches.
-fn send_started(data: &Connection, loader: &Loader) -> std::io::Result<()> {
+fn send_started(data: &MessageSocket, loader: &Loader) -> std::io::Result<()> {
     let ring = loader.shared_memory().ok_or(std::io::ErrorKind::NotFound)?;
     let (mut tiers, mut descriptors) = (vec![], vec![ring.fd]);
     for tier in loader.shared_tiers() {
@@ -121,9 +121,9 @@ fn send_started(data: &Connection, loader: &Loader) -> std::io::Result<()> {
     data.send_with(&ToRank::Started { length: ring.length as u64, tiers }, &descriptors)
 }
 
-impl Lane {
+impl RankLane {
     /// Reads the rank's messages until its connection ends.
-    fn serve(self: &Arc<Self>, loader: Loader, monitor: &LoaderMonitor, replies: &Connection) {
+    fn serve(self: &Arc<Self>, loader: Loader, monitor: &LoaderMonitor, replies: &MessageSocket) {
         let mut loader = Some(loader);
         let mut sender = None;
         while let Ok(Some((message, _))) = self.data.receive() {

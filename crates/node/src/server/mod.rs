@@ -24,7 +24,8 @@ use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{Engine, EngineConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::message::{EngineSpec, JobKey, NodeStatus};
+use crate::message::{NodeJobId, NodeStatus};
+use crate::spec::EngineSpec;
 use gathering::Gatherings;
 use nodes::RunNodes;
 
@@ -52,7 +53,7 @@ struct NodeServer {
     /// Processes that have said hello and are connected.
     processes: Mutex<u32>,
     /// The datasets of running jobs, by lane.
-    lanes: Mutex<Vec<(JobKey, String)>>,
+    lanes: Mutex<Vec<(NodeJobId, String)>>,
     was_used: AtomicBool,
     is_stopping: AtomicBool,
 }
@@ -148,7 +149,7 @@ impl NodeServer {
     }
 
     fn status(&self) -> NodeStatus {
-        let mut jobs: Vec<(JobKey, String, u32)> = vec![];
+        let mut jobs: Vec<(NodeJobId, String, u32)> = vec![];
         for (key, name) in lock(&self.lanes).iter() {
             match jobs.iter_mut().find(|(other, ..)| other == key) {
                 Some((.., ranks)) => *ranks += 1,

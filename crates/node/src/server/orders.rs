@@ -7,8 +7,8 @@ use belady_base::sync::{Arc, Mutex, lock};
 use belady_control::sampler::{Batching, EpochList, OrderError, OrderProvider, RankPlace};
 
 use super::nodes::JoinedNodes;
-use crate::connection::Connection;
 use crate::message::{OrderReply, OrderRequest, OrdersSpec};
+use crate::message_socket::MessageSocket;
 
 /// Asks the ranks of this node for the orders of a job. Every rank knows what all of them read, so
 /// one that answers is enough.
@@ -19,7 +19,7 @@ pub struct AttachedOrders {
     /// The ranks of the job in the order in which engines count them; `None` for their own order.
     numbering: Option<Arc<[u32]>>,
     /// The connections of the ranks that are there.
-    askable: Mutex<Vec<Arc<Mutex<Connection>>>>,
+    askable: Mutex<Vec<Arc<Mutex<MessageSocket>>>>,
 }
 
 /// No rank gives an order.
@@ -35,7 +35,7 @@ impl fmt::Display for NoOrder {
 impl std::error::Error for NoOrder {}
 
 impl AttachedOrders {
-    pub fn new(spec: OrdersSpec, ranks: Vec<Connection>, nodes: Option<&JoinedNodes>) -> Self {
+    pub fn new(spec: OrdersSpec, ranks: Vec<MessageSocket>, nodes: Option<&JoinedNodes>) -> Self {
         let place = match nodes {
             None => RankPlace { rank: 0, ranks: ranks.len() as u32 },
             Some(nodes) => nodes.place(),
@@ -81,7 +81,7 @@ fn of_ranks(mut lists: Vec<EpochList>, ranks: &[u32]) -> Result<Vec<EpochList>, 
     taken.filter(|_| count == ranks.len()).ok_or_else(wrong)
 }
 
-fn exchange(rank: &Connection, epoch: u32) -> io::Result<OrderReply> {
+fn exchange(rank: &MessageSocket, epoch: u32) -> io::Result<OrderReply> {
     rank.send(&OrderRequest { epoch })?;
     let reply = rank.receive()?;
     reply.map(|(reply, _)| reply).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())

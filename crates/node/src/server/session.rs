@@ -8,8 +8,8 @@ use belady_base::sync::{Arc, lock};
 use rustix::net::sockopt::socket_peercred;
 
 use super::{NodeServer, lane};
-use crate::connection::Connection;
 use crate::message::{Attachment, FromEngine, PROTOCOL, ToEngine};
+use crate::message_socket::MessageSocket;
 
 /// Counts a process as connected while this exists.
 struct ConnectedProcess<'a>(&'a NodeServer);
@@ -39,7 +39,7 @@ pub fn run(server: &Arc<NodeServer>, stream: UnixStream) {
         }
         Err(_) => return,
     }
-    let Ok(connection) = Connection::new(stream).map(Arc::new) else { return };
+    let Ok(connection) = MessageSocket::new(stream).map(Arc::new) else { return };
     // A process that dies in mid-message ends its session like one that disconnects.
     let Ok(Some((ToEngine::Hello { protocol, .. }, _))) = connection.receive() else { return };
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -89,7 +89,7 @@ fn attach(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<Own
 
 /// Meets the engines of the other nodes on a thread of its own, so that the end of the rank is
 /// noticed meanwhile. The rank sends nothing before the answer.
-fn join(server: &Arc<NodeServer>, connection: Arc<Connection>, run: u64, meeting: String) {
+fn join(server: &Arc<NodeServer>, connection: Arc<MessageSocket>, run: u64, meeting: String) {
     let server = server.clone();
     let thread = std::thread::Builder::new().name("belady-join".into());
     let joins = move || {

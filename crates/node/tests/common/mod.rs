@@ -132,8 +132,8 @@ pub fn start(
 ) -> Result<(NodeConnection, NodeLoader), EngineError> {
     let connection = NodeConnection::open(socket).unwrap();
     let orders = orders(files.source.catalog().len(), place.rank, place.ranks, batch);
-    let started = connection.start(place, spec, job, &files.recipe, orders)?;
-    Ok((connection, started.loader))
+    let loader = connection.start(place, spec, job, &files.recipe, orders)?;
+    Ok((connection, loader))
 }
 
 pub fn place(rank: u32, ranks: u32) -> JobPlace {

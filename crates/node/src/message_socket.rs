@@ -27,12 +27,12 @@ const PIECE: usize = 1 << 20;
 
 /// One end of a socket. Forked children do not inherit it.
 #[derive(Debug)]
-pub struct Connection(OwnDescriptor<UnixStream>);
+pub struct MessageSocket(OwnDescriptor<UnixStream>);
 
 /// A message and its descriptors.
 pub type Received<T> = (T, Vec<OwnedFd>);
 
-impl Connection {
+impl MessageSocket {
     /// Takes over a socket that this process has just opened.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         Ok(Self(OwnDescriptor::of(stream)?))
@@ -139,7 +139,7 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for MessageSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -154,9 +154,9 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (Connection, Connection) {
-        let (here, there) = Connection::pair().unwrap();
-        (here, Connection::new(there).unwrap())
+    fn pair() -> (MessageSocket, MessageSocket) {
+        let (here, there) = MessageSocket::pair().unwrap();
+        (here, MessageSocket::new(there).unwrap())
     }
 
     #[test]
