@@ -12,7 +12,7 @@
 //! matters, nothing is read ahead.
 
 use super::fetches::ReadAhead;
-use super::pace::RelayPace;
+use super::pace::{NodeReads, RelayPace};
 use super::relays::{GAIN, NodeUses, SourceShare, reading_seconds};
 use super::state::Transition;
 use super::{NOWHERE, Spot};
@@ -138,21 +138,33 @@ impl DealtReads<'_, '_> {
         staged
     }
 
-    /// Deals samples that nodes would read for themselves to relays, as many as these should have
-    /// read by each iteration. The node that has read most gives the next one away.
-    fn to_relays(&mut self) {
+    /// What each node reads if none relays.
+    fn node_reads(&self) -> Vec<NodeReads> {
         let Transition { job, order, tiers, relays, .. } = *self.of;
         let bytes = |samples: &[SampleId]| samples.iter().map(|&k| job.sizes.get(k)).sum::<u64>();
-        let mut pace = RelayPace::new(job, order, relays);
-        for (node, lists) in self.held.chunks(tiers).enumerate() {
-            pace.reads_any_time(node, lists.iter().map(|list| bytes(list)).sum());
+        let mut reads = vec![NodeReads::default(); self.relayed.len()];
+        for (node, (reads, lists)) in reads.iter_mut().zip(self.held.chunks(tiers)).enumerate() {
+            reads.held = lists.iter().map(|list| bytes(list)).sum();
+            reads.space = relays.space(node);
+            reads.used = vec![0; order.iterations() as usize];
         }
         for iteration in 0..order.iterations() {
-            for (node, samples) in self.staged(iteration).iter().enumerate() {
-                pace.stages(iteration, node, bytes(samples));
+            for rank in 0..self.of.ranks {
+                let used = &mut reads[job.system.node_of(rank) as usize].used;
+                used[iteration as usize] +=
+                    order.batch(rank, iteration).map(|sample| job.sizes.get(sample)).sum::<u64>();
+            }
+            for (reads, samples) in reads.iter_mut().zip(self.staged(iteration)) {
+                reads.staged.push(bytes(&samples));
             }
         }
-        let mut pace = pace.finish();
+        reads
+    }
+
+    /// Deals samples that nodes would read for themselves to relays.
+    fn to_relays(&mut self) {
+        let Transition { job, order, tiers, .. } = *self.of;
+        let mut pace = RelayPace::new(&self.node_reads(), job.system.tiers[0].capacity.0);
         // A relay begins when the first step is over, but in the epoch that finds the tiers empty.
         let first = u32::from(!self.of.begins_empty());
         for iteration in first..order.iterations() {

@@ -156,3 +156,106 @@ impl NodeFetches {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::job;
+
+    /// The prefetchers of the second of two nodes with two cache tiers; samples have ten bytes.
+    struct Node(NodeFetches);
+
+    impl Node {
+        fn new() -> Self {
+            Self(NodeFetches::new(&Arc::new(job(40, 2, 1, &[100, 100])), 1))
+        }
+
+        fn next(&mut self, tier: TierId, limit: usize, space: u64) -> Vec<SampleId> {
+            let mut actions = Actions::default();
+            self.0.next(tier, limit, space, &mut actions);
+            assert!(actions.evictions.is_empty());
+            actions.fetches.iter().map(|fetch| fetch.sample).collect()
+        }
+
+        fn evicted(&mut self, tell: impl FnOnce(&mut NodeFetches, &mut Actions)) -> Vec<SampleId> {
+            let mut actions = Actions::default();
+            tell(&mut self.0, &mut actions);
+            assert!(actions.evictions.iter().all(|evict| evict.tier == RELAY));
+            actions.evictions.iter().map(|evict| evict.sample).collect()
+        }
+
+        fn fetched(&mut self, tier: TierId, sample: SampleId) -> Vec<SampleId> {
+            self.evicted(|fetches, actions| fetches.fetched(tier, sample, actions))
+        }
+
+        fn end_step(&mut self, epoch: u32, iteration: u32) -> Vec<SampleId> {
+            self.evicted(|fetches, actions| fetches.end_step(Step { epoch, iteration }, actions))
+        }
+    }
+
+    fn ahead(held: [&[SampleId]; 2], relayed: &[(u32, SampleId)]) -> Arc<ReadAhead> {
+        let [ram, disk] = held.map(<[SampleId]>::to_vec);
+        let held = vec![vec![], vec![30], vec![], vec![], ram, disk];
+        Arc::new(ReadAhead::new(held, vec![vec![(0, 31)], relayed.to_vec()], 40))
+    }
+
+    #[test]
+    fn relayed_samples_wait_for_space_and_go_when_their_step_is_over() {
+        let mut node = Node::new();
+        node.0.begin(0, &ahead([&[], &[]], &[(0, 1), (0, 2), (1, 3), (1, 4)]));
+        assert_eq!(node.next(1, 8, 20), [1, 2]);
+        assert!(node.next(1, 8, 20).is_empty());
+        assert!(node.fetched(1, 1).is_empty());
+        assert!(node.next(1, 8, 20).is_empty(), "its user has yet to take it");
+        assert_eq!(node.end_step(0, 0), [1]);
+        assert_eq!(node.next(1, 8, 20), [3]);
+        assert_eq!(node.fetched(1, 2), [2], "it came late");
+        assert_eq!(node.next(1, 8, 20), [4]);
+        assert!(node.fetched(1, 3).is_empty());
+        assert!(node.fetched(2, 4).is_empty());
+        assert_eq!(node.end_step(0, 1), [3], "4 came into another tier");
+        assert!(node.end_step(0, 2).is_empty(), "each goes once");
+    }
+
+    #[test]
+    fn a_fetch_has_samples_of_one_iteration_and_no_more_than_asked_for() {
+        let mut node = Node::new();
+        node.0.begin(0, &ahead([&[], &[]], &[(0, 1), (0, 2), (1, 3), (2, 4), (2, 5)]));
+        assert_eq!(node.next(1, 1, 100), [1]);
+        assert_eq!(node.next(1, 8, 100), [2]);
+        assert_eq!(node.next(1, 8, 100), [3]);
+        assert_eq!(node.next(1, 8, 100), [4, 5]);
+        assert!(node.next(1, 8, 100).is_empty());
+    }
+
+    #[test]
+    fn an_epoch_is_relayed_once_its_first_step_is_over() {
+        let mut node = Node::new();
+        node.0.begin(0, &Arc::default());
+        node.0.begin(1, &ahead([&[], &[]], &[(0, 1), (1, 2), (1, 3)]));
+        assert!(node.next(1, 8, 100).is_empty());
+        assert!(node.end_step(0, 9).is_empty());
+        assert!(node.next(1, 8, 100).is_empty());
+        node.end_step(1, 0);
+        assert_eq!(node.next(1, 8, 100), [2, 3], "the step that uses 1 is over");
+        // A run may begin with any epoch, which finds the tiers empty.
+        let mut late = Node::new();
+        late.0.begin(3, &ahead([&[], &[]], &[(0, 1)]));
+        assert_eq!(late.next(1, 8, 100), [1]);
+    }
+
+    #[test]
+    fn each_tier_gets_what_it_holds_after_what_is_relayed() {
+        let mut node = Node::new();
+        let first = ahead([&[10, 11, 12], &[20, 21]], &[(0, 1), (1, 2)]);
+        node.0.begin(0, &first);
+        node.0.begin(0, &first);
+        assert_eq!(node.next(2, 8, 0), [20, 21]);
+        assert_eq!(node.next(1, 3, 10), [1, 10, 11], "2 has no space");
+        node.0.begin(1, &ahead([&[13], &[22]], &[]));
+        assert_eq!(node.next(1, 3, 10), [12, 13]);
+        assert_eq!(node.next(2, 8, 10), [22]);
+        node.0.begin(0, &first);
+        assert!(node.next(2, 8, 10).is_empty(), "it has begun before");
+    }
+}

@@ -553,3 +553,52 @@ fn nodes_with_small_batches_read_for_those_with_large_ones() {
     job.system.compute = Rate(9.0);
     assert_eq!(read_ahead(&job), [0; 4], "nothing waits for the source");
 }
+
+#[test]
+fn relays_take_space_only_where_that_is_less_than_they_gain() {
+    // Two of four nodes use four fifths of 20,000 samples of 10 bytes, in batches of 100.
+    let imbalanced = |cache: u64| {
+        let mut job = job(20_000, 4, 1, &[cache]);
+        let scheme = Scheme::Imbalanced;
+        let config = StreamConfig { scheme, batch: 100, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        share_source(&mut job, "nodes");
+        job
+    };
+    let space = |job: &Job| -> Vec<u64> {
+        let relays = Relays::of(job, &job.stream.epoch(0));
+        let space: Vec<u64> = (0..4).map(|node| relays.space(node)).collect();
+        assert_eq!(relays.any(), space.iter().any(|&bytes| bytes > 0));
+        space
+    };
+    // With 30 % held the source gives 140,000 bytes, 35,000 a node; the last two use 20,000 each.
+    // In each of 200 iterations they lack 75 bytes, and twice that is 15 samples.
+    let little = imbalanced(15_000);
+    assert_eq!(space(&little), [0, 0, 150, 150]);
+    // With 60 % held it gives 80,000, and all nodes have 20,000 of their own to read.
+    assert_eq!(space(&imbalanced(30_000)), [0; 4]);
+    assert_eq!(space(&imbalanced(50_000)), [0; 4], "all samples fit");
+    let mut slow = imbalanced(15_000);
+    slow.system.compute = Rate(0.1);
+    assert_eq!(space(&slow), [0; 4], "nothing waits for the source");
+    let mut link = imbalanced(15_000);
+    share_source(&mut link, "link");
+    assert_eq!(space(&link), [0; 4], "the link gives the same to two nodes as to four");
+    let mut even = imbalanced(15_000);
+    let config = StreamConfig { scheme: Scheme::Uniform, ..even.stream.config().clone() };
+    even.stream = AccessStream::new(config).unwrap();
+    assert_eq!(space(&even), [0; 4]);
+    let mut padded = imbalanced(15_000);
+    padded.stream =
+        AccessStream::new(StreamConfig { batch: 96, ..padded.stream.config().clone() }).unwrap();
+    assert_eq!(space(&padded), [0; 4], "padding repeats samples");
+    // With so few iterations the space would be more than half a percent of all samples.
+    let mut few = imbalanced(15_000);
+    few.stream =
+        AccessStream::new(StreamConfig { batch: 4000, ..few.stream.config().clone() }).unwrap();
+    assert_eq!(space(&few), [0, 0, 500, 500]);
+    // The relays' tier may be smaller than what they could use.
+    let mut small = imbalanced(15_000);
+    small.system.tiers[1].by_node = [29_980, 29_980, 20, 20].map(crate::model::Bytes).to_vec();
+    assert_eq!(space(&small), [0, 0, 20, 20]);
+}
