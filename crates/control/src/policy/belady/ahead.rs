@@ -33,8 +33,7 @@ impl Transition<'_> {
             && nothing_goes
             && !decision.spots.is_empty()
             && self.is_worth_it(share);
-        let relay = self.relays.any() && decision.tracked.is_empty();
-        if !to_holders && !relay {
+        if !to_holders && !self.relays.any() {
             return ReadAhead::default();
         }
         let mut dealt = DealtReads {
@@ -46,7 +45,7 @@ impl Transition<'_> {
         if to_holders {
             dealt.to_holders(share);
         }
-        if relay {
+        if self.relays.any() {
             dealt.to_relays();
         }
         ReadAhead::new(dealt.held, dealt.relayed, self.job.sizes.len())

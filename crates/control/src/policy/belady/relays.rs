@@ -96,11 +96,9 @@ impl Relays {
         let config = job.stream.config();
         let drawn = matches!(config.order, Order::Given(_) | Order::Provided(_));
         let uneven = config.scheme == Scheme::Imbalanced;
-        // Padding repeats samples.
-        let repeats = drawn || order.samples().len() > job.sizes.len() as usize;
         let tiers = system.tiers.len();
         let by_nodes = SourceShare::of(job) == Some(SourceShare::Nodes);
-        if !uneven || repeats || tiers == 1 || !by_nodes {
+        if !uneven || drawn || tiers == 1 || !by_nodes {
             return Self::default();
         }
         let held: u64 = (0..system.nodes as usize * tiers).map(|spot| usable(job, spot)).sum();
