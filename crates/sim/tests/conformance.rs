@@ -560,7 +560,7 @@ fn uneven_shapes() -> impl Strategy<Value = Shape> {
 }
 
 #[test]
-fn nodes_that_read_for_others_conform() {
+fn belady_nodes_that_read_for_others() {
     let relayed = AtomicUsize::new(0);
     let config = ProptestConfig { failure_persistence: None, ..Default::default() };
     let result = TestRunner::new(config).run(&uneven_shapes(), |shape| {
