@@ -43,10 +43,10 @@ impl Transition<'_> {
             relayed: vec![vec![]; self.job.system.nodes as usize],
         };
         if to_holders {
-            dealt.to_holders(share);
+            dealt.deal_to_holders(share);
         }
         if self.relays.any() {
-            dealt.to_relays();
+            dealt.deal_to_relays();
         }
         ReadAhead::new(dealt.held, dealt.relayed, self.job.sizes.len())
     }
@@ -88,7 +88,7 @@ struct DealtReads<'a, 'b> {
 impl DealtReads<'_, '_> {
     /// Deals samples to their users and their holders in the order of use, each to the one that has
     /// read less for its share of the source.
-    fn to_holders(&mut self, share: SourceShare) {
+    fn deal_to_holders(&mut self, share: SourceShare) {
         let Transition { job, order, tiers, .. } = *self.of;
         let system = &job.system;
         // A reader is the staging threads of a node (its tier 0) or the prefetcher of a tier.
@@ -161,7 +161,7 @@ impl DealtReads<'_, '_> {
     }
 
     /// Deals samples that nodes would read for themselves to relays.
-    fn to_relays(&mut self) {
+    fn deal_to_relays(&mut self) {
         let Transition { job, order, tiers, .. } = *self.of;
         let mut pace = RelayPace::new(&self.node_reads(), job.system.tiers[0].capacity.0);
         // A relay begins when the first step is over, but in the epoch that finds the tiers empty.

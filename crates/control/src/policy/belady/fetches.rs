@@ -24,11 +24,14 @@ impl ReadAhead {
         let tiers = held.len() / relayed.len();
         let mut spots = Packed::new(samples, held.len() as Spot);
         for (spot, list) in held.iter().enumerate() {
-            list.iter().for_each(|&sample| spots.set(sample, spot as Spot));
+            for &sample in list {
+                spots.set(sample, spot as Spot);
+            }
         }
         for (node, list) in relayed.iter().enumerate() {
-            let spot = node * tiers + 1;
-            list.iter().for_each(|&(_, sample)| spots.set(sample, spot as Spot));
+            for &(_, sample) in list {
+                spots.set(sample, (node * tiers + 1) as Spot);
+            }
         }
         Self { held, relayed, spots }
     }

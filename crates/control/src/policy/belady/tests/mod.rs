@@ -534,6 +534,19 @@ fn prefetchers_read_their_share_where_threads_share_the_source() {
 }
 
 #[test]
+fn a_prefetcher_is_given_as_many_samples_at_once_as_a_batch_of_a_rank_has() {
+    let mut job = job(480, 2, 1, &[2000, 2000]);
+    share_source(&mut job, "threads");
+    let job = Arc::new(job);
+    let plan = plan(&job).unwrap();
+    let orders = [0, 1].map(|epoch| Arc::new(job.stream.epoch(epoch)));
+    plan.begin_epoch(0, &orders[0], Some(&orders[1]));
+    let mut node = crate::policy::testing::Driver::new(&plan, 1);
+    let fetches = [64, 1].map(|limit| node.on(Event::Idle { tier: 2, limit }).fetches.len());
+    assert_eq!(fetches, [2, 1]);
+}
+
+#[test]
 fn nodes_with_small_batches_read_for_those_with_large_ones() {
     // Node 0 uses four fifths of 4,000 bytes, node 1 one fifth: it reads 1,200 more.
     let mut job = job(400, 2, 1, &[1800]);
@@ -554,17 +567,72 @@ fn nodes_with_small_batches_read_for_those_with_large_ones() {
     assert_eq!(read_ahead(&job), [0; 4], "nothing waits for the source");
 }
 
+/// Two of four nodes use four fifths of the samples, of 10 bytes each, in batches of 100.
+fn imbalanced(samples: u32, cache: u64, order: Order) -> Job {
+    let mut job = job(samples, 4, 1, &[cache]);
+    let config = job.stream.config().clone();
+    let config = StreamConfig { scheme: Scheme::Imbalanced, batch: 100, order, ..config };
+    job.stream = AccessStream::new(config).unwrap();
+    share_source(&mut job, "nodes");
+    job
+}
+
+#[test]
+fn relays_read_what_others_use_and_no_node_holds() {
+    let job = Arc::new(imbalanced(20_000, 15_000, Order::Torch));
+    let belady = Belady::new(job.clone());
+    let orders: Vec<_> = (0..4).map(|epoch| Arc::new(job.stream.epoch(epoch))).collect();
+    for (epoch, order) in orders.iter().enumerate().take(3) {
+        belady.begin_epoch(epoch as u32, order, orders.get(epoch + 1));
+        let EpochDecisions { coming, leaving } = belady.epoch(epoch as u32);
+        let ahead = &leaving.ahead;
+        assert!(ahead.relayed(0).is_empty() && ahead.relayed(1).is_empty());
+        let mut seen = Bits::new(20_000);
+        for relay in [2, 3] {
+            let relayed = ahead.relayed(relay);
+            // Of its own it uses 20,000 bytes. All nodes read 140,000, in the first epoch 200,000.
+            let read = 10 * (relayed.len() + ahead.held(2 * relay + 1).len());
+            let lacks = if epoch == 0 { 30_000 } else { 15_000 };
+            assert!(read.abs_diff(lacks) < 500, "{read} bytes in epoch {epoch}");
+            assert!(relayed.is_sorted_by_key(|&(iteration, _)| iteration));
+            let mut by_iteration = [0; 200];
+            for &(iteration, sample) in relayed {
+                by_iteration[iteration as usize] += 10;
+                let user = (0..2).find(|&rank| order.batch(rank, iteration).any(|k| k == sample));
+                assert!(user.is_some(), "{sample} is not another node's in {iteration}");
+                assert_eq!(coming.spots.get(sample), NOWHERE);
+                assert_ne!(usize::from(leaving.spots.get(sample)) / 2, relay);
+                assert_eq!(ahead.spot(sample), Some(2 * relay as Spot + 1));
+                assert!(seen.insert(sample), "{sample} is read twice");
+            }
+            assert!(by_iteration.iter().all(|&bytes| bytes <= 150), "more than its space");
+            assert!(epoch == 0 || by_iteration[0] == 0, "the epoch before may not be over");
+        }
+    }
+}
+
+#[test]
+fn relayed_samples_come_and_go_where_there_is_space() {
+    for (seed, cache) in [500, 1000, 1500, 3000].into_iter().enumerate() {
+        let mut job = imbalanced(2000, cache, Order::Torch);
+        let seed = seed as u64;
+        let config = StreamConfig { seed, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        job.epochs = Some(4);
+        let relays = Relays::of(&job, &job.stream.epoch(0));
+        assert_eq!(relays.any(), cache < 3000, "with 60 % held nodes are level");
+        let world = World::play(&Arc::new(job)).unwrap();
+        let space: u64 = (0..4).map(|node| relays.space(node)).sum();
+        for (epoch, &read) in world.read.iter().enumerate().skip(1) {
+            let least = 20_000 - 4 * cache;
+            assert!((least..=least + space + 60).contains(&read), "{read} in epoch {epoch}");
+        }
+    }
+}
+
 #[test]
 fn relays_take_space_only_where_that_is_less_than_they_gain() {
-    // Two of four nodes use four fifths of 20,000 samples of 10 bytes, in batches of 100.
-    let imbalanced = |cache: u64| {
-        let mut job = job(20_000, 4, 1, &[cache]);
-        let scheme = Scheme::Imbalanced;
-        let config = StreamConfig { scheme, batch: 100, ..job.stream.config().clone() };
-        job.stream = AccessStream::new(config).unwrap();
-        share_source(&mut job, "nodes");
-        job
-    };
+    let imbalanced = |cache| imbalanced(20_000, cache, Order::Sequential);
     let space = |job: &Job| -> Vec<u64> {
         let relays = Relays::of(job, &job.stream.epoch(0));
         let space: Vec<u64> = (0..4).map(|node| relays.space(node)).collect();
