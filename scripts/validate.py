@@ -268,14 +268,23 @@ LOBSTER_POLICIES = (
 )
 
 
+# ImageNet-22K in full takes hours. A tenth of the samples and of the caches has the same share of the
+# dataset cached; batches, rings and rates stay, so iterations are alike.
+TENTH = ("dataset.samples=1419710", "dataset.total=130 GB", "cluster.tier.ram.capacity=4 GB")
+
+
+def lobster_run(runs, name):
+    return by_policy(runs(f"lobster-{name}", AGGREGATE, *(TENTH if "22k" in name else ())))
+
+
 def lobster_runs(runs):
-    return {name: by_policy(runs(f"lobster-{name}", AGGREGATE)) for name in LOBSTER}
+    return {name: lobster_run(runs, name) for name in LOBSTER}
 
 
 @table("lobster-hits")
 def lobster_hits(runs):
     published = {"pytorch": 0.245, "dali": 0.326, "nopfs": 0.489, "lobster": 0.632}
-    one, eight = (lobster_runs(runs)[f"imagenet-1k-{nodes}"] for nodes in ("1node", "8nodes"))
+    one, eight = (lobster_run(runs, f"imagenet-1k-{nodes}") for nodes in ("1node", "8nodes"))
     lines = [
         (
             policy,
@@ -308,7 +317,7 @@ def lobster_times(runs):
 
 @table("lobster-ablation")
 def lobster_ablation(runs):
-    one = lobster_runs(runs)["imagenet-1k-1node"]
+    one = lobster_run(runs, "imagenet-1k-1node")
     published = {
         "lobster": "1.7",
         "lobster-threads": "1.3",
@@ -355,18 +364,12 @@ def lobster_readings(runs):
 @table("lobster-utilisation")
 def lobster_utilisation(runs):
     """The share of the run in which the mean GPU computes."""
-    import tomllib
-
     published = {"pytorch": 0.523, "dali": 0.575, "nopfs": 0.724, "lobster": 0.761}
-    name = "lobster-imagenet-1k-1node"
-    cluster = tomllib.loads((ROOT / "scenarios" / f"{name}.toml").read_text())["cluster"]
-    gpus = cluster["nodes"] * cluster["ranks_per_node"]
-    rate = float(cluster["compute"].removesuffix(" MB/s")) * 1e6
-    one = by_policy(runs(name, AGGREGATE))
+    one = lobster_run(runs, "imagenet-1k-1node")
     lines = []
     for policy in LOBSTER_POLICIES:
         run = one[policy]
-        busy = sum(run["distinct_bytes_per_epoch"]) / (gpus * rate) / run["seconds"]
+        busy = run["mean_compute_seconds"] / run["seconds"]
         off = f" ({100 * (busy / published[policy] - 1):+.0f} %)" if policy in published else ""
         lines.append(
             (policy, percent(published[policy]) if policy in published else "", percent(busy) + off)
@@ -388,6 +391,58 @@ def lobster_imbalance(runs):
         for policy in LOBSTER_POLICIES
     ]
     return rows(("imbalanced iterations", *LOBSTER), lines)
+
+
+@table("lobster-duties")
+def lobster_duties(runs):
+    """How the baselines' unprinted numbers of threads decide their rows."""
+    shape = ("training.epochs=3",)
+    policies = ("pytorch", "nopfs")
+    name = "lobster-imagenet-1k-1node"
+    lobster = by_policy(runs(name, AGGREGATE, *shape, policies=("lobster",)))["lobster"]
+    lines = []
+    for loading in (2, 3, 4, 5):
+        duties = [
+            f"policy.{policy}.{key}={count}"
+            for policy in policies
+            for key, count in (("loading_threads", loading), ("preprocessing_threads", 8 - loading))
+        ]
+        found = by_policy(runs(name, AGGREGATE, *shape, *duties, policies=policies))
+        cells = []
+        for policy in policies:
+            time = found[policy]["time"]
+            waits = {cause: time[cause] for cause in ("source", "local", "preprocess")}
+            cause = max(waits, key=waits.get)
+            factor = found[policy]["seconds"] / lobster["seconds"]
+            cells.append(f"{factor:.2f}, {cause}")
+        lines.append((f"{loading} load, {8 - loading} preprocess", *cells))
+    header = ("threads of a GPU", *(f"{policy}: time / `lobster`, waits for" for policy in policies))
+    return rows(header, lines)
+
+
+@table("lobster-threads-of-a-node")
+def lobster_threads_of_a_node(runs):
+    """Whether what remains above the bound is threads."""
+    policies = ("lobster-eviction", "lobster", "belady")
+    lines = []
+    for threads in (64, 72, 80, 96):
+        found = by_policy(
+            runs(
+                "lobster-imagenet-1k-1node",
+                AGGREGATE,
+                "training.epochs=3",
+                f"cluster.tier.staging.threads={threads}",
+                policies=policies,
+            )
+        )
+        cells = []
+        for policy in policies:
+            run = found[policy]
+            share = run["imbalanced_iterations_after_first"]
+            cells.append(f"{run['seconds'] / run['bound_seconds']:.3f}, {percent(share)}")
+        lines.append((threads, *cells))
+    header = ("threads", *(f"{policy}: time / bound, imbalanced" for policy in policies))
+    return rows(header, lines)
 
 
 # ---------------------------------------------------------------------------
