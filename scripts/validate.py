@@ -268,13 +268,8 @@ LOBSTER_POLICIES = (
 )
 
 
-# ImageNet-22K in full takes hours. A tenth of the samples and of the caches has the same share of the
-# dataset cached; batches, rings and rates stay, so iterations are alike.
-TENTH = ("dataset.samples=1419710", "dataset.total=130 GB", "cluster.tier.ram.capacity=4 GB")
-
-
 def lobster_run(runs, name):
-    return by_policy(runs(f"lobster-{name}", AGGREGATE, *(TENTH if "22k" in name else ())))
+    return by_policy(runs(f"lobster-{name}", AGGREGATE))
 
 
 def lobster_runs(runs):
@@ -391,58 +386,6 @@ def lobster_imbalance(runs):
         for policy in LOBSTER_POLICIES
     ]
     return rows(("imbalanced iterations", *LOBSTER), lines)
-
-
-@table("lobster-duties")
-def lobster_duties(runs):
-    """How the baselines' unprinted numbers of threads decide their rows."""
-    shape = ("training.epochs=3",)
-    policies = ("pytorch", "nopfs")
-    name = "lobster-imagenet-1k-1node"
-    lobster = by_policy(runs(name, AGGREGATE, *shape, policies=("lobster",)))["lobster"]
-    lines = []
-    for loading in (2, 3, 4, 5):
-        duties = [
-            f"policy.{policy}.{key}={count}"
-            for policy in policies
-            for key, count in (("loading_threads", loading), ("preprocessing_threads", 8 - loading))
-        ]
-        found = by_policy(runs(name, AGGREGATE, *shape, *duties, policies=policies))
-        cells = []
-        for policy in policies:
-            time = found[policy]["time"]
-            waits = {cause: time[cause] for cause in ("source", "local", "preprocess")}
-            cause = max(waits, key=waits.get)
-            factor = found[policy]["seconds"] / lobster["seconds"]
-            cells.append(f"{factor:.2f}, {cause}")
-        lines.append((f"{loading} load, {8 - loading} preprocess", *cells))
-    header = ("threads of a GPU", *(f"{policy}: time / `lobster`, waits for" for policy in policies))
-    return rows(header, lines)
-
-
-@table("lobster-threads-of-a-node")
-def lobster_threads_of_a_node(runs):
-    """Whether what remains above the bound is threads."""
-    policies = ("lobster-eviction", "lobster", "belady")
-    lines = []
-    for threads in (64, 72, 80, 96):
-        found = by_policy(
-            runs(
-                "lobster-imagenet-1k-1node",
-                AGGREGATE,
-                "training.epochs=3",
-                f"cluster.tier.staging.threads={threads}",
-                policies=policies,
-            )
-        )
-        cells = []
-        for policy in policies:
-            run = found[policy]
-            share = run["imbalanced_iterations_after_first"]
-            cells.append(f"{run['seconds'] / run['bound_seconds']:.3f}, {percent(share)}")
-        lines.append((threads, *cells))
-    header = ("threads", *(f"{policy}: time / bound, imbalanced" for policy in policies))
-    return rows(header, lines)
 
 
 # ---------------------------------------------------------------------------

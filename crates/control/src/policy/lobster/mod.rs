@@ -197,10 +197,8 @@ impl LobsterNode {
                 }
             }
             for &(sample, tier) in plan.fetches(self.id, step.iteration) {
-                let coming = match self.ring.contains(sample) {
-                    true => Coming::Staged(tier),
-                    false => Coming::Waiting(tier),
-                };
+                let staged = self.ring.contains(sample);
+                let coming = if staged { Coming::Staged(tier) } else { Coming::Waiting(tier) };
                 self.coming.insert(sample, coming);
                 self.fetches[usize::from(tier)].push_back(sample);
             }

@@ -170,9 +170,8 @@ impl<'a> Naive<'a> {
             return;
         }
         let now = self.now();
-        let own = |naive: &Self, node| match naive.by_distance {
-            true => naive.again(sample, Some(node)),
-            false => (now, false),
+        let own = |naive: &Self, node| {
+            if naive.by_distance { naive.again(sample, Some(node)) } else { (now, false) }
         };
         self.by_any[sample as usize] = self.again(sample, None).0;
         for index in 0..self.copies.len() {
