@@ -268,14 +268,18 @@ LOBSTER_POLICIES = (
 )
 
 
+def lobster_run(runs, name):
+    return by_policy(runs(f"lobster-{name}", AGGREGATE))
+
+
 def lobster_runs(runs):
-    return {name: by_policy(runs(f"lobster-{name}", AGGREGATE)) for name in LOBSTER}
+    return {name: lobster_run(runs, name) for name in LOBSTER}
 
 
 @table("lobster-hits")
 def lobster_hits(runs):
     published = {"pytorch": 0.245, "dali": 0.326, "nopfs": 0.489, "lobster": 0.632}
-    one, eight = (lobster_runs(runs)[f"imagenet-1k-{nodes}"] for nodes in ("1node", "8nodes"))
+    one, eight = (lobster_run(runs, f"imagenet-1k-{nodes}") for nodes in ("1node", "8nodes"))
     lines = [
         (
             policy,
@@ -308,7 +312,7 @@ def lobster_times(runs):
 
 @table("lobster-ablation")
 def lobster_ablation(runs):
-    one = lobster_runs(runs)["imagenet-1k-1node"]
+    one = lobster_run(runs, "imagenet-1k-1node")
     published = {
         "lobster": "1.7",
         "lobster-threads": "1.3",
@@ -355,18 +359,12 @@ def lobster_readings(runs):
 @table("lobster-utilisation")
 def lobster_utilisation(runs):
     """The share of the run in which the mean GPU computes."""
-    import tomllib
-
     published = {"pytorch": 0.523, "dali": 0.575, "nopfs": 0.724, "lobster": 0.761}
-    name = "lobster-imagenet-1k-1node"
-    cluster = tomllib.loads((ROOT / "scenarios" / f"{name}.toml").read_text())["cluster"]
-    gpus = cluster["nodes"] * cluster["ranks_per_node"]
-    rate = float(cluster["compute"].removesuffix(" MB/s")) * 1e6
-    one = by_policy(runs(name, AGGREGATE))
+    one = lobster_run(runs, "imagenet-1k-1node")
     lines = []
     for policy in LOBSTER_POLICIES:
         run = one[policy]
-        busy = sum(run["distinct_bytes_per_epoch"]) / (gpus * rate) / run["seconds"]
+        busy = run["mean_compute_seconds"] / run["seconds"]
         off = f" ({100 * (busy / published[policy] - 1):+.0f} %)" if policy in published else ""
         lines.append(
             (policy, percent(published[policy]) if policy in published else "", percent(busy) + off)

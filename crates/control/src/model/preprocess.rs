@@ -228,7 +228,9 @@ mod tests {
 
     fn work(model: &PreprocessModel, sizes: &[u64]) -> PreprocessWork {
         let mut work = PreprocessWork::default();
-        sizes.iter().for_each(|&size| model.add(&mut work, size));
+        for &size in sizes {
+            model.add(&mut work, size);
+        }
         work
     }
 

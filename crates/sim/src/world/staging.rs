@@ -270,9 +270,8 @@ impl SimWorld {
             staged.ready.take(end, Cause::Preprocess);
         }
         // How long the loading threads take, with what they prepare.
-        let spent = |loading: f64| match inline {
-            true => share.pool_time(system, work, loading),
-            false => loading / share.loading,
+        let spent = |loading: f64| {
+            if inline { share.pool_time(system, work, loading) } else { loading / share.loading }
         };
         let source_seconds = self.demand.source / self.servers.clock.rate();
         let biggest = [

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::cache::EvictionKey;
 use super::epoch_plan::Holder;
-use super::future::NextUse;
+use super::future::FutureUse;
 use crate::policy::{NodeId, TierId};
 use crate::sampler::SampleId;
 
@@ -16,7 +16,7 @@ pub struct HeldCopy {
     /// Which entry of all epochs (modulo 2^32) put it there; `None` for a prefetcher.
     pub kept_by: Option<u32>,
     /// The holder's.
-    pub next_use: NextUse,
+    pub next_use: FutureUse,
     /// Prefetched, and not used since.
     pub pinned: bool,
     /// Of its entry in the cache's queue.

@@ -41,7 +41,7 @@ pub struct EpochUses {
 
 /// The next use of a sample, in iterations over all epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NextUse {
+pub struct FutureUse {
     /// [`NEVER`] if the window has none.
     pub at: u32,
     /// Whether it is in the epoch after the current one.
@@ -115,14 +115,14 @@ impl Future {
     }
 
     /// Returns the next use of a sample by a node, or by any node.
-    pub fn next_use(&self, sample: SampleId, by: Option<NodeId>) -> NextUse {
+    pub fn next_use(&self, sample: SampleId, by: Option<NodeId>) -> FutureUse {
         let by = by.filter(|_| !self.all_nodes_read);
         for (ahead, uses) in self.epochs.iter().enumerate() {
             let Some(slot) = uses.order.slot(uses.positions[sample as usize]) else { continue };
             if by.is_none_or(|node| self.job.system.node_of(slot.rank) == node) {
-                return NextUse { at: uses.begins + slot.iteration, soon: ahead == 0 };
+                return FutureUse { at: uses.begins + slot.iteration, soon: ahead == 0 };
             }
         }
-        NextUse { at: NEVER, soon: false }
+        FutureUse { at: NEVER, soon: false }
     }
 }

@@ -32,7 +32,7 @@ use crate::policy::{NodeId, TierId};
 use crate::sampler::{EpochOrder, SampleId, Scheme};
 use cache::{CopyClass, EvictionKey, NodeCache};
 use copies::{Copies, HeldCopy};
-use future::{EpochUses, Future, NEVER, NextUse};
+use future::{EpochUses, Future, FutureUse, NEVER};
 use prefetch::Prefetcher;
 
 pub use epoch_plan::{EpochPlan, Holder};
@@ -161,7 +161,7 @@ impl Contents {
             return;
         }
         let by_distance = self.by_distance;
-        let now = NextUse { at: pass.begins.wrapping_add(pass.iteration), soon: false };
+        let now = FutureUse { at: pass.begins.wrapping_add(pass.iteration), soon: false };
         let future = &self.future;
         // Without reuse distances, when it was used last.
         let next_use = |node| if by_distance { future.next_use(sample, Some(node)) } else { now };
@@ -299,16 +299,16 @@ fn is_current(copies: &Copies, node: NodeId) -> impl Fn(EvictionKey, SampleId) -
 
 /// Returns when a copy is evicted. `by_any` is the sample's next use by any node.
 fn key(by_distance: bool, by_any: u32, copy: &HeldCopy, is_last: bool) -> EvictionKey {
-    let NextUse { at, soon } = copy.next_use;
+    let FutureUse { at, soon } = copy.next_use;
     if !by_distance {
         // The longer ago the last use, the larger.
         return EvictionKey::new(CopyClass::Own, NEVER - 1 - at);
     }
-    match copy.pinned {
-        true => EvictionKey::new(CopyClass::Pinned, at),
-        false if by_any == NEVER => EvictionKey::new(CopyClass::Useless, NEVER),
-        false if soon => EvictionKey::new(CopyClass::Own, at),
-        false if is_last => EvictionKey::new(CopyClass::Last, by_any),
-        false => EvictionKey::new(CopyClass::Spare, at),
+    match () {
+        () if copy.pinned => EvictionKey::new(CopyClass::Pinned, at),
+        () if by_any == NEVER => EvictionKey::new(CopyClass::Useless, NEVER),
+        () if soon => EvictionKey::new(CopyClass::Own, at),
+        () if is_last => EvictionKey::new(CopyClass::Last, by_any),
+        () => EvictionKey::new(CopyClass::Spare, at),
     }
 }

@@ -9,7 +9,7 @@
 
 use super::cache::EvictionKey;
 use super::copies::HeldCopy;
-use super::future::NextUse;
+use super::future::FutureUse;
 use super::{Contents, Pass};
 use crate::job::Job;
 use crate::policy::NodeId;
@@ -108,7 +108,7 @@ impl Contents {
                 cache.free[tier] -= bytes;
                 cache.held += 1;
                 at.credit[tier] -= bytes as f64;
-                let next_use = NextUse { at: pass.begins + at.iteration, soon: true };
+                let next_use = FutureUse { at: pass.begins + at.iteration, soon: true };
                 self.next_uses[sample as usize] = next_use.at;
                 let tier = tier as u8;
                 let key = EvictionKey::NONE;
