@@ -74,7 +74,7 @@ mod tests {
             let class = size_class(bytes / count);
             let sum = WorkSum { count, bytes, nanoseconds };
             work.transforms.insert((class, split.transforming), sum);
-            let nanoseconds = self.source * bytes >> 20;
+            let nanoseconds = (self.source * bytes) >> 20;
             work.loads[SOURCE]
                 .insert(split.loading.iter().sum(), WorkSum { count, bytes, nanoseconds });
             work.training = Some(self.training);
@@ -84,7 +84,7 @@ mod tests {
         /// The time of a step.
         fn step(self, transforming: u32) -> f64 {
             let transform = (self.transform * SAMPLES * RANKS as u64) as f64;
-            let load = (self.source * BYTES * RANKS as u64 >> 20) as f64;
+            let load = ((self.source * BYTES * RANKS as u64) >> 20) as f64;
             let loading = f64::from(THREADS - transforming);
             (transform / f64::from(transforming.min(CORES))).max(load / loading)
         }
@@ -146,10 +146,10 @@ mod tests {
         let mut node = Node::new();
         node.play(before, 12, EVEN);
         let first = node.split.transforming;
-        // One thread more than needed is left where it is, or tried.
+        // A thread more than needed is left where it is, and a few more are tried.
         let settled = |node: &Node, world: World| {
             let (found, fewest) = (node.split.transforming, world.fewest());
-            assert!(found == fewest || found == fewest + 1, "{found}, and {fewest} would do");
+            assert!((fewest..=fewest + 2).contains(&found), "{found}, and {fewest} would do");
         };
         settled(&node, before);
         node.play(after, 10, EVEN);
@@ -183,7 +183,7 @@ mod tests {
         // Transforms alone decide: the peak is at the number of cores.
         let mut node = Node::new();
         node.play(World { transform: 90_000_000, source: 1000, training: 1 }, 10, EVEN);
-        assert!((CORES - 1..=CORES + 1).contains(&node.split.transforming), "{:?}", node.split);
+        assert!((CORES - 1..=CORES + 2).contains(&node.split.transforming), "{:?}", node.split);
     }
 
     #[test]
@@ -263,7 +263,9 @@ mod tests {
                             answers.push(node.consumed(rank, (0, iteration), &batch(rank)).clone());
                         }
                     }
-                    answers.iter_mut().for_each(|answer| answer.threads = None);
+                    for answer in &mut answers {
+                        answer.threads = None;
+                    }
                     answers
                 };
                 prop_assert_eq!(run(false), run(true), "{}", kind.name());

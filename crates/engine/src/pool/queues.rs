@@ -1,5 +1,6 @@
-//! The tasks that wait for a thread, by lane.
+//! The tasks that wait for a thread, by lane, and the stages that threads work for.
 
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use belady_base::sync::Arc;
 
 use super::Task;
 use super::duty::{ByDuty, Duty, LaneThreads, TransformShare, divide};
-use super::stage::StageEntry;
+use super::stage::{StageEntry, TransformWork};
 use super::task_share::TaskShare;
 use super::watchdog::WatchPost;
 
@@ -200,6 +201,42 @@ impl Queues {
 
     pub fn is_running(&self, lane: u64) -> bool {
         self.running.iter().any(|(other, _)| *other == lane)
+    }
+
+    pub fn stage(&self, id: u64) -> Option<&StageEntry> {
+        self.stages.iter().find(|stage| stage.id == id)
+    }
+
+    /// Takes the stage that a thread is to work for, and counts the thread.
+    pub fn take_stage(&mut self) -> Option<(u64, usize, Arc<dyn TransformWork>)> {
+        let running = |lane: u64| -> u32 {
+            self.stages.iter().filter(|stage| stage.lane == lane).map(|stage| stage.running).sum()
+        };
+        let may_run = |stage: &StageEntry| {
+            let share = self
+                .lane(stage.lane)
+                .map_or(TransformShare::Pooled, |lane| lane.threads.transforming);
+            match share {
+                TransformShare::Pooled => true,
+                TransformShare::PerRank => stage.running < stage.threads,
+                TransformShare::Threads(threads) => running(stage.lane) < threads.max(1),
+            }
+        };
+        let late = self.stages.iter().enumerate().filter(|(_, stage)| may_run(stage));
+        let late = late.filter_map(|(at, stage)| {
+            Some((Reverse(running(stage.lane)), stage.work.lateness()?, Reverse(stage.rank), at))
+        });
+        let (.., at) = late.max()?;
+        let stage = &mut self.stages[at];
+        stage.running += 1;
+        Some((stage.id, stage.rank, stage.work.clone()))
+    }
+
+    /// Counts a thread that has stopped working for a stage.
+    pub fn leave_stage(&mut self, id: u64) {
+        if let Some(stage) = self.stages.iter_mut().find(|stage| stage.id == id) {
+            stage.running -= 1;
+        }
     }
 }
 

@@ -11,8 +11,7 @@ use std::time::Duration;
 use belady_base::sync::{Arc, lock};
 use belady_control::sampler::Step;
 
-use super::duty::TransformShare;
-use super::{PoolShared, queues::Queues};
+use super::PoolShared;
 
 /// How late a rank's next batch is; the greatest is the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,43 +82,5 @@ impl Drop for StageSlot {
 impl std::fmt::Debug for StageSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StageSlot").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl Queues {
-    pub fn stage(&self, id: u64) -> Option<&StageEntry> {
-        self.stages.iter().find(|stage| stage.id == id)
-    }
-
-    /// Takes the stage that a thread is to work for, and counts the thread.
-    pub fn take_stage(&mut self) -> Option<(u64, usize, Arc<dyn TransformWork>)> {
-        let running = |lane: u64| -> u32 {
-            self.stages.iter().filter(|stage| stage.lane == lane).map(|stage| stage.running).sum()
-        };
-        let may_run = |stage: &StageEntry| {
-            let share = self
-                .lane(stage.lane)
-                .map_or(TransformShare::Pooled, |lane| lane.threads.transforming);
-            match share {
-                TransformShare::Pooled => true,
-                TransformShare::PerRank => stage.running < stage.threads,
-                TransformShare::Threads(threads) => running(stage.lane) < threads.max(1),
-            }
-        };
-        let late = self.stages.iter().enumerate().filter(|(_, stage)| may_run(stage));
-        let late = late.filter_map(|(at, stage)| {
-            Some((Reverse(running(stage.lane)), stage.work.lateness()?, Reverse(stage.rank), at))
-        });
-        let (.., at) = late.max()?;
-        let stage = &mut self.stages[at];
-        stage.running += 1;
-        Some((stage.id, stage.rank, stage.work.clone()))
-    }
-
-    /// Counts a thread that has stopped working for a stage.
-    pub fn leave_stage(&mut self, id: u64) {
-        if let Some(stage) = self.stages.iter_mut().find(|stage| stage.id == id) {
-            stage.running -= 1;
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Batches of several ranks while the threads' assignment changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use belady_control::model::Bytes;
@@ -102,7 +103,7 @@ proptest! {
                 scope.spawn(move || consume(&stage, &source))
             });
             let consumers: Vec<_> = consumers.collect();
-            let seen: Vec<_> = consumers.into_iter().map(|consumer| consumer.join()).collect();
+            let seen: Vec<_> = consumers.into_iter().map(ScopedJoinHandle::join).collect();
             ended.store(true, Ordering::Relaxed);
             seen.into_iter().map(|seen| seen.unwrap()).collect()
         });

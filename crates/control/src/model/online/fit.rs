@@ -3,7 +3,7 @@
 use belady_base::units::Seconds;
 use serde::{Deserialize, Serialize};
 
-use super::window::WorkSum;
+use super::work::WorkSum;
 
 /// A thread count with less than this part of the measurements is left out: a few of them may have
 /// been disturbed.
@@ -74,7 +74,7 @@ impl TimeFit {
 pub struct SizeFit {
     /// The mean size.
     pub bytes: u64,
-    /// The samples that were measured.
+    /// The samples that were measured, those of late several times: the weight of the size.
     pub samples: u64,
     /// The time of a sample.
     pub time: TimeFit,
@@ -100,9 +100,19 @@ impl FittedModel {
     }
 
     /// Returns the most threads that may transform. More than there are processors help where
-    /// transforms wait for something; how much has to be measured, one thread at a time.
+    /// transforms wait for something; how much has to be measured, an eighth more at a time.
     pub fn most_worth_trying(&self) -> u32 {
-        self.cores.max(self.most_transforming() + 1)
+        let most = self.most_transforming();
+        self.cores.max(most + most / 8 + 1)
+    }
+
+    /// Returns the fewest threads that may transform. That fewer of them are as fast where there are
+    /// more than processors is likely and not measured, so their number falls by a quarter at a
+    /// time.
+    pub fn least_worth_trying(&self) -> u32 {
+        let lowest = |of_size: &SizeFit| of_size.time.points().first().map(|point| point.0);
+        let lowest = self.transforms.iter().filter_map(lowest).min().unwrap_or(1);
+        if lowest > self.cores { (lowest * 3 / 4).max(1) } else { 1 }
     }
 
     /// Returns the time of so many threads to transform samples of the sizes that were measured;
@@ -128,7 +138,9 @@ impl FittedModel {
     /// Returns the fewest of at most so many threads that transform at the highest rate.
     pub fn peak_threads(&self, samples: f64, most: u32) -> u32 {
         let time = |threads: u32| self.transform_time(samples, threads).unwrap_or(Seconds::ZERO);
-        (1..=most).fold(1, |best, threads| if time(threads) < time(best) { threads } else { best })
+        let least = self.least_worth_trying().min(most);
+        let better = |best, threads| if time(threads) < time(best) { threads } else { best };
+        (least..=most).fold(least, better)
     }
 
     /// Returns the time of so many threads to load bytes by class, one class after the other

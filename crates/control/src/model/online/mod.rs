@@ -14,12 +14,14 @@ mod split;
 #[cfg(test)]
 mod tests;
 mod window;
+mod work;
 
 use serde::{Deserialize, Serialize};
 
 pub use fit::{FittedModel, SizeFit, TimeFit};
 pub use split::{ThreadSplit, level_threads, split_threads};
-pub use window::{FitWindow, IterationWork, WINDOW, WorkSum, size_class};
+pub use window::{FitWindow, WINDOW};
+pub use work::{IterationWork, WorkSum, size_class};
 
 /// The classes of places from which samples are loaded: a tier of this node, another node, the
 /// source. An index into `[_; 3]`.

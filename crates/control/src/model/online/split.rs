@@ -31,6 +31,7 @@ pub fn split_threads(now: &NodeMeasurement, last: Option<u32>) -> Option<ThreadS
     let ranks = now.ranks.len() as u32;
     let most = now.threads.checked_sub(ranks).filter(|&most| most > 0 && ranks > 0)?;
     let most = most.min(now.model.most_worth_trying());
+    let least = now.model.least_worth_trying().min(most);
     let (samples, bytes) = now.of_one_step();
     now.model.transform_time(samples, 1)?;
     let time = |transforming: u32| {
@@ -38,9 +39,10 @@ pub fn split_threads(now: &NodeMeasurement, last: Option<u32>) -> Option<ThreadS
         let loading = now.threads - transforming;
         transform.max(now.model.load_time(bytes, loading, f64::from(loading)))
     };
-    let best = (1..=most).map(|transforming| time(transforming).0).fold(f64::INFINITY, f64::min);
+    let best =
+        (least..=most).map(|transforming| time(transforming).0).fold(f64::INFINITY, f64::min);
     let target = (Seconds(best) * TOLERANCE).max(now.model.training_time() * OF_TRAINING);
-    let fewest = (1..=most).find(|&transforming| time(transforming) <= target).unwrap_or(most);
+    let fewest = (least..=most).find(|&transforming| time(transforming) <= target).unwrap_or(most);
     let stays = |&last: &u32| {
         last == fewest + 1 && last <= most.min(now.model.cores) && time(last) <= target
     };

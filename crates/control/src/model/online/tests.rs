@@ -71,12 +71,15 @@ proptest! {
         let last = |all: &[Vec<Timed>], keep: &dyn Fn(&Timed) -> bool| -> Vec<Timed> {
             let kept = all.iter().map(|of| of.iter().copied().filter(keep).collect::<Vec<_>>());
             let kept: Vec<_> = kept.filter(|of| !of.is_empty()).collect();
-            kept[kept.len().saturating_sub(WINDOW)..].concat()
+            let aged = kept.iter().rev().take(WINDOW).enumerate();
+            aged.flat_map(|(age, of)| of.repeat(WINDOW - age)).collect()
         };
         // Iterations without any transform do not count, those without one of this size do.
         let recent = last(&transforms, &|_| true);
         let mut sizes: BTreeMap<u8, Vec<&Timed>> = BTreeMap::new();
-        recent.iter().for_each(|timed| sizes.entry(size_class(timed.1)).or_default().push(timed));
+        for timed in &recent {
+            sizes.entry(size_class(timed.1)).or_default().push(timed);
+        }
         prop_assert_eq!(model.transforms.len(), sizes.len());
         for (fit, all) in model.transforms.iter().zip(sizes.values()) {
             prop_assert_eq!(fit.samples, all.len() as u64);
@@ -161,7 +164,8 @@ proptest! {
             let transform = now.model.transform_time(samples, transforming).unwrap();
             transform.max(now.model.load_time(bytes, loading, f64::from(loading))).0
         };
-        let all = 1..=(threads - count).min(now.model.most_worth_trying());
+        let most = (threads - count).min(now.model.most_worth_trying());
+        let all = now.model.least_worth_trying().min(most)..=most;
         let best = all.map(time).fold(f64::INFINITY, f64::min);
         let limit = (best * 1.031).max(now.model.training_time().0 * 0.8);
         prop_assert!(time(split.transforming) <= limit);

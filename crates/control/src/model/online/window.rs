@@ -1,47 +1,12 @@
-//! Sums of what threads did, of the last iterations.
+//! The last iterations, and the fit to them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::AddAssign;
 
 use super::fit::{FittedModel, SizeFit, TimeFit};
+use super::work::{IterationWork, WorkSum};
 
 /// Iterations that are remembered: a change shows in full after so many.
 pub const WINDOW: usize = 8;
-
-/// Work of the same kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WorkSum {
-    /// Samples that were transformed, or reads.
-    pub count: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// The time that threads took for them, added up over threads.
-    pub nanoseconds: u64,
-}
-
-impl AddAssign for WorkSum {
-    fn add_assign(&mut self, other: Self) {
-        self.count += other.count;
-        self.bytes += other.bytes;
-        self.nanoseconds += other.nanoseconds;
-    }
-}
-
-/// Returns the class of a sample's size: all sizes of a class differ by less than a factor of two.
-pub fn size_class(bytes: u64) -> u8 {
-    (u64::BITS - bytes.leading_zeros()) as u8
-}
-
-/// What the threads of a job did in one iteration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IterationWork {
-    /// Transforms, by the class of the sample's size and the number of threads that transformed.
-    pub transforms: BTreeMap<(u8, u32), WorkSum>,
-    /// Loads, by class of places and number of threads that loaded from there.
-    pub loads: [BTreeMap<u32, WorkSum>; 3],
-    /// The least nanoseconds of a consumer between two batches: other times have pauses in them.
-    pub training: Option<u64>,
-}
 
 /// The sums of the last iterations in which there was work of a kind.
 #[derive(Clone, Debug)]
@@ -64,10 +29,15 @@ impl<K: Ord + Copy> RecentSums<K> {
         self.0.push_back(sums);
     }
 
+    /// Adds up the iterations. The last one counts [`WINDOW`] times, and each before it once less,
+    /// so that half of a change shows after three.
     fn total(&self) -> BTreeMap<K, WorkSum> {
         let mut total = BTreeMap::new();
-        for (&key, &sum) in self.0.iter().flatten() {
-            *total.entry(key).or_insert_with(WorkSum::default) += sum;
+        for (age, sums) in self.0.iter().rev().enumerate() {
+            for (&key, &sum) in sums {
+                *total.entry(key).or_insert_with(WorkSum::default) +=
+                    sum.times((WINDOW - age) as u64);
+            }
         }
         total
     }
