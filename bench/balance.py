@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import balance, node
+from harness import balance, node, shift
 from harness.process import ROOT
 from harness.python_context import PythonContext
 from harness.sections import Harness
@@ -22,6 +22,7 @@ from harness.sections import Harness
 SECTIONS = {
     "balance": balance.balance,
     "ablation": balance.ablation,
+    "shift": shift.shift,
     "hand-over": node.hand_over,
     "node": node.node,
     "two-jobs": node.two_jobs,

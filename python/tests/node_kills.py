@@ -69,11 +69,19 @@ print("longest", longest)
 class Outcome:
     """What the kills of a run have done."""
 
-    kills: int = 0
+    #: Killed processes, by what they were.
+    ranks: int = 0
+    engines: int = 0
     jobs: int = 0
+    #: Jobs of which a rank had got a batch, and no rank all, when the first process was killed.
+    in_mid_run: int = 0
     #: The longest wait of a rank for a batch, in seconds.
     longest: float = 0.0
     wrong: list[str] = field(default_factory=list)
+
+    @property
+    def kills(self) -> int:
+        return self.ranks + self.engines
 
 
 class KilledJob:
@@ -126,8 +134,8 @@ class KilledJob:
         logs = (self.folder / f"log{rank}" for rank in range(RANKS))
         return sum(log.read_bytes().count(b"\n") for log in logs if log.exists())
 
-    def kill(self) -> int:
-        """Kills at a random moment; returns how many processes."""
+    def kill(self, outcome: Outcome) -> None:
+        """Kills at a random moment."""
         moment = self.draw.randrange(RANKS * EPOCHS * SAMPLES // (RANKS * BATCH))
         until = time.monotonic() + LIMIT
         while self.delivered() < moment and any(rank.poll() is None for rank in self.ranks):
@@ -135,20 +143,21 @@ class KilledJob:
                 raise AssertionError("the job hangs before anything is killed")
             time.sleep(0.001)
         what = self.draw.choice(["rank", "engine", "rank and engine", "engine and rank"])
-        victims = []
+        is_running = all(rank.poll() is None for rank in self.ranks)
+        outcome.in_mid_run += is_running and self.delivered() > 0
         for each in what.split(" and "):
             if each == "rank":
                 rank = self.draw.randrange(RANKS)
                 if self.ranks[rank].poll() is None:
                     self.killed.add(rank)
-                    victims.append(self.ranks[rank].pid)
+                    outcome.ranks += 1
+                    self.ranks[rank].kill()
             else:
-                victims += self.engines()
-        for victim in victims:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(victim, signal.SIGKILL)
+                for engine in self.engines():
+                    outcome.engines += 1
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(engine, signal.SIGKILL)
             time.sleep(self.draw.choice([0, 0, 0.01]))
-        return len(victims)
 
     def check(self, expected: list[list[list[int]]], outcome: Outcome) -> None:
         """Waits for the end, and notes what is wrong."""
@@ -165,7 +174,7 @@ class KilledJob:
             was_killed = number in self.killed and rank.returncode == -signal.SIGKILL
             if was_killed:
                 if got != expected[number][: len(got)]:
-                    outcome.wrong.append(f"killed rank {number} got {got[-1]}")
+                    outcome.wrong.append(f"killed rank {number} got {got}")
             elif rank.returncode != 0:
                 outcome.wrong.append(f"rank {number} failed: {text[-2000:]}")
             elif got != expected[number]:
@@ -220,24 +229,21 @@ def shared_memory() -> set[str]:
 
 
 def run(kills: int, seed: int, data: Path, folder: Path) -> Outcome:
-    """Runs jobs until so many processes were killed."""
+    """Runs jobs until so many processes were killed; stops at the first wrong one."""
     draw = random.Random(seed)
     cache = folder / "cache"
     expected = [expected_batches(rank) for rank in range(RANKS)]
     before = shared_memory()
     outcome = Outcome()
-    while outcome.kills < kills:
+    while outcome.kills < kills and not outcome.wrong:
         job_folder = folder / f"job-{outcome.jobs}"
         job_folder.mkdir()
         job = KilledJob(job_folder, data, cache, draw)
-        known = len(outcome.wrong)
         try:
-            outcome.kills += job.kill()
+            job.kill(outcome)
             job.check(expected, outcome)
         finally:
             job.end()
-        if len(outcome.wrong) > known:
-            outcome.wrong[known] = f"job {outcome.jobs}: {outcome.wrong[known]}"
         # The next engine in the directory removes what a killed one has left there.
         _check_sockets(job.sockets, outcome)
         outcome.jobs += 1
@@ -268,8 +274,10 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "kills": outcome.kills,
+                "ranks_killed": outcome.ranks,
+                "engines_killed": outcome.engines,
                 "jobs": outcome.jobs,
+                "jobs_killed_in_mid_run": outcome.in_mid_run,
                 "longest_wait_seconds": round(outcome.longest, 3),
                 "wrong": outcome.wrong,
             },

@@ -33,6 +33,8 @@ pub struct LinkConfig {
 #[derive(Debug)]
 pub struct Link {
     config: LinkConfig,
+    /// What t(γ) is divided by.
+    slowness: f64,
     now: f64,
     /// The service count.
     served: f64,
@@ -66,7 +68,21 @@ enum Stage {
 
 impl Link {
     pub fn new(config: LinkConfig) -> Self {
-        Self { config, now: 0.0, served: 0.0, reads: Vec::new(), ended: Vec::new(), next_ticket: 0 }
+        Self {
+            config,
+            slowness: 1.0,
+            now: 0.0,
+            served: 0.0,
+            reads: Vec::new(),
+            ended: Vec::new(),
+            next_ticket: 0,
+        }
+    }
+
+    /// From `now` on the link gives t(γ) / `slowness`, also to reads in service.
+    pub fn slow_down(&mut self, now: f64, slowness: f64) {
+        self.run_until(now);
+        self.slowness = slowness;
     }
 
     /// A read of `bytes` comes at time `now`.
@@ -114,7 +130,7 @@ impl Link {
     fn rate(&self) -> f64 {
         let in_service = |read: &&Read| matches!(read.stage, Stage::Service { .. });
         let readers = self.reads.iter().filter(in_service).count().max(1) as u32;
-        self.config.throughput.at(readers).0 / f64::from(readers)
+        self.config.throughput.at(readers).0 / f64::from(readers) / self.slowness
     }
 
     fn next(&self) -> Option<(f64, usize)> {
@@ -186,6 +202,19 @@ mod tests {
 
     fn close(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-9
+    }
+
+    #[test]
+    fn a_link_that_slows_down_delays_reads_in_service_too() {
+        let mut link = link(0.0, 0.0);
+        let bytes = link.config.throughput.at(1).0;
+        let read = link.arrive(0.0, bytes as u64);
+        // Half of it takes half a second, the rest four times as long.
+        link.slow_down(0.5, 4.0);
+        assert_eq!(link.advance(2.4), []);
+        link.slow_down(2.4, 1.0);
+        assert_eq!(link.advance(2.4249), []);
+        assert_eq!(link.advance(2.4251), [read]);
     }
 
     #[test]

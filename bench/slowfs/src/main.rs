@@ -10,7 +10,7 @@
 //! cache, unless `--page-cache` is given.
 //!
 //! It counts the kernel's requests ([`stats`]): `cat MOUNTPOINT/.slowfs-stats` at any time.
-//! SIGTERM or SIGINT unmounts it.
+//! SIGTERM or SIGINT unmounts it; SIGUSR1 divides its throughput by `--slowness`, SIGUSR2 restores it.
 
 mod fs;
 mod handles;
@@ -67,6 +67,9 @@ struct Options {
     /// Write the counters there after unmounting
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    /// What SIGUSR1 divides the throughput by
+    #[arg(long, value_name = "TIMES", default_value_t = 4.0)]
+    slowness: f64,
     /// Threads that take requests from the kernel
     #[arg(long, default_value_t = 8)]
     threads: usize,
@@ -97,6 +100,7 @@ fn parse_throughput(text: &str) -> Result<Curve, String> {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     ensure!(options.threads > 0, "--threads has to be at least 1");
+    ensure!(options.slowness >= 1.0, "--slowness has to be at least 1");
     let source = options
         .source
         .canonicalize()
@@ -120,6 +124,7 @@ fn main() -> anyhow::Result<()> {
         latency: Duration::from_secs_f64(options.metadata_latency.0),
         keep: Duration::from_secs_f64(options.metadata_cache.0),
     };
+    let dial = pacer.dial();
     let fs = SlowFs::new(source, pacer, Arc::clone(&stats), metadata, options.page_cache);
     let mut session = Session::new(fs, &options.mountpoint, &mount_config(options.threads))
         .with_context(|| {
@@ -132,7 +137,7 @@ fn main() -> anyhow::Result<()> {
     let mountpoint = CString::new(options.mountpoint.canonicalize()?.as_os_str().as_bytes())?;
     std::thread::Builder::new()
         .name("signals".into())
-        .spawn(move || signals::unmount_when_told(&mountpoint, unmounter))
+        .spawn(move || signals::obey(&mountpoint, unmounter, &dial, options.slowness))
         .context("cannot start a thread")?;
     session.run().context("the connection to the kernel broke")?;
     match options.stats {

@@ -68,6 +68,11 @@ impl Pacer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
+    /// Returns what changes the link's speed.
+    pub fn dial(&self) -> SpeedDial {
+        SpeedDial(Arc::clone(&self.shared))
+    }
+
     /// Admits a read of `bytes` that has just arrived.
     pub fn admit(&self, bytes: u64) -> Ticket {
         let mut state = self.shared.lock();
@@ -89,6 +94,20 @@ impl Pacer {
         } else {
             state.reads.insert(ticket, Progress::Fetched(answer));
         }
+    }
+}
+
+/// Changes the link's speed from another thread.
+#[derive(Clone, Debug)]
+pub struct SpeedDial(Arc<Shared>);
+
+impl SpeedDial {
+    /// Divides t(γ) by this from now on.
+    pub fn slow_down(&self, slowness: f64) {
+        let mut state = self.0.lock();
+        state.link.slow_down(self.0.now(), slowness);
+        // What was to happen next happens at another time.
+        self.0.changed.notify_one();
     }
 }
 

@@ -71,6 +71,11 @@ pub const XDG_RUNTIME_DIR: Variable = variable(
     "XDG_RUNTIME_DIR",
     "The parent of belady, the default directory of the sockets of node engines",
 );
+/// How threads that transform yield to training.
+pub const NICE: Variable = variable(
+    "BELADY_NICE",
+    "Added to the nice value of threads that transform: 0 to 19, 5 without it",
+);
 /// The log level.
 pub const LOG: Variable =
     variable("BELADY_LOG", "The log level: error, warn (the default), info, debug or trace");
@@ -84,7 +89,7 @@ const HOME: Variable =
     variable("HOME", "The same with .cache/belady/snapshots, without XDG_CACHE_HOME");
 
 /// All of them, in the order of the help.
-pub const ALL: [Variable; 19] = [
+pub const ALL: [Variable; 20] = [
     SYSTEM,
     SNAPSHOTS,
     METRICS_TOKEN,
@@ -100,6 +105,7 @@ pub const ALL: [Variable; 19] = [
     NODE,
     NODE_DIR,
     XDG_RUNTIME_DIR,
+    NICE,
     LOG,
     NO_COLOR,
     XDG_CACHE_HOME,

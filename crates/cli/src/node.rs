@@ -3,6 +3,7 @@
 //! `start` starts this program again as `serve`, which listens at a socket that only this user can
 //! reach. Programs that use the Python package find it there.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -122,11 +123,17 @@ fn start(args: &EngineArgs) -> anyhow::Result<()> {
         arguments.extend(["--system".to_owned(), system.display().to_string()]);
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let launched = launch(directory::SHARED, &program, &arguments)?;
+    // Not this terminal, which it outlives.
+    let log = socket.with_extension("log");
+    let messages = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let launched = launch(directory::SHARED, &program, &arguments, messages.into())?;
     // It has read its options when it answers.
     let running = NodeConnection::open(&launched.socket).and_then(|node| node.status());
-    let running = running.context("the engine has ended at once; its message is above")?;
-    print(&format!("started process {} at {}\n", running.pid, launched.socket.display()))
+    let running = running.with_context(|| {
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        format!("the engine has ended at once: {}", said.trim())
+    })?;
+    print(&format!("started process {}; its messages are in {}\n", running.pid, log.display()))
 }
 
 fn stop() -> anyhow::Result<()> {

@@ -11,11 +11,21 @@ use belady_data::source::Source;
 use belady_data::tier::TierFaults;
 use belady_peer::Cluster;
 
+/// By default, training gets about three times as much of a processor as a thread that transforms,
+/// and transforms get all that training leaves.
+pub const TRANSFORM_NICE: u8 = 5;
+
 /// The configuration of an engine: threads and cache tiers that its jobs share.
 #[derive(Clone, Debug, Default)]
 pub struct EngineConfig {
-    /// Threads that load; `None` for four a core, 8 to 32.
+    /// Threads that load; `None` for four a core, 8 to 32. Transform stages bring more, and the
+    /// policy may move threads between the two.
     pub threads: Option<u32>,
+    /// Added to the nice value of threads while they transform, 0 to 19, so that they yield to
+    /// training; `None` for that of the environment (`BELADY_NICE`), else [`TRANSFORM_NICE`].
+    /// Without the right to lower a nice value, a thread that is to load again is replaced by
+    /// another one.
+    pub transform_nice: Option<u8>,
     /// Cache tiers, fastest first.
     pub tiers: Vec<TierConfig>,
     /// The rates of the machine and its storage. Rates that are not given are measured.

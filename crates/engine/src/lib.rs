@@ -42,8 +42,8 @@ pub use config::{
     TierConfig, share_of_staging,
 };
 pub use deliver::{
-    Batch, BatchOwner, Delivery, Loader, LoaderMonitor, MappedMemory, MappedPlace, Sample,
-    SampleBytes, SharedRegion,
+    Batch, BatchOwner, DeliveredBytes, Delivery, Loader, LoaderMonitor, MappedMemory, MappedPlace,
+    Sample, SharedRegion,
 };
 pub use error::{EngineError, ErrorClass};
 pub use job::SkippedSamples;

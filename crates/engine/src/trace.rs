@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use belady_control::Job;
 use belady_control::model::Seconds;
+use belady_control::model::online::NodeMeasurement;
 use belady_control::policy::{self, Actions, Event, NodeId, PolicyKind, RankId, TierId};
 use belady_control::sampler::{EpochOrder, SampleId, Step};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,7 @@ enum Told {
     Idle { tier: TierId, limit: usize },
     Fetched { tier: TierId, sample: SampleId },
     Missed { rank: RankId, sample: SampleId, peer: NodeId },
+    Measured(NodeMeasurement),
 }
 
 impl Told {
@@ -45,6 +47,7 @@ impl Told {
             Event::Idle { tier, limit } => Self::Idle { tier, limit },
             Event::Fetched { tier, sample } => Self::Fetched { tier, sample },
             Event::Missed { rank, sample, peer } => Self::Missed { rank, sample, peer },
+            Event::Measured(now) => Self::Measured(now.clone()),
         }
     }
 
@@ -60,6 +63,7 @@ impl Told {
             Self::Idle { tier, limit } => Event::Idle { tier, limit },
             Self::Fetched { tier, sample } => Event::Fetched { tier, sample },
             Self::Missed { rank, sample, peer } => Event::Missed { rank, sample, peer },
+            Self::Measured(ref now) => Event::Measured(now),
         })
     }
 }

@@ -126,8 +126,10 @@ impl Connection {
 
     /// Waits until a message or the end of the connection has come; returns whether it has.
     pub fn wait(&self, patience: Duration) -> io::Result<bool> {
-        let limit =
-            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        let limit = Timespec {
+            tv_sec: patience.as_secs().cast_signed(),
+            tv_nsec: patience.subsec_nanos().into(),
+        };
         let mut polled = [PollFd::new(&*self.0, PollFlags::IN)];
         match poll(&mut polled, Some(&limit)) {
             Ok(ready) => Ok(ready > 0),

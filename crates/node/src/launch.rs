@@ -20,11 +20,17 @@ pub struct Launched {
 /// Starts a program that [serves](crate::serve) on its standard input, which is a socket with this
 /// name. The socket exists before the program runs, so ranks can connect at once.
 ///
-/// The process is in a group of its own: Ctrl-C reaches the ranks, and the engine ends with them.
+/// The process is in a group of its own: Ctrl-C reaches the ranks, and the engine ends with them. Its
+/// messages go to `messages`.
 ///
 /// # Errors
 /// If there is no place for the socket, or the program cannot be started.
-pub fn launch(name: &str, program: &Path, arguments: &[&str]) -> Result<Launched, NodeError> {
+pub fn launch(
+    name: &str,
+    program: &Path,
+    arguments: &[&str],
+    messages: Stdio,
+) -> Result<Launched, NodeError> {
     let socket = directory::socket(name)?;
     let listener = directory::listen(&socket)?;
     let mut command = Command::new(program);
@@ -33,6 +39,7 @@ pub fn launch(name: &str, program: &Path, arguments: &[&str]) -> Result<Launched
         .arg(&socket)
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .stdout(Stdio::null())
+        .stderr(messages)
         .process_group(0);
     let failed = |error| {
         // No process listens there.

@@ -3,7 +3,7 @@
 //! ```text
 //!      node 0                            node 1
 //!   rank 0   rank 1                   rank 2   rank 3
-//!       \\     /                           \\     /
+//!       \     /                           \     /
 //!      node engine ◀── rendezvous, TCP ──▶ node engine
 //! ```
 //!

@@ -218,7 +218,7 @@ fn an_engine_that_is_killed_costs_the_other_nodes_reads_of_the_source_alone() {
         let sockets: Vec<_> = engines.iter().map(|engine| engine.socket.clone()).collect();
         let ranks = Ranks::contiguous(2, 2);
         let connections = meet(&sockets, &ranks);
-        let pid = rustix::process::Pid::from_raw(engines[killed].child.id() as i32).unwrap();
+        let pid = rustix::process::Pid::from_raw(engines[killed].child.id().cast_signed()).unwrap();
         let kill = move |step| {
             if step == 35 {
                 rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

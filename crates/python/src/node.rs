@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -200,7 +201,7 @@ pub fn start_node(
     arguments: Vec<String>,
 ) -> PyResult<OsString> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let launched = py.detach(|| belady_node::launch(name, &program, &arguments));
+    let launched = py.detach(|| belady_node::launch(name, &program, &arguments, Stdio::inherit()));
     let launched = launched.map_err(|error| PyOSError::new_err(error.to_string()))?;
     Ok(launched.socket.into())
 }

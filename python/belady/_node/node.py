@@ -125,8 +125,11 @@ def _misfit(cluster: Cluster, machines: Machines) -> str | None:
     if not cluster.native.is_over_tcp:
         return _OFF  # MPI's connections belong to the processes that mpirun has started
     if len(machines.sizes) > 1:
-        shown = " or ".join(map(str, machines.sizes))
-        return f"the machines of this job have {shown} processes, and a shared engine needs equal numbers"
+        sizes = " or ".join(map(str, machines.sizes))
+        return (
+            f"the machines of this job have {sizes} processes, and engines that serve all processes "
+            "of a machine need equal numbers"
+        )
     return None
 
 
@@ -164,9 +167,7 @@ def _offer(cluster: Cluster, machines: Machines) -> tuple[dict[str, Any], Node |
 def _meeting(node: Node, cluster: Cluster, machines: Machines) -> str | None:
     """Tells an engine of its place among the machines; returns where that of rank 0 listens."""
     at = machines.machine_of(cluster.rank)
-    return node.native.meet(
-        cluster.native, node.run, at, len(machines.ranks), machines.numbering
-    )
+    return node.native.meet(cluster.native, node.run, at, len(machines.ranks), machines.numbering)
 
 
 def _told(cluster: Cluster, what: str, mine: Any) -> list[Any]:

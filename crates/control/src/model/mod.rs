@@ -6,6 +6,7 @@ pub mod frequency;
 pub mod lobster;
 pub mod nopfs;
 pub mod preprocess;
+pub mod online;
 pub mod system;
 
 pub use belady_base::units::{Bytes, Rate, Seconds};

@@ -60,7 +60,10 @@ impl Policy for CacheNode {
                 }
             }
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
-            Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Consumed { .. }
+            | Event::Idle { .. }
+            | Event::Fetched { .. }
+            | Event::Measured(_) => {}
         }
     }
 }

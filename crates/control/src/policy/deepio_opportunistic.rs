@@ -104,7 +104,10 @@ impl Policy for OwnShard {
                 }
             }
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
-            Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Consumed { .. }
+            | Event::Idle { .. }
+            | Event::Fetched { .. }
+            | Event::Measured(_) => {}
         }
     }
 }

@@ -51,7 +51,10 @@ impl Policy for FromShards {
                 actions.loads.extend(loads);
             }
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
-            Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Consumed { .. }
+            | Event::Idle { .. }
+            | Event::Fetched { .. }
+            | Event::Measured(_) => {}
         }
     }
 }

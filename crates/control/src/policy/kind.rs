@@ -107,7 +107,7 @@ impl PolicyKind {
     /// Returns whether each tier is filled by prefetchers with threads of their own, beside those
     /// that stage.
     pub fn has_prefetch_threads(&self) -> bool {
-        matches!(self, Self::Nopfs { .. } | Self::Monarch)
+        matches!(self, Self::Nopfs { .. } | Self::Monarch | Self::Lobster { .. })
     }
 
     /// Returns the policy of that name with its default options.

@@ -176,7 +176,7 @@ impl Policy for LbannNode {
                 self.consumed = Some(step);
             }
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
-            Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Idle { .. } | Event::Fetched { .. } | Event::Measured(_) => {}
         }
     }
 }

@@ -115,7 +115,10 @@ impl Policy for FromLocal {
                 actions.loads.extend(samples.iter().map(load));
             }
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
-            Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Consumed { .. }
+            | Event::Idle { .. }
+            | Event::Fetched { .. }
+            | Event::Measured(_) => {}
         }
     }
 }

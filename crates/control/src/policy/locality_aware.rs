@@ -172,7 +172,10 @@ impl Policy for DealtBatches {
                 self.plan.loads(self.node, rank, step, &mut actions.loads);
             }
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
-            Event::Consumed { .. } | Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Consumed { .. }
+            | Event::Idle { .. }
+            | Event::Fetched { .. }
+            | Event::Measured(_) => {}
         }
     }
 }

@@ -98,7 +98,7 @@ impl Policy for PageCache {
             }
             Event::Consumed { samples, .. } => self.keep(samples, actions),
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
-            Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Idle { .. } | Event::Fetched { .. } | Event::Measured(_) => {}
         }
     }
 }

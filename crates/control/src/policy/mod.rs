@@ -11,6 +11,7 @@
 //! samples ([`Evict`]). Tiers may also be filled in the background: an idle prefetcher sends
 //! [`Event::Idle`] and gets [`Fetch`]es.
 
+mod balance;
 mod belady;
 mod cache;
 mod deepio_opportunistic;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 
 use crate::job::Job;
 use crate::model::Seconds;
+use crate::model::online::NodeMeasurement;
 use crate::sampler::{EpochOrder, SampleId, Step};
 
 pub use duties::FixedDuties;
@@ -131,6 +133,9 @@ pub enum Event<'a> {
     Fetched { tier: TierId, sample: SampleId },
     /// `peer` did not have `sample` for `rank`. Answer with one load from another location.
     Missed { rank: RankId, sample: SampleId, peer: NodeId },
+    /// What was measured on this node so far, once a step at most. Answer with a new use of the
+    /// threads, or nothing: other nodes do not know it, so nothing else may follow from it.
+    Measured(&'a NodeMeasurement),
 }
 
 /// How the node's staging threads are used from now on.

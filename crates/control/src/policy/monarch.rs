@@ -142,6 +142,7 @@ impl Policy for MonarchNode {
             Event::Idle { tier, limit } => self.copy(tier, limit, actions),
             Event::Fetched { tier, sample } => self.held.arrive(tier, sample),
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
+            Event::Measured(_) => {}
         }
     }
 }

@@ -9,6 +9,7 @@ mod tiers;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use belady_base::environment::NICE;
 use belady_base::sync::Arc;
 use belady_control::Sizes;
 use belady_control::job::{Job, Packing};
@@ -22,12 +23,12 @@ use belady_peer::{Cluster, JobWorld};
 pub use staging::staging_needed;
 
 use crate::EngineError;
-use crate::config::{EngineConfig, JobConfig, Lend, RingKind, TierConfig};
+use crate::config::{EngineConfig, JobConfig, Lend, RingKind, TRANSFORM_NICE, TierConfig};
 use crate::deliver::{ConsumerSide, JobGuard, Loader};
 use crate::fill::{FillStage, PrefetchStage};
 use crate::job::{
     DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver,
-    RankState, RunningJobs, StepWaits,
+    RankState, RunningJobs, StepWaits, ThreadShares,
 };
 use crate::metrics::{Metrics, VITALS, VitalsPublisher, publish};
 use crate::peers::Peers;
@@ -35,7 +36,7 @@ use crate::peers::start::{AgreedJob, NodeCaches, refuse, warm_bits};
 use crate::pending::PendingQueue;
 use crate::plan::{BatchPlanner, Epochs, PlannerParts};
 use crate::policies;
-use crate::pool::WorkerPool;
+use crate::pool::{MOST_NICE, NumaTopology, ThreadPlacement, WorkerPool};
 use crate::retire::Retirer;
 use crate::tiers::quotas::Quotas;
 use crate::tiers::rates::JobRates;
@@ -80,7 +81,11 @@ impl Engine {
     pub fn new(config: EngineConfig) -> Result<Self, EngineError> {
         belady_base::open_files::raise_limit();
         let threads = config.threads.unwrap_or_else(|| default_threads(&config)).max(1);
-        let pool = WorkerPool::new(threads, config.retry.timeout).map_err(EngineError::Threads)?;
+        let nice = config.transform_nice.or_else(nice_of_environment).unwrap_or(TRANSFORM_NICE);
+        let topology = NumaTopology::of_this_machine();
+        let placement = ThreadPlacement::new(nice, topology);
+        let pool = WorkerPool::placed(threads, config.retry.timeout, placement);
+        let pool = pool.map_err(EngineError::Threads)?;
         let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
         let quotas = config.tiers.iter().map(|tier| tier.capacity().0).collect();
         let metrics = Arc::new(Metrics::new(&names));
@@ -277,6 +282,7 @@ impl Engine {
             sizes,
             policy: PolicyDriver::new(node, recorder),
             lane: self.pool.lane(),
+            threads: ThreadShares::new(local_ranks as usize),
             metrics: self.metrics.clone(),
             retry: self.config.retry,
             bad_samples: config.bad_samples,
@@ -446,6 +452,20 @@ fn lending(
         RingKind::Shared | RingKind::Writable => Lend::Slots,
     };
     Lending { lend, all_stay: memory >= sizes.total().0 }
+}
+
+/// Returns the nice value that the environment gives threads that transform.
+fn nice_of_environment() -> Option<u8> {
+    let text = NICE.value()?;
+    let nice = text.to_str().and_then(|text| text.trim().parse().ok());
+    let nice = nice.filter(|&nice| nice <= MOST_NICE);
+    if nice.is_none() {
+        tracing::warn!(
+            "{} is {text:?}, and {TRANSFORM_NICE} is used instead: give a number from 0 to {MOST_NICE}",
+            NICE.name
+        );
+    }
+    nice
 }
 
 /// Returns enough threads to keep a file server busy, and not more than a few for each core.

@@ -19,7 +19,7 @@ use crate::job::{BatchExtra, HeldBytes, SkippedSamples};
 #[derive(Clone, Debug)]
 pub struct Batch {
     step: Step,
-    samples: Arc<[Option<SampleBytes>]>,
+    samples: Arc<[Option<DeliveredBytes>]>,
     skipped: SkippedSamples,
     source: Arc<dyn Source>,
     _owner: Arc<dyn BatchOwner>,
@@ -30,7 +30,7 @@ pub trait BatchOwner: fmt::Debug + Send + Sync {}
 
 /// Where the bytes of a sample are in this process.
 #[derive(Clone, Copy, Debug)]
-pub struct SampleBytes {
+pub struct DeliveredBytes {
     /// The sample's number in the dataset.
     pub id: SampleId,
     /// The first byte.
@@ -62,9 +62,9 @@ pub enum MappedMemory {
 }
 
 // SAFETY: an address into memory that the batch's owner holds, which may be sent and shared.
-unsafe impl Send for SampleBytes {}
+unsafe impl Send for DeliveredBytes {}
 // SAFETY: as above; only shared references to the bytes are made.
-unsafe impl Sync for SampleBytes {}
+unsafe impl Sync for DeliveredBytes {}
 
 /// A sample of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,7 @@ impl Batch {
     /// them, while the owner exists.
     pub unsafe fn of_owner(
         step: Step,
-        samples: Vec<Option<SampleBytes>>,
+        samples: Vec<Option<DeliveredBytes>>,
         skipped: SkippedSamples,
         source: Arc<dyn Source>,
         owner: Arc<dyn BatchOwner>,
@@ -152,13 +152,13 @@ impl Batch {
     }
 
     /// Returns where each sample is; `None` for those that were skipped.
-    pub fn places(&self) -> &[Option<SampleBytes>] {
+    pub fn places(&self) -> &[Option<DeliveredBytes>] {
         &self.samples
     }
 
     /// Returns a sample; `None` if it was bad and skipped.
     pub fn get(&self, index: usize) -> Option<Sample<'_>> {
-        let SampleBytes { id, start, length, is_in_slot, .. } = self.samples[index]?;
+        let DeliveredBytes { id, start, length, is_in_slot, .. } = self.samples[index]?;
         // SAFETY: the owner keeps the bytes in their place, and nothing writes to a lent copy.
         let bytes = unsafe { std::slice::from_raw_parts(start, length) };
         Some(Sample { id, bytes, in_slot: is_in_slot, source: self.source.as_ref() })
@@ -186,7 +186,7 @@ fn place(
     extra: &BatchExtra,
     index: usize,
     can_be_mapped: bool,
-) -> Option<SampleBytes> {
+) -> Option<DeliveredBytes> {
     if block.state(index) == SlotState::Skipped {
         return None;
     }
@@ -211,5 +211,5 @@ fn place(
         _ => is_mapped
             .then(|| MappedPlace { memory: MappedMemory::Ring, offset: block.offset(index) }),
     };
-    Some(SampleBytes { id, start, length, is_in_slot, mapped })
+    Some(DeliveredBytes { id, start, length, is_in_slot, mapped })
 }

@@ -55,7 +55,7 @@ impl Loader {
         Self { parts, waited: None, feeds_stage: false }
     }
 
-    fn job_context(&self) -> &Arc<JobContext> {
+    pub(crate) fn job_context(&self) -> &Arc<JobContext> {
         &self.parts.guard.job
     }
 

@@ -64,6 +64,9 @@ impl LoaderMonitor {
             }
         }
         self.metrics.delivered(samples, bytes);
+        if let Some(job) = self.job.upgrade() {
+            job.threads.meter.delivered(self.rank, waited, step.iteration == 0);
+        }
     }
 
     /// Notes whether the consumer waits for a batch, for a caller that hands batches on.

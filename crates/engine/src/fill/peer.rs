@@ -5,6 +5,7 @@
 
 use belady_base::memory::Memory;
 use belady_base::sync::Arc;
+use belady_control::model::online::REMOTE;
 use belady_control::policy::Event;
 use belady_peer::protocol::retry::RetryDecision;
 use belady_peer::{Answer, Ask, GetRequest, Receive};
@@ -83,6 +84,7 @@ fn send(stage: &Arc<FillStage>, peers: &Arc<Peers>, request: PeerRequest) {
     let request = GetRequest { channel: peers.channel, epoch: batch.epoch(), asks: &asks };
     let mut slots = RequestSlots { peers, batch, items: &items, own: None, answers: vec![] };
     let deadline = peers.deadline_of(items.iter().map(|&index| batch.size(index)).sum());
+    let timer = job.threads.meter.load(REMOTE);
     let outcome = peers.cluster.transport.get(peer, &request, deadline, &mut slots);
     let answers = slots.answers;
     if outcome.is_ok() || !answers.is_empty() {
@@ -121,6 +123,9 @@ fn send(stage: &Arc<FillStage>, peers: &Arc<Peers>, request: PeerRequest) {
                 }
             }
         }
+    }
+    if let Some(timer) = timer.filter(|_| filled > 0) {
+        timer.end(bytes);
     }
     job.metrics.peers().moved(Moved::Read, filled, bytes);
     if let Some(pause) = pause {

@@ -23,7 +23,7 @@ pub fn fill(
     let job = &fill.batch.job;
     let Some(reads) = &job.dataset.reads else { return Some(requests.clone()) };
     let others = job.dataset.others(job);
-    let sharing = Sharing { fill, reads, others, retained: job.tiers.retained() };
+    let sharing = SiblingReads { fill, reads, others, retained: job.tiers.retained() };
     let failed = sharing.compare(worker, requests)?;
     let mut rest = vec![];
     for request in &**requests {
@@ -37,7 +37,7 @@ pub fn fill(
 }
 
 /// What one task takes from other jobs.
-struct Sharing<'a> {
+struct SiblingReads<'a> {
     fill: &'a BatchFill,
     reads: &'a SharedReads,
     others: Vec<Arc<JobContext>>,
@@ -45,7 +45,7 @@ struct Sharing<'a> {
     retained: Vec<Arc<dyn Tier>>,
 }
 
-impl Sharing<'_> {
+impl SiblingReads<'_> {
     /// Compares the files of samples that other jobs have, since a copy counts only if its file has
     /// not changed. Returns items that cannot be compared, which are tried again or have failed;
     /// `None` if a comparison hangs.

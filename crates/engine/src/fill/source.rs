@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use belady_base::memory::Memory;
 use belady_base::sync::Arc;
+use belady_control::model::online::SOURCE;
 use belady_data::source::{ReadError, SampleLocation, Want};
 
 use super::{BatchFill, siblings};
@@ -131,6 +132,7 @@ fn read(
     }
     let items = &requests[at];
     let began = Instant::now();
+    let timer = job.threads.meter.load(SOURCE);
     let on_timeout = {
         let (fill, requests) = (fill.clone(), requests.clone());
         move |hung| {
@@ -150,6 +152,9 @@ fn read(
         Ok(own) => {
             let took = began.elapsed();
             let bytes = items.iter().map(|&index| batch.size(index)).sum();
+            if let Some(timer) = timer {
+                timer.end(bytes);
+            }
             job.rates.source(bytes, took);
             job.metrics.source_read(took);
             job.metrics.loaded(Served::Source, items.len() as u64, bytes);

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use belady_control::model::online::LOCAL;
 use belady_control::policy::TierId;
 use belady_data::tier::{Get, Pinned};
 use belady_peer::Answer;
@@ -77,6 +78,7 @@ pub fn fill(worker: Option<&Worker>, fill: &BatchFill, items: &[u32]) {
         let (same_tier, after) = rest.split_at(others.unwrap_or(rest.len()));
         rest = after;
         let began = Instant::now();
+        let timer = job.threads.meter.load(LOCAL);
         let outcomes = match worker.filter(|_| job.tiers.may_hang(tier)) {
             Some(worker) => read_watched(worker, fill, tier, same_tier, rest),
             None => Some(read_all(batch, tier, same_tier)),
@@ -96,6 +98,9 @@ pub fn fill(worker: Option<&Worker>, fill: &BatchFill, items: &[u32]) {
                 TierRead::Lent(pinned) => lent.push((index, pinned)),
                 TierRead::Missing => missing.push(index),
             }
+        }
+        if let Some(timer) = timer.filter(|_| copied > 0) {
+            timer.end(bytes);
         }
         if copied > 0 {
             job.rates.tier(tier, bytes, took);

@@ -14,6 +14,7 @@ mod policy_driver;
 mod rank_state;
 mod running;
 mod step_waits;
+mod thread_meter;
 mod thread_shares;
 mod tier_calls;
 
@@ -35,6 +36,8 @@ pub use policy_driver::PolicyDriver;
 pub use rank_state::RankState;
 pub use running::{DatasetJobs, LeadingBatch, LeadingItem, RunningJobs, SharedReads, SharedRole};
 pub use step_waits::StepWaits;
+pub use thread_meter::ThreadMeter;
+pub use thread_shares::ThreadShares;
 
 use crate::EngineError;
 use crate::config::{BadSamples, Lend, Retry};
@@ -52,6 +55,7 @@ pub struct JobContext {
     pub dataset: Arc<DatasetJobs>,
     pub policy: PolicyDriver,
     pub lane: Lane,
+    pub threads: ThreadShares,
     pub rates: JobRates,
     pub metrics: Arc<Metrics>,
     pub retry: Retry,

@@ -8,7 +8,11 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::{HistogramSnapshot, MetricsSnapshot, PeerSnapshot, RankSnapshot, TierSnapshot};
+use belady_control::model::online::TimeFit;
+
+use super::{
+    HistogramSnapshot, MetricsSnapshot, PeerSnapshot, RankSnapshot, ThreadsSnapshot, TierSnapshot,
+};
 
 /// The largest finite bucket: 2^26 microseconds, about a minute.
 const LAST_POWER: u32 = 26;
@@ -29,6 +33,7 @@ pub fn text(seen: &MetricsSnapshot) -> String {
     tiers(&mut out, &seen.tiers);
     peers(&mut out, &seen.peers);
     transforms(&mut out, seen);
+    threads(&mut out, &seen.threads);
     out.0
 }
 
@@ -178,6 +183,43 @@ fn transforms(out: &mut MetricsText, seen: &MetricsSnapshot) {
     out.counter("belady_transform_idle_seconds_total", help, idle);
     let help = "Samples that could not be transformed.";
     out.counter("belady_transform_failures_total", help, seen.transform_failures);
+}
+
+fn threads(out: &mut MetricsText, seen: &ThreadsSnapshot) {
+    let assigned = &seen.assigned;
+    let name = "belady_threads";
+    out.family(name, "gauge", "Threads that are assigned to a duty.");
+    out.line(name, &[("duty", "load")], assigned.loading);
+    out.line(name, &[("duty", "transform")], assigned.transforming);
+    let name = "belady_rank_threads";
+    out.family(name, "gauge", "Threads that may work for a local rank at once.");
+    for (duty, by_rank) in
+        [("load", &assigned.loading_by_rank), ("transform", &assigned.transforming_by_rank)]
+    {
+        for (rank, threads) in by_rank.iter().enumerate() {
+            out.line(name, &[("duty", duty), ("rank", &rank.to_string())], threads);
+        }
+    }
+    let help = "Changes of the threads' assignment.";
+    out.counter("belady_thread_changes_total", help, seen.changes);
+    let name = "belady_model_transform_nanoseconds";
+    out.family(name, "gauge", "One thread's time for a sample, by mean size and threads.");
+    for of_size in &seen.model.transforms {
+        model_line(out, name, ("bytes", &of_size.bytes.to_string()), &of_size.time);
+    }
+    let name = "belady_model_load_nanoseconds";
+    out.family(name, "gauge", "One thread's time for a mebibyte, by place and threads.");
+    for (place, fit) in ["local", "remote", "source"].into_iter().zip(&seen.model.loads) {
+        model_line(out, name, ("place", place), fit);
+    }
+    let help = "The least time of a consumer between two batches, of late.";
+    out.gauge("belady_model_training_nanoseconds", help, seen.model.training);
+}
+
+fn model_line(out: &mut MetricsText, name: &str, label: (&str, &str), fit: &TimeFit) {
+    for (threads, time) in fit.points() {
+        out.line(name, &[label, ("threads", &threads.to_string())], time);
+    }
 }
 
 /// Lines of the format. (Writing to a string does not fail.)

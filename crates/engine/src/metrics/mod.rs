@@ -11,6 +11,7 @@ mod peers;
 mod ranks;
 mod server;
 mod snapshot;
+mod threads;
 mod vitals;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use server::{MetricsServer, serve, serve_text};
 pub use snapshot::{
     BadSampleCounts, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume,
 };
+pub use threads::{AssignedThreads, ThreadMetrics, ThreadsSnapshot};
 pub use vitals::{RankVitals, TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms};
 
 use histogram::Histogram;
@@ -78,6 +80,7 @@ pub struct Metrics {
     peers: PeerMetrics,
     /// By rank; a job takes its own when it starts.
     ranks: Mutex<BTreeMap<u32, Arc<RankMetrics>>>,
+    threads: ThreadMetrics,
     sources: Mutex<Sources>,
 }
 
@@ -130,6 +133,7 @@ impl Metrics {
             transform_failures: AtomicU64::new(0),
             peers: PeerMetrics::default(),
             ranks: Mutex::default(),
+            threads: ThreadMetrics::default(),
             sources: Mutex::default(),
         }
     }
@@ -142,6 +146,11 @@ impl Metrics {
     /// Returns the counters of a rank, by its number in its job.
     pub fn rank(&self, rank: u32) -> Arc<RankMetrics> {
         lock(&self.ranks).entry(rank).or_default().clone()
+    }
+
+    /// Returns the figures of threads.
+    pub fn threads(&self) -> &ThreadMetrics {
+        &self.threads
     }
 
     /// Counts samples that were loaded.
@@ -285,6 +294,7 @@ impl Metrics {
             transform_us: self.transform_us.snapshot(),
             transform_idle_ns: self.transform_idle_ns.load(Relaxed),
             transform_failures: self.transform_failures.load(Relaxed),
+            threads: self.threads.snapshot(),
         }
     }
 

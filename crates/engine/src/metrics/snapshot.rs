@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::histogram::HistogramSnapshot;
 use super::peers::PeerSnapshot;
 use super::ranks::{RankSnapshot, difference};
+use super::threads::ThreadsSnapshot;
 
 /// Samples and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +119,8 @@ pub struct MetricsSnapshot {
     pub transform_idle_ns: u64,
     /// Samples that could not be transformed.
     pub transform_failures: u64,
+    /// What threads are assigned to, and the model fitted to them.
+    pub threads: ThreadsSnapshot,
 }
 
 impl MetricsSnapshot {
@@ -232,6 +235,7 @@ impl Sub<&MetricsSnapshot> for &MetricsSnapshot {
             transform_us: &self.transform_us - &earlier.transform_us,
             transform_idle_ns: self.transform_idle_ns.saturating_sub(earlier.transform_idle_ns),
             transform_failures: self.transform_failures.saturating_sub(earlier.transform_failures),
+            threads: self.threads.since(&earlier.threads),
         }
     }
 }

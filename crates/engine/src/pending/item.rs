@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
 
 use belady_base::SampleId;
+use belady_control::model::online::{LOCAL, REMOTE, SOURCE};
 use belady_control::policy::{NodeId, TierId};
 
 /// Where the plan takes a sample from.
@@ -43,6 +44,15 @@ pub struct BatchItem {
 }
 
 impl BatchItem {
+    /// Returns the class of places that the sample is planned to come from.
+    pub fn class(&self) -> usize {
+        match self.origin {
+            SampleOrigin::Source => SOURCE,
+            SampleOrigin::Tier { .. } => LOCAL,
+            SampleOrigin::Peer { .. } => REMOTE,
+        }
+    }
+
     pub fn new(
         sample: SampleId,
         origin: SampleOrigin,

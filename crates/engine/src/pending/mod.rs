@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use belady_base::memory::Memory;
 use belady_base::sync::{Arc, Mutex, lock};
+use belady_control::model::online::{LOCAL, REMOTE, RankPending, SOURCE};
 use belady_control::policy::{Evict, NodeId, TierId};
 use belady_data::stage::{RingBlock, SlotState};
 use belady_data::tier::Pinned;
@@ -75,6 +76,8 @@ pub struct PendingBatch {
     bad: Mutex<Vec<(u32, Problem)>>,
     /// Items that a peer has lost although the policy believes them to stay there.
     lost: Mutex<Vec<PlannedPush>>,
+    /// Items and bytes by class of places, once they have been asked for.
+    origins: OnceLock<[(u32, u64); 3]>,
 }
 
 /// The policy's decisions about a batch.
@@ -111,6 +114,7 @@ impl PendingBatch {
             extra: Mutex::default(),
             bad: Mutex::default(),
             lost: Mutex::default(),
+            origins: OnceLock::new(),
         })
     }
 
@@ -292,6 +296,28 @@ impl PendingBatch {
     /// Returns how many items have not arrived.
     pub fn missing(&self) -> u32 {
         self.missing.load(Ordering::Acquire)
+    }
+
+    /// Adds what the batch consists of, and what of it has not arrived: of the slowest places, which
+    /// are mostly the last.
+    pub fn add_loads(&self, loads: &mut RankPending) {
+        let origins = self.origins.get_or_init(|| {
+            let mut origins = [(0, 0); 3];
+            for (index, item) in (0..).zip(&self.items) {
+                let origin = &mut origins[item.class()];
+                *origin = (origin.0 + 1, origin.1 + self.size(index));
+            }
+            origins
+        });
+        let mut missing = self.missing();
+        for class in [SOURCE, REMOTE, LOCAL] {
+            let (items, bytes) = origins[class];
+            let left = missing.min(items);
+            missing -= left;
+            loads.samples += u64::from(items);
+            loads.bytes[class] += bytes;
+            loads.left[class] += bytes * u64::from(left) / u64::from(items.max(1));
+        }
     }
 
     /// Returns how long a consumer of this node has waited for this step since the batch was

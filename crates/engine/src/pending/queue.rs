@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use belady_base::sync::{Arc, Mutex, lock};
+use belady_control::model::online::RankPending;
 
 use super::PendingBatch;
 
@@ -58,6 +59,18 @@ impl PendingQueue {
             None => queue.back().map_or(batch.sequence, |last| last.sequence),
         };
         Some(through).filter(|&through| through >= batch.sequence)
+    }
+
+    /// Returns how many steps have not retired, and of what each rank's batches of them consist.
+    pub fn pending_loads(&self, ranks: usize) -> (u32, Vec<RankPending>) {
+        let queue = lock(&self.0);
+        let mut loads = vec![RankPending::default(); ranks];
+        for batch in &*queue {
+            batch.add_loads(&mut loads[batch.rank]);
+        }
+        let (first, last) = (queue.front(), queue.back());
+        let steps = first.zip(last).map_or(0, |(first, last)| last.sequence - first.sequence + 1);
+        (steps as u32, loads)
     }
 
     /// Drops all batches.

@@ -170,7 +170,7 @@ impl BatchPlanner {
         job.one_at_a_time.store(plan.staging() == Staging::OnDemand, Ordering::Relaxed);
         job.policy.begin(&plan, epoch);
         if self.plan.is_none() {
-            job.assign_threads(&plan.threads());
+            job.assign_first_threads(&plan.threads());
         }
         self.plan = Some(plan);
         Ok(true)
@@ -218,6 +218,9 @@ impl BatchPlanner {
         job.step_waits.begin(sequence, step, batches.len() as u32);
         job.planned.store(sequence, Ordering::Release);
         queue.push(&batches);
+        if job.threads.meter.is_due() {
+            job.tell_measured(queue.pending_loads(self.ranks.len()));
+        }
         for batch in &batches {
             if batch.items.is_empty() {
                 batch.is_complete();

@@ -1,26 +1,45 @@
-//! The threads of an engine, which fill, store and prefetch for all of its jobs.
+//! The threads of an engine, which load and transform for all of its jobs.
+//!
+//! Each thread has a [`Duty`]. One that loads runs tasks: it fills, stores and prefetches. One that
+//! transforms works for a [`stage`]. The policy decides how many have which ([`Lane::assign`]), and
+//! a thread changes its duty when it has finished what it does. Without work, it sleeps.
 //!
 //! Each job has a lane. Lanes take turns. Within a lane, tasks run in the order of their
 //! submission, urgent ones before background ones. A task may belong to a rank, whose share of the
-//! threads the policy can limit ([`Lane::set_limits`]); a task whose rank has no thread left lets
-//! the next one pass. A task makes calls that could hang under the
-//! watchdog ([`Worker::watch`]): if such a call takes too long, another thread carries on, and a
-//! fresh thread replaces the hung one. A thread that comes back goes on working only if there are
-//! too few. A task may also be delayed ([`Lane::delay`]).
+//! threads the policy can limit; a task whose rank has no thread left lets the next one pass. A
+//! task makes calls that could hang under the watchdog ([`Worker::watch`]): if such a call takes
+//! too long, another thread carries on, and a fresh thread replaces the hung one. A thread that
+//! comes back goes on working only if there are too few. A task may also be delayed
+//! ([`Lane::delay`]).
 
+mod duty;
+#[cfg(test)]
+mod duty_tests;
+mod lane;
+mod numa;
+mod placement;
 mod queues;
+mod stage;
 mod task_share;
+#[cfg(test)]
+mod tests;
 mod watchdog;
+mod worker;
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use belady_base::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
+pub use duty::{Duty, LaneThreads, TransformShare};
+pub use lane::Lane;
+pub use numa::NumaTopology;
+pub use placement::{MOST_NICE, ThreadPlacement};
 use queues::{DelayedTask, Queues, UrgentTask};
-use task_share::TaskShare;
+pub use stage::{Lateness, StageSlot, TransformWork};
+use watchdog::WatchedCall;
 pub use watchdog::{Hung, Watched};
-use watchdog::{WatchPost, WatchedCall};
+pub use worker::Worker;
 
 /// A piece of work.
 pub type Task = Box<dyn FnOnce(&Worker) + Send>;
@@ -44,12 +63,21 @@ fn wait_for<'a, T>(
 
 struct PoolShared {
     queues: Mutex<Queues>,
+    /// Wakes threads that load.
     work: Condvar,
+    /// Wakes threads that transform.
+    transforms: Condvar,
     /// Wakes the watchdog.
     clock: Condvar,
     ended: Condvar,
     short: Condvar,
+    /// The threads before any stage brought more.
     threads: u32,
+    /// The threads that are to load.
+    loading: AtomicU32,
+    /// More threads transform than are to.
+    crowded: AtomicBool,
+    placement: ThreadPlacement,
     /// The time limit of a watched call, from its last heartbeat on ([`belady_base::heartbeat`]).
     limit: Duration,
 }
@@ -59,37 +87,34 @@ pub struct WorkerPool {
     shared: Arc<PoolShared>,
 }
 
-/// A job's queue in the pool.
-pub struct Lane {
-    pool: Arc<PoolShared>,
-    id: u64,
-}
-
-/// The thread that a task runs on.
-pub struct Worker {
-    pool: Arc<PoolShared>,
-    post: Arc<WatchPost>,
-    /// The thread was given up in the middle of the present task.
-    lost: Cell<bool>,
-    share: Cell<TaskShare>,
-}
-
 impl WorkerPool {
-    /// Starts threads; `limit` is the time limit of watched calls.
+    /// Starts threads that load; `limit` is the time limit of watched calls.
     pub fn new(threads: u32, limit: Duration) -> std::io::Result<Self> {
+        Self::placed(threads, limit, ThreadPlacement::default())
+    }
+
+    /// The same, with a placement of threads that transform.
+    pub fn placed(
+        threads: u32,
+        limit: Duration,
+        placement: ThreadPlacement,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(PoolShared {
             queues: Mutex::default(),
             work: Condvar::new(),
+            transforms: Condvar::new(),
             clock: Condvar::new(),
             ended: Condvar::new(),
             short: Condvar::new(),
             threads,
+            loading: AtomicU32::new(threads),
+            crowded: AtomicBool::new(false),
+            placement,
             limit,
         });
         let pool = Self { shared };
-        for _ in 0..threads {
-            pool.shared.start_worker()?;
-        }
+        pool.shared.redivide(&mut lock(&pool.shared.queues));
+        pool.shared.start_missing()?;
         let watchdog = pool.shared.clone();
         std::thread::Builder::new()
             .name("belady-watch".into())
@@ -97,13 +122,13 @@ impl WorkerPool {
         Ok(pool)
     }
 
+    /// Returns the number of threads before any stage brought more.
     pub fn threads(&self) -> u32 {
         self.shared.threads
     }
 
     pub fn lane(&self) -> Lane {
-        let id = lock(&self.shared.queues).open_lane();
-        Lane { pool: self.shared.clone(), id }
+        Lane::new(self.shared.clone())
     }
 }
 
@@ -119,14 +144,15 @@ impl Drop for WorkerPool {
         let left = lock(&self.shared.queues).stop();
         drop(left);
         self.shared.work.notify_all();
+        self.shared.transforms.notify_all();
         self.shared.clock.notify_all();
         let until = Instant::now() + GRACE;
         let mut queues = lock(&self.shared.queues);
-        while queues.threads > 0 {
+        while queues.threads.total() > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 tracing::warn!(
-                    threads = queues.threads,
+                    threads = queues.threads.total(),
                     "threads are left behind in calls that hang"
                 );
                 break;
@@ -136,135 +162,48 @@ impl Drop for WorkerPool {
     }
 }
 
-impl Lane {
-    /// Submits tasks behind those that wait, which take threads of a rank's share.
-    pub fn submit_for(&self, rank: usize, tasks: impl IntoIterator<Item = Task>) {
-        let tasks = tasks.into_iter().map(|task| UrgentTask { rank: Some(rank), task });
-        let mut queues = lock(&self.pool.queues);
-        let added = queues.add(self.id, |lane| lane.urgent.extend(tasks));
-        self.pool.wake(queues, added);
-    }
-
-    /// Submits tasks before all that wait, which take threads of a rank's share: for what the
-    /// oldest batch still lacks.
-    pub fn submit_first_for(&self, rank: usize, tasks: Vec<Task>) {
-        self.add_first(Some(rank), tasks);
-    }
-
-    /// Submits tasks before all that wait, which take any threads.
-    pub fn submit_first(&self, tasks: Vec<Task>) {
-        self.add_first(None, tasks);
-    }
-
-    fn add_first(&self, rank: Option<usize>, tasks: Vec<Task>) {
-        let mut queues = lock(&self.pool.queues);
-        let added = queues.add(self.id, |lane| {
-            for task in tasks.into_iter().rev() {
-                lane.urgent.push_front(UrgentTask { rank, task });
-            }
-        });
-        self.pool.wake(queues, added);
-    }
-
-    /// Limits how many threads work for each rank at once.
-    pub fn set_limits(&self, limits: Vec<u32>) {
-        let mut queues = lock(&self.pool.queues);
-        if let Some(lane) = queues.lane_mut(self.id) {
-            lane.limits = limits;
-        }
-        drop(queues);
-        // Tasks that the old limits held back may run now.
-        self.pool.work.notify_all();
-    }
-
-    /// Submits tasks that run when no urgent task waits.
-    pub fn submit_background(&self, tasks: impl IntoIterator<Item = Task>) {
-        let mut queues = lock(&self.pool.queues);
-        let added = queues.add(self.id, |lane| lane.background.extend(tasks));
-        self.pool.wake(queues, added);
-    }
-
-    /// Submits a task after a pause.
-    pub fn delay(&self, pause: Duration, task: Task) {
-        let at = Instant::now() + pause;
-        lock(&self.pool.queues).later.push(DelayedTask { at, lane: self.id, task });
-        self.pool.clock.notify_all();
-    }
-
-    /// Returns the number of urgent tasks that wait for a thread.
-    pub fn queued(&self) -> usize {
-        lock(&self.pool.queues).lane(self.id).map_or(0, |lane| lane.urgent.len())
-    }
-
-    pub fn threads(&self) -> u32 {
-        self.pool.threads
-    }
-
-    /// Waits until fewer than `limit` urgent tasks wait, or the time is up.
-    pub fn wait_until_short(&self, limit: usize, timeout: Duration) {
-        let mut queues = lock(&self.pool.queues);
-        if let Some(lane) = queues.lane_mut(self.id)
-            && lane.urgent.len() >= limit
-        {
-            lane.wanted_short = limit;
-            drop(wait_for(&self.pool.short, queues, timeout));
-        }
-    }
-
-    /// Drops waiting tasks, and waits for running ones, but not for hung ones.
-    pub fn close(&self) {
-        let left = lock(&self.pool.queues).close_lane(self.id);
-        drop(left);
-        let until = Instant::now() + GRACE;
-        let mut queues = lock(&self.pool.queues);
-        queues.closing += 1;
-        while queues.is_running(self.id) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            queues = wait_for(&self.pool.ended, queues, left);
-        }
-        queues.closing -= 1;
-    }
-}
-
-impl std::fmt::Debug for Lane {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
 impl PoolShared {
-    fn start_worker(self: &Arc<Self>) -> std::io::Result<()> {
-        let post = Arc::new(WatchPost::default());
-        let worker = Worker {
-            pool: self.clone(),
-            post: post.clone(),
-            lost: Cell::new(false),
-            share: Cell::default(),
-        };
-        {
-            let mut queues = lock(&self.queues);
-            queues.threads += 1;
-            queues.posts.push(post.clone());
+    /// Starts threads for duties that have too few, unless others are to change theirs.
+    fn start_missing(self: &Arc<Self>) -> std::io::Result<()> {
+        loop {
+            let missing = lock(&self.queues).missing(self.most_hung());
+            let Some(duty) = missing else { return Ok(()) };
+            worker::start(self, duty)?;
         }
-        let started =
-            std::thread::Builder::new().name("belady-load".into()).spawn(move || worker.run());
-        if let Err(error) = started {
-            let mut queues = lock(&self.queues);
-            queues.threads -= 1;
-            queues.posts.retain(|other| !Arc::ptr_eq(other, &post));
-            return Err(error);
-        }
-        Ok(())
+    }
+
+    /// Returns how many threads may hang.
+    fn most_hung(&self) -> u32 {
+        self.threads * HUNG_PER_THREAD
+    }
+
+    /// Divides the threads anew, after what decides it has changed.
+    fn redivide(&self, queues: &mut Queues) {
+        queues.wanted = queues.divided(self.threads);
+        self.loading.store(queues.wanted[Duty::Load].max(1), Ordering::Relaxed);
+        self.note_crowd(queues);
+        self.work.notify_all();
+        self.transforms.notify_all();
+        // It starts what is missing when a thread ends instead of changing its duty.
+        self.clock.notify_all();
+    }
+
+    fn note_crowd(&self, queues: &Queues) {
+        let duty = Duty::Transform;
+        self.crowded.store(queues.threads[duty] > queues.wanted[duty], Ordering::Relaxed);
     }
 
     fn wake(&self, queues: MutexGuard<'_, Queues>, added: usize) {
-        let sleeping = queues.sleeping as usize;
+        let sleeping = queues.sleeping[Duty::Load] as usize;
         drop(queues);
         for _ in 0..added.min(sleeping) {
             self.work.notify_one();
+        }
+    }
+
+    fn wake_transforming(&self, queues: &Queues) {
+        if queues.sleeping[Duty::Transform] > 0 {
+            self.transforms.notify_all();
         }
     }
 
@@ -280,6 +219,18 @@ impl PoolShared {
                 .iter()
                 .filter_map(|post| watchdog::late_call(post, now, self.limit))
                 .collect();
+            if queues.missing(self.most_hung()).is_some() {
+                drop(queues);
+                if let Err(error) = self.start_missing() {
+                    // It is tried again with the next tick.
+                    tracing::warn!(%error, "a thread that ended cannot be replaced");
+                }
+                queues = lock(&self.queues);
+                if queues.missing(self.most_hung()).is_some() && due.is_empty() && late.is_empty() {
+                    queues = wait_for(&self.clock, queues, tick);
+                    continue;
+                }
+            }
             if due.is_empty() && late.is_empty() {
                 let next = queues.later.peek().map_or(tick, |later| (later.at - now).min(tick));
                 queues = wait_for(&self.clock, queues, next);
@@ -306,12 +257,12 @@ impl PoolShared {
         let hung = {
             let mut queues = lock(&self.queues);
             queues.hung += 1;
-            queues.threads -= 1;
+            queues.threads[Duty::Load] -= 1;
             queues.ended(watch.share);
             queues.hung
         };
         self.ended.notify_all();
-        let too_many = hung > self.threads * HUNG_PER_THREAD || self.start_worker().is_err();
+        let too_many = hung > self.most_hung() || self.start_missing().is_err();
         let Some(on_timeout) = watch.take_callback() else { return };
         let hung = Hung { threads: hung, too_many };
         if too_many {
@@ -324,270 +275,5 @@ impl PoolShared {
         let task = UrgentTask { rank: None, task };
         let added = queues.add(watch.share.lane, |lane| lane.urgent.push_front(task));
         self.wake(queues, added);
-    }
-}
-
-impl Worker {
-    fn run(self) {
-        let mut ended = false;
-        while let Some((task, share)) = self.next(ended) {
-            self.share.set(share);
-            // A panic is a defect of belady. The task fails its job; this thread goes on.
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task(&self)));
-            if outcome.is_err() {
-                tracing::error!("a task of the engine panicked");
-            }
-            ended = !self.lost.get();
-            if self.lost.replace(false) && !self.is_needed_again() {
-                break;
-            }
-        }
-        let mut queues = lock(&self.pool.queues);
-        queues.posts.retain(|post| !Arc::ptr_eq(post, &self.post));
-        drop(queues);
-        self.pool.ended.notify_all();
-    }
-
-    /// Returns the next task. `ended` says that the one before has ended and was not given up.
-    fn next(&self, ended: bool) -> Option<(Task, TaskShare)> {
-        let mut queues = lock(&self.pool.queues);
-        if ended {
-            queues.ended(self.share.get());
-            if queues.closing > 0 {
-                self.pool.ended.notify_all();
-            }
-        }
-        loop {
-            if queues.stopping {
-                queues.threads -= 1;
-                return None;
-            }
-            // Background tasks leave threads for tasks that become urgent.
-            if let Some(found) = queues.take((self.pool.threads / 2).max(1)) {
-                if found.short {
-                    self.pool.short.notify_all();
-                }
-                return Some((found.task, found.share));
-            }
-            queues.sleeping += 1;
-            queues = self.pool.work.wait(queues).unwrap_or_else(std::sync::PoisonError::into_inner);
-            queues.sleeping -= 1;
-        }
-    }
-
-    /// Counts a hung thread that has come back; returns whether it goes on.
-    fn is_needed_again(&self) -> bool {
-        let mut queues = lock(&self.pool.queues);
-        queues.hung -= 1;
-        if queues.stopping || queues.threads >= self.pool.threads {
-            return false;
-        }
-        queues.threads += 1;
-        true
-    }
-
-    /// Makes a call that may hang. If it exceeds the pool's time limit, another thread calls
-    /// `on_timeout` and this thread is replaced.
-    pub fn watch<T>(
-        &self,
-        on_timeout: impl FnOnce(Hung) + Send + 'static,
-        work: impl FnOnce() -> T,
-    ) -> Watched<T> {
-        let watch = Arc::new(WatchedCall::new(self.share.get(), Box::new(on_timeout)));
-        *lock(&self.post) = Some(watch.clone());
-        // Ends the watch even if `work` panics.
-        let guard = WatchGuard { worker: self, watch };
-        let result = work();
-        if guard.end() { Watched::InTime(result) } else { Watched::TooLate }
-    }
-}
-
-/// The thread is watched while this exists.
-struct WatchGuard<'a> {
-    worker: &'a Worker,
-    watch: Arc<WatchedCall>,
-}
-
-impl WatchGuard<'_> {
-    /// Returns whether the call was in time.
-    fn end(self) -> bool {
-        let in_time = self.watch.end();
-        drop(self);
-        in_time
-    }
-}
-
-impl Drop for WatchGuard<'_> {
-    fn drop(&mut self) {
-        *lock(&self.worker.post) = None;
-        if !self.watch.end() {
-            self.worker.lost.set(true);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-
-    fn task(run: impl FnOnce(&Worker) + Send + 'static) -> Task {
-        Box::new(run)
-    }
-
-    #[test]
-    fn tasks_run_in_order_and_urgent_ones_first() {
-        let pool = WorkerPool::new(1, Duration::from_mins(1)).unwrap();
-        let lane = pool.lane();
-        let (hold, held) = mpsc::channel::<()>();
-        let (seen, order) = mpsc::channel();
-        lane.submit_for(0, [task(move |_| held.recv().unwrap())]);
-        let say = |number: u32| {
-            let seen = seen.clone();
-            task(move |_| seen.send(number).unwrap())
-        };
-        lane.submit_background([say(9)]);
-        lane.submit_for(0, [say(2), say(3)]);
-        lane.submit_first(vec![say(0), say(1)]);
-        hold.send(()).unwrap();
-        assert_eq!(order.iter().take(5).collect::<Vec<_>>(), [0, 1, 2, 3, 9]);
-    }
-
-    #[test]
-    fn lanes_take_turns() {
-        let pool = WorkerPool::new(1, Duration::from_mins(1)).unwrap();
-        let (one, other) = (pool.lane(), pool.lane());
-        let (hold, held) = mpsc::channel::<()>();
-        let (seen, order) = mpsc::channel();
-        one.submit_for(0, [task(move |_| held.recv().unwrap())]);
-        let say = |name: &'static str| {
-            let seen = seen.clone();
-            task(move |_| seen.send(name).unwrap())
-        };
-        one.submit_for(0, (0..3).map(|_| say("one")));
-        other.submit_for(0, (0..2).map(|_| say("other")));
-        hold.send(()).unwrap();
-        let order: Vec<_> = order.iter().take(5).collect();
-        assert_eq!(order.iter().filter(|&&name| name == "other").count(), 2);
-        assert!(order[..4].windows(2).all(|pair| pair[0] != pair[1]), "{order:?}");
-    }
-
-    #[test]
-    fn a_hung_call_is_given_up_and_its_thread_replaced() {
-        let pool = WorkerPool::new(1, Duration::from_millis(20)).unwrap();
-        let lane = pool.lane();
-        let (hold, held) = mpsc::channel::<()>();
-        let (seen, told) = mpsc::channel();
-        let late = seen.clone();
-        lane.submit_for(
-            0,
-            [task(move |worker| {
-                let given_up = late.clone();
-                let watched = worker.watch(
-                    move |hung| given_up.send(format!("given up, {} hang", hung.threads)).unwrap(),
-                    || held.recv().unwrap(),
-                );
-                late.send(format!("{watched:?}")).unwrap();
-            })],
-        );
-        assert_eq!(told.recv().unwrap(), "given up, 1 hang");
-        lane.submit_for(0, [task(move |_| seen.send("others go on".into()).unwrap())]);
-        assert_eq!(told.recv().unwrap(), "others go on");
-        hold.send(()).unwrap();
-        assert_eq!(told.recv().unwrap(), "TooLate");
-    }
-
-    #[test]
-    fn hung_threads_that_come_back_work_again_if_too_few_are_left() {
-        let pool = WorkerPool::new(1, Duration::from_millis(5)).unwrap();
-        let lane = pool.lane();
-        let (told, gave_up) = mpsc::channel();
-        let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        // One more than may be replaced.
-        for _ in 0..=HUNG_PER_THREAD {
-            let (told, gate) = (told.clone(), gate.clone());
-            lane.submit_for(
-                0,
-                [task(move |worker| {
-                    let told = told.clone();
-                    worker.watch(
-                        move |hung| told.send(hung.too_many).unwrap(),
-                        || {
-                            let mut open = lock(&gate.0);
-                            while !*open {
-                                open = gate.1.wait(open).unwrap();
-                            }
-                        },
-                    );
-                })],
-            );
-        }
-        while !gave_up.recv().unwrap() {}
-        let (seen, alive) = mpsc::channel();
-        lane.submit_for(0, [task(move |_| seen.send(()).unwrap())]);
-        *lock(&gate.0) = true;
-        gate.1.notify_all();
-        alive.recv_timeout(Duration::from_secs(30)).expect("a thread works again");
-    }
-
-    #[test]
-    fn a_panic_leaves_the_pool_working_and_a_stop_drops_waiting_tasks() {
-        let pool = WorkerPool::new(1, Duration::from_mins(1)).unwrap();
-        let lane = pool.lane();
-        let (seen, told) = mpsc::channel();
-        lane.submit_for(
-            0,
-            [task(|worker| {
-                worker.watch(|_| unreachable!("it did not hang"), || panic!("on purpose"));
-            })],
-        );
-        let first = seen.clone();
-        lane.submit_for(0, [task(move |_| first.send(1).unwrap())]);
-        assert_eq!(told.recv().unwrap(), 1);
-        lane.delay(Duration::from_mins(10), task(move |_| seen.send(2).unwrap()));
-        drop(pool);
-        assert_eq!(told.recv(), Err(mpsc::RecvError));
-    }
-
-    /// Tasks of rank 0 wait at a gate; those of rank 1 pass.
-    #[test]
-    fn a_rank_has_no_more_threads_than_its_limit_and_holds_up_no_other_rank() {
-        let pool = WorkerPool::new(3, Duration::from_mins(1)).unwrap();
-        let lane = pool.lane();
-        lane.set_limits(vec![1, 3]);
-        let gate = Arc::new((Mutex::new((false, 0, 0)), Condvar::new()));
-        let (seen, told) = mpsc::channel();
-        let held = (0..3).map(|_| {
-            let gate = gate.clone();
-            task(move |_| {
-                let mut state = lock(&gate.0);
-                state.1 += 1;
-                state.2 = state.2.max(state.1);
-                gate.1.notify_all();
-                while !state.0 {
-                    state = gate.1.wait(state).unwrap();
-                }
-                state.1 -= 1;
-            })
-        });
-        lane.submit_for(0, held);
-        for number in 0..5 {
-            let seen = seen.clone();
-            lane.submit_for(1, [task(move |_| seen.send(number).unwrap())]);
-        }
-        assert_eq!(told.iter().take(5).count(), 5, "the others pass");
-        assert_eq!(lane.queued(), 2, "two tasks of rank 0 wait for its thread");
-        lane.set_limits(vec![2, 3]);
-        let mut state = lock(&gate.0);
-        while state.1 < 2 {
-            state = gate.1.wait(state).unwrap();
-        }
-        state.0 = true;
-        drop(state);
-        gate.1.notify_all();
-        while lane.queued() > 0 {
-            std::thread::yield_now();
-        }
-        assert!(lock(&gate.0).2 <= 2, "never more than the limit");
     }
 }

@@ -6,6 +6,8 @@ use std::time::Instant;
 use belady_base::sync::Arc;
 
 use super::Task;
+use super::duty::{ByDuty, Duty, LaneThreads, TransformShare, divide};
+use super::stage::StageEntry;
 use super::task_share::TaskShare;
 use super::watchdog::WatchPost;
 
@@ -22,9 +24,13 @@ pub struct Queues {
     pub closing: u32,
     /// Background tasks that run now.
     in_background: u32,
-    pub sleeping: u32,
+    pub sleeping: ByDuty,
     /// Threads that were not given up.
-    pub threads: u32,
+    pub threads: ByDuty,
+    /// How many there are to be.
+    pub wanted: ByDuty,
+    pub stages: Vec<StageEntry>,
+    pub next_stage: u64,
     pub hung: u32,
     /// By thread: its watched call.
     pub posts: Vec<Arc<WatchPost>>,
@@ -37,8 +43,7 @@ pub struct LaneQueue {
     id: u64,
     pub urgent: VecDeque<UrgentTask>,
     pub background: VecDeque<Task>,
-    /// By rank: how many of its tasks may run at once; no limit for a rank beyond the end.
-    pub limits: Vec<u32>,
+    pub threads: LaneThreads,
     /// By rank: how many of its tasks run.
     running: Vec<u32>,
     /// A planner waits for fewer urgent tasks than this.
@@ -96,8 +101,37 @@ impl Queues {
         self.lanes.iter().find(|lane| lane.id == id)
     }
 
+    /// Returns the number of lanes.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
     pub fn lane_mut(&mut self, id: u64) -> Option<&mut LaneQueue> {
         self.lanes.iter_mut().find(|lane| lane.id == id)
+    }
+
+    /// Returns how many threads each duty is to have; `before` were there before any stage.
+    pub fn divided(&self, before: u32) -> ByDuty {
+        let mut lanes: Vec<(u64, u32, TransformShare)> = vec![];
+        for stage in &self.stages {
+            if let Some((_, brought, _)) = lanes.iter_mut().find(|(lane, ..)| *lane == stage.lane) {
+                *brought += stage.threads;
+                continue;
+            }
+            let lane = self.lane(stage.lane);
+            let share = lane.map_or(TransformShare::Pooled, |lane| lane.threads.transforming);
+            lanes.push((stage.lane, stage.threads, share));
+        }
+        divide(before, lanes.into_iter().map(|(_, brought, share)| (brought, share)))
+    }
+
+    /// Returns a duty with too few threads, if no thread of the other is to change its duty. None is
+    /// missing while more than so many hang.
+    pub fn missing(&self, most_hung: u32) -> Option<Duty> {
+        let is_short = self.threads.total() < self.wanted.total();
+        let may_start = is_short && !self.stopping && self.hung <= most_hung;
+        let too_few = |duty: &Duty| self.threads[*duty] < self.wanted[*duty];
+        Duty::ALL.into_iter().find(|duty| may_start && too_few(duty))
     }
 
     /// Adds tasks to a lane, unless it is closed; returns how many.
@@ -170,13 +204,17 @@ impl Queues {
 }
 
 impl LaneQueue {
-    /// Returns the index of the first urgent task whose rank has a thread left.
+    /// Returns the index of the first urgent task whose rank has a thread left; of soft limits,
+    /// else of the first.
     fn next_urgent(&self) -> Option<usize> {
-        let may_run = |rank: usize| match (self.limits.get(rank), self.running.get(rank)) {
+        let limits = &self.threads.loading;
+        let may_run = |rank: usize| match (limits.get(rank), self.running.get(rank)) {
             (Some(limit), Some(running)) => running < limit,
             _ => true,
         };
-        self.urgent.iter().position(|urgent| urgent.rank.is_none_or(may_run))
+        let within = self.urgent.iter().position(|urgent| urgent.rank.is_none_or(may_run));
+        let beyond = self.threads.is_soft && !self.urgent.is_empty();
+        within.or_else(|| beyond.then_some(0))
     }
 
     fn count(&mut self, rank: usize, begins: bool) {

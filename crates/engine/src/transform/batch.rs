@@ -19,7 +19,7 @@ use super::output::{FailedSample, OutputBatch, OutputColumn, RowArray};
 use crate::EngineError;
 use crate::config::BadSamples;
 use crate::deliver::Batch;
-use crate::job::SkippedSamples;
+use crate::job::{SkippedSamples, ThreadMeter};
 use crate::metrics::Metrics;
 
 /// The transform of every batch.
@@ -144,26 +144,39 @@ impl BatchTransform {
         lock(&self.done).is_some()
     }
 
-    /// Claims and transforms samples until all are claimed; returns whether the batch is done now.
-    pub fn run(&self, scratch: &mut Scratch, metrics: &Metrics, stop: impl Fn() -> bool) -> bool {
+    /// Claims and transforms samples until all are claimed or it is to `stop`; returns whether the
+    /// batch is done now.
+    pub fn run(
+        &self,
+        scratch: &mut Scratch,
+        metrics: &Metrics,
+        meter: &ThreadMeter,
+        stop: impl Fn() -> bool,
+    ) -> bool {
         let Some(raw) = lock(&self.raw).clone() else { return false };
+        let mut tally = meter.transform();
         let mut began = Instant::now();
-        loop {
+        while !stop() {
             let position = self.next.fetch_add(1, Ordering::Relaxed);
-            if position >= self.len() || stop() {
-                return false;
+            if position >= self.len() {
+                break;
             }
             let outcome = self.transform(&raw, position, scratch);
             let now = Instant::now();
             metrics.transformed(now - began, matches!(outcome, SampleOutcome::Failed(_)));
+            let sample = raw.get(self.indices[position] as usize);
+            tally.count(sample.map_or(0, |sample| sample.bytes().len() as u64), now - began);
             began = now;
             *lock(&self.outcomes[position]) = outcome;
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 drop(raw);
+                // Before the consumer gets the batch, so that what it has got is counted.
+                drop(tally);
                 self.finish();
                 return true;
             }
         }
+        false
     }
 
     fn transform(&self, raw: &Batch, position: usize, scratch: &mut Scratch) -> SampleOutcome {

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! loader ──▶ puller ──▶ transform queue ──▶ in order: consumer
-//!             raw         ▲ threads claim samples,
-//!                         │ oldest batch first
+//!             raw         ▲ threads of the engine claim samples,
+//!                         │ of the rank that is latest, oldest batch first
 //!                     blocks of memory, used again
 //! ```
 //!
 //! 1. One thread, the *puller*, takes raw batches from the loader in order, while fewer than
 //!    `depth` are in the [`queue`]. Each gets an [`OutputBlock`] with space for the arrays of all
 //!    fields whose shape is known.
-//! 2. Threads claim samples, not batches: of the oldest batch first, so that all threads work on
-//!    the batch that the consumer waits for. A sample is split into its [`field`]s, each goes
+//! 2. The engine's threads that transform ([`crate::pool`]) work for the stages of all ranks; each
+//!    stage brings some. They claim samples, not batches: of the oldest batch first, so that all
+//!    threads work on the batch that the consumer waits for. A sample is split into its [`field`]s, each goes
 //!    through its chain, and the result is written to the sample's row.
 //! 3. The thread that finishes the last sample of a batch assembles it ([`batch`]): failed samples
 //!    are left out or replaced, and the raw batch returns to the staging buffer.
@@ -26,6 +27,8 @@ mod field;
 mod memory;
 mod output;
 mod queue;
+#[cfg(test)]
+mod thread_tests;
 mod threads;
 
 use std::fmt;
@@ -42,9 +45,14 @@ pub use output::{FailedSample, OutputBatch, OutputColumn, RowArray};
 use crate::EngineError;
 use crate::config::BadSamples;
 use crate::deliver::{Delivery, Loader, LoaderMonitor};
+use crate::pool::StageSlot;
 use batch::Recipe;
 use memory::BlockPool;
 use queue::TransformQueue;
+use threads::StageWork;
+
+/// No machine has more processors.
+const MOST_THREADS: usize = 1 << 12;
 
 /// The configuration of a transform stage.
 #[derive(Debug)]
@@ -58,7 +66,9 @@ pub struct TransformConfig {
     /// Whether an epoch can have a sample more than once. Draws then depend on its position as
     /// well.
     pub repeats: bool,
-    /// Threads that transform.
+    /// Threads that the stage adds to those of the engine. All stages of a node share the threads
+    /// that transform; how many do is up to the policy, and without its word, as many as the stages
+    /// have brought.
     pub threads: usize,
     /// Batches that are being transformed or wait for the consumer.
     pub depth: usize,
@@ -102,10 +112,12 @@ impl Default for TransformConfig {
 #[derive(Debug)]
 pub struct Transformed {
     queue: Arc<TransformQueue>,
-    /// Outlives the threads.
+    /// Outlives the work on batches.
     _pool: Arc<BlockPool>,
     is_shared: bool,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads work for the stage while this is there.
+    slot: Mutex<Option<Arc<StageSlot>>>,
+    puller: Mutex<Option<JoinHandle<()>>>,
     monitor: LoaderMonitor,
     /// How long the caller has waited for the next batch.
     waited: Mutex<Duration>,
@@ -118,15 +130,31 @@ impl Transformed {
     /// Fails if a thread cannot be started.
     pub fn new(mut loader: Loader, config: TransformConfig) -> Result<Self, EngineError> {
         loader.feed_stage();
-        let (monitor, metrics) = (loader.monitor(), loader.metrics().clone());
+        let monitor = loader.monitor();
         let depth = config.depth.max(1);
         let pool = Arc::new(BlockPool::new(depth, config.is_shared, config.on_gone));
         let queue = Arc::new(TransformQueue::new(depth));
+        let (job, rank) = (loader.job_context().clone(), loader.parts.rank);
+        let work = StageWork {
+            queue: queue.clone(),
+            meter: job.threads.meter.clone(),
+            metrics: loader.metrics().clone(),
+            ranks: job.ranks.len(),
+            scratches: Mutex::default(),
+        };
+        let threads = config.threads.clamp(1, MOST_THREADS) as u32;
+        let slot =
+            job.lane.add_stage(rank, threads, Arc::new(work)).map_err(EngineError::Threads)?;
+        let slot = Arc::new(slot);
+        job.threads.meter.turn_on();
+        job.note_threads(false);
+        // If the puller cannot be started, dropping the stage gives its threads back.
         let stage = Self {
             queue: queue.clone(),
             _pool: pool.clone(),
             is_shared: config.is_shared,
-            threads: Mutex::default(),
+            slot: Mutex::new(Some(slot.clone())),
+            puller: Mutex::default(),
             monitor,
             waited: Mutex::default(),
         };
@@ -137,21 +165,12 @@ impl Transformed {
             repeats: config.repeats,
             on_error: config.on_error,
         });
-        // If a thread cannot be started, dropping the stage ends the others.
-        for number in 0..config.threads.max(1) {
-            let (queue, metrics) = (queue.clone(), metrics.clone());
-            stage.spawn(format!("belady-xform-{number}"), move || {
-                threads::transform(&queue, &metrics);
-            })?;
-        }
-        stage.spawn("belady-pull".into(), move || threads::pull(loader, &queue, &recipe, &pool))?;
+        let puller = std::thread::Builder::new().name("belady-pull".into());
+        // The job refers to no stage: it ends when the puller drops the loader.
+        drop(job);
+        let puller = puller.spawn(move || threads::pull(loader, &queue, &slot, &recipe, &pool));
+        *lock(&stage.puller) = Some(puller.map_err(EngineError::Threads)?);
         Ok(stage)
-    }
-
-    fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> Result<(), EngineError> {
-        let thread = std::thread::Builder::new().name(name).spawn(work);
-        lock(&self.threads).push(thread.map_err(EngineError::Threads)?);
-        Ok(())
     }
 
     /// Returns the next batch if it comes within `patience`.
@@ -175,8 +194,8 @@ impl Transformed {
         {
             batch.block.iter().for_each(|block| block.lend());
             batch.skipped.report();
-            let samples = batch.samples.len() as u64;
-            self.monitor.delivered(batch.step, waited, samples, batch.read_bytes);
+            let (samples, bytes) = (batch.samples.len() as u64, batch.read_bytes);
+            self.monitor.delivered(batch.step, waited, samples, bytes);
         }
         next
     }
@@ -194,11 +213,13 @@ impl Transformed {
     /// Ends its threads and the job. A thread that waits for a batch gets [`EngineError::Stopped`].
     pub fn close(&self) {
         self.queue.close();
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
+        if let Some(puller) = lock(&self.puller).take() {
             // A panic was reported to the consumer.
-            let _ = thread.join();
+            let _ = puller.join();
         }
+        // Waits for the threads that work for the stage.
+        let slot = lock(&self.slot).take();
+        drop(slot);
         self.queue.clear();
     }
 }

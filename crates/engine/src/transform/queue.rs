@@ -2,8 +2,9 @@
 //!
 //! The puller adds batches at the end while there is space. Threads claim samples of the first
 //! batch that has any. The consumer takes the first batch when it is done. One lock guards the
-//! queue; it is taken a few times a batch, never for a sample.
+//! queue; it is taken a few times a batch and thread, never for a sample.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use super::batch::BatchTransform;
 use super::output::OutputBatch;
 use crate::EngineError;
 use crate::deliver::Delivery;
-use crate::metrics::Metrics;
+use crate::pool::Lateness;
 
 /// The batches of a transform stage.
 #[derive(Debug)]
@@ -22,8 +23,6 @@ pub struct TransformQueue {
     state: Mutex<TransformState>,
     depth: usize,
     closing: AtomicBool,
-    /// Signals that there are samples to claim, or that no more come.
-    work: Condvar,
     /// Signals that there is space, or that the queue is closed.
     space: Condvar,
     /// Signals that the first batch may be done.
@@ -62,7 +61,6 @@ impl TransformQueue {
             state: Mutex::default(),
             depth,
             closing: AtomicBool::new(false),
-            work: Condvar::new(),
             space: Condvar::new(),
             done: Condvar::new(),
         }
@@ -80,7 +78,6 @@ impl TransformQueue {
     }
 
     fn wake_all(&self) {
-        self.work.notify_all();
         self.space.notify_all();
         self.done.notify_all();
     }
@@ -115,7 +112,6 @@ impl TransformQueue {
         let mut state = lock(&self.state);
         if work.is_claimable() {
             state.claimable.push_back(work.clone());
-            self.work.notify_all();
         } else {
             self.done.notify_all();
         }
@@ -131,34 +127,45 @@ impl TransformQueue {
     /// Ends the queue: no more batches are added.
     pub fn end(&self, why: QueueEnd) {
         let mut state = lock(&self.state);
+        let is_reported = state.end == Some(QueueEnd::Reported);
         state.end.get_or_insert(why);
-        if why == QueueEnd::Defect {
+        if why == QueueEnd::Defect && !is_reported {
             state.end = Some(why);
         }
         drop(state);
         self.wake_all();
     }
 
-    /// Waits for the oldest batch with samples to claim; returns `None` when no more come.
-    pub fn next_work(&self, metrics: &Metrics) -> Option<Arc<BatchTransform>> {
-        let mut state = lock(&self.state);
-        loop {
-            if self.is_closing() {
-                return None;
-            }
-            while state.claimable.front().is_some_and(|work| !work.is_claimable()) {
-                state.claimable.pop_front();
-            }
-            if let Some(work) = state.claimable.front() {
-                return Some(work.clone());
-            }
-            if state.end.is_some() {
-                return None;
-            }
-            let began = Instant::now();
-            state = wait(&self.work, state);
-            metrics.transform_idle(began.elapsed());
+    /// Returns the oldest batch with samples to claim, if there is one.
+    pub fn next_work(&self) -> Option<Arc<BatchTransform>> {
+        Self::first_claimable(&mut lock(&self.state)).filter(|_| !self.is_closing()).cloned()
+    }
+
+    /// Returns the oldest batch with samples to claim; none after a panic, since the consumer gets
+    /// no more.
+    fn first_claimable(state: &mut TransformState) -> Option<&Arc<BatchTransform>> {
+        if matches!(state.end, Some(QueueEnd::Defect | QueueEnd::Reported)) {
+            return None;
         }
+        while state.claimable.front().is_some_and(|work| !work.is_claimable()) {
+            state.claimable.pop_front();
+        }
+        state.claimable.front()
+    }
+
+    /// Returns how late the oldest batch is that is not done; `None` without samples to claim.
+    pub fn lateness(&self) -> Option<Lateness> {
+        let mut state = lock(&self.state);
+        let claimable = Self::first_claimable(&mut state)?.clone();
+        if self.is_closing() {
+            return None;
+        }
+        let oldest = state.entries.iter().find_map(|entry| match entry {
+            QueuedBatch::Work(work) if work.left() > 0 => Some(work),
+            QueuedBatch::Work(_) | QueuedBatch::Failed(_) => None,
+        });
+        let oldest = oldest.unwrap_or(&claimable);
+        Some(Lateness { step: Reverse(oldest.step()), left: oldest.left() })
     }
 
     /// Wakes the consumer: a batch is done, perhaps the first.

@@ -1,8 +1,9 @@
-//! The threads of a transform stage.
+//! The work of a transform stage: a thread of its own pulls batches, and those of the engine that
+//! transform work for it.
 
 use std::time::Duration;
 
-use belady_base::sync::Arc;
+use belady_base::sync::{Arc, Mutex, lock};
 use belady_transform::Scratch;
 
 use super::batch::{BatchTransform, Recipe};
@@ -10,7 +11,9 @@ use super::memory::BlockPool;
 use super::queue::{DefectGuard, QueueEnd, TransformQueue};
 use crate::EngineError;
 use crate::deliver::{Delivery, Loader};
+use crate::job::ThreadMeter;
 use crate::metrics::Metrics;
+use crate::pool::{Lateness, StageSlot, TransformWork};
 
 /// How often a puller that waits for a batch checks whether the stage is closed.
 const TICK: Duration = Duration::from_millis(20);
@@ -20,6 +23,7 @@ const TICK: Duration = Duration::from_millis(20);
 pub fn pull(
     mut loader: Loader,
     queue: &TransformQueue,
+    slot: &StageSlot,
     recipe: &Arc<Recipe>,
     pool: &Arc<BlockPool>,
 ) {
@@ -34,6 +38,7 @@ pub fn pull(
             Ok(Delivery::Batch(raw)) => match BatchTransform::new(recipe, raw, pool) {
                 Ok(work) => {
                     queue.add(work);
+                    slot.wake();
                     continue;
                 }
                 Err(problem) => problem,
@@ -49,13 +54,37 @@ pub fn pull(
     }
 }
 
-/// Transforms samples until no more come.
-pub fn transform(queue: &TransformQueue, metrics: &Metrics) {
-    let _guard = DefectGuard(queue);
-    let mut scratch = Scratch::default();
-    while let Some(work) = queue.next_work(metrics) {
-        if work.run(&mut scratch, metrics, || queue.is_closing()) {
-            queue.signal_done();
+/// A stage, as the threads that transform see it.
+#[derive(Debug)]
+pub struct StageWork {
+    pub queue: Arc<TransformQueue>,
+    pub meter: Arc<ThreadMeter>,
+    pub metrics: Arc<Metrics>,
+    /// Of the node.
+    pub ranks: usize,
+    /// Those that no thread uses now: at most as many as have transformed at once.
+    pub scratches: Mutex<Vec<Scratch>>,
+}
+
+impl TransformWork for StageWork {
+    fn lateness(&self) -> Option<Lateness> {
+        self.queue.lateness()
+    }
+
+    fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Transforms samples of one batch.
+    fn run(&self, idled: Duration, leave: &dyn Fn() -> bool) {
+        let _guard = DefectGuard(&self.queue);
+        self.metrics.transform_idle(idled);
+        let Some(work) = self.queue.next_work() else { return };
+        let mut scratch = lock(&self.scratches).pop().unwrap_or_default();
+        let stop = || self.queue.is_closing() || leave();
+        if work.run(&mut scratch, &self.metrics, &self.meter, stop) {
+            self.queue.signal_done();
         }
+        lock(&self.scratches).push(scratch);
     }
 }

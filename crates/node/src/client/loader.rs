@@ -7,8 +7,8 @@ use belady_base::shared_memory::SharedMapping;
 use belady_base::sync::Arc;
 use belady_data::source::Source;
 use belady_engine::{
-    Batch, BatchOwner, Delivery, EngineError, MappedMemory, MappedPlace, SampleBytes, SharedRegion,
-    SkippedSamples,
+    Batch, BatchOwner, DeliveredBytes, Delivery, EngineError, MappedMemory, MappedPlace,
+    SharedRegion, SkippedSamples,
 };
 
 use super::job::{NodeJob, RankMemory};
@@ -27,19 +27,19 @@ pub struct NodeLoader {
     memory: Arc<RankMemory>,
     source: Arc<dyn Source>,
     has_begun: bool,
-    pub(super) waits: ReceiveWait,
+    pub(super) waits: MessageWait,
 }
 
 /// The wait for the next message of an engine.
 #[derive(Debug, Default)]
-pub struct ReceiveWait {
+pub struct MessageWait {
     /// How long the caller has waited for the batch that it asked for last.
     waited: Duration,
     is_told: bool,
     has_ended: bool,
 }
 
-impl ReceiveWait {
+impl MessageWait {
     /// Returns the next message if it comes within `patience`; `None` if it does not.
     pub fn next(
         &mut self,
@@ -84,7 +84,7 @@ impl ReceiveWait {
 
 impl NodeLoader {
     pub(super) fn new(job: Arc<NodeJob>, memory: Arc<RankMemory>, source: Arc<dyn Source>) -> Self {
-        Self { job, memory, source, has_begun: false, waits: ReceiveWait::default() }
+        Self { job, memory, source, has_begun: false, waits: MessageWait::default() }
     }
 
     /// Returns the next batch if it comes within `patience`. Repeated calls count as one wait.
@@ -122,7 +122,13 @@ impl NodeLoader {
                 Some(SamplePlace::Here { sample, bytes }) => {
                     let (start, length) = (bytes.as_ptr(), bytes.len());
                     own.push(bytes);
-                    Some(SampleBytes { id: sample, start, length, is_in_slot: false, mapped: None })
+                    Some(DeliveredBytes {
+                        id: sample,
+                        start,
+                        length,
+                        is_in_slot: false,
+                        mapped: None,
+                    })
                 }
             });
         }
@@ -146,7 +152,7 @@ impl NodeLoader {
         id: u32,
         map: Option<&SharedMapping>,
         (memory, offset, length): (MappedMemory, u64, u64),
-    ) -> Result<SampleBytes, EngineError> {
+    ) -> Result<DeliveredBytes, EngineError> {
         let (offset, length) = (offset as usize, length as usize);
         let invalid = || self.job.lost(&std::io::ErrorKind::InvalidData.into());
         let map = map.ok_or_else(invalid)?;
@@ -157,7 +163,7 @@ impl NodeLoader {
         let start = unsafe { map.start().as_ptr().add(offset) }.cast_const();
         let (is_in_slot, mapped) =
             (memory == MappedMemory::Ring, Some(MappedPlace { memory, offset }));
-        Ok(SampleBytes { id, start, length, is_in_slot, mapped })
+        Ok(DeliveredBytes { id, start, length, is_in_slot, mapped })
     }
 
     /// Returns the memory of the ring, for worker processes.

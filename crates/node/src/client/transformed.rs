@@ -92,14 +92,13 @@ impl NodeTransformed {
     }
 
     fn batch(&self, places: OutputPlaces, files: Vec<OwnedFd>) -> io::Result<OutputBatch> {
-        let block = match places.block {
-            Some(place) => Some(self.blocks.take(places.number, place, files)?),
-            None => {
-                self.blocks.job.send(&FromRank::Release(places.number));
-                None
-            }
+        let block = if let Some(place) = places.block {
+            Some(self.blocks.take(places.number, place, files)?)
+        } else {
+            self.blocks.job.send(&FromRank::Release(places.number));
+            None
         };
-        let length = block.as_ref().map_or(0, |block| block.len());
+        let length = block.as_ref().map_or(0, OutputBlock::len);
         let columns = places.columns.into_iter().map(|place| column(place, length));
         let failed = |(position, text)| FailedSample { position, error: TransformError(text) };
         Ok(OutputBatch {

@@ -61,12 +61,11 @@ impl RunNodes {
             return Err("it was not told of them".to_owned());
         };
         let text = |error: RendezvousError| error.to_string();
-        let rendezvous = match rendezvous {
-            Some(rendezvous) => rendezvous,
-            None => {
-                let address = meeting.parse::<RendezvousAddress>().map_err(text)?;
-                tcp::connect_once(&address, options(&spec)).map_err(text)?
-            }
+        let rendezvous = if let Some(rendezvous) = rendezvous {
+            rendezvous
+        } else {
+            let address = meeting.parse::<RendezvousAddress>().map_err(text)?;
+            tcp::connect_once(&address, options(&spec)).map_err(text)?
         };
         let cluster = join(rendezvous, spec.access.into()).map_err(|error| error.to_string())?;
         let joined = JoinedNodes { cluster: Arc::new(cluster), numbering: spec.numbering.into() };

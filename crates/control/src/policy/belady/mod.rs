@@ -10,7 +10,8 @@
 //! epoch, and every iteration of this one keeps as much as it evicts ([`choice`]). Where it is
 //! not, what is used soonest is held ([`soonest`]). A sample in memory moves to the node that
 //! uses it next if that has space, else stays, else goes to the node with most space; a sample on
-//! disk stays. Prefetchers read a part of the first epoch where that makes it shorter ([`ahead`]).
+//! disk stays. Prefetchers read a part of the first epoch where that makes it shorter ([`ahead`]),
+//! and nodes with little to read for themselves read for others ([`relays`]).
 //!
 //! docs/policies.md proves that this reads the least.
 //!
@@ -26,8 +27,12 @@ mod choice;
 mod copies;
 mod fetches;
 mod later;
+mod pace;
 mod placement;
+mod prefetch;
+mod relays;
 mod soonest;
+mod space;
 mod spares;
 mod state;
 mod tracked;
@@ -39,9 +44,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use self::copies::SpareCopies;
 use self::fetches::ReadAhead;
 use self::later::Uses;
+use self::prefetch::NodeFetches;
+use self::relays::Relays;
 use self::state::{Decision, EpochOrders, Transition};
+use super::balance::ThreadBalancer;
 use super::{
-    Actions, Event, Evict, Fetch, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan, RankId,
+    Actions, Event, Evict, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan, RankId,
     ThreadAssignment, TierId, Unsupported,
 };
 use crate::job::Job;
@@ -57,8 +65,10 @@ pub struct Belady {
     job: Arc<Job>,
     epochs: Mutex<HashMap<u32, EpochDecisions>>,
     memory: Mutex<RunMemory>,
-    /// Of the epoch that found the caches empty, if prefetchers read in it.
-    ahead: OnceLock<Arc<ReadAhead>>,
+    /// By the uses of the first epoch.
+    relays: OnceLock<Relays>,
+    /// The first epoch that began, and what prefetchers fetch in it.
+    first: OnceLock<(u32, Arc<ReadAhead>)>,
 }
 
 /// State that is kept from epoch to epoch.
@@ -92,7 +102,13 @@ pub fn plan(job: &Arc<Job>) -> Result<Arc<dyn PolicyPlan>, Unsupported> {
 
 impl Belady {
     fn new(job: Arc<Job>) -> Self {
-        Self { job, epochs: Mutex::default(), memory: Mutex::default(), ahead: OnceLock::new() }
+        Self {
+            job,
+            epochs: Mutex::default(),
+            memory: Mutex::default(),
+            relays: OnceLock::new(),
+            first: OnceLock::new(),
+        }
     }
 
     fn epoch(&self, epoch: u32) -> EpochDecisions {
@@ -114,7 +130,8 @@ impl PolicyPlan for Belady {
             at: EpochDecisions::default(),
             found: vec![],
             readers: vec![],
-            fetched: vec![0; self.job.system.tiers.len()],
+            fetches: NodeFetches::new(&self.job, node),
+            balancer: ThreadBalancer::default(),
             plan: self,
         })
     }
@@ -135,11 +152,10 @@ impl PolicyPlan for Belady {
             uses.count(self.job.sizes.len(), order.samples().iter().copied());
         }
         let orders = EpochOrders { epoch, this: order, next: next.map(AsRef::as_ref), uses };
-        let transition = Transition::new(&self.job, orders, &coming, copies);
+        let relays = self.relays.get_or_init(|| Relays::of(&self.job, order));
+        let transition = Transition::new(&self.job, orders, &coming, copies, relays);
         let leaving = Arc::new(transition.run());
-        if !leaving.ahead.is_empty() {
-            self.ahead.get_or_init(|| leaving.ahead.clone());
-        }
+        self.first.get_or_init(|| (epoch, leaving.ahead.clone()));
         let mut epochs = self.lock();
         // This one may be begun while the one before is staged and the one before that
         // is consumed.
@@ -161,8 +177,9 @@ struct BeladyNode {
     found: Vec<(Spot, Spot)>,
     /// Likewise: the rank that loads each sample.
     readers: Vec<RankId>,
-    /// By tier: how many samples its prefetcher has been given.
-    fetched: Vec<usize>,
+    /// What its prefetchers fetch.
+    fetches: NodeFetches,
+    balancer: ThreadBalancer,
 }
 
 impl BeladyNode {
@@ -187,8 +204,8 @@ impl BeladyNode {
         self.found.extend(samples.iter().map(spots));
         if !leaving.ahead.is_empty() {
             for (found, &sample) in self.found.iter_mut().zip(samples) {
-                if leaving.ahead.contains(sample) {
-                    found.0 = found.1;
+                if let Some(spot) = leaving.ahead.spot(sample) {
+                    found.0 = spot;
                 }
             }
         }
@@ -237,7 +254,10 @@ impl BeladyNode {
             let load = if spot == NOWHERE {
                 Load::from(sample, LoadFrom::Source)
             } else {
-                let last_use = to != spot && !self.at.leaving.left_behind.contains(sample);
+                let Decision { left_behind, ahead, .. } = &*self.at.leaving;
+                // A relay evicts what it has fetched itself.
+                let stays = left_behind.contains(sample) || ahead.spot(sample).is_some();
+                let last_use = to != spot && !stays;
                 Load { sample, from: self.place(spot), last_use, keep: None }
             };
             actions.loads.push(load);
@@ -255,17 +275,16 @@ impl BeladyNode {
     }
 
     /// Returns the next samples that a tier's prefetcher reads ahead, at most as many as a rank's
-    /// batch has, as staging does: a larger fetch would arrive later as a whole. They stay in
-    /// their spots, which have space for them from the epoch's beginning on.
+    /// batch has, as staging does: a larger fetch would arrive later as a whole.
     fn fetch_ahead(&mut self, tier: TierId, limit: usize, actions: &mut Actions) {
-        let Some(ahead) = self.plan.ahead.get() else { return };
-        let list = ahead.list(self.node as usize * usize::from(self.tiers) + usize::from(tier));
-        let given = &mut self.fetched[usize::from(tier)];
+        // Nothing is staged before the first epoch is planned.
+        if let Some((epoch, ahead)) = self.plan.first.get() {
+            self.fetches.begin(*epoch, ahead);
+        }
         let config = self.plan.job.stream.config();
         let batch = (config.batch / config.ranks).max(1) as usize;
-        let next = &list[*given..list.len().min(*given + limit.min(batch))];
-        *given += next.len();
-        actions.fetches.extend(next.iter().map(|&sample| Fetch { sample }));
+        let space = self.plan.relays.get().map_or(0, |relays| relays.space(self.node as usize));
+        self.fetches.next(tier, limit.min(batch), space, actions);
     }
 
     fn consumed(&self, rank: RankId, samples: &[SampleId], actions: &mut Actions) {
@@ -288,6 +307,7 @@ impl Policy for BeladyNode {
         match event {
             Event::Stage { rank, step, samples } => {
                 self.turn_to(step.epoch);
+                self.fetches.begin(step.epoch, &self.at.leaving.ahead);
                 self.look_up(samples, step.iteration, rank);
                 self.find_readers(rank, step.iteration);
                 self.stage(rank, samples, actions);
@@ -297,6 +317,7 @@ impl Policy for BeladyNode {
                 self.look_up(samples, step.iteration, rank);
                 self.find_readers(rank, step.iteration);
                 self.drop_spares(rank, step.iteration, actions);
+                self.fetches.end_step(step, actions);
                 self.consumed(rank, samples, actions);
             }
             // A holder that died or lost its cache: the source always has it.
@@ -304,7 +325,8 @@ impl Policy for BeladyNode {
                 actions.loads.push(Load::from(sample, LoadFrom::Source));
             }
             Event::Idle { tier, limit } => self.fetch_ahead(tier, limit, actions),
-            Event::Fetched { .. } => {}
+            Event::Measured(now) => actions.threads = self.balancer.measured(now),
+            Event::Fetched { tier, sample } => self.fetches.fetched(tier, sample, actions),
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use super::later::Wait;
-use super::state::{Transition, Users, usable};
+use super::space::usable;
+use super::state::{Transition, Users};
 use super::{NOWHERE, Spot};
 use crate::job::Sizes;
 use crate::policy::{NodeId, TierId};

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use super::copies::SpareCopies;
 use super::fetches::ReadAhead;
 use super::later::{LaterUses, Uses};
+use super::relays::Relays;
+use super::space::usable;
 use super::spares::Spares;
 use super::tracked::Tracked;
 use super::{NOWHERE, Spot};
 use crate::bits::Bits;
-use crate::job::{Job, Sizes};
+use crate::job::Job;
 use crate::packed::Packed;
 use crate::policy::{NodeId, RankId, TierId};
 use crate::sampler::{EpochOrder, Order, SampleId, Scheme};
@@ -69,6 +71,8 @@ pub struct Transition<'a> {
     pub reserved: Vec<i64>,
     /// As [`Decision::behind`].
     pub behind: Vec<f64>,
+    /// Nodes that read for others, through space in which nothing is held.
+    pub relays: &'a Relays,
     pub copies: &'a mut SpareCopies,
     pub decision: Decision,
 }
@@ -89,12 +93,18 @@ impl<'a> Transition<'a> {
         orders: EpochOrders<'a>,
         coming: &'a Decision,
         copies: &'a mut SpareCopies,
+        relays: &'a Relays,
     ) -> Self {
         let spots = &coming.spots;
         let system = &job.system;
         let tiers = system.tiers.len();
         let mut space: Vec<u64> =
             (0..system.nodes as usize * tiers).map(|spot| usable(job, spot)).collect();
+        if tiers > 1 {
+            for node in 0..system.nodes as usize {
+                space[node * tiers + 1] -= relays.space(node);
+            }
+        }
         let in_tiers =
             |space: &[u64]| (0..tiers).map(|t| space.iter().skip(t).step_by(tiers).sum()).collect();
         let capacity: Vec<u64> = in_tiers(&space);
@@ -132,6 +142,7 @@ impl<'a> Transition<'a> {
             uses_so_far: orders.uses,
             reserved: vec![],
             behind: source_lag(job, orders.this, ranks, spots, &coming.behind),
+            relays,
             copies,
             decision: Decision::default(),
         };
@@ -284,16 +295,4 @@ fn source_lag(
 /// Bytes of a rank's part of the staging buffer.
 pub fn ring_of(job: &Job) -> f64 {
     job.system.tiers[0].capacity.0 as f64 / f64::from(job.system.ranks_per_node)
-}
-
-/// Bytes of a spot that can hold samples: where all are equally large, whole ones.
-pub fn usable(job: &Job, spot: usize) -> u64 {
-    let tiers = job.system.tiers.len();
-    let (node, tier) = ((spot / tiers) as u32, spot % tiers);
-    let capacity = job.system.tiers[tier].capacity_of(node).0;
-    match job.sizes {
-        _ if tier == 0 => 0,
-        Sizes::Equal { bytes, .. } if bytes > 0 => capacity / bytes * bytes,
-        _ => capacity,
-    }
 }

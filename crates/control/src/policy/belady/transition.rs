@@ -92,7 +92,9 @@ impl Transition<'_> {
             return false;
         }
         let all_once = self.all_used == (true, true) && self.decision.tracked.is_empty();
-        !all_once && (self.waits_within_epoch() || self.later_epochs_decide(users))
+        // The last epoch leaves nothing to decide.
+        let later_decide = self.next.is_some() && self.later_epochs_decide(users);
+        !all_once && (later_decide || self.waits_within_epoch())
     }
 
     /// What is held at the epoch's start stays there from use to use.

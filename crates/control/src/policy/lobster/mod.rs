@@ -5,7 +5,7 @@
 //! that each process computes, in logical time, what every node's cache holds before each step
 //! ([`contents`]), without messages. Samples are staged in access order from the local cache, from
 //! the node that holds them, or from the source, and stay cached after use as the eviction rules
-//! say. In every step the node's threads are assigned to its ranks by where their next batches come
+//! say; prefetchers use the space that these free. In every step the node's threads are assigned to its ranks by where their next batches come
 //! from ([`threads`], the paper's Algorithm 1). Costs about S − N·D source bytes an epoch; which
 //! rank reads them is random, and the threads compensate for it.
 //!
@@ -14,21 +14,23 @@
 //! DALI, on which the paper's runtime is built and with which its ablation compares.
 
 mod contents;
+mod measured;
 mod threads;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::holdings::Holdings;
 use super::{
-    Actions, Event, Evict, FixedDuties, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan,
-    ThreadAssignment,
+    Actions, Event, Evict, Fetch, FixedDuties, Keep, Load, LoadFrom, NodeId, Policy, PolicyPlan,
+    ThreadAssignment, TierId,
 };
 use crate::bits::Bits;
 use crate::job::Job;
 use crate::model::Seconds;
 use crate::sampler::{EpochOrder, SampleId, Step};
 use contents::{Contents, EpochPlan, Holder};
+use measured::MeasuredAssigner;
 use threads::Assigner;
 
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,9 @@ impl PolicyPlan for Lobster {
             cleaned: None,
             assigned: None,
             assigner,
+            fetches: vec![VecDeque::new(); self.job.system.tiers.len()],
+            coming: HashMap::new(),
+            measured: self.options.threads.then(|| MeasuredAssigner::new(self.options.tau)),
             plan: self,
         })
     }
@@ -79,13 +84,18 @@ impl PolicyPlan for Lobster {
     fn begin_epoch(&self, epoch: u32, order: &Arc<EpochOrder>, next: Option<&Arc<EpochOrder>>) {
         let plan = {
             let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::new(contents.epoch(epoch, order, next.map(AsRef::as_ref)))
+            Arc::new(contents.epoch(epoch, order, next))
         };
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if plans.len() == 3 {
             plans.pop_front();
         }
         plans.push_back(plan);
+    }
+
+    /// What a prefetcher reads by then has been read: staging waits for it.
+    fn waits_for_fetches(&self) -> bool {
+        true
     }
 
     fn threads(&self) -> ThreadAssignment {
@@ -105,8 +115,25 @@ struct LobsterNode {
     cleaned: Option<Step>,
     /// The last step whose threads were assigned.
     assigned: Option<Step>,
+    /// Assigns by the rates of the system, until there are measurements.
     assigner: Option<Assigner>,
+    /// By tier: what its prefetcher is still to fetch, and what no longer.
+    fetches: Vec<VecDeque<SampleId>>,
+    /// Samples that are to be fetched, and have not arrived.
+    coming: HashMap<SampleId, Coming>,
+    measured: Option<MeasuredAssigner>,
     plan: Arc<Lobster>,
+}
+
+/// How a sample that was to be fetched comes into its tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coming {
+    /// Its prefetcher has not begun.
+    Waiting(TierId),
+    /// Its prefetcher reads it.
+    Reading,
+    /// Staging was first, and it goes from the ring to the tier.
+    Staged(TierId),
 }
 
 impl LobsterNode {
@@ -125,7 +152,9 @@ impl LobsterNode {
                 Some(tier) => LoadFrom::Local(tier),
                 // Planned, and in the ring on its way to the tier.
                 None if self.ring.contains(sample) => LoadFrom::Local(tier),
-                // Planned, but another rank of this node has not staged it yet.
+                None if self.coming.get(&sample) == Some(&Coming::Reading) => LoadFrom::Local(tier),
+                // Planned, but another rank of this node has not staged it yet, or it is yet to be
+                // fetched.
                 None => LoadFrom::Source,
             },
             Some((node, tier)) => LoadFrom::Peer(node, tier),
@@ -137,7 +166,9 @@ impl LobsterNode {
             actions.loads.extend(samples.iter().map(|&k| Load::from_source(k)));
             return;
         };
+        let is_measured = self.measured.as_ref().is_some_and(MeasuredAssigner::has_answered);
         if self.assigned < Some(step)
+            && !is_measured
             && let Some(assigner) = &mut self.assigner
         {
             self.assigned = Some(step);
@@ -149,6 +180,11 @@ impl LobsterNode {
         }
         for &sample in samples {
             self.ring.insert(sample);
+            if let Some(coming) = self.coming.get_mut(&sample)
+                && let Coming::Waiting(tier) = *coming
+            {
+                *coming = Coming::Staged(tier);
+            }
         }
     }
 
@@ -159,17 +195,57 @@ impl LobsterNode {
         if self.cleaned != Some(step) {
             self.cleaned = Some(step);
             for &(sample, tier) in plan.evictions(self.id, step.iteration) {
-                self.held.remove(tier, sample, sizes.get(sample));
-                actions.evictions.push(Evict { sample, tier });
+                // What has not arrived is dropped when it does.
+                if self.coming.remove(&sample).is_none() {
+                    self.held.remove(tier, sample, sizes.get(sample));
+                    actions.evictions.push(Evict { sample, tier });
+                }
+            }
+            for &(sample, tier) in plan.fetches(self.id, step.iteration) {
+                let coming = match self.ring.contains(sample) {
+                    true => Coming::Staged(tier),
+                    false => Coming::Waiting(tier),
+                };
+                self.coming.insert(sample, coming);
+                self.fetches[usize::from(tier)].push_back(sample);
             }
         }
         let keeps = plan.keeps(rank, step.iteration);
         for (&sample, &tier) in samples.iter().zip(keeps) {
             self.ring.remove(sample);
+            let tier = match self.coming.get(&sample) {
+                Some(&Coming::Staged(tier)) => {
+                    self.coming.remove(&sample);
+                    tier
+                }
+                _ => tier,
+            };
             if tier != 0 {
                 self.held.put(tier, sample, sizes.get(sample));
                 actions.keeps.push(Keep { sample, node: self.id, tier });
             }
+        }
+    }
+}
+
+impl LobsterNode {
+    fn fetch(&mut self, tier: TierId, limit: usize, actions: &mut Actions) {
+        while actions.fetches.len() < limit
+            && let Some(sample) = self.fetches[usize::from(tier)].pop_front()
+        {
+            if let Some(coming) = self.coming.get_mut(&sample)
+                && *coming == Coming::Waiting(tier)
+            {
+                *coming = Coming::Reading;
+                actions.fetches.push(Fetch { sample });
+            }
+        }
+    }
+
+    fn fetched(&mut self, tier: TierId, sample: SampleId, actions: &mut Actions) {
+        match self.coming.remove(&sample) {
+            Some(_) => self.held.put(tier, sample, self.plan.job.sizes.get(sample)),
+            None => actions.evictions.push(Evict { sample, tier }),
         }
     }
 }
@@ -180,7 +256,11 @@ impl Policy for LobsterNode {
             Event::Stage { rank, step, samples } => self.stage(rank, step, samples, actions),
             Event::Consumed { rank, step, samples } => self.consumed(rank, step, samples, actions),
             Event::Missed { sample, .. } => actions.loads.push(Load::from_source(sample)),
-            Event::Idle { .. } | Event::Fetched { .. } => {}
+            Event::Idle { tier, limit } => self.fetch(tier, limit, actions),
+            Event::Fetched { tier, sample } => self.fetched(tier, sample, actions),
+            Event::Measured(now) => {
+                actions.threads = self.measured.as_mut().and_then(|measured| measured.assign(now));
+            }
         }
     }
 }

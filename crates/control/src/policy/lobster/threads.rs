@@ -148,7 +148,7 @@ impl Assigner {
 }
 
 /// A rank without a thread would never be ready.
-fn give_each_rank_one(threads: &mut [u32], budget: u32) {
+pub(super) fn give_each_rank_one(threads: &mut [u32], budget: u32) {
     while let Some(poor) = threads.iter().position(|&count| count == 0) {
         if threads.iter().sum::<u32>() >= budget {
             let Some(rich) = threads.iter_mut().max().filter(|count| **count > 1) else { return };
@@ -178,7 +178,7 @@ mod tests {
         job.stream = AccessStream::new(config).unwrap();
         let job = Arc::new(job);
         let mut contents = Contents::new(&job, true);
-        let order = |epoch| job.stream.epoch(epoch);
+        let order = |epoch| Arc::new(job.stream.epoch(epoch));
         let plans = (0..3).map(|at| contents.epoch(at, &order(at), Some(&order(at + 1))));
         let plans = plans.collect();
         (job, plans)

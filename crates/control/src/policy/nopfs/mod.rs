@@ -298,6 +298,7 @@ impl Policy for NopfsNode {
                 self.held[usize::from(tier)].insert(sample);
                 self.advance(usize::from(tier));
             }
+            Event::Measured(_) => {}
             Event::Missed { sample, .. } => {
                 let held = self.held_in(sample);
                 let arriving = self.arriving.contains(&sample);

@@ -175,6 +175,7 @@ pub fn job_on(source: Arc<dyn Source>, lane: Lane, lend: Lend) -> Arc<JobContext
         dataset: Arc::default(),
         policy: PolicyDriver::new(0, None),
         lane,
+        threads: crate::job::ThreadShares::new(1),
         rates: JobRates::new(&system, &[false, false]),
         metrics,
         retry: Retry::default(),

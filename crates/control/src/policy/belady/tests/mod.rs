@@ -3,6 +3,7 @@
 use super::*;
 use crate::bits::Bits;
 use crate::model::{Curve, Rate, Sharing};
+use crate::policy::Fetch;
 use crate::policy::testing::job;
 use crate::sampler::{AccessStream, Order, Step, StreamConfig};
 use proptest::prelude::*;
@@ -123,8 +124,8 @@ impl World {
             let at_start = (0..job.sizes.len()).filter(|&k| held(k)).count();
             world.epochs.push((at_start, 0));
             world.read.push(0);
-            world.fetch(&mut nodes)?;
             for iteration in 0..order.iterations() {
+                world.fetch(&mut nodes)?;
                 world.step(&mut nodes, &order, Step { epoch, iteration })?;
             }
         }
@@ -141,14 +142,18 @@ impl World {
                     let idle = Event::Idle { tier: tier as TierId, limit: 3 };
                     policy.on(Seconds::ZERO, idle, &mut actions);
                     prop_assert!(actions.fetches.len() <= 3);
-                    for &Fetch { sample } in &actions.fetches {
+                    let fetches = std::mem::take(&mut actions.fetches);
+                    for &Fetch { sample } in &fetches {
                         let spot = node * self.tiers + tier;
                         prop_assert!(self.held[spot].insert(sample), "{} is there", sample);
                         self.epochs.last_mut().unwrap().1 += 1;
                         *self.read.last_mut().unwrap() += self.job.sizes.get(sample);
                         self.note(6, sample, spot);
+                        let fetched = Event::Fetched { tier: tier as TierId, sample };
+                        policy.on(Seconds::ZERO, fetched, &mut actions);
+                        prop_assert!(actions.evictions.is_empty(), "used before it came");
                     }
-                    if actions.fetches.is_empty() {
+                    if fetches.is_empty() {
                         break;
                     }
                 }
@@ -509,11 +514,8 @@ fn read_ahead(job: &Job) -> Vec<u64> {
         let orders = [0, 1].map(|next| Arc::new(job.stream.epoch(epoch + next)));
         belady.begin_epoch(epoch, &orders[0], Some(&orders[1]));
     }
-    let ahead = belady.ahead.get();
-    let bytes = |spot| {
-        let list = ahead.map_or(&[][..], |ahead| ahead.list(spot));
-        list.iter().map(|&sample| job.sizes.get(sample)).sum()
-    };
+    let (_, ahead) = belady.first.get().unwrap();
+    let bytes = |spot| ahead.held(spot).iter().map(|&sample| job.sizes.get(sample)).sum();
     (0..job.system.nodes as usize * job.system.tiers.len()).map(bytes).collect()
 }
 
@@ -528,6 +530,19 @@ fn prefetchers_read_their_share_where_threads_share_the_source() {
     }
     job.system.compute = Rate(1.0).into();
     assert_eq!(read_ahead(&job), [0; 6], "nothing waits for the source");
+}
+
+#[test]
+fn a_prefetcher_is_given_as_many_samples_at_once_as_a_batch_of_a_rank_has() {
+    let mut job = job(480, 2, 1, &[2000, 2000]);
+    share_source(&mut job, "threads");
+    let job = Arc::new(job);
+    let plan = plan(&job).unwrap();
+    let orders = [0, 1].map(|epoch| Arc::new(job.stream.epoch(epoch)));
+    plan.begin_epoch(0, &orders[0], Some(&orders[1]));
+    let mut node = crate::policy::testing::Driver::new(&plan, 1);
+    let fetches = [64, 1].map(|limit| node.on(Event::Idle { tier: 2, limit }).fetches.len());
+    assert_eq!(fetches, [2, 1]);
 }
 
 #[test]
@@ -549,4 +564,104 @@ fn nodes_with_small_batches_read_for_those_with_large_ones() {
     assert_eq!(read_ahead(&even), [0; 4]);
     job.system.compute = Rate(9.0).into();
     assert_eq!(read_ahead(&job), [0; 4], "nothing waits for the source");
+}
+
+/// Two of four nodes use four fifths of the samples, of 10 bytes each, in batches of 100.
+fn imbalanced(samples: u32, cache: u64, order: Order) -> Job {
+    let mut job = job(samples, 4, 1, &[cache]);
+    let config = job.stream.config().clone();
+    let config = StreamConfig { scheme: Scheme::Imbalanced, batch: 100, order, ..config };
+    job.stream = AccessStream::new(config).unwrap();
+    share_source(&mut job, "nodes");
+    job
+}
+
+#[test]
+fn relays_read_what_others_use_and_no_node_holds() {
+    let job = Arc::new(imbalanced(20_000, 15_000, Order::Torch));
+    let belady = Belady::new(job.clone());
+    let orders: Vec<_> = (0..4).map(|epoch| Arc::new(job.stream.epoch(epoch))).collect();
+    for (epoch, order) in orders.iter().enumerate().take(3) {
+        belady.begin_epoch(epoch as u32, order, orders.get(epoch + 1));
+        let EpochDecisions { coming, leaving } = belady.epoch(epoch as u32);
+        let ahead = &leaving.ahead;
+        assert!(ahead.relayed(0).is_empty() && ahead.relayed(1).is_empty());
+        let mut seen = Bits::new(20_000);
+        for relay in [2, 3] {
+            let relayed = ahead.relayed(relay);
+            // Of its own it uses 20,000 bytes. All nodes read 140,000, in the first epoch 200,000.
+            let read = 10 * (relayed.len() + ahead.held(2 * relay + 1).len());
+            let lacks = if epoch == 0 { 30_000 } else { 15_000 };
+            assert!(read.abs_diff(lacks) < 500, "{read} bytes in epoch {epoch}");
+            assert!(relayed.is_sorted_by_key(|&(iteration, _)| iteration));
+            let mut by_iteration = [0; 200];
+            for &(iteration, sample) in relayed {
+                by_iteration[iteration as usize] += 10;
+                let user = (0..2).find(|&rank| order.batch(rank, iteration).any(|k| k == sample));
+                assert!(user.is_some(), "{sample} is not another node's in {iteration}");
+                assert_eq!(coming.spots.get(sample), NOWHERE);
+                assert_ne!(usize::from(leaving.spots.get(sample)) / 2, relay);
+                assert_eq!(ahead.spot(sample), Some(2 * relay as Spot + 1));
+                assert!(seen.insert(sample), "{sample} is read twice");
+            }
+            assert!(by_iteration.iter().all(|&bytes| bytes <= 150), "more than its space");
+            assert!(epoch == 0 || by_iteration[0] == 0, "the epoch before may not be over");
+        }
+    }
+}
+
+#[test]
+fn relayed_samples_come_and_go_where_there_is_space() {
+    for (seed, cache) in [500, 1000, 1500, 3000].into_iter().enumerate() {
+        let mut job = imbalanced(2000, cache, Order::Torch);
+        let seed = seed as u64;
+        let config = StreamConfig { seed, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        job.epochs = Some(4);
+        let relays = Relays::of(&job, &job.stream.epoch(0));
+        assert_eq!(relays.any(), cache < 3000, "with 60 % held nodes are level");
+        let world = World::play(&Arc::new(job)).unwrap();
+        let space: u64 = (0..4).map(|node| relays.space(node)).sum();
+        for (epoch, &read) in world.read.iter().enumerate().skip(1) {
+            let least = 20_000 - 4 * cache;
+            assert!((least..=least + space + 60).contains(&read), "{read} in epoch {epoch}");
+        }
+    }
+}
+
+#[test]
+fn relays_take_space_only_where_that_is_less_than_they_gain() {
+    let imbalanced = |cache| imbalanced(20_000, cache, Order::Sequential);
+    let space = |job: &Job| -> Vec<u64> {
+        let relays = Relays::of(job, &job.stream.epoch(0));
+        let space: Vec<u64> = (0..4).map(|node| relays.space(node)).collect();
+        assert_eq!(relays.any(), space.iter().any(|&bytes| bytes > 0));
+        space
+    };
+    // With 30 % held the source gives 140,000 bytes, 35,000 a node; the last two use 20,000 each.
+    // In each of 200 iterations they lack 75 bytes, and twice that is 15 samples.
+    let little = imbalanced(15_000);
+    assert_eq!(space(&little), [0, 0, 150, 150]);
+    // With 60 % held it gives 80,000, and all nodes have 20,000 of their own to read.
+    assert_eq!(space(&imbalanced(30_000)), [0; 4]);
+    assert_eq!(space(&imbalanced(50_000)), [0; 4], "all samples fit");
+    let mut slow = imbalanced(15_000);
+    slow.system.compute = Rate(0.1);
+    assert_eq!(space(&slow), [0; 4], "nothing waits for the source");
+    let mut link = imbalanced(15_000);
+    share_source(&mut link, "link");
+    assert_eq!(space(&link), [0; 4], "the link gives the same to two nodes as to four");
+    let mut even = imbalanced(15_000);
+    let config = StreamConfig { scheme: Scheme::Uniform, ..even.stream.config().clone() };
+    even.stream = AccessStream::new(config).unwrap();
+    assert_eq!(space(&even), [0; 4]);
+    // With so few iterations the space would be more than half a percent of all samples.
+    let mut few = imbalanced(15_000);
+    few.stream =
+        AccessStream::new(StreamConfig { batch: 4000, ..few.stream.config().clone() }).unwrap();
+    assert_eq!(space(&few), [0, 0, 500, 500]);
+    // The relays' tier may be smaller than what they could use.
+    let mut small = imbalanced(15_000);
+    small.system.tiers[1].by_node = [29_980, 29_980, 20, 20].map(crate::model::Bytes).to_vec();
+    assert_eq!(space(&small), [0, 0, 20, 20]);
 }

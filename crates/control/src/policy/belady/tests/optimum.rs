@@ -37,7 +37,7 @@ fn least(job: &Job) -> Vec<u64> {
         }
     }
     let capacity: u64 = (0..job.system.nodes as usize * job.system.tiers.len())
-        .map(|spot| super::super::state::usable(job, spot))
+        .map(|spot| super::super::space::usable(job, spot))
         .sum();
     let mut held: BTreeMap<(usize, SampleId), u64> = BTreeMap::new();
     let mut read = vec![0; epochs as usize];

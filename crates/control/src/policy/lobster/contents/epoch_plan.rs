@@ -32,10 +32,52 @@ pub struct EpochPlan {
     /// `[iteration * nodes + node]`: where that step's evictions start.
     pub(super) eviction_starts: Vec<u32>,
     pub(super) evictions: Vec<(SampleId, TierId)>,
+    /// `[iteration * nodes + node]`: where the fetches after that step start.
+    pub(super) fetch_starts: Vec<u32>,
+    pub(super) fetches: Vec<(SampleId, TierId)>,
     pub(super) nodes: u32,
 }
 
 impl EpochPlan {
+    pub(super) fn new(epoch: u32, nodes: u32, ranks: u32) -> Self {
+        Self {
+            epoch,
+            ranks,
+            starts: vec![0],
+            samples: vec![],
+            holders: vec![],
+            keeps: vec![],
+            eviction_starts: vec![0],
+            evictions: vec![],
+            fetch_starts: vec![0],
+            fetches: vec![],
+            nodes,
+        }
+    }
+
+    /// Adds what an iteration changes; empties the lists of evictions and fetches.
+    pub(super) fn end_iteration(
+        &mut self,
+        keeps: &[TierId],
+        evictions: &mut Vec<(NodeId, SampleId, TierId)>,
+        fetches: &mut Vec<(NodeId, SampleId, TierId)>,
+    ) {
+        self.keeps.extend(keeps);
+        let by_node =
+            |list: &mut Vec<(NodeId, SampleId, TierId)>, to: &mut Vec<_>, starts: &mut Vec<_>| {
+                list.sort_by_key(|&(node, ..)| node);
+                let mut list = list.drain(..).peekable();
+                for node in 0..self.nodes {
+                    while let Some((_, sample, tier)) = list.next_if(|&(of, ..)| of == node) {
+                        to.push((sample, tier));
+                    }
+                    starts.push(to.len() as u32);
+                }
+            };
+        by_node(evictions, &mut self.evictions, &mut self.eviction_starts);
+        by_node(fetches, &mut self.fetches, &mut self.fetch_starts);
+    }
+
     fn range(&self, rank: u32, iteration: u32) -> std::ops::Range<usize> {
         let at = (iteration * self.ranks + rank) as usize;
         self.starts[at] as usize..self.starts[at + 1] as usize
@@ -57,5 +99,10 @@ impl EpochPlan {
     pub fn evictions(&self, node: NodeId, iteration: u32) -> &[(SampleId, TierId)] {
         let at = (iteration * self.nodes + node) as usize;
         &self.evictions[self.eviction_starts[at] as usize..self.eviction_starts[at + 1] as usize]
+    }
+    /// What a node's prefetchers fetch after an iteration, and into which tier.
+    pub fn fetches(&self, node: NodeId, iteration: u32) -> &[(SampleId, TierId)] {
+        let at = (iteration * self.nodes + node) as usize;
+        &self.fetches[self.fetch_starts[at] as usize..self.fetch_starts[at + 1] as usize]
     }
 }

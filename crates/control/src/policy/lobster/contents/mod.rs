@@ -1,96 +1,93 @@
 //! What every node's cache holds before each step, in logical time: a pure function of the job,
 //! computed one epoch at a time, once per process.
 //!
-//! After a step a node may keep what it has just used. The paper's rules (section 4.4), in this
-//! order:
+//! After a step a node may keep what it has just used, and so may several nodes. The paper's
+//! policies (section 4.4) say what goes when space is needed:
 //!
-//! - *Reuse distance*: after iteration h, a sample whose next use by this node is more
-//!   than 2·I − h iterations away, that is not in the next epoch, may go.
-//! - *Reuse count*: a sample that this node will not use again may go, unless no other
-//!   node holds a copy.
-//! - When the cache is full, what is used again furthest in the future goes first.
+//! - *Reuse distance*: after iteration h, a copy whose next use by its node is more than 2·I − h
+//!   iterations away, that is not in the next epoch.
+//! - *Reuse count*: a copy that its node will not use again. Uses are counted over the epochs that
+//!   are looked at ([`future`]).
+//! - The group's last copy stays after both, or other nodes would have to read the source: it goes
+//!   when the cache is full of what its node uses, or when no node uses it in the window.
+//! - In a full cache, what is used again furthest in the future goes first.
 //!
-//! The two-epoch window cannot tell "not in the next epoch" from "never again", so the exception of
-//! the second rule applies to both: an only copy stays while its space is free, and is evicted
-//! first. A node that uses a sample again in the next epoch takes it over from a holder that does
-//! not. So there is one copy of each sample, and a table of holders describes all caches.
+//! What the first two evict, and free space, is room to keep what a node uses again in the next
+//! epoch, though another node has a copy, and to prefetch ([`prefetch`]). The paper also lets a
+//! prefetch evict by distance what the first two policies keep. It does not here: each sample is
+//! used once an epoch, so a read that is made earlier would cost another one later.
 
+mod cache;
+mod copies;
 mod epoch_plan;
+mod future;
+mod prefetch;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::job::Job;
 use crate::policy::{NodeId, TierId};
 use crate::sampler::{EpochOrder, SampleId, Scheme};
+use cache::{CopyClass, EvictionKey, NodeCache};
+use copies::{Copies, HeldCopy};
+use future::{EpochUses, Future, NEVER, NextUse};
+use prefetch::Prefetcher;
 
 pub use epoch_plan::{EpochPlan, Holder};
-
-/// The larger, the sooner a sample is evicted.
-type EvictionKey = u32;
-/// Held only because no other node does: evicted before anything that the holder uses.
-const ONLY_COPY: EvictionKey = 1 << 31;
-/// No node uses the sample in the next epoch.
-const UNUSED: EvictionKey = EvictionKey::MAX;
 
 /// All caches as they are before the next epoch.
 #[derive(Debug)]
 pub struct Contents {
     job: Arc<Job>,
     by_distance: bool,
-    holders: Vec<Holder>,
-    keys: Vec<EvictionKey>,
-    /// Which entry of all epochs (modulo 2^32) put a sample where it is.
-    kept_by: Vec<u32>,
+    copies: Copies,
+    future: Future,
+    /// The next use of each sample by any node, as it was when the sample was used last.
+    next_uses: Vec<u32>,
     caches: Vec<NodeCache>,
-    /// Entries and iterations of all epochs before, modulo 2^32.
+    /// By node; in use while one is missing.
+    prefetchers: Vec<Option<Prefetcher>>,
+    /// Entries of all epochs before, modulo 2^32, and iterations.
     entries: u32,
     iterations: u32,
-    victims: Vec<(EvictionKey, SampleId)>,
+    // Reused for their allocation.
+    victims: Vec<SampleId>,
+    changed: Vec<NodeId>,
     dropped: Vec<(NodeId, SampleId, TierId)>,
-}
-
-#[derive(Clone, Debug)]
-struct NodeCache {
-    /// Free bytes by tier; tier 0 has none.
-    free: Vec<u64>,
-    /// Includes entries whose sample has gone or has another key by now.
-    heap: BinaryHeap<(EvictionKey, SampleId)>,
-    held: usize,
 }
 
 /// The state of the epoch being planned.
 struct Pass<'a> {
-    /// The iterations of this epoch: the next one's count on from there.
+    order: &'a EpochOrder,
+    /// Where this epoch uses its samples.
+    uses: EpochUses,
     iterations: u32,
-    next: Option<&'a EpochOrder>,
-    /// First position of each sample in the next epoch's order.
-    positions: Vec<u32>,
+    /// Its first iteration, counted over all epochs.
+    begins: u32,
     iteration: u32,
     /// The first entry of the iteration, counted over all epochs.
     first: u32,
     keeps: Vec<TierId>,
+    fetches: Vec<(NodeId, SampleId, TierId)>,
 }
 
 impl Contents {
     pub fn new(job: &Arc<Job>, by_distance: bool) -> Self {
-        let cache = |node| {
-            let room = job.system.tiers.iter().skip(1).map(|tier| tier.capacity_of(node).0);
-            let free = std::iter::once(0).chain(room).collect();
-            NodeCache { free, heap: BinaryHeap::new(), held: 0 }
-        };
-        let samples = job.sizes.len() as usize;
+        let room = |node| job.system.tiers.iter().skip(1).map(move |tier| tier.capacity_of(node).0);
+        let nodes = 0..job.system.nodes;
         Self {
             by_distance,
-            holders: vec![Holder::default(); samples],
-            keys: vec![0; samples],
-            kept_by: vec![0; samples],
-            caches: (0..job.system.nodes).map(cache).collect(),
+            copies: Copies::new(job.sizes.len()),
+            future: Future::new(job),
+            next_uses: vec![NEVER; job.sizes.len() as usize],
+            caches: nodes.clone().map(|node| NodeCache::new(room(node))).collect(),
+            prefetchers: nodes.map(|node| Some(Prefetcher::new(job, node))).collect(),
             entries: 0,
             iterations: 0,
             victims: vec![],
+            changed: vec![],
             dropped: vec![],
             job: job.clone(),
         }
@@ -100,34 +97,40 @@ impl Contents {
     pub fn epoch(
         &mut self,
         epoch: u32,
-        order: &EpochOrder,
-        next: Option<&EpochOrder>,
+        order: &Arc<EpochOrder>,
+        next: Option<&Arc<EpochOrder>>,
     ) -> EpochPlan {
         let system = &self.job.system;
         let (ranks, nodes, ranks_per_node) = (system.ranks(), system.nodes, system.ranks_per_node);
-        let mut plan = EpochPlan {
-            epoch,
-            ranks,
-            starts: vec![0],
-            samples: vec![],
-            holders: vec![],
+        let mut plan = EpochPlan::new(epoch, nodes, ranks);
+        let mut pass = Pass {
+            order,
+            uses: self.future.enter(epoch, self.iterations, order, next),
+            iterations: order.iterations(),
+            begins: self.iterations,
+            iteration: 0,
+            first: 0,
             keeps: vec![],
-            eviction_starts: vec![0],
-            evictions: vec![],
-            nodes,
+            fetches: vec![],
         };
-        let positions = next.map(EpochOrder::positions).unwrap_or_default();
-        let iterations = order.iterations();
-        let mut pass = Pass { iterations, next, positions, iteration: 0, first: 0, keeps: vec![] };
+        self.prefetchers.iter_mut().flatten().for_each(Prefetcher::begin_epoch);
+        let mut missed = vec![0; nodes as usize];
         for iteration in 0..order.iterations() {
             let begin = plan.samples.len();
+            missed.fill(0);
             for rank in 0..ranks {
-                plan.samples.extend(order.batch(rank, iteration));
+                let node = rank / ranks_per_node;
+                for sample in order.batch(rank, iteration) {
+                    // Where everything is before the step, then what the step changes.
+                    let holder = self.copies.nearest(sample, node);
+                    if holder.get().is_none() {
+                        missed[node as usize] += self.job.sizes.get(sample);
+                    }
+                    plan.samples.push(sample);
+                    plan.holders.push(holder);
+                }
                 plan.starts.push(plan.samples.len() as u32);
             }
-            // Where everything is before the step, then what the step changes.
-            let holders = plan.samples[begin..].iter().map(|&k| self.holders[k as usize]);
-            plan.holders.extend(holders);
             pass.iteration = iteration;
             pass.first = self.entries.wrapping_add(begin as u32);
             pass.keeps.clear();
@@ -139,18 +142,13 @@ impl Contents {
                     self.used(&mut pass, node, plan.samples[entry], (entry - begin) as u32);
                 }
             }
-            plan.keeps.extend(&pass.keeps);
-            self.dropped.sort_by_key(|&(node, ..)| node);
-            let mut dropped = self.dropped.drain(..).peekable();
             for node in 0..nodes {
-                while let Some((_, sample, tier)) = dropped.next_if(|&(of, ..)| of == node) {
-                    plan.evictions.push((sample, tier));
-                }
-                plan.eviction_starts.push(plan.evictions.len() as u32);
+                self.prefetch(&mut pass, node, missed[node as usize]);
             }
+            plan.end_iteration(&pass.keeps, &mut self.dropped, &mut pass.fetches);
         }
         self.entries = self.entries.wrapping_add(plan.samples.len() as u32);
-        self.iterations = self.iterations.wrapping_add(iterations);
+        self.iterations = self.iterations.wrapping_add(order.iterations());
         plan
     }
 
@@ -162,78 +160,52 @@ impl Contents {
         if all_nodes_read && node != home {
             return;
         }
-        let steps = |iteration: u32| self.iterations.wrapping_add(iteration) & !ONLY_COPY;
-        let next_use = pass
-            .next
-            .and_then(|next| next.slot(pass.positions[sample as usize]))
-            .map(|slot| (slot, steps(pass.iterations.wrapping_add(slot.iteration))));
-        let key = |holder: NodeId| {
-            if !self.by_distance {
-                // The longer ago the last use, the larger.
-                return ONLY_COPY - 1 - steps(pass.iteration);
-            }
-            match next_use {
-                None => UNUSED,
-                Some((_, at)) if all_nodes_read => at,
-                Some((slot, at)) if self.job.system.node_of(slot.rank) == holder => at,
-                Some((_, at)) => ONLY_COPY | at,
-            }
-        };
-        match self.holders[sample as usize].get() {
-            None => {
-                let key = key(node);
-                // A run's last epoch leaves nothing to keep for.
-                if pass.next.is_some() {
-                    self.keep(pass, node, sample, key, at);
-                }
-            }
-            Some((holder, tier)) => {
-                let (own, stay) = (key(node), key(holder));
-                let fresh = self.is_fresh(pass, sample).is_some();
-                let wants = self.by_distance && holder != node && own < ONLY_COPY && !fresh;
-                if wants && self.make_space(pass, node, sample, own) {
-                    self.drop_from(holder, tier, sample);
-                    self.dropped.push((holder, sample, tier));
-                    self.keep(pass, node, sample, own, at);
-                } else if self.keys[sample as usize] != stay {
-                    self.keys[sample as usize] = stay;
-                    self.caches[holder as usize].push(
-                        stay,
-                        sample,
-                        &self.keys,
-                        &self.holders,
-                        holder,
-                    );
-                }
-            }
+        let by_distance = self.by_distance;
+        let now = NextUse { at: pass.begins.wrapping_add(pass.iteration), soon: false };
+        let future = &self.future;
+        // Without reuse distances, when it was used last.
+        let next_use = |node| if by_distance { future.next_use(sample, Some(node)) } else { now };
+        self.next_uses[sample as usize] = future.next_use(sample, None).at;
+        let (mut is_held, mut is_own) = (false, false);
+        for copy in self.copies.of_mut(sample) {
+            copy.next_use = next_use(copy.node);
+            copy.pinned = false;
+            is_held = true;
+            is_own |= copy.node == node;
+        }
+        let own = next_use(node);
+        self.requeue(sample);
+        // A run's last epoch leaves nothing to keep for.
+        let keeps =
+            if is_held { by_distance && !is_own && own.soon } else { !self.future.is_over() };
+        if keeps {
+            let entry = Some(pass.first.wrapping_add(at));
+            let key = EvictionKey::NONE;
+            let copy =
+                HeldCopy { node, tier: 0, kept_by: entry, next_use: own, pinned: false, key };
+            self.keep(pass, sample, copy, at);
         }
     }
 
-    /// Keeps a sample at a node if it fits, or if samples with larger keys can be evicted for it.
-    fn keep(
-        &mut self,
-        pass: &mut Pass<'_>,
-        node: NodeId,
-        sample: SampleId,
-        key: EvictionKey,
-        at: u32,
-    ) {
-        if !self.make_space(pass, node, sample, key) {
+    /// Keeps a copy if it fits, or if copies with larger keys can be evicted for it.
+    fn keep(&mut self, pass: &mut Pass<'_>, sample: SampleId, mut copy: HeldCopy, at: u32) {
+        // Beside the copies of others it is one that its node uses.
+        let key = self.key(sample, &copy, self.copies.of(sample).next().is_none());
+        if !self.make_space(pass, copy.node, sample, key) {
             return;
         }
         let bytes = self.job.sizes.get(sample);
-        let Some(tier) = self.caches[node as usize].tier_with(bytes) else { return };
-        let cache = &mut self.caches[node as usize];
+        let cache = &mut self.caches[copy.node as usize];
+        let Some(tier) = cache.tier_with(bytes) else { return };
         cache.free[tier as usize] -= bytes;
         cache.held += 1;
-        self.holders[sample as usize] = Holder::new(node, tier);
-        self.keys[sample as usize] = key;
-        self.kept_by[sample as usize] = pass.first.wrapping_add(at);
+        copy.tier = tier;
+        self.copies.insert(sample, copy);
         pass.keeps[at as usize] = tier;
-        self.caches[node as usize].push(key, sample, &self.keys, &self.holders, node);
+        self.requeue(sample);
     }
 
-    /// Evicts samples with a larger key until the sample fits, or none at all.
+    /// Evicts copies with a larger key until the sample fits, or none at all.
     fn make_space(
         &mut self,
         pass: &mut Pass<'_>,
@@ -243,10 +215,11 @@ impl Contents {
     ) -> bool {
         let bytes = self.job.sizes.get(sample);
         let at = node as usize;
+        let fits = |free: &[u64]| free.iter().skip(1).any(|&free| free >= bytes);
         let mut victims = std::mem::take(&mut self.victims);
         victims.clear();
-        let mut free = std::mem::take(&mut self.caches[at].free);
-        let fits = |free: &[u64]| free.iter().skip(1).any(|&free| free >= bytes);
+        let mut popped = vec![];
+        let mut free = self.caches[at].free.clone();
         let mut enough = fits(&free);
         while !enough {
             let Some((worst, victim)) = self.worst(node) else { break };
@@ -254,95 +227,88 @@ impl Contents {
                 break;
             }
             self.caches[at].heap.pop();
-            if let Some((_, tier)) = self.holders[victim as usize].get() {
-                free[tier as usize] += self.job.sizes.get(victim);
+            // A second entry of the same copy would count it twice.
+            if victims.contains(&victim) {
+                continue;
             }
-            // A second entry of the same sample would count it twice.
-            self.keys[victim as usize] = EvictionKey::default();
-            victims.push((worst, victim));
+            if let Some(copy) = self.copies.at(victim, node) {
+                free[copy.tier as usize] += self.job.sizes.get(victim);
+            }
+            popped.push((worst, victim));
+            victims.push(victim);
             enough = fits(&free);
         }
-        for &(key, victim) in &victims {
-            self.keys[victim as usize] = key;
-            if !enough {
-                if let Some((_, tier)) = self.holders[victim as usize].get() {
-                    free[tier as usize] -= self.job.sizes.get(victim);
-                }
-                self.caches[at].heap.push((key, victim));
-            }
-        }
-        self.caches[at].free = free;
         if enough {
-            for &(_, victim) in &victims {
-                let Some((_, tier)) = self.holders[victim as usize].get() else { continue };
-                self.holders[victim as usize] = Holder::default();
+            self.caches[at].free = free;
+            for &victim in &victims {
+                let Some(copy) = self.copies.remove(victim, node) else { continue };
                 self.caches[at].held -= 1;
-                match self.is_fresh(pass, victim) {
+                match Self::is_fresh(pass, &copy) {
                     // This step would have kept it: it is not kept at all.
                     Some(entry) => pass.keeps[entry] = 0,
-                    None => self.dropped.push((node, victim, tier)),
+                    None => self.dropped.push((node, victim, copy.tier)),
                 }
+                self.requeue(victim);
             }
+        } else {
+            self.caches[at].heap.extend(popped);
         }
         self.victims = victims;
         enough
     }
 
-    /// Returns the entry of the current iteration that put the sample where it is.
-    fn is_fresh(&self, pass: &Pass<'_>, sample: SampleId) -> Option<usize> {
-        let at = self.kept_by[sample as usize].wrapping_sub(pass.first) as usize;
+    /// Returns the entry of the current iteration that put the copy where it is.
+    fn is_fresh(pass: &Pass<'_>, copy: &HeldCopy) -> Option<usize> {
+        let at = copy.kept_by?.wrapping_sub(pass.first) as usize;
         (at < pass.keeps.len() && pass.keeps[at] != 0).then_some(at)
     }
 
-    fn drop_from(&mut self, node: NodeId, tier: TierId, sample: SampleId) {
-        let cache = &mut self.caches[node as usize];
-        cache.free[tier as usize] += self.job.sizes.get(sample);
-        cache.held -= 1;
-        self.holders[sample as usize] = Holder::default();
+    fn key(&self, sample: SampleId, copy: &HeldCopy, is_last: bool) -> EvictionKey {
+        key(self.by_distance, self.next_uses[sample as usize], copy, is_last)
     }
 
-    /// Returns the sample that a node would evict first.
-    fn worst(&mut self, node: NodeId) -> Option<(EvictionKey, SampleId)> {
-        let cache = &mut self.caches[node as usize];
-        while let Some(&(key, sample)) = cache.heap.peek() {
-            if is_current(key, sample, node, &self.keys, &self.holders) {
-                return Some((key, sample));
+    /// Tells the caches of all copies of a sample what it is worth now.
+    fn requeue(&mut self, sample: SampleId) {
+        let is_last = self.copies.last(sample).is_some();
+        let by_any = self.next_uses[sample as usize];
+        let mut changed = std::mem::take(&mut self.changed);
+        for copy in self.copies.of_mut(sample) {
+            let key = key(self.by_distance, by_any, copy, is_last);
+            if copy.key != key {
+                copy.key = key;
+                self.caches[copy.node as usize].heap.push((key, sample));
+                changed.push(copy.node);
             }
-            cache.heap.pop();
         }
-        None
+        for node in changed.drain(..) {
+            self.caches[node as usize].sweep(is_current(&self.copies, node));
+        }
+        self.changed = changed;
+    }
+
+    /// Returns the copy that a node would evict first.
+    fn worst(&mut self, node: NodeId) -> Option<(EvictionKey, SampleId)> {
+        self.caches[node as usize].worst(is_current(&self.copies, node))
     }
 }
 
-impl NodeCache {
-    fn tier_with(&self, bytes: u64) -> Option<TierId> {
-        let at = self.free.iter().skip(1).position(|&free| free >= bytes)?;
-        Some(at as TierId + 1)
-    }
-
-    fn push(
-        &mut self,
-        key: EvictionKey,
-        sample: SampleId,
-        keys: &[EvictionKey],
-        holders: &[Holder],
-        node: NodeId,
-    ) {
-        // Every use leaves an old entry behind: sweep when half of the entries are old.
-        if self.heap.len() > 2 * self.held + 64 {
-            self.heap.retain(|&(key, sample)| is_current(key, sample, node, keys, holders));
-        }
-        self.heap.push((key, sample));
-    }
+/// Returns whether an entry of a node's queue is that of a copy as it is.
+fn is_current(copies: &Copies, node: NodeId) -> impl Fn(EvictionKey, SampleId) -> bool + '_ {
+    move |key, sample| copies.at(sample, node).is_some_and(|copy| copy.key == key)
 }
 
-fn is_current(
-    key: EvictionKey,
-    sample: SampleId,
-    node: NodeId,
-    keys: &[EvictionKey],
-    holders: &[Holder],
-) -> bool {
-    keys[sample as usize] == key
-        && holders[sample as usize].get().is_some_and(|(holder, _)| holder == node)
+/// Returns when a copy is evicted. `by_any` is the sample's next use by any node.
+fn key(by_distance: bool, by_any: u32, copy: &HeldCopy, is_last: bool) -> EvictionKey {
+    let NextUse { at, soon } = copy.next_use;
+    if !by_distance {
+        // The longer ago the last use, the larger.
+        return EvictionKey::new(CopyClass::Own, NEVER - 1 - at);
+    }
+    match copy.pinned {
+        true => EvictionKey::new(CopyClass::Pinned, at),
+        false if by_any == NEVER => EvictionKey::new(CopyClass::Useless, NEVER),
+        false if soon => EvictionKey::new(CopyClass::Own, at),
+        false if is_last => EvictionKey::new(CopyClass::Last, by_any),
+        false => EvictionKey::new(CopyClass::Spare, at),
+    }
 }

@@ -1,0 +1,124 @@
+//! Sums of what threads did, of the last iterations.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::AddAssign;
+
+use super::fit::{FittedModel, SizeFit, TimeFit};
+
+/// Iterations that are remembered: a change shows in full after so many.
+pub const WINDOW: usize = 8;
+
+/// Work of the same kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkSum {
+    /// Samples that were transformed, or reads.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The time that threads took for them, added up over threads.
+    pub nanoseconds: u64,
+}
+
+impl AddAssign for WorkSum {
+    fn add_assign(&mut self, other: Self) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+        self.nanoseconds += other.nanoseconds;
+    }
+}
+
+/// Returns the class of a sample's size: all sizes of a class differ by less than a factor of two.
+pub fn size_class(bytes: u64) -> u8 {
+    (u64::BITS - bytes.leading_zeros()) as u8
+}
+
+/// What the threads of a job did in one iteration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IterationWork {
+    /// Transforms, by the class of the sample's size and the number of threads that transformed.
+    pub transforms: BTreeMap<(u8, u32), WorkSum>,
+    /// Loads, by class of places and number of threads that loaded from there.
+    pub loads: [BTreeMap<u32, WorkSum>; 3],
+    /// The least nanoseconds of a consumer between two batches: other times have pauses in them.
+    pub training: Option<u64>,
+}
+
+/// The sums of the last iterations in which there was work of a kind.
+#[derive(Clone, Debug)]
+struct RecentSums<K>(VecDeque<BTreeMap<K, WorkSum>>);
+
+impl<K> Default for RecentSums<K> {
+    fn default() -> Self {
+        Self(VecDeque::with_capacity(WINDOW))
+    }
+}
+
+impl<K: Ord + Copy> RecentSums<K> {
+    fn push(&mut self, sums: BTreeMap<K, WorkSum>) {
+        if sums.is_empty() {
+            return;
+        }
+        if self.0.len() == WINDOW {
+            self.0.pop_front();
+        }
+        self.0.push_back(sums);
+    }
+
+    fn total(&self) -> BTreeMap<K, WorkSum> {
+        let mut total = BTreeMap::new();
+        for (&key, &sum) in self.0.iter().flatten() {
+            *total.entry(key).or_insert_with(WorkSum::default) += sum;
+        }
+        total
+    }
+}
+
+/// The last iterations. Each kind of work has its own: where nothing is read from the source for
+/// a while, what was measured of it last still counts.
+#[derive(Clone, Debug, Default)]
+pub struct FitWindow {
+    transforms: RecentSums<(u8, u32)>,
+    loads: [RecentSums<u32>; 3],
+    training: VecDeque<u64>,
+}
+
+impl FitWindow {
+    /// Adds an iteration, and forgets the oldest of more than [`WINDOW`].
+    pub fn push(&mut self, work: IterationWork) {
+        let IterationWork { transforms, loads, training } = work;
+        self.transforms.push(transforms);
+        for (recent, loads) in self.loads.iter_mut().zip(loads) {
+            recent.push(loads);
+        }
+        if let Some(least) = training {
+            if self.training.len() == WINDOW {
+                self.training.pop_front();
+            }
+            self.training.push_back(least);
+        }
+    }
+
+    /// Fits the model of a node with so many processors.
+    pub fn fit(&self, cores: u32) -> FittedModel {
+        let total: Vec<_> = self.transforms.total().into_iter().collect();
+        let of_size = |of_class: &[((u8, u32), WorkSum)]| {
+            let mut all = WorkSum::default();
+            for &(_, sum) in of_class {
+                all += sum;
+            }
+            let by_threads = of_class.iter().map(|&((_, threads), sum)| (threads, sum));
+            SizeFit {
+                bytes: all.bytes / all.count.max(1),
+                samples: all.count,
+                time: TimeFit::new(by_threads, |sum| sum.count as f64),
+            }
+        };
+        let mebibytes = |sum: WorkSum| sum.bytes as f64 / f64::from(1 << 20);
+        FittedModel {
+            transforms: total.chunk_by(|a, b| a.0.0 == b.0.0).map(of_size).collect(),
+            loads: self.loads.each_ref().map(|loads| TimeFit::new(loads.total(), mebibytes)),
+            training: self.training.iter().copied().min().unwrap_or(0),
+            cores,
+        }
+    }
+}
