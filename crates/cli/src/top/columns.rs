@@ -1,5 +1,7 @@
 //! The columns of the table of nodes, and the choice of those that fit.
 
+use belady_engine::metrics::ThreadVitals;
+
 use super::monitor::{JobView, NodeState, NodeView, RankView, TableRow};
 use crate::text::{bytes, percent};
 
@@ -84,6 +86,13 @@ pub fn columns(view: &JobView) -> Vec<VitalsColumn> {
         }),
         VitalsColumn::new("peers", 5, rows, |node| plain(per_second(node.peers))),
     ];
+    columns.push(VitalsColumn::with_ranks(
+        "threads",
+        6,
+        rows,
+        |node| threads(node.threads),
+        |rank| threads(rank.threads),
+    ));
     columns.extend(tier_columns(nodes, rows));
     columns.push(VitalsColumn::new("reached", 6, rows, reached));
     columns.push(VitalsColumn::new("host", 10, rows, |node| plain(node.host.clone())));
@@ -160,6 +169,15 @@ fn state(state: NodeState) -> Cell {
             Cell { text: format!("silent {} s", time.as_secs()), tone: Tone::Bad }
         }
     }
+}
+
+/// Returns the threads that load and those that transform: 6+2.
+fn threads(ThreadVitals { loading, transforming }: ThreadVitals) -> Cell {
+    plain(match (loading, transforming) {
+        (0, 0) => String::new(),
+        (loading, 0) => loading.to_string(),
+        (loading, transforming) => format!("{loading}+{transforming}"),
+    })
 }
 
 fn stall(share: f64) -> Cell {

@@ -170,7 +170,7 @@ fn key_action(key: KeyEvent) -> Option<KeyAction> {
 
 #[cfg(test)]
 mod tests {
-    use belady_engine::metrics::{RankVitals, Vitals};
+    use belady_engine::metrics::{RankVitals, ThreadVitals, Vitals};
 
     use super::monitor::tests::vitals;
     use super::*;
@@ -202,6 +202,7 @@ mod tests {
                 blocked_ms: 100 * second,
                 straggled: straggled * second,
                 straggling_ms: 10 * straggled * second,
+                threads: ThreadVitals { loading: 4, transforming: 0 },
             };
             let ranks = vec![rank(0, 0), rank(1, 3)];
             let node = Vitals { ranks, ..vitals(second, 50) };
@@ -211,8 +212,9 @@ mod tests {
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0][..6], ["rank", "state", "rate", "stall", "slowest", "lost"], "{text}");
+        assert!(lines[0].contains(&"threads") && lines[1].contains(&"6+2"), "{text}");
         assert_eq!(lines[2][..1], ["r0"], "{text}");
-        assert_eq!(lines[3][..], ["r1", "10.0", "%", "30.0", "%", "3.0", "%"], "{text}");
+        assert_eq!(lines[3][..], ["r1", "10.0", "%", "30.0", "%", "3.0", "%", "4"], "{text}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use belady_engine::metrics::{RankVitals, Vitals};
+use belady_engine::metrics::{RankVitals, ThreadVitals, Vitals};
 
 /// Nodes publish each second; a node is silent after this time.
 const SILENT: Duration = Duration::from_secs(5);
@@ -60,6 +60,8 @@ pub struct NodeView {
     pub imbalanced: f64,
     /// Its ranks, if there are several.
     pub ranks: Vec<RankView>,
+    /// Its threads, as they are assigned.
+    pub threads: ThreadVitals,
     pub source: f64,
     pub peers: f64,
     pub ring: f64,
@@ -80,6 +82,8 @@ pub struct RankView {
     pub straggling: f64,
     /// The share of the time that iterations lost to it.
     pub lost: f64,
+    /// What may work for it at once.
+    pub threads: ThreadVitals,
 }
 
 /// One tier of a node at a moment.
@@ -207,6 +211,7 @@ impl NodeHistory {
             rank,
             imbalanced: ranks.iter().map(|rank| rank.straggling).sum(),
             ranks,
+            threads: last.threads,
             host: last.host.clone(),
             state,
             rate: rate(|vitals| vitals.delivered),
@@ -231,6 +236,7 @@ fn rank_view(last: &RankVitals, before: &Vitals, seconds: f64) -> RankView {
         stall: busy(last.blocked_ms, before.blocked_ms),
         straggling: last.straggled.saturating_sub(before.straggled) as f64 / batches,
         lost: busy(last.straggling_ms, before.straggling_ms),
+        threads: last.threads,
     }
 }
 
@@ -261,6 +267,7 @@ pub mod tests {
             peers: bytes * 3 / 5,
             tiers: vec![ram],
             ranks: vec![],
+            threads: ThreadVitals { loading: 6, transforming: 2 },
             others: 3,
             down: 0,
         }
@@ -338,7 +345,8 @@ pub mod tests {
             let rank = |rank, blocked_ms, straggled, straggling_ms| {
                 let (batches, blocked_ms) = (10 * second, second * blocked_ms);
                 let (straggled, straggling_ms) = (second * straggled, second * straggling_ms);
-                RankVitals { rank, batches, blocked_ms, straggled, straggling_ms }
+                let threads = ThreadVitals { loading: 3, transforming: 1 };
+                RankVitals { rank, batches, blocked_ms, straggled, straggling_ms, threads }
             };
             let ranks = vec![rank(4, 200, 0, 0), rank(5, 300, 2, 150)];
             let blocked_ms = second * 500;
@@ -348,9 +356,10 @@ pub mod tests {
         }
         let view = monitor.view(at(4));
         let [several, one] = &view.nodes[..] else { panic!("two nodes") };
+        let threads = ThreadVitals { loading: 3, transforming: 1 };
         let expected = [
-            RankView { rank: 4, stall: 0.2, straggling: 0.0, lost: 0.0 },
-            RankView { rank: 5, stall: 0.3, straggling: 0.2, lost: 0.15 },
+            RankView { rank: 4, stall: 0.2, straggling: 0.0, lost: 0.0, threads },
+            RankView { rank: 5, stall: 0.3, straggling: 0.2, lost: 0.15, threads },
         ];
         assert_eq!(several.ranks, expected);
         assert_eq!((several.stall, several.imbalanced), (0.25, 0.2), "the mean of both");

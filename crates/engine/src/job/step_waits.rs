@@ -308,8 +308,8 @@ mod tests {
                 }
             }
             for (of_ranks, verdict) in waits.iter().zip(verdicts) {
-                let own = of_ranks[..ranks].iter().map(|&(waited, held)| ms(waited.saturating_sub(held)));
-                let own: Vec<Duration> = own.collect();
+                let own = |&(waited, held): &(u64, u64)| ms(waited.saturating_sub(held));
+                let own: Vec<Duration> = of_ranks[..ranks].iter().map(own).collect();
                 let lost = *own.iter().max().unwrap() - own.iter().sum::<Duration>() / ranks as u32;
                 let verdict = verdict.expect("all ranks have taken it");
                 let difference = verdict.lost.abs_diff(lost);

@@ -31,7 +31,9 @@ pub use snapshot::{
     BadSampleCounts, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume,
 };
 pub use threads::{AssignedThreads, ThreadMetrics, ThreadsSnapshot};
-pub use vitals::{RankVitals, TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms};
+pub use vitals::{
+    RankVitals, ThreadVitals, TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms,
+};
 
 use histogram::Histogram;
 

@@ -47,6 +47,8 @@ pub struct Vitals {
     pub tiers: Vec<TierVitals>,
     /// By rank that the node serves.
     pub ranks: Vec<RankVitals>,
+    /// The node's threads, as they are assigned.
+    pub threads: ThreadVitals,
     /// The number of other nodes.
     pub others: u64,
     /// The number of other nodes that this node does not use now.
@@ -67,6 +69,18 @@ pub struct RankVitals {
     pub straggled: u64,
     /// Time that iterations lost to it, in milliseconds.
     pub straggling_ms: u64,
+    /// Threads that may load and transform for it at once; 0 where they are not divided.
+    pub threads: ThreadVitals,
+}
+
+/// Threads by duty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadVitals {
+    /// Threads that load.
+    pub loading: u64,
+    /// Threads that transform.
+    pub transforming: u64,
 }
 
 /// The figures of one tier.
@@ -92,7 +106,13 @@ impl Vitals {
             used: tier.used,
             capacity: tier.capacity,
         });
-        let ranks = seen.ranks.iter().map(|rank| RankVitals {
+        let assigned = &seen.threads.assigned;
+        let of_rank = |by_rank: &[u64], at: usize| by_rank.get(at).copied().unwrap_or(0);
+        let ranks = seen.ranks.iter().enumerate().map(|(at, rank)| RankVitals {
+            threads: ThreadVitals {
+                loading: of_rank(&assigned.loading_by_rank, at),
+                transforming: of_rank(&assigned.transforming_by_rank, at),
+            },
             rank: rank.rank,
             batches: rank.batches,
             blocked_ms: rank.blocked_ns / 1_000_000,
@@ -111,6 +131,10 @@ impl Vitals {
             peers: seen.peers.read.bytes,
             tiers: tiers.collect(),
             ranks: ranks.collect(),
+            threads: ThreadVitals {
+                loading: assigned.loading,
+                transforming: assigned.transforming,
+            },
             others: seen.peers.nodes,
             down: seen.peers.down,
         }
@@ -183,7 +207,7 @@ mod tests {
     use belady_control::model::Bytes;
     use belady_data::tier::{RamTier, Tier};
 
-    use super::super::Served;
+    use super::super::{AssignedThreads, Served};
     use super::*;
 
     #[test]
@@ -199,6 +223,13 @@ mod tests {
         metrics.delivered(2, 4196);
         metrics.waited(Duration::from_millis(30), false);
         metrics.rank(3).waited(Duration::from_millis(30));
+        let assigned = AssignedThreads {
+            loading: 3,
+            transforming: 1,
+            loading_by_rank: vec![3],
+            transforming_by_rank: vec![],
+        };
+        metrics.threads().assigned(assigned, true);
         metrics.rank(3).was_slowest(Duration::from_millis(20), true);
         let (post, received) = mpsc::channel();
         let publisher = publish(metrics.clone(), move |vitals| {
@@ -211,9 +242,12 @@ mod tests {
         assert_eq!((first.delivered, last.delivered), (4196, 5196));
         assert_eq!((first.ended, last.ended), (false, true));
         assert_eq!((first.source, first.ring, first.blocked_ms), (100, 0, 30));
-        let rank =
-            RankVitals { rank: 3, batches: 1, blocked_ms: 30, straggled: 1, straggling_ms: 20 };
+        let (batches, straggled) = (1, 1);
+        let (blocked_ms, straggling_ms) = (30, 20);
+        let threads = ThreadVitals { loading: 3, transforming: 0 };
+        let rank = RankVitals { rank: 3, batches, blocked_ms, straggled, straggling_ms, threads };
         assert_eq!(first.ranks, [rank]);
+        assert_eq!(first.threads, ThreadVitals { loading: 3, transforming: 1 });
         let ram = &first.tiers[0];
         assert_eq!((ram.name.as_str(), ram.bytes, ram.used), ("ram", 4096, 4096), "counted once");
         assert!(ram.capacity >= 1 << 20 && !first.host.is_empty());
