@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use super::{FixedDuties, PolicyKind};
 pub use value::OptionValue;
-use value::{Duty, PolicyOption};
+use value::{DutyThreads, PolicyOption};
 
 /// Why a text names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ fn named<'a>(name: &'static str, option: &'a mut impl PolicyOption) -> NamedOpti
 
 fn duties_of(duties: &mut Option<FixedDuties>) -> [NamedOption<'_>; 2] {
     let duties = Cell::from_mut(duties);
-    let duty = |name, loads| -> NamedOption<'_> { (name, Box::new(Duty { duties, loads })) };
+    let duty = |name, loads| -> NamedOption<'_> { (name, Box::new(DutyThreads { duties, loads })) };
     [duty("loading_threads", true), duty("preprocessing_threads", false)]
 }
 

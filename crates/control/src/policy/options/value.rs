@@ -152,13 +152,13 @@ impl PolicyOption for Availability {
 }
 
 /// One of the two numbers of duties that may be fixed.
-pub struct Duty<'a> {
+pub struct DutyThreads<'a> {
     pub duties: &'a Cell<Option<FixedDuties>>,
     /// Whether it is the number of those that load.
     pub loads: bool,
 }
 
-impl Duty<'_> {
+impl DutyThreads<'_> {
     /// Without `loading_threads`, that number is 0 until [`PolicyKind::complete`] refuses it.
     const NONE: FixedDuties = FixedDuties { loading: 0, preprocessing: None };
 
@@ -169,7 +169,7 @@ impl Duty<'_> {
     }
 }
 
-impl PolicyOption for Duty<'_> {
+impl PolicyOption for DutyThreads<'_> {
     fn expected(&self) -> &'static str {
         self.number().expected()
     }

@@ -646,7 +646,7 @@ fn relays_take_space_only_where_that_is_less_than_they_gain() {
     assert_eq!(space(&imbalanced(30_000)), [0; 4]);
     assert_eq!(space(&imbalanced(50_000)), [0; 4], "all samples fit");
     let mut slow = imbalanced(15_000);
-    slow.system.compute = Rate(0.1);
+    slow.system.compute = Rate(0.1).into();
     assert_eq!(space(&slow), [0; 4], "nothing waits for the source");
     let mut link = imbalanced(15_000);
     share_source(&mut link, "link");
