@@ -1,4 +1,4 @@
-//! The threads of a node: how many load and transform, for which rank, and what is measured of them.
+//! The threads of a node: how many load and transform, for which rank, and what is measured.
 
 mod common;
 

@@ -461,7 +461,8 @@ fn nice_of_environment() -> Option<u8> {
     let nice = nice.filter(|&nice| nice <= MOST_NICE);
     if nice.is_none() {
         tracing::warn!(
-            "{} is {text:?}, and {TRANSFORM_NICE} is used instead: give a number from 0 to {MOST_NICE}",
+            "{} is {text:?}, and {TRANSFORM_NICE} is used instead: give a number from 0 to \
+             {MOST_NICE}",
             NICE.name
         );
     }

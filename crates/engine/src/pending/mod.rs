@@ -298,8 +298,8 @@ impl PendingBatch {
         self.missing.load(Ordering::Acquire)
     }
 
-    /// Adds what the batch consists of, and what of it has not arrived: of the slowest places, which
-    /// are mostly the last.
+    /// Adds what the batch consists of, and what of it has not arrived: of the slowest places,
+    /// which are mostly the last.
     pub fn add_loads(&self, loads: &mut RankPending) {
         let origins = self.origins.get_or_init(|| {
             let mut origins = [(0, 0); 3];

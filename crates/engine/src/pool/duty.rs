@@ -122,7 +122,9 @@ mod tests {
             before in 1u32..40,
             lanes in prop::collection::vec((0u32..9, prop::option::of(0u32..60)), 0..4),
         ) {
-            let share = |threads: Option<u32>| threads.map_or(TransformShare::Pooled, TransformShare::Threads);
+            let share = |threads: Option<u32>| {
+                threads.map_or(TransformShare::Pooled, TransformShare::Threads)
+            };
             let given = divide(before, lanes.iter().map(|&(brought, it)| (brought, share(it))));
             let brought: u32 = lanes.iter().map(|lane| lane.0).sum();
             prop_assert_eq!(given.total(), before + brought);

@@ -234,7 +234,8 @@ proptest! {
         let stages = add_stages(&lane, &steps, brought);
         stages.gate.open(u32::MAX);
         for (loading, is_soft, transforming) in assigned {
-            let transforming = transforming.map_or(TransformShare::PerRank, TransformShare::Threads);
+            let transforming =
+                transforming.map_or(TransformShare::PerRank, TransformShare::Threads);
             // A limit of none is never assigned (`every_rank_has_a_thread`).
             let loading = loading.iter().map(|&limit| limit.max(1)).collect();
             lane.assign(LaneThreads { loading, is_soft, transforming });

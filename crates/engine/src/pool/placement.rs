@@ -2,7 +2,8 @@
 //!
 //! Threads that transform compete with training for processors, so they run with a higher nice
 //! value. A thread may raise its own; to lower it again takes a privilege (`CAP_SYS_NICE`, or
-//! `RLIMIT_NICE`). Without it, a thread that is to load again ends, and another one takes its place.
+//! `RLIMIT_NICE`). Without it, a thread that is to load again ends, and another one takes its
+//! place.
 //!
 //! On a machine with several NUMA nodes they run on the processors of their rank's node, since they
 //! read the rank's staging buffer and write the batch that it gets.

@@ -126,8 +126,8 @@ impl Queues {
         divide(before, lanes.into_iter().map(|(_, brought, share)| (brought, share)))
     }
 
-    /// Returns a duty with too few threads, if no thread of the other is to change its duty. None is
-    /// missing while more than so many hang.
+    /// Returns a duty with too few threads, if no thread of the other is to change its duty. None
+    /// is missing while more than so many hang.
     pub fn missing(&self, most_hung: u32) -> Option<Duty> {
         let is_short = self.threads.total() < self.wanted.total();
         let may_start = is_short && !self.stopping && self.hung <= most_hung;

@@ -12,7 +12,8 @@
 //!    fields whose shape is known.
 //! 2. The engine's threads that transform ([`crate::pool`]) work for the stages of all ranks; each
 //!    stage brings some. They claim samples, not batches: of the oldest batch first, so that all
-//!    threads work on the batch that the consumer waits for. A sample is split into its [`field`]s, each goes
+//!    threads work on the batch that the consumer waits for. A sample is split into its
+//!    [`field`]s, each goes
 //!    through its chain, and the result is written to the sample's row.
 //! 3. The thread that finishes the last sample of a batch assembles it ([`batch`]): failed samples
 //!    are left out or replaced, and the raw batch returns to the staging buffer.

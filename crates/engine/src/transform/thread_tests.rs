@@ -83,7 +83,8 @@ proptest! {
             .into_iter()
             .map(|loader| {
                 let fields = vec![FieldSpec { part: None, transform: None }];
-                let config = TransformConfig { fields, threads: brought, depth, ..Default::default() };
+                let rest = TransformConfig::default();
+                let config = TransformConfig { fields, threads: brought, depth, ..rest };
                 Transformed::new(loader, config).unwrap()
             })
             .collect();

@@ -106,9 +106,9 @@ impl FittedModel {
         self.cores.max(most + most / 8 + 1)
     }
 
-    /// Returns the fewest threads that may transform. That fewer of them are as fast where there are
-    /// more than processors is likely and not measured, so their number falls by a quarter at a
-    /// time.
+    /// Returns the fewest threads that may transform. That fewer of them are as fast where there
+    /// are more than processors is likely and not measured, so their number falls by a quarter at
+    /// a time.
     pub fn least_worth_trying(&self) -> u32 {
         let lowest = |of_size: &SizeFit| of_size.time.points().first().map(|point| point.0);
         let lowest = self.transforms.iter().filter_map(lowest).min().unwrap_or(1);

@@ -25,8 +25,9 @@ pub struct ThreadSplit {
 ///
 /// Loads and transforms overlap, so a step takes as long as the slower duty. `last` is the number
 /// that transforms now: it stays unless another division is better by more than measurements
-/// waver, or is an attempt with more threads than processors. Returns `None` where there is nothing to divide: no transforms, nothing measured, or too
-/// few threads to load for each rank and transform.
+/// waver, or is an attempt with more threads than processors. Returns `None` where there is nothing
+/// to divide: no transforms, nothing measured, or too few threads to load for each rank and
+/// transform.
 pub fn split_threads(now: &NodeMeasurement, last: Option<u32>) -> Option<ThreadSplit> {
     let ranks = now.ranks.len() as u32;
     let most = now.threads.checked_sub(ranks).filter(|&most| most > 0 && ranks > 0)?;

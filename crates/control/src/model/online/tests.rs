@@ -24,13 +24,20 @@ fn work(transforms: &[Timed], loads: &[Timed]) -> IterationWork {
     work
 }
 
-/// The reference: the mean time of all that were measured at a count.
-fn naive_mean(all: &[&Timed], threads: u32, per_byte: bool) -> Option<f64> {
-    let here: Vec<_> = all.iter().filter(|timed| timed.2 == threads).collect();
-    let time: f64 = here.iter().map(|timed| timed.3 as f64).sum();
-    let bytes: f64 = here.iter().map(|timed| timed.1 as f64).sum();
-    let units = if per_byte { bytes / f64::from(1 << 20) } else { here.len() as f64 };
-    (units > 0.0).then(|| (time / units).round().max(1.0))
+/// The reference: the mean time of all that were measured at each count, without counts of which
+/// few were.
+fn naive_means(all: &[&Timed], per_byte: bool) -> Vec<(u32, f64)> {
+    let at = |threads: u32| {
+        let here: Vec<_> = all.iter().filter(|timed| timed.2 == threads).collect();
+        let time: f64 = here.iter().map(|timed| timed.3 as f64).sum();
+        let bytes: f64 = here.iter().map(|timed| timed.1 as f64).sum();
+        let units = if per_byte { bytes / f64::from(1 << 20) } else { here.len() as f64 };
+        (units > 0.0).then(|| (threads, here.len(), (time / units).round().max(1.0)))
+    };
+    let known: Vec<_> = (1..9).filter_map(at).collect();
+    let count: usize = known.iter().map(|mean| mean.1).sum();
+    let enough = known.iter().filter(|mean| 64 * mean.1 >= count);
+    enough.map(|&(threads, _, mean)| (threads, mean)).collect()
 }
 
 /// The reference: walks from one measured count to the next.
@@ -83,16 +90,14 @@ proptest! {
         prop_assert_eq!(model.transforms.len(), sizes.len());
         for (fit, all) in model.transforms.iter().zip(sizes.values()) {
             prop_assert_eq!(fit.samples, all.len() as u64);
-            let means: Vec<_> =
-                (1..9).filter_map(|n| Some((n, naive_mean(all, n, false)?))).collect();
+            let means = naive_means(all, false);
             let wanted = naive_at(&means, asked);
             prop_assert!((fit.time.at(asked).unwrap() - wanted).abs() <= 1e-6 * wanted);
         }
         for class in [LOCAL, REMOTE, SOURCE] {
             let recent = last(&loads, &|timed| timed.0 == class);
             let all: Vec<_> = recent.iter().collect();
-            let means: Vec<_> =
-                (1..9).filter_map(|n| Some((n, naive_mean(&all, n, true)?))).collect();
+            let means = naive_means(&all, true);
             match model.loads[class].at(asked) {
                 None => prop_assert!(means.is_empty()),
                 Some(time) => {

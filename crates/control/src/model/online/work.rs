@@ -16,6 +16,7 @@ pub struct WorkSum {
 
 impl WorkSum {
     /// Returns the sum of so many times the same work.
+    #[must_use]
     pub fn times(self, times: u64) -> Self {
         let Self { count, bytes, nanoseconds } = self;
         Self { count: count * times, bytes: bytes * times, nanoseconds: nanoseconds * times }
