@@ -88,7 +88,7 @@ pub fn columns(view: &JobView) -> Vec<VitalsColumn> {
     ];
     columns.push(VitalsColumn::with_ranks(
         "threads",
-        6,
+        10,
         rows,
         |node| threads(node.threads),
         |rank| threads(rank.threads),
