@@ -29,7 +29,9 @@ pub use server::{MetricsServer, serve, serve_text};
 pub use snapshot::{
     BadSampleCounts, MetricsSnapshot, Puts, SourceOperations, TierSnapshot, Volume,
 };
-pub use vitals::{RankVitals, TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms};
+pub use vitals::{
+    RankVitals, TierVitals, VITALS, Vitals, VitalsPublisher, publish, publish_at, unix_ms,
+};
 
 use histogram::Histogram;
 
