@@ -444,8 +444,12 @@ class NodeEngine:
         system: str | None = None,
         attempts: int = 6,
         timeout: float = 30.0,
+        cluster: Cluster | None = None,
     ) -> NodeEngine:
-        """`tiers` have the quotas of the whole node."""
+        """`tiers` have the quotas of the whole node.
+
+        With a cluster, the first rank of the node reports the engine to `belady top`.
+        """
     def stats(self) -> dict[str, Any]: ...
     def metrics_text(self) -> str: ...
 

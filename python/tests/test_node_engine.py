@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from pathlib import Path
 import node_kills
 import pytest
 from starting import LIMIT, PROLOGUE, finished, started, torchrun
+
+from belady.__main__ import find_command
 
 RANKS = 4
 EPOCHS = 3
@@ -527,6 +530,36 @@ assert loader.engine._node is not None and loader.engine._node is not before
         assert json.loads(said(text, "again")) == expected(rank)[0], text
         goes_on_alone = "continues with an engine of its own" in text
         assert goes_on_alone == (machines[rank] == 0), text
+
+
+def test_belady_top_shows_each_engine_with_its_ranks(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    script = """
+batches = iter(loader)
+next(batches)
+while not os.path.exists(os.environ["SHOWN"]):
+    time.sleep(0.05)
+for batch in batches:
+    pass
+"""
+    shown = tmp_path / "shown"
+    job = Job(tmp_path, script, photos, machines=[0, 1, 0, 1], SHOWN=str(shown))
+    stopped.append(job)
+    command = [str(find_command()), "top", "--once", "--meet", str(tmp_path / "meeting")]
+    expected = [["0", "up"], ["r0"], ["r2"], ["1", "up"], ["r1"], ["r3"]]
+    until = time.monotonic() + LIMIT
+    while True:
+        table = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = [line.split() for line in table.stdout.splitlines()[1:]]
+        if [line[: len(want)] for line, want in zip(lines, expected, strict=False)] == expected:
+            break
+        assert time.monotonic() < until, (table.stdout, table.stderr)
+        assert all(rank.poll() is None for rank in job.ranks)
+        time.sleep(0.2)
+    assert len(lines) == len(expected)
+    shown.touch()
+    job.output()
 
 
 @pytest.mark.parametrize("killed", [{2}, {2, 3}, {0, 1}])

@@ -63,6 +63,12 @@ dist.destroy_process_group()
 )
 
 
+@pytest.fixture(autouse=True)
+def _an_engine_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of one machine are peers of each other only if they share no engine."""
+    monkeypatch.setenv("BELADY_NODE", "off")
+
+
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     (tmp_path / "out").mkdir()

@@ -36,6 +36,9 @@ pub struct EngineConfig {
     pub peers: Option<Arc<Cluster>>,
     /// How long this node waits for other nodes.
     pub peer_patience: PeerPatience,
+    /// What metrics call the ranks of all nodes, which engines count node after node; empty for the
+    /// same numbers.
+    pub rank_numbers: Vec<u32>,
     /// Threads that look up samples for other nodes: no more of their requests are handled at once.
     /// `None` for as many as come, one for each of their connections.
     pub serving_threads: Option<u32>,

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belady_control::sampler::OrderProvider;
-use belady_engine::metrics::exposition;
+use belady_engine::metrics::{VitalsPublisher, exposition, publish_at};
 use belady_engine::{JobConfig, Retry};
 use belady_node::{
     DatasetRecipe, EngineSpec, JobPlace, NodeConnection, NodeError, NodesSpec, RankLoader, RawPath,
@@ -22,7 +22,7 @@ use crate::cluster::PyCluster;
 use crate::errors::{BeladyError, running};
 use crate::process::Home;
 use crate::stats;
-use crate::wait::patiently;
+use crate::wait::{Unhurried, patiently};
 
 /// The longest time that engines of nodes wait for each other. The ranks have met just before; what
 /// differs is how long nodes take to open their caches.
@@ -110,6 +110,8 @@ pub struct PyNodeEngine {
     connection: Home<Arc<NodeConnection>>,
     spec: EngineSpec,
     place: JobPlace,
+    /// Reports the engine to `belady top`, from the first rank of the node.
+    _vitals: Option<Home<Unhurried<VitalsPublisher>>>,
 }
 
 #[pymethods]
@@ -117,7 +119,7 @@ impl PyNodeEngine {
     /// `tiers` have the quotas of the whole node; `number` counts the engines of this process.
     #[new]
     #[pyo3(signature = (connection, *, run, number, rank, ranks, tiers, threads=None, system=None,
-        attempts=6, timeout=30.0))]
+        attempts=6, timeout=30.0, cluster=None))]
     #[expect(clippy::too_many_arguments, reason = "an engine and its place")]
     fn new(
         connection: &Bound<'_, PyNodeConnection>,
@@ -130,6 +132,7 @@ impl PyNodeEngine {
         system: Option<PathBuf>,
         attempts: u32,
         timeout: f64,
+        cluster: Option<Bound<'_, PyCluster>>,
     ) -> PyResult<Self> {
         let path = |path: PathBuf| RawPath::absolute(&path);
         let tier = |(place, quota): (Option<PathBuf>, u64)| (place.map(path), quota);
@@ -144,7 +147,14 @@ impl PyNodeEngine {
         };
         let place = JobPlace { run, engine: number, job: 0, rank, ranks };
         let connection = connection.get().0.get("NodeConnection")?.connection.clone();
-        Ok(Self { connection: Home::new(connection), spec, place })
+        let cluster = cluster.filter(|_| rank == 0).map(|cluster| cluster.get().native());
+        let vitals = cluster.transpose()?.map(|cluster| {
+            let connection = connection.clone();
+            // Zeros once the engine has ended.
+            publish_at(&cluster, move || connection.metrics(run, number).unwrap_or_default())
+        });
+        let vitals = vitals.transpose()?.map(|publisher| Home::new(Unhurried::new(publisher)));
+        Ok(Self { connection: Home::new(connection), spec, place, _vitals: vitals })
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

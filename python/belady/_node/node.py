@@ -34,18 +34,20 @@ class Node:
         #: Whether the engine has ended.
         self.is_lost = False
         self.pid = os.getpid()
-        self._world = World() if cluster is None else cluster.world
+        self._cluster = cluster
         self._engines = 0
 
     def engine(self, **options: Any) -> _native.NodeEngine:
         """Returns an engine of the process. All ranks make the same ones in the same order."""
         self._engines += 1
+        world = World() if self._cluster is None else self._cluster.world
         return _native.NodeEngine(
             self.native,
             run=self.run,
             number=self._engines,
-            rank=self._world.local_rank,
-            ranks=self._world.local_size,
+            rank=world.local_rank,
+            ranks=world.local_size,
+            cluster=None if self._cluster is None else self._cluster.native,
             **options,
         )
 

@@ -3,7 +3,7 @@
 //! Vitals are sums with the time of the node's own clock ([`Vitals`]). A rate is the difference of
 //! a node's last two vitals by that clock, so a late or lost query does not change it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use belady_engine::metrics::{RankVitals, ThreadVitals, Vitals};
@@ -157,10 +157,12 @@ impl JobMonitor {
     /// Returns the state of the job.
     pub fn view(&self, now: Duration) -> JobView {
         let nodes = self.nodes.iter().enumerate();
-        JobView {
-            nodes: nodes.map(|(rank, node)| node.view(rank, now)).collect(),
-            history: self.history.iter().rev().copied().collect(),
-        }
+        let mut nodes: Vec<_> = nodes.map(|(rank, node)| node.view(rank, now)).collect();
+        // The first rank of a node reports the engine that serves all of them.
+        let served = nodes.iter().flat_map(|node| node.ranks.iter().map(|rank| rank.rank as usize));
+        let served: BTreeSet<usize> = served.collect();
+        nodes.retain(|node| node.state != NodeState::Awaited || !served.contains(&node.rank));
+        JobView { nodes, history: self.history.iter().rev().copied().collect() }
     }
 }
 
@@ -291,6 +293,21 @@ pub mod tests {
         assert_eq!((node.tiers[0].rate, node.tiers[0].fill), (10e6, 0.75));
         assert_eq!((missing.state, missing.rate), (NodeState::Awaited, 0.0));
         assert_eq!(history, [0, 50_000_000]);
+    }
+
+    #[test]
+    fn ranks_that_the_engine_of_their_node_reports_have_no_line_of_their_own() {
+        let mut monitor = JobMonitor::default();
+        let ranks = [0, 2].map(|rank| RankVitals { rank, ..RankVitals::default() });
+        let node = Vitals { ranks: ranks.to_vec(), ..vitals(1, 10) };
+        monitor.record(at(1), vec![Some(node.clone()), None, None]);
+        let shown = |monitor: &JobMonitor| -> Vec<usize> {
+            monitor.view(at(1)).nodes.iter().map(|node| node.rank).collect()
+        };
+        assert_eq!(shown(&monitor), [0, 1], "no engine reports rank 1");
+        // It continues with an engine of its own.
+        monitor.record(at(1), vec![Some(node), None, Some(vitals(1, 10))]);
+        assert_eq!(shown(&monitor), [0, 1, 2]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::job::{
     DeliveredEpochs, Failures, Horizon, InFlightReads, JobContext, Lending, PolicyDriver,
     RankState, RunningJobs, StepWaits, ThreadShares,
 };
-use crate::metrics::{Metrics, VITALS, VitalsPublisher, publish};
+use crate::metrics::{Metrics, VitalsPublisher, publish_at};
 use crate::peers::Peers;
 use crate::peers::start::{AgreedJob, NodeCaches, refuse, warm_bits};
 use crate::pending::PendingQueue;
@@ -268,8 +268,12 @@ impl Engine {
         let node = agreed.as_ref().map_or(0, |agreed| agreed.cluster.world().rank);
         let horizon = || Horizon::new(config.next_epoch.map(|bytes| bytes.0), agreed.is_some());
         let first = first_rank(config, node * local_ranks);
+        let called = |rank: u32| {
+            let number = self.config.rank_numbers.get(rank as usize);
+            number.copied().unwrap_or(rank)
+        };
         let ranks = (first..first + local_ranks)
-            .map(|rank| RankState::new(horizon(), self.metrics.rank(rank)));
+            .map(|rank| RankState::new(horizon(), self.metrics.rank(called(rank))));
         let fingerprint = config.source.catalog().fingerprint();
         let dataset = self.jobs.of_dataset(fingerprint, self.config.several_jobs);
         let job = Arc::new(JobContext {
@@ -422,20 +426,13 @@ fn facts(
     Ok(facts)
 }
 
-/// Publishes this node's vitals at the rendezvous. Of several engines in a process, the oldest one
-/// does, and the last one reports the end.
+/// Publishes this node's vitals at the rendezvous.
 fn publish_vitals(
     cluster: &Arc<Cluster>,
     metrics: &Arc<Metrics>,
 ) -> std::io::Result<VitalsPublisher> {
-    let (meet, status_reporter) = (cluster.rendezvous.clone(), cluster.status_reporter());
-    publish(metrics.clone(), move |vitals| {
-        let speaks =
-            if vitals.ended { status_reporter.is_alone() } else { status_reporter.is_first() };
-        if speaks {
-            meet.post(VITALS, &vitals.to_bytes());
-        }
-    })
+    let metrics = metrics.clone();
+    publish_at(cluster, move || metrics.snapshot())
 }
 
 fn lending(

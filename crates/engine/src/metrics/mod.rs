@@ -32,7 +32,8 @@ pub use snapshot::{
 };
 pub use threads::{AssignedThreads, ThreadMetrics, ThreadsSnapshot};
 pub use vitals::{
-    RankVitals, ThreadVitals, TierVitals, VITALS, Vitals, VitalsPublisher, publish, unix_ms,
+    RankVitals, ThreadVitals, TierVitals, VITALS, Vitals, VitalsPublisher, publish, publish_at,
+    unix_ms,
 };
 
 use histogram::Histogram;

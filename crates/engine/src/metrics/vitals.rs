@@ -10,10 +10,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use belady_base::sync::Arc;
+use belady_peer::Cluster;
 use serde::{Deserialize, Serialize};
 
-use super::{Metrics, MetricsSnapshot};
+use super::MetricsSnapshot;
 
 /// Their name at the rendezvous.
 pub const VITALS: &str = "vitals";
@@ -168,19 +168,20 @@ pub struct VitalsPublisher {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Passes the vitals to `post` now, each second, and once more at the end.
+/// Passes the vitals of a node with these `figures` to `post` now, each second, and once more at
+/// the end.
 ///
 /// # Errors
 /// Fails if a thread cannot be started.
 pub fn publish(
-    metrics: Arc<Metrics>,
+    figures: impl Fn() -> MetricsSnapshot + Send + 'static,
     post: impl Fn(&Vitals) + Send + 'static,
 ) -> io::Result<VitalsPublisher> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let (stop, stopped) = channel::<()>();
     let thread = std::thread::Builder::new().name("belady-vitals".into()).spawn(move || {
         let start = Instant::now();
-        let now = || Vitals::new(&metrics.snapshot(), &host, start.elapsed());
+        let now = || Vitals::new(&figures(), &host, start.elapsed());
         post(&now());
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             post(&now());
@@ -188,6 +189,25 @@ pub fn publish(
         post(&now().last());
     })?;
     Ok(VitalsPublisher { stop: Some(stop), thread: Some(thread) })
+}
+
+/// Publishes at the rendezvous of a job. Of several publishers in a process, the oldest one posts,
+/// and the last one reports the end.
+///
+/// # Errors
+/// Fails if a thread cannot be started.
+pub fn publish_at(
+    cluster: &Cluster,
+    figures: impl Fn() -> MetricsSnapshot + Send + 'static,
+) -> io::Result<VitalsPublisher> {
+    let (meet, status_reporter) = (cluster.rendezvous.clone(), cluster.status_reporter());
+    publish(figures, move |vitals| {
+        let speaks =
+            if vitals.ended { status_reporter.is_alone() } else { status_reporter.is_first() };
+        if speaks {
+            meet.post(VITALS, &vitals.to_bytes());
+        }
+    })
 }
 
 impl Drop for VitalsPublisher {
@@ -203,11 +223,12 @@ impl Drop for VitalsPublisher {
 mod tests {
     use std::sync::mpsc;
 
+    use belady_base::sync::Arc;
     use belady_control::Sizes;
     use belady_control::model::Bytes;
     use belady_data::tier::{RamTier, Tier};
 
-    use super::super::{AssignedThreads, Served};
+    use super::super::{AssignedThreads, Metrics, Served};
     use super::*;
 
     #[test]
@@ -232,9 +253,13 @@ mod tests {
         metrics.threads().assigned(assigned, true);
         metrics.rank(3).was_slowest(Duration::from_millis(20), true);
         let (post, received) = mpsc::channel();
-        let publisher = publish(metrics.clone(), move |vitals| {
-            post.send(Vitals::from_bytes(&vitals.to_bytes())).unwrap();
-        });
+        let figures = metrics.clone();
+        let publisher = publish(
+            move || figures.snapshot(),
+            move |vitals| {
+                post.send(Vitals::from_bytes(&vitals.to_bytes())).unwrap();
+            },
+        );
         let first = received.recv().unwrap().expect("JSON");
         metrics.delivered(1, 1000);
         drop(publisher);

@@ -27,7 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::message::{NodeJobId, NodeStatus};
 use crate::spec::EngineSpec;
 use gathering::Gatherings;
-use nodes::RunNodes;
+use nodes::{JoinedNodes, RunNodes};
 
 /// How often the server checks whether to end.
 const TICK: Duration = Duration::from_millis(20);
@@ -142,8 +142,14 @@ impl NodeServer {
         if let Some(engine) = engines.get(&key) {
             return Ok(engine.clone());
         }
-        let peers = self.nodes.of_run(run).map(|nodes| nodes.cluster);
-        let config = EngineConfig { peers, ..spec.config()? };
+        let config = match self.nodes.of_run(run) {
+            None => spec.config()?,
+            Some(JoinedNodes { cluster, numbering }) => EngineConfig {
+                peers: Some(cluster),
+                rank_numbers: numbering.to_vec(),
+                ..spec.config()?
+            },
+        };
         let engine = Engine::new(config).map_err(|error| error.to_string())?;
         Ok(engines.entry(key).or_insert_with(|| Arc::new(engine)).clone())
     }
