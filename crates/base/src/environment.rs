@@ -54,12 +54,12 @@ const BIND: Variable = variable(
 /// What tells machines apart beside the kernel's own numbers.
 pub const MACHINE: Variable = variable(
     "BELADY_MACHINE",
-    "A name; processes with different names count as processes of different machines",
+    "A name; processes with different names are of different machines",
 );
 /// Whether the ranks of a node share one engine.
 pub const NODE: Variable = variable(
     "BELADY_NODE",
-    "`off`: each process of a job has an engine of its own, also on a node with several",
+    "`off`: each process of a job has an engine of its own",
 );
 /// Where the sockets of node engines are.
 pub const NODE_DIR: Variable = variable(

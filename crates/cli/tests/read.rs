@@ -434,7 +434,7 @@ fn transformed_batches_come_in_order_and_count_the_bytes_that_were_read() {
     for (steps, part) in [
         ("nowhere.json", "cannot read the steps in nowhere.json"),
         (r#"[{"op": "Rew"}]"#, "Rew"),
-        (r#"[{"op": "Label"}, {"op": "Label"}]"#, "step 2"),
+        (r#"[{"op": "Int"}, {"op": "Int"}]"#, "step 2"),
     ] {
         folder.refuses(2, &["read", "photos", "--transform", steps], &[part]);
     }
