@@ -52,15 +52,11 @@ const BIND: Variable = variable(
     "The address or interface at which this process serves samples to others",
 );
 /// What tells machines apart beside the kernel's own numbers.
-pub const MACHINE: Variable = variable(
-    "BELADY_MACHINE",
-    "A name; processes with different names are of different machines",
-);
+pub const MACHINE: Variable =
+    variable("BELADY_MACHINE", "A name; processes with different names are of different machines");
 /// Whether the ranks of a node share one engine.
-pub const NODE: Variable = variable(
-    "BELADY_NODE",
-    "`off`: each process of a job has an engine of its own",
-);
+pub const NODE: Variable =
+    variable("BELADY_NODE", "`off`: each process of a job has an engine of its own");
 /// Where the sockets of node engines are.
 pub const NODE_DIR: Variable = variable(
     "BELADY_NODE_DIR",

@@ -12,6 +12,9 @@ use super::raw::{
 };
 use super::{MOST_BYTES, ScenarioError};
 
+/// A rate that no device reaches, for devices whose rate is not given.
+pub const UNBOUNDED: Rate = Rate(1e15);
+
 /// Far more than any machine has; keeps per-rank and per-thread state allocatable.
 const MOST_RANKS: i64 = 1 << 20;
 /// A node's number, and one for none, have to fit two bytes in the simulator's indices.
@@ -93,7 +96,7 @@ fn compute(
         return Err(ScenarioError::invalid(key, reason));
     }
     let of_bytes = of_bytes.map(|given| rate("cluster.compute", Some(given))).transpose()?;
-    Ok(ComputeCost { rate: of_bytes.unwrap_or(Rate(f64::INFINITY)), per_sample })
+    Ok(ComputeCost { rate: of_bytes.unwrap_or(UNBOUNDED), per_sample })
 }
 
 fn preprocess(raw: Option<RawPreprocess>) -> Result<PreprocessModel, ScenarioError> {

@@ -13,9 +13,6 @@ use super::cluster::{self, check_local};
 use super::raw::{Quantity, RawCapacity, RawCluster, RawPreprocess, RawSnapshot, RawTier, Whole};
 use super::{ScenarioError, read_raw, read_text};
 
-/// A rate that no device reaches, for devices whose rate is not given.
-const UNBOUNDED: Rate = Rate(1e15);
-
 /// The contents of a system file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemFile {
@@ -80,9 +77,9 @@ fn is_empty(tier: &RawTier) -> bool {
 /// Fills in missing keys: one node, unbounded rates.
 fn with_defaults(mut raw: RawCluster) -> RawCluster {
     raw.nodes.get_or_insert(Whole(1));
-    raw.preprocess.get_or_insert(RawPreprocess::PerThread(Quantity(UNBOUNDED)));
+    raw.preprocess.get_or_insert(RawPreprocess::PerThread(Quantity(cluster::UNBOUNDED)));
     for rate in [&mut raw.compute, &mut raw.network, &mut raw.source.link] {
-        rate.get_or_insert(Quantity(UNBOUNDED));
+        rate.get_or_insert(Quantity(cluster::UNBOUNDED));
     }
     raw
 }
