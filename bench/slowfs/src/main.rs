@@ -21,6 +21,7 @@ mod signals;
 mod stats;
 
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -139,7 +140,12 @@ fn main() -> anyhow::Result<()> {
         .name("signals".into())
         .spawn(move || signals::obey(&mountpoint, unmounter, &dial, options.slowness))
         .context("cannot start a thread")?;
-    session.run().context("the connection to the kernel broke")?;
+    match session.run() {
+        // The kernel ends the connection of what was unmounted; a thread that reads it at that
+        // moment gets this error.
+        Err(error) if signals::was_told() && error.kind() == ErrorKind::ConnectionAborted => {}
+        ended => ended.context("the connection to the kernel broke")?,
+    }
     match options.stats {
         Some(path) => std::fs::write(&path, stats.to_json())
             .with_context(|| format!("cannot write the counters to {}", path.display())),

@@ -3,10 +3,18 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuser::SessionUnmounter;
 
 use crate::pacer::SpeedDial;
+
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether a signal has told to unmount.
+pub fn was_told() -> bool {
+    TOLD.load(Ordering::Acquire)
+}
 
 fn set() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
@@ -46,6 +54,7 @@ pub fn obey(mountpoint: &CStr, mut unmounter: SessionUnmounter, dial: &SpeedDial
             _ => break,
         }
     }
+    TOLD.store(true, Ordering::Release);
     // Programs with an open file may finish: the mount disappears at once, the session ends when
     // the last file is closed.
     // SAFETY: the path is a C string that outlives the call.
