@@ -98,7 +98,7 @@ def measured(context, setup, policies, judge):
     for share in SHARES:
         cache = round(share * total)
         runs = {
-            policy: lambda policy=policy: run(context, setup, dataset, cache, policy)
+            policy: lambda policy=policy, cache=cache: run(context, setup, dataset, cache, policy)
             for policy in policies
         }
         found = in_turns(runs, context.runs)

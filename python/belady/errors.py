@@ -24,7 +24,14 @@ from __future__ import annotations
 
 from ._native import BeladyError, NodeLostError, SampleError, StalledError
 
-__all__ = ["BeladyError", "DecodeError", "NodeLostError", "SampleError", "StalledError", "WorkerError"]
+__all__ = [
+    "BeladyError",
+    "DecodeError",
+    "NodeLostError",
+    "SampleError",
+    "StalledError",
+    "WorkerError",
+]
 
 
 class DecodeError(SampleError):

@@ -96,19 +96,17 @@ class KilledJob:
         self.ranks = [
             started(
                 [sys.executable, script],
-                **{
-                    "BELADY_MEET": str(folder / "meeting"),
-                    "BELADY_RANKS": str(RANKS),
-                    "BELADY_RANK": str(rank),
-                    "BELADY_NODE_DIR": str(self.sockets),
-                    "BATCH": str(BATCH),
-                    "EPOCHS": str(EPOCHS),
-                    "READ_TIMEOUT": str(READ_TIMEOUT),
-                    "DATA": str(data),
-                    "CACHE": str(cache),
-                    "LOG": str(folder / "log"),
-                    "PAUSE": str(draw.choice([0, 0.002, 0.01])),
-                },
+                BELADY_MEET=str(folder / "meeting"),
+                BELADY_RANKS=str(RANKS),
+                BELADY_RANK=str(rank),
+                BELADY_NODE_DIR=str(self.sockets),
+                BATCH=str(BATCH),
+                EPOCHS=str(EPOCHS),
+                READ_TIMEOUT=str(READ_TIMEOUT),
+                DATA=str(data),
+                CACHE=str(cache),
+                LOG=str(folder / "log"),
+                PAUSE=str(draw.choice([0, 0.002, 0.01])),
             )
             for rank in range(RANKS)
         ]

@@ -380,7 +380,9 @@ Path(os.environ["OUT"], str(rank)).write_text(json.dumps(found))
 def test_ranks_and_engines_that_are_killed_at_random_leave_nothing_and_change_no_batch(
     photos: Path, tmp_path: Path
 ) -> None:
-    outcome = node_kills.run(kills=6, seed=int(os.environ.get("SEED", "0")), data=photos, folder=tmp_path)
+    outcome = node_kills.run(
+        kills=6, seed=int(os.environ.get("SEED", "0")), data=photos, folder=tmp_path
+    )
     assert outcome.wrong == []
     assert outcome.longest < node_kills.READ_TIMEOUT, "no rank waits longer than the timeout"
     assert outcome.in_mid_run > 0
@@ -450,9 +452,7 @@ print("same")
         assert "same" in text, text
 
 
-def test_metrics_are_those_of_the_engine(
-    photos: Path, tmp_path: Path, stopped: list[Job]
-) -> None:
+def test_metrics_are_those_of_the_engine(photos: Path, tmp_path: Path, stopped: list[Job]) -> None:
     script = """
 for batch in loader:
     pass
@@ -515,9 +515,7 @@ assert loader.engine._node is not None and loader.engine._node is not before
 """
     reached, killed = tmp_path / "reached", tmp_path / "killed"
     machines = [0, 0, 1, 1]
-    job = Job(
-        tmp_path, script, photos, machines=machines, REACHED=str(reached), KILLED=str(killed)
-    )
+    job = Job(tmp_path, script, photos, machines=machines, REACHED=str(reached), KILLED=str(killed))
     stopped.append(job)
     engine = job.engine(rank=0)
     while not all(Path(f"{reached}{rank}").exists() for rank in range(RANKS)):

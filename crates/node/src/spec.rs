@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_job_keeps_the_options_of_its_policy_on_its_way_to_the_engine() {
-        let source: Arc<dyn Source> = Arc::new(Synthetic::of_sizes([1, 2, 3].into_iter(), 1));
+        let source: Arc<dyn Source> = Arc::new(Synthetic::of_sizes([1, 2, 3], 1));
         let with = |policy: &str| JobConfig {
             policy: belady_engine::policy(policy).unwrap(),
             ..JobConfig::new(source.clone())

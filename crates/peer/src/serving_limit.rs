@@ -109,7 +109,9 @@ mod tests {
                 assert_eq!(handled_of(&limit, left), most.min(left));
                 go_on.send(()).unwrap();
             }
-            requests.into_iter().for_each(|request| request.join().unwrap());
+            for request in requests {
+                request.join().unwrap();
+            }
             assert_eq!(*lock(&limit.requests), Requests::default());
         }
     }

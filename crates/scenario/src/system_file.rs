@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use belady_control::model::{Bytes, Rate, System};
+use belady_control::model::{Bytes, System};
 
 use super::cluster::{self, check_local};
 use super::raw::{Quantity, RawCapacity, RawCluster, RawPreprocess, RawSnapshot, RawTier, Whole};

@@ -43,8 +43,8 @@ class Engine:
     """Threads and caches.
 
     - `cache`: tiers, fastest first: "ram:40GiB", "/local/nvme:500GiB". Quotas are for the whole
-      node: its processes share one engine, or divide the quotas where each has its own. None is a quarter of the free memory; an
-      empty list is no cache.
+      node: its processes share one engine, or divide the quotas where each has its own. None is a
+      quarter of the free memory; an empty list is no cache.
     - `threads`: threads that load; "auto" is four a core, from 8 to 32.
     - `retries`, `read_timeout`: a failed read is retried so many times; a read without an answer
       after so many seconds counts as failed.

@@ -129,8 +129,8 @@ def _misfit(cluster: Cluster, machines: Machines) -> str | None:
     if len(machines.sizes) > 1:
         sizes = " or ".join(map(str, machines.sizes))
         return (
-            f"the machines of this job have {sizes} processes, and engines that serve all processes "
-            "of a machine need equal numbers"
+            f"the machines of this job have {sizes} processes, and engines that serve all "
+            "processes of a machine need equal numbers"
         )
     return None
 

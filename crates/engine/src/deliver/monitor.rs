@@ -55,18 +55,15 @@ impl LoaderMonitor {
 
     /// Counts a batch that the consumer got after a wait, for a caller that hands batches on.
     pub fn delivered(&self, step: Step, waited: Duration, samples: u64, bytes: u64) {
-        match self.job.upgrade() {
-            Some(job) => job.taken(self.rank, step, waited),
+        if let Some(job) = self.job.upgrade() {
+            job.taken(self.rank, step, waited);
+            job.threads.meter.delivered(self.rank, waited, step.iteration == 0);
+        } else {
             // Batches outlive their job.
-            None => {
-                self.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
-                self.rank_metrics.waited(waited);
-            }
+            self.metrics.waited(waited, step.iteration == 0 && step.epoch > 0);
+            self.rank_metrics.waited(waited);
         }
         self.metrics.delivered(samples, bytes);
-        if let Some(job) = self.job.upgrade() {
-            job.threads.meter.delivered(self.rank, waited, step.iteration == 0);
-        }
     }
 
     /// Notes whether the consumer waits for a batch, for a caller that hands batches on.

@@ -21,15 +21,10 @@ pub enum OptionValue {
 
 impl From<&str> for OptionValue {
     fn from(text: &str) -> Self {
-        if let Ok(flag) = text.parse() {
-            Self::Flag(flag)
-        } else if let Ok(whole) = text.parse() {
-            Self::Whole(whole)
-        } else if let Ok(fraction) = text.parse() {
-            Self::Fraction(fraction)
-        } else {
-            Self::Text(text.to_owned())
-        }
+        let flag = text.parse().map(Self::Flag);
+        flag.or_else(|_| text.parse().map(Self::Whole))
+            .or_else(|_| text.parse().map(Self::Fraction))
+            .unwrap_or_else(|_| Self::Text(text.to_owned()))
     }
 }
 
@@ -179,10 +174,12 @@ impl PolicyOption for DutyThreads<'_> {
         let is_number = number.set(value);
         if let (true, Some(number)) = (is_number, number) {
             let duties = self.duties.get().unwrap_or(Self::NONE);
-            self.duties.set(Some(match self.loads {
-                true => FixedDuties { loading: number, ..duties },
-                false => FixedDuties { preprocessing: Some(number), ..duties },
-            }));
+            let duties = if self.loads {
+                FixedDuties { loading: number, ..duties }
+            } else {
+                FixedDuties { preprocessing: Some(number), ..duties }
+            };
+            self.duties.set(Some(duties));
         }
         is_number
     }
