@@ -22,7 +22,7 @@ pub struct EngineConfig {
     /// policy may move threads between the two.
     pub threads: Option<u32>,
     /// Added to the nice value of threads while they transform, 0 to 19, so that they yield to
-    /// training; `None` for that of the environment (`BELADY_NICE`), else [`TRANSFORM_NICE`].
+    /// training; `None` for that of the environment (`BELADY_NICE`), else 5.
     /// Without the right to lower a nice value, a thread that is to load again is replaced by
     /// another one.
     pub transform_nice: Option<u8>,

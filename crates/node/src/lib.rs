@@ -10,9 +10,9 @@
 //! 1. The first local rank binds a socket in a [`directory`] of the user and [`launch`]es a process
 //!    that listens there. Every local rank connects ([`NodeConnection`]); both ends check that the
 //!    other is of the same user.
-//! 2. The ranks of a job attach ([`client`]): each sends what it wants as an [`spec`], with sockets
-//!    of the job's own. When all have come, the [`server`] starts the job for all of them, and each
-//!    gets the memory of its ring.
+//! 2. The ranks of a job attach (`client`): each sends what it wants as plain data (`spec`), with
+//!    sockets of the job's own. When all have come, the `server` starts the job for all of them, and
+//!    each gets the memory of its ring.
 //! 3. A batch stays where the engine has staged it. The rank is sent the places of its samples, and
 //!    releases the batch when its last holder drops it. Transformed batches lie in memory that is
 //!    passed in the same way.
