@@ -347,8 +347,8 @@ import json, belady
 from pathlib import Path
 rank = int(os.environ["RANK"])
 data = belady.open(os.environ["DATA"])
-loader = belady.DataLoader(data, batch_size=3, shuffle=True, seed=5, cache="ram:70KB", epochs=3)
-seen = [[list(batch.ids) for batch in loader] for epoch in range(3)]
+loader = belady.DataLoader(data, batch_size=3, shuffle=True, seed=5, cache="ram:70KB", epochs=12)
+seen = [[list(batch.ids) for batch in loader] for epoch in range(12)]
 commands = [(entry / "cmdline") for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 engines = 0
 for command in commands:
@@ -367,13 +367,14 @@ Path(os.environ["OUT"], str(rank)).write_text(json.dumps(found))
     text = torchrun(tmp_path, script, ranks=ranks, **more)
     found = [json.loads((out / str(rank)).read_text()) for rank in range(ranks)]
     for rank, one in enumerate(found):
-        assert one["seen"] == expected(rank, ranks), text
+        assert one["seen"][:EPOCHS] == expected(rank, ranks), text
         assert one["engines"] == 1, "one engine process in the process list"
     total = sum(file.stat().st_size for file in photos.rglob("*.bin"))
     assert total > 70_000, "the cache holds a part"
-    # The first epoch, and what does not fit in the others; each rank may read a sample more an epoch.
+    # The first epoch, and what does not fit in the others. Epochs as short as these are staged in
+    # part before the first plan is there, and are read again.
     read = max(one["source"] for one in found)
-    assert read <= total + 2 * (total - 70_000) + 3 * ranks * 4000, (read, total)
+    assert read <= total + 11 * (total - 70_000) + 2 * total, (read, total)
     assert list(sockets.iterdir()) == [], "the engine has gone"
 
 
@@ -399,7 +400,7 @@ import json, belady
 data = belady.open(os.environ["DATA"])
 want = [open(data.native.sample_path(sample), "rb").read() for sample in range(len(data))]
 loader = belady.DataLoader(data, batch_size=3, shuffle=True, seed=5, epochs=3, writable=False)
-assert loader.engine.node is not None
+assert (loader.engine.node is None) == (os.environ.get("BELADY_NODE") == "off")
 seen = []
 for epoch in range(3):
     seen.append([])
@@ -426,8 +427,9 @@ print("seen", json.dumps(seen))
         assert source_bytes() == read, "the next program finds all samples in the cache"
     finally:
         finished([*belady, "stop"], **more)
+    alone = finished([sys.executable, script], **more, BELADY_NODE="off")
     for text in texts:
-        assert json.loads(said(text, "seen")) == expected(0, 1), text
+        assert said(text, "seen") == said(alone, "seen")
 
 
 def test_worker_processes_read_from_the_memory_of_the_engine(

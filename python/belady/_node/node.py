@@ -53,7 +53,10 @@ class Node:
 
 
 _lock = threading.Lock()
-_node: Node | None = None
+#: The engine of the job's ranks on this machine.
+_of_ranks: Node | None = None
+#: The engine that outlives jobs, for loaders of this process alone.
+_outliving: Node | None = None
 
 
 def of_job(cluster: Cluster | None, world: World) -> Node | None:
@@ -63,18 +66,21 @@ def of_job(cluster: Cluster | None, world: World) -> Node | None:
     Collective: all ranks call it. A job of one process uses the engine that outlives jobs, if one
     runs.
     """
-    global _node
+    global _of_ranks, _outliving
     if world.size > 1 if cluster is None else cluster.size == 1:
         return None
     with _lock:
-        have = _node is not None and not _node.is_lost and _node.pid == os.getpid()
         if cluster is None:
-            _node = _node if have else _shared()
-            return _node
-        told = _told(cluster, "an engine", [have, cluster.first_here])
+            _outliving = _outliving if _is_usable(_outliving) else _shared()
+            return _outliving
+        told = _told(cluster, "an engine", [_is_usable(_of_ranks), cluster.first_here])
         if not all(have for have, _ in told):
-            _node = _connected(cluster, Machines.of([first for _, first in told]))
-        return _node
+            _of_ranks = _connected(cluster, Machines.of([first for _, first in told]))
+        return _of_ranks
+
+
+def _is_usable(node: Node | None) -> bool:
+    return node is not None and not node.is_lost and node.pid == os.getpid()
 
 
 def _shared() -> Node | None:

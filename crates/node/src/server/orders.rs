@@ -16,8 +16,8 @@ use crate::message_socket::MessageSocket;
 pub struct AttachedOrders {
     spec: OrdersSpec,
     place: RankPlace,
-    /// The ranks of the job in the order in which engines count them; `None` for their own order.
-    numbering: Option<Arc<[u32]>>,
+    /// The ranks of the job in the order in which engines count them.
+    numbering: Arc<[u32]>,
     /// The connections of the ranks that are there.
     askable: Mutex<Vec<Arc<Mutex<MessageSocket>>>>,
 }
@@ -40,17 +40,10 @@ impl AttachedOrders {
             None => RankPlace { rank: 0, ranks: ranks.len() as u32 },
             Some(nodes) => nodes.place(),
         };
-        let numbering = nodes.map(|nodes| nodes.numbering.clone());
+        let numbering =
+            nodes.map_or_else(|| (0..place.ranks).collect(), |nodes| nodes.numbering.clone());
         let askable = ranks.into_iter().map(|rank| Arc::new(Mutex::new(rank))).collect();
         Self { spec, place, numbering, askable: Mutex::new(askable) }
-    }
-
-    /// Returns the lists in the order in which engines count ranks.
-    fn as_counted(&self, lists: Vec<EpochList>) -> Result<Vec<EpochList>, String> {
-        match &self.numbering {
-            None => Ok(lists),
-            Some(ranks) => of_ranks(lists, ranks),
-        }
     }
 
     fn ask(&self, epoch: u32) -> Result<Option<Vec<EpochList>>, String> {
@@ -60,7 +53,7 @@ impl AttachedOrders {
             match exchange(&lock(&rank), epoch) {
                 Ok(reply) => {
                     let lists = reply?.map(|lists| lists.into_iter().map(Into::into).collect());
-                    return lists.map(|lists| self.as_counted(lists)).transpose();
+                    return lists.map(|lists| of_ranks(lists, &self.numbering)).transpose();
                 }
                 // The rank has gone: the next one answers.
                 Err(_) => lock(&self.askable).retain(|other| !Arc::ptr_eq(other, &rank)),
