@@ -105,15 +105,15 @@ def belady_loader(job, rank, folder):
     import belady
 
     data = belady.open(job["folder"], format="flat")
+    engine = belady.Engine(cache=f"ram:{job['cache']}", threads=job["threads"])
     loader = belady.DataLoader(
         data,
         batch_size=job["batch"],
         shuffle=True,
         seed=0,
         epochs=job["epochs"],
-        cache=f"ram:{job['cache']}",
+        engine=engine,
         staging=job["staging"],
-        threads=job["threads"],
     )
     has_node = loader.engine.node is not None
     if has_node != (job["mode"] == "node"):
@@ -121,21 +121,24 @@ def belady_loader(job, rank, folder):
     return loader
 
 
+class Files:
+    """A folder of files, as torch takes datasets."""
+
+    def __init__(self, folder):
+        self.folder, self.files = folder, sorted(os.listdir(folder))
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, at):
+        with open(f"{self.folder}/{self.files[at]}", "rb") as file:
+            return file.read()
+
+
 def torch_loader(job, rank, folder):
     import torch.utils.data as of_torch
 
-    class Files(of_torch.Dataset):
-        def __init__(self):
-            self.files = sorted(os.listdir(job["folder"]))
-
-        def __len__(self):
-            return len(self.files)
-
-        def __getitem__(self, at):
-            with open(f"{job['folder']}/{self.files[at]}", "rb") as file:
-                return file.read()
-
-    data = Files()
+    data = Files(job["folder"])
     sampler = of_torch.DistributedSampler(data, job["ranks"], rank, seed=0)
     return of_torch.DataLoader(
         data,

@@ -4,6 +4,7 @@ The names sort in the order in which they are to be read. A dear picture has thr
 cheap one, and about as many bytes: it is the same picture, enlarged, and compressed more.
 """
 
+import io
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from photographs import HEIGHT, QUALITY, WIDTH, picture
 
 TIMES = 3
+DIFFERENT = 40
 # Compressed so much, the enlarged picture has about the bytes of the small one.
 DEAR_QUALITY = 75
 
@@ -23,16 +25,26 @@ def main():
         return
     pictures = folder / "pictures"
     pictures.mkdir(parents=True, exist_ok=True)
-    size = (round(WIDTH * TIMES**0.5), round(HEIGHT * TIMES**0.5))
+    # A few pictures, again and again: what counts is what they cost.
+    kinds = [encoded(is_dear) for is_dear in (False, True)]
     for number in range(count):
         is_dear = count // 3 <= number < 2 * count // 3
-        # A few pictures, again and again: what counts is what they cost.
-        made = picture(number % 40)
+        made = kinds[is_dear][number % DIFFERENT]
+        (pictures / f"{number:06}.jpg").write_bytes(made)
+    done.write_text(str(count))
+
+
+def encoded(is_dear):
+    size = (round(WIDTH * TIMES**0.5), round(HEIGHT * TIMES**0.5))
+    files = []
+    for number in range(DIFFERENT):
+        made = picture(number)
+        file = io.BytesIO()
         if is_dear:
             made = made.resize(size)
-        quality = DEAR_QUALITY if is_dear else QUALITY
-        made.save(pictures / f"{number:06}.jpg", quality=quality)
-    done.write_text(str(count))
+        made.save(file, "JPEG", quality=DEAR_QUALITY if is_dear else QUALITY)
+        files.append(file.getvalue())
+    return files
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ fn compute(
         return Err(ScenarioError::invalid(key, reason));
     }
     let of_bytes = of_bytes.map(|given| rate("cluster.compute", Some(given))).transpose()?;
-    Ok(ComputeCost { rate: of_bytes.unwrap_or(UNBOUNDED), per_sample })
+    Ok(ComputeCost { rate: of_bytes.unwrap_or(Rate(f64::INFINITY)), per_sample })
 }
 
 fn preprocess(raw: Option<RawPreprocess>) -> Result<PreprocessModel, ScenarioError> {

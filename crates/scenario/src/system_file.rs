@@ -78,8 +78,11 @@ fn is_empty(tier: &RawTier) -> bool {
 fn with_defaults(mut raw: RawCluster) -> RawCluster {
     raw.nodes.get_or_insert(Whole(1));
     raw.preprocess.get_or_insert(RawPreprocess::PerThread(Quantity(cluster::UNBOUNDED)));
-    for rate in [&mut raw.compute, &mut raw.network, &mut raw.source.link] {
+    for rate in [&mut raw.network, &mut raw.source.link] {
         rate.get_or_insert(Quantity(cluster::UNBOUNDED));
+    }
+    if raw.compute_per_sample.is_none() {
+        raw.compute.get_or_insert(Quantity(cluster::UNBOUNDED));
     }
     raw
 }
