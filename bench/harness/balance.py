@@ -222,7 +222,7 @@ path = {json.dumps(str(dataset))}
 
 [training]
 epochs = {EPOCHS}
-batch = {setup.batch}
+batch = {setup.batch * RANKS}
 order = "torch"
 seed = 0
 
