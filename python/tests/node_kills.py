@@ -134,7 +134,8 @@ class KilledJob:
 
     def kill(self, outcome: Outcome) -> None:
         """Kills at a random moment."""
-        moment = self.draw.randrange(RANKS * EPOCHS * SAMPLES // (RANKS * BATCH))
+        # All ranks have met when one has a batch: before that, the others wait for the missing one.
+        moment = 1 + self.draw.randrange(EPOCHS * SAMPLES // BATCH - 1)
         until = time.monotonic() + LIMIT
         while self.delivered() < moment and any(rank.poll() is None for rank in self.ranks):
             if time.monotonic() > until:
@@ -245,6 +246,7 @@ def run(kills: int, seed: int, data: Path, folder: Path) -> Outcome:
         # The next engine in the directory removes what a killed one has left there.
         _check_sockets(job.sockets, outcome)
         outcome.jobs += 1
+        print(f"\r{outcome.kills} of {kills} killed, {outcome.jobs} jobs", end="", file=sys.stderr)
     if left := shared_memory() - before:
         outcome.wrong.append(f"shared memory {sorted(left)} is left")
     return outcome
