@@ -28,7 +28,6 @@ ABLATION = {
 PREFETCHERS = 2
 # How far a run may be from what was simulated.
 OFF_SIMULATED = 0.1
-IMBALANCED = 0.02
 OVER_BOUND = 0.01
 
 
@@ -157,10 +156,6 @@ class Row:
         later = run["epochs"][1:]
         return sum(e["imbalanced_steps"] for e in later) / sum(e["steps"] for e in later)
 
-    @property
-    def imbalance(self):
-        return statistics.median(map(self.imbalanced, self.runs))
-
     def cells(self):
         lost = [sum(e["straggling_seconds"] for e in run["epochs"][1:]) for run in self.runs]
         hits = self.simulated["hit_ratio"]
@@ -188,7 +183,6 @@ def judged(rows):
     verdicts["belady"] += [
         verdict(belady.time < min(lobster.time, rows["nopfs"].time), "ahead of both"),
         verdict(belady.over_bound <= OVER_BOUND, "bytes + 1 %"),
-        verdict(belady.imbalance <= IMBALANCED, "imbalance 2 %"),
     ]
     return {policy: ", ".join(texts) for policy, texts in verdicts.items()}
 
