@@ -164,6 +164,7 @@ bench: build ## Measure speed and memory beside targets; TORCH=python-with-torch
 	$(PYTHON) bench/network.py
 	$(MAKE) bench-environment
 	$(PYTHON) bench/python.py
+	$(PYTHON) bench/balance.py
 	$(PYTHON) bench/images.py
 	$(PYTHON) bench/transparent.py
 
