@@ -150,7 +150,7 @@ impl PrefetchStage {
             }
             Watched::InTime(Ok((bytes, version))) => {
                 let took = began.elapsed();
-                job.rates.source(bytes.len() as u64, took);
+                job.rates.source(1, bytes.len() as u64, took);
                 job.metrics.source_read(took);
                 let end_read = {
                     let job = job.clone();

@@ -63,7 +63,7 @@ fn read(
             if let Some(timer) = timer {
                 timer.end(bytes);
             }
-            job.rates.source(bytes, took);
+            job.rates.source(items.len() as u64, bytes, took);
             job.metrics.source_read(took);
             job.metrics.loaded(Served::Source, items.len() as u64, bytes);
             for (item, bytes) in own {

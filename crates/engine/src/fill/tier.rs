@@ -103,7 +103,7 @@ pub fn fill(worker: Option<&Worker>, fill: &BatchFill, items: &[u32]) {
             timer.end(bytes);
         }
         if copied > 0 {
-            job.rates.tier(tier, bytes, took);
+            job.rates.tier(tier, copied, bytes, took);
             job.metrics.tier_read(tier, took);
             job.metrics.loaded(Served::Tier(tier), copied, bytes);
         }

@@ -23,6 +23,10 @@ const TRIAL: u32 = 32;
 const MEMORY: u64 = 10_000_000_000;
 /// Nanoseconds of measurements below which the modelled rate counts.
 const ENOUGH: u64 = 50_000_000;
+/// What a read of the source takes beside the transfer, as long as the source is not measured. A
+/// warm run never measures it, and without this every disk with small samples would look slow: it
+/// reads fewer bytes a second than the modelled rate, which is that of large transfers.
+const SOURCE_LATENCY: f64 = 1e-3;
 
 #[derive(Debug)]
 struct MeasuredRate {
@@ -30,6 +34,7 @@ struct MeasuredRate {
     /// May be bypassed.
     disk: bool,
     bytes: AtomicU64,
+    samples: AtomicU64,
     nanoseconds: AtomicU64,
     bypassed: AtomicBool,
     /// Reads while bypassed.
@@ -57,22 +62,28 @@ impl JobRates {
         }
     }
 
-    /// Records a read of the source.
-    pub fn source(&self, bytes: u64, took: Duration) {
-        self.source.measured(bytes, took);
+    /// Records a read of samples from the source.
+    pub fn source(&self, samples: u64, bytes: u64, took: Duration) {
+        self.source.measured(samples, bytes, took);
     }
 
-    /// Records a read of a tier.
-    pub fn tier(&self, tier: TierId, bytes: u64, took: Duration) {
+    /// Records a read of samples from a tier.
+    pub fn tier(&self, tier: TierId, samples: u64, bytes: u64, took: Duration) {
         if let Some(rate) = self.of(tier) {
-            rate.measured(bytes, took);
+            rate.measured(samples, bytes, took);
         }
     }
 
     /// Returns whether the source should be read this time, instead of this tier.
     pub fn source_is_better_than(&self, tier: TierId) -> bool {
         let disk = self.of(tier).filter(|rate| rate.disk);
-        disk.is_some_and(|disk| disk.is_bypassed(self.source.rate()))
+        disk.is_some_and(|disk| disk.is_bypassed(self.source_rate(disk.mean_size())))
+    }
+
+    /// Returns the source's rate for samples of this many bytes.
+    fn source_rate(&self, size: f64) -> f64 {
+        let modelled = size / (SOURCE_LATENCY + size / self.source.modelled.0);
+        self.source.measured_rate().unwrap_or(modelled)
     }
 
     fn of(&self, tier: TierId) -> Option<&MeasuredRate> {
@@ -86,30 +97,39 @@ impl MeasuredRate {
             modelled,
             disk,
             bytes: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
             nanoseconds: AtomicU64::new(0),
             bypassed: AtomicBool::new(false),
             reads: AtomicU32::new(0),
         }
     }
 
-    fn measured(&self, bytes: u64, took: Duration) {
+    fn measured(&self, samples: u64, bytes: u64, took: Duration) {
         let took = took.as_nanos() as u64;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.samples.fetch_add(samples, Ordering::Relaxed);
         if self.nanoseconds.fetch_add(took, Ordering::Relaxed) + took > MEMORY {
-            // Two threads may both halve: the quotient stays the same.
-            self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| Some(b / 2)).ok();
-            self.nanoseconds
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n / 2))
-                .ok();
+            // Two threads may both halve: the quotients stay the same.
+            for sum in [&self.bytes, &self.samples, &self.nanoseconds] {
+                sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| Some(sum / 2)).ok();
+            }
         }
     }
 
     fn rate(&self) -> f64 {
+        self.measured_rate().unwrap_or(self.modelled.0)
+    }
+
+    fn measured_rate(&self) -> Option<f64> {
         let nanoseconds = self.nanoseconds.load(Ordering::Relaxed);
-        if nanoseconds < ENOUGH {
-            return self.modelled.0;
-        }
-        self.bytes.load(Ordering::Relaxed) as f64 / (nanoseconds as f64 * 1e-9)
+        let bytes = self.bytes.load(Ordering::Relaxed) as f64;
+        (nanoseconds >= ENOUGH).then(|| bytes / (nanoseconds as f64 * 1e-9))
+    }
+
+    /// Returns the mean size of the samples read, or 0 before the first.
+    fn mean_size(&self) -> f64 {
+        let samples = self.samples.load(Ordering::Relaxed).max(1);
+        self.bytes.load(Ordering::Relaxed) as f64 / samples as f64
     }
 
     /// Returns whether this read goes to a source of that rate instead.
@@ -131,7 +151,10 @@ impl MeasuredRate {
     /// Reduces the weight of past measurements to the minimum, so that a few trials can change the
     /// rate. Concurrent measurements may be lost.
     fn keep_only_the_rate(&self, rate: f64) {
-        self.bytes.store((rate * ENOUGH as f64 * 1e-9) as u64, Ordering::Relaxed);
+        let bytes = rate * ENOUGH as f64 * 1e-9;
+        let samples = bytes / self.mean_size().max(1.0);
+        self.bytes.store(bytes as u64, Ordering::Relaxed);
+        self.samples.store(samples.max(1.0) as u64, Ordering::Relaxed);
         self.nanoseconds.store(ENOUGH, Ordering::Relaxed);
     }
 }
@@ -151,8 +174,8 @@ mod tests {
         let tiers = [("ram".into(), Bytes(1 << 20)), ("disk".into(), Bytes(1 << 30))];
         let rates = JobRates::new(&default_system(Bytes(1 << 20), 4, &tiers), &[false, true]);
         assert!(!rates.source_is_better_than(2), "nothing is known yet");
-        rates.tier(2, disk, SECOND);
-        rates.source(source, SECOND);
+        rates.tier(2, 1, disk, SECOND);
+        rates.source(1, source, SECOND);
         rates
     }
 
@@ -164,8 +187,24 @@ mod tests {
     #[test]
     fn a_disk_measured_slower_than_the_source_is_bypassed() {
         let rates = measured(1 << 20, 10 << 20);
-        rates.tier(1, 1 << 20, SECOND);
+        rates.tier(1, 1, 1 << 20, SECOND);
         assert!(rates.source_is_better_than(2) && !rates.source_is_better_than(1));
+    }
+
+    #[test]
+    fn a_disk_of_small_samples_is_not_slower_than_a_source_that_was_never_read() {
+        let tiers = [("disk".into(), Bytes(1 << 30))];
+        let rates = JobRates::new(&default_system(Bytes(1 << 20), 4, &tiers), &[true]);
+        // 3 MB/s, where the modelled source gives 100, but only in large reads.
+        rates.tier(1, 50_000, 50_000 * 64, SECOND);
+        assert!(!rates.source_is_better_than(1));
+        // 10 ms a sample is more than a read of any source should take.
+        rates.tier(1, 900, 900 * 64, 9 * SECOND);
+        assert!(!rates.source_is_better_than(1), "0.2 ms in the mean");
+        for _ in 0..20 {
+            rates.tier(1, 900, 900 * 64, 9 * SECOND);
+        }
+        assert!(rates.source_is_better_than(1));
     }
 
     #[test]
@@ -178,7 +217,7 @@ mod tests {
     fn a_disk_that_has_recovered_is_used_again() {
         let rates = measured(1 << 20, 10 << 20);
         for _ in 0..60 {
-            rates.tier(2, 1 << 20, SECOND); // It has been slow for a minute.
+            rates.tier(2, 1, 1 << 20, SECOND); // It has been slow for a minute.
         }
         assert!(rates.source_is_better_than(2));
         // Reads of 1 MiB in 10 ms each, when it is asked at all.
@@ -187,7 +226,7 @@ mod tests {
             reads += 1;
             assert!(reads < 32 * 32, "a few trials are enough");
             if !rates.source_is_better_than(2) {
-                rates.tier(2, 1 << 20, Duration::from_millis(10));
+                rates.tier(2, 1, 1 << 20, Duration::from_millis(10));
             }
         }
         assert_eq!(to_disk(&rates, 100), 100);
@@ -199,9 +238,9 @@ mod tests {
         assert_eq!(to_disk(&rates, 100), 100, "not clearly slower");
         let rates = measured(10 << 20, 21 << 20);
         assert_eq!(to_disk(&rates, 320), 10);
-        rates.source(13 << 20, SECOND);
+        rates.source(1, 13 << 20, SECOND);
         assert_eq!(to_disk(&rates, 320), 10, "1.7 times faster is not enough to change back");
-        rates.source(5 << 20, SECOND);
+        rates.source(1, 5 << 20, SECOND);
         assert_eq!(to_disk(&rates, 320), 320);
     }
 
@@ -216,7 +255,7 @@ mod tests {
             let mut bypassed = source > 2 * disk;
             prop_assert_eq!(rates.source_is_better_than(2), bypassed);
             for rate in more {
-                rates.source(rate << 20, SECOND);
+                rates.source(1, rate << 20, SECOND);
                 all.push(rate);
                 let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
                 let limit = if bypassed { HARDLY } else { CLEARLY };
