@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use belady_control::sampler::Step;
 use belady_data::stage::{
-    RingBatch, RingBlock, RingConfig, RingConsumer, RingProducer, Take, Wait, ring,
+    RingBatch, RingBlock, RingConfig, RingConsumer, RingProducer, Take, Wait, mapped_ring, ring,
+    shared_ring,
 };
 
 /// Bytes of the one sample in each batch, and of the block that it lies in.
@@ -140,9 +141,10 @@ fn each_hung_read_costs_one_outstanding_batch() {
     }
 }
 
-#[test]
-fn memory_without_a_batch_goes_back_to_the_system_and_batches_stay() {
-    let (mut producer, mut consumer) = ring_of(64, 64);
+/// Trims a ring while one batch is held and one is ready; returns the ring's ends.
+fn trim(
+    (mut producer, mut consumer): (RingProducer, RingConsumer),
+) -> (RingProducer, RingConsumer) {
     for iteration in 1..32 {
         put(&mut producer, iteration).unwrap();
     }
@@ -164,4 +166,40 @@ fn memory_without_a_batch_goes_back_to_the_system_and_batches_stay() {
     }
     drop(blocks);
     assert!(is_unharmed(&held) && is_unharmed(&ready));
+    (producer, consumer)
+}
+
+const SIXTY_FOUR: RingConfig = RingConfig { capacity: 64 * BLOCK, batches: 64, align: 1 };
+
+#[test]
+fn memory_without_a_batch_goes_back_to_the_system_and_batches_stay() {
+    trim(ring(&SIXTY_FOUR).unwrap());
+}
+
+#[test]
+fn memory_that_another_process_writes_goes_back_to_the_system_too() {
+    let (producer, file) = shared_ring(&SIXTY_FOUR).unwrap();
+    let consumer = RingConsumer::attach(file.try_clone().unwrap()).unwrap();
+    trim((producer, consumer));
+}
+
+#[test]
+fn memory_that_another_process_maps_goes_back_to_the_system_where_it_may_be_written() {
+    for writable in [true, false] {
+        let (mut producer, mut consumer, memory) = mapped_ring(&SIXTY_FOUR, writable).unwrap();
+        for iteration in 0..32 {
+            put(&mut producer, iteration).unwrap();
+        }
+        // All at once, so that each had memory of its own.
+        drop((0..32).map(|_| take(&mut consumer)).collect::<Vec<_>>());
+        let resident = || rustix::fs::fstat(&memory.file).unwrap().st_blocks * 512;
+        let before = resident();
+        producer.trim();
+        let after = resident();
+        if writable {
+            assert!(after < before / 4, "{before} bytes, and then {after}");
+        } else {
+            assert_eq!(after, before, "the seal against writing forbids it");
+        }
+    }
 }

@@ -70,22 +70,27 @@ impl Mapping {
     /// # Safety
     /// The bytes are no longer needed, and no reference to them is left.
     pub unsafe fn discard(&self, range: Range<usize>) {
-        let page = page_size();
-        let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
-        if self.made_in != generation() || start >= end || end > self.length {
+        let Some(pages) = whole_pages(range) else { return };
+        if self.made_in != generation() || pages.end > self.length {
             return;
         }
+        let start = self.start.as_ptr().wrapping_add(pages.start);
         // SAFETY: within the mapping, and free as the caller promises. On failure the memory stays,
         // which is only a waste.
-        let _ = unsafe {
-            madvise(self.start.as_ptr().add(start).cast(), end - start, Advice::LinuxDontNeed)
-        };
+        let _ = unsafe { madvise(start.cast(), pages.len(), Advice::LinuxDontNeed) };
     }
 
     fn advise(&self, advice: Advice) {
         // SAFETY: our own mapping, and this advice does not change what it holds.
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.length, advice) };
     }
+}
+
+/// Returns the pages that lie wholly within a range of a mapping's bytes, if there are any.
+pub fn whole_pages(range: Range<usize>) -> Option<Range<usize>> {
+    let page = page_size();
+    let pages = range.start.next_multiple_of(page)..range.end / page * page;
+    (!pages.is_empty()).then_some(pages)
 }
 
 impl Drop for Mapping {

@@ -25,7 +25,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 pub use descriptor::{FileLock, OwnDescriptor};
-pub use mapping::{Loan, Mapping};
+pub use mapping::{Loan, Mapping, whole_pages};
 
 use crate::sync::plain::{AtomicU32, Ordering::Relaxed};
 

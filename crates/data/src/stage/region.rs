@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
-use belady_base::fork::{self, Loan, Mapping};
+use belady_base::fork::{self, Loan, Mapping, whole_pages};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::RingError;
 use super::layout::{BlockExtent, Descriptor, Receipt, RingHeader, RingLayout, TableEntry};
@@ -195,16 +195,29 @@ impl Region {
     }
 
     /// Returns the whole pages in a part of the area to the system; they are zero when next used.
-    /// Shared memory is left as it is.
+    /// Memory that other processes may only read is left as it is: its seal forbids this.
     ///
     /// # Safety
     /// No block lies there.
     pub unsafe fn discard(&self, free: Range<usize>) {
         assert!(free.end <= self.layout.capacity as usize);
-        if let RegionMemory::Private { mapping, .. } = &self.memory {
-            let area = self.layout.area_at();
+        let area = self.layout.area_at();
+        let range = area + free.start..area + free.end;
+        match &self.memory {
             // SAFETY: the caller guarantees that nothing there is used before it is written again.
-            unsafe { mapping.discard(area + free.start..area + free.end) };
+            RegionMemory::Private { mapping, .. } => unsafe { mapping.discard(range) },
+            RegionMemory::Shared => {
+                let Some(pages) = whole_pages(range) else { return };
+                // SAFETY: within the mapping, whose length the layout was checked against; else as
+                // above. On failure the memory stays, which is only a waste.
+                let _ = unsafe {
+                    madvise(
+                        self.base.add(pages.start).as_ptr().cast(),
+                        pages.len(),
+                        Advice::LinuxRemove,
+                    )
+                };
+            }
         }
     }
 
