@@ -2,7 +2,7 @@
 
 Eight ranks transform JPEGs behind a slow source. In one run the source becomes four times slower for a
 third of the iterations, in the other the pictures of the middle third cost three times as much to
-decode. The metrics are read all the time; docs/img/balance-shift-*.svg show the split over the iterations.
+transform. The metrics are read all the time; docs/img/balance-shift-*.svg show the split over the iterations.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import time
 import urllib.request
 
 from .mount import Mount
-from .process import ROOT, CommandFailed, say
+from .process import ROOT, CommandFailed, run, say
 from .table import Section, size, spread, verdict, whole
 
 RANKS = 8
@@ -31,8 +31,14 @@ WITHIN = 10
 AROUND = 1
 # t(γ) that a few threads saturate.
 CURVE = {1: 150, 2: 280, 4: 500}
-# What a rank computes on in a second.
-CONSUME = "40MB/s"
+# What is shifted, the pictures, and what a rank computes on in a second: few enough pictures that the
+# processors can transform the dear ones in that time.
+SHIFTS = (
+    ("source", "source four times slower", "even", "40MB/s"),
+    ("transform", "transform three times dearer", "dear", "20MB/s"),
+)
+# Of the different pictures, for what they cost.
+COST_EPOCHS = 10
 TOKEN = "of-this-benchmark"
 LOOK_SECONDS = 0.02
 STEPS = [
@@ -60,11 +66,12 @@ def shift(context):
     section = Section(
         ["shift", "phase", "threads that load", "threads that transform", "iterations until there", ""]
     )
-    for name, title, changes_source in (
-        ("source", "source four times slower", True),
-        ("transform", "transform three times dearer", False),
-    ):
-        runs = [watched(context, folder / "pictures", changes_source, ends) for _ in range(context.runs)]
+    for name, title, pictures, consume in SHIFTS:
+        changes_source = name == "source"
+        runs = [
+            watched(context, folder / pictures, consume, changes_source, ends)
+            for _ in range(context.runs)
+        ]
         before = []
         for phase, (begin, end) in enumerate(zip([0, *ends], ends)):
             rows = [Phase(looks, begin, end) for looks in runs]
@@ -83,19 +90,36 @@ def shift(context):
             )
         picture = ROOT / "docs" / "img" / f"balance-shift-{name}.svg"
         picture.write_text(drawn(title, runs[0], ends))
-    pictures = sorted((folder / "pictures").iterdir())
-    bytes_of = [file.stat().st_size for file in pictures]
-    third = len(bytes_of) // 3
+    even, dear = (of_kind(context, folder / "kinds" / kind) for kind in ("even", "dear"))
     section.note(
         f"{IMAGES:,} JPEGs in order, one epoch of {iterations} iterations, {RANKS} ranks of batch {BATCH}, "
-        f"{CONSUME} each, a barrier after every step; `belady`; {THREADS} threads; slowfs with "
-        f"{', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}. The dear pictures have three times the pixels "
-        f"({size(statistics.mean(bytes_of[third : 2 * third]))} and {size(statistics.mean(bytes_of[:third]))} in the "
-        "mean). Threads: the median of the second half of a phase. *Iterations until there*: from the shift until the number "
-        f"of threads that transform is first within {AROUND} of that; the shift begins where the ranks *deliver*, "
-        "and the engine works a few iterations ahead of that."
+        f"{' and '.join(consume for *_, consume in SHIFTS)} each, a barrier after every step; `belady`; "
+        f"{THREADS} threads; slowfs with {', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}. A picture has "
+        f"{size(even.size)} in the mean and a dear one {size(dear.size)}, and takes {1e3 * even.seconds:.2f} and "
+        f"{1e3 * dear.seconds:.2f} ms of processor time, {dear.seconds / even.seconds:.1f} times as much. Threads: the "
+        "the median of the second half of a phase. *Iterations until there*: from the shift until the number of threads "
+        f"that transform is first within {AROUND} of that; the shift begins where the ranks *deliver*, and the "
+        "engine works a few iterations ahead of that."
     )
     return section
+
+
+@dataclasses.dataclass
+class Kind:
+    """What a picture has and costs, in the mean."""
+
+    size: float
+    seconds: float
+
+
+def of_kind(context, folder):
+    files = list(folder.iterdir())
+    command = [context.binary("belady"), "read", folder, "--format", "flat", "--batch", BATCH]
+    command += ["--transform", json.dumps(STEPS), "--epochs", COST_EPOCHS, "--json"]
+    spent = run(context.commands, command).cpu
+    return Kind(
+        statistics.mean(file.stat().st_size for file in files), spent / (COST_EPOCHS * len(files))
+    )
 
 
 class Phase:
@@ -116,14 +140,14 @@ class Phase:
         self.followed = max(0, next(there, end - begin))
 
 
-def watched(context, folder, changes_source, ends):
+def watched(context, folder, consume, changes_source, ends):
     """Runs once, and returns what was seen."""
     order = [belady := context.binary("belady"), "read"]
     port = free_port()
     with Mount(context.commands, context.binary("slowfs"), folder, CURVE) as at:
         command = [
             *(*order, at.path, "--format", "flat", "--order", "sequential", "--batch", BATCH),
-            *("--local-ranks", RANKS, "--barrier", "--consume", CONSUME, "--threads", THREADS),
+            *("--local-ranks", RANKS, "--barrier", "--consume", consume, "--threads", THREADS),
             *("--transform", json.dumps(STEPS), "--metrics", f"127.0.0.1:{port}", "--json"),
         ]
         command = [str(part) for part in command]
