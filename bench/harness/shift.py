@@ -97,7 +97,7 @@ def shift(context):
         f"{THREADS} threads; slowfs with {', '.join(f'{n}: {r} MB/s' for n, r in CURVE.items())}. A picture has "
         f"{size(even.size)} in the mean and a dear one {size(dear.size)}, and takes {1e3 * even.seconds:.2f} and "
         f"{1e3 * dear.seconds:.2f} ms of processor time, {dear.seconds / even.seconds:.1f} times as much. Threads: the "
-        "the median of the second half of a phase. *Iterations until there*: from the shift until the number of threads "
+        "median of the second half of a phase. *Iterations until there*: from the shift until the number of threads "
         f"that transform is first within {AROUND} of that; the shift begins where the ranks *deliver*, and the "
         "engine works a few iterations ahead of that."
     )
