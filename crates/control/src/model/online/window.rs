@@ -6,7 +6,7 @@ use super::fit::{FittedModel, SizeFit, TimeFit};
 use super::work::{IterationWork, WorkSum};
 
 /// Iterations that are remembered: a change shows in full after so many.
-pub const WINDOW: usize = 8;
+pub const WINDOW: usize = 6;
 
 /// The sums of the last iterations in which there was work of a kind.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl<K: Ord + Copy> RecentSums<K> {
     }
 
     /// Adds up the iterations. The last one counts [`WINDOW`] times, and each before it once less,
-    /// so that half of a change shows after three.
+    /// so that half of a change shows after two.
     fn total(&self) -> BTreeMap<K, WorkSum> {
         let mut total = BTreeMap::new();
         for (age, sums) in self.0.iter().rev().enumerate() {
