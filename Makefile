@@ -68,7 +68,7 @@ demo: prerequisites ## Train from a slow source, with torch's DataLoader or a pl
 test: export BELADY_TEST_NOT_RUN := $(CURDIR)/out/not-run.txt
 test: ## Run all tests, of Rust and of Python; the last lines say which did not run, and why
 	@$(PYTHON) scripts/not_run.py --begin
-	@$(MAKE) --no-print-directory test-rust test-mpi test-python; status=$$?; \
+	@$(MAKE) --no-print-directory --keep-going test-rust test-mpi test-python; status=$$?; \
 		$(PYTHON) scripts/not_run.py && exit $$status
 
 # The native module has no tests of its own in Rust: Python's load it.
@@ -76,7 +76,7 @@ RUST_TESTS := --workspace --exclude belady-python
 
 test-rust: prerequisites ## Run the Rust tests: units, properties, examples in documentation, explored schedules
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		echo "$(CARGO) nextest run $(RUST_TESTS)" && $(CARGO) nextest run $(RUST_TESTS) && \
+		echo "$(CARGO) nextest run $(RUST_TESTS)" && $(CARGO) nextest run --no-fail-fast $(RUST_TESTS) && \
 		echo "$(CARGO) nextest run $(SHUTTLE)" && $(CARGO) nextest run $(SHUTTLE) && \
 		echo "$(CARGO) nextest run $(BOARD_SHUTTLE)" && $(CARGO) nextest run $(BOARD_SHUTTLE); \
 	else \

@@ -1,7 +1,8 @@
 //! Quantities with a unit: [`Bytes`], [`Seconds`], [`Rate`] (bytes per second).
 //!
 //! They are parsed from and printed as `"3 MB"`, `"40 GiB"`, `"250 ms"`, `"2 GB/s"`.
-//! Decimal prefixes are powers of 1000, binary ones (`KiB`) powers of 1024.
+//! Decimal prefixes are powers of 1000, binary ones (`KiB`) powers of 1024. A letter alone (`100G`) is
+//! a power of 1024, as for `dd`, `truncate` and Slurm.
 
 use std::fmt;
 use std::iter::Sum;
@@ -221,7 +222,11 @@ impl FromStr for Bytes {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // In any case, unlike rates: 10 Gb/s are bits.
-        let any_case = |unit: &str| byte_factor(&unit.to_ascii_uppercase().replace('I', "i"));
+        let any_case = |unit: &str| {
+            let unit = unit.to_ascii_uppercase().replace('I', "i");
+            let is_letter = unit.len() == 1 && unit != "B";
+            byte_factor(&if is_letter { unit + "iB" } else { unit })
+        };
         parse(text, any_case, BYTE_UNITS).map(|v| Self(v.round() as u64))
     }
 }
@@ -292,6 +297,8 @@ mod tests {
         assert_eq!("1.5 kB".parse(), Ok(Bytes(1500)));
         assert_eq!("1_500 GB".parse(), Ok(Bytes(1_500_000_000_000)));
         assert_eq!("12".parse(), Ok(Bytes(12)));
+        assert_eq!("100G".parse(), Ok(Bytes(100 << 30)));
+        assert_eq!("1.5k".parse(), Ok(Bytes(1536)));
         assert_eq!("100 MB/s".parse(), Ok(Rate(1e8)));
         assert_eq!("250 ms".parse(), Ok(Seconds(0.25)));
     }
@@ -310,6 +317,8 @@ mod tests {
     fn an_invalid_quantity_is_refused_with_its_reason() {
         assert!("-3 MB".parse::<Bytes>().unwrap_err().to_string().contains("negative"));
         assert!("3 apples".parse::<Bytes>().unwrap_err().to_string().contains("`apples`"));
+        assert!("3 X".parse::<Bytes>().unwrap_err().to_string().contains("`X`"));
+        assert!("10 G/s".parse::<Rate>().unwrap_err().to_string().contains("`G/s`"));
         assert!("10 Gb/s".parse::<Rate>().unwrap_err().to_string().contains("`Gb/s`"));
         assert!("3 MB".parse::<Rate>().unwrap_err().to_string().contains("`MB`"));
         assert!("fast".parse::<Rate>().unwrap_err().to_string().contains("number"));

@@ -143,6 +143,43 @@ fn jobs_read_a_dataset_that_fits_once() {
 }
 
 #[test]
+fn jobs_of_one_order_read_what_no_cache_holds_once() {
+    const SIZE: u64 = 1000;
+    const BATCH: u64 = 10;
+    let read = |jobs: usize, behind: usize| {
+        let source = Arc::new(Synthetic::of_sizes(vec![SIZE; 1000], 1));
+        // A cache of 60 %, and a staging buffer of four batches.
+        let engine = engine(4, &[600_000], Retry::default());
+        let job = JobConfig {
+            batch: BATCH as u32,
+            epochs: Some(4),
+            staging: Bytes(4 * BATCH * (SIZE + 64)),
+            ..JobConfig::new(source.clone() as Arc<dyn Source>)
+        };
+        let mut loaders: Vec<Loader> = (0..jobs).map(|_| engine.start(&job).unwrap()).collect();
+        let expected = expected(&job);
+        for turn in 0..expected.len() + behind {
+            for (number, loader) in loaders.iter_mut().enumerate() {
+                // The second is some batches behind the first.
+                if let Some(batch) = turn.checked_sub(number * behind)
+                    && let Some(samples) = expected.get(batch)
+                {
+                    let got = loader.next_batch().unwrap().unwrap();
+                    assert!(got.iter().map(|sample| sample.id).eq(samples.iter().copied()));
+                    assert!(got.iter().all(|sample| source.verify(sample.id, sample.bytes())));
+                }
+            }
+        }
+        source.operations().bytes
+    };
+    let of_one = read(1, 0);
+    for behind in [0, 1, 2] {
+        let of_two = read(2, behind);
+        assert!(of_two * 100 <= of_one * 105, "{of_two} bytes in place of {of_one}");
+    }
+}
+
+#[test]
 fn a_sample_that_two_jobs_want_at_once_is_read_once() {
     let inner = Arc::new(Synthetic::of_sizes(vec![1000; 8], 1));
     let source = OneWaits::new(inner.clone(), 0);

@@ -78,13 +78,15 @@ mod tests {
 
     use super::*;
 
-    /// Waits until so many requests have come, and returns how many of them are handled.
-    fn handled_of(limit: &ServingLimit, all: u32) -> u32 {
+    /// Waits until so many requests are handled and wait: one that waits takes its turn some time
+    /// after another has ended. There are never more than `most` handled.
+    fn wait_for(limit: &ServingLimit, most: u32, wanted: Requests) {
         loop {
-            let Requests { handled, waiting } = *lock(&limit.requests);
-            if handled + waiting == all {
-                return handled;
+            let now = *lock(&limit.requests);
+            if now == wanted {
+                return;
             }
+            assert!(now.handled <= most, "{now:?} on the way to {wanted:?}");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -106,7 +108,8 @@ mod tests {
                 })
                 .collect();
             for left in (1..=8).rev() {
-                assert_eq!(handled_of(&limit, left), most.min(left));
+                let handled = most.min(left);
+                wait_for(&limit, most, Requests { handled, waiting: left - handled });
                 go_on.send(()).unwrap();
             }
             for request in requests {
@@ -123,7 +126,7 @@ mod tests {
         let first = limit.begin();
         let other = limit.clone();
         let second = thread::spawn(move || drop(other.begin()));
-        assert_eq!(handled_of(&limit, 2), 1);
+        wait_for(&limit, 1, Requests { handled: 1, waiting: 1 });
         limit.set(None);
         second.join().unwrap();
         drop(first);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use belady_board::message::ShimMessage;
 use belady_board::{Attach, Board, BoardConfig, BoardLevelConfig};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::Resource;
 
 use crate::config::TransparentConfig;
 use crate::copy_store::{CopyStore, path_of};
@@ -40,6 +41,8 @@ pub struct TransparentJob {
     workers: Arc<Workers>,
     attach: Attach,
     library: PathBuf,
+    /// Sentences for the user, about what is less than was asked for.
+    pub warnings: Vec<String>,
     /// The program's processes open these through `/proc`.
     _board: OwnedFd,
     _pipe: OwnedFd,
@@ -62,9 +65,10 @@ impl TransparentJob {
         };
         let ProgramLink { library, plan, board, file, inbox, pipe } = link;
         let attach = Attach::new(&board, &file, &pipe);
+        let warnings = levels.iter().filter_map(prepare::lack_of_space).collect();
         let store = CopyStore::new(Arc::new(board), dataset.real, dataset.dev, levels);
         let workers = Arc::new(Workers::new(store));
-        let job = Self { workers, attach, library, _board: file, _pipe: pipe };
+        let job = Self { workers, attach, library, warnings, _board: file, _pipe: pipe };
         let started = Workers::start(&job.workers, config.threads.max(1), plan, inbox);
         started.map_err(PrepareError::Thread).inspect_err(|_| job.end())?;
         Ok(job)
@@ -199,7 +203,9 @@ fn board_config(
     levels: &[CopyLevel],
 ) -> BoardConfig {
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-    let limited = rustix::process::getrlimit(rustix::process::Resource::As).current.is_some();
+    let limit = |of| rustix::process::getrlimit(of).current;
+    // The board is a file as well.
+    let limited = limit(Resource::As).is_some() || limit(Resource::Fsize).is_some();
     BoardConfig {
         given: bytes(&dataset.given),
         real: bytes(&dataset.real),

@@ -97,10 +97,6 @@ fn level(config: &LevelConfig, dataset: &DatasetRoot) -> Result<CopyLevel, Prepa
     }
     let level = CopyLevel::open(&root, name.clone(), quota, &dataset.real, is_private)
         .map_err(|error| PrepareError::level(shown, write_problem(&error)))?;
-    if !is_private && let Err(error) = has_space(&level) {
-        level.close();
-        return Err(PrepareError::level(shown, error));
-    }
     Ok(level)
 }
 
@@ -141,15 +137,19 @@ fn directory(path: &Path, dataset: &DatasetRoot) -> Result<PathBuf, PrepareError
     Ok(real)
 }
 
-/// Checks that the free space and the level's own copies together reach the quota.
-fn has_space(level: &CopyLevel) -> Result<(), String> {
-    let fs = rustix::fs::statvfs(&level.root).map_err(|error| error.to_string())?;
-    let free = fs.f_bavail.saturating_mul(fs.f_frsize);
-    let held = level.used.get().map_err(|error| error.to_string())?;
+/// Returns a sentence about a level whose free space and own copies do not reach its quota. The job
+/// runs all the same: others may have filled the disk, and a copy that does not fit is not made.
+pub fn lack_of_space(level: &CopyLevel) -> Option<String> {
+    // Memory was checked.
+    let fs = rustix::fs::statvfs(&level.root).ok().filter(|_| !level.is_private)?;
+    let free = fs.f_bavail.saturating_mul(fs.f_frsize).saturating_add(level.used.get().ok()?);
     let quota = level.used.quota();
-    if free.saturating_add(held) >= quota {
-        return Ok(());
-    }
-    let [quota, free] = [quota, free.saturating_add(held)].map(belady_base::units::Bytes);
-    Err(format!("{quota} do not fit: its file system has {free} free; ask for less"))
+    let [quota_text, free_text] = [quota, free].map(belady_base::units::Bytes);
+    let name = &level.name;
+    (free < quota).then(|| {
+        format!(
+            "the cache {name} has space for {free_text} of {quota_text}: files are copied until its \
+             file system is full"
+        )
+    })
 }

@@ -3,19 +3,27 @@
 //! To the launcher's parent, launcher and program look like one process. The launcher forwards
 //! signals that only it receives. The terminal sends its signals (Ctrl-C, a hangup) to both, so the
 //! launcher only survives those. Stop signals have their usual effect on both: Ctrl-Z stops, `fg`
-//! continues. Signals that were ignored before, as under nohup, stay ignored.
+//! continues. Signals that were ignored before, as under nohup, stay ignored. After a program that a
+//! signal ended, the launcher ends by the same signal: a shell's loop stops at Ctrl-C.
+//!
+//! A limit of file sizes (`ulimit -f`) is the program's: it stops neither the launcher nor copies.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use signal_hook::consts::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, kill_process, setrlimit,
+    waitid,
+};
+use signal_hook::consts::{
+    SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ,
+};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::backend::Handle;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -63,8 +71,49 @@ impl ProgramError {
     }
 }
 
-/// Runs a program and its arguments with additional environment variables. Returns its exit status,
-/// or 128 + n if signal n ended it.
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramEnd {
+    /// Its exit status, or 128 + n if signal n ended it.
+    pub status: u8,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+impl ProgramEnd {
+    /// Ends this process by the signal that ended the program, without a core dump of its own.
+    /// Returns if no signal did, or if it cannot be raised.
+    pub fn imitate(self) {
+        let Some(signal) = self.signal else { return };
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+}
+
+/// A limit of file sizes that this process had when it started, and has no more.
+#[derive(Debug)]
+pub struct LiftedFileLimit(Rlimit);
+
+impl LiftedFileLimit {
+    /// Raises the soft limit to the hard one. Beyond that one, a write fails and does not end the
+    /// process.
+    ///
+    /// # Errors
+    /// If the signal handler cannot be installed.
+    pub fn lift() -> io::Result<Self> {
+        let limit = getrlimit(Resource::Fsize);
+        // The program gets the default action again: `exec` resets handlers. What was ignored has to
+        // stay ignored for it.
+        if ignored_signals() & (1 << (SIGXFSZ - 1)) == 0 {
+            signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+        }
+        let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit.clone() });
+        Ok(Self(limit))
+    }
+}
+
+/// Runs a program and its arguments with additional environment variables, without some, and with
+/// its own limit of file sizes.
 ///
 /// Call this once in a process: afterwards signals end the caller.
 ///
@@ -73,11 +122,21 @@ impl ProgramError {
 pub fn run(
     program: &[OsString],
     environment: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<u8, ProgramError> {
+    removed: &[&str],
+    limit: &LiftedFileLimit,
+) -> Result<ProgramEnd, ProgramError> {
     let (name, arguments) =
         program.split_first().ok_or_else(|| ProgramError::NotFound(OsString::new()))?;
     let mut command = Command::new(name);
     command.args(arguments).envs(environment);
+    removed.iter().for_each(|variable| drop(command.env_remove(variable)));
+    if limit.0.current != limit.0.maximum {
+        let limit = limit.0.clone();
+        // SAFETY: a system call alone, which is allowed between fork and exec.
+        unsafe {
+            command.pre_exec(move || Ok(setrlimit(Resource::Fsize, limit.clone())?));
+        }
+    }
     // Before the program starts, so that an early signal is forwarded too.
     let relay = Relay::start().map_err(ProgramError::Signals)?;
     let started = command.spawn().map_err(|error| not_started(name, error));
@@ -87,7 +146,7 @@ pub fn run(
     });
     // Stop forwarding before the child is reaped: its process id may be reused.
     relay.stop();
-    ended?.wait().map(exit_code).map_err(ProgramError::Lost)
+    ended?.wait().map(end_of).map_err(ProgramError::Lost)
 }
 
 fn not_started(program: &OsString, error: io::Error) -> ProgramError {
@@ -108,10 +167,10 @@ fn wait_for_end(child: &Child) -> io::Result<()> {
     }
 }
 
-/// Returns the exit status as a shell does.
-fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+fn end_of(status: ExitStatus) -> ProgramEnd {
+    let signal = status.signal();
+    let code = status.code().or_else(|| signal.map(|signal| 128 + signal));
+    ProgramEnd { status: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1), signal }
 }
 
 /// A thread that forwards signals.
@@ -185,30 +244,33 @@ fn ignored_signals() -> u64 {
 mod tests {
     use super::*;
 
-    fn sh(script: &str) -> Result<u8, ProgramError> {
+    fn sh(script: &str) -> Result<ProgramEnd, ProgramError> {
         let more = [("GIVEN".into(), "yes".into())];
-        run(&["sh", "-c", script].map(OsString::from), more)
+        let limit = LiftedFileLimit::lift().unwrap();
+        run(&["sh", "-c", script].map(OsString::from), more, &["HOME"], &limit)
     }
 
     #[test]
     fn the_exit_status_is_the_programs() {
-        assert_eq!(sh("exit 0").unwrap(), 0);
-        assert_eq!(sh("exit 37").unwrap(), 37);
-        assert_eq!(sh("test \"$GIVEN\" = yes").unwrap(), 0);
-        assert_eq!(sh("kill -TERM $$").unwrap(), 128 + 15);
-        assert_eq!(sh("kill -KILL $$").unwrap(), 128 + 9);
+        let end = |status, signal| ProgramEnd { status, signal };
+        assert_eq!(sh("exit 0").unwrap(), end(0, None));
+        assert_eq!(sh("exit 37").unwrap(), end(37, None));
+        assert_eq!(sh("test \"$GIVEN$HOME\" = yes").unwrap(), end(0, None));
+        assert_eq!(sh("kill -TERM $$").unwrap(), end(128 + 15, Some(15)));
+        assert_eq!(sh("kill -KILL $$").unwrap(), end(128 + 9, Some(9)));
     }
 
     #[test]
     fn a_program_that_cannot_run_has_the_exit_status_of_a_shell() {
-        let refused = |program: &str| run(&[OsString::from(program)], []).unwrap_err();
+        let limit = LiftedFileLimit::lift().unwrap();
+        let refused = |program: &str| run(&[OsString::from(program)], [], &[], &limit).unwrap_err();
         let missing = refused("no-such-program-here");
         assert_eq!(missing.exit_code(), 127);
         assert!(missing.to_string().contains("`no-such-program-here`"), "{missing}");
         let not_one = refused("/etc/passwd");
         assert_eq!(not_one.exit_code(), 126);
         assert!(not_one.to_string().contains("`/etc/passwd` cannot be run"), "{not_one}");
-        assert_eq!(run(&[], []).unwrap_err().exit_code(), 127);
+        assert_eq!(run(&[], [], &[], &limit).unwrap_err().exit_code(), 127);
     }
 
     #[test]

@@ -16,12 +16,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use args::RunArgs;
-use belady_transparent::{PrepareError, TransparentJob, program};
+use belady_peer::rendezvous::launcher;
+use belady_transparent::TransparentJob;
+use belady_transparent::program::{self, LiftedFileLimit, ProgramEnd};
 
 use self::report::RunReport;
 use crate::metrics::MetricsPort;
 use crate::usage::UsageError;
 use crate::{environment, logging};
+
+/// The variables that the program does not get.
+const SECRETS: [&str; 1] = [environment::METRICS_TOKEN.name];
 
 /// Runs the program and returns its exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
@@ -29,17 +34,31 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     if environment::LOG.value().is_some() {
         logging::start();
     }
+    let limit = LiftedFileLimit::lift()?;
     let config = args.config()?;
     let port = args.metrics.as_deref().map(MetricsPort::at).transpose()?;
-    let job = Arc::new(TransparentJob::prepare(&config).map_err(|error| into_anyhow(&error))?);
-    let ran = run_program(args, port.as_ref(), &job);
+    let job = match TransparentJob::prepare(&config) {
+        Ok(job) => Arc::new(job),
+        Err(error) if error.is_usage() => return Err(UsageError::new(error.to_string()).into()),
+        Err(error) => {
+            // What this machine lacks is no reason to stop the program.
+            eprintln!("belady: {error}; the program runs without copies");
+            let end = program::run(&args.program, [], &SECRETS, &limit)?;
+            end.imitate();
+            return Ok(end.status);
+        }
+    };
+    for warning in &job.warnings {
+        eprintln!("belady: {warning}");
+    }
+    let ran = run_program(args, port.as_ref(), &job, &limit);
     let measured = args.report || args.report_json.is_some();
     // Also if the program was not started: this removes what `prepare` made.
     let finished = job.finish(measured);
     // The end of the process frees the memory faster than a drop does.
     std::mem::forget(job);
-    let Ran { exit_status, seconds, json } = ran?;
-    let report = RunReport { exit_status, seconds, job: finished };
+    let Ran { end, seconds, json } = ran?;
+    let report = RunReport { exit_status: end.status, seconds, job: finished };
     if args.report {
         // A closed standard error is ignored.
         let _ = std::io::stderr().write_all(report.text().as_bytes());
@@ -50,11 +69,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         // The program's exit status is still returned.
         let _ = writeln!(std::io::stderr(), "belady: cannot write the report: {error}");
     }
-    Ok(exit_status)
+    drop(port);
+    end.imitate();
+    Ok(end.status)
 }
 
 struct Ran {
-    exit_status: u8,
+    end: ProgramEnd,
     seconds: f64,
     /// The file of `--report-json`.
     json: Option<File>,
@@ -64,19 +85,17 @@ fn run_program(
     args: &RunArgs,
     port: Option<&MetricsPort>,
     job: &Arc<TransparentJob>,
+    limit: &LiftedFileLimit,
 ) -> anyhow::Result<Ran> {
     let json = args.report_json.as_deref().map(create).transpose()?;
     let metrics = |job: Arc<TransparentJob>| move || metrics::text(&job.report());
-    let _server = port.map(|port| port.offer(metrics(Arc::clone(job)))).transpose()?;
+    // The launchers of a machine's ranks are given the same port.
+    let launched = launcher::launched(&launcher::of_this_process()).ok().flatten();
+    let place = launched.map_or(0, |world| world.local_rank as usize);
+    let _server = port.and_then(|port| port.try_offer(place, metrics(Arc::clone(job))));
     let start = Instant::now();
-    let exit_status = program::run(&args.program, job.environment())?;
-    Ok(Ran { exit_status, seconds: start.elapsed().as_secs_f64(), json })
-}
-
-/// Converts an error without its source, which its text includes already.
-fn into_anyhow(error: &PrepareError) -> anyhow::Error {
-    let sentence = error.to_string();
-    if error.is_usage() { UsageError::new(sentence).into() } else { anyhow::Error::msg(sentence) }
+    let end = program::run(&args.program, job.environment(), &SECRETS, limit)?;
+    Ok(Ran { end, seconds: start.elapsed().as_secs_f64(), json })
 }
 
 /// Creates the report's file before the program starts, so that an error shows early.

@@ -1,6 +1,7 @@
 //! A program under `belady run` behaves as it does alone: status, input, output, environment,
 //! signals.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
 use crate::common::content;
@@ -9,16 +10,81 @@ use crate::{READ_AND_WAIT, RUN, Running, belady, folder, is_empty, let_end, sh};
 #[test]
 fn the_command_exits_with_the_programs_status() {
     let folder = folder();
-    for (script, status) in [
-        ("exit 0", 0),
-        ("exit 1", 1),
-        ("exit 255", 255),
-        ("kill -KILL $$", 128 + 9),
-        ("kill -TERM $$", 128 + 15),
-        ("kill -SEGV $$", 128 + 11),
-    ] {
+    for (script, status) in [("exit 0", 0), ("exit 1", 1), ("exit 255", 255)] {
         folder.belady(&sh(&[], script)).assert().code(status);
     }
+}
+
+#[test]
+fn the_command_ends_by_the_signal_that_ended_the_program() {
+    let folder = folder();
+    for (name, signal) in [("KILL", 9), ("TERM", 15), ("INT", 2), ("SEGV", 11)] {
+        let script = format!("ulimit -c 0; kill -{name} $$");
+        let ended = belady(&folder, &sh(&[], &script)).status().expect("the command runs");
+        assert_eq!((ended.signal(), ended.code()), (Some(signal), None), "{name}");
+        assert!(!ended.core_dumped(), "{name}");
+    }
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_the_programs() {
+    let folder = folder();
+    // In blocks of 512 bytes: less than a file of the dataset, or than the board.
+    let script = format!("{READ_AND_WAIT}; ulimit -f; ulimit -Hf; head -c 2000 /dev/zero > large");
+    let of_shell = "ulimit -Sf 1; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", of_shell, env!("CARGO_BIN_EXE_belady")]).args(sh(&[], &script));
+    let ended = command.current_dir(folder.path("")).output().expect("sh runs");
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "1\nunlimited\n");
+    assert!(!ended.status.success(), "the program's write is refused");
+    assert_eq!(std::fs::metadata(folder.path("large")).expect("a file").len(), 512);
+}
+
+#[test]
+fn a_hard_limit_of_file_sizes_stops_copies_and_not_the_program() {
+    let folder = folder();
+    let read = "cat photos/*/* | wc -c; head -c 2000 /dev/zero > large; echo $?";
+    let limited = "ulimit -f 1; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_belady")]).args(sh(&[], read));
+    let ended = command.current_dir(folder.path("")).output().expect("sh runs");
+    let out = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    // Where the board is larger than the limit, nothing is copied and one sentence says so.
+    assert!(out.starts_with("3003\n") && !out.ends_with("\n0\n"), "{out}{said}");
+}
+
+#[test]
+fn the_metrics_token_does_not_reach_the_program() {
+    let folder = folder();
+    let script = "env | grep -c TOKEN; echo ready";
+    let mut command = belady(&folder, &sh(&["--metrics", "127.0.0.1:0"], script));
+    let ended = command.env("BELADY_METRICS_TOKEN", "secret").output().expect("it runs");
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "0\nready\n");
+}
+
+#[test]
+fn a_cache_larger_than_the_free_space_is_told_and_used() {
+    let folder = folder();
+    let script = format!("{READ_AND_WAIT}; cat photos/cat/0000.bin | wc -c");
+    let run = ["run", "--data", "photos", "--cache", "cache:900TB", "--", "sh", "-c", &script];
+    let ended = belady(&folder, &run).output().expect("it runs");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "1000\n", "{said}");
+    assert!(said.starts_with("belady: the cache cache has space for "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_metrics_port_in_use_is_told_and_the_program_runs() {
+    let folder = folder();
+    let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = held.local_addr().expect("its address").to_string();
+    let mut command = belady(&folder, &sh(&["--metrics", &address], "echo ran"));
+    let ended = command.env("BELADY_METRICS_TOKEN", "secret").output().expect("it runs");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "ran\n", "{said}");
+    assert!(said.contains(&address) && said.lines().count() == 1, "{said}");
 }
 
 #[test]
@@ -86,12 +152,13 @@ fn signals_to_the_command_are_forwarded_to_the_program() {
 }
 
 #[test]
-fn a_program_killed_by_a_signal_sets_the_commands_exit_status() {
+fn a_forwarded_signal_that_ends_the_program_ends_the_command() {
     let folder = folder();
     let mut running = Running::start(&mut belady(&folder, &sh(&[], "echo ready; exec sleep 1000")));
     assert_eq!(running.line(), "ready");
     running.signal("TERM");
-    assert_eq!(running.end(), (String::new(), Some(128 + 15)));
+    // No exit status: the command was ended by a signal too.
+    assert_eq!(running.end(), (String::new(), None));
 }
 
 #[test]

@@ -53,6 +53,21 @@ fn ctrl_c_reaches_the_program_once() {
 }
 
 #[test]
+fn ctrl_c_stops_a_shells_loop() {
+    let folder = folder();
+    folder.write("program.sh", b"echo ready; until [ -e end ]; do sleep 0.02; done");
+    let script = "stty -echo; for turn in 1 2 3; do echo turn $turn; $BELADY sh program.sh; done";
+    for shell in ["bash", "sh"] {
+        let Some(mut running) = at_a_terminal(&folder, shell, script) else { return };
+        running.wait_for("turn 1");
+        running.wait_for("ready");
+        press(&mut running, CTRL_C);
+        let (rest, _) = running.end();
+        assert!(!rest.contains("turn"), "{shell}: {rest}");
+    }
+}
+
+#[test]
 fn ctrl_z_stops_the_program_and_fg_continues_it() {
     let folder = folder();
     folder.write(

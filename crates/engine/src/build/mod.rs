@@ -303,7 +303,7 @@ impl Engine {
             let (limits, in_step) = (self.config.peer_patience, config.policy.moves_samples());
             Arc::new(agreed.into_peers(&job, &queue, push_limit, limits, in_step))
         });
-        dataset.add(&job);
+        dataset.add(&job, planned_job.system.tiers[0].capacity.0);
         let retire = Arc::new(Retirer::new(job.clone(), peers.clone(), queue.clone()));
         let lanes = prefetch_pools.iter().map(WorkerPool::lane).collect();
         let prefetcher = Arc::new(PrefetchStage::new(job.clone(), lanes));

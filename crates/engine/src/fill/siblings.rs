@@ -1,7 +1,7 @@
 //! Fills slots from other jobs of the engine on the same dataset, before the source is read.
 //!
 //! A sample is copied from a tier in memory of another job, also of one that has ended, or taken
-//! from another job's read that is in flight or has just arrived. Otherwise this job leads a read
+//! from another job's read that is in flight or among the last ones. Otherwise this job leads a read
 //! that others may use.
 
 use belady_base::SampleId;
@@ -85,7 +85,9 @@ impl SiblingReads<'_> {
     }
 
     fn is_in_memory(&self, sample: SampleId) -> bool {
-        self.holder(sample).is_some() || self.retained.iter().any(|tier| tier.holds(sample))
+        self.holder(sample).is_some()
+            || self.reads.recent.has(sample)
+            || self.retained.iter().any(|tier| tier.holds(sample))
     }
 
     /// Returns whether an item is filled, or will be by another job's read.
@@ -135,6 +137,9 @@ impl SiblingReads<'_> {
             let id = holder.tiers.find_in_memory(sample)?;
             let version = holder.tiers.current_version(id, sample)?;
             return (holder.tiers.get(id)?.get(sample, slot) == Get::Hit).then_some(version);
+        }
+        if let Some(version) = self.reads.recent.copy(sample, slot) {
+            return Some(version);
         }
         // Retained tiers have copies of the listed versions.
         let listed = Some(job.source.version(sample)).filter(|version| !version.noticed)?;

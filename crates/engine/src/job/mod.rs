@@ -12,6 +12,7 @@ mod horizon;
 mod in_flight;
 mod policy_driver;
 mod rank_state;
+mod recent_reads;
 mod running;
 mod step_waits;
 mod thread_meter;

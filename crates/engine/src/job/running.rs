@@ -7,6 +7,7 @@ use std::sync::Weak;
 use belady_base::SampleId;
 use belady_base::sync::{Arc, Mutex, MutexGuard, lock};
 
+use super::recent_reads::RecentReads;
 use super::{JobContext, Waiter};
 
 /// Shards of the table of reads.
@@ -47,7 +48,12 @@ impl RunningJobs {
 }
 
 impl DatasetJobs {
-    pub fn add(&self, job: &Arc<JobContext>) {
+    /// Adds a job with a staging buffer of so many bytes, which is also what jobs keep of recent reads
+    /// for each other.
+    pub fn add(&self, job: &Arc<JobContext>, staging: u64) {
+        if let Some(reads) = &self.reads {
+            reads.recent.grow(staging);
+        }
         let mut jobs = lock(&self.jobs);
         jobs.retain(|job| job.strong_count() > 0);
         jobs.push(Arc::downgrade(job));
@@ -77,7 +83,12 @@ pub trait LeadingBatch: Send + Sync {
 /// published. Another job that needs the sample meanwhile waits for the read, and copies it from the
 /// leader's batch afterwards. A leader waits for nothing but its read, so leaders never wait for
 /// each other.
-pub struct SharedReads([Mutex<HashMap<SampleId, SharedRead>>; SHARDS]);
+#[derive(Default)]
+pub struct SharedReads {
+    in_flight: [Mutex<HashMap<SampleId, SharedRead>>; SHARDS],
+    /// Reads that have ended.
+    pub recent: RecentReads,
+}
 
 /// The item that leads a read.
 pub type LeadingItem = (Weak<dyn LeadingBatch>, u32);
@@ -102,15 +113,9 @@ pub enum SharedRole {
     Alone,
 }
 
-impl Default for SharedReads {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
-    }
-}
-
 impl SharedReads {
     fn shard(&self, sample: SampleId) -> MutexGuard<'_, HashMap<SampleId, SharedRead>> {
-        lock(&self.0[sample as usize % SHARDS])
+        lock(&self.in_flight[sample as usize % SHARDS])
     }
 
     /// Returns whether a job leads a read of the sample.
@@ -168,9 +173,10 @@ impl SharedReads {
         }
     }
 
-    /// Drops the waiters of a job that ends.
+    /// Drops the waiters of a job that ends, and what was kept for it.
     pub fn leave(&self, job: &JobContext) {
-        for shard in &self.0 {
+        self.recent.clear();
+        for shard in &self.in_flight {
             let mut left = vec![];
             for read in lock(shard).values_mut() {
                 let is_of_job = |(of, _): &mut (Weak<JobContext>, _)| {

@@ -200,17 +200,29 @@ impl PendingBatch {
         }
     }
 
-    /// Ends the reads that other jobs may use, and offers the samples to their tiers.
-    fn end_shared_reads(&self) {
-        if !self.items.iter().any(BatchItem::leads_shared) {
+    /// Leaves to other jobs what this one has read or used for the last time: offers reads to their
+    /// tiers, and keeps for a while what no job holds in memory any more. Ends the reads that others
+    /// may use.
+    fn share_samples(&self) {
+        let Some(reads) = &self.job.dataset.reads else { return };
+        let is_shared = |item: &BatchItem| item.leads_shared() || item.last_use;
+        if !self.items.iter().any(is_shared) {
             return;
         }
         let others = self.job.dataset.others(&self.job);
-        for (index, item) in (0..).zip(&self.items).filter(|(_, item)| item.leads_shared()) {
-            for other in &others {
-                self.with_bytes(index, |bytes| {
-                    other.tiers.offer(item.sample, bytes, item.version());
-                });
+        for (index, item) in (0..).zip(&self.items).filter(|(_, item)| is_shared(item)) {
+            if !others.is_empty() && !self.is_bad(index) {
+                let offered = others.iter().filter(|_| item.leads_shared());
+                for other in offered {
+                    self.with_bytes(index, |bytes| {
+                        other.tiers.offer(item.sample, bytes, item.version());
+                    });
+                }
+                let mut jobs = others.iter().chain([&self.job]);
+                if !jobs.any(|job| job.tiers.find_in_memory(item.sample).is_some()) {
+                    let keep = |bytes: &[u8]| reads.recent.keep(item.sample, bytes, item.version());
+                    self.with_bytes(index, keep);
+                }
             }
             self.end_shared_read(item);
         }
@@ -341,7 +353,7 @@ impl PendingBatch {
 
     /// Delivers the batch to the consumer.
     pub fn publish(&self) {
-        self.end_shared_reads();
+        self.share_samples();
         let mut bad = std::mem::take(&mut *lock(&self.bad));
         // The report does not depend on which thread was faster.
         bad.sort_by_key(|(item, _)| *item);
