@@ -493,6 +493,7 @@ fn slow_reads_are_spread_evenly_over_nodes_and_time() {
     }
 }
 
+mod even;
 mod optimum;
 
 #[test]
@@ -504,6 +505,24 @@ fn what_fits_on_all_nodes_together_is_held_whatever_its_sizes() {
     job.epochs = Some(2);
     let world = World::play(&Arc::new(job)).unwrap();
     assert_eq!(world.read, [180, 0]);
+}
+
+#[test]
+fn coverage_evicts_no_more_copies_than_it_needs_the_space_of() {
+    // Node 0 has space for two samples and holds 0 and 2, node 1 for eight and holds the others.
+    // The second epoch moves 0 and 2 to node 1, and 3 and 4 to node 0 in the space of their copies.
+    // Then 5 fits on neither node: of the copies of 3, 4 and 5 on node 1 the oldest one goes.
+    let mut job = job(8, 2, 1, &[0]);
+    job.system.tiers[1].by_node = [20, 80].map(crate::model::Bytes).to_vec();
+    let first: Vec<SampleId> = (0..8).collect();
+    let orders = vec![first.clone(), first, vec![3, 0, 4, 2, 5, 1, 6, 7]];
+    let order = Order::Given(Arc::new(orders));
+    let config = StreamConfig { order, batch: 2, ..job.stream.config().clone() };
+    job.stream = AccessStream::new(config).unwrap();
+    let world = World::play(&Arc::new(job)).unwrap();
+    assert_eq!(world.read, [80, 0, 0]);
+    let copies = [3, 4].map(|sample| world.held[3].contains(sample));
+    assert_eq!((copies, world.done[4]), ([false, true], 3), "the copies of 0, 2 and 3 went");
 }
 
 /// What the prefetchers of each spot fetch in the first epoch, in bytes.
@@ -528,8 +547,33 @@ fn prefetchers_read_their_share_where_threads_share_the_source() {
         let share: u64 = if spot % 3 == 0 { 0 } else { 400 };
         assert!(bytes.abs_diff(share) <= 40, "{bytes} bytes at {spot}");
     }
+    let order = Order::Given(Arc::new(vec![(0..480).collect()]));
+    let mut own = job.clone();
+    own.stream = AccessStream::new(StreamConfig { order, ..job.stream.config().clone() }).unwrap();
+    assert_eq!(read_ahead(&own), read_ahead(&job), "an order of the user's without repeats");
     job.system.compute = Rate(1.0).into();
     assert_eq!(read_ahead(&job), [0; 6], "nothing waits for the source");
+}
+
+#[test]
+fn nodes_that_differ_by_less_than_half_a_percent_are_level() {
+    // Over 1,000 iterations node 0 uses 2,006,000 bytes, node 1 uses 1,994,000.
+    let mut job = job(4000, 2, 1, &[1_000_000]);
+    share_source(&mut job, "nodes");
+    let sizes = |job: &Job, sizes: [u64; 2]| {
+        let mut by_sample = vec![0; 4000];
+        let order = job.stream.epoch(0);
+        for iteration in 0..order.iterations() {
+            for (rank, size) in (0..).zip(sizes) {
+                order.batch(rank, iteration).for_each(|sample| by_sample[sample as usize] = size);
+            }
+        }
+        crate::Sizes::from_bytes(by_sample)
+    };
+    job.sizes = sizes(&job, [1003, 997]);
+    assert_eq!(read_ahead(&job), [0; 4]);
+    job.sizes = sizes(&job, [1006, 994]);
+    assert!(read_ahead(&job)[3] > 0, "they differ by more");
 }
 
 #[test]
