@@ -555,25 +555,31 @@ fn prefetchers_read_their_share_where_threads_share_the_source() {
     assert_eq!(read_ahead(&job), [0; 6], "nothing waits for the source");
 }
 
-#[test]
-fn nodes_that_differ_by_less_than_half_a_percent_are_level() {
-    // Over 1,000 iterations node 0 uses 2,006,000 bytes, node 1 uses 1,994,000.
-    let mut job = job(4000, 2, 1, &[1_000_000]);
+/// Two nodes that share a source, and use samples of these sizes in so many iterations.
+fn two_sizes(iterations: u32, sizes: [u64; 2]) -> Job {
+    // A quarter of all samples fits on each.
+    let quarter = u64::from(iterations) * (sizes[0] + sizes[1]) / 2;
+    let mut job = job(4 * iterations, 2, 1, &[quarter]);
     share_source(&mut job, "nodes");
-    let sizes = |job: &Job, sizes: [u64; 2]| {
-        let mut by_sample = vec![0; 4000];
-        let order = job.stream.epoch(0);
-        for iteration in 0..order.iterations() {
-            for (rank, size) in (0..).zip(sizes) {
-                order.batch(rank, iteration).for_each(|sample| by_sample[sample as usize] = size);
-            }
+    let mut by_sample = vec![0; 4 * iterations as usize];
+    let order = job.stream.epoch(0);
+    for iteration in 0..iterations {
+        for (rank, size) in (0..).zip(sizes) {
+            order.batch(rank, iteration).for_each(|sample| by_sample[sample as usize] = size);
         }
-        crate::Sizes::from_bytes(by_sample)
-    };
-    job.sizes = sizes(&job, [1003, 997]);
-    assert_eq!(read_ahead(&job), [0; 4]);
-    job.sizes = sizes(&job, [1006, 994]);
-    assert!(read_ahead(&job)[3] > 0, "they differ by more");
+    }
+    job.sizes = crate::Sizes::from_bytes(by_sample);
+    job
+}
+
+#[test]
+fn nodes_that_differ_by_less_than_half_a_percent_or_a_batch_are_level() {
+    // Node 0 uses 2,006,000 bytes, node 1 uses 1,994,000.
+    assert_eq!(read_ahead(&two_sizes(1000, [1003, 997])), [0; 4]);
+    assert!(read_ahead(&two_sizes(1000, [1006, 994]))[3] > 0, "by more than half a percent");
+    // Node 0 uses 2,020 bytes in ten batches, node 1 uses 1,980.
+    assert_eq!(read_ahead(&two_sizes(10, [101, 99])), [0; 4]);
+    assert!(read_ahead(&two_sizes(10, [150, 50]))[3] > 0, "by more than a batch");
 }
 
 #[test]
