@@ -307,7 +307,9 @@ proptest! {
         mut orders in prop::collection::vec(Just((0..40).collect::<Vec<_>>()).prop_shuffle(), 4),
         space in 1u64..4,
     ) {
-        orders.iter_mut().for_each(|order| order.truncate(24));
+        for order in &mut orders {
+            order.truncate(24);
+        }
         let mut job = job(40, 4, 1, &[10 * space]);
         job.epochs = Some(4);
         let order = Order::Given(Arc::new(orders));
