@@ -705,11 +705,18 @@ fn relays_take_space_only_where_that_is_less_than_they_gain() {
     let config = StreamConfig { scheme: Scheme::Uniform, ..even.stream.config().clone() };
     even.stream = AccessStream::new(config).unwrap();
     assert_eq!(space(&even), [0; 4]);
+    let in_five = |cache| {
+        let mut job = imbalanced(cache);
+        let config = StreamConfig { batch: 4000, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        job
+    };
     // With so few iterations the space would be more than half a percent of all samples.
-    let mut few = imbalanced(15_000);
-    few.stream =
-        AccessStream::new(StreamConfig { batch: 4000, ..few.stream.config().clone() }).unwrap();
-    assert_eq!(space(&few), [0, 0, 500, 500]);
+    assert_eq!(space(&in_five(15_000)), [0, 0, 500, 500]);
+    // Two nodes read 20,800 bytes, the relays 20,000 and what the others give them.
+    assert_eq!(space(&in_five(29_600)), [0, 0, 160, 160]);
+    // Two read 20,400: but for the 80 bytes that each relay would take, they gained half a percent.
+    assert_eq!(space(&in_five(29_800)), [0; 4]);
     // The relays' tier may be smaller than what they could use.
     let mut small = imbalanced(15_000);
     small.system.tiers[1].by_node = [29_980, 29_980, 20, 20].map(crate::model::Bytes).to_vec();
