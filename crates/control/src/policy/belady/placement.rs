@@ -225,9 +225,7 @@ impl Transition<'_> {
             return false;
         }
         let wished = user as usize * self.tiers + usize::from(tier);
-        let all = (0..self.free.len()).filter(|spot| spot % self.tiers > 0);
-        let spots: Vec<usize> = std::iter::once(wished).chain(all).collect();
-        for spot in spots {
+        for spot in std::iter::once(wished).chain(0..self.free.len()) {
             if self.free[spot] + self.spares.bytes(spot) < size {
                 continue;
             }
@@ -272,7 +270,7 @@ impl Transition<'_> {
         let size = self.job.sizes.get(sample);
         let others = (1..self.tiers).filter(|&tier| tier != usize::from(wish));
         for tier in std::iter::once(usize::from(wish)).chain(others) {
-            if tier >= self.tiers || self.free_in_tier[tier] < size {
+            if self.free_in_tier[tier] < size {
                 continue;
             }
             let at = |node: NodeId| node as usize * self.tiers + tier;
