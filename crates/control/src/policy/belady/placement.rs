@@ -225,9 +225,7 @@ impl Transition<'_> {
             return false;
         }
         let wished = user as usize * self.tiers + usize::from(tier);
-        let all = (0..self.free.len()).filter(|spot| spot % self.tiers > 0);
-        let spots: Vec<usize> = std::iter::once(wished).chain(all).collect();
-        for spot in spots {
+        for spot in std::iter::once(wished).chain(0..self.free.len()) {
             if self.free[spot] + self.spares.bytes(spot) < size {
                 continue;
             }
@@ -272,7 +270,7 @@ impl Transition<'_> {
         let size = self.job.sizes.get(sample);
         let others = (1..self.tiers).filter(|&tier| tier != usize::from(wish));
         for tier in std::iter::once(usize::from(wish)).chain(others) {
-            if tier >= self.tiers || self.free_in_tier[tier] < size {
+            if self.free_in_tier[tier] < size {
                 continue;
             }
             let at = |node: NodeId| node as usize * self.tiers + tier;
@@ -302,5 +300,36 @@ impl Transition<'_> {
             }
         }
         NOWHERE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::copies::SpareCopies;
+    use super::super::later::Uses;
+    use super::super::relays::Relays;
+    use super::super::state::{Decision, EpochOrders};
+    use super::*;
+    use crate::job::Job;
+    use crate::model::Bytes;
+    use crate::policy::testing::job;
+
+    fn margin(job: &Job) -> u64 {
+        let (this, uses, coming) = (&job.stream.epoch(0), &Uses::default(), &Decision::default());
+        let orders = EpochOrders { epoch: 0, this, next: None, uses };
+        let (mut copies, relays) = (SpareCopies::default(), Relays::default());
+        Transition::new(job, orders, coming, &mut copies, &relays).margin()
+    }
+
+    #[test]
+    fn some_samples_are_left_free_and_two_in_each_spot_where_sizes_differ() {
+        let mut job = job(100, 2, 1, &[1_000_000, 2_000_000]);
+        assert_eq!(margin(&job), 320, "32 samples of ten bytes");
+        job.sizes = Sizes::from_bytes([9, 11].repeat(50));
+        assert_eq!(margin(&job), 400, "and two in each of four spots");
+        job.system.tiers[1].capacity = Bytes(0);
+        assert_eq!(margin(&job), 360, "two spots have space");
+        job.system.tiers[2].capacity = Bytes(100_000);
+        assert_eq!(margin(&job), 200, "a thousandth of all space");
     }
 }

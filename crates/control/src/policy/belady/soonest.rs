@@ -7,6 +7,7 @@
 //! least, whatever the order. It leaves to chance which rank reads what from the source.
 
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use super::later::{NEVER, NEXT};
 use super::state::{Decision, Transition, Users};
@@ -34,8 +35,8 @@ const MOST_EVICTED: usize = 16;
 /// What is held at a time of the walk.
 struct HeldSamples {
     spots: Packed,
-    next: Vec<Time>,
-    /// The latest next use is on top; entries of earlier times are skipped.
+    /// The latest next use is on top. Entries of uses that are over stay at the bottom: a sample
+    /// that goes before its next use takes its entry with it.
     latest: BinaryHeap<(Time, SampleId)>,
     /// What this epoch has used so far.
     used: Bits,
@@ -44,25 +45,16 @@ struct HeldSamples {
 impl HeldSamples {
     fn put(&mut self, sample: SampleId, spot: Spot, next: Time) {
         self.spots.set(sample, spot);
-        self.next[sample as usize] = next;
         self.latest.push((next, sample));
     }
 
-    /// The sample that is used last of all, if that is later than `time`.
+    /// The sample that is used last of all, if that is later than `time`, which is to come.
     fn take_latest(&mut self, time: Time) -> Option<(SampleId, Spot)> {
-        while let Some(&(next, sample)) = self.latest.peek() {
-            let spot = self.spots.get(sample);
-            let stale = spot == NOWHERE || self.next[sample as usize] != next;
-            if !stale && next <= time {
-                return None;
-            }
-            self.latest.pop();
-            if !stale {
-                self.spots.set(sample, NOWHERE);
-                return Some((sample, spot));
-            }
-        }
-        None
+        let latest = self.latest.peek_mut().filter(|latest| latest.0 > time)?;
+        let (_, sample) = PeekMut::pop(latest);
+        let spot = self.spots.get(sample);
+        self.spots.set(sample, NOWHERE);
+        Some((sample, spot))
     }
 }
 
@@ -148,7 +140,6 @@ impl Transition<'_> {
         let spots = self.free.len() as Spot;
         let mut held = HeldSamples {
             spots: Packed::new(samples, spots - 1),
-            next: vec![NEVER; samples as usize],
             latest: BinaryHeap::new(),
             used: Bits::new(samples),
         };

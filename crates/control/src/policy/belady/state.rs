@@ -296,3 +296,36 @@ fn source_lag(
 pub fn ring_of(job: &Job) -> f64 {
     job.system.tiers[0].capacity.0 as f64 / f64::from(job.system.ranks_per_node)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Bytes, Rate};
+    use crate::policy::testing::job;
+
+    #[test]
+    fn a_rank_trails_by_what_it_has_read_less_at_most_by_its_ring() {
+        // Two ranks use 200 bytes each; the second finds five samples of ten bytes in a cache.
+        let mut job = job(40, 2, 1, &[100]);
+        let order = job.stream.epoch(0);
+        let mut spots = Packed::new(40, 3);
+        for sample in (0..5).flat_map(|iteration| order.batch(1, iteration).take(1)) {
+            spots.set(sample, 1);
+        }
+        let lag = |job: &Job, behind: &[f64]| source_lag(job, &order, 2, &spots, behind);
+        assert_eq!(lag(&job, &[]), [0.0, -50.0]);
+        assert_eq!(lag(&job, &[-30.0, 0.0]), [0.0, -20.0], "of the epoch before it trails less");
+        assert_eq!(lag(&job, &[-80.0, 0.0]), [-30.0, 0.0]);
+        // Of 400 bytes in a ring, 350 come from the source.
+        job.system.tiers[0].capacity = Bytes(40);
+        assert_eq!(lag(&job, &[]), [0.0, -35.0]);
+        job.system.ranks_per_node = 2;
+        job.system.nodes = 1;
+        assert_eq!(lag(&job, &[]), [0.0, -17.5], "two ranks share a ring");
+        // Reading takes 3.5 s, and computing as long at 57 bytes a second.
+        job.system.compute = Rate(58.0).into();
+        assert_eq!(lag(&job, &[]), [0.0, -17.5]);
+        job.system.compute = Rate(57.0).into();
+        assert_eq!(lag(&job, &[]), [0.0, 0.0], "rings are full");
+    }
+}

@@ -493,6 +493,7 @@ fn slow_reads_are_spread_evenly_over_nodes_and_time() {
     }
 }
 
+mod even;
 mod optimum;
 
 #[test]
@@ -504,6 +505,24 @@ fn what_fits_on_all_nodes_together_is_held_whatever_its_sizes() {
     job.epochs = Some(2);
     let world = World::play(&Arc::new(job)).unwrap();
     assert_eq!(world.read, [180, 0]);
+}
+
+#[test]
+fn coverage_evicts_no_more_copies_than_it_needs_the_space_of() {
+    // Node 0 has space for two samples and holds 0 and 2, node 1 for eight and holds the others.
+    // The second epoch moves 0 and 2 to node 1, and 3 and 4 to node 0 in the space of their copies.
+    // Then 5 fits on neither node: of the copies of 3, 4 and 5 on node 1 the oldest one goes.
+    let mut job = job(8, 2, 1, &[0]);
+    job.system.tiers[1].by_node = [20, 80].map(crate::model::Bytes).to_vec();
+    let first: Vec<SampleId> = (0..8).collect();
+    let orders = vec![first.clone(), first, vec![3, 0, 4, 2, 5, 1, 6, 7]];
+    let order = Order::Given(Arc::new(orders));
+    let config = StreamConfig { order, batch: 2, ..job.stream.config().clone() };
+    job.stream = AccessStream::new(config).unwrap();
+    let world = World::play(&Arc::new(job)).unwrap();
+    assert_eq!(world.read, [80, 0, 0]);
+    let copies = [3, 4].map(|sample| world.held[3].contains(sample));
+    assert_eq!((copies, world.done[4]), ([false, true], 3), "the copies of 0, 2 and 3 went");
 }
 
 /// What the prefetchers of each spot fetch in the first epoch, in bytes.
@@ -528,8 +547,39 @@ fn prefetchers_read_their_share_where_threads_share_the_source() {
         let share: u64 = if spot % 3 == 0 { 0 } else { 400 };
         assert!(bytes.abs_diff(share) <= 40, "{bytes} bytes at {spot}");
     }
+    let order = Order::Given(Arc::new(vec![(0..480).collect()]));
+    let mut own = job.clone();
+    own.stream = AccessStream::new(StreamConfig { order, ..job.stream.config().clone() }).unwrap();
+    assert_eq!(read_ahead(&own), read_ahead(&job), "an order of the user's without repeats");
     job.system.compute = Rate(1.0).into();
     assert_eq!(read_ahead(&job), [0; 6], "nothing waits for the source");
+}
+
+/// Two nodes that share a source, and use samples of these sizes in so many iterations.
+fn two_sizes(iterations: u32, sizes: [u64; 2]) -> Job {
+    // A quarter of all samples fits on each.
+    let quarter = u64::from(iterations) * (sizes[0] + sizes[1]) / 2;
+    let mut job = job(4 * iterations, 2, 1, &[quarter]);
+    share_source(&mut job, "nodes");
+    let mut by_sample = vec![0; 4 * iterations as usize];
+    let order = job.stream.epoch(0);
+    for iteration in 0..iterations {
+        for (rank, size) in (0..).zip(sizes) {
+            order.batch(rank, iteration).for_each(|sample| by_sample[sample as usize] = size);
+        }
+    }
+    job.sizes = crate::Sizes::from_bytes(by_sample);
+    job
+}
+
+#[test]
+fn nodes_that_differ_by_less_than_half_a_percent_or_a_batch_are_level() {
+    // Node 0 uses 2,006,000 bytes, node 1 uses 1,994,000.
+    assert_eq!(read_ahead(&two_sizes(1000, [1003, 997])), [0; 4]);
+    assert!(read_ahead(&two_sizes(1000, [1006, 994]))[3] > 0, "by more than half a percent");
+    // Node 0 uses 2,020 bytes in ten batches, node 1 uses 1,980.
+    assert_eq!(read_ahead(&two_sizes(10, [101, 99])), [0; 4]);
+    assert!(read_ahead(&two_sizes(10, [150, 50]))[3] > 0, "by more than a batch");
 }
 
 #[test]
@@ -655,11 +705,18 @@ fn relays_take_space_only_where_that_is_less_than_they_gain() {
     let config = StreamConfig { scheme: Scheme::Uniform, ..even.stream.config().clone() };
     even.stream = AccessStream::new(config).unwrap();
     assert_eq!(space(&even), [0; 4]);
+    let in_five = |cache| {
+        let mut job = imbalanced(cache);
+        let config = StreamConfig { batch: 4000, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        job
+    };
     // With so few iterations the space would be more than half a percent of all samples.
-    let mut few = imbalanced(15_000);
-    few.stream =
-        AccessStream::new(StreamConfig { batch: 4000, ..few.stream.config().clone() }).unwrap();
-    assert_eq!(space(&few), [0, 0, 500, 500]);
+    assert_eq!(space(&in_five(15_000)), [0, 0, 500, 500]);
+    // Two nodes read 20,800 bytes, the relays 20,000 and what the others give them.
+    assert_eq!(space(&in_five(29_600)), [0, 0, 160, 160]);
+    // Two read 20,400: but for the 80 bytes that each relay would take, they gained half a percent.
+    assert_eq!(space(&in_five(29_800)), [0; 4]);
     // The relays' tier may be smaller than what they could use.
     let mut small = imbalanced(15_000);
     small.system.tiers[1].by_node = [29_980, 29_980, 20, 20].map(crate::model::Bytes).to_vec();

@@ -287,3 +287,35 @@ fn every_class_of_jobs_reads_about_the_least() {
         test("the whole for each", with((4, 1), 2000, space, false, scheme(Scheme::Whole)));
     }
 }
+
+#[test]
+fn what_only_a_later_epoch_uses_gives_its_space_to_what_the_next_one_uses() {
+    // The first epoch has all its space for what the last one uses; the others use as much twice.
+    let (ends, middle): (Vec<_>, Vec<_>) = ((0..20).collect(), (20..40).collect());
+    let orders = vec![ends.clone(), middle.clone(), middle.clone(), middle, ends];
+    let job = super::even::given(40, 10, orders);
+    let read = World::play(&Arc::new(job.clone())).unwrap().read;
+    assert_eq!(read, least(&job));
+    assert_eq!(read, [200, 200, 100, 100, 200]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::default())]
+
+    #[test]
+    fn few_samples_a_rank_read_the_least_where_epochs_leave_some_out(
+        mut orders in prop::collection::vec(Just((0..40).collect::<Vec<_>>()).prop_shuffle(), 4),
+        space in 1u64..4,
+    ) {
+        for order in &mut orders {
+            order.truncate(24);
+        }
+        let mut job = job(40, 4, 1, &[10 * space]);
+        job.epochs = Some(4);
+        let order = Order::Given(Arc::new(orders));
+        let config = StreamConfig { order, batch: 4, ..job.stream.config().clone() };
+        job.stream = AccessStream::new(config).unwrap();
+        let world = World::play(&Arc::new(job.clone()))?;
+        prop_assert_eq!(world.read, least(&job));
+    }
+}
