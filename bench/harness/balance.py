@@ -115,9 +115,9 @@ def measured(context, setup, dataset, policies, judge):
         f"{setup.staging >> 20} MiB a rank; {setup.threads} threads. Source: slowfs, "
         f"{', '.join(f'{n}: {r} MB/s' for n, r in setup.curve.items())}, no page cache; its counters give the "
         "source bytes, less one reading for the first epoch. *Imbalanced iterations* and *straggling* are of "
-        "all epochs after the first, by the simulator's definitions "
-        "([simulator.md](simulator.md#straggling)), but for straggling at a busy source, which counts here "
-        "too. *Over the bound* is of the worst run."
+        "all epochs after the first, as the engine counts them ([engine.md](engine.md#stragglers)): by when each "
+        "rank's own batch is there, and where threads are pooled (`belady`) by when all are. *Over the bound* is "
+        "of the worst run."
     )
     return section
 
