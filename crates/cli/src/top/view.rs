@@ -1,7 +1,6 @@
 //! Draws the screen: a summary line, the rate over time, the split of the threads over time, the
 //! table of nodes and the keys. Parts that do not fit are left out, the least important first.
 
-use belady_engine::metrics::ThreadVitals;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -88,26 +87,28 @@ impl Screen {
         frame.render_widget(bars, graph);
     }
 
-    /// Draws a line for each duty: its name, its threads now, and those of the last minute. Both
-    /// lines have one scale, so that what one gains the other loses.
+    /// Draws a line for each duty on one scale, so that what one gains the other loses.
     fn draw_split(&self, frame: &mut Frame<'_>, area: Rect, view: &JobView) {
         let [load, transform, _space] = Layout::vertical([Constraint::Length(1); 3]).areas(area);
-        let all = |threads: &ThreadVitals| threads.loading + threads.transforming;
-        let most = view.splits.iter().map(all).max().unwrap_or(0);
-        let loading = |threads: &ThreadVitals| threads.loading;
-        let transforming = |threads: &ThreadVitals| threads.transforming;
-        let duties: [(&str, fn(&ThreadVitals) -> u64, Rect); 2] =
-            [("load", loading, load), ("transform", transforming, transform)];
-        for (name, of, line) in duties {
-            let threads: Vec<u64> = view.splits.iter().map(of).collect();
-            let text = format!("{name:<9} {:>4}  ", threads.last().unwrap_or(&0));
-            let label = Constraint::Length(text.len() as u16);
-            let [label, graph] = Layout::horizontal([label, Constraint::Fill(1)]).areas(line);
-            let shown = &threads[threads.len().saturating_sub(graph.width.into())..];
-            frame.render_widget(Line::from(text), label);
-            let bars = Sparkline::default().data(shown).max(most).style(self.style(Tone::Good));
-            frame.render_widget(bars, graph);
-        }
+        let loading: Vec<u64> = view.splits.iter().map(|threads| threads.loading).collect();
+        let transforming: Vec<u64> =
+            view.splits.iter().map(|threads| threads.transforming).collect();
+        let all = loading.iter().zip(&transforming).map(|(load, transform)| load + transform);
+        let most = all.max().unwrap_or(0);
+        self.draw_duty(frame, load, ("load", &loading), most);
+        self.draw_duty(frame, transform, ("transform", &transforming), most);
+    }
+
+    /// Draws a duty's name, its threads now and those of the last minute.
+    fn draw_duty(&self, frame: &mut Frame<'_>, line: Rect, duty: (&str, &[u64]), most: u64) {
+        let (name, threads) = duty;
+        let text = format!("{name:<9} {:>4}  ", threads.last().unwrap_or(&0));
+        let label = Constraint::Length(text.len() as u16);
+        let [label, graph] = Layout::horizontal([label, Constraint::Fill(1)]).areas(line);
+        let shown = &threads[threads.len().saturating_sub(graph.width.into())..];
+        frame.render_widget(Line::from(text), label);
+        let bars = Sparkline::default().data(shown).max(most).style(self.style(Tone::Good));
+        frame.render_widget(bars, graph);
     }
 
     fn table(&self, view: &JobView, area: Rect) -> Table<'static> {
@@ -162,7 +163,7 @@ fn aligned(column: &VitalsColumn, text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use belady_engine::metrics::Vitals;
+    use belady_engine::metrics::{ThreadVitals, Vitals};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
