@@ -27,12 +27,12 @@ POLICIES = {
 }
 # What the figures below are for.
 CORES = 16
-IMAGES = 6_400
+IMAGES = 9_000
 BATCH = 16
 EPOCHS = 3
 # Of t(γ) of hdmlp-4: a source that the ranks wait for with a cache of 30 %, and hardly with one of 60 %.
-FACTOR = 1.25
-CONSUME = 60e6
+FACTOR = 1.75
+CONSUME = 80e6
 STAGING = 8 << 20
 # Two of the largest batches need almost so much.
 LEAST_STAGING = 4 << 20
