@@ -14,13 +14,14 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from harness import balance, node, shift
+from harness import balance, node, shift, transforms
 from harness.process import ROOT
 from harness.python_context import PythonContext
 from harness.sections import Harness
 
 SECTIONS = {
     "balance": balance.balance,
+    "transforms": transforms.transforms,
     "ablation": balance.ablation,
     "shift": shift.shift,
     "hand-over": node.hand_over,

@@ -14,7 +14,6 @@ from .slow import in_turns
 from .table import Section, percent, rate, seconds, signed_percent, size, spread, verdict
 
 RANKS = 8
-EPOCHS = 5
 SHARES = (0.3, 0.6)
 POLICIES = ("staging", "nopfs", "lobster", "belady")
 # Lobster's ablation (its section 5): by default both parts are on.
@@ -33,28 +32,26 @@ OVER_BOUND = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """A dataset, the machine's rates, and what is done with a batch."""
+    """The machine's rates, and what is done with a batch."""
 
-    dataset: str
-    options: tuple
+    name: str
     batch: int
     # Of one rank, in bytes a second.
     consume: float
     curve: dict
     threads: int
     staging: int
+    epochs: int = 5
     transform: tuple = ()
-    # Of one thread that preprocesses, in bytes a second.
-    preprocess: str = "100 GB/s"
+    # Of one thread that preprocesses, or by their number, as a scenario has it.
+    preprocess: str = '"100 GB/s"'
 
 
 # N(μ/4, 9μ/8) cut at 0 has σ/μ = 0.7, as ImageNet's sizes.
 MEAN = 40_000
+DATASET = ("--samples", 10_000, "--mean", f"{MEAN // 4}B", "--stddev", f"{MEAN * 9 // 8}B")
 RAW = Setup(
-    dataset="balance",
-    options=(
-        *("--samples", 10_000, "--mean", f"{MEAN // 4}B", "--stddev", f"{MEAN * 9 // 8}B"),
-    ),
+    name="balance",
     batch=16,
     consume=50e6,
     curve=HDMLP_4,
@@ -65,16 +62,17 @@ RAW = Setup(
 
 def balance(context):
     """Policies beside each other."""
-    return measured(context, RAW, {name: name for name in POLICIES}, judged)
+    dataset = context.dataset(RAW.name, *DATASET)
+    return measured(context, RAW, dataset, {name: name for name in POLICIES}, judged)
 
 
 def ablation(context):
     """Lobster's parts."""
-    return measured(context, RAW, ABLATION, lambda *_: {})
+    dataset = context.dataset(RAW.name, *DATASET)
+    return measured(context, RAW, dataset, ABLATION, lambda *_: {})
 
 
-def measured(context, setup, policies, judge):
-    dataset = context.dataset(setup.dataset, *setup.options)
+def measured(context, setup, dataset, policies, judge):
     sizes = [file.stat().st_size for file in dataset.iterdir()]
     total = sum(sizes)
     section = Section(
@@ -102,7 +100,9 @@ def measured(context, setup, policies, judge):
         }
         found = in_turns(runs, context.runs)
         rows = {
-            policy: Row(found[policy], predicted(context, setup, dataset, cache, policy), total, cache)
+            policy: Row(
+                found[policy], predicted(context, setup, dataset, cache, policy), total, cache
+            )
             for policy in policies
         }
         verdicts = judge(rows)
@@ -111,13 +111,13 @@ def measured(context, setup, policies, judge):
     spread_of = statistics.pstdev(sizes) / statistics.mean(sizes)
     section.note(
         f"{len(sizes):,} files, {size(total)}, σ/μ {spread_of:.2f}; {RANKS} ranks, batch {setup.batch} each, "
-        f"{rate(setup.consume)} each, a barrier after every step; {EPOCHS} epochs; staging "
+        f"{rate(setup.consume)} each, a barrier after every step; {setup.epochs} epochs; staging "
         f"{setup.staging >> 20} MiB a rank; {setup.threads} threads. Source: slowfs, "
         f"{', '.join(f'{n}: {r} MB/s' for n, r in setup.curve.items())}, no page cache; its counters give the "
         "source bytes, less one reading for the first epoch. *Imbalanced iterations* and *straggling* are of "
-        "all epochs after the first, by the simulator's definitions "
-        "([simulator.md](simulator.md#straggling)), but for straggling at a busy source, which counts here "
-        "too. *Over the bound* is of the worst run."
+        "all epochs after the first, as the engine counts them ([engine.md](engine.md#stragglers)): by when each "
+        "rank's own batch is there, and where threads are pooled (`belady`) by when all are. *Over the bound* is "
+        "of the worst run."
     )
     return section
 
@@ -145,7 +145,9 @@ class Row:
 
     @property
     def source(self):
-        return [(run["source"]["bytes"] - self.total) / (EPOCHS - 1) for run in self.runs]
+        return [
+            (run["source"]["bytes"] - self.total) / (len(run["epochs"]) - 1) for run in self.runs
+        ]
 
     @property
     def over_bound(self):
@@ -189,14 +191,14 @@ def judged(rows):
 
 def run(context, setup, dataset, cache, policy):
     """One run on a fresh mount, with the mount's counters."""
-    system = context.folder / f"balance-{setup.dataset}-{cache}.toml"
+    system = context.folder / f"balance-{setup.name}-{cache}.toml"
     system.write_text(cluster(setup, cache, ranks=1))
     with Mount(context.commands, context.binary("slowfs"), dataset, setup.curve) as at:
         finished = context.belady(
             "read",
             at.path,
             *("--format", "flat", "--batch", setup.batch, "--seed", 0, "--order", "torch"),
-            *("--epochs", EPOCHS, "--local-ranks", RANKS, "--barrier"),
+            *("--epochs", setup.epochs, "--local-ranks", RANKS, "--barrier"),
             *("--staging", f"{setup.staging}B", "--threads", setup.threads),
             *("--cache", f"ram:{cache}B", "--policy", policy, "--system", system),
             *("--consume", f"{setup.consume / 1e6:g}MB/s", *setup.transform, "--json"),
@@ -208,14 +210,14 @@ def run(context, setup, dataset, cache, policy):
 
 
 def predicted(context, setup, dataset, cache, policy):
-    scenario = context.folder / f"balance-{setup.dataset}-{cache}-scenario.toml"
+    scenario = context.folder / f"balance-{setup.name}-{cache}-scenario.toml"
     scenario.write_text(f"""name = "balance"
 
 [dataset]
 path = {json.dumps(str(dataset))}
 
 [training]
-epochs = {EPOCHS}
+epochs = {setup.epochs}
 batch = {setup.batch * RANKS}
 order = "torch"
 seed = 0
@@ -231,7 +233,7 @@ def cluster(setup, cache, ranks):
 nodes = 1
 ranks_per_node = {ranks}
 compute = "{setup.consume / 1e6:g} MB/s"
-preprocess = "{setup.preprocess}"
+preprocess = {setup.preprocess}
 network = "10 GB/s"
 
 [cluster.source]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use belady_control::model::Bytes;
 use belady_control::sampler::{AccessStream, Order, Scheme, StreamConfig};
 use belady_data::source::{Catalog, Operations, ReadError, Source, Synthetic, Want};
-use belady_engine::metrics::RankSnapshot;
+use belady_engine::metrics::{MetricsSnapshot, RankSnapshot};
 use belady_engine::{Engine, EngineConfig, JobConfig, Loader, policy};
 
 const BATCH: u32 = 4;
@@ -79,10 +79,14 @@ fn engine() -> Engine {
 
 fn job(source: Arc<dyn Source>) -> JobConfig {
     // Each rank has threads of its own, so the slow one does not take those of the other.
+    job_of("staging", source)
+}
+
+fn job_of(name: &str, source: Arc<dyn Source>) -> JobConfig {
     JobConfig {
         batch: BATCH,
         staging: Bytes(1 << 20),
-        policy: policy("staging").unwrap(),
+        policy: policy(name).unwrap(),
         ..JobConfig::new(source)
     }
 }
@@ -103,11 +107,14 @@ fn take_together(loaders: &mut [Loader], meanwhile: impl FnOnce()) {
     });
 }
 
-#[test]
-fn the_rank_that_others_wait_for_is_counted_as_the_straggler() {
+/// The least wait of both ranks in each step after the first.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// Runs a job of two ranks, of which the second one's samples come late; returns what was counted.
+fn counted(name: &str) -> MetricsSnapshot {
     let source = SlowRank::new(1);
     let engine = engine();
-    let mut loaders = engine.start_ranks(&job(source.clone()), 2).unwrap();
+    let mut loaders = engine.start_ranks(&job_of(name, source.clone()), 2).unwrap();
     let monitor = loaders[0].monitor();
     take_together(&mut loaders, || source.release(0));
     let mut computes_since = Instant::now();
@@ -120,21 +127,39 @@ fn the_rank_that_others_wait_for_is_counted_as_the_straggler() {
         let computed = computes_since.elapsed();
         take_together(&mut loaders, || {
             // Much longer than a twentieth of the compute time.
-            std::thread::sleep(computed + Duration::from_millis(50));
+            std::thread::sleep(computed + WAIT);
             source.release(step);
         });
         computes_since = Instant::now();
     }
-    let seen = engine.metrics().snapshot();
+    engine.metrics().snapshot()
+}
+
+/// Though both ranks wait equally long for a step, of which the first one's batch is there.
+#[test]
+fn the_rank_that_others_wait_for_is_counted_as_the_straggler() {
+    let seen = counted("staging");
     let [first, slow] = seen.ranks[..] else { panic!("{:?}", seen.ranks) };
     assert_eq!((first.rank, slow.rank), (0, 1));
     assert_eq!((first.batches, slow.batches), (u64::from(STEPS), u64::from(STEPS)));
+    let least = (WAIT * (STEPS - 1)).as_nanos() as u64;
+    assert!(first.blocked_ns > least && slow.blocked_ns > least, "{first:?} {slow:?}");
     assert_eq!((first.straggled, slow.straggled), (0, u64::from(STEPS - 1)), "{slow:?}");
     assert!(slow.straggling_ns > first.straggling_ns, "{slow:?} {first:?}");
     assert_eq!(first.blocked_ns + slow.blocked_ns, seen.blocked_ns);
     assert_eq!(slow.straggling_share(), 0.8);
     let nothing = RankSnapshot { rank: 1, ..RankSnapshot::default() };
     assert_eq!((&seen - &seen).ranks[1], nothing, "between two equal snapshots");
+}
+
+/// Regression test: the ranks whose batches pooled threads fill last counted as stragglers.
+#[test]
+fn ranks_that_share_pooled_threads_wait_alike() {
+    let seen = counted("belady");
+    let [first, slow] = seen.ranks[..] else { panic!("{:?}", seen.ranks) };
+    let least = (WAIT * (STEPS - 1)).as_nanos() as u64;
+    assert!(first.blocked_ns > least && slow.blocked_ns > least, "{first:?} {slow:?}");
+    assert_eq!((first.straggled, slow.straggled), (0, 0));
 }
 
 #[test]

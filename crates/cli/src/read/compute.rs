@@ -27,7 +27,7 @@ impl ComputeModel {
     }
 
     /// Returns how long computing takes.
-    pub fn time(&self, bytes: u64) -> Duration {
+    fn time(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.rate.0)
     }
 

@@ -5,7 +5,6 @@
 //! their order ([`order`]) and measures the run ([`report`]).
 
 mod args;
-mod balance;
 mod barrier;
 mod checksum;
 mod compute;
@@ -27,7 +26,6 @@ use belady_data::source::{OpenOptions, Source, Throttled};
 use belady_engine::metrics::{Metrics, MetricsServer, MetricsSnapshot, exposition};
 use belady_peer::{Cluster, JobWorld};
 
-use self::balance::{BalanceLedger, RankStep};
 use self::barrier::StepBarrier;
 use self::checksum::Checksum;
 use self::compute::ComputeModel;
@@ -163,8 +161,6 @@ struct RunLedger {
     epochs: Vec<EpochReport>,
     first_batch_seconds: f64,
     anonymous_peak: u64,
-    /// Where a barrier keeps several local ranks in step.
-    balance: Option<BalanceLedger>,
 }
 
 /// What the local ranks have consumed of an epoch.
@@ -192,9 +188,7 @@ impl<'a> ReadRun<'a> {
         metrics: Arc<Metrics>,
         before: MetricsSnapshot,
     ) -> Self {
-        let is_balanced = barrier.is_some() && args.local_ranks > 1;
         let ledger = Mutex::new(RunLedger {
-            balance: is_balanced.then(|| BalanceLedger::new(args.local_ranks)),
             sums: vec![],
             epoch_start: Instant::now(),
             at_epoch_start: before,
@@ -239,14 +233,9 @@ impl<'a> ReadRun<'a> {
             let had = Instant::now();
             let step = batch.step();
             let (samples, bytes) = seen.note(step, &batch, self.args.checksum);
-            let mut computes = Duration::ZERO;
             if let Some(compute) = &mut compute {
                 let end = compute.until(bytes, asked, had);
-                computes = compute.time(bytes);
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
-            }
-            if let Some(balance) = &mut lock(&self.ledger).balance {
-                balance.note(step, RankStep::new(had - asked, computes));
             }
             // As in training, where the batch is released after all ranks have their gradients:
             // what the engine sends on its release does not delay them.
@@ -260,7 +249,9 @@ impl<'a> ReadRun<'a> {
                 ledger.first_batch_seconds = (had - self.start).as_secs_f64();
             }
             if step.iteration + 1 == iterations {
-                ledger.end_epoch(step.epoch, self.args.local_ranks, &self.metrics);
+                let in_step = self.barrier.is_some() && self.args.local_ranks > 1;
+                let steps = in_step.then_some(iterations);
+                ledger.end_epoch(step.epoch, steps, self.args.local_ranks, &self.metrics);
             }
         }
     }
@@ -301,7 +292,7 @@ impl RunLedger {
     }
 
     /// A rank has ended an epoch, which is over when all have.
-    fn end_epoch(&mut self, epoch: u32, ranks: u32, metrics: &Metrics) {
+    fn end_epoch(&mut self, epoch: u32, steps: Option<u32>, ranks: u32, metrics: &Metrics) {
         let sums = self.sums_of(epoch);
         sums.ended += 1;
         if sums.ended < ranks {
@@ -315,7 +306,7 @@ impl RunLedger {
             samples,
             bytes,
             held_seconds: held.as_secs_f64() / f64::from(ranks),
-            balance: self.balance.as_ref().map(|balance| balance.of_epoch(epoch)),
+            steps,
             engine: &seen - &self.at_epoch_start,
         });
         (self.epoch_start, self.at_epoch_start) = (now, seen);

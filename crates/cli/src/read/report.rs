@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use belady_engine::metrics::{HistogramSnapshot, MetricsSnapshot, TierSnapshot};
+use belady_engine::metrics::{HistogramSnapshot, MetricsSnapshot, RankSnapshot, TierSnapshot};
 use belady_peer::JobWorld;
 use serde_json::{Value, json};
 
 use super::args::CacheArg;
-use super::balance::StepBalance;
 use super::checksum::Checksum;
 use crate::text::{bytes, grouped, percent, seconds, table};
 
@@ -21,8 +20,8 @@ pub struct EpochReport {
     pub bytes: u64,
     /// The time that a local rank waited at the barrier, on average.
     pub held_seconds: f64,
-    /// Where a barrier keeps several local ranks in step.
-    pub balance: Option<StepBalance>,
+    /// Where a barrier keeps several local ranks in step, the steps of the epoch.
+    pub steps: Option<u32>,
     /// The engine's metrics of the epoch.
     pub engine: MetricsSnapshot,
 }
@@ -45,6 +44,18 @@ pub struct ReadReport {
     pub anonymous_peak: u64,
     pub order_ok: bool,
     pub checksum: Option<Checksum>,
+}
+
+impl EpochReport {
+    /// Returns the steps in which the slowest local rank waited and some other one did not.
+    fn imbalanced_steps(&self) -> u64 {
+        self.engine.ranks.iter().map(|rank| rank.straggled).sum()
+    }
+
+    /// Returns what the steps lost to their slowest local ranks.
+    fn straggling_seconds(&self) -> f64 {
+        self.engine.ranks.iter().map(RankSnapshot::straggling_seconds).sum()
+    }
 }
 
 impl ReadReport {
@@ -95,9 +106,9 @@ impl ReadReport {
             "seconds": epoch.seconds,
             "stall_seconds": self.stall_seconds(epoch),
             "held_seconds": epoch.held_seconds,
-            "steps": epoch.balance.map(|balance| balance.steps),
-            "imbalanced_steps": epoch.balance.map(|balance| balance.imbalanced),
-            "straggling_seconds": epoch.balance.map(|balance| balance.straggling_seconds),
+            "steps": epoch.steps,
+            "imbalanced_steps": epoch.steps.map(|_| epoch.imbalanced_steps()),
+            "straggling_seconds": epoch.steps.map(|_| epoch.straggling_seconds()),
             // The wait for the run's first batch includes the start-up.
             "first_wait_us": (epoch.epoch > 0).then_some(engine.boundary_wait_us.max),
             "samples": epoch.samples,

@@ -12,6 +12,8 @@ use belady_engine::metrics::{RankVitals, ThreadVitals, Vitals};
 const SILENT: Duration = Duration::from_secs(5);
 /// The number of rates of the whole job that are kept: the width of a very wide terminal.
 const REMEMBERED: usize = 512;
+/// The number of splits that are kept: those of a minute.
+const SPLITS: usize = 60;
 
 /// The vitals of all nodes so far.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub struct JobMonitor {
     nodes: Vec<NodeHistory>,
     /// Bytes per second of all nodes, the newest first.
     history: VecDeque<u64>,
+    /// The threads of all nodes, the newest first.
+    splits: VecDeque<ThreadVitals>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -107,6 +111,8 @@ pub enum TableRow<'a> {
 pub struct JobView {
     pub nodes: Vec<NodeView>,
     pub history: Vec<u64>,
+    /// The threads of all nodes that were up, by duty.
+    pub splits: Vec<ThreadVitals>,
 }
 
 impl JobView {
@@ -132,6 +138,15 @@ impl JobView {
     pub fn up(&self) -> usize {
         self.nodes.iter().filter(|node| node.state == NodeState::Up).count()
     }
+
+    /// Returns the threads of all nodes that are up, by duty.
+    fn threads(&self) -> ThreadVitals {
+        let up = self.nodes.iter().filter(|node| node.state == NodeState::Up);
+        up.fold(ThreadVitals::default(), |sum, node| ThreadVitals {
+            loading: sum.loading + node.threads.loading,
+            transforming: sum.transforming + node.threads.transforming,
+        })
+    }
 }
 
 impl JobMonitor {
@@ -149,9 +164,11 @@ impl JobMonitor {
                 node.record(now, clock, vitals);
             }
         }
-        let rate = self.view(now).rate() as u64;
+        let view = self.view(now);
         self.history.truncate(REMEMBERED - 1);
-        self.history.push_front(rate);
+        self.history.push_front(view.rate() as u64);
+        self.splits.truncate(SPLITS - 1);
+        self.splits.push_front(view.threads());
     }
 
     /// Returns the state of the job.
@@ -162,7 +179,11 @@ impl JobMonitor {
         let served = nodes.iter().flat_map(|node| node.ranks.iter().map(|rank| rank.rank as usize));
         let served: BTreeSet<usize> = served.collect();
         nodes.retain(|node| node.state != NodeState::Awaited || !served.contains(&node.rank));
-        JobView { nodes, history: self.history.iter().rev().copied().collect() }
+        JobView {
+            nodes,
+            history: self.history.iter().rev().copied().collect(),
+            splits: self.splits.iter().rev().copied().collect(),
+        }
     }
 }
 
@@ -286,13 +307,14 @@ pub mod tests {
         assert_eq!(monitor.view(at(100)).rate(), 0.0, "one value gives no rate");
         // A late query: the node has published three times since.
         monitor.record(at(104), vec![Some(vitals(8, 50)), None]);
-        let JobView { nodes, history } = monitor.view(at(104));
+        let JobView { nodes, history, splits } = monitor.view(at(104));
         let (node, missing) = (&nodes[0], &nodes[1]);
         assert_eq!((node.rate, node.source, node.peers), (50e6, 10e6, 30e6));
         assert_eq!((node.stall, node.state), (0.25, NodeState::Up));
         assert_eq!((node.tiers[0].rate, node.tiers[0].fill), (10e6, 0.75));
         assert_eq!((missing.state, missing.rate), (NodeState::Awaited, 0.0));
         assert_eq!(history, [0, 50_000_000]);
+        assert_eq!(splits, [node.threads; 2]);
     }
 
     #[test]
@@ -385,13 +407,29 @@ pub mod tests {
     }
 
     #[test]
-    fn the_history_of_rates_is_bounded() {
+    fn the_split_is_that_of_all_nodes_that_are_up() {
+        let mut monitor = JobMonitor::default();
+        for second in 1..=9 {
+            let threads = ThreadVitals { loading: 3, transforming: second };
+            let moving = Vitals { threads, ..vitals(second, 10) };
+            // The second node stops to publish after two seconds.
+            monitor.record(at(second), vec![Some(moving), Some(vitals(second.min(2), 10)), None]);
+        }
+        let splits = monitor.view(at(9)).splits;
+        let both: Vec<_> = splits.iter().map(|it| (it.loading, it.transforming)).collect();
+        let alone = [(3, 7), (3, 8), (3, 9)];
+        assert_eq!(both[..6], [(9, 3), (9, 4), (9, 5), (9, 6), (9, 7), (9, 8)]);
+        assert_eq!(both[6..], alone, "silent after five seconds");
+    }
+
+    #[test]
+    fn the_histories_are_bounded() {
         let mut monitor = JobMonitor::default();
         for second in 0..2000 {
             monitor.record(at(second), vec![Some(vitals(second, second))]);
         }
-        let history = monitor.view(at(2000)).history;
-        assert_eq!(history.len(), REMEMBERED);
+        let JobView { history, splits, .. } = monitor.view(at(2000));
+        assert_eq!((history.len(), splits.len()), (REMEMBERED, SPLITS));
         assert!(history.is_sorted());
     }
 }

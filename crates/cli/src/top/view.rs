@@ -1,5 +1,5 @@
-//! Draws the screen: a summary line, the rate over time, the table of nodes and the keys. Parts
-//! that do not fit are left out, the least important first.
+//! Draws the screen: a summary line, the rate over time, the split of the threads over time, the
+//! table of nodes and the keys. Parts that do not fit are left out, the least important first.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -15,6 +15,10 @@ use crate::text::percent;
 const HISTORY: u16 = 5;
 /// A lower screen leaves out the rate over time.
 const HEIGHT_FOR_HISTORY: u16 = 16;
+/// The lines of the split over time: one for each duty, and a space.
+const SPLIT: u16 = 3;
+/// A lower screen leaves out the split over time.
+const HEIGHT_FOR_SPLIT: u16 = 20;
 
 /// The state of the screen.
 #[derive(Clone, Debug)]
@@ -33,10 +37,14 @@ impl Screen {
     pub fn draw(&self, frame: &mut Frame<'_>, view: &JobView) {
         let all = frame.area();
         let history = if all.height >= HEIGHT_FOR_HISTORY { HISTORY } else { 0 };
+        // Where nothing is transformed, there is nothing to split.
+        let is_split = view.splits.iter().any(|threads| threads.transforming > 0);
+        let split = if is_split && all.height >= HEIGHT_FOR_SPLIT { SPLIT } else { 0 };
         let foot = u16::from(all.height >= 4);
-        let [head, past, nodes, keys] = Layout::vertical([
+        let [head, past, duties, nodes, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(history),
+            Constraint::Length(split),
             Constraint::Fill(1),
             Constraint::Length(foot),
         ])
@@ -44,6 +52,9 @@ impl Screen {
         frame.render_widget(self.head(view), head);
         if history > 0 {
             self.draw_history(frame, past, view);
+        }
+        if split > 0 {
+            self.draw_split(frame, duties, view);
         }
         frame.render_widget(self.table(view, nodes), nodes);
         frame.render_widget(self.foot(), keys);
@@ -73,6 +84,30 @@ impl Screen {
         let text = format!("all nodes, at most {}", per_second(most as f64));
         frame.render_widget(Line::from(text), heading);
         let bars = Sparkline::default().data(shown).style(self.style(Tone::Good));
+        frame.render_widget(bars, graph);
+    }
+
+    /// Draws a line for each duty on one scale, so that what one gains the other loses.
+    fn draw_split(&self, frame: &mut Frame<'_>, area: Rect, view: &JobView) {
+        let [load, transform, _space] = Layout::vertical([Constraint::Length(1); 3]).areas(area);
+        let loading: Vec<u64> = view.splits.iter().map(|threads| threads.loading).collect();
+        let transforming: Vec<u64> =
+            view.splits.iter().map(|threads| threads.transforming).collect();
+        let all = loading.iter().zip(&transforming).map(|(load, transform)| load + transform);
+        let most = all.max().unwrap_or(0);
+        self.draw_duty(frame, load, ("load", &loading), most);
+        self.draw_duty(frame, transform, ("transform", &transforming), most);
+    }
+
+    /// Draws a duty's name, its threads now and those of the last minute.
+    fn draw_duty(&self, frame: &mut Frame<'_>, line: Rect, duty: (&str, &[u64]), most: u64) {
+        let (name, threads) = duty;
+        let text = format!("{name:<9} {:>4}  ", threads.last().unwrap_or(&0));
+        let label = Constraint::Length(text.len() as u16);
+        let [label, graph] = Layout::horizontal([label, Constraint::Fill(1)]).areas(line);
+        let shown = &threads[threads.len().saturating_sub(graph.width.into())..];
+        frame.render_widget(Line::from(text), label);
+        let bars = Sparkline::default().data(shown).max(most).style(self.style(Tone::Good));
         frame.render_widget(bars, graph);
     }
 
@@ -128,6 +163,7 @@ fn aligned(column: &VitalsColumn, text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
+    use belady_engine::metrics::{ThreadVitals, Vitals};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -169,14 +205,49 @@ mod tests {
         assert_eq!(lines[0], "3 of 4 nodes up  30.0 MB/s  stall 25.0 %  node0:7117");
         assert_eq!(lines[1], "all nodes, at most 57.0 MB/s");
         assert!(lines[2..5].iter().all(|line| line.contains('█')), "{lines:#?}");
-        let heading: Vec<&str> = lines[6].split_whitespace().collect();
+        // Three nodes with 6 + 2 threads each.
+        assert_eq!(lines[6], format!("load        18  {}", "▆".repeat(20)));
+        assert_eq!(lines[7], format!("transform    6  {}", "▂".repeat(20)));
+        let heading: Vec<&str> = lines[9].split_whitespace().collect();
         let headings = ["rank", "state", "rate", "stall", "source", "peers", "ram", "full"];
         assert!(headings.iter().all(|name| heading.contains(name)), "{lines:#?}");
-        assert!(lines[7].starts_with("   0  up       10.0 MB/s  25.0 %"), "{}", lines[7]);
-        assert!(lines[8].contains("75.0 %") && lines[8].ends_with("3/3"), "{}", lines[8]);
-        assert!(lines[9].contains("75.0 %") && lines[9].ends_with("2/3"), "{}", lines[9]);
-        assert!(lines[10].starts_with("   3  awaited"), "{}", lines[10]);
+        assert!(lines[10].starts_with("   0  up       10.0 MB/s  25.0 %"), "{}", lines[10]);
+        assert!(lines[11].contains("75.0 %") && lines[11].ends_with("3/3"), "{}", lines[11]);
+        assert!(lines[12].contains("75.0 %") && lines[12].ends_with("2/3"), "{}", lines[12]);
+        assert!(lines[13].starts_with("   3  awaited"), "{}", lines[13]);
         assert_eq!(lines[23], "q quits, arrows and page keys scroll");
+    }
+
+    /// Returns a node with eight threads, of which so many transform in one second after another.
+    fn split(transforming: &[u64]) -> JobView {
+        let (mut monitor, mut view) = (JobMonitor::default(), JobView::default());
+        for (second, &transforming) in (1..).zip(transforming) {
+            let threads = ThreadVitals { loading: 8 - transforming, transforming };
+            let node = Vitals { threads, ..vitals(second, 10) };
+            monitor.record(Duration::from_secs(second), vec![Some(node)]);
+            view = monitor.view(Duration::from_secs(second));
+        }
+        view
+    }
+
+    #[test]
+    fn threads_that_move_between_duties_are_seen_to_move() {
+        let lines = drawn(&screen(), &split(&[1, 1, 2, 4, 6, 7]), 80, 24);
+        assert_eq!(lines[6], "load         1  ▇▇▆▄▂▁");
+        assert_eq!(lines[7], "transform    7  ▁▁▂▄▆▇");
+    }
+
+    #[test]
+    fn the_split_is_that_of_the_last_minute_or_of_what_the_screen_has_space_for() {
+        let view = split(&[[2; 95].as_slice(), &[4; 5]].concat());
+        let wide = drawn(&screen(), &view, 200, 24);
+        assert_eq!(wide[7], format!("transform    4  {}{}", "▂".repeat(55), "▄".repeat(5)));
+        let narrow = drawn(&screen(), &view, 24, 24);
+        assert_eq!(narrow[7], "transform    4  ▂▂▂▄▄▄▄▄");
+        let low = drawn(&screen(), &view, 80, 19);
+        assert!(low.iter().all(|line| !line.starts_with("transform")), "{low:#?}");
+        let untransformed = drawn(&screen(), &split(&[0; 20]), 80, 24);
+        assert!(untransformed.iter().all(|line| !line.starts_with("load")), "{untransformed:#?}");
     }
 
     #[test]

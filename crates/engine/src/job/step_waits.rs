@@ -6,6 +6,9 @@
 //! until that was published. The step is judged when the last rank has taken its batch
 //! ([`StepVerdict`]).
 //!
+//! Pooled threads fill the batches of a step one after another for all ranks together, so no batch
+//! counts as held: a rank would be slowest only because it is last in the order of the ranks.
+//!
 //! Each rank writes its own cells, so nothing here locks or allocates. Figures of a step are lost
 //! if a rank leaves in mid-step, or if ranks are more steps apart than there are slots.
 

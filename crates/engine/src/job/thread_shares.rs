@@ -24,6 +24,11 @@ impl ThreadShares {
     pub fn new(ranks: usize) -> Self {
         Self { meter: Arc::new(ThreadMeter::new(ranks)), is_pooled: AtomicBool::new(true) }
     }
+
+    /// Returns whether all threads load for any rank.
+    pub fn are_pooled(&self) -> bool {
+        self.is_pooled.load(Ordering::Relaxed)
+    }
 }
 
 impl JobContext {
@@ -37,7 +42,7 @@ impl JobContext {
     /// Gives each rank of this node its share of the threads that load, and says how many
     /// transform.
     pub fn assign_threads(&self, assignment: &ThreadAssignment) {
-        let is_soft = self.threads.is_pooled.load(Ordering::Relaxed);
+        let is_soft = self.threads.are_pooled();
         let (ranks, threads) = (self.ranks.len(), (self.lane.threads(), self.lane.share()));
         self.lane.assign(LaneThreads { is_soft, ..lane_threads(assignment, ranks, threads) });
         self.note_threads(true);

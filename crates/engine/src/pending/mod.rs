@@ -361,8 +361,11 @@ impl PendingBatch {
         for (item, problem) in bad {
             self.settle(item, problem, &which);
         }
-        let held = self.filled.get().map(Instant::elapsed).unwrap_or_default();
-        self.job.step_waits.held(self.sequence, self.rank, held);
+        // Which rank's batch pooled threads fill first is no rank's gain or loss.
+        if !self.job.threads.are_pooled() {
+            let held = self.filled.get().map(Instant::elapsed).unwrap_or_default();
+            self.job.step_waits.held(self.sequence, self.rank, held);
+        }
         let extra = std::mem::take(&mut *lock(&self.extra));
         if !extra.is_empty() {
             self.job.ranks[self.rank].extras.add(self.block.step(), extra);
