@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use belady_engine::metrics::MetricsSnapshot;
 use belady_engine::{EngineError, ErrorClass};
-use belady_node::{JobPlace, NodeConnection, NodeError, NodesSpec, ServerOptions, serve};
+use belady_node::{
+    EngineSpec, JobPlace, NodeConnection, NodeError, NodesSpec, ServerOptions, serve,
+};
 
 use belady_peer::rendezvous::tcp::ask;
 use belady_peer::tcp::{Address, Tls};
@@ -26,6 +28,8 @@ use common::{Files, Server, checked, expected, next, orders, place, spec};
 const BATCH: u32 = 4;
 /// The socket of an engine that is a process of its own.
 const SOCKET: &str = "BELADY_TEST_NODE_SOCKET";
+/// The cache of such an engine, if it outlives jobs.
+const KEPT_CACHE: &str = "BELADY_TEST_NODE_CACHE";
 /// The last run.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
@@ -261,7 +265,13 @@ fn ranks_that_are_not_counted_node_after_node_get_their_own_order() {
 fn as_an_engine() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let listener = UnixListener::bind(&socket).unwrap();
-    serve(&listener, ServerOptions::default()).unwrap();
+    let cache = std::env::var(KEPT_CACHE).ok().map(|cache| cache.parse().unwrap());
+    serve(&listener, cache.map_or_else(ServerOptions::default, kept)).unwrap();
+}
+
+/// The options of an engine that outlives jobs.
+fn kept(cache: u64) -> ServerOptions {
+    ServerOptions { stays: true, engine: Some(spec(cache)) }
 }
 
 /// A node engine that is a process, and does not outlive the test.
@@ -271,11 +281,14 @@ struct Process {
 }
 
 impl Process {
-    fn start(folder: &Path, node: usize) -> Self {
+    fn start(folder: &Path, node: usize, kept_cache: Option<u64>) -> Self {
         let socket = folder.join(format!("{node}.sock"));
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "as_an_engine", "--nocapture", "--test-threads=1"]);
         command.env(SOCKET, &socket);
+        if let Some(cache) = kept_cache {
+            command.env(KEPT_CACHE, cache.to_string());
+        }
         let child = command.spawn().unwrap();
         // A connection without a greeting does not count as a rank.
         while UnixStream::connect(&socket).is_err() {
@@ -294,12 +307,12 @@ impl Drop for Process {
 
 #[test]
 fn an_engine_that_is_killed_costs_the_other_nodes_reads_of_the_source_alone() {
-    for killed in [0, 1] {
+    for (killed, is_kept) in [(0, false), (1, false), (0, true), (1, true)] {
         let folder = tempfile::tempdir().unwrap();
         let (samples, epochs) = (240, 4);
         let files = Arc::new(Files::new(samples));
         let cache = files.total() * 55 / 100;
-        let start = |node| Process::start(folder.path(), node);
+        let start = |node| Process::start(folder.path(), node, is_kept.then_some(cache));
         let engines: Vec<_> = (0..2).map(start).collect();
         let sockets: Vec<_> = engines.iter().map(|engine| engine.socket.clone()).collect();
         let ranks = Ranks::contiguous(2, 2);
@@ -330,7 +343,7 @@ fn an_engine_that_is_killed_costs_the_other_nodes_reads_of_the_source_alone() {
 fn ranks_are_told_at_once_that_an_engine_has_ended_before_their_job_began() {
     let folder = tempfile::tempdir().unwrap();
     for killed in [0, 1] {
-        let start = |node| Process::start(folder.path(), 2 * killed + node);
+        let start = |node| Process::start(folder.path(), 2 * killed + node, None);
         let mut engines = [start(0), start(1)];
         let sockets = engines.each_ref().map(|engine| engine.socket.clone());
         let Met { run, connections, .. } = meet(&sockets, &Ranks::contiguous(2, 1).nodes(LIMIT));
@@ -449,4 +462,111 @@ fn an_engine_with_a_certificate_of_another_authority_gets_no_sample_and_gives_no
     let (total, metrics) = run((60, 110, 2), &ranks, &specs, |_| {});
     assert!(metrics.iter().all(|node| exchanged(node) == 0), "{metrics:?}");
     assert!(source_bytes(&metrics) >= total);
+}
+
+/// The sockets that a process has open.
+fn open_sockets(engine: &Process) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", engine.child.id())).unwrap();
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+}
+
+#[test]
+fn engines_that_outlive_jobs_are_peers_in_each_and_the_next_one_finds_their_caches() {
+    let files = Arc::new(Files::new(240));
+    let total = files.total();
+    // An eighth of each quota is left to other jobs, and space in memory is rounded.
+    let servers: Vec<_> = (0..2).map(|_| Server::new(kept(total * 7 / 10))).collect();
+    let sockets = sockets(&servers);
+    let mut read = vec![];
+    // The same ranks, others, and a job of one node.
+    for ranks in [Ranks::contiguous(2, 2), Ranks::contiguous(2, 2), Ranks::in_turn(2, 2)] {
+        let met = meet(&sockets, &ranks.nodes(LIMIT));
+        train(&files, &sockets, (met.run, &ranks), (0, 3));
+        let metrics = metrics(&met);
+        assert!(metrics.iter().all(|node| node.peers.nodes == 1 && exchanged(node) > 0));
+        read.push(source_bytes(&metrics));
+    }
+    assert!(read[0] <= total + total / 50, "{read:?} of {total}");
+    assert_eq!(read[1..], [read[0]; 2], "of {total}");
+    let alone = Ranks::contiguous(1, 2);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed) + 1;
+    train(&files, &sockets[..1], (run, &alone), (0, 1));
+    stop(servers);
+}
+
+/// Ends engines that outlive jobs.
+fn stop(servers: Vec<Server>) {
+    for server in servers {
+        NodeConnection::open(&server.socket).unwrap().stop().unwrap();
+        server.end();
+    }
+}
+
+#[test]
+fn jobs_that_run_at_once_on_engines_that_outlive_them_get_their_own_orders() {
+    let files = Arc::new(Files::new(240));
+    let total = files.total();
+    let servers: Vec<_> = (0..2).map(|_| Server::new(kept(total * 3 / 4))).collect();
+    let sockets = sockets(&servers);
+    let all = [Ranks::contiguous(2, 2), Ranks::in_turn(2, 2), Ranks::contiguous(2, 1)];
+    let jobs: Vec<_> =
+        all.into_iter().map(|ranks| (meet(&sockets, &ranks.nodes(LIMIT)), ranks)).collect();
+    std::thread::scope(|scope| {
+        for (met, ranks) in &jobs {
+            let (files, sockets) = (&files, &sockets);
+            scope.spawn(move || train(files, sockets, (met.run, ranks), (0, 3)));
+        }
+    });
+    drop(jobs);
+    stop(servers);
+}
+
+#[test]
+fn engines_that_outlive_jobs_with_different_numbers_of_caches_are_refused_in_a_sentence() {
+    let of_caches = |count| {
+        let engine = EngineSpec { tiers: vec![(None, 1 << 16); count], ..spec(0) };
+        Server::new(ServerOptions { stays: true, engine: Some(engine) })
+    };
+    let servers = vec![of_caches(1), of_caches(2)];
+    let Met { run, connections, .. } =
+        meet(&sockets(&servers), &Ranks::contiguous(2, 1).nodes(LIMIT));
+    let (place, files) = (JobPlace { run, ..place(0, 1) }, Files::new(20));
+    let errors: Vec<EngineError> = std::thread::scope(|scope| {
+        let start = |(rank, connection): (u32, &Arc<NodeConnection>)| {
+            let (connection, files) = (connection.clone(), &files);
+            scope.spawn(move || {
+                let (orders, job) = (orders(20, rank, 2, BATCH), files.job(1));
+                connection.start(place, &spec(0), &job, &files.recipe, orders).unwrap_err()
+            })
+        };
+        let threads: Vec<_> = (0..).zip(&connections).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for error in errors {
+        assert!(error.to_string().contains("the number of cache tiers"), "{error}");
+    }
+    drop(connections);
+    stop(servers);
+}
+
+#[test]
+fn an_engine_that_outlives_a_job_keeps_no_connection_with_the_other_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Arc::new(Files::new(60));
+    let start = |node| Process::start(folder.path(), node, Some(files.total()));
+    let engines: Vec<_> = (0..2).map(start).collect();
+    let sockets: Vec<_> = engines.iter().map(|engine| engine.socket.clone()).collect();
+    // A session that says nothing yet.
+    let before: Vec<_> = engines.iter().map(open_sockets).collect();
+    let ranks = Ranks::contiguous(2, 1);
+    let met = meet(&sockets, &ranks.nodes(LIMIT));
+    train(&files, &sockets, (met.run, &ranks), (0, 2));
+    assert!(engines.iter().map(open_sockets).zip(&before).all(|(now, before)| now > *before));
+    drop(met);
+    for (engine, before) in engines.iter().zip(before) {
+        while open_sockets(engine) > before {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
