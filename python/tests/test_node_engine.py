@@ -54,6 +54,7 @@ class Job:
     """The ranks of a job on this node, with a directory of sockets of their own.
 
     With `machines`, the machine of each rank, the ranks of each count as those of another one.
+    As many engines as are `kept` outlive the job.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Job:
         photos: Path,
         ranks: int = RANKS,
         machines: list[int] | None = None,
+        kept: int = 0,
         **more: str,
     ):
         file = folder / "rank.py"
         file.write_text(PROLOGUE + SCRIPT + script)
         self.sockets = folder / "sockets"
         self.machines = machines
+        self.kept = kept
         self.ranks = [
             started(
                 [sys.executable, file],
@@ -115,7 +118,7 @@ class Job:
         for number, rank in enumerate(self.ranks):
             assert (rank.returncode != 0) == (number in killed), texts[number]
         until = time.monotonic() + LIMIT
-        while self.engines():
+        while len(self.engines()) > self.kept:
             assert time.monotonic() < until, "the engine outlives its job"
             time.sleep(0.02)
         return texts
@@ -496,10 +499,7 @@ def test_each_machine_has_one_engine_and_they_share_their_caches(
     assert list(job.sockets.rglob("*.sock")) == []
 
 
-def test_machines_whose_engine_lives_go_on_when_that_of_another_is_killed(
-    photos: Path, tmp_path: Path, stopped: list[Job]
-) -> None:
-    script = """
+KILLED_IN_MID_RUN = """
 for epoch in range(3):
     batches = []
     for number, batch in enumerate(loader):
@@ -515,9 +515,15 @@ loader = belady.DataLoader(data, batch_size=3, shuffle=True, seed=5, cache="ram:
 print("again", json.dumps([check(batch) for batch in loader]))
 assert loader.engine._node is not None and loader.engine._node is not before
 """
+
+
+def test_machines_whose_engine_lives_go_on_when_that_of_another_is_killed(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
     reached, killed = tmp_path / "reached", tmp_path / "killed"
     machines = [0, 0, 1, 1]
-    job = Job(tmp_path, script, photos, machines=machines, REACHED=str(reached), KILLED=str(killed))
+    more = {"REACHED": str(reached), "KILLED": str(killed)}
+    job = Job(tmp_path, KILLED_IN_MID_RUN, photos, machines=machines, **more)
     stopped.append(job)
     engine = job.engine(rank=0)
     while not all(Path(f"{reached}{rank}").exists() for rank in range(RANKS)):
@@ -530,6 +536,77 @@ assert loader.engine._node is not None and loader.engine._node is not before
         assert json.loads(said(text, "again")) == expected(rank)[0], text
         goes_on_alone = "continues with an engine of its own" in text
         assert goes_on_alone == (machines[rank] == 0), text
+
+
+@contextlib.contextmanager
+def kept_engines(folder: Path, machines: int, cache: str) -> Iterator[list[dict[str, str]]]:
+    """Engines of `belady node start`, one a machine; gives the environment of their programs."""
+    places = [{"BELADY_NODE_DIR": str(folder / "sockets" / f"m{at}")} for at in range(machines)]
+    belady = [sys.executable, "-m", "belady", "node"]
+    try:
+        for place in places:
+            finished([*belady, "start", "--cache", cache], **place)
+        yield places
+    finally:
+        for place in places:
+            started([*belady, "stop"], **place).communicate(timeout=LIMIT)
+
+
+def kept_source_bytes(place: dict[str, str]) -> int:
+    status = finished([sys.executable, "-m", "belady", "node", "status", "--json"], **place)
+    return int(json.loads(status)[0]["engines"][0]["source"]["bytes"])
+
+
+@pytest.mark.parametrize("machines", [[0, 0, 1, 1], [0, 1]])
+def test_engines_that_outlive_jobs_are_peers_in_each_and_keep_their_caches(
+    photos: Path, tmp_path: Path, stopped: list[Job], machines: list[int]
+) -> None:
+    ranks = len(machines)
+    total = sum(file.stat().st_size for file in photos.rglob("*.bin"))
+    read = []
+    with kept_engines(tmp_path, 2, "ram:1MiB") as places:
+        for _ in range(2):
+            job = Job(
+                tmp_path,
+                READ + PEERS,
+                photos,
+                ranks=ranks,
+                machines=machines,
+                kept=2,
+                CACHE="ram:1KB",
+            )
+            stopped.append(job)
+            for rank, text in enumerate(job.output()):
+                assert json.loads(said(text, "seen")) == expected(rank, ranks), text
+                assert "WARNING" not in text, text
+                assert (said(text, "engine"), said(text, "peers")) == ("node.sock", "1"), text
+            read.append(sum(kept_source_bytes(place) for place in places))
+            (tmp_path / "meeting").rename(tmp_path / f"meeting-{len(read)}")
+    # Machines may read a sample that is on its way from the other one.
+    assert total <= read[0] <= 1.1 * total, (read, total)
+    assert read[1] == read[0], "the next job finds all samples in the caches"
+
+
+def test_ranks_finish_alone_when_an_engine_that_outlives_jobs_is_killed(
+    photos: Path, tmp_path: Path, stopped: list[Job]
+) -> None:
+    reached, killed = tmp_path / "reached", tmp_path / "killed"
+    machines = [0, 0, 1, 1]
+    with kept_engines(tmp_path, 2, "ram:60KB"):
+        more = {"REACHED": str(reached), "KILLED": str(killed)}
+        job = Job(tmp_path, KILLED_IN_MID_RUN, photos, machines=machines, kept=1, **more)
+        stopped.append(job)
+        engine = job.engine(rank=0)
+        while not all(Path(f"{reached}{rank}").exists() for rank in range(RANKS)):
+            assert all(rank.poll() is None for rank in job.ranks), job.ranks[0].communicate()[0]
+            time.sleep(0.01)
+        os.kill(engine, signal.SIGKILL)
+        killed.touch()
+        for rank, text in enumerate(job.output()):
+            assert json.loads(said(text, "seen")) == expected(rank), text
+            assert json.loads(said(text, "again")) == expected(rank)[0], text
+            goes_on_alone = "continues with an engine of its own" in text
+            assert goes_on_alone == (machines[rank] == 0), text
 
 
 def test_belady_top_shows_each_engine_with_its_ranks(

@@ -23,7 +23,7 @@
 //! A rank that ends, however it ends, closes its sockets; the engine drops its batches and goes on
 //! for the others. A rank whose engine ends gets an error of the class
 //! [`ErrorClass::Lost`](belady_engine::ErrorClass) at its next batch. The process ends with the
-//! last connection, unless it was started to stay.
+//! last connection, unless it was started to stay. What a run alone has used ends with its last rank.
 
 mod client;
 pub mod directory;

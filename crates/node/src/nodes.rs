@@ -11,7 +11,9 @@
 //! which node it is, and the job's key ([`NodeConnection::meet`](crate::NodeConnection::meet)), over
 //! the private socket. The engine of node 0 then listens; the ranks pass its address on, and each
 //! engine meets the others there ([`NodeConnection::join`](crate::NodeConnection::join)). From then
-//! on, engines that the run asks for share their caches with those of the other nodes.
+//! on, engines that the run asks for share their caches with those of the other nodes. A process that
+//! serves all jobs by one engine does the same: the run's jobs have these peers, and the caches are
+//! there for the next run.
 //!
 //! Every node has as many ranks as the others. The engines count the ranks of node 0 first, then
 //! those of node 1, and so on; [`NodesSpec::numbering`] says which rank of the job each of them is.

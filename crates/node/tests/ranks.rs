@@ -59,8 +59,8 @@ const ALL: usize = usize::MAX;
 #[test]
 fn the_engine_counts_what_each_rank_of_the_node_has_got() {
     let files = Arc::new(Files::new(48));
-    let server = Server::new(ServerOptions { stays: true, ..ServerOptions::default() });
-    read_all(&files, &server, files.total(), 4, 2, &[ALL; 3], 1);
+    let server = Server::new(ServerOptions { stays: true, engine: Some(spec(files.total())) });
+    read_all(&files, &server, 0, 4, 2, &[ALL; 3], 1);
     let connection = NodeConnection::open(&server.socket).unwrap();
     let seen = connection.metrics(1, 0).unwrap();
     let counted: Vec<(u32, u64)> = seen.ranks.iter().map(|it| (it.rank, it.batches)).collect();

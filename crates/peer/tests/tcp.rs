@@ -4,7 +4,8 @@ mod common;
 
 use belady_peer::conformance;
 use belady_peer::tcp::TcpConfig;
-use common::{Authority, network};
+use belady_testing::certificates::Authority;
+use common::{network, tls};
 
 #[test]
 fn over_tcp() {
@@ -25,9 +26,9 @@ fn over_tcp_with_one_connection_a_peer() {
 #[test]
 fn under_tls() {
     let authority = Authority::new();
-    let tls = |config: TcpConfig| {
-        let tls = Some(authority.tls(&format!("node{}", config.world.rank)));
+    let under = |config: TcpConfig| {
+        let tls = Some(tls(&authority, &format!("node{}", config.world.rank)));
         TcpConfig { unix: false, tls, ..config }
     };
-    conformance::all(&|nodes| network(nodes, tls));
+    conformance::all(&|nodes| network(nodes, under));
 }

@@ -12,8 +12,9 @@ use belady_peer::tcp::{Address, TcpConfig, TcpTransport, Tls};
 use belady_peer::{
     GetReply, GetRequest, Handler, JobKey, NodeId, Notice, PeerError, Push, PushOutcome, Transport,
 };
+use belady_testing::certificates::Authority;
 use common::job::{CHANNEL, Job, LONG, get, get_some};
-use common::{Authority, LOOPBACK, config, nodes};
+use common::{LOOPBACK, config, nodes, tls};
 
 fn start(config: TcpConfig) -> Arc<TcpTransport> {
     TcpTransport::start(config).unwrap_or_else(|error| panic!("{error}"))
@@ -192,17 +193,17 @@ fn tls_is_used_by_all_or_none_and_only_with_certificates_that_all_trust() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let with = |rank, tls: Option<Tls>| TcpConfig { unix: false, tls, ..config(rank, 2, &key) };
     let hint = "check its log, and that all ranks use TLS or none does";
-    let told = refusal(with(0, None), with(1, Some(ours.tls("one"))));
+    let told = refusal(with(0, None), with(1, Some(tls(&ours, "one"))));
     assert!(told.ends_with(hint), "{told}");
-    let told = refusal(with(0, Some(ours.tls("zero"))), with(1, None));
+    let told = refusal(with(0, Some(tls(&ours, "zero"))), with(1, None));
     assert!(told.ends_with(hint), "{told}");
-    let told = refusal(with(0, Some(ours.tls("zero"))), with(1, Some(theirs.tls("one"))));
+    let told = refusal(with(0, Some(tls(&ours, "zero"))), with(1, Some(tls(&theirs, "one"))));
     assert!(told.contains("invalid peer certificate"), "{told}");
-    let half = Tls { authority: ours.tls("x").authority, ..theirs.tls("one") };
-    let told = refusal(with(0, Some(half)), with(1, Some(ours.tls("one"))));
+    let half = Tls { authority: tls(&ours, "x").authority, ..tls(&theirs, "one") };
+    let told = refusal(with(0, Some(half)), with(1, Some(tls(&ours, "one"))));
     assert!(told.contains("before it proved that it has the key"), "{told}");
-    let other = Tls { name: Some("elsewhere.example".into()), ..ours.tls("zero") };
-    let told = refusal(with(0, Some(other)), with(1, Some(ours.tls("one"))));
+    let other = Tls { name: Some("elsewhere.example".into()), ..tls(&ours, "zero") };
+    let told = refusal(with(0, Some(other)), with(1, Some(tls(&ours, "one"))));
     assert!(told.contains("not valid for name"), "{told}");
 }
 
@@ -218,7 +219,7 @@ fn a_wrong_configuration_fails_before_anything_listens() {
     let taken = TcpConfig { port: node.address().tcp.port(), ..config(0, 1, &key) };
     assert!(told(taken).contains("a port that is free"));
     let authority = Authority::new();
-    let tls = authority.tls("node");
+    let tls = tls(&authority, "node");
     let missing = Tls { key: "/nowhere/key.pem".into(), ..tls.clone() };
     let no_key = told(TcpConfig { tls: Some(missing), ..config(0, 1, &key) });
     assert!(

@@ -1,9 +1,11 @@
-//! Records tests that cannot run on this machine.
+//! Helpers of tests: [`certificates`], and a record of tests that cannot run on this machine.
 //!
 //! A test that needs something that the machine lacks (FUSE, root, a terminal) calls [`not_run`]
 //! and returns. The test then passes and its output is captured. So `make test` names a file in the
 //! variable [`FILE`], and `scripts/not_run.py` prints at the end what Rust and Python tests have
 //! written there.
+
+pub mod certificates;
 
 use std::fs::OpenOptions;
 use std::io::Write;

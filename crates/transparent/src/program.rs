@@ -129,7 +129,9 @@ pub fn run(
         program.split_first().ok_or_else(|| ProgramError::NotFound(OsString::new()))?;
     let mut command = Command::new(name);
     command.args(arguments).envs(environment);
-    removed.iter().for_each(|variable| drop(command.env_remove(variable)));
+    for variable in removed {
+        command.env_remove(variable);
+    }
     if limit.0.current != limit.0.maximum {
         let limit = limit.0.clone();
         // SAFETY: a system call alone, which is allowed between fork and exec.

@@ -63,8 +63,7 @@ def of_job(cluster: Cluster | None, world: World) -> Node | None:
     """Returns the engine of this node; None for an engine of this process.
 
     The ranks of a machine share one, and the engines of several machines are each other's peers.
-    Collective: all ranks call it. A job of one process uses the engine that outlives jobs, if one
-    runs.
+    Collective: all ranks call it. Engines that outlive jobs are used where every machine has one.
     """
     global _of_ranks, _outliving
     if world.size > 1 if cluster is None else cluster.size == 1:
@@ -73,9 +72,11 @@ def of_job(cluster: Cluster | None, world: World) -> Node | None:
         if cluster is None:
             _outliving = _outliving if _is_usable(_outliving) else _shared()
             return _outliving
-        told = _told(cluster, "an engine", [_is_usable(_of_ranks), cluster.first_here])
-        if not all(have for have, _ in told):
-            _of_ranks = _connected(cluster, Machines.of([first for _, first in told]))
+        mine = [_is_usable(_of_ranks), cluster.first_here, _kept() is not None]
+        told = _told(cluster, "an engine", mine)
+        if not all(have for have, _, _ in told):
+            machines = Machines.of([first for _, first, _ in told])
+            _of_ranks = _connected(cluster, machines, all(kept for _, _, kept in told))
         return _of_ranks
 
 
@@ -83,11 +84,14 @@ def _is_usable(node: Node | None) -> bool:
     return node is not None and not node.is_lost and node.pid == os.getpid()
 
 
+def _kept() -> str | None:
+    """Returns the socket of the engine of this machine that outlives jobs, if one runs."""
+    return None if _wish() is not None else _native.shared_node()
+
+
 def _shared() -> Node | None:
     """Connects with the engine that outlives jobs, if one runs."""
-    if _wish() is not None or in_worker():
-        return None
-    socket = _native.shared_node()
+    socket = None if in_worker() else _kept()
     if socket is None:
         return None
     try:
@@ -97,13 +101,16 @@ def _shared() -> Node | None:
         return None
 
 
-def _connected(cluster: Cluster, machines: Machines) -> Node | None:
-    """Starts an engine on each machine and connects all ranks; None if a rank cannot."""
-    problem = _misfit(cluster, machines)
+def _connected(cluster: Cluster, machines: Machines, kept: bool) -> Node | None:
+    """Connects all ranks with an engine on each machine; None if a rank cannot.
+
+    Engines that are not `kept`, which outlive jobs, are started."""
+    problem = _misfit(cluster, machines, kept)
     if problem is not None:
         _say(cluster, problem if _wish() is None else _OFF)
         return None
-    offer, found = _offer(cluster, machines) if cluster.world.local_rank == 0 else (None, None)
+    first = cluster.world.local_rank == 0
+    offer, found = _offer(cluster, machines, kept) if first else (None, None)
     offers = _told(cluster, "the engines of the nodes", offer)
     errors = [offer["error"] for offer in offers if offer is not None and "error" in offer]
     error = _wish() or next(iter(errors), None)
@@ -124,9 +131,9 @@ def _connected(cluster: Cluster, machines: Machines) -> Node | None:
     return None
 
 
-def _misfit(cluster: Cluster, machines: Machines) -> str | None:
+def _misfit(cluster: Cluster, machines: Machines, kept: bool) -> str | None:
     """Returns why ranks on these machines have engines of their own: the same on all ranks."""
-    if machines.sizes == [1]:
+    if machines.sizes == [1] and not kept:
         return _OFF  # an engine a machine in any case
     if len(machines.ranks) == 1:
         return None
@@ -153,18 +160,17 @@ def _wish() -> str | None:
     return _OFF if os.environ.get(_VARIABLE, "").lower() in ("off", "0", "no") else None
 
 
-def _offer(cluster: Cluster, machines: Machines) -> tuple[dict[str, Any], Node | None]:
-    """Starts the engine of this machine, and connects to it.
+def _offer(cluster: Cluster, machines: Machines, kept: bool) -> tuple[dict[str, Any], Node | None]:
+    """Connects with the engine of this machine, and starts it unless it is `kept`.
 
-    Returns how the others reach it, or why it cannot be started."""
+    Returns how the others reach it, or why they cannot."""
     if _wish() is not None:
         return {"error": _OFF}, None
     run = secrets.randbits(63)
     several = len(machines.ranks) > 1
     try:
-        # The engine that outlives jobs has no peers.
-        socket = None if several else _native.shared_node()
-        socket = socket or process.start(f"{run:016x}")
+        # One that has ended since then is replaced.
+        socket = (_kept() if kept else None) or process.start(f"{run:016x}")
         found = Node(_native.NodeConnection(socket), run, cluster)
         meeting = _meeting(found, cluster, machines) if several else None
     except (BeladyError, OSError) as error:

@@ -89,17 +89,31 @@ impl Engine {
         let names: Vec<String> = config.tiers.iter().map(TierConfig::name).collect();
         let quotas = config.tiers.iter().map(|tier| tier.capacity().0).collect();
         let metrics = Arc::new(Metrics::new(&names));
-        if let Some(cluster) = config.peers.as_ref().filter(|_| config.serving_threads.is_some()) {
-            cluster.transport.dispatcher().set_serving_threads(config.serving_threads);
-        }
-        let vitals = config.peers.as_ref().map(|cluster| publish_vitals(cluster, &metrics));
         Ok(Self {
             pool: Arc::new(pool),
+            _vitals: enter_cluster(&config, &metrics)?,
             metrics,
-            _vitals: vitals.transpose().map_err(EngineError::Threads)?,
             quotas: Arc::new(Quotas::new(quotas, config.several_jobs)),
             retained: Arc::default(),
             jobs: Arc::default(),
+            config,
+        })
+    }
+
+    /// Returns this engine with other nodes for the jobs that it starts. Threads, caches, quotas and
+    /// metrics are the same; `rank_numbers` is as in [`EngineConfig`].
+    ///
+    /// # Errors
+    /// Fails if a thread cannot be started.
+    pub fn among(&self, peers: Arc<Cluster>, rank_numbers: Vec<u32>) -> Result<Self, EngineError> {
+        let config = EngineConfig { peers: Some(peers), rank_numbers, ..self.config.clone() };
+        Ok(Self {
+            pool: self.pool.clone(),
+            metrics: self.metrics.clone(),
+            quotas: self.quotas.clone(),
+            retained: self.retained.clone(),
+            jobs: self.jobs.clone(),
+            _vitals: enter_cluster(&config, &self.metrics)?,
             config,
         })
     }
@@ -426,13 +440,18 @@ fn facts(
     Ok(facts)
 }
 
-/// Publishes this node's vitals at the rendezvous.
-fn publish_vitals(
-    cluster: &Arc<Cluster>,
+/// Prepares to serve the other nodes, if there are any, and publishes this node's vitals at their
+/// rendezvous.
+fn enter_cluster(
+    config: &EngineConfig,
     metrics: &Arc<Metrics>,
-) -> std::io::Result<VitalsPublisher> {
+) -> Result<Option<VitalsPublisher>, EngineError> {
+    let Some(cluster) = &config.peers else { return Ok(None) };
+    if config.serving_threads.is_some() {
+        cluster.transport.dispatcher().set_serving_threads(config.serving_threads);
+    }
     let metrics = metrics.clone();
-    publish_at(cluster, move || metrics.snapshot())
+    publish_at(cluster, move || metrics.snapshot()).map(Some).map_err(EngineError::Threads)
 }
 
 fn lending(

@@ -34,6 +34,13 @@ struct AttachedRank {
     start: Sender<StartResult>,
 }
 
+impl Gatherings {
+    /// Removes the jobs of a run that are not complete and never will be.
+    pub fn end(&self, run: u64) -> impl Sized + use<> {
+        lock(&self.0).extract_if(|place, _| place.run == run).collect::<Vec<_>>()
+    }
+}
+
 /// Adds a rank; the last one of a job starts it. The result comes over the channel.
 pub fn attach(
     server: &NodeServer,

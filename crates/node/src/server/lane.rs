@@ -18,6 +18,7 @@ use belady_engine::{
     OutputBatch, OutputColumn, Transformed, Value,
 };
 
+use super::run::RunMember;
 use super::{NodeServer, gathering};
 use crate::message::{
     Attachment, BlockPlace, ColumnPlace, FromRank, OutputPlaces, Query, Reply, RingBatchPlaces,
@@ -85,8 +86,11 @@ pub fn run(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<Ow
     let (key, name) = (attachment.place, attachment.job.name().to_owned());
     lock(&server.lanes).push((key, name));
     let _listed = ListedLane { server, key };
+    // The last rank to come starts the job.
+    let member = RunMember::new(server, key.run);
     let started = gathering::attach(server, attachment, orders, descriptors.collect());
-    // The sender is gone if the rank attached once more.
+    drop(member);
+    // The sender is gone if the rank attached once more, or all ranks have gone.
     let Ok(started) = started.recv() else { return };
     let loader = match started {
         Ok(loader) => loader,

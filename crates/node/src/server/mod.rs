@@ -9,6 +9,7 @@ mod gathering;
 mod lane;
 mod nodes;
 mod orders;
+mod run;
 mod session;
 
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::message::{NodeJobId, NodeStatus};
 use crate::spec::EngineSpec;
 use gathering::Gatherings;
-use nodes::{JoinedNodes, RunNodes};
+use nodes::RunNodes;
 
 /// How often the server checks whether to end.
 const TICK: Duration = Duration::from_millis(20);
@@ -47,7 +48,12 @@ pub struct ServerOptions {
 #[derive(Debug)]
 struct NodeServer {
     options: ServerOptions,
-    engines: Mutex<HashMap<EngineKey, Arc<Engine>>>,
+    /// The engine of all jobs, if the options describe one.
+    kept: Option<Arc<Engine>>,
+    /// The engines of runs, by run and number.
+    engines: Mutex<HashMap<(u64, u32), Arc<Engine>>>,
+    /// How many members each run has.
+    runs: Mutex<HashMap<u64, u32>>,
     gatherings: Gatherings,
     nodes: RunNodes,
     /// Processes that have said hello and are connected.
@@ -57,10 +63,6 @@ struct NodeServer {
     was_used: AtomicBool,
     is_stopping: AtomicBool,
 }
-
-/// Identifies an engine. An engine of the process's own options serves all runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct EngineKey(Option<(u64, u32)>);
 
 /// Serves at the socket that is the standard input, and removes its path at the end.
 ///
@@ -81,9 +83,15 @@ pub fn serve_stdin(socket: &Path, options: ServerOptions) -> Result<(), String> 
 /// # Errors
 /// If the engine of the options cannot be started.
 pub fn serve(listener: &UnixListener, options: ServerOptions) -> Result<(), String> {
+    let kept = options.engine.as_ref().map(|spec| {
+        let config = EngineConfig { several_jobs: true, ..spec.config()? };
+        Engine::new(config).map(Arc::new).map_err(|error| error.to_string())
+    });
     let server = Arc::new(NodeServer {
+        kept: kept.transpose()?,
         options,
         engines: Mutex::default(),
+        runs: Mutex::default(),
         gatherings: Gatherings::default(),
         nodes: RunNodes::default(),
         processes: Mutex::new(0),
@@ -91,11 +99,6 @@ pub fn serve(listener: &UnixListener, options: ServerOptions) -> Result<(), Stri
         was_used: AtomicBool::new(false),
         is_stopping: AtomicBool::new(false),
     });
-    if let Some(spec) = &server.options.engine {
-        let config = EngineConfig { several_jobs: true, ..spec.config()? };
-        let engine = Engine::new(config).map_err(|error| error.to_string())?;
-        lock(&server.engines).insert(EngineKey(None), Arc::new(engine));
-    }
     let began = Instant::now();
     let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
     while !server.is_over(began.elapsed()) {
@@ -125,33 +128,32 @@ impl NodeServer {
         is_unused && !self.options.stays
     }
 
-    fn key(&self, run: u64, number: u32) -> EngineKey {
-        EngineKey(self.options.engine.is_none().then_some((run, number)))
-    }
-
     /// Returns the metrics of an engine, if it runs.
     fn metrics(&self, run: u64, number: u32) -> Option<MetricsSnapshot> {
-        let engine = lock(&self.engines).get(&self.key(run, number)).cloned()?;
+        let of_run = || lock(&self.engines).get(&(run, number)).cloned();
+        let engine = self.kept.clone().or_else(of_run)?;
         Some(engine.metrics().snapshot())
     }
 
     /// Returns the engine of a run, and starts it if need be.
     fn engine(&self, run: u64, number: u32, spec: &EngineSpec) -> Result<Arc<Engine>, String> {
-        let key = self.key(run, number);
         let mut engines = lock(&self.engines);
-        if let Some(engine) = engines.get(&key) {
+        if let Some(engine) = engines.get(&(run, number)) {
             return Ok(engine.clone());
         }
-        let config = match self.nodes.of_run(run) {
-            None => spec.config()?,
-            Some(JoinedNodes { cluster, numbering }) => EngineConfig {
-                peers: Some(cluster),
-                rank_numbers: numbering.to_vec(),
-                ..spec.config()?
-            },
+        let nodes = self.nodes.of_run(run);
+        let nodes = nodes.map(|nodes| (nodes.cluster, nodes.numbering.to_vec()));
+        let engine = match (&self.kept, nodes) {
+            (Some(kept), None) => return Ok(kept.clone()),
+            (Some(kept), Some((cluster, numbering))) => kept.among(cluster, numbering),
+            (None, nodes) => {
+                let (peers, rank_numbers) = nodes.unzip();
+                let rank_numbers = rank_numbers.unwrap_or_default();
+                Engine::new(EngineConfig { peers, rank_numbers, ..spec.config()? })
+            }
         };
-        let engine = Engine::new(config).map_err(|error| error.to_string())?;
-        Ok(engines.entry(key).or_insert_with(|| Arc::new(engine)).clone())
+        let engine = Arc::new(engine.map_err(|error| error.to_string())?);
+        Ok(engines.entry((run, number)).or_insert(engine).clone())
     }
 
     fn status(&self) -> NodeStatus {
@@ -162,13 +164,16 @@ impl NodeServer {
                 None => jobs.push((*key, name.clone(), 1)),
             }
         }
-        let engines = lock(&self.engines);
+        let engines: Vec<Arc<Engine>> = match &self.kept {
+            Some(kept) => vec![kept.clone()],
+            None => lock(&self.engines).values().cloned().collect(),
+        };
         NodeStatus {
             pid: std::process::id(),
             stays: self.options.stays,
             processes: *lock(&self.processes),
             jobs: jobs.into_iter().map(|(_, name, ranks)| (name, ranks)).collect(),
-            engines: engines.values().map(|engine| engine.metrics().snapshot()).collect(),
+            engines: engines.iter().map(|engine| engine.metrics().snapshot()).collect(),
         }
     }
 }

@@ -81,6 +81,11 @@ impl RunNodes {
         }
     }
 
+    /// Removes the nodes of a run. This one leaves them when no job has their cluster any more.
+    pub fn end(&self, run: u64) -> impl Sized + use<> {
+        lock(&self.0).remove(&run)
+    }
+
     /// Leaves the other nodes: this one serves no more samples.
     pub fn close(&self) {
         let all = std::mem::take(&mut *lock(&self.0));

@@ -1,5 +1,6 @@
 //! The connection of one process.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
@@ -7,6 +8,7 @@ use std::sync::atomic::Ordering;
 use belady_base::sync::{Arc, lock};
 use rustix::net::sockopt::socket_peercred;
 
+use super::run::RunMember;
 use super::{NodeServer, lane};
 use crate::message::{Attachment, FromEngine, PROTOCOL, ToEngine};
 use crate::message_socket::MessageSocket;
@@ -48,15 +50,24 @@ pub fn run(server: &Arc<NodeServer>, stream: UnixStream) {
     {
         return;
     }
+    // Dropped last: a process that ends with its last connection does not wait for its engines.
+    let mut runs = HashMap::new();
     let _connected = ConnectedProcess::new(server);
+    let mut take_part = |run| {
+        runs.entry(run).or_insert_with(|| RunMember::new(server, run));
+    };
     while let Ok(Some((message, descriptors))) = connection.receive() {
         let answered = match message {
             ToEngine::Hello { .. } => break,
             ToEngine::Attach(attachment) => {
+                take_part(attachment.place.run);
                 attach(server, *attachment, descriptors);
                 Ok(())
             }
-            ToEngine::Meet(spec) => connection.send(&FromEngine::Meeting(server.nodes.meet(*spec))),
+            ToEngine::Meet(spec) => {
+                take_part(spec.run);
+                connection.send(&FromEngine::Meeting(server.nodes.meet(*spec)))
+            }
             ToEngine::Join { run, meeting } => {
                 join(server, connection.clone(), run, meeting);
                 Ok(())
@@ -91,9 +102,11 @@ fn attach(server: &Arc<NodeServer>, attachment: Attachment, descriptors: Vec<Own
 /// noticed meanwhile. The rank sends nothing before the answer.
 fn join(server: &Arc<NodeServer>, connection: Arc<MessageSocket>, run: u64, meeting: String) {
     let server = server.clone();
+    let member = RunMember::new(&server, run);
     let thread = std::thread::Builder::new().name("belady-join".into());
     let joins = move || {
         let joined = server.nodes.join(run, &meeting);
+        drop(member);
         // The rank may have gone.
         let _ = connection.send(&FromEngine::Joined(joined));
     };

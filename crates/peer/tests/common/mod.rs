@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use belady_peer::tcp::{TcpConfig, TcpTransport, Tls};
 use belady_peer::{JobKey, JobWorld, Transport};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use belady_testing::certificates::{Authority, Certificate};
 
 pub const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -37,31 +37,8 @@ pub fn network(size: u32, change: impl Fn(TcpConfig) -> TcpConfig) -> Vec<Arc<dy
     nodes(size, change).into_iter().map(|node| node as Arc<dyn Transport>).collect()
 }
 
-/// Makes certificates.
-pub struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: tempfile::TempDir,
-}
-
-impl Authority {
-    pub fn new() -> Self {
-        let mut params = CertificateParams::new(vec![]).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("authority.pem"), issuer.pem()).unwrap();
-        Self { issuer, folder }
-    }
-
-    /// Makes a certificate for the loopback interface.
-    pub fn tls(&self, name: &str) -> Tls {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![LOOPBACK.to_string()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let file = |ending: &str| self.folder.path().join(format!("{name}.{ending}"));
-        std::fs::write(file("crt"), certificate.pem()).unwrap();
-        std::fs::write(file("key"), key.serialize_pem()).unwrap();
-        let authority = self.folder.path().join("authority.pem");
-        Tls { certificate: file("crt"), key: file("key"), authority, name: None }
-    }
+/// Makes a certificate for the loopback interface.
+pub fn tls(authority: &Authority, name: &str) -> Tls {
+    let Certificate { certificate, key, authority } = authority.certificate(name);
+    Tls { certificate, key, authority, name: None }
 }
