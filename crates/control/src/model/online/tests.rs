@@ -79,7 +79,7 @@ proptest! {
             let kept = all.iter().map(|of| of.iter().copied().filter(keep).collect::<Vec<_>>());
             let kept: Vec<_> = kept.filter(|of| !of.is_empty()).collect();
             let aged = kept.iter().rev().take(WINDOW).enumerate();
-            aged.flat_map(|(age, of)| of.repeat(WINDOW - age)).collect()
+            aged.flat_map(|(age, of)| of.repeat(1 << (WINDOW - 1 - age))).collect()
         };
         // Iterations without any transform do not count, those without one of this size do.
         let recent = last(&transforms, &|_| true);

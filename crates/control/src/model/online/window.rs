@@ -29,14 +29,14 @@ impl<K: Ord + Copy> RecentSums<K> {
         self.0.push_back(sums);
     }
 
-    /// Adds up the iterations. The last one counts [`WINDOW`] times, and each before it once less,
-    /// so that half of a change shows after two.
+    /// Adds up the iterations. Each counts half as much as the one after it, so that half of a
+    /// change shows after one, and seven eighths after three.
     fn total(&self) -> BTreeMap<K, WorkSum> {
         let mut total = BTreeMap::new();
         for (age, sums) in self.0.iter().rev().enumerate() {
             for (&key, &sum) in sums {
                 *total.entry(key).or_insert_with(WorkSum::default) +=
-                    sum.times((WINDOW - age) as u64);
+                    sum.times(1 << (WINDOW - 1 - age));
             }
         }
         total
