@@ -1,6 +1,7 @@
 """Programs of one rank that read one dataset at once, with the engine of the node.
 
-Takes the folder and the number of programs as JSON; prints the seconds of each.
+Takes the folder, the seed of each program and the bytes of a staging buffer as JSON; prints the seconds of
+each.
 """
 
 import json
@@ -17,11 +18,11 @@ COMPUTE_SECONDS = 0.001
 def main():
     job = json.loads(sys.argv[1])
     context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(job["jobs"], timeout=240)
+    barrier = context.Barrier(len(job["seeds"]), timeout=240)
     told = context.SimpleQueue()
     programs = [
-        context.Process(target=read, args=(job["folder"], barrier, told))
-        for _ in range(job["jobs"])
+        context.Process(target=read, args=(job["folder"], job["staging"], seed, barrier, told))
+        for seed in job["seeds"]
     ]
     for program in programs:
         program.start()
@@ -33,14 +34,16 @@ def main():
     json.dump({"seconds": found}, sys.stdout)
 
 
-def read(folder, barrier, told):
+def read(folder, staging, seed, barrier, told):
     try:
         import belady
 
         data = belady.open(folder, format="flat")
         barrier.wait()
         began = time.perf_counter()
-        loader = belady.DataLoader(data, batch_size=BATCH, shuffle=True, seed=0, epochs=EPOCHS)
+        loader = belady.DataLoader(
+            data, batch_size=BATCH, shuffle=True, seed=seed, epochs=EPOCHS, staging=staging
+        )
         if loader.engine.node is None:
             raise RuntimeError("the engine of the node is not used")
         for _ in range(EPOCHS):
