@@ -7,14 +7,14 @@ use belady_base::SampleId;
 use belady_base::memory::Memory;
 use belady_base::sync::{Arc, Mutex, lock};
 
-/// Copies of the samples that jobs have last read from the source, or evicted, and that no job holds
+/// RecentCopies of the samples that jobs have last read from the source, or evicted, and that no job holds
 /// in memory, for other jobs on the dataset: where several have the same order, one some batches
 /// behind the other, a sample is read once. The oldest copies go first.
 #[derive(Debug, Default)]
-pub struct RecentReads(Mutex<Copies>);
+pub struct RecentReads(Mutex<RecentCopies>);
 
 #[derive(Debug, Default)]
-struct Copies {
+struct RecentCopies {
     /// With the version of the file.
     by_sample: HashMap<SampleId, (Arc<Memory>, i64)>,
     /// In the order in which they were read.
@@ -60,7 +60,7 @@ impl RecentReads {
         lock(&self.0).by_sample.contains_key(&sample)
     }
 
-    /// Copies a sample, and returns its version.
+    /// RecentCopies a sample, and returns its version.
     pub fn copy(&self, sample: SampleId, into: &mut [u8]) -> Option<i64> {
         let (copy, version) = lock(&self.0).by_sample.get(&sample).cloned()?;
         (copy.len() == into.len()).then(|| into.copy_from_slice(&copy))?;
@@ -69,7 +69,7 @@ impl RecentReads {
 
     pub fn clear(&self) {
         let mut copies = lock(&self.0);
-        *copies = Copies { capacity: copies.capacity, ..Copies::default() };
+        *copies = RecentCopies { capacity: copies.capacity, ..RecentCopies::default() };
     }
 }
 
