@@ -107,7 +107,7 @@ impl LiftedFileLimit {
         if ignored_signals() & (1 << (SIGXFSZ - 1)) == 0 {
             signal_hook::flag::register(SIGXFSZ, Arc::default())?;
         }
-        let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit.clone() });
+        let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit });
         Ok(Self(limit))
     }
 }
@@ -133,10 +133,10 @@ pub fn run(
         command.env_remove(variable);
     }
     if limit.0.current != limit.0.maximum {
-        let limit = limit.0.clone();
+        let limit = limit.0;
         // SAFETY: a system call alone, which is allowed between fork and exec.
         unsafe {
-            command.pre_exec(move || Ok(setrlimit(Resource::Fsize, limit.clone())?));
+            command.pre_exec(move || Ok(setrlimit(Resource::Fsize, limit)?));
         }
     }
     // Before the program starts, so that an early signal is forwarded too.
