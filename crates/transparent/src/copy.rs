@@ -303,6 +303,10 @@ impl CopyStore {
             copy.write_all(&buffer[..length])?;
             left -= length as u64;
         }
+        // Files of /proc and /sys, counters and the like have more bytes than their size says.
+        if (&source.file).read(&mut buffer[..1])? > 0 {
+            return Ok(None);
+        }
         let after = FileStat::of(&source.file, c"", AtFlags::empty())?;
         if !after.is_unchanged_since(&source.stat) || self.board.was_written(source.id()) {
             return Ok(None);

@@ -304,6 +304,17 @@ fn pipes_and_directories_get_no_copies() {
 }
 
 #[test]
+fn a_file_with_more_bytes_than_its_size_says_gets_no_copy() {
+    let fixture = Fixture::new(&[("a", 1), ("empty", 0)]);
+    std::os::unix::fs::symlink("/proc/version", fixture.data().join("version")).unwrap();
+    let store = fixture.store(&[100]);
+    assert_eq!(fetch(&store, "version"), CopyResult::NotNow);
+    assert!(store.find(b"version").is_none());
+    assert_eq!(fetch(&store, "empty"), CopyResult::Copied);
+    assert_eq!(fixture.bytes_in(0), 0);
+}
+
+#[test]
 fn two_launchers_share_copies_and_quota() {
     let fixture = Fixture::new(&[("a", 60), ("b", 60)]);
     let mine = fixture.store(&[100]);
