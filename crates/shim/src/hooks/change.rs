@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use belady_board::path::PathBuffer;
 use libc::{
     AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, size_t, timespec, timeval, uid_t, utimbuf,
 };
@@ -9,28 +10,28 @@ use libc::{
 use super::caller_path::c_string;
 use super::descriptor::{change_descriptor, change_itself};
 use super::hook;
-use crate::attached_job::job;
-use crate::ops::NamedFile;
+use crate::attached_job::{AttachedJob, job};
 use crate::ops::change::{self, Touched};
+use crate::ops::{NamedFile, copy_descriptor};
 use crate::real::real;
 
 type Path = *const c_char;
 
 hook! {
     fn truncate(path: Path, length: i64) -> c_int {
-        change_at(AT_FDCWD, path, FOLLOW, || real!(truncate(path, length)))
+        change_at(AT_FDCWD, path, FOLLOW, |path| real!(truncate(path, length)))
     }
     fn truncate64(path: Path, length: i64) -> c_int {
-        change_at(AT_FDCWD, path, FOLLOW, || real!(truncate64(path, length)))
+        change_at(AT_FDCWD, path, FOLLOW, |path| real!(truncate64(path, length)))
     }
     fn unlink(path: Path) -> c_int {
-        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, || real!(unlink(path)))
+        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, |path| real!(unlink(path)))
     }
     fn unlinkat(at: c_int, path: Path, flags: c_int) -> c_int {
-        change_at(at, path, AT_SYMLINK_NOFOLLOW, || real!(unlinkat(at, path, flags)))
+        change_at(at, path, AT_SYMLINK_NOFOLLOW, |path| real!(unlinkat(at, path, flags)))
     }
     fn remove(path: Path) -> c_int {
-        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, || real!(remove(path)))
+        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, |path| real!(remove(path)))
     }
     fn rename(from: Path, to: Path) -> c_int {
         let before = look_twice(AT_FDCWD, from, AT_FDCWD, to);
@@ -46,41 +47,41 @@ hook! {
     }
     // The number of hard links changes.
     fn link(from: Path, to: Path) -> c_int {
-        change_at(AT_FDCWD, from, AT_SYMLINK_NOFOLLOW, || real!(link(from, to)))
+        change_at(AT_FDCWD, from, AT_SYMLINK_NOFOLLOW, |from| real!(link(from, to)))
     }
     fn linkat(at: c_int, from: Path, to_at: c_int, to: Path, flags: c_int) -> c_int {
         let follow = if flags & libc::AT_SYMLINK_FOLLOW != 0 { FOLLOW } else { AT_SYMLINK_NOFOLLOW };
-        change_at(at, from, follow, || real!(linkat(at, from, to_at, to, flags)))
+        change_at(at, from, follow, |from| real!(linkat(at, from, to_at, to, flags)))
     }
     fn chmod(path: Path, mode: mode_t) -> c_int {
-        change_at(AT_FDCWD, path, FOLLOW, || real!(chmod(path, mode)))
+        change_at(AT_FDCWD, path, FOLLOW, |path| real!(chmod(path, mode)))
     }
     fn fchmodat(at: c_int, path: Path, mode: mode_t, flags: c_int) -> c_int {
         if is_empty(path, flags) {
             return change_itself(at, |at| real!(fchmodat(at, path, mode, flags)));
         }
-        change_at(at, path, flags, || real!(fchmodat(at, path, mode, flags)))
+        change_at(at, path, flags, |path| real!(fchmodat(at, path, mode, flags)))
     }
     fn chown(path: Path, user: uid_t, group: gid_t) -> c_int {
-        change_at(AT_FDCWD, path, FOLLOW, || real!(chown(path, user, group)))
+        change_at(AT_FDCWD, path, FOLLOW, |path| real!(chown(path, user, group)))
     }
     fn lchown(path: Path, user: uid_t, group: gid_t) -> c_int {
-        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, || real!(lchown(path, user, group)))
+        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, |path| real!(lchown(path, user, group)))
     }
     fn fchownat(at: c_int, path: Path, user: uid_t, group: gid_t, flags: c_int) -> c_int {
         if is_empty(path, flags) {
             return change_itself(at, |at| real!(fchownat(at, path, user, group, flags)));
         }
-        change_at(at, path, flags, || real!(fchownat(at, path, user, group, flags)))
+        change_at(at, path, flags, |path| real!(fchownat(at, path, user, group, flags)))
     }
     fn utime(path: Path, times: *const utimbuf) -> c_int {
-        change_at(AT_FDCWD, path, FOLLOW, || real!(utime(path, times)))
+        change_at(AT_FDCWD, path, FOLLOW, |path| real!(utime(path, times)))
     }
     fn utimes(path: Path, times: *const timeval) -> c_int {
-        change_at(AT_FDCWD, path, FOLLOW, || real!(utimes(path, times)))
+        change_at(AT_FDCWD, path, FOLLOW, |path| real!(utimes(path, times)))
     }
     fn lutimes(path: Path, times: *const timeval) -> c_int {
-        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, || real!(lutimes(path, times)))
+        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, |path| real!(lutimes(path, times)))
     }
     fn futimesat(at: c_int, path: Path, times: *const timeval) -> c_int {
         if path.is_null() {
@@ -90,25 +91,25 @@ hook! {
                 |source| real!(utimes(source.as_ptr(), times)),
             );
         }
-        change_at(at, path, FOLLOW, || real!(futimesat(at, path, times)))
+        change_at(at, path, FOLLOW, |path| real!(futimesat(at, path, times)))
     }
     fn utimensat(at: c_int, path: Path, times: *const timespec, flags: c_int) -> c_int {
         if is_empty(path, flags) {
             return change_itself(at, |at| real!(utimensat(at, path, times, flags)));
         }
-        change_at(at, path, flags, || real!(utimensat(at, path, times, flags)))
+        change_at(at, path, flags, |path| real!(utimensat(at, path, times, flags)))
     }
     fn setxattr(path: Path, name: Path, value: *const c_void, size: size_t, flags: c_int) -> c_int {
-        change_at(AT_FDCWD, path, FOLLOW, || real!(setxattr(path, name, value, size, flags)))
+        change_at(AT_FDCWD, path, FOLLOW, |path| real!(setxattr(path, name, value, size, flags)))
     }
     fn lsetxattr(path: Path, name: Path, value: *const c_void, size: size_t, flags: c_int) -> c_int {
-        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, || real!(lsetxattr(path, name, value, size, flags)))
+        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, |path| real!(lsetxattr(path, name, value, size, flags)))
     }
     fn removexattr(path: Path, name: Path) -> c_int {
-        change_at(AT_FDCWD, path, FOLLOW, || real!(removexattr(path, name)))
+        change_at(AT_FDCWD, path, FOLLOW, |path| real!(removexattr(path, name)))
     }
     fn lremovexattr(path: Path, name: Path) -> c_int {
-        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, || real!(lremovexattr(path, name)))
+        change_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, |path| real!(lremovexattr(path, name)))
     }
 }
 
@@ -128,11 +129,54 @@ unsafe fn look(at: c_int, path: Path, flags: c_int) -> Option<Touched> {
     Some(change::before(job, NamedFile { at, path }, flags & AT_SYMLINK_NOFOLLOW == 0))
 }
 
-/// Changes the file of a path, and drops its copies.
-unsafe fn change_at(at: c_int, path: Path, flags: c_int, real: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: the caller's path.
+/// Changes the file of a path, and drops its copies. A name of a copy's descriptor, such as
+/// `/proc/self/fd/5`, stands for the source.
+unsafe fn change_at(
+    at: c_int,
+    path: Path,
+    flags: c_int,
+    real: impl FnOnce(Path) -> c_int,
+) -> c_int {
+    if flags & AT_SYMLINK_NOFOLLOW == 0
+        && let Some(job) = job()
+        // SAFETY: the caller's path.
+        && let Some(descriptor) = unsafe { c_string(path) }.and_then(descriptor_of)
+    {
+        // SAFETY: as above.
+        return unsafe { change_named(job, descriptor, path, real) };
+    }
+    // SAFETY: as above.
     let before = unsafe { look(at, path, flags) };
-    changed(real(), [before])
+    changed(real(path), [before])
+}
+
+/// Changes the file of a path that names a descriptor.
+#[cold]
+unsafe fn change_named(
+    job: &AttachedJob,
+    descriptor: c_int,
+    path: Path,
+    real: impl FnOnce(Path) -> c_int,
+) -> c_int {
+    let mut buffer = PathBuffer::default();
+    let path = copy_descriptor::source(job, descriptor, &mut buffer).map_or(path, CStr::as_ptr);
+    // SAFETY: the caller's path, or one that ends with a NUL.
+    let before = unsafe { look(AT_FDCWD, path, FOLLOW) };
+    changed(real(path), [before])
+}
+
+/// Returns the descriptor that a path names.
+fn descriptor_of(path: &CStr) -> Option<c_int> {
+    let path = path.to_bytes();
+    let number = match path {
+        b"/dev/stdin" => return Some(0),
+        b"/dev/stdout" => return Some(1),
+        b"/dev/stderr" => return Some(2),
+        _ => [&b"/proc/self/fd/"[..], b"/proc/thread-self/fd/", b"/dev/fd/"]
+            .iter()
+            .find_map(|directory| path.strip_prefix(*directory))?,
+    };
+    std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 /// Records the state of both paths of a rename.

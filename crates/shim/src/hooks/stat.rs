@@ -127,6 +127,25 @@ unsafe fn stat_at(
         // SAFETY: as above.
         return unsafe { correct(result, at, out) };
     }
+    // SAFETY: as above.
+    unsafe { correct_named(result, out) }
+}
+
+/// Replaces the stat of a copy by that of its source: the path leads to a copy's descriptor, such as
+/// `/proc/self/fd/5` and `/dev/stdin`.
+#[inline]
+unsafe fn correct_named(result: c_int, out: *mut Stat) -> c_int {
+    if result == 0
+        && let Some(job) = job()
+    {
+        // SAFETY: the real function has filled it.
+        let out = unsafe { &mut *out };
+        if copy_descriptor::may_be_copy(job, out.st_mode, out.st_dev)
+            && let Some(entry) = job.board.find_copy(FileId { dev: out.st_dev, ino: out.st_ino })
+        {
+            plain(entry.stat(), out);
+        }
+    }
     result
 }
 

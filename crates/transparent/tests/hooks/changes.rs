@@ -88,6 +88,17 @@ fn writes_through_another_name_of_a_copy_reach_the_source() {
 }
 
 #[test]
+fn names_of_a_copys_descriptor_stand_for_the_source() {
+    let native = Stage::new(Revalidate::Start).native("named");
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("plain", true);
+    assert_eq!(stage.preloaded("named"), native);
+    assert!(native.contains("linkat 0\n") && native.contains("truncate 0\n"), "{native}");
+    assert!(native.contains("size 3 links 2\n"), "{native}");
+    assert!(stage.entry("plain").is_none());
+}
+
+#[test]
 fn a_renamed_directory_is_not_served_from_copies() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("plain", true);

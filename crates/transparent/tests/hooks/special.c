@@ -49,6 +49,33 @@ static void reopened(void) {
     show("alias", below("sub/deep"));
 }
 
+/* Names of a descriptor lead to the source, in every way that a path is used. */
+static void named(void) {
+    static const char *const forms[] = {"/proc/self/fd/%d", "/proc/thread-self/fd/%d", "/dev/fd/%d", "/dev/stdin"};
+    static const struct timespec times[2] = {{1000, 0}, {2000, 0}};
+    char path[64];
+    struct stat by_name, by_descriptor;
+    int descriptor = open(below("plain"), O_RDONLY);
+    dup2(descriptor, 0);
+    fstat(descriptor, &by_descriptor);
+    for (int form = 0; form < 4; form++) {
+        snprintf(path, sizeof path, forms[form], descriptor);
+        int result = stat(path, &by_name);
+        printf("%d %d %d\n", result, by_name.st_ino == by_descriptor.st_ino, by_name.st_mode == by_descriptor.st_mode);
+    }
+    snprintf(path, sizeof path, forms[0], descriptor);
+    printf("linkat %d\n", linkat(AT_FDCWD, path, AT_FDCWD, below("linked"), AT_SYMLINK_FOLLOW));
+    printf("utimensat %d\n", utimensat(AT_FDCWD, path, times, 0));
+    snprintf(path, sizeof path, forms[2], descriptor);
+    printf("chmod %d\n", chmod(path, 0640));
+    printf("truncate %d\n", truncate("/dev/stdin", 3));
+    close(descriptor);
+    stat(below("plain"), &by_name);
+    printf("mode %o size %ld links %ld\n", by_name.st_mode, (long)by_name.st_size, (long)by_name.st_nlink);
+    show("plain", below("plain"));
+    show("linked", below("linked"));
+}
+
 static void show_from(const char *label, int directory, const char *file) {
     int descriptor = openat(directory, file, O_RDONLY);
     printf("%s", label);
@@ -299,6 +326,8 @@ void special(const char *name) {
         reopened();
     else if (!strcmp(name, "moved"))
         moved();
+    else if (!strcmp(name, "named"))
+        named();
     else if (!strcmp(name, "relinked"))
         relinked();
     else if (!strcmp(name, "rights"))
