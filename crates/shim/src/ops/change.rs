@@ -8,7 +8,7 @@ use belady_board::{FileId, PathKey};
 use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::copy_descriptor::may_be_copy;
-use super::kernel_path::{EMPTY, path_of};
+use super::kernel_path::{EMPTY, KernelPath, path_of};
 use super::locate::locate_exactly;
 use super::{NamedFile, borrow};
 use crate::attached_job::AttachedJob;
@@ -46,9 +46,20 @@ pub fn opened_for_writing(
         return true;
     }
     let mut dropped = job.board.drop_source(id(&stat));
+    let mut buffer = EMPTY;
+    let name = if may_be_below(job, file, stat.st_dev) {
+        name_below(job, descriptor, &mut buffer)
+    } else {
+        None
+    };
     // Files elsewhere are not added: there may be many, and the table of written files is small.
-    if dropped > 0 || (may_be_below(job, file, stat.st_dev) && is_below(job, descriptor)) {
+    if dropped > 0 || name.is_some() {
         dropped += job.board.mark_written(id(&stat));
+    }
+    if name.and_then(|name| job.board.find(job.board.key(name))).is_some_and(|it| it.drop_copy()) {
+        // Of another file: one that somebody outside has replaced since, maybe with others.
+        dropped += 1;
+        job.board.require_revalidation();
     }
     report_dropped(job, dropped);
     false
@@ -68,11 +79,15 @@ fn may_be_below(job: &AttachedJob, file: Option<NamedFile<'_>>, dev: u64) -> boo
     })
 }
 
-fn is_below(job: &AttachedJob, descriptor: c_int) -> bool {
-    let mut buffer = EMPTY;
-    let Some(path) = path_of(descriptor, &mut buffer) else { return false };
+/// Returns the name of an open file in the dataset, if it is there.
+fn name_below<'b>(
+    job: &AttachedJob,
+    descriptor: c_int,
+    buffer: &'b mut KernelPath,
+) -> Option<&'b [u8]> {
+    let path = path_of(descriptor, buffer)?;
     let root = job.board.header().dataset().real;
-    root == b"/" || path.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
+    path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root))?.strip_prefix(b"/")
 }
 
 /// The state of a file before a change.

@@ -99,6 +99,21 @@ fn names_of_a_copys_descriptor_stand_for_the_source() {
 }
 
 #[test]
+fn a_file_that_was_replaced_outside_is_not_read_from_its_copy_after_the_job_writes_to_it() {
+    let mut stage = Stage::new(Revalidate::Start);
+    stage.copy("plain", true);
+    stage.copy("sub/deep", true);
+    // As an editor does: other files of the same names.
+    for name in ["plain", "sub/deep"] {
+        let other = stage.path("other");
+        fs::write(&other, "new").unwrap();
+        fs::rename(other, stage.source(name)).unwrap();
+    }
+    assert_eq!(stage.preloaded("appended"), "plain read 4 'new+'\ndeep read 3 'new'\n");
+    assert!(stage.entry("plain").is_none() && stage.entry("sub/deep").is_none());
+}
+
+#[test]
 fn a_renamed_directory_is_not_served_from_copies() {
     let mut stage = Stage::new(Revalidate::Start);
     stage.copy("plain", true);

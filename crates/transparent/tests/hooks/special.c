@@ -76,6 +76,16 @@ static void named(void) {
     show("linked", below("linked"));
 }
 
+/* Somebody outside has replaced the file. */
+static void appended(void) {
+    int writer = open(below("plain"), O_WRONLY | O_APPEND);
+    if (write(writer, "+", 1) != 1)
+        printf("not written\n");
+    close(writer);
+    show("plain", below("plain"));
+    show("deep", below("sub/deep"));
+}
+
 static void show_from(const char *label, int directory, const char *file) {
     int descriptor = openat(directory, file, O_RDONLY);
     printf("%s", label);
@@ -328,6 +338,8 @@ void special(const char *name) {
         moved();
     else if (!strcmp(name, "named"))
         named();
+    else if (!strcmp(name, "appended"))
+        appended();
     else if (!strcmp(name, "relinked"))
         relinked();
     else if (!strcmp(name, "rights"))
