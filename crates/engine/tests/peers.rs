@@ -695,7 +695,10 @@ fn a_push_whose_bytes_are_not_those_of_the_sample_is_refused() {
         assert_eq!(put(sample, 1, &right[1..]), [PushOutcome::Refused], "too short");
         assert_eq!(put(sample, 2, &right), [PushOutcome::Refused], "there is no such tier");
         assert_eq!(put(40, 1, &right), [PushOutcome::Refused], "there is no such sample");
-        assert_ne!(put(sample, 1, &right), [PushOutcome::Refused], "the right bytes");
+        // The node's own loader may just be putting the sample there.
+        let is_taken = |_| put(sample, 1, &right) != [PushOutcome::Refused];
+        let pause = |_: &u32| std::thread::sleep(Duration::from_millis(1));
+        assert!((0..1000).inspect(pause).any(is_taken), "the right bytes");
     }
     let damaged = nodes[0].0.metrics().snapshot().peers.damaged;
     assert_eq!(damaged, 40);

