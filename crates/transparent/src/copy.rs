@@ -87,6 +87,7 @@ impl CopyStore {
         buffer: &mut Vec<u8>,
     ) -> io::Result<CopyResult> {
         let began = Instant::now();
+        self.watch(name);
         let source = SourceFile::open(&path_of(&self.source, name), self.board.change_snapshot())?;
         if !source.stat.is_regular() {
             return Ok(CopyResult::Failed);

@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 
 use belady_base::sync::{Condvar, Mutex, lock};
 use belady_board::{
-    Board, BoardPublisher, FileId, FileStat, NewRecord, PathKey, RecordKind, RecordRef,
+    Board, BoardPublisher, FileId, FileStat, NewRecord, PathKey, RecordKind, RecordRef, Revalidate,
 };
 
 use crate::level::CopyLevel;
+use crate::source_watch::{SourceChange, SourceWatch};
 
 /// The copies of a run.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct CopyStore {
     pub source_dev: u64,
     pub levels: Vec<CopyLevel>,
     pub tally: CopyTally,
+    /// None if files do not change, or the kernel cannot tell.
+    watch: Option<SourceWatch>,
     /// The run is over: no copy is made or removed any more.
     over: Mutex<bool>,
     stopping: AtomicBool,
@@ -90,6 +93,8 @@ impl CopyStore {
         levels: Vec<CopyLevel>,
     ) -> Self {
         let publisher = BoardPublisher::new(Arc::clone(&board));
+        let may_change = board.header().revalidate() != Revalidate::Never;
+        let watch = may_change.then(|| SourceWatch::new(&source)).flatten();
         let records = PublishedRecords { publisher, names: vec![], swept: 0 };
         Self {
             board,
@@ -97,6 +102,7 @@ impl CopyStore {
             source_dev,
             levels,
             tally: CopyTally::default(),
+            watch,
             over: Mutex::new(false),
             stopping: AtomicBool::new(false),
             records: Mutex::new(records),
@@ -144,6 +150,37 @@ impl CopyStore {
         *lock(&self.over) = true;
         drop(lock(&self.claimed));
         self.released.notify_all();
+        if let Some(watch) = &self.watch {
+            watch.wake();
+        }
+    }
+
+    /// Watches the directory of a file, before it is copied or an earlier copy of it published.
+    pub fn watch(&self, name: &[u8]) {
+        if let Some(watch) = &self.watch {
+            watch.file(&self.source, name);
+        }
+    }
+
+    /// Drops the copies of files that any process of this machine changes, until the run is over.
+    pub fn follow_changes(&self) {
+        let Some(watch) = &self.watch else { return };
+        let on_change = |change: SourceChange| {
+            self.board.count_change();
+            match change {
+                // Under all of its names.
+                SourceChange::File(name) => {
+                    if let Some(entry) = self.find(&name) {
+                        let source = entry.stat().id();
+                        entry.drop_copy();
+                        self.board.drop_source(source);
+                        self.sweep();
+                    }
+                }
+                SourceChange::Any => self.board.require_revalidation(),
+            }
+        };
+        watch.follow(on_change, || self.is_stopping());
     }
 
     /// Finds the live record of a name.

@@ -79,6 +79,7 @@ impl CopyStore {
     }
 
     fn publish_found(&self, level: usize, name: &[u8], found: &FileStat, meta: &CopyMetadata) {
+        self.watch(name);
         let copy = found.id();
         // At most one name of a copy is not a link; only the source shows which.
         let is_link = meta.is_link || found.links > 1;

@@ -1,4 +1,5 @@
-//! The threads of a job: one scans the levels, one receives the program's messages, others copy.
+//! The threads of a job: one scans the levels, one receives the program's messages, one hears of
+//! changes of the dataset, others copy.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -68,6 +69,7 @@ impl Workers {
                 let _ = thread(&format!("belady-copy-{number}"), &shared, |workers| workers.copy());
             });
         })?;
+        thread("belady-changes", workers, |workers| workers.store.follow_changes())?;
         thread("belady-inbox", workers, move |workers| workers.receive(&inbox))?;
         let _ = wait.recv_timeout(SCAN);
         Ok(())

@@ -211,6 +211,21 @@ fn files_that_the_program_writes_go_to_the_dataset() {
 }
 
 #[test]
+fn a_file_that_a_process_without_the_library_changes_is_not_read_from_its_copy() {
+    let folder = folder();
+    let script = format!(
+        "{READ_AND_WAIT}
+         env -i sh -c 'echo new > photos/cat/0000.bin; rm photos/dog/0001.bin'
+         for turn in $(seq 500); do
+             grep -q new photos/cat/0000.bin && ! [ -e photos/dog/0001.bin ] && echo seen && break
+             sleep 0.02
+         done
+         cat photos/cat/0000.bin; cat photos/dog/0001.bin 2> /dev/null; echo $?"
+    );
+    assert_eq!(folder.text(&sh(&[], &script)), "seen\nnew\n1\n");
+}
+
+#[test]
 fn the_command_prints_nothing_without_a_report() {
     let folder = folder();
     for options in [&[][..], &["--learn"], &["--revalidate", "never"], &["--threads", "1"]] {

@@ -1,0 +1,171 @@
+//! Notices changes of the dataset by processes without the library: static programs, programs
+//! without the environment, anything that runs beside the job on this machine.
+//!
+//! The kernel tells of changes in a directory (inotify) as long as they are made on this machine. A
+//! directory is watched before the first of its files is copied, or the copy of an earlier run
+//! published, so no change is missed. Where no more directories can be watched, such changes are
+//! noticed as `--revalidate` says.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use belady_base::sync::{Mutex, lock};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+
+/// What changes a file, or which file a name leads to.
+const CHANGES: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR);
+
+/// The directories of the dataset that are watched.
+#[derive(Debug)]
+pub struct SourceWatch {
+    inotify: OwnedFd,
+    directories: Mutex<Directories>,
+}
+
+#[derive(Debug, Default)]
+struct Directories {
+    /// Relative to the dataset.
+    names: HashMap<i32, Box<[u8]>>,
+    /// With none if the directory cannot be watched.
+    descriptors: HashMap<Box<[u8]>, Option<i32>>,
+}
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceChange {
+    /// Of the file with this name.
+    File(Box<[u8]>),
+    /// Of any file: of a directory, or of more than the kernel remembers.
+    Any,
+}
+
+impl SourceWatch {
+    /// Begins to watch a dataset; `None` if the kernel cannot.
+    pub fn new(dataset: &Path) -> Option<Self> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC).ok()?;
+        let watch = Self { inotify, directories: Mutex::default() };
+        watch.directory(dataset, b"").then_some(watch)
+    }
+
+    /// Watches the directory of a file.
+    pub fn file(&self, dataset: &Path, name: &[u8]) {
+        let end = name.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        self.directory(dataset, &name[..end]);
+    }
+
+    fn directory(&self, dataset: &Path, name: &[u8]) -> bool {
+        let mut directories = lock(&self.directories);
+        if let Some(known) = directories.descriptors.get(name) {
+            return known.is_some();
+        }
+        let path = dataset.join(OsStr::from_bytes(name));
+        let added = inotify::add_watch(&self.inotify, &path, CHANGES).ok();
+        directories.descriptors.insert(name.into(), added);
+        if let Some(descriptor) = added {
+            directories.names.insert(descriptor, name.into());
+        }
+        added.is_some()
+    }
+
+    /// Passes on changes until `is_over`, which is asked after each of them.
+    pub fn follow(&self, mut on_change: impl FnMut(SourceChange), is_over: impl Fn() -> bool) {
+        let mut buffer = [MaybeUninit::uninit(); 64 << 10];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        while !is_over() {
+            match reader.next() {
+                Ok(event) if is_over() => drop(event),
+                Ok(event) => {
+                    if let Some(change) = self.change(&event) {
+                        on_change(change);
+                    }
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn change(&self, event: &inotify::Event<'_>) -> Option<SourceChange> {
+        let of_directory =
+            ReadFlags::ISDIR | ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT | ReadFlags::IGNORED;
+        let Some(file) = event.file_name() else {
+            // Of a directory itself: its mode and times are no concern of its files.
+            let is_attribute = event.events() == ReadFlags::ATTRIB | ReadFlags::ISDIR;
+            return (!is_attribute).then_some(SourceChange::Any);
+        };
+        if event.events().intersects(of_directory) {
+            // Mode and times of a directory inside of it.
+            let is_attribute = event.events().contains(ReadFlags::ATTRIB);
+            return (!is_attribute).then_some(SourceChange::Any);
+        }
+        let directories = lock(&self.directories);
+        let directory = directories.names.get(&event.wd())?;
+        let separator: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        Some(SourceChange::File([directory, separator, file.to_bytes()].concat().into()))
+    }
+
+    /// Ends [`Self::follow`].
+    pub fn wake(&self) {
+        // The kernel tells that a watch is gone.
+        if let Some(&Some(dataset)) = lock(&self.directories).descriptors.get(&b""[..]) {
+            let _ = inotify::remove_watch(&self.inotify, dataset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+
+    fn file(name: &str) -> SourceChange {
+        SourceChange::File(name.as_bytes().into())
+    }
+
+    #[test]
+    fn changes_of_watched_directories_are_passed_on_with_the_files_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("sub/deep")).unwrap();
+        for name in ["a", "sub/b", "sub/deep/c"] {
+            fs::write(at(name), "old").unwrap();
+        }
+        let watch = Arc::new(SourceWatch::new(folder.path()).unwrap());
+        watch.file(folder.path(), b"sub/b");
+        watch.file(folder.path(), b"gone/file");
+        let over = Arc::new(AtomicBool::new(false));
+        let (send, receive) = mpsc::channel();
+        let follower = {
+            let (watch, over) = (watch.clone(), over.clone());
+            let is_over = move || over.load(Ordering::SeqCst);
+            std::thread::spawn(move || watch.follow(|change| drop(send.send(change)), is_over))
+        };
+        let next = || receive.recv_timeout(std::time::Duration::from_mins(1)).expect("an event");
+        fs::read(at("a")).unwrap();
+        fs::OpenOptions::new().append(true).open(at("a")).unwrap().set_len(1).unwrap();
+        assert_eq!(next(), file("a"));
+        fs::rename(at("sub/b"), at("sub/other")).unwrap();
+        assert_eq!([next(), next()], [file("sub/b"), file("sub/other")]);
+        fs::write(at("sub/deep/c"), "not watched").unwrap();
+        fs::remove_file(at("a")).unwrap();
+        assert_eq!(next(), file("a"));
+        fs::rename(at("sub/deep"), at("sub/moved")).unwrap();
+        assert_eq!(next(), SourceChange::Any);
+        over.store(true, Ordering::SeqCst);
+        watch.wake();
+        follower.join().unwrap();
+    }
+}
