@@ -16,8 +16,8 @@ use belady_board::{
     Board, BoardPublisher, FileId, FileStat, NewRecord, PathKey, RecordKind, RecordRef, Revalidate,
 };
 
+use crate::dataset_watch::{DatasetChange, DatasetWatch};
 use crate::level::CopyLevel;
-use crate::source_watch::{SourceChange, SourceWatch};
 
 /// The copies of a run.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct CopyStore {
     pub levels: Vec<CopyLevel>,
     pub tally: CopyTally,
     /// None if files do not change, or the kernel cannot tell.
-    watch: Option<SourceWatch>,
+    watch: Option<DatasetWatch>,
     /// The run is over: no copy is made or removed any more.
     over: Mutex<bool>,
     stopping: AtomicBool,
@@ -94,7 +94,7 @@ impl CopyStore {
     ) -> Self {
         let publisher = BoardPublisher::new(Arc::clone(&board));
         let may_change = board.header().revalidate() != Revalidate::Never;
-        let watch = may_change.then(|| SourceWatch::new(&source)).flatten();
+        let watch = may_change.then(|| DatasetWatch::new(&source)).flatten();
         let records = PublishedRecords { publisher, names: vec![], swept: 0 };
         Self {
             board,
@@ -165,11 +165,11 @@ impl CopyStore {
     /// Drops the copies of files that any process of this machine changes, until the run is over.
     pub fn follow_changes(&self) {
         let Some(watch) = &self.watch else { return };
-        let on_change = |change: SourceChange| {
+        let on_change = |change: DatasetChange| {
             self.board.count_change();
             match change {
                 // Under all of its names.
-                SourceChange::File(name) => {
+                DatasetChange::File(name) => {
                     if let Some(entry) = self.find(&name) {
                         let source = entry.stat().id();
                         entry.drop_copy();
@@ -177,7 +177,7 @@ impl CopyStore {
                         self.sweep();
                     }
                 }
-                SourceChange::Any => self.board.require_revalidation(),
+                DatasetChange::Any => self.board.require_revalidation(),
             }
         };
         watch.follow(on_change, || self.is_stopping());

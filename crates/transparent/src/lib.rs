@@ -9,7 +9,7 @@
 //! scan        the copies on the levels when a job begins; their metadata (metadata)
 //! job         a job as a whole; its threads (workers) and what they do (task_queue, copy)
 //! copy_store  all copies of a job, and their records on the shared board
-//! source_watch  changes of the dataset by processes without the library
+//! dataset_watch  changes of the dataset by processes without the library
 //! order       which file the program opens next, if known (--order, --learn); used by prefetch
 //! program     the program as a child process: its start, its signals, its status
 //! stored_copies  `belady cache`
@@ -22,6 +22,7 @@
 mod config;
 mod copy;
 mod copy_store;
+mod dataset_watch;
 mod error;
 mod files;
 mod job;
@@ -36,7 +37,6 @@ mod quota;
 mod ram;
 mod report;
 mod scan;
-mod source_watch;
 pub mod stored_copies;
 mod task_queue;
 #[cfg(test)]

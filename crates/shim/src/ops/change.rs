@@ -57,7 +57,7 @@ pub fn opened_for_writing(
         dropped += job.board.mark_written(id(&stat));
     }
     if name.and_then(|name| job.board.find(job.board.key(name))).is_some_and(|it| it.drop_copy()) {
-        // Of another file: one that somebody outside has replaced since, maybe with others.
+        // The record is of another file, which a process outside the job has replaced, maybe with others.
         dropped += 1;
         job.board.require_revalidation();
     }

@@ -76,7 +76,7 @@ static void named(void) {
     show("linked", below("linked"));
 }
 
-/* Somebody outside has replaced the file. */
+/* A process outside the job has replaced the file. */
 static void appended(void) {
     int writer = open(below("plain"), O_WRONLY | O_APPEND);
     if (write(writer, "+", 1) != 1)

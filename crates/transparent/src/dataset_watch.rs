@@ -27,7 +27,7 @@ const CHANGES: WatchFlags = WatchFlags::MODIFY
 
 /// The directories of the dataset that are watched.
 #[derive(Debug)]
-pub struct SourceWatch {
+pub struct DatasetWatch {
     inotify: OwnedFd,
     directories: Mutex<Directories>,
 }
@@ -42,14 +42,14 @@ struct Directories {
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceChange {
+pub enum DatasetChange {
     /// Of the file with this name.
     File(Box<[u8]>),
     /// Of any file: of a directory, or of more than the kernel remembers.
     Any,
 }
 
-impl SourceWatch {
+impl DatasetWatch {
     /// Begins to watch a dataset; `None` if the kernel cannot.
     pub fn new(dataset: &Path) -> Option<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC).ok()?;
@@ -78,14 +78,13 @@ impl SourceWatch {
     }
 
     /// Passes on changes until `is_over`, which is asked after each of them.
-    pub fn follow(&self, mut on_change: impl FnMut(SourceChange), is_over: impl Fn() -> bool) {
-        let mut buffer = [MaybeUninit::uninit(); 64 << 10];
+    pub fn follow(&self, mut on_change: impl FnMut(DatasetChange), is_over: impl Fn() -> bool) {
+        let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         while !is_over() {
             match reader.next() {
-                Ok(event) if is_over() => drop(event),
                 Ok(event) => {
-                    if let Some(change) = self.change(&event) {
+                    if let Some(change) = self.change(&event).filter(|_| !is_over()) {
                         on_change(change);
                     }
                 }
@@ -95,23 +94,23 @@ impl SourceWatch {
         }
     }
 
-    fn change(&self, event: &inotify::Event<'_>) -> Option<SourceChange> {
+    fn change(&self, event: &inotify::Event<'_>) -> Option<DatasetChange> {
         let of_directory =
             ReadFlags::ISDIR | ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT | ReadFlags::IGNORED;
         let Some(file) = event.file_name() else {
             // Of a directory itself: its mode and times are no concern of its files.
             let is_attribute = event.events() == ReadFlags::ATTRIB | ReadFlags::ISDIR;
-            return (!is_attribute).then_some(SourceChange::Any);
+            return (!is_attribute).then_some(DatasetChange::Any);
         };
         if event.events().intersects(of_directory) {
             // Mode and times of a directory inside of it.
             let is_attribute = event.events().contains(ReadFlags::ATTRIB);
-            return (!is_attribute).then_some(SourceChange::Any);
+            return (!is_attribute).then_some(DatasetChange::Any);
         }
         let directories = lock(&self.directories);
         let directory = directories.names.get(&event.wd())?;
         let separator: &[u8] = if directory.is_empty() { b"" } else { b"/" };
-        Some(SourceChange::File([directory, separator, file.to_bytes()].concat().into()))
+        Some(DatasetChange::File([directory, separator, file.to_bytes()].concat().into()))
     }
 
     /// Ends [`Self::follow`].
@@ -131,8 +130,8 @@ mod tests {
 
     use super::*;
 
-    fn file(name: &str) -> SourceChange {
-        SourceChange::File(name.as_bytes().into())
+    fn file(name: &str) -> DatasetChange {
+        DatasetChange::File(name.as_bytes().into())
     }
 
     #[test]
@@ -143,7 +142,7 @@ mod tests {
         for name in ["a", "sub/b", "sub/deep/c"] {
             fs::write(at(name), "old").unwrap();
         }
-        let watch = Arc::new(SourceWatch::new(folder.path()).unwrap());
+        let watch = Arc::new(DatasetWatch::new(folder.path()).unwrap());
         watch.file(folder.path(), b"sub/b");
         watch.file(folder.path(), b"gone/file");
         let over = Arc::new(AtomicBool::new(false));
@@ -163,7 +162,7 @@ mod tests {
         fs::remove_file(at("a")).unwrap();
         assert_eq!(next(), file("a"));
         fs::rename(at("sub/deep"), at("sub/moved")).unwrap();
-        assert_eq!(next(), SourceChange::Any);
+        assert_eq!(next(), DatasetChange::Any);
         over.store(true, Ordering::SeqCst);
         watch.wake();
         follower.join().unwrap();
