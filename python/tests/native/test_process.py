@@ -46,7 +46,9 @@ def quiet(code: str, *arguments: str) -> str:
 
 def interrupted(code: str, *arguments: str) -> tuple[int, str]:
     """Runs a program until it prints a line, then sends Ctrl-C; returns status and output."""
-    command = [sys.executable, "-c", program(code), *arguments]
+    # A job in the background of a shell inherits that Ctrl-C is ignored.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", heard + program(code), *arguments]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "waiting\n", child.communicate()
