@@ -116,14 +116,23 @@ def test_open_sees_what_changes_during_a_run(
         run.end()
 
 
-def test_freshness_start_compares_once(own: Path, sample: Path, level: Path) -> None:
-    """What changes later, from outside of the job, is seen by the next run."""
+@pytest.mark.parametrize("revalidate", ["start", "never"])
+def test_what_others_on_the_machine_change_is_seen_a_moment_later_unless_never(
+    own: Path, sample: Path, level: Path, revalidate: str
+) -> None:
     fill(own, level)
-    with Conversation(conversation(own, sample, level, "start")) as run:
+    with Conversation(conversation(own, sample, level, revalidate)) as run:
         assert run.read_until("read").encode() == OLD
         write(sample)
-        run.tell("again")
-        assert run.read_until("read").encode() == OLD
+
+        def seen() -> bytes:
+            run.tell("again")
+            return run.read_until("read").encode()
+
+        if revalidate == "start":
+            until(lambda: seen() == NEW)
+        else:
+            assert seen() == OLD
         run.end()
     assert finished(own, [level], ["cat", sample]).stdout == NEW
 
