@@ -180,7 +180,7 @@ impl CopyStore {
                 DatasetChange::Any => self.board.require_revalidation(),
             }
         };
-        watch.follow(on_change, || self.is_stopping());
+        watch.follow(&self.source, on_change, || self.is_stopping());
     }
 
     /// Finds the live record of a name.

@@ -65,26 +65,51 @@ impl DatasetWatch {
 
     fn directory(&self, dataset: &Path, name: &[u8]) -> bool {
         let mut directories = lock(&self.directories);
-        if let Some(known) = directories.descriptors.get(name) {
-            return known.is_some();
+        if let Some(Some(_)) = directories.descriptors.get(name) {
+            return true;
         }
-        let path = dataset.join(OsStr::from_bytes(name));
+        self.add(&mut directories, dataset, name.into())
+    }
+
+    fn add(&self, directories: &mut Directories, dataset: &Path, name: Box<[u8]>) -> bool {
+        let path = dataset.join(OsStr::from_bytes(&name));
         let added = inotify::add_watch(&self.inotify, &path, CHANGES).ok();
-        directories.descriptors.insert(name.into(), added);
         if let Some(descriptor) = added {
-            directories.names.insert(descriptor, name.into());
+            directories.names.insert(descriptor, name.clone());
         }
+        directories.descriptors.insert(name, added);
         added.is_some()
     }
 
+    /// Watches what is at the known names now: a directory was moved, removed or replaced.
+    fn watch_again(&self, dataset: &Path) {
+        let mut directories = lock(&self.directories);
+        let known = std::mem::take(&mut *directories);
+        for name in known.descriptors.into_keys() {
+            self.add(&mut directories, dataset, name);
+        }
+        // A directory that stays has the same descriptor again.
+        for old in known.names.keys().filter(|old| !directories.names.contains_key(old)) {
+            let _ = inotify::remove_watch(&self.inotify, *old);
+        }
+    }
+
     /// Passes on changes until `is_over`, which is asked after each of them.
-    pub fn follow(&self, mut on_change: impl FnMut(DatasetChange), is_over: impl Fn() -> bool) {
+    pub fn follow(
+        &self,
+        dataset: &Path,
+        mut on_change: impl FnMut(DatasetChange),
+        is_over: impl Fn() -> bool,
+    ) {
         let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         while !is_over() {
             match reader.next() {
                 Ok(event) => {
                     if let Some(change) = self.change(&event).filter(|_| !is_over()) {
+                        if change == DatasetChange::Any {
+                            self.watch_again(dataset);
+                        }
                         on_change(change);
                     }
                 }
@@ -95,8 +120,11 @@ impl DatasetWatch {
     }
 
     fn change(&self, event: &inotify::Event<'_>) -> Option<DatasetChange> {
-        let of_directory =
-            ReadFlags::ISDIR | ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT | ReadFlags::IGNORED;
+        // A watch was removed.
+        if event.events().contains(ReadFlags::IGNORED) {
+            return None;
+        }
+        let of_directory = ReadFlags::ISDIR | ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT;
         let Some(file) = event.file_name() else {
             // Of a directory itself: its mode and times are no concern of its files.
             let is_attribute = event.events() == ReadFlags::ATTRIB | ReadFlags::ISDIR;
@@ -150,7 +178,10 @@ mod tests {
         let follower = {
             let (watch, over) = (watch.clone(), over.clone());
             let is_over = move || over.load(Ordering::SeqCst);
-            std::thread::spawn(move || watch.follow(|change| drop(send.send(change)), is_over))
+            let dataset = folder.path().to_owned();
+            std::thread::spawn(move || {
+                watch.follow(&dataset, |change| drop(send.send(change)), is_over);
+            })
         };
         let next = || receive.recv_timeout(std::time::Duration::from_mins(1)).expect("an event");
         fs::read(at("a")).unwrap();
@@ -163,6 +194,17 @@ mod tests {
         assert_eq!(next(), file("a"));
         fs::rename(at("sub/deep"), at("sub/moved")).unwrap();
         assert_eq!(next(), DatasetChange::Any);
+        // Another directory takes the name of one that was watched.
+        fs::rename(at("sub"), at("before")).unwrap();
+        fs::create_dir(at("sub")).unwrap();
+        let mut last = DatasetChange::Any;
+        while last == DatasetChange::Any {
+            // Files are copied, and their directories watched, at any time.
+            watch.file(folder.path(), b"sub/b");
+            fs::write(at("sub/b"), "new").unwrap();
+            last = next();
+        }
+        assert_eq!(last, file("sub/b"));
         over.store(true, Ordering::SeqCst);
         watch.wake();
         follower.join().unwrap();

@@ -69,7 +69,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         // The program's exit status is still returned.
         let _ = writeln!(std::io::stderr(), "belady: cannot write the report: {error}");
     }
-    drop(port);
+    logging::finish();
     end.imitate();
     Ok(end.status)
 }
